@@ -1,0 +1,373 @@
+//! The drain: receive batch after batch until the socket would block or a budget is spent, judge each message
+//! by its length alone, and count everything by name.
+//!
+//! It hands out borrowed batches and keeps no datagram; what the bytes mean is somebody else's question.
+
+use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, RecvBatch};
+use crate::fault::{RecvAction, recv_action};
+use crate::group::ConfigError;
+use crate::{Fault, FaultCounts, Io, sys};
+
+/// How a socket is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// One `recv_from` per datagram: the reference, and the portable path.
+    Recv,
+    /// `recvmmsg` into up to 32 slots whose headers are kept between calls.
+    Recvmmsg,
+}
+
+impl Drain {
+    /// The best this platform has.
+    #[must_use]
+    pub const fn best() -> Self {
+        if sys::HAS_BATCHES { Self::Recvmmsg } else { Self::Recv }
+    }
+}
+
+/// Whether the kernel may hand over several datagrams of one sender as one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gro {
+    /// Off until trains arrive, then on for the life of the socket: trains still queued when it is turned off
+    /// would be read as single datagrams.
+    Auto,
+    /// On from the start.
+    On,
+    /// Never. Only then are kernel drops exact to the datagram: with GRO the kernel counts one per train.
+    Off,
+}
+
+/// Settings of a [`Receiver`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReceiverConfig {
+    /// How the socket is read.
+    pub drain: Drain,
+    /// Trains of datagrams.
+    pub gro: Gro,
+    /// The longest datagram handed on, in bytes, 1 to 65,507; longer ones are counted and dropped.
+    pub max_datagram_bytes: usize,
+    /// The most messages per call, 1 to 32.
+    pub max_batch: usize,
+}
+
+impl Default for ReceiverConfig {
+    fn default() -> Self {
+        Self { drain: Drain::best(), gro: Gro::Auto, max_datagram_bytes: 1_500, max_batch: MAX_BATCH }
+    }
+}
+
+impl ReceiverConfig {
+    /// Sets how the socket is read.
+    #[must_use]
+    pub fn drain(mut self, drain: Drain) -> Self {
+        self.drain = drain;
+        self
+    }
+
+    /// Sets whether trains are taken whole.
+    #[must_use]
+    pub fn gro(mut self, gro: Gro) -> Self {
+        self.gro = gro;
+        self
+    }
+
+    /// Sets the longest datagram handed on, in bytes.
+    #[must_use]
+    pub fn max_datagram_bytes(mut self, bytes: usize) -> Self {
+        self.max_datagram_bytes = bytes;
+        self
+    }
+
+    /// Sets the most messages per call.
+    #[must_use]
+    pub fn max_batch(mut self, messages: usize) -> Self {
+        self.max_batch = messages;
+        self
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=65_507).contains(&self.max_datagram_bytes) {
+            return Err(ConfigError::new("max_datagram_bytes", "must be 1 to 65507"));
+        }
+        if !(1..=MAX_BATCH).contains(&self.max_batch) {
+            return Err(ConfigError::new("max_batch", "must be 1 to 32"));
+        }
+        if self.drain == Drain::Recvmmsg && !sys::HAS_BATCHES {
+            return Err(ConfigError::new("drain", "recvmmsg is not available on this platform; use recv"));
+        }
+        if self.gro == Gro::On && self.drain == Drain::Recv {
+            return Err(ConfigError::new("gro", "needs the recvmmsg drain; use it, or turn gro off"));
+        }
+        if self.gro == Gro::On && self.max_batch == 1 {
+            // One slot is read by the plain call, which cannot tell how a train is cut.
+            return Err(ConfigError::new(
+                "gro",
+                "needs a batch of at least 2; raise max_batch, or turn gro off",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Why a message was not handed on. The kernel's own drops are counted by [`crate::DropMeter`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// A datagram without payload. It is legal, costs budget, and never means end of file.
+    Empty,
+    /// Longer than the slot: the kernel cut it.
+    Truncated,
+    /// Read whole, but longer than `max_datagram_bytes`.
+    Overlong,
+    /// The kernel had no room to say how a train is cut, so it cannot be split.
+    ControlTruncated,
+}
+
+impl DropReason {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::Empty, Self::Truncated, Self::Overlong, Self::ControlTruncated];
+
+    /// A stable name for counters and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Truncated => "truncated",
+            Self::Overlong => "overlong",
+            Self::ControlTruncated => "control_truncated",
+        }
+    }
+}
+
+/// What a [`Receiver`] has seen since it was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiveCounts {
+    /// Datagrams handed on.
+    pub datagrams: u64,
+    /// Payload bytes handed on.
+    pub bytes: u64,
+    /// Messages handed on: trains count once.
+    pub messages: u64,
+    /// Receive calls, those that failed included.
+    pub calls: u64,
+    /// Failed calls by fault; [`Fault::WouldBlock`] is the ordinary end of a drain.
+    pub faults: FaultCounts,
+    drops: [u64; DropReason::ALL.len()],
+}
+
+impl ReceiveCounts {
+    /// Datagrams dropped for this reason.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainEnd {
+    /// The socket is empty; the next datagram fires the poll.
+    Blocked,
+    /// The budget is spent and the socket may hold more: poll with a zero timeout, then drain again. No new
+    /// edge will come for what is left.
+    BudgetSpent,
+    /// The kernel was out of memory: treat the socket as still readable and drain again in the next pass.
+    Starved,
+    /// The descriptor is gone: the worker ends.
+    Closed(Fault),
+}
+
+/// Drains one socket.
+pub struct Receiver {
+    batch: RecvBatch,
+    limit: usize,
+    max_batch: usize,
+    max_datagram_bytes: usize,
+    trains: TrainWatch,
+    counts: ReceiveCounts,
+}
+
+impl Receiver {
+    /// A receiver for this socket; all its memory is allocated here.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] naming the field that is out of range, not available on this platform, or refused by
+    /// the kernel.
+    pub fn new<I: Io>(io: &mut I, config: &ReceiverConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let takes_batches = config.drain == Drain::Recvmmsg;
+        let may_see_trains = takes_batches && config.gro != Gro::Off;
+        // One byte more than the longest datagram wanted: a longer one fills it and is known by that.
+        let slot_bytes = (config.max_datagram_bytes + 1).min(MAX_MESSAGE_BYTES);
+        let slots = if takes_batches { config.max_batch } else { 1 };
+        let mut batch = RecvBatch::new(slots, slot_bytes, may_see_trains);
+        let trains = match config.gro {
+            Gro::On if io.enable_gro() => {
+                batch.grow_to_trains();
+                TrainWatch::On
+            }
+            Gro::On => return Err(ConfigError::new("gro", "is refused by this kernel; turn it off")),
+            Gro::Auto if may_see_trains && slots == MAX_BATCH => TrainWatch::Watching { hits: 0, skip: 0 },
+            Gro::Auto | Gro::Off => TrainWatch::Off,
+        };
+        Ok(Self {
+            batch,
+            limit: slots.min(START_BATCH),
+            max_batch: slots,
+            max_datagram_bytes: config.max_datagram_bytes,
+            trains,
+            counts: ReceiveCounts::default(),
+        })
+    }
+
+    /// Receives until the socket would block or about `budget` datagrams were taken, and gives every batch to
+    /// `handle`. Bad and empty datagrams and failed calls cost budget too; a batch already received is handed
+    /// on whole.
+    pub fn drain<I: Io>(
+        &mut self,
+        io: &mut I,
+        budget: usize,
+        mut handle: impl FnMut(Received<'_>),
+    ) -> DrainEnd {
+        let mut left = budget;
+        let mut largest = 0;
+        let end = loop {
+            if left == 0 {
+                break DrainEnd::BudgetSpent;
+            }
+            self.batch.set_limit(self.limit.min(left));
+            self.counts.calls += 1;
+            match io.recv(&mut self.batch) {
+                Ok(()) => {
+                    let (messages, offered) = (self.batch.filled(), self.batch.limit());
+                    left = left.saturating_sub(self.admit().max(1));
+                    handle(self.batch.received());
+                    largest = largest.max(messages);
+                    if messages == self.max_batch {
+                        self.watch_for_trains(io);
+                    }
+                    if messages < offered {
+                        if io.is_emptied_by_short_batch() {
+                            break DrainEnd::Blocked;
+                        }
+                    } else {
+                        self.limit = (self.limit * 2).min(self.max_batch);
+                    }
+                }
+                Err(fault) => {
+                    self.counts.faults.add(fault);
+                    left -= 1;
+                    match recv_action(fault) {
+                        RecvAction::Stop => break DrainEnd::Blocked,
+                        RecvAction::GoOn => {}
+                        RecvAction::RetryNextPass => break DrainEnd::Starved,
+                        RecvAction::Close => break DrainEnd::Closed(fault),
+                    }
+                }
+            }
+        };
+        self.shrink(largest);
+        end
+    }
+
+    /// What was seen so far.
+    #[must_use]
+    pub fn counts(&self) -> &ReceiveCounts {
+        &self.counts
+    }
+
+    /// Whether the kernel hands over trains whole.
+    #[must_use]
+    pub fn is_gro_on(&self) -> bool {
+        matches!(self.trains, TrainWatch::On)
+    }
+
+    /// Counts the batch and sets unusable messages aside; answers how many datagrams it held.
+    fn admit(&mut self) -> usize {
+        let mut taken = 0;
+        for slot in self.batch.filled_slots() {
+            let datagrams = slot.datagram_count();
+            taken += datagrams;
+            let longest =
+                if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes.min(slot.bytes) };
+            let reason = if slot.is_truncated {
+                DropReason::Truncated
+            } else if slot.is_control_truncated {
+                DropReason::ControlTruncated
+            } else if slot.bytes == 0 {
+                DropReason::Empty
+            } else if longest > self.max_datagram_bytes {
+                DropReason::Overlong
+            } else {
+                self.counts.datagrams += datagrams as u64;
+                self.counts.bytes += slot.bytes as u64;
+                self.counts.messages += 1;
+                continue;
+            };
+            self.counts.drops[reason as usize] += datagrams as u64;
+            slot.bytes = 0;
+        }
+        taken
+    }
+
+    /// Lets the batch follow the traffic down, by half at a time: fewer slots touched is less cache used, but
+    /// one slot beyond what usually comes lets a short batch end the drain.
+    fn shrink(&mut self, largest: usize) {
+        let wanted = (largest + 1).next_power_of_two();
+        if wanted < self.limit {
+            self.limit = (self.limit / 2).max(wanted).clamp(1, self.max_batch);
+        }
+    }
+
+    fn watch_for_trains<I: Io>(&mut self, io: &mut I) {
+        if self.trains.sees_trains(&self.batch) {
+            self.trains = if io.enable_gro() {
+                self.batch.grow_to_trains();
+                TrainWatch::On
+            } else {
+                TrainWatch::Off
+            };
+        }
+    }
+}
+
+/// Slots offered in the first call, before the traffic is known.
+const START_BATCH: usize = 8;
+
+/// Decides when GRO pays: when full batches hold runs of equal datagrams from one sender.
+enum TrainWatch {
+    Off,
+    On,
+    Watching { hits: u32, skip: u32 },
+}
+
+impl TrainWatch {
+    /// Full batches in a row that must look like trains.
+    const HITS: u32 = 4;
+    /// Full batches passed over between two looks.
+    const SKIP: u32 = 7;
+
+    /// Looks at one full batch; true when the time has come.
+    fn sees_trains(&mut self, batch: &RecvBatch) -> bool {
+        let Self::Watching { hits, skip } = self else { return false };
+        if *skip > 0 {
+            *skip -= 1;
+            return false;
+        }
+        *skip = Self::SKIP;
+        let mut pairs = 0;
+        let mut equal = 0;
+        let mut previous: Option<(std::net::SocketAddr, usize)> = None;
+        for train in batch.received().trains() {
+            let this = (train.from, train.bytes.len());
+            pairs += usize::from(previous.is_some());
+            equal += usize::from(previous == Some(this));
+            previous = Some(this);
+        }
+        *hits = if pairs > 0 && equal * 4 >= pairs * 3 { *hits + 1 } else { 0 };
+        *hits >= Self::HITS
+    }
+}

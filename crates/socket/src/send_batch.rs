@@ -1,0 +1,205 @@
+//! Datagrams waiting to be sent, end to end in one piece of memory, so that equal ones to one peer already lie
+//! as the train that segmentation offload wants.
+//!
+//! It decides nothing about when or how to send.
+
+use std::net::SocketAddr;
+
+use crate::sys::SendHeaders;
+
+/// How datagrams are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendMode {
+    /// One call per datagram.
+    Single,
+    /// One `sendmmsg` for many.
+    Sendmmsg,
+    /// `sendmmsg` of trains: equal-sized datagrams in a row to one peer go as one message (`UDP_SEGMENT`).
+    Gso,
+}
+
+/// The most datagrams in one train (`UDP_MAX_SEGMENTS` of the oldest kernels that segment).
+pub(crate) const MAX_TRAIN: usize = 64;
+
+/// The most bytes in one train: what fits an IPv6 payload behind its UDP header.
+const MAX_TRAIN_BYTES: usize = 65_487;
+
+/// The most messages one send call carries.
+pub(crate) const MAX_MESSAGES: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) to: Option<SocketAddr>,
+    pub(crate) at: usize,
+    pub(crate) bytes: usize,
+}
+
+/// A bounded queue of datagrams for one flush; its memory is allocated once.
+pub struct SendBatch {
+    arena: Box<[u8]>,
+    used: usize,
+    entries: Vec<Entry>,
+    sent: usize,
+    max_datagrams: usize,
+    headers: SendHeaders,
+}
+
+impl SendBatch {
+    /// Room for `max_datagrams` datagrams and `max_bytes` payload bytes in all.
+    #[must_use]
+    pub fn new(max_datagrams: usize, max_bytes: usize) -> Self {
+        Self {
+            arena: vec![0; max_bytes].into_boxed_slice(),
+            used: 0,
+            entries: Vec::with_capacity(max_datagrams),
+            sent: 0,
+            max_datagrams,
+            headers: SendHeaders::new(MAX_MESSAGES),
+        }
+    }
+
+    /// Adds a datagram to `to` (`None` on a connected socket); false when there is no room left.
+    #[must_use]
+    pub fn push(&mut self, to: Option<SocketAddr>, datagram: &[u8]) -> bool {
+        self.push_with(to, datagram.len(), |memory| memory.copy_from_slice(datagram))
+    }
+
+    /// Adds a datagram of `bytes` bytes that `write` fills in place; false when there is no room left.
+    #[must_use]
+    pub fn push_with(&mut self, to: Option<SocketAddr>, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        if self.entries.len() == self.max_datagrams {
+            return false;
+        }
+        let Some(memory) = self.arena.get_mut(self.used..self.used.saturating_add(bytes)) else {
+            return false;
+        };
+        write(memory);
+        self.entries.push(Entry { to, at: self.used, bytes });
+        self.used += bytes;
+        true
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sent == self.entries.len()
+    }
+
+    /// Datagrams still waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.sent
+    }
+
+    /// Forgets what waits.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.sent = 0;
+        self.used = 0;
+    }
+
+    /// What waits, as a send call takes it.
+    pub(crate) fn outgoing(&mut self) -> Outgoing<'_> {
+        Outgoing { arena: &self.arena, entries: &self.entries[self.sent..], headers: &mut self.headers }
+    }
+
+    pub(crate) fn waiting(&self) -> &[Entry] {
+        &self.entries[self.sent..]
+    }
+
+    /// Moves past `count` datagrams, sent or lost; when none waits the memory is free again.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.sent = (self.sent + count).min(self.entries.len());
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+}
+
+/// The datagrams one send call may take from.
+pub struct Outgoing<'a> {
+    pub(crate) arena: &'a [u8],
+    pub(crate) entries: &'a [Entry],
+    pub(crate) headers: &'a mut SendHeaders,
+}
+
+impl Outgoing<'_> {
+    /// The waiting datagrams with their peers, oldest first.
+    pub fn datagrams(&self) -> impl Iterator<Item = (Option<SocketAddr>, &[u8])> {
+        self.entries.iter().map(|entry| (entry.to, self.payload(entry)))
+    }
+
+    /// How many datagrams the first train holds: equal lengths to one peer, the last may be shorter.
+    #[must_use]
+    pub fn first_train(&self) -> usize {
+        first_train(self.entries)
+    }
+
+    pub(crate) fn payload(&self, entry: &Entry) -> &[u8] {
+        &self.arena[entry.at..entry.at + entry.bytes]
+    }
+}
+
+/// How many of `entries` go as one train.
+pub(crate) fn first_train(entries: &[Entry]) -> usize {
+    let Some(first) = entries.first() else { return 0 };
+    let mut total = first.bytes;
+    let mut count = 1;
+    for entry in entries.iter().take(MAX_TRAIN).skip(1) {
+        total += entry.bytes;
+        let fits = entry.to == first.to && entry.bytes <= first.bytes && entry.bytes > 0;
+        if !fits || total > MAX_TRAIN_BYTES {
+            break;
+        }
+        count += 1;
+        if entry.bytes < first.bytes {
+            break;
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(lengths: &[(u16, usize)]) -> SendBatch {
+        let mut batch = SendBatch::new(256, 1 << 20);
+        for &(port, bytes) in lengths {
+            let to = SocketAddr::from(([127, 0, 0, 1], port));
+            assert!(batch.push(Some(to), &vec![7; bytes]));
+        }
+        batch
+    }
+
+    #[test]
+    fn a_train_is_equal_datagrams_to_one_peer_and_may_end_short() {
+        let train = |lengths: &[(u16, usize)]| batch(lengths).outgoing().first_train();
+        assert_eq!(train(&[]), 0);
+        assert_eq!(train(&[(1, 10)]), 1);
+        assert_eq!(train(&[(1, 10), (1, 10), (1, 4), (1, 10)]), 3);
+        assert_eq!(train(&[(1, 10), (2, 10)]), 1);
+        assert_eq!(train(&[(1, 10), (1, 11)]), 1);
+        assert_eq!(train(&[(1, 10), (1, 0)]), 1);
+        assert_eq!(train(&[(1, 100); 63]), 63);
+        assert_eq!(train(&[(1, 100); 64]), 64);
+        assert_eq!(train(&[(1, 100); 65]), 64);
+        assert_eq!(train(&[(1, 1_200); 64]), 54);
+        assert_eq!(train(&[(1, 65_507), (1, 10)]), 1);
+    }
+
+    #[test]
+    fn a_full_batch_refuses_and_keeps_what_it_has() {
+        let mut batch = SendBatch::new(2, 10);
+        assert!(batch.push(None, &[1; 4]));
+        assert!(!batch.push(None, &[2; 7]));
+        assert!(batch.push(None, &[3; 6]));
+        assert!(!batch.push(None, &[]));
+        let waiting: Vec<Vec<u8>> = batch.outgoing().datagrams().map(|(_, bytes)| bytes.to_vec()).collect();
+        assert_eq!(waiting, [vec![1; 4], vec![3; 6]]);
+        batch.advance(1);
+        assert_eq!(batch.len(), 1);
+        batch.advance(1);
+        assert!(batch.is_empty() && batch.push(None, &[0; 10]));
+    }
+}

@@ -1,0 +1,125 @@
+//! One UDP socket: the real keeper of the [`Io`] contract.
+//!
+//! Made by a [`crate::ReuseportGroup`] for servers or connected to one peer for clients.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::batch::RecvBatch;
+use crate::{DropMeter, Fault, Io, Outgoing, SendMode, sys};
+
+/// What the kernel really gave, read back after it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Granted {
+    /// Receive buffer in bytes of kernel memory. Linux doubles what was asked, up to twice `net.core.rmem_max`.
+    pub receive_buffer_bytes: usize,
+    /// Send buffer in bytes of kernel memory.
+    pub send_buffer_bytes: usize,
+    /// Whether the kernel segments trains on sending.
+    pub has_gso: bool,
+    /// Whether a steering filter is attached to the group.
+    pub has_filter: bool,
+}
+
+/// A non-blocking UDP socket.
+pub struct Socket {
+    udp: mio::net::UdpSocket,
+    is_connected: bool,
+    granted: Granted,
+}
+
+impl Socket {
+    /// A socket connected to `peer`, on a free port: for clients.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers, with the step that failed.
+    pub fn connect(peer: SocketAddr, buffer_bytes: Option<usize>) -> io::Result<Self> {
+        let any: SocketAddr = match peer {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = sys::open(any)?;
+        if let Some(bytes) = buffer_bytes {
+            socket.set_send_buffer_size(bytes)?;
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        socket.bind(&any.into())?;
+        socket.connect(&peer.into())?;
+        Self::from_bound(socket, true, false)
+    }
+
+    pub(crate) fn from_bound(
+        socket: socket2::Socket,
+        is_connected: bool,
+        has_filter: bool,
+    ) -> io::Result<Self> {
+        let granted = Granted {
+            receive_buffer_bytes: socket.recv_buffer_size()?,
+            send_buffer_bytes: socket.send_buffer_size()?,
+            has_gso: sys::has_gso(&socket),
+            has_filter,
+        };
+        let udp: std::net::UdpSocket = socket.into();
+        Ok(Self { udp: mio::net::UdpSocket::from_std(udp), is_connected, granted })
+    }
+
+    /// The address it is bound to.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    /// What the kernel gave.
+    #[must_use]
+    pub fn granted(&self) -> Granted {
+        self.granted
+    }
+
+    /// A meter of what the kernel drops in front of this socket from now on, readable on any thread.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the platform has no such account, else what the system answers, usually that no
+    /// descriptors are left.
+    pub fn drop_meter(&self) -> io::Result<DropMeter> {
+        sys::duplicate(&self.udp).map(DropMeter::new)
+    }
+
+    pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
+        &mut self.udp
+    }
+}
+
+impl Io for Socket {
+    fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
+        let mut parts = batch.parts();
+        let filled = if parts.slots.len() == 1 {
+            sys::recv_one(&self.udp, &mut parts)?
+        } else {
+            sys::recv_batch(&self.udp, &mut parts)?
+        };
+        batch.set_filled(filled);
+        Ok(())
+    }
+
+    fn send(&mut self, outgoing: &mut Outgoing<'_>, mode: SendMode) -> Result<usize, Fault> {
+        match mode {
+            SendMode::Single => sys::send_one(&self.udp, outgoing),
+            SendMode::Sendmmsg => sys::send_batch(&self.udp, outgoing, false),
+            SendMode::Gso => sys::send_batch(&self.udp, outgoing, true),
+        }
+    }
+
+    fn is_emptied_by_short_batch(&self) -> bool {
+        sys::HAS_BATCHES && !self.is_connected
+    }
+
+    fn enable_gro(&mut self) -> bool {
+        sys::enable_gro(&self.udp)
+    }
+}

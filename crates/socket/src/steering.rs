@@ -1,0 +1,234 @@
+//! Which socket of a group a datagram goes to, decided by a tag inside it: the kernel's program and the same
+//! function in Rust.
+//!
+//! The program is classic BPF on the reuseport group: it needs no privilege. Where it names no socket the
+//! kernel's own hash of addresses and ports decides. Drawing tags and secrets is not done here.
+
+use crate::group::ConfigError;
+
+/// One classic BPF instruction (`struct sock_filter`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Operation.
+    pub code: u16,
+    /// Instructions to skip when a test holds.
+    pub jump_true: u8,
+    /// Instructions to skip when it does not.
+    pub jump_false: u8,
+    /// The operand.
+    pub operand: u32,
+}
+
+/// Steers datagrams to the sockets of one group by a 16-bit big-endian tag in their payload:
+/// `((tag * secret) >> 16) mod sockets`, the product taken modulo 2^32.
+///
+/// Datagrams shorter than the minimum, and those with bit 7 of byte 0 set (handshakes), take the kernel's hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SteeringFilter {
+    tag_offset: u32,
+    min_bytes: u32,
+    secret: u32,
+    sockets: u32,
+}
+
+/// The most sockets one group may hold.
+pub(crate) const MAX_SOCKETS: usize = 1_024;
+
+/// An index no group reaches: the kernel then falls back on its hash.
+const OUT_OF_RANGE: u32 = u32::MAX;
+
+impl SteeringFilter {
+    /// A filter that reads the tag at `tag_offset` of datagrams of at least `min_bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when the tag does not lie inside the shortest steered datagram, the secret is even (it
+    /// would lose tag bits), or the number of sockets is not 1 to 1,024.
+    pub fn new(
+        tag_offset: usize,
+        min_bytes: usize,
+        secret: u32,
+        sockets: usize,
+    ) -> Result<Self, ConfigError> {
+        let Some(min_bytes) = u32::try_from(min_bytes).ok().filter(|bytes| *bytes <= 65_507) else {
+            return Err(ConfigError::new("min_bytes", "is more than a datagram holds; lower it to 65507"));
+        };
+        let tag_offset = u32::try_from(tag_offset).unwrap_or(u32::MAX);
+        if tag_offset.saturating_add(2) > min_bytes {
+            return Err(ConfigError::new(
+                "min_bytes",
+                "is too short to hold the tag; raise it to tag_offset + 2",
+            ));
+        }
+        if secret.is_multiple_of(2) {
+            return Err(ConfigError::new("secret", "is even; draw an odd one"));
+        }
+        let count = u32::try_from(sockets).ok().filter(|_| (1..=MAX_SOCKETS).contains(&sockets));
+        let Some(sockets) = count else {
+            return Err(ConfigError::new("sockets", "must be 1 to 1024"));
+        };
+        Ok(Self { tag_offset, min_bytes, secret, sockets })
+    }
+
+    /// The index of the socket that owns `tag`.
+    #[must_use]
+    pub fn socket_of_tag(&self, tag: u16) -> usize {
+        let product = u32::from(tag).wrapping_mul(self.secret);
+        ((product >> 16) % self.sockets) as usize
+    }
+
+    /// The index of the socket this payload goes to; `None` leaves it to the kernel's hash.
+    #[must_use]
+    pub fn socket_of(&self, payload: &[u8]) -> Option<usize> {
+        if payload.len() < self.min_bytes as usize || payload.first()? & 0x80 != 0 {
+            return None;
+        }
+        let offset = self.tag_offset as usize;
+        let tag = [*payload.get(offset)?, *payload.get(offset + 1)?];
+        Some(self.socket_of_tag(u16::from_be_bytes(tag)))
+    }
+
+    /// How many sockets it steers between.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        self.sockets as usize
+    }
+
+    /// The program for the kernel. The explicit length test is needed: a load beyond the end of a datagram
+    /// ends a classic program with index 0, which would send every short datagram to the first socket.
+    #[must_use]
+    pub fn program(&self) -> [Instruction; 10] {
+        let step = |code, operand| Instruction { code, jump_true: 0, jump_false: 0, operand };
+        let test =
+            |code, operand, jump_true, jump_false| Instruction { code, jump_true, jump_false, operand };
+        [
+            step(op::LOAD_LENGTH, 0),
+            test(op::JUMP_AT_LEAST, self.min_bytes, 0, 7),
+            step(op::LOAD_BYTE, 0),
+            test(op::JUMP_BITS_SET, 0x80, 5, 0),
+            step(op::LOAD_HALF, self.tag_offset),
+            step(op::MULTIPLY, self.secret),
+            step(op::SHIFT_RIGHT, 16),
+            step(op::MODULO, self.sockets),
+            step(op::RETURN_ACCUMULATOR, 0),
+            step(op::RETURN_CONSTANT, OUT_OF_RANGE),
+        ]
+    }
+}
+
+impl std::fmt::Debug for SteeringFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The secret decides who may aim at which worker: it stays out of logs.
+        f.debug_struct("SteeringFilter")
+            .field("tag_offset", &self.tag_offset)
+            .field("min_bytes", &self.min_bytes)
+            .field("sockets", &self.sockets)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Operations of classic BPF (`linux/bpf_common.h`), class | size | mode.
+mod op {
+    pub(super) const LOAD_LENGTH: u16 = 0x80;
+    pub(super) const LOAD_BYTE: u16 = 0x30;
+    pub(super) const LOAD_HALF: u16 = 0x28;
+    pub(super) const JUMP_AT_LEAST: u16 = 0x35;
+    pub(super) const JUMP_BITS_SET: u16 = 0x45;
+    pub(super) const MULTIPLY: u16 = 0x24;
+    pub(super) const SHIFT_RIGHT: u16 = 0x74;
+    pub(super) const MODULO: u16 = 0x94;
+    pub(super) const RETURN_ACCUMULATOR: u16 = 0x16;
+    pub(super) const RETURN_CONSTANT: u16 = 0x06;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small interpreter with the kernel's rules: arithmetic modulo 2^32, an out-of-bounds load ends with 0.
+    fn run(program: &[Instruction], payload: &[u8]) -> u32 {
+        let mut accumulator = 0_u32;
+        let mut at = 0;
+        loop {
+            let step = program[at];
+            at += 1;
+            let load = |bytes: usize| {
+                let from = step.operand as usize;
+                payload
+                    .get(from..from + bytes)
+                    .map(|bytes| bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))
+            };
+            let jump = |holds: bool| usize::from(if holds { step.jump_true } else { step.jump_false });
+            match step.code {
+                op::LOAD_LENGTH => accumulator = u32::try_from(payload.len()).expect("a datagram"),
+                op::LOAD_BYTE | op::LOAD_HALF => match load(if step.code == op::LOAD_BYTE { 1 } else { 2 }) {
+                    Some(value) => accumulator = value,
+                    None => return 0,
+                },
+                op::JUMP_AT_LEAST => at += jump(accumulator >= step.operand),
+                op::JUMP_BITS_SET => at += jump(accumulator & step.operand != 0),
+                op::MULTIPLY => accumulator = accumulator.wrapping_mul(step.operand),
+                op::SHIFT_RIGHT => accumulator >>= step.operand,
+                op::MODULO => accumulator %= step.operand,
+                op::RETURN_ACCUMULATOR => return accumulator,
+                op::RETURN_CONSTANT => return step.operand,
+                other => panic!("no such operation: {other:#x}"),
+            }
+        }
+    }
+
+    fn steered(filter: &SteeringFilter, payload: &[u8]) -> Option<usize> {
+        let index = run(&filter.program(), payload) as usize;
+        (index < filter.sockets()).then_some(index)
+    }
+
+    #[test]
+    fn program_and_model_agree_on_every_tag() {
+        for (secret, sockets) in [(1, 1), (0x9E37_79B1, 4), (0xFFFF_FFFF, 6), (0x0001_0001, 16), (3, 1_024)] {
+            let filter = SteeringFilter::new(1, 28, secret, sockets).expect("a filter");
+            let mut payload = [0x08; 28];
+            for tag in 0..=u16::MAX {
+                payload[1..3].copy_from_slice(&tag.to_be_bytes());
+                assert_eq!(filter.socket_of(&payload), Some(filter.socket_of_tag(tag)));
+                assert_eq!(steered(&filter, &payload), filter.socket_of(&payload), "tag {tag}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_datagrams_and_handshakes_take_the_kernels_hash() {
+        let filter = SteeringFilter::new(1, 28, 0x9E37_79B1, 4).expect("a filter");
+        for length in 0..64 {
+            for first in [0x00, 0x08, 0x7F, 0x80, 0x88, 0xFF] {
+                let mut payload = vec![0xA5; length];
+                if let Some(byte) = payload.first_mut() {
+                    *byte = first;
+                }
+                let is_steered = length >= 28 && first & 0x80 == 0;
+                assert_eq!(filter.socket_of(&payload).is_some(), is_steered, "{length} bytes, {first:#x}");
+                assert_eq!(steered(&filter, &payload), filter.socket_of(&payload));
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_that_cannot_work_is_refused_by_field() {
+        let field = |result: Result<SteeringFilter, ConfigError>| result.expect_err("refused").field();
+        assert_eq!(field(SteeringFilter::new(27, 28, 1, 4)), "min_bytes");
+        assert!(SteeringFilter::new(26, 28, 1, 4).is_ok());
+        assert!(SteeringFilter::new(1, 65_507, 1, 4).is_ok());
+        assert_eq!(field(SteeringFilter::new(1, 65_508, 1, 4)), "min_bytes");
+        assert_eq!(field(SteeringFilter::new(usize::MAX, 28, 1, 4)), "min_bytes");
+        assert_eq!(field(SteeringFilter::new(1, 28, 2, 4)), "secret");
+        assert_eq!(field(SteeringFilter::new(1, 28, 1, 0)), "sockets");
+        assert!(SteeringFilter::new(1, 28, 1, 1_024).is_ok());
+        assert_eq!(field(SteeringFilter::new(1, 28, 1, 1_025)), "sockets");
+    }
+
+    #[test]
+    fn the_secret_is_not_printed() {
+        let filter = SteeringFilter::new(1, 28, 0xDEAD_BEEF, 4).expect("a filter");
+        let text = format!("{filter:?}").to_lowercase();
+        assert!(!text.contains("deadbeef") && !text.contains(&0xDEAD_BEEF_u32.to_string()));
+    }
+}

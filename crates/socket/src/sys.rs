@@ -1,0 +1,83 @@
+//! What this crate asks of the operating system, and nothing else: one contract, kept by one folder per
+//! platform. Public code never asks which platform it runs on.
+//!
+//! The contract:
+//!
+//! | item | promise |
+//! | --- | --- |
+//! | `HAS_BATCHES`, `HAS_GROUPS`, `HAS_FINE_SLEEP` | what may be asked for; the rest is refused at set-up |
+//! | `RecvHeaders`, `SendHeaders` | memory for batched calls, made once per batch |
+//! | `recv_batch`, `send_batch` | one system call; called only with `HAS_BATCHES` |
+//! | `share_port`, `attach` | `SO_REUSEPORT` and its filter; called only with `HAS_GROUPS` |
+//! | `enable_gro`, `has_gso` | false where trains are unknown |
+//! | `duplicate`, `queue` | the kernel's account of a socket, or `Unsupported` |
+//! | `prepare_thread_for_naps` | this thread's sleeps end within microseconds, as far as the platform can |
+//! | `fault` | the name of an error |
+//!
+//! `open`, `recv_one` and `send_one` are the same everywhere and stand here.
+
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+#[expect(unsafe_code, reason = "batched calls, filters and kernel accounts have no safe wrapper")]
+mod linux;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+pub(crate) use linux::*;
+
+#[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
+mod portable;
+#[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
+pub(crate) use portable::*;
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::batch::RecvParts;
+use crate::{Fault, Outgoing};
+
+/// What the kernel tells of a receive queue.
+pub(crate) struct Queue {
+    pub(crate) drops: u32,
+    pub(crate) queued_bytes: u32,
+    pub(crate) limit_bytes: u32,
+}
+
+/// A non-blocking UDP socket of the family of `address`, not yet bound.
+pub(crate) fn open(address: SocketAddr) -> io::Result<socket2::Socket> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, Some(socket2::Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// One `recv_from` into the first slot. A datagram that fills the slot may have been cut: the slot is one byte
+/// longer than the longest datagram wanted, so it is over-long either way.
+pub(crate) fn recv_one(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -> Result<usize, Fault> {
+    let (Some(memory), Some(slot)) = (parts.memory.get_mut(..parts.slot_bytes), parts.slots.first_mut())
+    else {
+        return Err(Fault::InvalidArgument);
+    };
+    let (bytes, from) = match udp.recv_from(memory) {
+        Ok(received) => received,
+        Err(error) => match fault(&error) {
+            // Some platforms answer an error instead of a cut datagram, and no address.
+            Fault::MessageTooLong => (memory.len(), slot.from),
+            fault => return Err(fault),
+        },
+    };
+    slot.from = from;
+    slot.bytes = bytes;
+    slot.segment_bytes = 0;
+    slot.is_truncated = false;
+    slot.is_control_truncated = false;
+    Ok(1)
+}
+
+/// One send of the first datagram.
+pub(crate) fn send_one(udp: &mio::net::UdpSocket, outgoing: &Outgoing<'_>) -> Result<usize, Fault> {
+    let Some(entry) = outgoing.entries.first() else { return Ok(0) };
+    let payload = outgoing.payload(entry);
+    let sent = match entry.to {
+        Some(to) => udp.send_to(payload, to),
+        None => udp.send(payload),
+    };
+    sent.map(|_| 1).map_err(|error| fault(&error))
+}

@@ -1,0 +1,111 @@
+//! Every other system, and Linux with the feature `portable`: one socket, plain receive and send, waiting by
+//! notification. What is missing says so.
+
+use std::io;
+use std::net::UdpSocket;
+
+use super::Queue;
+use crate::batch::RecvParts;
+use crate::{Fault, Instruction, Outgoing};
+
+pub(crate) const HAS_BATCHES: bool = false;
+pub(crate) const HAS_GROUPS: bool = false;
+pub(crate) const HAS_FINE_SLEEP: bool = false;
+
+/// Plain calls need no headers.
+pub(crate) struct RecvHeaders;
+
+impl RecvHeaders {
+    pub(crate) fn new(_slots: usize) -> Self {
+        Self
+    }
+}
+
+/// Plain calls need no headers.
+pub(crate) struct SendHeaders;
+
+impl SendHeaders {
+    pub(crate) fn new(_messages: usize) -> Self {
+        Self
+    }
+}
+
+/// Without batches a batch is one datagram.
+pub(crate) fn recv_batch(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -> Result<usize, Fault> {
+    let RecvHeaders = parts.headers;
+    debug_assert!(
+        parts.limit == 1 && parts.slot_bytes <= parts.stride,
+        "a receiver without batches has one slot"
+    );
+    super::recv_one(udp, parts)
+}
+
+/// Without batches and trains a batch is sent one by one.
+pub(crate) fn send_batch(
+    udp: &mio::net::UdpSocket,
+    outgoing: &mut Outgoing<'_>,
+    _is_segmented: bool,
+) -> Result<usize, Fault> {
+    let SendHeaders = outgoing.headers;
+    super::send_one(udp, outgoing)
+}
+
+pub(crate) fn share_port(_socket: &socket2::Socket) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn attach(_socket: &socket2::Socket, _program: &[Instruction]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn enable_gro(_udp: &mio::net::UdpSocket) -> bool {
+    false
+}
+
+pub(crate) fn has_gso(_socket: &socket2::Socket) -> bool {
+    false
+}
+
+pub(crate) fn duplicate(_udp: &mio::net::UdpSocket) -> io::Result<UdpSocket> {
+    Err(no_account())
+}
+
+pub(crate) fn queue(_udp: &UdpSocket) -> io::Result<Queue> {
+    Err(no_account())
+}
+
+pub(crate) fn prepare_thread_for_naps() {}
+
+fn no_account() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "this platform keeps no drop count per socket")
+}
+
+pub(crate) fn fault(error: &io::Error) -> Fault {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::WouldBlock => Fault::WouldBlock,
+        Kind::Interrupted => Fault::Interrupted,
+        Kind::ConnectionRefused => Fault::ConnectionRefused,
+        Kind::HostUnreachable => Fault::HostUnreachable,
+        Kind::NetworkUnreachable | Kind::NetworkDown => Fault::NetworkUnreachable,
+        Kind::ConnectionReset => Fault::ConnectionReset,
+        Kind::OutOfMemory => Fault::OutOfMemory,
+        Kind::PermissionDenied => Fault::NotPermitted,
+        Kind::InvalidInput => Fault::InvalidArgument,
+        Kind::AddrNotAvailable => Fault::AddressNotAvailable,
+        _ => named_by_number(error),
+    }
+}
+
+/// Errors for which the standard library has no kind of its own, by the numbers of Linux, the BSDs and Winsock;
+/// none of them means another thing on a UDP socket elsewhere.
+fn named_by_number(error: &io::Error) -> Fault {
+    match error.raw_os_error() {
+        Some(9 | 10_009) => Fault::BadDescriptor,
+        Some(10_038) => Fault::NotSocket,
+        Some(40 | 90 | 10_040) => Fault::MessageTooLong,
+        Some(10_047) => Fault::AddressFamilyUnsupported,
+        Some(10_055) => Fault::NoBuffers,
+        _ => Fault::Other,
+    }
+}

@@ -1,0 +1,153 @@
+//! The budget of a drain: wherever it stops, nothing is stranded, nothing overtakes, and the end says truly
+//! whether more may wait; and the batch that follows the traffic.
+//!
+//! No real socket: the edges a real poll may lose are the subject of another file.
+
+#[path = "common/script.rs"]
+mod script;
+
+use drumfire_socket::{Drain, DrainEnd, DropReason, Fault, Receiver, ReceiverConfig};
+use script::{Script, Step, number_of, numbered};
+
+/// Longest datagram wanted in these tests, in bytes.
+const MAX_BYTES: usize = 16;
+
+/// The drains this platform has.
+const DRAINS: &[Drain] =
+    if cfg!(feature = "portable") { &[Drain::Recv] } else { &[Drain::Recv, Drain::Recvmmsg] };
+
+fn receiver(script: &mut Script, drain: Drain) -> Receiver {
+    let config = ReceiverConfig::default().drain(drain).max_datagram_bytes(MAX_BYTES);
+    Receiver::new(script, &config).expect("a receiver")
+}
+
+/// One drain; the numbers it brought are added to `seen`.
+fn pass(script: &mut Script, receiver: &mut Receiver, budget: usize, seen: &mut Vec<u32>) -> DrainEnd {
+    receiver.drain(script, budget, |received| {
+        seen.extend(received.datagrams().map(|datagram| number_of(datagram.bytes)));
+    })
+}
+
+/// Drains until the socket blocks and checks every end on the way: the budget is spent exactly when at least
+/// as many items waited as it allowed.
+fn drain_in_passes(script: &mut Script, receiver: &mut Receiver, budget: usize) -> Vec<u32> {
+    let mut seen = Vec::new();
+    loop {
+        let waiting = script.steps.len();
+        let end = pass(script, receiver, budget, &mut seen);
+        let taken = waiting - script.steps.len();
+        assert_eq!(taken, waiting.min(budget), "budget {budget}");
+        if waiting < budget {
+            assert_eq!(end, DrainEnd::Blocked, "{waiting} waiting, budget {budget}");
+            return seen;
+        }
+        assert_eq!(end, DrainEnd::BudgetSpent, "{waiting} waiting, budget {budget}");
+    }
+}
+
+#[test]
+fn a_drain_that_stops_at_any_budget_strands_nothing_and_keeps_the_order() {
+    for &drain in DRAINS {
+        for is_emptied_by_short_batch in [false, true] {
+            for count in [0, 1, 2, 31, 32, 33, 100] {
+                for budget in 1..=count as usize + 1 {
+                    let mut script = Script::new((0..count).map(numbered), is_emptied_by_short_batch);
+                    let mut receiver = receiver(&mut script, drain);
+                    let seen = drain_in_passes(&mut script, &mut receiver, budget);
+                    assert_eq!(seen, (0..count).collect::<Vec<_>>(), "{drain:?}, budget {budget}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_that_arrives_or_fails_costs_budget() {
+    let items = [
+        Step::Message(Vec::new()),
+        Step::Message(vec![0; MAX_BYTES + 1]),
+        Step::Message(vec![0; MAX_BYTES + 2]),
+        Step::Fault(Fault::Interrupted),
+        Step::Fault(Fault::ConnectionRefused),
+        numbered(0),
+    ];
+    for &drain in DRAINS {
+        for budget in 1..=items.len() * 4 + 1 {
+            let steps = items.iter().cycle().take(items.len() * 4).cloned();
+            let mut script = Script::new(steps, false);
+            let mut receiver = receiver(&mut script, drain);
+            let seen = drain_in_passes(&mut script, &mut receiver, budget);
+            assert_eq!(seen, [0; 4], "{drain:?}, budget {budget}");
+            let counts = receiver.counts();
+            assert_eq!(counts.dropped(DropReason::Empty), 4);
+            assert_eq!(counts.dropped(DropReason::Overlong), 4);
+            assert_eq!(counts.dropped(DropReason::Truncated), 4);
+            assert_eq!(counts.faults.count(Fault::Interrupted), 4);
+            assert_eq!(counts.faults.count(Fault::ConnectionRefused), 4);
+        }
+    }
+}
+
+#[test]
+fn a_budget_of_nothing_takes_nothing_and_says_so() {
+    let mut script = Script::new([numbered(1)], true);
+    let mut receiver = receiver(&mut script, Drain::best());
+    assert_eq!(pass(&mut script, &mut receiver, 0, &mut Vec::new()), DrainEnd::BudgetSpent);
+    assert_eq!((script.steps.len(), receiver.counts().calls), (1, 0));
+}
+
+#[cfg(not(feature = "portable"))]
+mod batches {
+    use super::*;
+
+    /// Passes after which a batch has followed any change of traffic: five doublings lead from 1 to 32.
+    const SETTLING_PASSES: usize = 6;
+
+    fn feed(script: &mut Script, receiver: &mut Receiver, datagrams: u32) -> usize {
+        script.steps.extend((0..datagrams).map(numbered));
+        script.limits.clear();
+        let end = pass(script, receiver, 1_024, &mut Vec::new());
+        assert_eq!(end, DrainEnd::Blocked);
+        script.limits.len()
+    }
+
+    #[test]
+    fn the_batch_follows_the_traffic_until_one_call_takes_a_pass() {
+        let mut script = Script::new([], true);
+        let mut receiver = receiver(&mut script, Drain::Recvmmsg);
+        for datagrams in [0, 1, 31, 2, 30, 3, 29, 8, 9, 15, 16, 17, 0, 31, 5, 4, 7] {
+            for _ in 0..SETTLING_PASSES {
+                feed(&mut script, &mut receiver, datagrams);
+            }
+            assert_eq!(feed(&mut script, &mut receiver, datagrams), 1, "{datagrams} per pass");
+            let limit = (datagrams as usize + 1).next_power_of_two();
+            assert_eq!(script.limits, [limit], "{datagrams} per pass");
+        }
+    }
+
+    #[test]
+    fn no_call_is_offered_less_than_one_slot_or_more_than_the_most() {
+        for max_batch in 1..=32 {
+            let mut script = Script::new([], true);
+            let config = ReceiverConfig::default().drain(Drain::Recvmmsg).max_batch(max_batch);
+            let mut receiver = Receiver::new(&mut script, &config).expect("a receiver");
+            for datagrams in [0, 200, 0, 0, 0, 0, 0, 0, 0, 200, 1, 31, 32, 33, 64] {
+                feed(&mut script, &mut receiver, datagrams);
+                assert!(script.limits.iter().all(|limit| (1..=max_batch).contains(limit)));
+                // Full calls for what there is, a short or failing one for the end, and the climb.
+                assert!(script.limits.len() <= datagrams as usize / max_batch + 7);
+            }
+        }
+    }
+
+    #[test]
+    fn full_load_fills_whole_batches() {
+        let mut script = Script::new([], true);
+        let mut receiver = receiver(&mut script, Drain::Recvmmsg);
+        for _ in 0..SETTLING_PASSES {
+            feed(&mut script, &mut receiver, 320);
+        }
+        feed(&mut script, &mut receiver, 320);
+        assert_eq!(script.limits, [32; 11]);
+    }
+}
