@@ -1,0 +1,145 @@
+//! Frames: what a packet holds once it was opened, one after the other to its end.
+//!
+//! [`Frames`] walks over them and borrows everything; [`FrameWriter`] fills a packet. Deliberately without
+//! memory of other packets: only the ids of reliable messages lean on each other, inside one packet.
+
+mod close;
+mod error;
+mod message;
+mod type_byte;
+mod writer;
+
+pub use close::{Close, CloseCode};
+pub use error::FrameError;
+pub use message::{ChannelId, Delivery, Message, MessageId};
+pub use writer::FrameWriter;
+
+use core::iter::FusedIterator;
+
+use crate::ack::Ack;
+use crate::reader::Reader;
+
+/// One item of a packet (PROTOCOL, "Frames").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// Zeros that only make the packet longer.
+    Padding {
+        /// How many there are in a row.
+        bytes: usize,
+    },
+    /// Asks for an ack and nothing else: keep-alives and probes.
+    Ping,
+    /// Says which packets arrived.
+    Ack(Ack<'a>),
+    /// A whole message of the application.
+    Message(Message<'a>),
+    /// Ends the connection.
+    Close(Close<'a>),
+}
+
+impl Frame<'_> {
+    /// Whether a packet with this frame must be acknowledged.
+    pub fn is_ack_eliciting(&self) -> bool {
+        match self {
+            Self::Ping | Self::Message(_) => true,
+            Self::Padding { .. } | Self::Ack(_) | Self::Close(_) => false,
+        }
+    }
+}
+
+/// Walks over the frames of an opened packet and stops at the first error.
+///
+/// A packet with an error is dropped as a whole: a caller that acts on frames one by one walks over them once
+/// before, on a clone, or is ready to close the connection in the middle.
+#[derive(Debug, Clone)]
+pub struct Frames<'a> {
+    reader: Reader<'a>,
+    /// The id of the last reliable message in this packet, from which the next may be counted.
+    last_id: Option<MessageId>,
+}
+
+impl<'a> Frames<'a> {
+    /// The frames in the opened bytes of one packet, without header and tag.
+    pub fn new(opened: &'a [u8]) -> Self {
+        Self { reader: Reader::new(opened), last_id: None }
+    }
+
+    fn decode_next(&mut self, byte: u8) -> Result<Frame<'a>, FrameError> {
+        match byte {
+            type_byte::PADDING => Ok(self.padding()),
+            type_byte::PING => Ok(Frame::Ping),
+            type_byte::ACK => Ack::decode(&mut self.reader).map(Frame::Ack),
+            type_byte::CLOSE => Close::decode(&mut self.reader).map(Frame::Close),
+            _ => Message::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Message),
+        }
+    }
+
+    /// The rest of a run of padding whose first byte was read.
+    fn padding(&mut self) -> Frame<'a> {
+        let rest = self.reader.rest();
+        let more = rest.iter().position(|&byte| byte != type_byte::PADDING).unwrap_or(rest.len());
+        self.reader = Reader::new(rest.get(more..).unwrap_or_default());
+        Frame::Padding { bytes: more.saturating_add(1) }
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, FrameError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let byte = self.reader.u8()?;
+        let frame = self.decode_next(byte);
+        if frame.is_err() {
+            self.reader = Reader::new(&[]);
+        }
+        Some(frame)
+    }
+}
+
+impl FusedIterator for Frames<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(bytes: &[u8]) -> Vec<Result<Frame<'_>, FrameError>> {
+        Frames::new(bytes).collect()
+    }
+
+    #[test]
+    fn a_run_of_padding_is_one_frame() {
+        assert_eq!(frames(&[0, 0, 0]), [Ok(Frame::Padding { bytes: 3 })]);
+        let wanted = [Ok(Frame::Padding { bytes: 1 }), Ok(Frame::Ping), Ok(Frame::Padding { bytes: 2 })];
+        assert_eq!(frames(&[0, 1, 0, 0]), wanted);
+        assert!(frames(&[]).is_empty());
+    }
+
+    #[test]
+    fn every_type_this_version_does_not_know_is_an_error() {
+        let known = [0x00, 0x01, 0x02, 0x03, 0x80, 0x83, 0x93];
+        for byte in 0..=u8::MAX {
+            let is_unknown = frames(&[byte, 0, 0, 0, 0, 0]).contains(&Err(FrameError::UnknownFrame));
+            assert_eq!(is_unknown, !known.contains(&byte), "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn nothing_follows_an_error() {
+        let mut walk = Frames::new(&[0x01, 0x7f, 0x01, 0x01]);
+        assert_eq!(walk.next(), Some(Ok(Frame::Ping)));
+        assert_eq!(walk.next(), Some(Err(FrameError::UnknownFrame)));
+        assert_eq!((walk.next(), walk.next()), (None, None));
+    }
+
+    #[test]
+    fn acks_padding_and_close_ask_for_no_ack() {
+        let bytes = [&[0x00][..], &[0x02, 5, 0, 0, 0], &[0x03, 0, 0, 0]].concat();
+        let found = frames(&bytes);
+        assert_eq!(found.len(), 3);
+        assert!(found.iter().all(|frame| !frame.unwrap().is_ack_eliciting()));
+        let bytes = [&[0x01][..], &[0x80, 0, 0], &[0x83, 0, 9, 0, 0]].concat();
+        let found = frames(&bytes);
+        assert_eq!(found.len(), 3);
+        assert!(found.iter().all(|frame| frame.unwrap().is_ack_eliciting()));
+    }
+}

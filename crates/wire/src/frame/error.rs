@@ -1,0 +1,79 @@
+//! Why the bytes of an opened packet are not frames.
+//!
+//! Deliberately few: the peer that sent them holds the keys, so each one ends the connection as a protocol
+//! error, and the name is for the log.
+
+use core::fmt;
+
+use crate::varint::VarintError;
+
+/// The packet breaks the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameError {
+    /// The packet ends inside a frame.
+    Truncated,
+    /// A varint has too many bytes.
+    BadVarint,
+    /// The frame's type is not one of this version.
+    UnknownFrame,
+    /// The channel is above 65,535.
+    BadChannel,
+    /// A message's id leans on one that is not there, or is beyond the end of u64.
+    BadMessageId,
+    /// A message comes after one whose id would be below zero.
+    BadOrder,
+    /// An ack has more ranges than are allowed.
+    TooManyAckRanges,
+    /// A range of an ack reaches below packet 0.
+    BadAckRange,
+    /// An ack's delay is beyond all timeouts.
+    BadAckDelay,
+    /// A close has an unknown code, an application code above u32, or too long a reason.
+    BadClose,
+}
+
+impl FrameError {
+    /// A stable name for counters and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::BadVarint => "bad_varint",
+            Self::UnknownFrame => "unknown_frame",
+            Self::BadChannel => "bad_channel",
+            Self::BadMessageId => "bad_message_id",
+            Self::BadOrder => "bad_order",
+            Self::TooManyAckRanges => "too_many_ack_ranges",
+            Self::BadAckRange => "bad_ack_range",
+            Self::BadAckDelay => "bad_ack_delay",
+            Self::BadClose => "bad_close",
+        }
+    }
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "the packet ends inside a frame",
+            Self::BadVarint => "a varint has too many bytes",
+            Self::UnknownFrame => "the frame type is unknown",
+            Self::BadChannel => "the channel is above 65,535",
+            Self::BadMessageId => "the message id cannot be known or is too large",
+            Self::BadOrder => "the message comes after an id below zero",
+            Self::TooManyAckRanges => "the ack has more than 32 ranges",
+            Self::BadAckRange => "an ack range reaches below packet 0",
+            Self::BadAckDelay => "the ack delay is beyond all timeouts",
+            Self::BadClose => "the close has an unknown code or a field out of bounds",
+        })
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+impl From<VarintError> for FrameError {
+    fn from(error: VarintError) -> Self {
+        match error {
+            VarintError::Truncated => Self::Truncated,
+            VarintError::Overlong | VarintError::TooLarge => Self::BadVarint,
+        }
+    }
+}

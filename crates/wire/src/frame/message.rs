@@ -1,0 +1,225 @@
+//! Message frames: one whole message of the application, with what its delivery mode needs.
+//!
+//! Unreliable and ReliableOrdered are here. The other modes and fragments have their numbers in the standard
+//! and deliberately no code yet.
+
+use bytes::BufMut;
+
+use super::FrameError;
+use super::type_byte;
+use crate::encode_error::EncodeError;
+use crate::reader::Reader;
+use crate::varint;
+
+/// A channel of a connection, 0 to 65,535.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelId(pub u16);
+
+/// The id of a reliable message: one count per connection and direction, given at first transmission, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId(pub u64);
+
+impl MessageId {
+    /// The id after this one, or `None` at the end of u64.
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+}
+
+/// What is promised about a message, and what that takes on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// At most once, in any order.
+    Unreliable,
+    /// Exactly once, in order.
+    ReliableOrdered {
+        /// The message's id.
+        id: MessageId,
+        /// The channel's newest unacknowledged message before this one, which must be delivered first; `None`
+        /// when all before it were acknowledged.
+        after: Option<MessageId>,
+    },
+}
+
+/// A whole message (PROTOCOL, "Messages").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The channel it belongs to.
+    pub channel: ChannelId,
+    /// How it is delivered.
+    pub delivery: Delivery,
+    /// The application's bytes; there may be none.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Reads what follows the type byte, and remembers the id for the next message of the packet.
+    pub(super) fn decode(
+        byte: u8,
+        reader: &mut Reader<'a>,
+        last_id: &mut Option<MessageId>,
+    ) -> Result<Self, FrameError> {
+        if !matches!(
+            byte,
+            type_byte::UNRELIABLE | type_byte::RELIABLE_ORDERED | type_byte::RELIABLE_ORDERED_NEXT
+        ) {
+            return Err(FrameError::UnknownFrame);
+        }
+        let channel = u16::try_from(reader.varint()?).map_err(|_| FrameError::BadChannel)?;
+        let delivery = match byte {
+            type_byte::UNRELIABLE => Delivery::Unreliable,
+            _ => reliable_ordered(byte, reader, last_id)?,
+        };
+        // A length beyond the platform's largest is also beyond the end of the packet.
+        let bytes = usize::try_from(reader.varint()?).map_err(|_| FrameError::Truncated)?;
+        let payload = reader.slice(bytes).ok_or(FrameError::Truncated)?;
+        Ok(Self { channel: ChannelId(channel), delivery, payload })
+    }
+
+    /// How this message is written after one with `last_id`.
+    pub(super) fn plan(&self, last_id: Option<MessageId>) -> Result<MessagePlan<'a>, EncodeError> {
+        let (type_byte, id, back) = match self.delivery {
+            Delivery::Unreliable => (type_byte::UNRELIABLE, None, None),
+            Delivery::ReliableOrdered { id, after } => {
+                let back = match after {
+                    None => 0,
+                    Some(after) if after < id => id.0.saturating_sub(after.0),
+                    Some(_) => return Err(EncodeError::OrderNotBefore),
+                };
+                match last_id.and_then(MessageId::next) {
+                    Some(next) if next == id => (type_byte::RELIABLE_ORDERED_NEXT, None, Some(back)),
+                    _ => (type_byte::RELIABLE_ORDERED, Some(id.0), Some(back)),
+                }
+            }
+        };
+        // A slice is never longer than a u64 can say.
+        let payload_bytes = u64::try_from(self.payload.len()).unwrap_or(u64::MAX);
+        let varints = [Some(u64::from(self.channel.0)), id, back, Some(payload_bytes)];
+        Ok(MessagePlan { type_byte, varints, payload: self.payload })
+    }
+
+    /// The id, in the modes that have one.
+    pub(super) fn id(&self) -> Option<MessageId> {
+        match self.delivery {
+            Delivery::Unreliable => None,
+            Delivery::ReliableOrdered { id, .. } => Some(id),
+        }
+    }
+}
+
+/// The fields of a message frame in the order they are written.
+pub(super) struct MessagePlan<'a> {
+    type_byte: u8,
+    varints: [Option<u64>; 4],
+    payload: &'a [u8],
+}
+
+impl MessagePlan<'_> {
+    /// Bytes of the whole frame.
+    pub(super) fn bytes(&self) -> usize {
+        let varints = self.varints.iter().flatten();
+        let head = varints.fold(1_usize, |sum, &value| sum.saturating_add(varint::encoded_bytes(value)));
+        head.saturating_add(self.payload.len())
+    }
+
+    /// Writes the frame where the caller has made sure of the room.
+    pub(super) fn put(&self, out: &mut impl BufMut) {
+        out.put_u8(self.type_byte);
+        for &value in self.varints.iter().flatten() {
+            varint::put(value, out);
+        }
+        out.put_slice(self.payload);
+    }
+}
+
+fn reliable_ordered(
+    byte: u8,
+    reader: &mut Reader<'_>,
+    last_id: &mut Option<MessageId>,
+) -> Result<Delivery, FrameError> {
+    let id = match byte {
+        type_byte::RELIABLE_ORDERED_NEXT => {
+            last_id.and_then(MessageId::next).ok_or(FrameError::BadMessageId)?
+        }
+        _ => MessageId(reader.varint()?),
+    };
+    *last_id = Some(id);
+    let after = match reader.varint()? {
+        0 => None,
+        back => Some(MessageId(id.0.checked_sub(back).ok_or(FrameError::BadOrder)?)),
+    };
+    Ok(Delivery::ReliableOrdered { id, after })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Frame, Frames};
+
+    fn only(bytes: &[u8]) -> Result<Message<'_>, FrameError> {
+        let mut frames = Frames::new(bytes);
+        let frame = frames.next().unwrap();
+        assert_eq!(frames.next(), None);
+        frame.map(|frame| match frame {
+            Frame::Message(message) => message,
+            other => unreachable!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn channels_end_at_65_535() {
+        for (bytes, wanted) in [
+            ([0x80, 0xfe, 0xff, 0x03, 0], Ok(65_534)),
+            ([0x80, 0xff, 0xff, 0x03, 0], Ok(65_535)),
+            ([0x80, 0x80, 0x80, 0x04, 0], Err(FrameError::BadChannel)),
+        ] {
+            assert_eq!(only(&bytes).map(|message| message.channel.0), wanted);
+        }
+    }
+
+    #[test]
+    fn a_payload_must_end_inside_the_packet() {
+        assert_eq!(only(&[0x80, 0, 2, 7, 8]).unwrap().payload, [7, 8]);
+        assert_eq!(only(&[0x80, 0, 3, 7, 8]), Err(FrameError::Truncated));
+        let longest = [&[0x80, 0][..], &[0xff; 9], &[1]].concat();
+        assert_eq!(only(&longest), Err(FrameError::Truncated));
+        assert_eq!(only(&[0x80, 0, 0]).unwrap().payload, [0u8; 0]);
+    }
+
+    #[test]
+    fn the_order_reaches_back_to_id_zero_and_not_below() {
+        let after = |back| {
+            only(&[0x83, 0, 9, back, 0]).map(|message| match message.delivery {
+                Delivery::ReliableOrdered { after, .. } => after,
+                Delivery::Unreliable => unreachable!("type 0x83 is reliable"),
+            })
+        };
+        assert_eq!(after(0), Ok(None));
+        assert_eq!(after(8), Ok(Some(MessageId(1))));
+        assert_eq!(after(9), Ok(Some(MessageId(0))));
+        assert_eq!(after(10), Err(FrameError::BadOrder));
+    }
+
+    #[test]
+    fn the_next_id_needs_one_before_it_in_the_same_packet() {
+        assert_eq!(only(&[0x93, 0, 0, 0]), Err(FrameError::BadMessageId));
+        let bytes = [0x83, 0, 9, 0, 0, 0x80, 1, 0, 0x93, 2, 1, 0];
+        let ids: Vec<_> = Frames::new(&bytes)
+            .map(|frame| match frame.unwrap() {
+                Frame::Message(message) => message.id(),
+                other => unreachable!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ids, [Some(MessageId(9)), None, Some(MessageId(10))]);
+    }
+
+    #[test]
+    fn no_id_follows_the_largest() {
+        let mut bytes = vec![0x83, 0];
+        varint::put(u64::MAX, &mut bytes);
+        bytes.extend([0, 0, 0x93, 0, 0, 0]);
+        let last = Frames::new(&bytes).last();
+        assert_eq!(last, Some(Err(FrameError::BadMessageId)));
+        assert_eq!((MessageId(u64::MAX).next(), MessageId(0).next()), (None, Some(MessageId(1))));
+    }
+}

@@ -1,0 +1,24 @@
+//! The first byte of every frame (PROTOCOL, "Frames").
+//!
+//! Only what this version sends and reads; the numbers set aside for what comes later stand in the standard.
+
+/// One byte that means nothing.
+pub(super) const PADDING: u8 = 0x00;
+
+/// Asks for an ack.
+pub(super) const PING: u8 = 0x01;
+
+/// Which packets arrived.
+pub(super) const ACK: u8 = 0x02;
+
+/// Ends the connection.
+pub(super) const CLOSE: u8 = 0x03;
+
+/// A whole message, at most once, in any order. Bit 7 marks messages, bits 0 to 2 are the delivery mode.
+pub(super) const UNRELIABLE: u8 = 0x80;
+
+/// A whole message, exactly once, in order; its id is written out.
+pub(super) const RELIABLE_ORDERED: u8 = 0x83;
+
+/// The same with bit 4: its id is one more than that of the reliable message before it in the packet.
+pub(super) const RELIABLE_ORDERED_NEXT: u8 = 0x93;

@@ -1,0 +1,188 @@
+//! Fills a packet with frames: each is written whole or not at all.
+//!
+//! It deliberately decides nothing: which frames go into a packet, and in what order, is the caller's plan.
+
+use bytes::BufMut;
+
+use super::message::MessageId;
+use super::{Close, Message, type_byte};
+use crate::ack::{self, AckDelay, AckRange};
+use crate::encode_error::{EncodeError, check_room};
+
+/// Writes the frames of one packet into a buffer that ends where the packet must end, tag excluded.
+///
+/// Use one writer per packet: ids of reliable messages are counted from the one before in the same packet.
+#[derive(Debug)]
+pub struct FrameWriter<B> {
+    out: B,
+    written_bytes: usize,
+    last_id: Option<MessageId>,
+}
+
+impl<B: BufMut> FrameWriter<B> {
+    /// A writer at the first frame of a packet.
+    pub fn new(out: B) -> Self {
+        Self { out, written_bytes: 0, last_id: None }
+    }
+
+    /// Bytes of frames written so far.
+    pub fn written_bytes(&self) -> usize {
+        self.written_bytes
+    }
+
+    /// Bytes that still fit.
+    pub fn remaining_bytes(&self) -> usize {
+        self.out.remaining_mut()
+    }
+
+    /// The buffer, with what is left of it.
+    pub fn into_inner(self) -> B {
+        self.out
+    }
+
+    /// Bytes this message would take as the next frame.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::OrderNotBefore`] when it comes after itself or a later one.
+    pub fn message_bytes(&self, message: &Message<'_>) -> Result<usize, EncodeError> {
+        message.plan(self.last_id).map(|plan| plan.bytes())
+    }
+
+    /// Writes a message.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::OrderNotBefore`] when it comes after itself or a later one, [`EncodeError::NoRoom`] when
+    /// it does not fit; then nothing is written.
+    pub fn message(&mut self, message: &Message<'_>) -> Result<(), EncodeError> {
+        let plan = message.plan(self.last_id)?;
+        self.take(plan.bytes())?;
+        plan.put(&mut self.out);
+        self.last_id = message.id().or(self.last_id);
+        Ok(())
+    }
+
+    /// Writes an ack of the newest [`ACK_RANGES_SENT`](crate::limits::ACK_RANGES_SENT) ranges; `ranges` gives
+    /// them newest first and at least one packet apart. Where they do not all fit, `take` fewer.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRanges`] or [`EncodeError::RangesOutOfOrder`] when `ranges` breaks these rules,
+    /// [`EncodeError::NoRoom`] when the ack does not fit; then nothing is written.
+    pub fn ack(
+        &mut self,
+        delay: AckDelay,
+        ranges: impl Iterator<Item = AckRange> + Clone,
+    ) -> Result<(), EncodeError> {
+        let body_bytes = ack::body_bytes(delay, ranges.clone())?;
+        self.take(body_bytes.saturating_add(1))?;
+        self.out.put_u8(type_byte::ACK);
+        ack::put_body(delay, ranges, &mut self.out)
+    }
+
+    /// Writes a close.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::ReasonTooLong`], or [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn close(&mut self, close: &Close<'_>) -> Result<(), EncodeError> {
+        self.take(close.bytes()?)?;
+        close.put(&mut self.out);
+        Ok(())
+    }
+
+    /// Writes a ping.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when not even one byte is left.
+    pub fn ping(&mut self) -> Result<(), EncodeError> {
+        self.take(1)?;
+        self.out.put_u8(type_byte::PING);
+        Ok(())
+    }
+
+    /// Writes this many bytes of padding.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when they do not all fit; then nothing is written.
+    pub fn padding(&mut self, bytes: usize) -> Result<(), EncodeError> {
+        self.take(bytes)?;
+        self.out.put_bytes(type_byte::PADDING, bytes);
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), EncodeError> {
+        check_room(bytes, self.out.remaining_mut())?;
+        self.written_bytes = self.written_bytes.saturating_add(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{ChannelId, CloseCode, Delivery};
+    use crate::packet_number::PacketNumber;
+    use core::time::Duration;
+
+    fn reliable(id: u64, after: Option<u64>, payload: &[u8]) -> Message<'_> {
+        let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: after.map(MessageId) };
+        Message { channel: ChannelId(3), delivery, payload }
+    }
+
+    #[test]
+    fn a_frame_that_does_not_fit_leaves_no_byte_behind() {
+        let delay = AckDelay::from_duration(Duration::ZERO);
+        let ranges = [AckRange::new(PacketNumber(5), PacketNumber(9)).unwrap()];
+        let close = Close { code: CloseCode::Application, application_code: 1, reason: b"bye" };
+        let message = reliable(7, None, b"hello");
+        let write = |room: usize, which: usize| {
+            let mut buffer = [0xaa; 16];
+            let mut writer = FrameWriter::new(&mut buffer[..room]);
+            let result = match which {
+                0 => writer.message(&message),
+                1 => writer.ack(delay, ranges.iter().copied()),
+                2 => writer.close(&close),
+                3 => writer.ping(),
+                _ => writer.padding(4),
+            };
+            let (written, remaining) = (writer.written_bytes(), writer.remaining_bytes());
+            assert_eq!(written + remaining, room);
+            assert!(buffer[written..].iter().all(|&byte| byte == 0xaa));
+            result.map(|()| written)
+        };
+        for (which, needed_bytes) in [10, 5, 7, 1, 4].into_iter().enumerate() {
+            assert_eq!(write(needed_bytes - 1, which), Err(EncodeError::NoRoom { needed_bytes }));
+            assert_eq!(write(needed_bytes, which), Ok(needed_bytes));
+            assert_eq!(write(needed_bytes + 1, which), Ok(needed_bytes));
+        }
+    }
+
+    #[test]
+    fn a_message_that_did_not_fit_is_not_counted_from() {
+        let mut buffer = [0; 12];
+        let mut writer = FrameWriter::new(&mut buffer[..]);
+        writer.message(&reliable(200, None, b"")).unwrap();
+        assert!(writer.message(&reliable(201, None, b"too long")).is_err());
+        // 202 is not the next of 200, so it is written out.
+        assert_eq!(writer.message_bytes(&reliable(202, None, b"")), Ok(6));
+        assert_eq!(writer.message_bytes(&reliable(201, None, b"")), Ok(4));
+        writer.message(&reliable(202, None, b"")).unwrap();
+        assert_eq!(writer.into_inner().len(), 0);
+        assert_eq!(buffer, [0x83, 3, 0xc8, 1, 0, 0, 0x83, 3, 0xca, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_message_cannot_come_after_itself_or_a_later_one() {
+        let mut buffer = [0; 64];
+        let mut writer = FrameWriter::new(&mut buffer[..]);
+        assert!(writer.message(&reliable(5, Some(4), b"")).is_ok());
+        for after in [5, 6] {
+            assert_eq!(writer.message(&reliable(5, Some(after), b"")), Err(EncodeError::OrderNotBefore));
+        }
+        assert_eq!(writer.written_bytes(), 5);
+    }
+}

@@ -1,0 +1,86 @@
+//! The wire format of drumfire: how bytes become headers, frames and ids, and back.
+//!
+//! This crate decodes and encodes. It deliberately holds no keys, no clock, no entropy, no socket and no
+//! connection state: what a frame *does* belongs to the protocol core, and whether its bytes may be believed
+//! is decided by the packet protection before [`Frames`] ever sees them. Decoding never allocates; everything
+//! that is decoded borrows from the datagram it came from.
+//!
+//! The written standard is the module [`protocol`]; it is meant to be enough, alone, to write a client in
+//! another language, and tests in this crate hold it to that.
+//!
+//! # Where to begin
+//!
+//! 1. [`DatagramKind::of`] sorts a datagram by its first byte and its length.
+//! 2. [`TransportHeader::decode`] reads the header of a protected packet; [`Hello`], [`Retry`] and [`Welcome`]
+//!    read the handshake.
+//! 3. [`Frames`] walks over what was inside a packet; [`FrameWriter`] fills one.
+//!
+//! # Glossary
+//!
+//! One word per idea, in code, documents and counters alike.
+//!
+//! | word | meaning |
+//! | --- | --- |
+//! | datagram | what UDP carries: one payload with a source and a destination |
+//! | packet | a protected, numbered datagram of a connection: header, frames, authentication tag. Never resent |
+//! | frame | one item inside a packet: an acknowledgement, a message, a close |
+//! | message | what the application sends and receives. Resent where its channel is reliable |
+//! | fragment | a part of a message that does not fit one packet |
+//! | channel | a stream of messages with one delivery mode; one channel never blocks another |
+//! | sequence | the order of the messages in a channel |
+//! | ack | the statement that packets arrived, as ranges of packet numbers |
+//! | resend | to put a message that may be lost into another packet |
+//! | packet number | counts the packets of one direction; a u64 that never repeats under a key |
+//! | truncated number | the low 16, 24 or 32 bits of a packet number, as the header carries them |
+//! | replay window | remembers which packet numbers were accepted, so that a copy is refused |
+//! | connection id | 8 bytes, made by the server, that name a connection on the wire |
+//! | routing tag | the first 16 bits of a connection id: they select the socket |
+//! | token | sealed by the game's backend, it admits a player to a server |
+//! | cookie | proves that a client receives at the address it sends from |
+//! | keep-alive | a packet sent only to show that its sender lives |
+//! | worker | one thread with its sockets; it owns its connections from handshake to close |
+//! | group | peers that are addressed together |
+//! | peer | the other end of a connection |
+
+#![forbid(unsafe_code)]
+// No alloc crate either: the compiler itself holds decoding and encoding to zero allocations.
+#![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod ack;
+mod connection_id;
+mod encode_error;
+mod frame;
+mod handshake;
+mod header;
+pub mod limits;
+mod packet_number;
+mod reader;
+mod steering;
+pub mod varint;
+
+pub use ack::{Ack, AckDelay, AckRange, AckRanges, AckRangesIter};
+pub use connection_id::{ConnectionId, RoutingTag};
+pub use encode_error::EncodeError;
+pub use frame::{
+    ChannelId, Close, CloseCode, Delivery, Frame, FrameError, FrameWriter, Frames, Message, MessageId,
+};
+pub use handshake::{ClientId, Hello, HelloDraft, HelloFields, Retry, Suite, SuiteOffer, Welcome};
+pub use header::{ConnectionIdLength, DatagramError, DatagramKind, TransportHeader};
+pub use packet_number::{PacketNumber, PacketNumberLength, TruncatedNumber};
+pub use steering::{SteeringError, SteeringSecret};
+
+/// The wire version this crate speaks, as it stands in the Hello (PROTOCOL, "Versions").
+pub const VERSION: u16 = 1;
+
+#[doc = include_str!("../PROTOCOL.md")]
+pub mod protocol {}

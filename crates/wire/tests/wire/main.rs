@@ -1,0 +1,9 @@
+//! The wire format through its public face: one file per subject, one program.
+//!
+//! Deliberately without keys, sockets or time; unit tests with each type's edges stand beside the code.
+
+mod datagrams;
+mod economy;
+mod frames;
+mod samples;
+mod standard;

@@ -1,0 +1,140 @@
+//! Frames and packets that several test files share: owned, so that generators can make them.
+//!
+//! Deliberately nothing that checks; that is each test's own business.
+
+use drumfire_wire::{
+    AckDelay, AckRange, ChannelId, Close, CloseCode, Delivery, EncodeError, Frame, FrameError, FrameWriter,
+    Frames, Message, MessageId, PacketNumber,
+};
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// A frame that owns its bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Sample {
+    Padding(usize),
+    Ping,
+    Ack { delay_us: u64, ranges: Vec<(u64, u64)> },
+    Message { channel: u16, order: Option<(u64, Option<u64>)>, payload: Vec<u8> },
+    Close { code: u8, application_code: u32, reason: Vec<u8> },
+}
+
+impl Sample {
+    pub(crate) fn write(&self, writer: &mut FrameWriter<&mut [u8]>) -> Result<(), EncodeError> {
+        match self {
+            Self::Padding(bytes) => writer.padding(*bytes),
+            Self::Ping => writer.ping(),
+            Self::Ack { delay_us, ranges } => {
+                let range = |&(low, high)| AckRange::new(PacketNumber(low), PacketNumber(high)).unwrap();
+                writer
+                    .ack(AckDelay::from_duration(Duration::from_micros(*delay_us)), ranges.iter().map(range))
+            }
+            Self::Message { channel, order, payload } => {
+                let delivery = order.map_or(Delivery::Unreliable, |(id, after)| Delivery::ReliableOrdered {
+                    id: MessageId(id),
+                    after: after.map(MessageId),
+                });
+                writer.message(&Message { channel: ChannelId(*channel), delivery, payload })
+            }
+            Self::Close { code, application_code, reason } => writer.close(&Close {
+                code: CloseCode::from_byte(*code).unwrap(),
+                application_code: *application_code,
+                reason,
+            }),
+        }
+    }
+
+    pub(crate) fn of(frame: Frame<'_>) -> Self {
+        match frame {
+            Frame::Padding { bytes } => Self::Padding(bytes),
+            Frame::Ping => Self::Ping,
+            Frame::Ack(ack) => Self::Ack {
+                delay_us: u64::try_from(ack.delay.to_duration().as_micros()).unwrap(),
+                ranges: ack.ranges.iter().map(|range| (range.smallest().0, range.largest().0)).collect(),
+            },
+            Frame::Message(message) => Self::Message {
+                channel: message.channel.0,
+                order: match message.delivery {
+                    Delivery::Unreliable => None,
+                    Delivery::ReliableOrdered { id, after } => Some((id.0, after.map(|after| after.0))),
+                },
+                payload: message.payload.to_vec(),
+            },
+            Frame::Close(close) => Self::Close {
+                code: close.code.to_byte(),
+                application_code: close.application_code,
+                reason: close.reason.to_vec(),
+            },
+        }
+    }
+}
+
+/// The opened bytes of a packet with these frames; panics where they cannot be written.
+pub(crate) fn packet(samples: &[Sample]) -> Vec<u8> {
+    let mut buffer = vec![0xaa; 65_507];
+    let mut writer = FrameWriter::new(&mut buffer[..]);
+    for sample in samples {
+        sample.write(&mut writer).unwrap();
+    }
+    let bytes = writer.written_bytes();
+    buffer.truncate(bytes);
+    buffer
+}
+
+/// The frames of a packet up to its end or its first error.
+pub(crate) fn walk(opened: &[u8]) -> (Vec<Sample>, Option<FrameError>) {
+    let mut samples = Vec::new();
+    for frame in Frames::new(opened) {
+        match frame {
+            Ok(frame) => samples.push(Sample::of(frame)),
+            Err(error) => return (samples, Some(error)),
+        }
+    }
+    (samples, None)
+}
+
+/// Joins runs of padding, as walking over a packet does.
+pub(crate) fn with_joined_padding(samples: Vec<Sample>) -> Vec<Sample> {
+    let mut joined: Vec<Sample> = Vec::new();
+    for sample in samples {
+        match (joined.last_mut(), &sample) {
+            (Some(Sample::Padding(before)), Sample::Padding(more)) => *before += more,
+            _ => joined.push(sample),
+        }
+    }
+    joined
+}
+
+fn any_ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let steps = prop::collection::vec((0_u64..200, 0_u64..200), 1..=32);
+    (any::<u64>(), 0_u32..64, steps).prop_map(|(bits, shift, steps)| {
+        let mut top = (bits >> shift).max(32 * 402);
+        let mut ranges = Vec::new();
+        for (length, gap) in steps {
+            ranges.push((top - length, top));
+            top -= length + gap + 2;
+        }
+        ranges
+    })
+}
+
+fn any_order() -> impl Strategy<Value = Option<(u64, Option<u64>)>> {
+    // Ids close together, so that some follow on from the one before; and ids from all of u64.
+    let id = prop_oneof![0_u64..5, (any::<u64>(), 0_u32..64).prop_map(|(bits, shift)| bits >> shift)];
+    let order = (id, prop::option::of(any::<u64>()))
+        .prop_map(|(id, back)| (id, back.filter(|_| id > 0).map(|back| id - 1 - back % id)));
+    prop::option::of(order)
+}
+
+pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
+    prop_oneof![
+        (1_usize..40).prop_map(Sample::Padding),
+        Just(Sample::Ping),
+        (0_u64..2_000_000, any_ranges())
+            .prop_map(|(units, ranges)| Sample::Ack { delay_us: 8 * units, ranges }),
+        (any::<u16>(), any_order(), prop::collection::vec(any::<u8>(), 0..200))
+            .prop_map(|(channel, order, payload)| Sample::Message { channel, order, payload }),
+        (0_u8..8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..=128))
+            .prop_map(|(code, application_code, reason)| Sample::Close { code, application_code, reason }),
+    ]
+}

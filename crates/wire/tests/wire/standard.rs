@@ -1,0 +1,180 @@
+//! Holds the written standard to the code: its limits, its test vectors, its tables of numbers.
+//!
+//! Deliberately reads the text itself: a row that is changed, added or lost there fails here.
+
+use crate::samples::{Sample, packet, walk};
+use drumfire_wire::{
+    CloseCode, ConnectionId, ConnectionIdLength, PacketNumber, PacketNumberLength, RoutingTag,
+    SteeringSecret, TransportHeader, limits, varint,
+};
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+
+const STANDARD: &str = include_str!("../../PROTOCOL.md");
+
+/// The cells of the table under this head row.
+fn table(head: &str) -> Vec<Vec<&'static str>> {
+    let mut lines = STANDARD.lines().skip_while(|line| !line.starts_with(head)).skip(2);
+    let rows: Vec<_> = lines
+        .by_ref()
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    assert!(!rows.is_empty(), "no table {head}");
+    rows
+}
+
+fn number(cell: &str) -> u64 {
+    cell.parse().unwrap()
+}
+
+#[test]
+fn every_limit_in_the_text_is_the_one_in_the_code() {
+    let code: BTreeMap<&str, u64> = [
+        ("DATAGRAM_START_BYTES", limits::DATAGRAM_START_BYTES as u64),
+        ("DATAGRAM_MAX_BYTES", limits::DATAGRAM_MAX_BYTES as u64),
+        ("TAG_BYTES", limits::TAG_BYTES as u64),
+        ("TRANSPORT_MIN_BYTES", limits::TRANSPORT_MIN_BYTES as u64),
+        ("TRANSPORT_HEADER_MAX_BYTES", limits::TRANSPORT_HEADER_MAX_BYTES as u64),
+        ("PACKET_NUMBER_END", limits::PACKET_NUMBER_END),
+        ("HELLO_BYTES", limits::HELLO_BYTES as u64),
+        ("SEALED_TOKEN_BYTES", limits::SEALED_TOKEN_BYTES as u64),
+        ("COOKIE_BYTES", limits::COOKIE_BYTES as u64),
+        ("MAC1_BYTES", limits::MAC1_BYTES as u64),
+        ("NOISE_MESSAGE_1_BYTES", limits::NOISE_MESSAGE_1_BYTES as u64),
+        ("NOISE_MESSAGE_2_MIN_BYTES", limits::NOISE_MESSAGE_2_MIN_BYTES as u64),
+        ("RETRY_MIN_BYTES", limits::RETRY_MIN_BYTES as u64),
+        ("RETRY_MAX_BYTES", limits::RETRY_MAX_BYTES as u64),
+        ("REFUSE_MIN_BYTES", limits::REFUSE_MIN_BYTES as u64),
+        ("REFUSE_MAX_BYTES", limits::REFUSE_MAX_BYTES as u64),
+        ("WELCOME_MIN_BYTES", limits::WELCOME_MIN_BYTES as u64),
+        ("WELCOME_MAX_BYTES", limits::WELCOME_MAX_BYTES as u64),
+        ("RESET_BYTES", limits::RESET_BYTES as u64),
+        ("ACK_RANGES_KEPT", limits::ACK_RANGES_KEPT as u64),
+        ("ACK_RANGES_SENT", limits::ACK_RANGES_SENT as u64),
+        ("ACK_DELAY_MAX_UNITS", u64::from(limits::ACK_DELAY_MAX_UNITS)),
+        ("CHANNELS", u64::from(limits::CHANNELS)),
+        ("MESSAGE_IDS_AHEAD", limits::MESSAGE_IDS_AHEAD),
+        ("RELIABLE_MESSAGE_MAX_BYTES", limits::RELIABLE_MESSAGE_MAX_BYTES as u64),
+        ("UNRELIABLE_MESSAGE_MAX_BYTES", limits::UNRELIABLE_MESSAGE_MAX_BYTES as u64),
+        ("CLOSE_REASON_MAX_BYTES", limits::CLOSE_REASON_MAX_BYTES as u64),
+        ("STEERING_SOCKETS_MAX", u64::from(limits::STEERING_SOCKETS_MAX)),
+    ]
+    .into();
+    let text: BTreeMap<&str, u64> =
+        table("| limit | value |").iter().map(|row| (row[0], number(row[1]))).collect();
+    assert_eq!(text, code);
+}
+
+#[test]
+fn the_close_codes_in_the_text_are_those_in_the_code() {
+    let text: Vec<_> = table("| code | name |").iter().map(|row| (number(row[0]), row[1])).collect();
+    let code: Vec<_> = (0..=u8::MAX)
+        .filter_map(|byte| CloseCode::from_byte(byte).map(|code| (u64::from(byte), code.name())))
+        .collect();
+    assert_eq!(text, code);
+}
+
+fn varint_vector(value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    varint::encode(value, &mut bytes).unwrap();
+    assert_eq!(varint::decode(&bytes), Ok((value, &[][..])));
+    bytes
+}
+
+fn header_vector(phase: bool, id: Option<[u8; 8]>, number: u64, length: PacketNumberLength) -> Vec<u8> {
+    let connection_id = id.map(ConnectionId::from_bytes);
+    let number = PacketNumber(number).truncate(length);
+    let header = TransportHeader { key_phase: phase, connection_id, number };
+    let mut bytes = Vec::new();
+    header.encode(&mut bytes).unwrap();
+    let mut datagram = bytes.clone();
+    datagram.resize(40, 0);
+    let ids = if id.is_some() { ConnectionIdLength::Eight } else { ConnectionIdLength::Zero };
+    assert_eq!(TransportHeader::decode(&datagram, ids), Ok(header));
+    bytes
+}
+
+fn frames_vector(samples: &[Sample]) -> Vec<u8> {
+    let opened = packet(samples);
+    assert_eq!(walk(&opened), (samples.to_vec(), None));
+    opened
+}
+
+fn message(channel: u16, order: Option<(u64, Option<u64>)>, payload: &[u8]) -> Sample {
+    Sample::Message { channel, order, payload: payload.to_vec() }
+}
+
+/// What the code writes for a vector's name.
+fn vector(name: &str) -> Vec<u8> {
+    let ranges = |ranges: &[(u64, u64)]| ranges.to_vec();
+    match name {
+        "varint-0" => varint_vector(0),
+        "varint-127" => varint_vector(127),
+        "varint-128" => varint_vector(128),
+        "varint-300" => varint_vector(300),
+        "varint-max" => varint_vector(u64::MAX),
+        "header-to-server" => {
+            header_vector(false, Some([1, 2, 3, 4, 5, 6, 7, 8]), 0x99_1234, PacketNumberLength::Two)
+        }
+        "header-to-client" => header_vector(true, None, 0x99_00ab_cdef, PacketNumberLength::Three),
+        "header-longest" => header_vector(
+            false,
+            Some([0xff, 0xee, 0xdd, 0xcc, 0xbb, 0xaa, 0x99, 0x88]),
+            42,
+            PacketNumberLength::Four,
+        ),
+        "padding" => frames_vector(&[Sample::Padding(3)]),
+        "ping" => frames_vector(&[Sample::Ping]),
+        "ack-one" => frames_vector(&[Sample::Ack { delay_us: 24, ranges: ranges(&[(0, 42)]) }]),
+        "ack-holes" => frames_vector(&[Sample::Ack {
+            delay_us: 25_576,
+            ranges: ranges(&[(998, 1_000), (995, 996), (990, 990)]),
+        }]),
+        "close" => {
+            frames_vector(&[Sample::Close { code: 0, application_code: 300, reason: b"bye".to_vec() }])
+        }
+        "unreliable" => frames_vector(&[message(7, None, b"hi")]),
+        "reliable-ordered" => frames_vector(&[message(7, Some((300, None)), b"hi")]),
+        "reliable-run" => frames_vector(&[
+            message(7, Some((300, Some(295))), b"a"),
+            message(0, None, b""),
+            message(7, Some((301, Some(300))), b"b"),
+        ]),
+        other => unreachable!("the text has a vector {other} that is not tested"),
+    }
+}
+
+#[test]
+fn every_test_vector_is_what_the_code_writes_and_reads() {
+    let rows = table("| vector | bytes |");
+    assert_eq!(rows.len(), 16);
+    for row in rows {
+        let bytes: Vec<u8> = row[1].split(' ').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
+        assert_eq!(vector(row[0]), bytes, "{}", row[0]);
+    }
+}
+
+#[test]
+fn every_packet_number_in_the_text_is_found_again() {
+    for row in table("| low bits | bytes | newest |") {
+        let length = match row[1] {
+            "2" => PacketNumberLength::Two,
+            "3" => PacketNumberLength::Three,
+            _ => PacketNumberLength::Four,
+        };
+        let newest = (row[2] != "none").then(|| PacketNumber(number(row[2])));
+        let truncated = PacketNumber(number(row[0])).truncate(length);
+        assert_eq!(truncated.expand(newest), PacketNumber(number(row[3])), "{row:?}");
+    }
+}
+
+#[test]
+fn every_steered_tag_in_the_text_maps_to_its_socket() {
+    let six = NonZeroU16::new(6).unwrap();
+    for row in table("| secret | tag | socket |") {
+        let secret = SteeringSecret::from_bits(u32::try_from(number(row[0])).unwrap());
+        let tag = RoutingTag(u16::try_from(number(row[1])).unwrap());
+        assert_eq!(u64::from(secret.socket_for(tag, six)), number(row[2]), "{row:?}");
+    }
+}
