@@ -1,0 +1,8 @@
+//! `receiver`: N threads share one UDP port and account for every datagram. `receiver --help` tells the flags.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    drumfire_tools::program::receiver(std::env::args_os())
+}

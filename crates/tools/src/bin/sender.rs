@@ -1,0 +1,8 @@
+//! `sender`: numbered datagrams for a `receiver`, and a comparison of both books. `sender --help` tells the flags.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    drumfire_tools::program::sender(std::env::args_os())
+}

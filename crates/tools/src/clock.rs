@@ -1,0 +1,32 @@
+//! The tools' clock: the one place in this crate that reads the time.
+//!
+//! Everything else takes a reading as an argument.
+
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Monotonic time, for intervals within this process.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "this is the place that owns the clock")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// The host's monotonic clock in nanoseconds: the same for all processes of one host, and never 0.
+#[must_use]
+pub fn host_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos).max(1)
+}
+
+/// Rests a thread that has nothing to do with datagrams, between two looks at a condition with a deadline.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "control threads wait in steps; this is the one place that sleeps"
+)]
+pub fn pause(time: std::time::Duration) {
+    std::thread::sleep(time);
+}

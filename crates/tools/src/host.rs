@@ -1,0 +1,353 @@
+//! What the machine says about itself and about the CPU time of threads and processes.
+//!
+//! Facts come from `/proc`, read with a bound and parsed by pure functions; where a file is missing, as on
+//! every system but Linux, the answer is `None` and never zero. Pinning a thread and raising the limit of open
+//! files are the two things it changes, both on request. It neither reads a clock nor waits: whoever measures
+//! takes one sample at each end of the window.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+
+mod calls;
+mod parse;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::time::Duration;
+
+pub use calls::{allowed_cores, current_thread_id, raise_open_files};
+pub use parse::CpuTicks;
+
+use crate::report::{CpuTime, Machine};
+
+/// The most that is read of any file: room for the lines of some thousand cores.
+const FILE_LIMIT_BYTES: u64 = 256 * 1024;
+
+/// The most threads of another process that are added up.
+const TASK_LIMIT: usize = 4_096;
+
+/// The machine's model, cores, kernel and memory, each as far as the system tells.
+#[must_use]
+pub fn machine() -> Machine {
+    let kernel = read("/proc/sys/kernel/osrelease");
+    Machine {
+        cpu: read("/proc/cpuinfo").and_then(|text| parse::cpu_model(&text)),
+        cores: read("/proc/stat").and_then(|text| parse::cores_online(&text)),
+        kernel: kernel.map(|text| text.trim().to_owned()).filter(|release| !release.is_empty()),
+        memory_bytes: read("/proc/meminfo").and_then(|text| parse::memory_bytes(&text)),
+    }
+}
+
+/// Names the running kernel, the same for every process and namespace on it; empty where it is not known.
+#[must_use]
+pub fn kernel_id() -> String {
+    read("/proc/sys/kernel/random/boot_id").map_or_else(String::new, |text| text.trim().to_owned())
+}
+
+/// The machine's CPU time since it started, of all cores together.
+#[must_use]
+pub fn cpu_ticks() -> Option<CpuTicks> {
+    read("/proc/stat").and_then(|text| parse::cpu_ticks(&text))
+}
+
+/// CPU time of a thread or a process since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ThreadSample {
+    /// Time on a core, in nanoseconds.
+    pub run_ns: u64,
+    /// Time ready to run but without a core, in nanoseconds; absent when the kernel does not keep it.
+    pub run_delay_ns: Option<u64>,
+    /// Of `run_ns` in the program, in seconds.
+    pub user_s: f64,
+    /// Of `run_ns` in the kernel, in seconds.
+    pub sys_s: f64,
+}
+
+impl ThreadSample {
+    /// What was used between an earlier sample and this one.
+    ///
+    /// The kernel counts the split in ticks of a few milliseconds, the sum in nanoseconds: the split of the
+    /// difference is scaled so that both parts together are `run_ns`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let run_ns = self.run_ns.saturating_sub(earlier.run_ns);
+        let delays = self.run_delay_ns.zip(earlier.run_delay_ns);
+        Self::split(
+            run_ns,
+            delays.map(|(now, then)| now.saturating_sub(then)),
+            (self.user_s - earlier.user_s).max(0.0),
+            (self.sys_s - earlier.sys_s).max(0.0),
+        )
+    }
+
+    /// The two parts, as a report has them.
+    #[must_use]
+    pub fn cpu_time(&self) -> CpuTime {
+        CpuTime { user_s: self.user_s, sys_s: self.sys_s }
+    }
+
+    /// Share of `window` that was spent waiting for a core, 0 to 1 for one thread.
+    #[must_use]
+    pub fn run_delay_share(&self, window: Duration) -> Option<f64> {
+        let share = self.run_delay_ns? as f64 / (window.as_secs_f64() * 1e9);
+        share.is_finite().then_some(share)
+    }
+
+    /// Scales a coarse split to an exact sum. Before the first tick it is all the program's, as in the kernel.
+    fn split(run_ns: u64, run_delay_ns: Option<u64>, user: f64, sys: f64) -> Self {
+        let run_s = run_ns as f64 / 1e9;
+        let user_share = if user + sys > 0.0 { user / (user + sys) } else { 1.0 };
+        let user_s = run_s * user_share;
+        Self { run_ns, run_delay_ns, user_s, sys_s: run_s - user_s }
+    }
+}
+
+/// The CPU clock of a thread of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadClock;
+
+impl ThreadClock {
+    /// The CPU time that the thread has used so far; nothing when there is no such thread.
+    ///
+    /// `tid` is the kernel's number of the thread: [`current_thread_id`]. The kernel brings the clock of a
+    /// running thread forward at each tick and at each switch, so a sample may be one tick (1 to 10 ms) behind.
+    #[must_use]
+    pub fn sample(tid: u32) -> Option<ThreadSample> {
+        let task = format!("/proc/self/task/{tid}");
+        let (user, sys) = read(&format!("{task}/stat")).and_then(|text| parse::user_and_sys_ticks(&text))?;
+        let schedstat = read(&format!("{task}/schedstat")).and_then(|text| parse::schedstat(&text));
+        Some(sample(user, sys, schedstat))
+    }
+}
+
+/// The CPU clock of a whole process.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessClock;
+
+impl ProcessClock {
+    /// The CPU time that the process has used so far; nothing when there is no such process.
+    ///
+    /// `run_ns` is the sum over its threads alive (the first 4,096), unless the ticks, which know the threads
+    /// that have ended too, come to more. `run_delay_ns` knows only threads alive.
+    #[must_use]
+    pub fn sample(pid: u32) -> Option<ThreadSample> {
+        let (user, sys) =
+            read(&format!("/proc/{pid}/stat")).and_then(|text| parse::user_and_sys_ticks(&text))?;
+        Some(sample(user, sys, schedstat_of_tasks(pid)))
+    }
+}
+
+fn sample(user_ticks: u64, sys_ticks: u64, schedstat: Option<(u64, u64)>) -> ThreadSample {
+    let by_ticks_ns = ticks_to_ns(user_ticks.saturating_add(sys_ticks));
+    let run_ns = schedstat.map_or(by_ticks_ns, |(run_ns, _)| run_ns.max(by_ticks_ns));
+    let run_delay_ns = schedstat.map(|(_, run_delay_ns)| run_delay_ns);
+    ThreadSample::split(run_ns, run_delay_ns, user_ticks as f64, sys_ticks as f64)
+}
+
+fn ticks_to_ns(ticks: u64) -> u64 {
+    let tick_ns = 1_000_000_000_u64.checked_div(calls::ticks_per_second()).unwrap_or(0);
+    ticks.saturating_mul(tick_ns)
+}
+
+fn schedstat_of_tasks(pid: u32) -> Option<(u64, u64)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let samples = tasks.take(TASK_LIMIT).flatten().filter_map(|task| {
+        let path = task.path().join("schedstat");
+        // A thread may end between the listing and the reading.
+        read(path.to_str()?).and_then(|text| parse::schedstat(&text))
+    });
+    samples.reduce(|sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)))
+}
+
+/// Lets the calling thread run on one core alone.
+///
+/// `core` is the system's number of it, as [`allowed_cores`] lists them.
+///
+/// # Errors
+/// [`PinError`], one line that names the core, when the process may not use it or there is none, and on
+/// systems that do not pin threads.
+pub fn pin_current_thread(core: usize) -> Result<(), PinError> {
+    calls::pin_current_thread(core).map_err(|source| PinError { core, source })
+}
+
+/// A thread that could not be bound to a core.
+#[derive(Debug)]
+pub struct PinError {
+    /// The core that was asked for.
+    pub core: usize,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl fmt::Display for PinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot pin a thread to core {}: {}", self.core, self.source)?;
+        match allowed_cores().as_deref() {
+            None | Some([]) => Ok(()),
+            Some([only]) => write!(f, "; this process may use core {only} alone"),
+            Some(cores) => write!(f, "; this process may use {} cores: {}", cores.len(), ranges(cores)),
+        }
+    }
+}
+
+impl std::error::Error for PinError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Ascending numbers as ranges: `0-3,8`.
+fn ranges(numbers: &[usize]) -> String {
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match spans.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => spans.push((number, number)),
+        }
+    }
+    let text = |(first, last): &(usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    spans.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// The first part of a file as text; nothing when it cannot be read.
+fn read(path: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(FILE_LIMIT_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+mod tests {
+    use super::*;
+
+    const TICK_NS: u64 = 10_000_000;
+
+    #[test]
+    fn the_split_follows_the_ticks_and_the_sum_the_exact_clock() {
+        let sample = sample(1, 3, Some((40_000_000_000, 5)));
+        assert_eq!((sample.run_ns, sample.run_delay_ns), (40_000_000_000, Some(5)));
+        assert_eq!((sample.user_s, sample.sys_s), (10.0, 30.0));
+    }
+
+    #[test]
+    fn before_the_first_tick_all_time_is_the_programs() {
+        let sample = sample(0, 0, Some((1_000, 0)));
+        assert_eq!((sample.user_s, sample.sys_s), (1e-6, 0.0));
+    }
+
+    #[test]
+    fn without_the_exact_clock_the_ticks_are_all_there_is() {
+        assert_eq!(ticks_to_ns(1), TICK_NS, "every Linux of today has 100 ticks per second");
+        let sample = sample(50, 150, None);
+        assert_eq!((sample.run_ns, sample.run_delay_ns), (200 * TICK_NS, None));
+        assert_eq!((sample.user_s, sample.sys_s), (0.5, 1.5));
+    }
+
+    #[test]
+    fn threads_that_ended_are_counted_by_the_ticks() {
+        assert_eq!(sample(100, 0, Some((TICK_NS, 0))).run_ns, 100 * TICK_NS);
+    }
+
+    #[test]
+    fn a_difference_is_split_so_that_its_parts_add_up() {
+        let earlier =
+            ThreadSample { run_ns: 1_000_000_000, run_delay_ns: Some(10), user_s: 0.75, sys_s: 0.25 };
+        let later = ThreadSample { run_ns: 3_000_000_000, run_delay_ns: Some(30), user_s: 1.25, sys_s: 1.75 };
+        let used = later.since(&earlier);
+        assert_eq!((used.run_ns, used.run_delay_ns), (2_000_000_000, Some(20)));
+        assert_eq!((used.user_s, used.sys_s), (0.5, 1.5));
+    }
+
+    #[test]
+    fn a_clock_that_went_back_gives_nothing_and_not_a_huge_number() {
+        let earlier = ThreadSample { run_ns: 10, run_delay_ns: Some(10), user_s: 1.0, sys_s: 1.0 };
+        let used = ThreadSample::default().since(&earlier);
+        assert_eq!((used.run_ns, used.run_delay_ns, used.user_s, used.sys_s), (0, None, 0.0, 0.0));
+    }
+
+    #[test]
+    fn the_share_of_waiting_is_of_the_window() {
+        let sample = ThreadSample { run_delay_ns: Some(30_000_000), ..ThreadSample::default() };
+        assert_eq!(sample.run_delay_share(Duration::from_secs(1)), Some(0.03));
+        assert_eq!(sample.run_delay_share(Duration::ZERO), None);
+        assert_eq!(ThreadSample::default().run_delay_share(Duration::from_secs(1)), None);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_none() {
+        assert_eq!(read("/proc/no-such-file"), None);
+        assert_eq!(ThreadClock::sample(u32::MAX), None);
+        assert_eq!(ProcessClock::sample(u32::MAX), None);
+    }
+
+    #[test]
+    fn this_thread_and_this_process_have_clocks_where_there_is_proc() {
+        let Some(tid) = current_thread_id() else { return };
+        let mut thread = ThreadClock::sample(tid).unwrap();
+        // A running thread's clock is only brought forward at a tick or when it gives the core away.
+        for _ in 0..1_000_000 {
+            if thread.run_ns > 0 {
+                break;
+            }
+            std::thread::yield_now();
+            thread = ThreadClock::sample(tid).unwrap();
+        }
+        assert!(thread.run_ns > 0);
+        let process = ProcessClock::sample(std::process::id()).unwrap();
+        assert!(process.run_ns >= thread.run_ns, "the process has this thread and others");
+        assert!((thread.user_s + thread.sys_s - thread.run_ns as f64 / 1e9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_machine_knows_itself_where_there_is_proc() {
+        if current_thread_id().is_none() {
+            return;
+        }
+        let machine = machine();
+        assert!(machine.cores.is_some_and(|cores| cores > 0));
+        assert!(machine.memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
+        assert!(machine.kernel.is_some());
+        assert!(cpu_ticks().is_some_and(|ticks| ticks.total >= ticks.steal));
+    }
+
+    #[test]
+    fn a_thread_is_pinned_to_a_core_it_may_use() {
+        let Some(cores) = allowed_cores() else { return };
+        let last = *cores.last().unwrap();
+        // The pinning ends with the thread.
+        let pinned = std::thread::spawn(move || (pin_current_thread(last).is_ok(), allowed_cores()));
+        assert_eq!(pinned.join().unwrap(), (true, Some(vec![last])));
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_named_in_one_line() {
+        for core in [1_023, 1_024, usize::MAX] {
+            let text = pin_current_thread(core).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("cannot pin a thread to core {core}: ")), "{text}");
+            assert_eq!(text.lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn neighbours_become_a_range() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 8]), "0-3,8");
+        assert_eq!(ranges(&[4]), "4");
+        assert_eq!(ranges(&[]), "");
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_never_lowered() {
+        let Some(before) = raise_open_files(0) else { return };
+        assert!(raise_open_files(before).is_some_and(|after| after >= before));
+        assert!(raise_open_files(1).is_some_and(|after| after >= before));
+        assert_eq!(raise_open_files(u64::MAX), raise_open_files(u64::MAX), "as far as the system allows");
+    }
+}

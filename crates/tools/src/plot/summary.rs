@@ -1,0 +1,117 @@
+//! Five numbers and the outliers of one thread's rates, as a box plot shows them.
+//!
+//! Quartiles are interpolated between neighbours (type 7 of Hyndman and Fan, 1996, the default of R and NumPy);
+//! whiskers end at the last value within one and a half times the box (Tukey). plotters has a box of its own,
+//! whose whiskers end where Tukey's fences are, below zero if need be, and not at a value that was measured.
+
+use crate::csv::Sample;
+
+/// How far from the box a value may be, in heights of the box, before it is an outlier.
+const FENCE: f64 = 1.5;
+
+/// What a box plot shows of one thread, in packets per second.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Summary {
+    /// The lowest value that is no outlier.
+    pub(super) low: f64,
+    /// A quarter of the values are at most this.
+    pub(super) first: f64,
+    /// Half of the values are at most this.
+    pub(super) median: f64,
+    /// Three quarters of the values are at most this.
+    pub(super) third: f64,
+    /// The highest value that is no outlier.
+    pub(super) high: f64,
+    /// The values beyond the whiskers, ascending.
+    pub(super) outliers: Vec<f64>,
+}
+
+impl Summary {
+    /// One summary per thread index, each over the seconds that have that thread.
+    pub(super) fn of_each_thread(samples: &[Sample]) -> Vec<Self> {
+        let threads = samples.iter().map(|sample| sample.pps_per_thread.len()).max().unwrap_or(0);
+        let rates =
+            |thread| samples.iter().filter_map(move |sample| sample.pps_per_thread.get(thread).copied());
+        (0..threads).map(|thread| Self::of(rates(thread))).collect()
+    }
+
+    /// The highest value of all.
+    pub(super) fn highest(&self) -> f64 {
+        self.outliers.last().copied().unwrap_or(0.0).max(self.high)
+    }
+
+    fn of(rates: impl Iterator<Item = u64>) -> Self {
+        let mut values: Vec<f64> = rates.map(|pps| pps as f64).collect();
+        values.sort_by(f64::total_cmp);
+        let [first, median, third] = [1, 2, 3].map(|quarter| quartile(&values, quarter));
+        let reach = (third - first) * FENCE;
+        let is_within = |value: &f64| (first - reach..=third + reach).contains(value);
+        let (within, outliers): (Vec<f64>, Vec<f64>) = values.into_iter().partition(is_within);
+        // A quartile between two values may lie beyond the last value within reach.
+        let low = within.first().map_or(first, |low| low.min(first));
+        let high = within.last().map_or(third, |high| high.max(third));
+        Self { low, first, median, third, high, outliers }
+    }
+}
+
+/// The value below which `quarter` quarters of the ascending values lie; 0 without values.
+fn quartile(values: &[f64], quarter: usize) -> f64 {
+    let Some(last) = values.len().checked_sub(1) else { return 0.0 };
+    let (below, rest) = (last * quarter / 4, last * quarter % 4);
+    let (low, high) = (values[below], values[(below + 1).min(last)]);
+    low + (high - low) * rest as f64 / 4.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rates: &[u64]) -> Summary {
+        Summary::of(rates.iter().copied())
+    }
+
+    #[test]
+    fn quartiles_are_those_of_r() {
+        // quantile(c(1, 2, 3, 4, 5)) and quantile(c(1, 2, 3, 10)) in R.
+        let odd = of(&[5, 3, 1, 4, 2]);
+        assert_eq!((odd.low, odd.first, odd.median, odd.third, odd.high), (1.0, 2.0, 3.0, 4.0, 5.0));
+        let even = of(&[10, 3, 2, 1]);
+        assert_eq!((even.first, even.median, even.third), (1.75, 2.5, 4.75));
+    }
+
+    #[test]
+    fn a_value_is_an_outlier_only_beyond_the_fence() {
+        // Quartiles 20 and 40 whatever the last value is, so the fence is at 70.
+        for (last, is_outlier) in [(69, false), (70, false), (71, true)] {
+            let summary = of(&[10, 20, 30, 40, last]);
+            assert_eq!(summary.outliers.is_empty(), !is_outlier, "{last}");
+            assert_eq!(summary.highest(), last as f64);
+            assert_eq!(summary.high, if is_outlier { 40.0 } else { last as f64 });
+        }
+    }
+
+    #[test]
+    fn one_value_is_a_box_of_no_height_and_none_is_all_zero() {
+        let one = of(&[7]);
+        assert_eq!((one.low, one.first, one.median, one.third, one.high), (7.0, 7.0, 7.0, 7.0, 7.0));
+        assert_eq!(of(&[]), Summary::default());
+    }
+
+    #[test]
+    fn whiskers_never_end_inside_the_box() {
+        let summary = of(&[0, 100, 100, 100, 100, 100, 100, 1_000]);
+        assert!(summary.low <= summary.first && summary.high >= summary.third);
+        assert_eq!(summary.outliers, [0.0, 1_000.0]);
+    }
+
+    #[test]
+    fn a_thread_that_came_later_has_only_its_own_seconds() {
+        let samples = [
+            Sample { second: 0, pps_per_thread: vec![10] },
+            Sample { second: 1, pps_per_thread: vec![20, 50] },
+        ];
+        let summaries = Summary::of_each_thread(&samples);
+        assert_eq!(summaries.len(), 2);
+        assert_eq!((summaries[0].median, summaries[1].median), (15.0, 50.0));
+    }
+}

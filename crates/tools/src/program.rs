@@ -1,0 +1,78 @@
+//! The two programs, from their arguments to their exit code.
+//!
+//! Exit codes: 0 for a run whose books close, 1 for one without closed books, 2 for input that cannot be used.
+
+mod files;
+mod receive;
+mod send;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::cli::{SENDER_MODE, Stop, UsageError};
+
+/// Set by Ctrl-C; programs end in order when it is.
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Runs `receiver` with these arguments, the program's name first.
+pub fn receiver(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut args = args.into_iter().skip(1).peekable();
+    // One executable does both, so that one command can show everything.
+    if args.peek().is_some_and(|first| first == SENDER_MODE) {
+        return end(send::run(args.skip(1).collect(), send::Voice::Silent));
+    }
+    end(receive::run(args.collect()))
+}
+
+/// Runs `sender` with these arguments, the program's name first.
+pub fn sender(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    end(send::run(args.into_iter().skip(1).collect(), send::Voice::Loud))
+}
+
+/// Why a program ends without success.
+enum Failure {
+    /// Help, version, or bad input.
+    Stop(Stop),
+    /// The run itself failed, in one line.
+    Run(String),
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<UsageError> for Failure {
+    fn from(error: UsageError) -> Self {
+        Self::Stop(Stop::Usage(error))
+    }
+}
+
+fn end(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Stop(stop)) => stop.report(),
+        Err(Failure::Run(line)) => {
+            eprintln!("error: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Lets Ctrl-C end the run in order instead of killing it.
+fn watch_for_interrupt() {
+    // Without a handler Ctrl-C kills the program, which loses the report and nothing else.
+    let _ = ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Release));
+}
+
+fn is_interrupted() -> bool {
+    IS_INTERRUPTED.load(Ordering::Acquire)
+}
+
+/// The command as it was typed.
+fn command(program: &str, args: &[OsString]) -> String {
+    let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    std::iter::once(program.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,166 @@
+//! `receiver`: bind, perhaps start a sender beside it, a line a second, then the report in every form asked for.
+
+use std::ffi::OsString;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::files::{Json, Waiting, say};
+use super::{Failure, command, is_interrupted, watch_for_interrupt};
+use crate::cli::{ReceiverArgs, SENDER_MODE, UsageError};
+use crate::receiver::{Outcome, Plan, Second, ServeError, StartError, Station, Watch};
+use crate::report::{Flags, flags_of, spread_max_over_mean};
+use crate::{clock, csv, host, plot, table};
+
+/// How long a sender of our own may take to end after its books are closed.
+const CHILD_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
+    let typed = command("receiver", &args);
+    let args = ReceiverArgs::parse(args)?;
+    let files = Files::prepare(&args)?;
+    watch_for_interrupt();
+    let station = Station::open(plan(&args)).map_err(|error| refused(&args, &error))?;
+    let address = station.address();
+    let sender = args.sender(address).map(|sender| Guest::start(&sender.to_flags())).transpose()?;
+    let threads = args.threads;
+    if sender.is_none() {
+        let note =
+            format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there");
+        say(&files.json, &note);
+    }
+    let outcome = serve(station, &files.json, sender.as_ref());
+    let guest_failure = sender.and_then(Guest::finish);
+    match outcome {
+        Ok(outcome) => files.write(&outcome, &typed, &flags_of(&args.flags())),
+        Err(error) => Err(unserved(&error, guest_failure, &files.json)),
+    }
+}
+
+fn plan(args: &ReceiverArgs) -> Plan {
+    let cores = if args.pin { host::allowed_cores().unwrap_or_default() } else { Vec::new() };
+    Plan {
+        bind: args.bind.address,
+        threads: args.threads,
+        drain: args.drain,
+        gro: args.gro,
+        wait: args.wait,
+        steer: args.steer,
+        cores,
+        stage: args.stage,
+        receive_buffer_bytes: Some(args.receive_buffer_bytes as usize),
+        // A sender of our own ends by itself.
+        at_most: args.secs.filter(|_| args.with_sender.is_none()),
+    }
+}
+
+fn refused(args: &ReceiverArgs, error: &StartError) -> Failure {
+    match error {
+        StartError::Bind(error) => UsageError::for_bind(&args.bind.text, error).into(),
+        StartError::Setting(line) => Failure::Run(line.clone()),
+    }
+}
+
+fn serve(station: Station, json: &Json, sender: Option<&Guest>) -> Result<Outcome, ServeError> {
+    let mut on_second = |second: &Second| {
+        let spread = spread_max_over_mean(&second.pps_per_thread);
+        say(json, &table::live_line(second.second, &second.pps_per_thread, spread, second.kernel_drops));
+    };
+    let mut on_note = |note: &str| say(json, note);
+    let is_stopped = || is_interrupted() || sender.is_some_and(Guest::has_failed);
+    station.serve(&mut Watch { on_second: &mut on_second, on_note: &mut on_note, is_stopped: &is_stopped })
+}
+
+/// Why a run has no report. Ctrl-C before anybody came is not a failure.
+fn unserved(error: &ServeError, guest_failure: Option<String>, json: &Json) -> Failure {
+    if let Some(line) = guest_failure {
+        return Failure::Run(line);
+    }
+    if let ServeError::NoSender(strays) = error {
+        for (name, count) in strays {
+            say(json, &format!("from strangers: {} {name}", table::thousands(*count)));
+        }
+    }
+    Failure::Run(error.to_string())
+}
+
+/// A sender in a process of its own, the same executable.
+struct Guest {
+    child: std::cell::RefCell<Child>,
+}
+
+impl Guest {
+    fn start(flags: &[OsString]) -> Result<Self, Failure> {
+        let fail = |error: std::io::Error| Failure::Run(format!("the sender cannot be started: {error}"));
+        let program = std::env::current_exe().map_err(fail)?;
+        let child = Command::new(program)
+            .arg(SENDER_MODE)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(fail)?;
+        Ok(Self { child: child.into() })
+    }
+
+    /// Whether it ended without success.
+    fn has_failed(&self) -> bool {
+        matches!(self.child.borrow_mut().try_wait(), Ok(Some(status)) if !status.success())
+    }
+
+    /// Waits for its end, and ends it when it does not come; answers what went wrong.
+    fn finish(self) -> Option<String> {
+        let mut child = self.child.into_inner();
+        let deadline = clock::now() + CHILD_PATIENCE;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => return None,
+                Ok(Some(status)) => {
+                    return Some(format!("the sender failed ({status}); its line stands above"));
+                }
+                Ok(None) if clock::now() < deadline => clock::pause(Duration::from_millis(5)),
+                Ok(None) | Err(_) => {
+                    // It has no more to say, and must not outlive the command that started it.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Some("the sender did not end and was stopped".to_owned());
+                }
+            }
+        }
+    }
+}
+
+/// Everything the run's results go to.
+struct Files {
+    json: Json,
+    csv: Option<Waiting>,
+    plot: Option<Waiting>,
+}
+
+impl Files {
+    fn prepare(args: &ReceiverArgs) -> Result<Self, Failure> {
+        let create = |flag, path: &Option<std::path::PathBuf>| {
+            path.as_deref().map(|path| Waiting::create(flag, path)).transpose()
+        };
+        Ok(Self {
+            json: Json::prepare(args.json.as_ref())?,
+            csv: create("--csv", &args.csv)?,
+            plot: create("--plot", &args.plot)?,
+        })
+    }
+
+    fn write(self, outcome: &Outcome, typed: &str, flags: &Flags) -> Result<(), Failure> {
+        let broken = |error: &dyn std::fmt::Display| Failure::Run(error.to_string());
+        let report = outcome.report("receiver", typed, flags.clone());
+        if let Some(file) = self.csv {
+            file.write(&csv::render(&outcome.samples))?;
+        }
+        if let Some(file) = self.plot {
+            let svg =
+                plot::render(&outcome.samples, &report.machine, flags).map_err(|error| broken(&error))?;
+            file.write(&svg)?;
+        }
+        say(&self.json, &table::render(&report).map_err(|error| broken(&error))?);
+        let text = report.to_json().map_err(|error| broken(&error))?;
+        self.json.write(&text)
+    }
+}

@@ -1,0 +1,20 @@
+//! The receiver: N threads on one UDP port, each draining a socket of its own, and the books of what came.
+//!
+//! [`Station::open`] binds and starts the threads, [`Station::serve`] takes one sender through a run. The
+//! command line and the benches use the same two calls; printing is theirs.
+
+mod board;
+mod crew;
+mod ids;
+mod outcome;
+mod plan;
+mod serve;
+mod stage;
+mod watch;
+mod worker;
+
+pub use crew::StartError;
+pub use outcome::{CallCounts, Outcome};
+pub use plan::Plan;
+pub use serve::{ServeError, Station};
+pub use watch::{Second, Watch};

@@ -1,0 +1,46 @@
+//! What a receiver thread shows to the others while it runs: a few counters it stores once per pass.
+//!
+//! Each thread writes its own board alone; readers may see one pass late, never a torn number.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// One thread's board, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Board {
+    received: AtomicU64,
+    /// Host clock of the last pass that brought datagrams.
+    last_receive_ns: AtomicU64,
+    is_gro_on: AtomicBool,
+    thread_id: AtomicU32,
+}
+
+impl Board {
+    pub(super) fn set_thread_id(&self, thread_id: u32) {
+        self.thread_id.store(thread_id, Ordering::Release);
+    }
+
+    /// The system's number of the thread; 0 until it runs or where it is not known.
+    pub(super) fn thread_id(&self) -> u32 {
+        self.thread_id.load(Ordering::Acquire)
+    }
+
+    pub(super) fn on_pass(&self, received: u64, host_ns: u64, is_gro_on: bool) {
+        self.received.store(received, Ordering::Relaxed);
+        self.last_receive_ns.store(host_ns, Ordering::Relaxed);
+        self.is_gro_on.store(is_gro_on, Ordering::Relaxed);
+    }
+
+    /// Datagrams received since the thread started, whoever sent them.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn last_receive_ns(&self) -> u64 {
+        self.last_receive_ns.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_gro_on(&self) -> bool {
+        self.is_gro_on.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,213 @@
+//! The receiver threads together: bound, started, looked at while they run, stopped, added up.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use drumfire_socket::{
+    DropMeter, GroupConfig, QueueState, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waker,
+};
+
+use super::board::Board;
+use super::plan::Plan;
+use super::worker::{Ready, Session, Shared, Worker, WorkerTotals};
+use crate::choices::{Drain, Gro, Steer};
+use crate::datagram::{MIN_BYTES, RouteId, TAG_OFFSET};
+use crate::host::{self, ThreadClock, ThreadSample};
+use crate::report::Granted;
+
+/// Why a crew could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The group could not be bound.
+    Bind(io::Error),
+    /// A setting cannot be used here, in one line.
+    Setting(String),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bind(error) => error.fmt(f),
+            Self::Setting(line) => f.write_str(line),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// One look at all threads.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub(super) received: Vec<u64>,
+    pub(super) queues: Vec<Option<QueueState>>,
+    pub(super) cpu: Vec<Option<ThreadSample>>,
+}
+
+impl Look {
+    /// Kernel drops of all sockets; `None` where the system does not tell.
+    pub(super) fn kernel_drops(&self) -> Option<u64> {
+        self.queues.iter().map(|queue| queue.map(|queue| queue.drops)).sum()
+    }
+
+    /// Whether every receive queue is empty, as far as the system tells.
+    pub(super) fn is_drained(&self) -> bool {
+        self.queues.iter().all(|queue| queue.is_none_or(|queue| queue.queued_bytes == 0))
+    }
+}
+
+/// A worker's thread; it ends with nothing when it could not start.
+type Thread = JoinHandle<Option<WorkerTotals>>;
+
+/// Running receiver threads.
+pub(super) struct Crew {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    meters: Vec<Option<DropMeter>>,
+    wakers: Vec<Waker>,
+    threads: Vec<Thread>,
+    granted: Granted,
+}
+
+impl Crew {
+    /// Binds the group and starts a thread for each socket.
+    pub(super) fn start(plan: &Plan, filter: Option<SteeringFilter>) -> Result<Self, StartError> {
+        let sockets = bind(plan, filter)?;
+        let address = sockets.first().map_or(Ok(plan.bind), Socket::local_addr).map_err(StartError::Bind)?;
+        let granted = granted(plan, &sockets);
+        let shared = Arc::new(Shared {
+            boards: sockets.iter().map(|_| Board::default()).collect(),
+            session: OnceLock::new(),
+            is_stopping: AtomicBool::new(false),
+        });
+        let meters = sockets.iter().map(|socket| socket.drop_meter().ok()).collect();
+        let (mut wakers, mut threads) = (Vec::new(), Vec::new());
+        for (index, socket) in (0_u32..).zip(sockets) {
+            let worker = Worker {
+                index,
+                socket,
+                receiver: ReceiverConfig::default().drain(plan.drain.into()).gro(plan.gro.into()),
+                wait: plan.wait,
+                stage: plan.stage,
+                may_see_trains: plan.gro != Gro::Off && plan.drain != Drain::Recv,
+                shared: Arc::clone(&shared),
+            };
+            let core = plan.cores.get(index as usize % plan.cores.len().max(1)).copied();
+            let (thread, waker) = spawn(worker, core)?;
+            threads.push(thread);
+            wakers.push(waker);
+        }
+        Ok(Self { address, shared, meters, wakers, threads, granted })
+    }
+
+    /// Where the group is bound, its port resolved.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the kernel gave; whether trains are taken is known only once they came.
+    pub(super) fn granted(&self) -> Granted {
+        Granted { gro: Some(self.is_gro_on()), ..self.granted.clone() }
+    }
+
+    /// Whether any socket takes trains, so that the kernel counts trains instead of datagrams.
+    pub(super) fn is_gro_on(&self) -> bool {
+        self.shared.boards.iter().any(Board::is_gro_on)
+    }
+
+    /// Tells the threads the flows of the session. One session per crew.
+    pub(super) fn begin(&self, ids: Arc<[RouteId]>, is_one_host: bool) {
+        let _ = self.shared.session.set(Session { ids, is_one_host });
+        self.wake();
+    }
+
+    pub(super) fn look(&mut self) -> Look {
+        let boards = &self.shared.boards;
+        Look {
+            received: boards.iter().map(Board::received).collect(),
+            queues: self.meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect(),
+            cpu: boards.iter().map(|board| ThreadClock::sample(board.thread_id())).collect(),
+        }
+    }
+
+    /// Host clock of the last pass that brought datagrams, on any thread; 0 when nothing came.
+    pub(super) fn last_receive_ns(&self) -> u64 {
+        self.shared.boards.iter().map(Board::last_receive_ns).max().unwrap_or(0)
+    }
+
+    /// Ends the threads and collects what they counted, by index.
+    pub(super) fn stop(self) -> Vec<WorkerTotals> {
+        self.shared.is_stopping.store(true, Ordering::Release);
+        self.wake();
+        let mut totals: Vec<WorkerTotals> =
+            self.threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect();
+        totals.sort_by_key(|totals| totals.index);
+        totals
+    }
+
+    fn wake(&self) {
+        for waker in &self.wakers {
+            // A thread that cannot be woken looks at its orders with its next datagram.
+            let _ = waker.wake();
+        }
+    }
+}
+
+fn bind(plan: &Plan, filter: Option<SteeringFilter>) -> Result<Vec<Socket>, StartError> {
+    let mut group = GroupConfig::new(plan.bind).sockets(plan.threads as usize);
+    if let Some(bytes) = plan.receive_buffer_bytes {
+        group = group.receive_buffer_bytes(bytes);
+    }
+    if let Some(filter) = filter {
+        group = group.steering(filter);
+    }
+    ReuseportGroup::bind(&group).map(ReuseportGroup::into_sockets).map_err(StartError::Bind)
+}
+
+/// The filter for this secret, when threads are chosen by tag.
+pub(super) fn filter(plan: &Plan, secret: u32) -> Result<Option<SteeringFilter>, StartError> {
+    // One socket has nothing to steer, and some platforms have one alone.
+    if plan.steer == Steer::Hash || plan.threads == 1 {
+        return Ok(None);
+    }
+    SteeringFilter::new(TAG_OFFSET, MIN_BYTES, secret, plan.threads as usize)
+        .map(Some)
+        .map_err(|error| StartError::Setting(format!("--threads: {error}")))
+}
+
+fn granted(plan: &Plan, sockets: &[Socket]) -> Granted {
+    let first = sockets.first().map(Socket::granted);
+    Granted {
+        receive_buffer_bytes: first.map(|granted| granted.receive_buffer_bytes as u64),
+        send_buffer_bytes: first.map(|granted| granted.send_buffer_bytes as u64),
+        gro: None,
+        gso: None,
+        filter: Some(plan.steer.name().to_owned()),
+    }
+}
+
+/// Starts a worker's thread and waits until it is ready to receive.
+fn spawn(worker: Worker, core: Option<usize>) -> Result<(Thread, Waker), StartError> {
+    let (outbox, inbox) = channel();
+    let thread = std::thread::Builder::new()
+        .name(format!("receiver-{}", worker.index))
+        .spawn(move || {
+            let ready = pin(core).and_then(|()| worker.prepare());
+            // The crew waits for this answer, so it is there to take it.
+            let _ = outbox.send(ready.as_ref().map(Ready::waker).map_err(String::clone));
+            ready.ok().map(Ready::run)
+        })
+        .map_err(|error| StartError::Setting(format!("--threads: a thread cannot be started: {error}")))?;
+    match inbox.recv() {
+        Ok(Ok(waker)) => Ok((thread, waker)),
+        Ok(Err(line)) => Err(StartError::Setting(line)),
+        Err(_) => Err(StartError::Setting("a receiver thread ended before it began".to_owned())),
+    }
+}
+
+fn pin(core: Option<usize>) -> Result<(), String> {
+    core.map_or(Ok(()), host::pin_current_thread).map_err(|error| format!("--pin: {error}"))
+}

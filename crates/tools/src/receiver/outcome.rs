@@ -1,0 +1,284 @@
+//! From counts to books: what the sender sent, what the threads took, what the kernel dropped, and the rest.
+//!
+//! Pure arithmetic over what a run measured.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drumfire_socket::DropReason;
+use hdrhistogram::Histogram;
+
+use super::crew::Look;
+use super::plan::Plan;
+use super::worker::WorkerTotals;
+use crate::control::{self, Finished, Hello};
+use crate::csv::Sample;
+use crate::flows::{FlowCount, FlowTotals};
+use crate::host::{self, ThreadSample};
+use crate::report::{
+    Books, Counted, Flags, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_SENDER, Latency, Report, Scope,
+    ThreadCount,
+};
+use crate::table::thousands;
+
+/// The most datagrams one train holds; a train that the kernel dropped lost at least one and at most these.
+const MAX_TRAIN: u64 = 64;
+
+/// Datagrams behind the window of their flow: ours, but nobody can tell whether they are new.
+const TOO_OLD: &str = "too_old";
+
+/// What a finished session measured, before the threads were asked for their totals.
+pub(super) struct Measured {
+    pub(super) hello: Hello,
+    pub(super) finished: Finished,
+    pub(super) scope: Scope,
+    pub(super) window: Duration,
+    pub(super) first: Look,
+    pub(super) last: Look,
+    pub(super) samples: Vec<Sample>,
+    pub(super) granted: Granted,
+    pub(super) is_gro_on: bool,
+    pub(super) steal_share: Option<f64>,
+}
+
+/// A run with two books.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Where every datagram went.
+    pub books: Books,
+    /// What each thread counted.
+    pub threads: Vec<ThreadCount>,
+    /// From the start to the last datagram.
+    pub window: Duration,
+    /// What the kernel gave.
+    pub granted: Granted,
+    /// Arrivals that the sender never sent, by name.
+    pub foreign: BTreeMap<String, u64>,
+    /// Receive calls and what they brought, all threads together.
+    pub calls: CallCounts,
+    /// Second copies; `None` where the stage does not tell.
+    pub duplicated: Option<u64>,
+    /// Arrivals behind a later one of their flow; `None` where the stage does not tell.
+    pub reordered: Option<u64>,
+    /// From the intended time of sending, on one host alone.
+    pub latency: Option<Latency>,
+    /// What the sender's schedule asked for, when it had one.
+    pub offered: Option<u64>,
+    /// Whether the figure is the sender's.
+    pub is_sender_limited: bool,
+    /// The sending threads' CPU time.
+    pub sender_cpu: Duration,
+    /// Longest share of the window that a thread waited for a core.
+    pub run_delay_share: Option<f64>,
+    /// Share of the machine's time that went to other guests.
+    pub steal_share: Option<f64>,
+    /// Packets per second, by second and thread.
+    pub samples: Vec<Sample>,
+    /// Sentences that a reader of the figures must know.
+    pub notes: Vec<String>,
+}
+
+/// How the kernel was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// Receive calls, empty ones too.
+    pub receive_calls: u64,
+    /// Messages they brought: trains count once.
+    pub messages: u64,
+}
+
+impl Outcome {
+    pub(super) fn of(plan: &Plan, measured: Measured, totals: &[WorkerTotals]) -> Self {
+        let flows = flow_totals(totals, measured.hello.flows);
+        let sums = flows.as_ref().map(FlowTotals::sum);
+        let cpu = cpu_deltas(&measured.first, &measured.last);
+        let threads = threads(totals, &measured, &cpu);
+        let received = threads.iter().map(|thread| thread.received).sum();
+        let mut notes = Vec::new();
+        let mut books = Books::new(measured.finished.sent, received).within(measured.scope);
+        if let Some(sums) = sums.filter(|sums| sums.too_old > 0) {
+            books = books.dropped(TOO_OLD, sums.too_old);
+        }
+        let untold = totals.iter().map(|totals| totals.counts.dropped(DropReason::ControlTruncated)).sum();
+        if untold > 0 {
+            books = books.dropped(DropReason::ControlTruncated.name(), untold);
+        }
+        books = books.dropped(KERNEL_RECEIVE_QUEUE, kernel_drops(&measured, flows.as_ref(), &mut notes));
+        let finished = &measured.finished;
+        let is_dropless = books.dropped_count() == 0 && books.unexplained() == 0;
+        let latency = merge(totals.iter().filter_map(|totals| totals.stages.latency.as_ref()));
+        refused_by_sender(finished, &mut notes);
+        Self {
+            books,
+            threads,
+            window: measured.window,
+            granted: measured.granted,
+            foreign: strays(totals),
+            calls: calls(totals),
+            duplicated: sums.map(|sums| sums.duplicated),
+            reordered: sums.map(|sums| sums.reordered),
+            latency: latency.as_ref().and_then(Latency::of),
+            offered: (measured.hello.rate > 0).then_some(finished.offered),
+            is_sender_limited: is_dropless && (measured.hello.rate == 0 || finished.late),
+            sender_cpu: Duration::from_nanos(finished.cpu_ns),
+            run_delay_share: largest(cpu.iter().map(|cpu| cpu.as_ref()?.run_delay_share(measured.window))),
+            steal_share: measured.steal_share,
+            samples: measured.samples,
+            notes: [notes, plan_notes(plan)].concat(),
+        }
+    }
+
+    /// The books in the form the sender is told.
+    pub(super) fn control_books(&self) -> control::Books {
+        control::Books {
+            received: self.books.received,
+            drops: self.books.drops.clone(),
+            strays: self.foreign.clone(),
+            unexplained: self.books.unexplained(),
+            duplicated: self.duplicated.unwrap_or(0),
+            reordered: self.reordered.unwrap_or(0),
+            window_s: self.window.as_secs_f64(),
+            scope: self.books.scope,
+        }
+    }
+
+    /// CPU time of all receiver threads.
+    #[must_use]
+    pub fn receiver_cpu(&self) -> Option<Duration> {
+        let seconds = self.threads.iter().map(|thread| Some(thread.cpu?.total_s())).sum::<Option<f64>>()?;
+        Some(Duration::from_secs_f64(seconds.max(0.0)))
+    }
+
+    /// The report of this run.
+    #[must_use]
+    pub fn report(&self, name: &str, command: &str, flags: Flags) -> Report {
+        let mut report = Report::of(Counted {
+            name: name.to_owned(),
+            command: command.to_owned(),
+            flags,
+            machine: host::machine(),
+            window: self.window,
+            books: self.books.clone(),
+            threads: self.threads.clone(),
+            granted: self.granted.clone(),
+        });
+        report.foreign.clone_from(&self.foreign);
+        report.latency_ns = self.latency;
+        report.offered = self.offered;
+        report.limited_by = self.is_sender_limited.then(|| LIMITED_BY_SENDER.to_owned());
+        report.duplicated = self.duplicated;
+        report.reordered = self.reordered;
+        report.run_delay_share = self.run_delay_share;
+        report.steal_share = self.steal_share;
+        report.notes.clone_from(&self.notes);
+        report
+    }
+}
+
+/// Arrivals that were nobody's, by name: unusable datagrams and those of other programs or earlier runs.
+pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
+    let mut strays = BTreeMap::new();
+    for totals in totals {
+        for (name, count) in &totals.stages.strays {
+            *strays.entry(name.clone()).or_default() += count;
+        }
+        for reason in [DropReason::Empty, DropReason::Truncated, DropReason::Overlong] {
+            let count = totals.counts.dropped(reason);
+            if count > 0 {
+                *strays.entry(reason.name().to_owned()).or_default() += count;
+            }
+        }
+    }
+    strays
+}
+
+fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<FlowTotals> {
+    let mut sum = FlowTotals::new(flows as usize);
+    for totals in totals {
+        sum.add(totals.stages.flows.as_ref()?);
+    }
+    Some(sum)
+}
+
+fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSample>]) -> Vec<ThreadCount> {
+    let drops = measured.first.queues.iter().zip(&measured.last.queues);
+    let drops: Vec<Option<u64>> =
+        drops.map(|(first, last)| Some(last.as_ref()?.drops - first.as_ref()?.drops)).collect();
+    let threads = totals.iter().map(|totals| ThreadCount {
+        index: totals.index,
+        received: received(totals),
+        sent: None,
+        kernel_drops: drops.get(totals.index as usize).copied().flatten(),
+        cpu: cpu.get(totals.index as usize).and_then(|cpu| Some(cpu.as_ref()?.cpu_time())),
+    });
+    threads.collect()
+}
+
+/// Datagrams of the books a thread took: each once, where its stage tells.
+fn received(totals: &WorkerTotals) -> u64 {
+    let flows = totals.stages.flows.as_ref();
+    flows.map_or(totals.stages.ours, |flows| flows.iter().map(FlowCount::unique).sum())
+}
+
+fn calls(totals: &[WorkerTotals]) -> CallCounts {
+    totals.iter().fold(CallCounts::default(), |sum, totals| CallCounts {
+        receive_calls: sum.receive_calls + totals.counts.calls,
+        messages: sum.messages + totals.counts.messages,
+    })
+}
+
+/// Datagrams the kernel dropped. Without GRO its count is exact. With GRO it counts trains, so the gaps in the
+/// flows tell how many datagrams those were; gaps that its trains cannot account for stay unexplained.
+fn kernel_drops(measured: &Measured, flows: Option<&FlowTotals>, notes: &mut Vec<String>) -> u64 {
+    let (first, last) = (measured.first.kernel_drops(), measured.last.kernel_drops());
+    let counted = last.zip(first).map_or(0, |(last, first)| last.saturating_sub(first));
+    let Some(flows) = flows.filter(|_| measured.is_gro_on && counted > 0) else { return counted };
+    let lost = flows.loss(&measured.finished.sent_per_flow).lost;
+    let most = counted.saturating_mul(MAX_TRAIN);
+    // Between two hosts the wire may have lost some of them: only what the trains prove is the kernel's.
+    let named = if measured.scope == Scope::OneHost { lost.min(most) } else { counted.min(lost) };
+    notes.push(format!(
+        "with GRO the kernel counts trains: it dropped {}, and the gaps in the flows are {} datagrams",
+        thousands(counted),
+        thousands(lost)
+    ));
+    named
+}
+
+fn cpu_deltas(first: &Look, last: &Look) -> Vec<Option<ThreadSample>> {
+    let pairs = first.cpu.iter().zip(&last.cpu);
+    pairs.map(|(first, last)| Some(last.as_ref()?.since(first.as_ref()?))).collect()
+}
+
+fn largest(shares: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    shares.flatten().fold(None, |most, share| Some(most.map_or(share, |most: f64| most.max(share))))
+}
+
+fn merge<'a>(mut histograms: impl Iterator<Item = &'a Histogram<u64>>) -> Option<Histogram<u64>> {
+    let mut sum = histograms.next()?.clone();
+    for histogram in histograms {
+        // All were made alike, so one always takes the other's values.
+        let _ = sum.add(histogram);
+    }
+    Some(sum)
+}
+
+fn refused_by_sender(finished: &Finished, notes: &mut Vec<String>) {
+    let errors: Vec<String> =
+        finished.errors.iter().map(|(name, count)| format!("{name} {}", thousands(*count))).collect();
+    if !errors.is_empty() {
+        notes.push(format!("the sender's kernel did not take some datagrams: {}", errors.join(", ")));
+    }
+}
+
+/// What the plan itself makes of the figures.
+fn plan_notes(plan: &Plan) -> Vec<String> {
+    if plan.gro == crate::choices::Gro::Off || plan.drain == crate::choices::Drain::Recv {
+        Vec::new()
+    } else {
+        vec![
+            "kernel drops are exact to the datagram as long as no trains are taken; --gro off makes sure"
+                .to_owned(),
+        ]
+    }
+}

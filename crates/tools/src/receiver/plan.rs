@@ -1,0 +1,52 @@
+//! What a receiver is asked to do, checked and ready to run.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire_socket::Wait;
+
+use crate::choices::{Drain, Gro, Stage, Steer};
+
+/// The settings of one receiver, whoever asks: the command line or a bench.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Address of the UDP group and of the control connection; port 0 takes a free one.
+    pub bind: SocketAddr,
+    /// Receiver threads, each with a socket of its own.
+    pub threads: u32,
+    /// How a thread takes datagrams from its socket.
+    pub drain: Drain,
+    /// Whether the kernel may hand over trains.
+    pub gro: Gro,
+    /// How a thread waits.
+    pub wait: Wait,
+    /// How a datagram finds its thread.
+    pub steer: Steer,
+    /// The cores threads are pinned to, thread `i` to the `i`-th, round and round; empty = not pinned.
+    pub cores: Vec<usize>,
+    /// How far a datagram goes before it is counted.
+    pub stage: Stage,
+    /// Receive buffer to ask for, per socket, in bytes; `None` = the system's default.
+    pub receive_buffer_bytes: Option<usize>,
+    /// How long to receive at most; `None` = until the sender is done.
+    pub at_most: Option<Duration>,
+}
+
+impl Plan {
+    /// The defaults of the command line, at this address.
+    #[must_use]
+    pub fn new(bind: SocketAddr) -> Self {
+        Self {
+            bind,
+            threads: 4,
+            drain: Drain::Recvmmsg,
+            gro: Gro::Auto,
+            wait: Wait::best(),
+            steer: Steer::Tag,
+            cores: Vec::new(),
+            stage: Stage::Parse,
+            receive_buffer_bytes: None,
+            at_most: None,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What a run shows while it goes on: a sample every second.
+//!
+//! It subtracts counters and formats nothing.
+
+use std::time::{Duration, Instant};
+
+use super::crew::Look;
+use crate::csv::Sample;
+
+/// One second of a run.
+#[derive(Clone, Debug)]
+pub struct Second {
+    /// Which second, from 0.
+    pub second: u64,
+    /// Packets per second by thread.
+    pub pps_per_thread: Vec<u64>,
+    /// Kernel drops in this second; 0 where the system does not tell.
+    pub kernel_drops: u64,
+}
+
+/// The caller's ears and its word to stop.
+pub struct Watch<'a> {
+    /// Called once a second while a sender sends.
+    pub on_second: &'a mut dyn FnMut(&Second),
+    /// Called with a sentence worth telling.
+    pub on_note: &'a mut dyn FnMut(&str),
+    /// Whether to end now.
+    pub is_stopped: &'a dyn Fn() -> bool,
+}
+
+/// The shortest last interval that still makes a sample: a rate over less says little.
+const SHORTEST_SAMPLE: Duration = Duration::from_millis(500);
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Turns looks into samples, one a second.
+pub(super) struct Ticker {
+    second: u64,
+    since: Instant,
+    due: Instant,
+    received: Vec<u64>,
+    drops: u64,
+    samples: Vec<Sample>,
+}
+
+impl Ticker {
+    pub(super) fn new(now: Instant, look: &Look) -> Self {
+        Self {
+            second: 0,
+            since: now,
+            due: now + INTERVAL,
+            received: look.received.clone(),
+            drops: look.kernel_drops().unwrap_or(0),
+            samples: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now >= self.due
+    }
+
+    pub(super) fn tick(&mut self, now: Instant, look: &Look, watch: &mut Watch<'_>) {
+        let elapsed = now.saturating_duration_since(self.since).as_secs_f64();
+        let drops = look.kernel_drops().unwrap_or(0);
+        let before = self.received.iter().chain(std::iter::repeat(&0));
+        let news = look.received.iter().zip(before).map(|(now, then)| now.saturating_sub(*then));
+        let second = Second {
+            second: self.second,
+            pps_per_thread: news.map(|count| rate(count, elapsed)).collect(),
+            kernel_drops: drops.saturating_sub(self.drops),
+        };
+        (watch.on_second)(&second);
+        self.samples.push(Sample { second: self.second, pps_per_thread: second.pps_per_thread });
+        self.second += 1;
+        self.since = now;
+        self.due += INTERVAL;
+        self.received.clone_from(&look.received);
+        self.drops = drops;
+    }
+
+    /// Takes the last, shorter interval if it is long enough to have a rate, or the only one.
+    pub(super) fn finish(&mut self, now: Instant, look: &Look, watch: &mut Watch<'_>) {
+        if self.samples.is_empty() || now.saturating_duration_since(self.since) >= SHORTEST_SAMPLE {
+            self.tick(now, look, watch);
+        }
+    }
+
+    pub(super) fn into_samples(self) -> Vec<Sample> {
+        self.samples
+    }
+}
+
+/// A whole rate; a count over no time has none.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "float casts saturate; rates are positive"
+)]
+fn rate(count: u64, seconds: f64) -> u64 {
+    if seconds > 0.0 { (count as f64 / seconds).round() as u64 } else { 0 }
+}

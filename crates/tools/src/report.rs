@@ -1,0 +1,526 @@
+//! The report of a run: what was measured, on what, and whether its books close.
+//!
+//! [`Report`] is the one shape of a result here, for the receiver, the sender and the benches; its fields are
+//! the keys of its JSON. [`Report::of`] derives every rate and share from counts over one common window, so
+//! that no sum of averages over different times can slip in. [`Report::to_json`] and
+//! [`crate::table::render`] refuse a report whose books do not close. Nothing here measures or reads a clock.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+
+mod books;
+mod facts;
+mod file;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use books::{Books, BooksDoNotClose, KERNEL_RECEIVE_QUEUE, Scope, UNEXPLAINED, WIRE_OR_NIC};
+pub use facts::{
+    CpuTime, FlagValue, Flags, Granted, Latency, Machine, REPORT_FORMAT, Versions, flags_of, flags_text,
+};
+pub use file::{FileError, write_file};
+
+use crate::table::thousands;
+
+/// The value of [`Report::limited_by`] when the receivers kept up with all that was sent.
+pub const LIMITED_BY_SENDER: &str = "sender";
+
+/// A measured thread that waited longer than this share of the window for a core makes the round void.
+pub const RUN_DELAY_LIMIT: f64 = 0.03;
+
+/// A machine that lost more than this share of its time to other guests makes the round void.
+pub const STEAL_LIMIT: f64 = 0.005;
+
+/// A result, ready to be written as JSON or printed as a table.
+///
+/// The keys of `books` stand in JSON beside the others: `sent`, `received`, `drops`, `unexplained`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was run: `receiver`, `sender`, or a bench's row.
+    pub name: String,
+    /// The command that printed this.
+    pub command: String,
+    /// The flags in effect, defaults included.
+    pub flags: Flags,
+    /// What produced the report.
+    pub versions: Versions,
+    /// The machine, without its name.
+    pub machine: Machine,
+    /// Length of the one window over which everything was counted, in seconds.
+    pub window_s: f64,
+    /// Where every datagram went.
+    #[serde(flatten)]
+    pub books: Books,
+    /// Datagrams received per second of the window.
+    pub pps: f64,
+    /// Each thread's share.
+    pub threads: Vec<ThreadReport>,
+    /// The busiest thread's datagrams over the mean of all threads; absent when there were none.
+    pub spread_max_over_mean: Option<f64>,
+    /// CPU nanoseconds of all threads per datagram that they handled; absent when either is unknown.
+    pub cpu_ns_per_packet: Option<f64>,
+    /// What the kernel gave.
+    pub granted: Granted,
+    /// Arrivals that the sender never sent, such as empty or junk datagrams, by name; outside the books.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub foreign: BTreeMap<String, u64>,
+    /// Latency from the intended time of sending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Latency>,
+    /// Datagrams that the schedule asked for, when there was a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<u64>,
+    /// What held the figure down, when it was not what the report is about: [`LIMITED_BY_SENDER`] or a word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<String>,
+    /// Sentences that a reader of the figures must know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Further copies of datagrams that are in the books already; outside the books.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicated: Option<u64>,
+    /// Datagrams that arrived after a later one of their flow; they are in the books.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reordered: Option<u64>,
+    /// Longest share of the window that a measured thread waited for a core, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_delay_share: Option<f64>,
+    /// Share of the machine's time that went to other guests of its host, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steal_share: Option<f64>,
+}
+
+/// One thread in a [`Report`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// The thread, from 0.
+    pub index: u32,
+    /// Datagrams of the books that it received.
+    pub received: u64,
+    /// Datagrams that it sent; present for a sender's thread alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<u64>,
+    /// Datagrams handled per second of the window.
+    pub pps: f64,
+    /// Drops that the kernel counted on its socket; absent where the system does not tell.
+    pub kernel_drops: Option<u64>,
+    /// CPU seconds in the program; absent where the system does not tell.
+    pub cpu_user_s: Option<f64>,
+    /// CPU seconds in the kernel; absent where the system does not tell.
+    pub cpu_sys_s: Option<f64>,
+}
+
+impl ThreadReport {
+    /// Datagrams that the thread handled: sent by a sender's thread, received by any other.
+    #[must_use]
+    pub fn handled(&self) -> u64 {
+        self.sent.unwrap_or(self.received)
+    }
+
+    /// Its CPU seconds in all.
+    #[must_use]
+    pub fn cpu_s(&self) -> Option<f64> {
+        Some(self.cpu_user_s? + self.cpu_sys_s?)
+    }
+
+    /// Its CPU nanoseconds per datagram handled.
+    #[must_use]
+    pub fn cpu_ns_per_packet(&self) -> Option<f64> {
+        ns_per_packet(self.cpu_s()?, self.handled())
+    }
+}
+
+/// What a run counted, from which [`Report::of`] derives the rest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// See [`Report::name`].
+    pub name: String,
+    /// See [`Report::command`].
+    pub command: String,
+    /// See [`Report::flags`].
+    pub flags: Flags,
+    /// See [`Report::machine`]; [`crate::host::machine`] reads it.
+    pub machine: Machine,
+    /// The one window over which everything was counted.
+    pub window: Duration,
+    /// Where every datagram went.
+    pub books: Books,
+    /// What each thread counted.
+    pub threads: Vec<ThreadCount>,
+    /// See [`Report::granted`].
+    pub granted: Granted,
+}
+
+/// What one thread counted over the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ThreadCount {
+    /// The thread, from 0.
+    pub index: u32,
+    /// Datagrams of the books that it received: no strangers, no second copies.
+    pub received: u64,
+    /// Datagrams that it sent; only for a sender's thread, whose `received` is zero.
+    pub sent: Option<u64>,
+    /// Drops that the kernel counted on its socket.
+    pub kernel_drops: Option<u64>,
+    /// Its CPU time.
+    pub cpu: Option<CpuTime>,
+}
+
+impl Report {
+    /// Derives rates, spread and CPU per datagram from the counts of one window.
+    ///
+    /// The optional facts start out absent and are set on the report. A window of no length has rates of zero.
+    #[must_use]
+    pub fn of(counted: Counted) -> Self {
+        let Counted { name, command, flags, machine, window, books, threads, granted } = counted;
+        let window_s = window.as_secs_f64();
+        let threads: Vec<_> = threads.iter().map(|thread| thread_report(thread, window_s)).collect();
+        let handled: Vec<u64> = threads.iter().map(ThreadReport::handled).collect();
+        Self {
+            name,
+            command,
+            flags,
+            versions: Versions::of_this_build(),
+            machine,
+            window_s,
+            pps: per_second(books.received, window_s),
+            books,
+            spread_max_over_mean: spread_max_over_mean(&handled),
+            cpu_ns_per_packet: cpu_ns_per_packet(&threads),
+            threads,
+            granted,
+            foreign: BTreeMap::new(),
+            latency_ns: None,
+            offered: None,
+            limited_by: None,
+            notes: Vec::new(),
+            duplicated: None,
+            reordered: None,
+            run_delay_share: None,
+            steal_share: None,
+        }
+    }
+
+    /// Whether the report may be shown: its books close, and its threads add up to them.
+    ///
+    /// # Errors
+    /// [`ReportError::Books`] when datagrams are left over (see [`Books::check`]); [`ReportError::Threads`]
+    /// when the threads together received or sent another count than the books say.
+    pub fn check(&self) -> Result<(), ReportError> {
+        self.books.check()?;
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            self.threads.iter().partition(|thread| thread.sent.is_some());
+        for (side, threads, in_books) in
+            [("received", receivers, self.books.received), ("sent", senders, self.books.sent)]
+        {
+            let by_threads = threads.iter().fold(0, |sum: u64, thread| sum.saturating_add(thread.handled()));
+            if !threads.is_empty() && by_threads != in_books {
+                return Err(ReportError::Threads { side, by_threads, in_books });
+            }
+        }
+        Ok(())
+    }
+
+    /// The report as indented JSON, ended by a line feed.
+    ///
+    /// # Errors
+    /// As [`Report::check`], and [`ReportError::Json`] when the report cannot be written as JSON.
+    pub fn to_json(&self) -> Result<String, ReportError> {
+        self.check()?;
+        let mut text = serde_json::to_string_pretty(self).map_err(ReportError::Json)?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// Whether the machine was too busy with others for the figures to count.
+    ///
+    /// True above [`RUN_DELAY_LIMIT`] or [`STEAL_LIMIT`]; a share that is not known decides nothing.
+    #[must_use]
+    pub fn is_void(&self) -> bool {
+        self.run_delay_share.is_some_and(|share| share > RUN_DELAY_LIMIT)
+            || self.steal_share.is_some_and(|share| share > STEAL_LIMIT)
+    }
+}
+
+/// The largest of the counts over their mean; nothing when they are all zero or there are none.
+///
+/// 1 is perfectly even, the number of counts is one thread doing everything.
+#[must_use]
+pub fn spread_max_over_mean(counts: &[u64]) -> Option<f64> {
+    let sum: f64 = counts.iter().map(|count| *count as f64).sum();
+    let max = *counts.iter().max()? as f64;
+    (sum > 0.0).then(|| max * counts.len() as f64 / sum)
+}
+
+/// Why a report is not shown.
+#[derive(Debug)]
+pub enum ReportError {
+    /// Datagrams are left over.
+    Books(BooksDoNotClose),
+    /// The threads' counts are not the books' count.
+    Threads {
+        /// `received` or `sent`.
+        side: &'static str,
+        /// The sum over the threads.
+        by_threads: u64,
+        /// What the books say.
+        in_books: u64,
+    },
+    /// The report could not be written as JSON.
+    Json(serde_json::Error),
+}
+
+impl From<BooksDoNotClose> for ReportError {
+    fn from(error: BooksDoNotClose) -> Self {
+        Self::Books(error)
+    }
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Books(error) => error.fmt(f),
+            Self::Threads { side, by_threads, in_books } => {
+                let (by_threads, in_books) = (thousands(*by_threads), thousands(*in_books));
+                write!(f, "BOOKS DO NOT CLOSE: the threads {side} {by_threads}, the books say {in_books}")
+            }
+            Self::Json(error) => write!(f, "cannot write the report as JSON: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ReportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Json(error) => Some(error),
+            Self::Books(_) | Self::Threads { .. } => None,
+        }
+    }
+}
+
+fn thread_report(thread: &ThreadCount, window_s: f64) -> ThreadReport {
+    let ThreadCount { index, received, sent, kernel_drops, cpu } = *thread;
+    ThreadReport {
+        index,
+        received,
+        sent,
+        pps: per_second(sent.unwrap_or(received), window_s),
+        kernel_drops,
+        cpu_user_s: cpu.map(|time| time.user_s),
+        cpu_sys_s: cpu.map(|time| time.sys_s),
+    }
+}
+
+fn cpu_ns_per_packet(threads: &[ThreadReport]) -> Option<f64> {
+    let cpu_s = threads.iter().map(ThreadReport::cpu_s).sum::<Option<f64>>()?;
+    let handled = threads.iter().fold(0, |sum: u64, thread| sum.saturating_add(thread.handled()));
+    ns_per_packet(cpu_s, handled)
+}
+
+fn ns_per_packet(cpu_s: f64, packets: u64) -> Option<f64> {
+    (packets > 0).then(|| cpu_s * 1e9 / packets as f64)
+}
+
+fn per_second(count: u64, window_s: f64) -> f64 {
+    if window_s > 0.0 { count as f64 / window_s } else { 0.0 }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on should say where")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn counted() -> Counted {
+        let cpu = Some(CpuTime { user_s: 0.5, sys_s: 1.5 });
+        let thread =
+            |index, received| ThreadCount { index, received, sent: None, kernel_drops: Some(50), cpu };
+        Counted {
+            name: "receiver".to_owned(),
+            command: "receiver --with-sender".to_owned(),
+            flags: Flags::from([
+                ("threads".to_owned(), 2u32.into()),
+                ("drain".to_owned(), "recvmmsg".into()),
+            ]),
+            machine: Machine { cores: Some(2), ..Machine::default() },
+            window: Duration::from_secs(10),
+            books: Books::new(4_000_100, 4_000_000).dropped(KERNEL_RECEIVE_QUEUE, 100),
+            threads: vec![thread(0, 3_000_000), thread(1, 1_000_000)],
+            granted: Granted { gro: Some(false), ..Granted::default() },
+        }
+    }
+
+    fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
+        value.as_object().unwrap().keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn rates_spread_and_cpu_follow_from_the_counts() {
+        let report = Report::of(counted());
+        assert_eq!(report.window_s, 10.0);
+        assert_eq!(report.pps, 400_000.0);
+        assert_eq!(report.threads[0].pps, 300_000.0);
+        assert_eq!(report.spread_max_over_mean, Some(1.5));
+        assert_eq!(report.cpu_ns_per_packet, Some(1_000.0));
+        assert_eq!(report.threads[1].cpu_ns_per_packet(), Some(2_000.0));
+        assert!(report.check().is_ok());
+    }
+
+    #[test]
+    fn a_report_without_optional_facts_has_exactly_the_agreed_keys() {
+        let text = Report::of(counted()).to_json().unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let agreed = [
+            "name",
+            "command",
+            "flags",
+            "versions",
+            "machine",
+            "window_s",
+            "sent",
+            "received",
+            "pps",
+            "drops",
+            "unexplained",
+            "threads",
+            "spread_max_over_mean",
+            "cpu_ns_per_packet",
+            "granted",
+        ];
+        assert_eq!(keys(&value), BTreeSet::from(agreed));
+        let thread = ["index", "received", "pps", "kernel_drops", "cpu_user_s", "cpu_sys_s"];
+        assert_eq!(keys(&value["threads"][0]), BTreeSet::from(thread));
+        assert_eq!(value["drops"]["kernel_receive_queue"], 100);
+        assert_eq!(value["unexplained"], 0);
+        assert_eq!(value["flags"]["threads"], 2);
+        assert_eq!(value["flags"]["drain"], "recvmmsg");
+    }
+
+    #[test]
+    fn a_full_report_comes_back_from_json_as_it_was() {
+        let mut report = Report::of(counted());
+        report.foreign = BTreeMap::from([("empty".to_owned(), 1_000_000)]);
+        report.latency_ns = Some(Latency { p50: 1, p90: 2, p99: 3, p999: 4, max: 5, count: 6 });
+        report.offered = Some(5_000_000);
+        report.limited_by = Some(LIMITED_BY_SENDER.to_owned());
+        report.notes = vec!["two sentences".to_owned()];
+        report.duplicated = Some(0);
+        report.reordered = Some(3);
+        report.run_delay_share = Some(0.001);
+        report.steal_share = Some(0.0);
+        let text = report.to_json().unwrap();
+        assert!(text.ends_with("}\n"));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let optional = [
+            "foreign",
+            "latency_ns",
+            "offered",
+            "limited_by",
+            "notes",
+            "duplicated",
+            "reordered",
+            "run_delay_share",
+            "steal_share",
+        ];
+        assert!(keys(&value).is_superset(&BTreeSet::from(optional)), "{text}");
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn what_is_not_known_is_null_and_comes_back() {
+        let mut counted = counted();
+        counted.threads = vec![ThreadCount { received: 4_000_000, ..ThreadCount::default() }];
+        let report = Report::of(counted);
+        assert_eq!(report.cpu_ns_per_packet, None);
+        let text = report.to_json().unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(value["cpu_ns_per_packet"].is_null());
+        assert!(value["threads"][0]["cpu_user_s"].is_null());
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn a_run_of_no_length_and_no_datagrams_has_no_figures_and_still_closes() {
+        let report = Report::of(Counted::default());
+        assert_eq!(report.pps, 0.0);
+        assert_eq!((report.spread_max_over_mean, report.cpu_ns_per_packet), (None, None));
+        assert!(report.to_json().is_ok());
+    }
+
+    #[test]
+    fn a_report_with_open_books_is_not_written() {
+        for (sent, is_written) in [(4_000_099, false), (4_000_100, true), (4_000_101, false)] {
+            let mut report = Report::of(counted());
+            report.books.sent = sent;
+            assert_eq!(report.to_json().is_ok(), is_written);
+        }
+    }
+
+    #[test]
+    fn between_two_hosts_a_remainder_is_written() {
+        let mut report = Report::of(counted());
+        report.books.sent += 7;
+        report.books.scope = Scope::TwoHosts;
+        let value: serde_json::Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
+        assert_eq!(value["unexplained"], 7);
+        assert_eq!(value["scope"], "two_hosts");
+    }
+
+    #[test]
+    fn threads_that_do_not_add_up_to_the_books_are_refused() {
+        let mut report = Report::of(counted());
+        report.threads[1].received -= 1;
+        let error = report.check().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "BOOKS DO NOT CLOSE: the threads received 3,999,999, the books say 4,000,000"
+        );
+    }
+
+    #[test]
+    fn a_senders_threads_add_up_to_what_was_sent() {
+        let mut counted = counted();
+        for (thread, sent) in counted.threads.iter_mut().zip([3_000_100, 1_000_000]) {
+            *thread = ThreadCount { index: thread.index, sent: Some(sent), ..ThreadCount::default() };
+        }
+        let mut report = Report::of(counted);
+        assert_eq!(report.threads[0].pps, 300_010.0);
+        assert!(report.check().is_ok());
+        report.threads[0].sent = Some(3_000_101);
+        let text = report.check().unwrap_err().to_string();
+        assert!(text.contains("the threads sent 4,000,101, the books say 4,000,100"), "{text}");
+    }
+
+    #[test]
+    fn a_round_is_void_above_the_limits_and_not_at_them() {
+        let mut report = Report::of(counted());
+        assert!(!report.is_void());
+        for (run_delay, steal, is_void) in [
+            (RUN_DELAY_LIMIT, STEAL_LIMIT, false),
+            (RUN_DELAY_LIMIT + 0.0001, 0.0, true),
+            (0.0, STEAL_LIMIT + 0.0001, true),
+        ] {
+            report.run_delay_share = Some(run_delay);
+            report.steal_share = Some(steal);
+            assert_eq!(report.is_void(), is_void);
+        }
+    }
+
+    #[test]
+    fn the_spread_is_one_when_even_and_the_count_of_threads_when_one_does_everything() {
+        assert_eq!(spread_max_over_mean(&[5, 5, 5, 5]), Some(1.0));
+        assert_eq!(spread_max_over_mean(&[0, 20, 0, 0]), Some(4.0));
+        assert_eq!(spread_max_over_mean(&[0, 0]), None);
+        assert_eq!(spread_max_over_mean(&[]), None);
+        assert!(spread_max_over_mean(&[u64::MAX, u64::MAX]).is_some_and(|spread| spread == 1.0));
+    }
+}

@@ -1,0 +1,288 @@
+//! The books of a run: every datagram that was sent has a place.
+//!
+//! Sent is what the senders handed to their kernel; received and the named drops are where those datagrams
+//! went. What is left over is the remainder, and on one host there must be none. The books hold only
+//! datagrams of the sender under test: strangers at the port and second copies are counted elsewhere, for
+//! they were never sent. Nothing here measures; the numbers come from whoever counted.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::table::{signed_thousands, thousands};
+
+/// The drop that the kernel counts when a socket's receive queue is full.
+pub const KERNEL_RECEIVE_QUEUE: &str = "kernel_receive_queue";
+
+/// The name of the remainder on one host, where it has to be zero.
+pub const UNEXPLAINED: &str = "unexplained";
+
+/// The name of the remainder between two hosts: lost in a NIC, a switch or a cable, nobody here knows where.
+pub const WIRE_OR_NIC: &str = "wire_or_nic";
+
+/// How far the books can see.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Loopback or veth: one kernel sees every datagram, so the remainder must be zero.
+    #[default]
+    OneHost,
+    /// Two machines: a remainder is possible, and is never called explained.
+    TwoHosts,
+}
+
+impl Scope {
+    /// What the remainder is called in a table: [`UNEXPLAINED`] or [`WIRE_OR_NIC`].
+    #[must_use]
+    pub fn remainder_name(self) -> &'static str {
+        match self {
+            Self::OneHost => UNEXPLAINED,
+            Self::TwoHosts => WIRE_OR_NIC,
+        }
+    }
+
+    fn is_one_host(&self) -> bool {
+        *self == Self::OneHost
+    }
+}
+
+/// What was sent and where it went, in datagrams.
+///
+/// In JSON the remainder is written beside the numbers it follows from, under the key `unexplained`; a record
+/// whose remainder does not follow from its numbers is not read. `scope` is written only for two hosts.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(into = "BooksRecord", try_from = "BooksRecord")]
+pub struct Books {
+    /// Datagrams that the senders' kernel accepted.
+    pub sent: u64,
+    /// Datagrams of those that a receiver took, each counted once.
+    pub received: u64,
+    /// Datagrams of those that were dropped, by the name of the place.
+    pub drops: BTreeMap<String, u64>,
+    /// Whether one kernel saw them all.
+    pub scope: Scope,
+}
+
+impl Books {
+    /// Books of one host without a drop so far.
+    #[must_use]
+    pub fn new(sent: u64, received: u64) -> Self {
+        Self { sent, received, ..Self::default() }
+    }
+
+    /// Adds `count` datagrams to the drop called `name`; a count of zero still gives the name its line.
+    #[must_use]
+    pub fn dropped(mut self, name: &str, count: u64) -> Self {
+        let total = self.drops.entry(name.to_owned()).or_default();
+        *total = total.saturating_add(count);
+        self
+    }
+
+    /// The same books with another scope.
+    #[must_use]
+    pub fn within(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// All named drops together; it stops at `u64::MAX`.
+    #[must_use]
+    pub fn dropped_count(&self) -> u64 {
+        self.drops.values().fold(0, |sum: u64, count| sum.saturating_add(*count))
+    }
+
+    /// Sent less received less every named drop.
+    ///
+    /// Negative when more arrived than was sent. A remainder that does not fit stops at `i64::MIN` or
+    /// `i64::MAX`, so that absurd numbers can never look closed.
+    #[must_use]
+    pub fn unexplained(&self) -> i64 {
+        let found = self
+            .drops
+            .values()
+            .fold(i128::from(self.received), |sum, count| sum.saturating_add(i128::from(*count)));
+        let remainder = i128::from(self.sent).saturating_sub(found);
+        i64::try_from(remainder).unwrap_or(if remainder < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    /// Whether nothing is left over.
+    #[must_use]
+    pub fn close(&self) -> bool {
+        self.unexplained() == 0
+    }
+
+    /// Whether a report may be made of these books.
+    ///
+    /// On one host they must close. Between two hosts a remainder above zero is what the wire lost; one below
+    /// zero is refused there too, for no wire adds datagrams.
+    ///
+    /// # Errors
+    /// [`BooksDoNotClose`], which prints the numbers.
+    pub fn check(&self) -> Result<(), BooksDoNotClose> {
+        let remainder = self.unexplained();
+        let is_accepted = match self.scope {
+            Scope::OneHost => remainder == 0,
+            Scope::TwoHosts => remainder >= 0,
+        };
+        if is_accepted { Ok(()) } else { Err(BooksDoNotClose { books: self.clone() }) }
+    }
+}
+
+/// Books that leave datagrams over; the program that meets this prints it and exits with a failure.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BooksDoNotClose {
+    /// The books in question.
+    pub books: Books,
+}
+
+impl fmt::Display for BooksDoNotClose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Books { sent, received, drops, .. } = &self.books;
+        write!(f, "BOOKS DO NOT CLOSE: sent {} is not received {}", thousands(*sent), thousands(*received))?;
+        for (name, count) in drops {
+            write!(f, " + {name} {}", thousands(*count))?;
+        }
+        let remainder = self.books.unexplained();
+        if remainder < 0 {
+            let more = thousands(remainder.unsigned_abs());
+            write!(f, "; {more} more arrived than was sent (foreign traffic at the port?)")
+        } else {
+            write!(f, "; {} are missing without a name", signed_thousands(remainder))
+        }
+    }
+}
+
+impl std::error::Error for BooksDoNotClose {}
+
+/// The books as JSON has them.
+#[derive(Serialize, Deserialize)]
+struct BooksRecord {
+    sent: u64,
+    received: u64,
+    drops: BTreeMap<String, u64>,
+    unexplained: i64,
+    #[serde(default, skip_serializing_if = "Scope::is_one_host")]
+    scope: Scope,
+}
+
+impl From<Books> for BooksRecord {
+    fn from(books: Books) -> Self {
+        let unexplained = books.unexplained();
+        let Books { sent, received, drops, scope } = books;
+        Self { sent, received, drops, unexplained, scope }
+    }
+}
+
+impl TryFrom<BooksRecord> for Books {
+    type Error = String;
+
+    fn try_from(record: BooksRecord) -> Result<Self, String> {
+        let BooksRecord { sent, received, drops, unexplained, scope } = record;
+        let books = Self { sent, received, drops, scope };
+        if books.unexplained() == unexplained {
+            Ok(books)
+        } else {
+            let found = books.unexplained();
+            Err(format!("the key `unexplained` says {unexplained}, but sent - received - drops is {found}"))
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn books_close_when_every_datagram_has_a_name() {
+        let books = Books::new(1_000, 900).dropped(KERNEL_RECEIVE_QUEUE, 70).dropped("truncated", 30);
+        assert_eq!(books.unexplained(), 0);
+        assert!(books.close());
+        assert_eq!(books.check(), Ok(()));
+    }
+
+    #[test]
+    fn one_datagram_too_few_or_too_many_leaves_the_books_open() {
+        for (received, remainder) in [(99, 1), (100, 0), (101, -1)] {
+            let books = Books::new(100, received);
+            assert_eq!(books.unexplained(), remainder);
+            assert_eq!(books.close(), remainder == 0);
+            assert_eq!(books.check().is_ok(), remainder == 0);
+        }
+    }
+
+    #[test]
+    fn between_two_hosts_a_loss_is_accepted_but_never_a_gain() {
+        for (received, is_accepted) in [(99, true), (100, true), (101, false)] {
+            let books = Books::new(100, received).within(Scope::TwoHosts);
+            assert_eq!(books.check().is_ok(), is_accepted);
+        }
+        assert!(!Books::new(100, 99).within(Scope::TwoHosts).close());
+    }
+
+    #[test]
+    fn a_drop_named_twice_is_added_up_and_a_drop_of_none_keeps_its_name() {
+        let books = Books::new(5, 0).dropped("a", 2).dropped("a", 3).dropped("b", 0);
+        assert_eq!(books.drops, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 0)]));
+        assert_eq!(books.dropped_count(), 5);
+    }
+
+    #[test]
+    fn absurd_numbers_stop_at_the_ends_and_do_not_close() {
+        let many = Books::new(0, u64::MAX).dropped("a", u64::MAX).dropped("b", u64::MAX).dropped("b", 1);
+        assert_eq!(many.unexplained(), i64::MIN);
+        assert_eq!(many.dropped_count(), u64::MAX);
+        assert!(!many.close());
+        let none = Books::new(u64::MAX, 0);
+        assert_eq!(none.unexplained(), i64::MAX);
+        assert!(!none.close());
+    }
+
+    #[test]
+    fn the_refusal_names_every_number() {
+        let error = Books::new(1_000, 900).dropped(KERNEL_RECEIVE_QUEUE, 50).check().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "BOOKS DO NOT CLOSE: sent 1,000 is not received 900 + kernel_receive_queue 50; \
+             50 are missing without a name"
+        );
+    }
+
+    #[test]
+    fn a_gain_is_called_foreign_traffic() {
+        let text = Books::new(1_000, 3_000).check().unwrap_err().to_string();
+        assert!(text.contains("2,000 more arrived than was sent (foreign traffic at the port?)"), "{text}");
+    }
+
+    #[test]
+    fn books_come_back_from_json_as_they_were() {
+        for scope in [Scope::OneHost, Scope::TwoHosts] {
+            let books = Books::new(u64::MAX, u64::MAX - 3).dropped("a", 1).within(scope);
+            let text = serde_json::to_string(&books).unwrap();
+            assert_eq!(text.contains("two_hosts"), scope == Scope::TwoHosts);
+            assert_eq!(serde_json::from_str::<Books>(&text).unwrap(), books);
+        }
+    }
+
+    #[test]
+    fn a_remainder_that_does_not_follow_from_its_numbers_is_not_read() {
+        for (unexplained, is_read) in [(9, false), (10, true), (11, false)] {
+            let text = format!(r#"{{"sent":100,"received":90,"drops":{{}},"unexplained":{unexplained}}}"#);
+            assert_eq!(serde_json::from_str::<Books>(&text).is_ok(), is_read, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_remainder_has_another_name_between_two_hosts() {
+        assert_eq!(Scope::OneHost.remainder_name(), "unexplained");
+        assert_eq!(Scope::TwoHosts.remainder_name(), "wire_or_nic");
+    }
+}

@@ -1,0 +1,311 @@
+//! The sender: flows with a socket each, an open-loop schedule, and a book that is laid beside the receiver's.
+//!
+//! [`run`] does one whole run; printing is the caller's.
+
+mod flow;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::choices::SendMode;
+use crate::clock;
+use crate::control::{self, ControlError, Finished, Hello, SenderEnd, Welcome};
+use crate::host;
+use crate::report::{Books, Counted, CpuTime, Flags, Granted, LIMITED_BY_SENDER, Report, ThreadCount};
+use crate::table::thousands;
+use worker::{Part, PartError, PartTotals};
+
+/// How long one look at the control connection takes.
+const STEP: Duration = Duration::from_millis(50);
+
+/// How long a receiver may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Descriptors beside the flows: standard streams, the control connection, a poll per thread.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// A sender that sent less than this share of what was due is late.
+const KEPT_RATE: f64 = 0.99;
+
+/// What a sender is asked to do, whoever asks: the command line or a bench.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the receiver is: the first address that answers is used.
+    pub to: Vec<SocketAddr>,
+    /// Threads, at most one per flow.
+    pub threads: u32,
+    /// Flows, each with its own socket.
+    pub flows: u32,
+    /// Length of every datagram in bytes.
+    pub size: u32,
+    /// Datagrams per second in all; 0 = as fast as possible.
+    pub rate: u64,
+    /// How datagrams are handed to the kernel.
+    pub send: SendMode,
+    /// How long to send.
+    pub secs: Duration,
+    /// The cores threads are pinned to, thread `i` to the `i`-th, round and round; empty = not pinned.
+    pub cores: Vec<usize>,
+}
+
+/// Why nothing was sent, or no books came of it.
+#[derive(Debug)]
+pub enum SendError {
+    /// The control connection.
+    Control(ControlError),
+    /// A socket per flow could not be had.
+    Sockets(std::io::Error),
+    /// A thread could not be pinned or started.
+    Thread(String),
+}
+
+impl std::fmt::Display for SendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Control(error) => error.fmt(f),
+            Self::Sockets(error) => error.fmt(f),
+            Self::Thread(line) => f.write_str(line),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+impl From<ControlError> for SendError {
+    fn from(error: ControlError) -> Self {
+        Self::Control(error)
+    }
+}
+
+/// A run with two books.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The sender's book as it was handed over.
+    pub finished: Finished,
+    /// The receiver's book, settled against it.
+    pub books: control::Books,
+    /// What each thread did.
+    pub threads: Vec<ThreadCount>,
+    has_rate: bool,
+    granted: Granted,
+}
+
+/// Sends what the plan says and compares books with the receiver.
+///
+/// # Errors
+///
+/// [`SendError`] in one line that says what to do.
+pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError> {
+    let channel = control::connect(&plan.to, PATIENCE, STEP)?;
+    let to = channel.stream().peer_addr().map_err(ControlError::Io)?;
+    let keep_waiting = |deadline| move || clock::now() < deadline && !is_stopped();
+    let (mut end, welcome) = SenderEnd::greet(channel, &hello(plan), keep_waiting(clock::now() + PATIENCE))?;
+    // Where the limit stays too low, opening the sockets says so.
+    let _ = host::raise_open_files(u64::from(plan.flows) + OTHER_DESCRIPTORS);
+    let mut team = Team::open(plan, to, &welcome)?;
+    end.start()?;
+    team.go();
+    let totals = team.watch(&mut end, is_stopped);
+    let finished = finished(plan, &totals);
+    let books = end.finish(finished.clone(), keep_waiting(clock::now() + PATIENCE * 2))?;
+    Ok(Sent {
+        finished,
+        books,
+        threads: totals.iter().map(thread_count).collect(),
+        has_rate: plan.rate > 0,
+        granted: granted(&totals),
+    })
+}
+
+impl Sent {
+    /// The report of this run, with both books in it.
+    #[must_use]
+    pub fn report(&self, command: &str, flags: Flags) -> Report {
+        let Self { finished, books, .. } = self;
+        let mut both = Books::new(finished.sent, books.received).within(books.scope);
+        for (name, count) in &books.drops {
+            both = both.dropped(name, *count);
+        }
+        let mut report = Report::of(Counted {
+            name: "sender".to_owned(),
+            command: command.to_owned(),
+            flags,
+            machine: host::machine(),
+            window: Duration::from_nanos(finished.elapsed_ns),
+            books: both,
+            threads: self.threads.clone(),
+            granted: self.granted.clone(),
+        });
+        report.foreign.clone_from(&books.strays);
+        report.offered = self.has_rate.then_some(finished.offered);
+        report.duplicated = Some(books.duplicated);
+        report.reordered = Some(books.reordered);
+        let is_limit = books.drops.values().sum::<u64>() == 0 && (finished.late || !self.has_rate);
+        report.limited_by = is_limit.then(|| LIMITED_BY_SENDER.to_owned());
+        let refused = finished.errors.iter();
+        report.notes = refused
+            .map(|(name, count)| format!("the kernel did not take {}: {name}", thousands(*count)))
+            .collect();
+        report
+    }
+}
+
+/// The sending threads, from their sockets to their totals.
+struct Team {
+    threads: Vec<JoinHandle<Option<PartTotals>>>,
+    words: Vec<Outbox<()>>,
+    is_stopping: Arc<AtomicBool>,
+}
+
+impl Team {
+    fn open(plan: &Plan, to: SocketAddr, welcome: &Welcome) -> Result<Self, SendError> {
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let (ready, answers) = channel();
+        let mut team = Self { threads: Vec::new(), words: Vec::new(), is_stopping };
+        for index in 0..plan.threads {
+            let part = part(plan, index, to, welcome, &team.is_stopping);
+            let (word, go): (Outbox<()>, Inbox<()>) = channel();
+            let ready = ready.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("sender-{index}"))
+                .spawn(move || part.run(&ready, &go))
+                .map_err(|error| SendError::Thread(format!("a thread cannot be started: {error}")))?;
+            team.threads.push(thread);
+            team.words.push(word);
+        }
+        drop(ready);
+        for answer in answers.iter().take(team.threads.len()) {
+            answer.map_err(|error| match error {
+                PartError::Sockets(error) => SendError::Sockets(error),
+                PartError::Pin(line) => SendError::Thread(line),
+            })?;
+        }
+        Ok(team)
+    }
+
+    fn go(&mut self) {
+        for word in self.words.drain(..) {
+            // A thread that has gone is missed when it is joined.
+            let _ = word.send(());
+        }
+    }
+
+    /// Waits for the threads; the receiver, or the caller, may end them early.
+    fn watch(self, end: &mut SenderEnd<TcpStream>, is_stopped: &dyn Fn() -> bool) -> Vec<PartTotals> {
+        let mut is_connected = true;
+        while self.threads.iter().any(|thread| !thread.is_finished()) {
+            if is_connected {
+                match end.is_asked_to_stop() {
+                    Ok(false) => {}
+                    Ok(true) => self.is_stopping.store(true, Ordering::Relaxed),
+                    // The receiver is gone: nobody counts any more. What went wrong shows when the book is sent.
+                    Err(_) => {
+                        is_connected = false;
+                        self.is_stopping.store(true, Ordering::Relaxed);
+                    }
+                }
+            } else {
+                clock::pause(STEP);
+            }
+            if is_stopped() {
+                self.is_stopping.store(true, Ordering::Relaxed);
+            }
+        }
+        self.threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    }
+}
+
+fn hello(plan: &Plan) -> Hello {
+    Hello {
+        version: control::VERSION,
+        flows: plan.flows,
+        threads: plan.threads,
+        size: plan.size,
+        rate: plan.rate,
+        send: plan.send,
+        secs: plan.secs.as_secs_f64(),
+        kernel_id: host::kernel_id(),
+    }
+}
+
+fn part(plan: &Plan, index: u32, to: SocketAddr, welcome: &Welcome, is_stopping: &Arc<AtomicBool>) -> Part {
+    let threads = plan.threads.max(1);
+    let flows = (0_u32..).zip(welcome.ids.iter().copied());
+    let flows: Vec<_> = flows.filter(|(flow, _)| *flow % threads == index).collect();
+    let share = flows.len() as f64 / f64::from(plan.flows.max(1));
+    Part {
+        index,
+        flows,
+        to,
+        size: plan.size as usize,
+        rate: plan.rate as f64 * share,
+        secs: plan.secs,
+        mode: plan.send.into(),
+        core: plan.cores.get(index as usize % plan.cores.len().max(1)).copied(),
+        is_stopping: Arc::clone(is_stopping),
+    }
+}
+
+fn finished(plan: &Plan, totals: &[PartTotals]) -> Finished {
+    let mut sent_per_flow = vec![0; plan.flows as usize];
+    let mut errors: BTreeMap<String, u64> = BTreeMap::new();
+    for totals in totals {
+        for &(flow, sent) in &totals.sent_per_flow {
+            if let Some(entry) = sent_per_flow.get_mut(flow as usize) {
+                *entry = sent;
+            }
+        }
+        for (fault, count) in totals.counts.lost.iter() {
+            *errors.entry(fault.name().to_owned()).or_default() += count;
+        }
+    }
+    let sent = sent_per_flow.iter().sum();
+    let offered: u64 = totals.iter().map(|totals| totals.offered).sum();
+    let granted = granted(totals);
+    Finished {
+        sent_per_flow,
+        sent,
+        sent_bytes: totals.iter().map(|totals| totals.counts.bytes).sum(),
+        offered,
+        errors,
+        elapsed_ns: totals.iter().map(|totals| nanos(totals.elapsed)).max().unwrap_or(0),
+        cpu_ns: totals.iter().filter_map(|totals| Some(totals.cpu.as_ref()?.run_ns)).sum(),
+        late: plan.rate > 0 && (sent as f64) < offered as f64 * KEPT_RATE,
+        granted: [
+            ("gso".to_owned(), json!(granted.gso)),
+            ("send_buffer_bytes".to_owned(), json!(granted.send_buffer_bytes)),
+        ]
+        .into_iter()
+        .collect(),
+    }
+}
+
+fn thread_count(totals: &PartTotals) -> ThreadCount {
+    ThreadCount {
+        index: totals.index,
+        received: 0,
+        sent: Some(totals.sent_per_flow.iter().map(|(_, sent)| sent).sum()),
+        kernel_drops: None,
+        cpu: totals.cpu.map(|cpu| CpuTime { user_s: cpu.user_s, sys_s: cpu.sys_s }),
+    }
+}
+
+fn granted(totals: &[PartTotals]) -> Granted {
+    Granted {
+        send_buffer_bytes: totals.first().map(|totals| totals.send_buffer_bytes as u64),
+        gso: Some(totals.iter().all(|totals| totals.has_gso && !totals.is_unsegmented)),
+        ..Granted::default()
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
