@@ -1,0 +1,293 @@
+//! `cargo xtask ci`: the steps CI runs, derived from the workspace as it is, run in order until one fails.
+//!
+//! Every step is one command that can be typed by hand. Nothing here knows how CI machines are set up; `.ci/run` does.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
+use crate::workspace::{Package, Workspace};
+
+/// An example ends by itself within 10 s; at this age it is killed.
+const EXAMPLE_DEADLINE: Duration = Duration::from_secs(60);
+/// A bench's short run takes at most 20 s; at this age it is killed.
+const BENCH_DEADLINE: Duration = Duration::from_secs(120);
+/// A run of two seconds and the build before it.
+const RUN_DEADLINE: Duration = Duration::from_secs(600);
+
+/// One step: a name, a command, and how long it may take.
+#[derive(Debug)]
+struct Step {
+    name: String,
+    command: CommandLine,
+    deadline: Option<Duration>,
+    /// Whether the command may answer that the machine cannot run it.
+    can_be_skipped: bool,
+}
+
+/// Runs the steps, or prints them when `list` is set.
+///
+/// # Errors
+/// [`Stop::Failed`] with the first failing step and the command to repeat it.
+pub(crate) fn run(list: bool, skip_debug_tests: bool) -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let steps = plan(&workspace, skip_debug_tests)?;
+    if list {
+        steps.iter().for_each(|step| println!("{}: {}", step.name, step.command));
+        return Ok(());
+    }
+    let whole = Stopwatch::start();
+    let mut times = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        println!("\n[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.command);
+        let stopwatch = Stopwatch::start();
+        let outcome = step.command.run(&workspace.root, step.deadline).and_then(|status| judge(step, status));
+        let seconds = stopwatch.elapsed().as_secs_f64();
+        match outcome {
+            Ok(word) => {
+                println!("[{}/{}] {}: {word} in {seconds:.1} s", index + 1, steps.len(), step.name);
+                times.push(format!("{seconds:8.1} s  {word:<7}  {}", step.name));
+            }
+            Err(Stop::Failed(why)) => {
+                return Err(Stop::Failed(format!(
+                    "\nFAILED: {} after {seconds:.1} s: {why}\nrepeat it with: {}",
+                    step.name, step.command
+                )));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    println!("\n{}\n{:8.1} s  in all", times.join("\n"), whole.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// What a finished step's status means: a word for the summary, or the failure.
+fn judge(step: &Step, status: ExitStatus) -> Result<&'static str, Stop> {
+    if status.success() {
+        Ok("ok")
+    } else if step.can_be_skipped && status.code() == Some(i32::from(EXIT_NEEDS)) {
+        Ok("skipped")
+    } else {
+        Err(Stop::failed(status.to_string()))
+    }
+}
+
+/// All steps for this workspace, cheapest first.
+fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop> {
+    let mut steps = vec![
+        step("fmt", "fmt --all --check"),
+        step("clippy", "clippy --workspace --all-targets -- -D warnings"),
+        step("tidy", "xtask tidy"),
+    ];
+    if !skip_debug_tests {
+        steps.push(step("tests", "test --workspace"));
+    }
+    steps.push(step("tests, release", "test --workspace --release"));
+    let mut docs = step("docs", "doc --workspace --no-deps");
+    docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");
+    steps.push(docs);
+    workspace.packages.iter().for_each(|package| steps.extend(feature_steps(package)));
+    steps.extend(portable_steps(workspace));
+    if let Some(package) = workspace.package_in("examples") {
+        steps.extend(example_steps(package)?);
+    }
+    if let Some(package) = workspace.package_in("benches") {
+        steps.extend(bench_steps(package)?);
+    }
+    if workspace.package_in("crates/tools").is_some() {
+        let run = step("the README's run", "run --release --bin receiver -- --with-sender --secs 2");
+        steps.push(run.within(RUN_DEADLINE));
+        let two_hosts = step("two hosts", "xtask two-hosts --secs 2");
+        steps.push(Step { can_be_skipped: true, ..two_hosts });
+    }
+    Ok(steps)
+}
+
+/// The package without features, with each alone, and with all. Its default set is what the workspace steps build.
+fn feature_steps(package: &Package) -> Vec<Step> {
+    let features: Vec<&String> = package.features.iter().filter(|feature| *feature != "default").collect();
+    let mut sets = vec![("none".to_owned(), "--no-default-features".to_owned())];
+    sets.extend(features.iter().map(|f| ((*f).clone(), format!("--no-default-features --features {f}"))));
+    if features.len() > 1 {
+        sets.push(("all".to_owned(), "--all-features".to_owned()));
+    }
+    let name = &package.name;
+    sets.iter()
+        .map(|(label, flags)| {
+            step(
+                &format!("features of {name}: {label}"),
+                &format!("clippy -p {name} --all-targets {flags} -- -D warnings"),
+            )
+        })
+        .collect()
+}
+
+/// The portable path on a system that has a native one: the socket crate's tests, and the receiver where it offers it.
+fn portable_steps(workspace: &Workspace) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if let Some(socket) = workspace.package_in("crates/socket") {
+        steps.push(step("portable path, tests", &format!("test -p {} --features portable", socket.name)));
+    }
+    let has_portable = |package: &&Package| package.features.iter().any(|feature| feature == "portable");
+    if let Some(tools) = workspace.package_in("crates/tools").filter(has_portable) {
+        let flags = "--features portable --bin receiver -- --with-sender --threads 1 --secs 1";
+        let run = step("portable path, run", &format!("run --release -p {} {flags}", tools.name));
+        steps.push(run.within(RUN_DEADLINE));
+    }
+    steps
+}
+
+/// One build for all examples, then each by itself.
+fn example_steps(package: &Package) -> Result<Vec<Step>, Stop> {
+    let name = &package.name;
+    let mut steps = vec![step("examples, build", &format!("build -p {name} --bins --examples"))];
+    for kind in ["example", "bin"] {
+        steps.extend(package.targets_of(kind).map(|target| {
+            step(&format!("example {target}"), &format!("run -p {name} --{kind} {target}"))
+                .within(EXAMPLE_DEADLINE)
+        }));
+    }
+    if steps.len() == 1 {
+        return Err(Stop::failed("examples/Cargo.toml: the package holds no example to run"));
+    }
+    Ok(steps)
+}
+
+/// One build for all benches, then the short run of each with the arguments `package.metadata.smoke` gives it.
+fn bench_steps(package: &Package) -> Result<Vec<Step>, Stop> {
+    let name = &package.name;
+    let benches: Vec<&str> = package.targets_of("bench").collect();
+    if benches.is_empty() {
+        return Err(Stop::failed("benches/Cargo.toml: the package holds no bench to run"));
+    }
+    if let Some(stray) = package.smoke.keys().find(|named| !benches.contains(&named.as_str())) {
+        return Err(Stop::failed(format!(
+            "benches/Cargo.toml: package.metadata.smoke names `{stray}`, which is no bench"
+        )));
+    }
+    let quick = vec!["--quick".to_owned()];
+    let build = step("benches, build", &format!("bench -p {name} --benches --no-run"));
+    let runs = benches.iter().map(|bench| {
+        let mut run = step(&format!("bench {bench}"), &format!("bench -p {name} --bench {bench} --"));
+        let args = package.smoke.get(*bench).unwrap_or(&quick);
+        run.command = args.iter().fold(run.command, CommandLine::arg);
+        run.within(BENCH_DEADLINE)
+    });
+    Ok(std::iter::once(build).chain(runs).collect())
+}
+
+/// A step that runs cargo with these arguments, separated by spaces.
+fn step(name: &str, cargo_args: &str) -> Step {
+    let args: Vec<&str> = cargo_args.split(' ').collect();
+    let command = CommandLine::new("cargo", &args);
+    Step { name: name.to_owned(), command, deadline: None, can_be_skipped: false }
+}
+
+impl Step {
+    fn within(self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::samples::{package, workspace};
+    use serde_json::{Value, json};
+
+    fn commands(packages: &[Value]) -> Vec<String> {
+        plan(&workspace(packages), false).unwrap().iter().map(|step| step.command.to_string()).collect()
+    }
+
+    #[test]
+    fn debug_tests_are_left_out_on_request_only() {
+        let wire = workspace(&[package("crates/wire", &[], &[], &[])]);
+        let has_them = |skip| {
+            plan(&wire, skip).unwrap().iter().any(|step| step.command.to_string() == "cargo test --workspace")
+        };
+        assert!(has_them(false));
+        assert!(!has_them(true));
+    }
+
+    #[test]
+    fn packages_that_do_not_exist_have_no_steps() {
+        let all = commands(&[package("crates/wire", &[], &[], &[])]).join("\n");
+        for absent in ["portable", "--example", "cargo bench", "receiver", "two-hosts"] {
+            assert!(!all.contains(absent), "{absent} in\n{all}");
+        }
+    }
+
+    #[test]
+    fn each_feature_is_built_alone_and_with_all_others() {
+        let all = commands(&[package("crates/drumfire", &["default", "tokio", "serde"], &[], &[])]);
+        let combinations = all.iter().filter(|c| c.starts_with("cargo clippy -p drumfire-drumfire")).count();
+        assert_eq!(combinations, 4, "none, tokio, serde, all: {all:#?}");
+        let one = "cargo clippy -p drumfire-drumfire --all-targets --no-default-features --features tokio -- -D warnings";
+        assert!(all.iter().any(|c| c == one), "{all:#?}");
+        assert!(all.iter().any(|c| c.contains("--all-features")), "{all:#?}");
+    }
+
+    #[test]
+    fn the_portable_receiver_runs_where_the_tools_offer_it() {
+        let socket = package("crates/socket", &["portable"], &[], &[]);
+        let without = commands(&[socket.clone(), package("crates/tools", &[], &[], &[])]);
+        assert!(without.contains(&"cargo test -p drumfire-socket --features portable".to_owned()));
+        assert!(without.contains(&"cargo xtask two-hosts --secs 2".to_owned()));
+        assert!(!without.iter().any(|c| c.contains("-p drumfire-tools --features portable")));
+        let with = commands(&[socket, package("crates/tools", &["portable"], &[], &[])]);
+        assert!(with.iter().any(|c| c.contains("-p drumfire-tools --features portable --bin receiver")));
+    }
+
+    #[test]
+    fn every_example_is_run_with_a_deadline() {
+        let targets = [("example", "echo"), ("bin", "room")];
+        let steps =
+            example_steps(&workspace(&[package("examples", &[], &targets, &[])]).packages[0]).unwrap();
+        let runs: Vec<String> = steps[1..].iter().map(|step| step.command.to_string()).collect();
+        assert_eq!(
+            runs,
+            ["cargo run -p drumfire-examples --example echo", "cargo run -p drumfire-examples --bin room"]
+        );
+        assert!(steps[1..].iter().all(|step| step.deadline == Some(EXAMPLE_DEADLINE)));
+    }
+
+    #[test]
+    fn a_bench_runs_quick_unless_the_package_says_otherwise() {
+        let mut benches = package("benches", &[], &[("bench", "pps"), ("bench", "codec")], &[]);
+        benches["metadata"] = json!({ "smoke": { "codec": ["--test"] } });
+        let all = commands(&[benches]);
+        assert!(
+            all.contains(&"cargo bench -p drumfire-benches --bench pps -- --quick".to_owned()),
+            "{all:#?}"
+        );
+        assert!(
+            all.contains(&"cargo bench -p drumfire-benches --bench codec -- --test".to_owned()),
+            "{all:#?}"
+        );
+    }
+
+    #[test]
+    fn a_package_with_nothing_to_run_is_a_failure() {
+        assert!(plan(&workspace(&[package("examples", &[], &[], &[])]), false).is_err());
+        assert!(plan(&workspace(&[package("benches", &[], &[], &[])]), false).is_err());
+    }
+
+    #[test]
+    fn arguments_for_a_bench_that_does_not_exist_are_a_failure() {
+        let mut benches = package("benches", &[], &[("bench", "pps")], &[]);
+        benches["metadata"] = json!({ "smoke": { "gone": ["--test"] } });
+        assert!(plan(&workspace(&[benches]), false).is_err());
+    }
+
+    #[test]
+    fn only_a_step_that_may_be_skipped_is() {
+        let here = std::path::Path::new(".");
+        let status =
+            |code: u8| CommandLine::new("sh", &["-c", &format!("exit {code}")]).run(here, None).unwrap();
+        let skippable = Step { can_be_skipped: true, ..step("two hosts", "xtask two-hosts") };
+        assert_eq!(judge(&skippable, status(EXIT_NEEDS)).unwrap(), "skipped");
+        assert!(judge(&skippable, status(1)).is_err());
+        assert!(judge(&step("tidy", "xtask tidy"), status(EXIT_NEEDS)).is_err());
+        assert_eq!(judge(&skippable, status(0)).unwrap(), "ok");
+    }
+}

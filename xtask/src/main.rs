@@ -1,0 +1,67 @@
+//! Project tasks: `cargo xtask ci`, `cargo xtask tidy`, `cargo xtask two-hosts`.
+//!
+//! This file only reads the command line and turns the outcome into an exit code: 0 done, 1 failed, 2 bad usage,
+//! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
+#![forbid(unsafe_code)]
+
+mod ci;
+mod netns;
+mod run;
+mod tidy;
+mod two_hosts;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::run::Stop;
+
+/// Project tasks of drumfire.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Task {
+    /// Run exactly what CI runs, stopping at the first step that fails.
+    Ci {
+        /// Print the steps and their commands, run nothing.
+        #[arg(long)]
+        list: bool,
+        /// Leave out `cargo test --workspace` in debug, for a caller that has just run it.
+        #[arg(long)]
+        skip_debug_tests: bool,
+    },
+    /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths.
+    Tidy,
+    /// Run sender and receiver in two network namespaces joined by a veth pair and compare their books.
+    TwoHosts {
+        /// How long the sender sends, in seconds.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+        secs: u32,
+        /// Flags handed to the receiver, after `--`.
+        #[arg(last = true)]
+        receiver_flags: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Task::parse() {
+        Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
+        Task::Tidy => tidy::run(),
+        Task::TwoHosts { secs, receiver_flags } => two_hosts::run(secs, &receiver_flags),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Failed(why)) => {
+            eprintln!("{why}");
+            ExitCode::from(1)
+        }
+        Err(Stop::Needs(what)) => {
+            eprintln!("skipped: needs {what}");
+            ExitCode::from(run::EXIT_NEEDS)
+        }
+        Err(Stop::Interrupted) => {
+            eprintln!("interrupted");
+            ExitCode::from(130)
+        }
+    }
+}

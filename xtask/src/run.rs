@@ -1,0 +1,247 @@
+//! Spawning programs: a command that prints as it can be typed, waiting with a deadline, and the one clock reading of
+//! this package.
+//!
+//! It does not interpret what a program prints, and it does not retry.
+
+use std::fmt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Exit code of a task that the machine cannot run: a privilege or a program is missing.
+pub(crate) const EXIT_NEEDS: u8 = 3;
+
+/// How often a waiting task looks at its children.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Why a task ended without success.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Something went wrong; the text says what.
+    Failed(String),
+    /// The machine lacks what the text names, and how to get it.
+    Needs(String),
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl Stop {
+    /// A failure with this text.
+    pub(crate) fn failed(why: impl Into<String>) -> Self {
+        Self::Failed(why.into())
+    }
+}
+
+/// A command line: environment, program and arguments. `Display` gives it as a POSIX shell takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    env: Vec<(String, String)>,
+    program: String,
+    args: Vec<String>,
+}
+
+impl CommandLine {
+    /// The program with its arguments.
+    pub(crate) fn new<S: AsRef<str>>(program: &str, args: &[S]) -> Self {
+        let args = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
+        Self { env: Vec::new(), program: program.to_owned(), args }
+    }
+
+    /// The same with one more environment variable.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same with one more argument.
+    pub(crate) fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Runs to the end with output passed through, killing the program after `deadline` when there is one.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when the program cannot be started or is killed at the deadline.
+    pub(crate) fn run(&self, folder: &Path, deadline: Option<Duration>) -> Result<ExitStatus, Stop> {
+        let mut child = self.command().current_dir(folder).spawn().map_err(|why| self.not_started(&why))?;
+        let Some(deadline) = deadline else {
+            return child.wait().map_err(|why| Stop::failed(format!("{self}: {why}")));
+        };
+        let stopwatch = Stopwatch::start();
+        let quiet = Interrupt::never();
+        loop {
+            if let Some(status) = finished(&mut child)? {
+                return Ok(status);
+            }
+            if stopwatch.elapsed() >= deadline {
+                end(&mut child);
+                return Err(Stop::failed(format!("killed: still running after {} s", deadline.as_secs())));
+            }
+            quiet.pause()?;
+        }
+    }
+
+    /// Runs to the end and returns what it printed on standard output.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] with what it printed on standard error when it cannot be started or does not succeed.
+    pub(crate) fn output(&self, folder: &Path) -> Result<String, Stop> {
+        let output = self
+            .command()
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|why| self.not_started(&why))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(Stop::failed(format!("{self}: {}: {}", output.status, said.trim())))
+    }
+
+    /// The command for `std::process`, not started.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    fn not_started(&self, why: &std::io::Error) -> Stop {
+        Stop::failed(format!("cannot start `{}`: {why}", self.program))
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.env {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        write!(f, "{}", quoted(&self.program))?;
+        self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
+    }
+}
+
+/// A monotonic clock started once.
+#[derive(Clone, Copy)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts at zero.
+    #[expect(clippy::disallowed_methods, reason = "the one place of this package that reads the clock")]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Time since the start.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Ctrl-C as something to wait for between two looks at a child.
+pub(crate) struct Interrupt {
+    pressed: Receiver<()>,
+    /// Keeps the channel open when no handler holds its other end.
+    _open: Option<Sender<()>>,
+}
+
+impl Interrupt {
+    /// Takes over Ctrl-C for this process.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when the handler cannot be installed.
+    pub(crate) fn on_ctrl_c() -> Result<Self, Stop> {
+        let (press, pressed) = channel();
+        // A send fails only once nobody waits any more: then the task is already ending.
+        let handler = move || {
+            let _ = press.send(());
+        };
+        ctrlc::set_handler(handler).map_err(|why| Stop::failed(format!("cannot watch for Ctrl-C: {why}")))?;
+        Ok(Self { pressed, _open: None })
+    }
+
+    /// One that never comes: Ctrl-C keeps its usual effect.
+    pub(crate) fn never() -> Self {
+        let (open, pressed) = channel();
+        Self { pressed, _open: Some(open) }
+    }
+
+    /// Waits one short step.
+    ///
+    /// # Errors
+    /// [`Stop::Interrupted`] as soon as Ctrl-C was pressed.
+    pub(crate) fn pause(&self) -> Result<(), Stop> {
+        match self.pressed.recv_timeout(LOOK_EVERY) {
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Err(Stop::Interrupted),
+        }
+    }
+}
+
+/// The child's status once it has ended.
+///
+/// # Errors
+/// [`Stop::Failed`] when the system cannot say.
+pub(crate) fn finished(child: &mut Child) -> Result<Option<ExitStatus>, Stop> {
+    child.try_wait().map_err(|why| Stop::failed(format!("cannot wait for a child: {why}")))
+}
+
+/// Kills the child and takes its status, so that none is left behind. One that has already ended is fine.
+pub(crate) fn end(child: &mut Child) {
+    // Both fail only when the child is gone, which is what is wanted.
+    drop(child.kill());
+    drop(child.wait());
+}
+
+/// A word as a POSIX shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> CommandLine {
+        CommandLine::new("sh", &["-c", script])
+    }
+
+    #[test]
+    fn a_command_prints_as_a_shell_takes_it() {
+        let line = CommandLine::new("cargo", &["doc", "it's"]).env("RUSTDOCFLAGS", "-D warnings").arg("");
+        assert_eq!(line.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc 'it'\''s' ''");
+    }
+
+    #[test]
+    fn a_status_and_an_output_come_back() {
+        let here = Path::new(".");
+        assert_eq!(shell("exit 7").run(here, None).unwrap().code(), Some(7));
+        assert_eq!(shell("exit 7").run(here, Some(Duration::from_secs(60))).unwrap().code(), Some(7));
+        assert_eq!(shell("echo word").output(here).unwrap(), "word\n");
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed_at_its_deadline() {
+        let killed = shell("exec sleep 600").run(Path::new("."), Some(Duration::ZERO));
+        assert!(matches!(killed, Err(Stop::Failed(why)) if why.starts_with("killed")));
+    }
+
+    #[test]
+    fn a_failure_carries_what_the_program_said() {
+        let failed = shell("echo why >&2; exit 1").output(Path::new("."));
+        assert!(matches!(failed, Err(Stop::Failed(said)) if said.ends_with(": why")));
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let missing = CommandLine::new("no-such-program", &[""; 0]).output(Path::new("."));
+        assert!(matches!(missing, Err(Stop::Failed(said)) if said.contains("`no-such-program`")));
+    }
+}

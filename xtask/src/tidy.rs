@@ -1,0 +1,174 @@
+//! `cargo xtask tidy`: what the compiler and clippy do not check, over every file that git tracks or would.
+//!
+//! Each check is a plain function from text to violations. Tidy mends nothing, and looks only at the files as they are,
+//! not at history.
+
+mod arrows;
+mod layout;
+mod lengths;
+mod mask;
+mod unsafety;
+mod words;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use crate::run::{CommandLine, Stop};
+use crate::workspace::Workspace;
+
+/// A text file of the project.
+#[derive(Debug)]
+struct File {
+    /// Path below the root, with `/`.
+    path: String,
+    text: String,
+    /// For Rust: the text with comments and literals blanked, line by line as long. Else empty.
+    code: String,
+}
+
+/// Something that does not hold, and where.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Violation {
+    path: String,
+    line: usize,
+    what: String,
+}
+
+/// Checks the project around the current folder and prints every violation.
+///
+/// # Errors
+/// [`Stop::Failed`] when there is one, or when git, cargo or rustc cannot be asked.
+pub(crate) fn run() -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let root = &workspace.root;
+    let paths = listed(root)?;
+    let files = read(root, &paths)?;
+    let rustc = CommandLine::new("rustc", &["--version"]).output(root)?;
+
+    let mut violations = layout::top_level(&paths);
+    violations.extend(layout::documents(&files));
+    violations.extend(layout::rust_version(&workspace.packages, &rustc));
+    violations.extend(layout::machine_paths(&files, &root.to_string_lossy()));
+    violations.extend(arrows::check(&workspace.packages));
+    violations.extend(lengths::check(&files));
+    violations.extend(words::check(&files));
+    let (blocks, stray) = unsafety::check(&files, &workspace.packages);
+    violations.extend(stray);
+
+    violations.sort();
+    violations.iter().for_each(|violation| println!("{violation}"));
+    println!("{} files, unsafe: {blocks}", files.len());
+    match violations.len() {
+        0 => Ok(()),
+        count => Err(Stop::Failed(format!("tidy: {count} violations"))),
+    }
+}
+
+/// Paths that git tracks or would track.
+fn listed(root: &Path) -> Result<Vec<String>, Stop> {
+    let list = CommandLine::new("git", &["ls-files", "-co", "--exclude-standard", "-z"]).output(root)?;
+    Ok(existing(root, &list))
+}
+
+/// The paths of a list separated by NUL bytes, sorted; git still lists a tracked file that was deleted.
+fn existing(root: &Path, list: &str) -> Vec<String> {
+    let mut paths: Vec<String> = list.split_terminator('\0').map(str::to_owned).collect();
+    paths.retain(|path| root.join(path).is_file());
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// The text files among them; one with a NUL byte is no text.
+fn read(root: &Path, paths: &[String]) -> Result<Vec<File>, Stop> {
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        let bytes = fs::read(root.join(path)).map_err(|why| Stop::failed(format!("{path}: {why}")))?;
+        if !bytes.contains(&0) {
+            files.push(File::new(path, &String::from_utf8_lossy(&bytes)));
+        }
+    }
+    Ok(files)
+}
+
+impl File {
+    fn new(path: &str, text: &str) -> Self {
+        let code = if path.ends_with(".rs") { mask::code(text) } else { String::new() };
+        Self { path: path.to_owned(), text: text.to_owned(), code }
+    }
+
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Whether it is this module (`crates/socket/src/sys`): the file of that name, or one in the folder of that name.
+    fn is_in_module(&self, module: &str) -> bool {
+        let rest = self.path.strip_prefix(module);
+        rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+    }
+
+    fn violation(&self, line: usize, what: impl Into<String>) -> Violation {
+        Violation { path: self.path.clone(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
+/// The line, counted from 1, of a position in a text.
+fn line_at(text: &str, position: usize) -> usize {
+    text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// Positions where `word` stands and no identifier goes on before it.
+fn starts_of<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let is_own = |position: &usize| !code[..*position].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    code.match_indices(word).map(|(position, _)| position).filter(is_own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_prints_where_it_is() {
+        let file = File::new("crates/wire/src/lib.rs", "");
+        assert_eq!(file.violation(3, "is long").to_string(), "crates/wire/src/lib.rs:3: is long");
+    }
+
+    #[test]
+    fn a_module_is_its_file_and_its_folder_and_no_namesake() {
+        let is_in = |path: &str| File::new(path, "").is_in_module("crates/socket/src/sys");
+        assert!(is_in("crates/socket/src/sys.rs"));
+        assert!(is_in("crates/socket/src/sys/linux/gro.rs"));
+        assert!(!is_in("crates/socket/src/system.rs"));
+        assert!(!is_in("crates/socket/src/group.rs"));
+    }
+
+    #[test]
+    fn lines_are_counted_from_one() {
+        assert_eq!([0, 1, 2, 3].map(|position| line_at("a\nb\n", position)), [1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn a_word_inside_an_identifier_is_another_word() {
+        assert_eq!(starts_of("cfg(a) my_cfg(b) (cfg(c))", "cfg(").collect::<Vec<_>>(), [0, 18]);
+    }
+
+    #[test]
+    fn only_files_that_exist_are_listed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let list = "src/tidy.rs\0src/gone.rs\0Cargo.toml\0Cargo.toml\0src\0";
+        assert_eq!(existing(root, list), ["Cargo.toml", "src/tidy.rs"]);
+    }
+
+    #[test]
+    fn code_is_masked_in_rust_alone() {
+        assert_eq!(File::new("a.rs", "a // b").code, "a     ");
+        assert_eq!(File::new("a.md", "a // b").code, "");
+    }
+}

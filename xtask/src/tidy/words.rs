@@ -1,0 +1,175 @@
+//! Words that Rust code of this project does not use, or only in one place: stubs, ignored tests, `allow`, and code that
+//! differs by platform.
+//!
+//! It reads code, never comments or literals. Words of prose are not its business.
+
+use super::{File, Violation, line_at, starts_of};
+
+/// Never written, with what to do instead.
+const NEVER: [(&str, &str); 6] = [
+    ("todo!(", "write it, or leave the whole function out"),
+    ("unimplemented!(", "write it, or leave the whole function out"),
+    ("#[ignore", "a test runs or does not exist"),
+    ("#[allow(", "use `#[expect(.., reason = \"..\")]`"),
+    ("#![allow(", "use `#![expect(.., reason = \"..\")]`"),
+    ("cfg_select!", "platforms differ behind the contract of socket's `sys` alone"),
+];
+/// The module behind whose contract platforms differ.
+const SYS: &str = "crates/socket/src/sys";
+/// Its Linux side, which alone speaks to the system's C interface.
+const LINUX: &str = "crates/socket/src/sys/linux";
+/// Names of the system's C interface.
+const C_INTERFACE: [&str; 2] = ["libc::", "std::os::fd"];
+/// What a `cfg` may ask anywhere, and the words that combine.
+const PORTABLE: [&str; 6] = ["test", "doctest", "feature", "all", "any", "not"];
+
+pub(super) fn check(files: &[File]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        violations.extend(never(file));
+        if !file.is_in_module(LINUX) {
+            violations.extend(c_interface(file));
+        }
+        if !file.is_in_module(SYS) {
+            violations.extend(platforms(file));
+        }
+    }
+    violations
+}
+
+fn never(file: &File) -> Vec<Violation> {
+    let code = &file.code;
+    let words = NEVER.iter().flat_map(|(word, instead)| {
+        let what = format!("`{word}`: {instead}");
+        starts_of(code, word).map(move |at| file.violation(line_at(code, at), what.clone()))
+    });
+    let conditional = starts_of(code, "cfg_attr(")
+        .filter(|at| starts_of(arguments(code, *at), "allow(").next().is_some())
+        .map(|at| {
+            file.violation(line_at(code, at), "`allow(` in a `cfg_attr`: use `expect(.., reason = \"..\")`")
+        });
+    words.chain(conditional).collect()
+}
+
+fn c_interface(file: &File) -> Vec<Violation> {
+    let found = C_INTERFACE.iter().flat_map(|name| {
+        let what = format!("`{name}` belongs into {LINUX}");
+        starts_of(&file.code, name).map(move |at| file.violation(line_at(&file.code, at), what.clone()))
+    });
+    found.collect()
+}
+
+/// Each `cfg(..)` or `cfg!(..)` that asks for more than tests and features.
+fn platforms(file: &File) -> Vec<Violation> {
+    let code = &file.code;
+    let questions = starts_of(code, "cfg(").chain(starts_of(code, "cfg!("));
+    let stray = |at: usize| {
+        let asked = identifiers(arguments(code, at)).find(|word| !PORTABLE.contains(word))?;
+        Some(file.violation(line_at(code, at), format!("`cfg` asks for `{asked}`: that belongs into {SYS}")))
+    };
+    questions.filter_map(stray).collect()
+}
+
+/// What stands between the first `(` from here and its `)`.
+fn arguments(code: &str, from: usize) -> &str {
+    let opened = &code[from..];
+    let start = opened.find('(').map_or(opened.len(), |at| at + 1);
+    let mut depth = 1_usize;
+    for (at, c) in opened[start..].char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &opened[start..start + at];
+        }
+    }
+    &opened[start..]
+}
+
+fn identifiers(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        check(&[File::new(path, text)]).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn stubs_ignored_tests_and_allow_are_refused() {
+        for bad in [
+            "fn f() { todo!() }",
+            "fn f() { unimplemented!(\"later\") }",
+            "#[ignore]",
+            "#[ignore = \"slow\"]",
+            "#[allow(dead_code)]",
+            "#![allow(dead_code)]",
+            "#![cfg_attr(test, allow(clippy::panic))]",
+            "cfg_select! { unix => {} }",
+        ] {
+            assert_eq!(found("crates/wire/src/a.rs", &format!("//!\n{bad}\n")).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_same_words_in_texts_and_names_are_fine() {
+        for good in [
+            "// todo!( and #[allow(x)]",
+            "let a = \"#[ignore] unimplemented!()\";",
+            "if bucket.allow(now) {}",
+            "#[expect(dead_code, reason = \"..\")]",
+            "#![cfg_attr(test, expect(clippy::panic))]",
+            "let ignore = [1];",
+        ] {
+            assert_eq!(found("crates/wire/src/a.rs", good), [""; 0], "{good}");
+        }
+    }
+
+    #[test]
+    fn tests_and_features_may_be_asked_for_anywhere() {
+        for good in [
+            "#[cfg(test)]",
+            "#[cfg(doctest)]",
+            "#[cfg(feature = \"tokio\")]",
+            "#[cfg(all(test, not(feature = \"a\"), any(feature = \"b\", test)))]",
+            "if cfg!(feature = \"a\") {}",
+            "#[cfg_attr(not(test), deny(clippy::panic))]",
+        ] {
+            assert_eq!(found("crates/proto/src/a.rs", good), [""; 0], "{good}");
+        }
+    }
+
+    #[test]
+    fn platforms_may_be_asked_for_in_sys_alone() {
+        for platform in [
+            "#[cfg(target_os = \"linux\")]",
+            "#[cfg(not(unix))]",
+            "if cfg!(windows) {}",
+            "#[cfg(any(test, unix))]",
+        ] {
+            assert_eq!(found("crates/socket/src/group.rs", platform).len(), 1, "{platform}");
+            assert_eq!(found("crates/socket/src/sys.rs", platform), [""; 0], "{platform}");
+            assert_eq!(found("crates/socket/src/sys/portable.rs", platform), [""; 0], "{platform}");
+        }
+    }
+
+    #[test]
+    fn the_c_interface_is_reached_from_the_linux_side_alone() {
+        for name in ["use libc::c_int;", "use std::os::fd::AsRawFd;"] {
+            assert_eq!(found("crates/socket/src/sys/portable.rs", name).len(), 1, "{name}");
+            assert_eq!(found("crates/socket/src/sys/linux/recv.rs", name), [""; 0], "{name}");
+            assert_eq!(found("crates/socket/src/sys/linux.rs", name), [""; 0], "{name}");
+        }
+        assert_eq!(found("crates/tools/src/a.rs", "mylibc::f();"), [""; 0]);
+    }
+
+    #[test]
+    fn a_violation_names_its_line() {
+        assert!(found("a.rs", "//!\n\n#[cfg(unix)]\n")[0].starts_with("a.rs:3: `cfg` asks for `unix`"));
+    }
+}

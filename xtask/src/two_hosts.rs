@@ -1,0 +1,310 @@
+//! `cargo xtask two-hosts`: sender and receiver in two network namespaces joined by a veth pair, and whether their books
+//! agree.
+//!
+//! It measures nothing itself: every number it prints is one that the two programs report.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::netns::{Pair, Side, remove_leftovers};
+use crate::run::{CommandLine, Interrupt, Stop, Stopwatch, end, finished};
+use crate::workspace::Workspace;
+
+/// How the two programs are called. `{address}` is the receiver's, `{secs}` the length of the run.
+const RECEIVER: Invocation = Invocation {
+    title: "receiver",
+    side: Side::A,
+    flags: &["--bind", "{address}", "--secs", "{secs}", "--json", "-"],
+};
+const SENDER: Invocation = Invocation {
+    title: "sender",
+    side: Side::B,
+    flags: &["--to", "{address}", "--secs", "{secs}", "--json", "-"],
+};
+/// UDP for datagrams, TCP of the same number for the control connection.
+const PORT: u16 = 9000;
+
+/// The receiver opens its port within this time.
+const START_DEADLINE: Duration = Duration::from_secs(10);
+/// Both programs end within this time after the length of the run.
+const END_DEADLINE: Duration = Duration::from_secs(30);
+
+struct Invocation {
+    /// The binary's name, and what its lines are marked with.
+    title: &'static str,
+    side: Side,
+    flags: &'static [&'static str],
+}
+
+/// Runs both programs and compares their books.
+///
+/// # Errors
+/// [`Stop::Needs`] when the machine cannot make namespaces, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a
+/// program fails or the books do not agree. The namespaces are removed in every case.
+pub(crate) fn run(secs: u32, receiver_flags: &[String]) -> Result<(), Stop> {
+    let interrupt = Interrupt::on_ctrl_c()?;
+    let workspace = Workspace::load()?;
+    remove_leftovers()?;
+    // Made before the build, so that a machine that cannot do it says so at once.
+    let pair = Pair::create(std::process::id())?;
+    build(&workspace)?;
+
+    let start = |who: &Invocation, extra: &[String]| {
+        let program = workspace.target.join("release").join(who.title);
+        let command = pair.inside(who.side, &program.to_string_lossy(), &who.filled_in(secs));
+        Running::start(who.title, &extra.iter().fold(command, CommandLine::arg))
+    };
+    let mut receiver = start(&RECEIVER, receiver_flags)?;
+    wait_until_listening(&mut receiver, &interrupt)?;
+    let mut sender = start(&SENDER, &[])?;
+    wait_for_both(&mut receiver, &mut sender, Duration::from_secs(secs.into()) + END_DEADLINE, &interrupt)?;
+
+    let (received, sent) = (receiver.book()?, sender.book()?);
+    println!("{received:#}\n{sent:#}");
+    let count = compare(&received, &sent).map_err(Stop::Failed)?;
+    println!("books agree: {count} datagrams sent, none unexplained");
+    Ok(())
+}
+
+fn build(workspace: &Workspace) -> Result<(), Stop> {
+    let bins = ["--bin", RECEIVER.title, "--bin", SENDER.title];
+    let args = [&["build", "--release", "-p", "drumfire-tools"][..], &bins].concat();
+    let command = CommandLine::new("cargo", &args);
+    println!("{command}");
+    match command.run(&workspace.root, None)? {
+        status if status.success() => Ok(()),
+        status => Err(Stop::failed(format!("{command}: {status}"))),
+    }
+}
+
+impl Invocation {
+    fn filled_in(&self, secs: u32) -> Vec<String> {
+        let address = format!("{}:{PORT}", RECEIVER.side.address());
+        let fill = |flag: &&str| flag.replace("{address}", &address).replace("{secs}", &secs.to_string());
+        self.flags.iter().map(fill).collect()
+    }
+}
+
+/// One of the programs while it runs: its standard error is passed on line by line, its standard output is kept.
+/// Dropping it kills the program.
+struct Running {
+    title: &'static str,
+    child: Child,
+    json: Option<JoinHandle<String>>,
+    lines: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
+        println!("{command}");
+        let mut started = command.command();
+        started.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = started.spawn().map_err(|why| Stop::failed(format!("{command}: {why}")))?;
+        let json = child.stdout.take().map(|out| std::thread::spawn(move || read_all(out)));
+        let lines = child.stderr.take().map(|err| std::thread::spawn(move || pass_on(title, err)));
+        Ok(Self { title, child, json, lines })
+    }
+
+    /// Whether it has ended well.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when it has ended otherwise.
+    fn is_done(&mut self) -> Result<bool, Stop> {
+        match finished(&mut self.child)? {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(status) => Err(self.failed(status)),
+        }
+    }
+
+    /// What it printed on standard output, to its end, read as JSON.
+    fn book(&mut self) -> Result<Value, Stop> {
+        let text = self.json.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        self.finish_lines();
+        serde_json::from_str(&text).map_err(|why| {
+            Stop::failed(format!("{}: its standard output is not JSON: {why}: {text}", self.title))
+        })
+    }
+
+    fn failed(&mut self, status: ExitStatus) -> Stop {
+        self.finish_lines();
+        Stop::failed(format!("{} failed: {status}", self.title))
+    }
+
+    /// Waits until the lines of a program that has ended are printed.
+    fn finish_lines(&mut self) {
+        // A reader that panicked has nothing more to print.
+        drop(self.lines.take().map(JoinHandle::join));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        end(&mut self.child);
+        self.finish_lines();
+    }
+}
+
+fn read_all(mut from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // What was read before an error is judged by the JSON parser.
+    drop(from.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn pass_on(title: &str, from: impl Read) {
+    for line in BufReader::new(from).lines().map_while(Result::ok) {
+        println!("{title:>8} | {line}");
+    }
+}
+
+/// Waits until the receiver's control port takes connections.
+fn wait_until_listening(receiver: &mut Running, interrupt: &Interrupt) -> Result<(), Stop> {
+    let stopwatch = Stopwatch::start();
+    // The table of the network namespace that this process is in.
+    let table = format!("/proc/{}/net/tcp", receiver.child.id());
+    while !is_listening(&fs::read_to_string(&table).unwrap_or_default()) {
+        if receiver.is_done()? {
+            return Err(Stop::failed("receiver ended before it listened"));
+        }
+        if stopwatch.elapsed() >= START_DEADLINE {
+            let limit = START_DEADLINE.as_secs();
+            return Err(Stop::failed(format!("receiver: TCP port {PORT} does not listen after {limit} s")));
+        }
+        interrupt.pause()?;
+    }
+    Ok(())
+}
+
+/// Whether a `/proc/net/tcp` table has the receiver's address and port in the state LISTEN (0A), see proc(5).
+fn is_listening(table: &str) -> bool {
+    let address = u32::from_ne_bytes(RECEIVER.side.address().octets());
+    let local = format!("{address:08X}:{PORT:04X}");
+    table.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next() == Some(local.as_str()) && fields.nth(1) == Some("0A")
+    })
+}
+
+fn wait_for_both(
+    a: &mut Running,
+    b: &mut Running,
+    deadline: Duration,
+    ctrl_c: &Interrupt,
+) -> Result<(), Stop> {
+    let stopwatch = Stopwatch::start();
+    loop {
+        let (a_done, b_done) = (a.is_done()?, b.is_done()?);
+        if a_done && b_done {
+            return Ok(());
+        }
+        if stopwatch.elapsed() >= deadline {
+            let late = if a_done { b.title } else { a.title };
+            return Err(Stop::failed(format!("{late} still runs after {} s: killed", deadline.as_secs())));
+        }
+        ctrl_c.pause()?;
+    }
+}
+
+/// The number of datagrams both books name as sent, when nothing is unexplained.
+fn compare(receiver: &Value, sender: &Value) -> Result<u64, String> {
+    let number = |book: &Value, title: &str, key: &str| {
+        book[key].as_i64().ok_or_else(|| format!("{title}: its JSON has no whole number `{key}`"))
+    };
+    let unexplained = number(receiver, RECEIVER.title, "unexplained")?;
+    let expected = number(receiver, RECEIVER.title, "sent")?;
+    let sent = number(sender, SENDER.title, "sent")?;
+    if unexplained != 0 {
+        return Err(format!("receiver: {unexplained} datagrams are unexplained"));
+    }
+    if expected != sent {
+        return Err(format!("the receiver's book says {expected} were sent, the sender's {sent}"));
+    }
+    u64::try_from(sent).ok().filter(|sent| *sent > 0).ok_or_else(|| "nothing was sent".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shell(title: &'static str, script: &str) -> Running {
+        Running::start(title, &CommandLine::new("sh", &["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn books_that_agree_are_accepted() {
+        let receiver = json!({ "sent": 9, "received": 7, "unexplained": 0 });
+        assert_eq!(compare(&receiver, &json!({ "sent": 9 })), Ok(9));
+    }
+
+    #[test]
+    fn books_that_do_not_agree_are_refused() {
+        let sender = json!({ "sent": 9 });
+        for (receiver, word) in [
+            (json!({ "sent": 9, "unexplained": 1 }), "unexplained"),
+            (json!({ "sent": 9, "unexplained": -1 }), "unexplained"),
+            (json!({ "sent": 8, "unexplained": 0 }), "8"),
+            (json!({ "sent": 9 }), "`unexplained`"),
+            (json!({ "unexplained": 0 }), "`sent`"),
+        ] {
+            assert!(compare(&receiver, &sender).unwrap_err().contains(word), "{receiver}");
+        }
+        assert!(compare(&json!({ "sent": 0, "unexplained": 0 }), &json!({ "sent": 0 })).is_err());
+        assert!(compare(&json!({ "sent": 9, "unexplained": 0 }), &json!({})).is_err());
+    }
+
+    #[test]
+    fn a_table_shows_whether_the_receiver_listens() {
+        let address = u32::from_ne_bytes([10, 213, 0, 1]);
+        let line = |address: u32, port: u16, state: &str| {
+            format!(
+                "  sl  local_address rem_address   st\n   0: {address:08X}:{port:04X} 00000000:0000 {state} 0\n"
+            )
+        };
+        assert!(is_listening(&line(address, 9000, "0A")));
+        assert!(!is_listening(&line(address, 9000, "01")), "connected, not listening");
+        assert!(!is_listening(&line(address, 9001, "0A")));
+        assert!(!is_listening(&line(0, 9000, "0A")));
+        assert!(!is_listening(""));
+    }
+
+    #[test]
+    fn the_flags_name_the_receivers_address_and_the_length() {
+        assert_eq!(SENDER.filled_in(7), ["--to", "10.213.0.1:9000", "--secs", "7", "--json", "-"]);
+        assert_eq!(RECEIVER.filled_in(7), ["--bind", "10.213.0.1:9000", "--secs", "7", "--json", "-"]);
+    }
+
+    #[test]
+    fn both_programs_are_waited_for_and_their_json_is_read() {
+        let (mut a, mut b) =
+            (shell("receiver", "echo '{ \"sent\": 1 }'; echo table >&2"), shell("sender", "echo 2"));
+        wait_for_both(&mut a, &mut b, Duration::from_secs(60), &Interrupt::never()).unwrap();
+        assert_eq!((a.book().unwrap(), b.book().unwrap()), (json!({ "sent": 1 }), json!(2)));
+    }
+
+    #[test]
+    fn a_program_that_fails_ends_the_wait_for_the_other() {
+        let (mut a, mut b) = (shell("receiver", "exit 2"), shell("sender", "exec sleep 600"));
+        let ended = wait_for_both(&mut a, &mut b, Duration::from_secs(60), &Interrupt::never());
+        assert!(matches!(ended, Err(Stop::Failed(why)) if why.starts_with("receiver failed")));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_named() {
+        let (mut a, mut b) = (shell("receiver", "exec sleep 600"), shell("sender", "exec sleep 600"));
+        let ended = wait_for_both(&mut a, &mut b, Duration::ZERO, &Interrupt::never());
+        assert!(matches!(ended, Err(Stop::Failed(why)) if why.starts_with("receiver still runs")));
+    }
+
+    #[test]
+    fn a_receiver_that_ends_before_it_listens_is_not_waited_for() {
+        let ended = wait_until_listening(&mut shell("receiver", "exit 0"), &Interrupt::never());
+        assert!(matches!(ended, Err(Stop::Failed(why)) if why.contains("before it listened")));
+    }
+}
