@@ -1,0 +1,171 @@
+//! Tests of the replay window: edges, every state of a small window, and a set as the model of the real one.
+
+use super::*;
+use crate::test_support::TestRandom;
+use std::collections::{HashSet, VecDeque};
+
+#[test]
+fn only_multiples_of_64_within_the_bounds_are_permitted() {
+    for size in [64, 128, 960, 1_024, 1_088, 8_128, 8_192] {
+        assert!(ReplayWindow::new(size).is_some(), "{size}");
+    }
+    for size in [0, 1, 63, 65, 1_023, 1_025, 8_191, 8_193, 8_256, u32::MAX] {
+        assert!(ReplayWindow::new(size).is_none(), "{size}");
+    }
+}
+
+#[test]
+fn the_oldest_number_inside_the_window_is_accepted_and_the_next_older_is_not() {
+    for size in [64, 1_024, 8_192] {
+        for highest in [20_000, 20_031, 20_032, 20_033, u64::MAX] {
+            let oldest = highest - u64::from(size) + 1;
+            let mut window = ReplayWindow::new(size).unwrap();
+            window.accept(highest).unwrap();
+            assert_eq!(window.accept(oldest + 1), Ok(()));
+            assert_eq!(window.accept(oldest), Ok(()));
+            assert_eq!(window.accept(oldest - 1), Err(ReplayError::TooOld));
+            assert_eq!(window.accept(oldest), Err(ReplayError::Duplicate));
+            assert_eq!(window.accept(highest), Err(ReplayError::Duplicate));
+        }
+    }
+}
+
+#[test]
+fn the_first_packet_may_have_any_number() {
+    for number in [0, 1, 1_023, 1_024, u64::MAX] {
+        let mut window = ReplayWindow::default();
+        assert_eq!(window.accept(number), Ok(()));
+        assert_eq!(window.accept(number), Err(ReplayError::Duplicate));
+    }
+}
+
+#[test]
+fn a_check_moves_nothing() {
+    let mut window = ReplayWindow::default();
+    window.accept(10).unwrap();
+    let mut random = TestRandom(3);
+    for _ in 0..100_000 {
+        assert_eq!(window.check(11 + random.below(u64::MAX - 11)), Ok(()));
+    }
+    assert_eq!(window.highest(), 10);
+    assert_eq!(window.check(10), Err(ReplayError::Duplicate));
+    assert_eq!(window.accept(0), Ok(()));
+}
+
+#[test]
+fn the_top_of_the_number_range_is_like_any_other_place() {
+    let mut window = ReplayWindow::default();
+    for number in (u64::MAX - 3_000)..=u64::MAX {
+        assert_eq!(window.accept(number), Ok(()));
+        assert_eq!(window.accept(number), Err(ReplayError::Duplicate));
+    }
+    assert_eq!(window.accept(0), Err(ReplayError::TooOld));
+}
+
+/// The model: the highest number, and below it one bit for each of the window's 8 numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Model {
+    highest: u64,
+    accepted: u8,
+}
+
+impl Model {
+    fn accept(self, number: u64) -> (Self, Result<(), ReplayError>) {
+        if number > self.highest {
+            let distance = u32::try_from(number - self.highest).unwrap_or(u32::MAX);
+            let accepted = self.accepted.checked_shl(distance).unwrap_or(0) | 1;
+            return (Self { highest: number, accepted }, Ok(()));
+        }
+        let depth = self.highest - number;
+        if depth >= 8 {
+            return (self, Err(ReplayError::TooOld));
+        }
+        if self.accepted & (1 << depth) != 0 {
+            return (self, Err(ReplayError::Duplicate));
+        }
+        (Self { accepted: self.accepted | (1 << depth), ..self }, Ok(()))
+    }
+}
+
+/// Walks through every state that a window of 8 numbers can reach with the given 256 numbers, and tries every
+/// number in each.
+fn walk_every_state(lowest: u64) {
+    const LOG2: u32 = 1;
+    let slot = |map: &Bitmap<LOG2>| {
+        let bits = map.words.iter().fold(0, |bits, word| (bits << 2) | usize::try_from(*word).unwrap());
+        // The initial state at the top of the range has a highest number outside of the 256.
+        let place = map.highest.checked_sub(lowest).map_or(256, |place| usize::try_from(place).unwrap());
+        ((place * 5 + map.head) << 10) | bits
+    };
+    let copy = |map: &Bitmap<LOG2>| Bitmap::<LOG2> { words: map.words.clone(), ..*map };
+    let mut models: Vec<Option<Model>> = vec![None; (257 * 5) << 10];
+    let first = Bitmap::<LOG2>::new(8);
+    assert_eq!(first.words.len(), 5);
+    let first_model = Model { highest: 0, accepted: 0 };
+    models[slot(&first)] = Some(first_model);
+    let mut queue = VecDeque::from([(first, first_model)]);
+    let mut next = Bitmap::<LOG2>::new(8);
+    let mut state_count = 0_u32;
+    while let Some((map, model)) = queue.pop_front() {
+        state_count += 1;
+        for number in lowest..=lowest + 255 {
+            let (next_model, expected) = model.accept(number);
+            assert_eq!(map.check(number), expected, "{model:?} {number}");
+            if expected.is_err() {
+                continue;
+            }
+            next.words.copy_from_slice(&map.words);
+            (next.head, next.highest) = (map.head, map.highest);
+            next.accept(number).unwrap();
+            match &mut models[slot(&next)] {
+                Some(known) => assert_eq!(*known, next_model, "one state, two histories"),
+                unknown => {
+                    *unknown = Some(next_model);
+                    queue.push_back((copy(&next), next_model));
+                }
+            }
+        }
+    }
+    assert!(state_count > 100_000, "only {state_count} states");
+}
+
+#[test]
+fn every_state_of_a_small_window_agrees_with_its_model_for_every_number() {
+    walk_every_state(0);
+}
+
+#[test]
+fn every_state_of_a_small_window_agrees_with_its_model_at_the_top_of_the_range() {
+    walk_every_state(u64::MAX - 255);
+}
+
+#[test]
+fn a_million_random_operations_agree_with_a_set() {
+    for (size, seed) in [(64, 1), (192, 2), (1_024, 3), (8_192, 4)] {
+        let mut window = ReplayWindow::new(size).unwrap();
+        let (mut accepted, mut highest, mut random) = (HashSet::new(), 0_u64, TestRandom(seed));
+        for _ in 0..250_000 {
+            let spread = u64::from(size) * 2;
+            let number = match random.below(100) {
+                0 => highest + random.below(spread * 3),
+                1..30 => highest + random.below(4),
+                _ => highest.saturating_sub(random.below(spread)),
+            };
+            let expected = if number + u64::from(size) <= highest {
+                Err(ReplayError::TooOld)
+            } else if accepted.contains(&number) {
+                Err(ReplayError::Duplicate)
+            } else {
+                Ok(())
+            };
+            assert_eq!(window.check(number), expected);
+            if random.below(4) != 0 {
+                assert_eq!(window.accept(number), expected);
+                if expected.is_ok() {
+                    accepted.insert(number);
+                    highest = highest.max(number);
+                }
+            }
+        }
+    }
+}
