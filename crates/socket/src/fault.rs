@@ -177,6 +177,9 @@ pub enum SendAction {
     LostAndPause,
     /// Send the same datagrams one by one and stop segmenting on this worker.
     Unsegment,
+    /// Send the datagrams of this train one by one and go on segmenting: one small path must not cost the others
+    /// their trains.
+    Singly,
     /// The datagram counts as lost and its peer cannot be reached from this socket: close that connection.
     Unreachable,
     /// The descriptor is gone: the worker ends and its supervisor is told.
@@ -191,6 +194,8 @@ pub const fn send_action(fault: Fault, is_segmented: bool) -> SendAction {
         Fault::Interrupted => SendAction::Retry,
         Fault::OutOfMemory | Fault::NoBuffers => SendAction::LostAndPause,
         Fault::InputOutput | Fault::InvalidArgument if is_segmented => SendAction::Unsegment,
+        // Linux answers this when one segment is larger than the path; alone it may still go, in fragments.
+        Fault::MessageTooLong if is_segmented => SendAction::Singly,
         Fault::AddressFamilyUnsupported | Fault::AddressNotAvailable => SendAction::Unreachable,
         Fault::BadDescriptor | Fault::NotSocket => SendAction::Close,
         // Firewalls, unreachable networks, over-long datagrams and unknown faults: this datagram is lost, the

@@ -80,32 +80,39 @@ impl Sender {
         mut on_lost: impl FnMut(Option<SocketAddr>, Fault),
     ) -> FlushEnd {
         let mut retries = 0;
+        // Datagrams at the front that go one by one, whatever the mode.
+        let mut singly = 0_usize;
         while !batch.is_empty() {
             self.counts.calls += 1;
-            let fault = match io.send(&mut batch.outgoing(), self.mode) {
+            let mode = if singly > 0 { SendMode::Single } else { self.mode };
+            let fault = match io.send(&mut batch.outgoing(), mode) {
                 Ok(count) => {
                     let taken = batch.waiting().iter().take(count);
                     self.counts.bytes += taken.map(|entry| entry.bytes as u64).sum::<u64>();
                     self.counts.datagrams += count as u64;
                     batch.advance(count);
+                    singly = singly.saturating_sub(count);
                     retries = 0;
                     continue;
                 }
                 Err(fault) => fault,
             };
             self.counts.faults.add(fault);
-            let is_segmented = self.mode == SendMode::Gso && batch.outgoing().first_train() > 1;
-            match send_action(fault, is_segmented) {
+            // What the failed call would have sent first: one datagram, or one train.
+            let first = if mode == SendMode::Gso { batch.outgoing().first_train() } else { 1 };
+            match send_action(fault, first > 1) {
                 SendAction::Keep => return FlushEnd::Blocked,
                 SendAction::Retry if retries < MAX_RETRIES => retries += 1,
                 SendAction::Unsegment => self.mode = SendMode::Sendmmsg,
+                SendAction::Singly => singly = first,
                 SendAction::Close => return FlushEnd::Closed(fault),
                 SendAction::LostAndPause => {
-                    self.lose_first(batch, fault, &mut on_lost);
+                    self.lose(batch, first, fault, &mut on_lost);
                     return FlushEnd::Paused(PAUSE);
                 }
                 SendAction::Lost | SendAction::Unreachable | SendAction::Retry => {
-                    self.lose_first(batch, fault, &mut on_lost);
+                    self.lose(batch, first, fault, &mut on_lost);
+                    singly = singly.saturating_sub(first);
                     retries = 0;
                 }
             }
@@ -113,14 +120,14 @@ impl Sender {
         FlushEnd::Sent
     }
 
-    /// Gives up what the failed call would have sent first: one datagram, or one train.
-    fn lose_first(
+    /// Gives up the first `count` datagrams.
+    fn lose(
         &mut self,
         batch: &mut SendBatch,
+        count: usize,
         fault: Fault,
         on_lost: &mut impl FnMut(Option<SocketAddr>, Fault),
     ) {
-        let count = if self.mode == SendMode::Gso { batch.outgoing().first_train() } else { 1 };
         for entry in batch.waiting().iter().take(count) {
             on_lost(entry.to, fault);
         }

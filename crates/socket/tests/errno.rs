@@ -314,11 +314,13 @@ fn the_send_table_is_the_one_written_down() {
     let rows = [
         (Keep, vec![Fault::WouldBlock]),
         (Retry, vec![Fault::Interrupted]),
-        (Lost, vec![Fault::MessageTooLong, Fault::NotPermitted, Fault::AccessDenied]),
+        (Lost, vec![Fault::NotPermitted, Fault::AccessDenied]),
         (Lost, vec![Fault::ConnectionRefused, Fault::HostUnreachable, Fault::NetworkUnreachable]),
         (LostAndPause, vec![Fault::NoBuffers, Fault::OutOfMemory]),
         (Unreachable, vec![Fault::AddressFamilyUnsupported, Fault::AddressNotAvailable]),
     ];
+    assert_eq!(send_action(Fault::MessageTooLong, false), Lost);
+    assert_eq!(send_action(Fault::MessageTooLong, true), SendAction::Singly);
     for (action, faults) in rows {
         for fault in faults {
             assert_eq!(send_action(fault, false), action, "{fault}");
@@ -365,6 +367,34 @@ fn a_refused_train_goes_out_unsegmented_and_no_train_follows() {
             assert_eq!((sender.counts().lost.total(), sender.counts().faults.count(fault)), (0, 1));
         }
     }
+}
+
+#[test]
+fn a_train_too_long_for_its_path_goes_out_one_by_one_and_trains_go_on() {
+    let mut wire = Wire::answering([Answer::Take(8), Answer::Fail(Fault::MessageTooLong)]);
+    let mut sender = Sender::new(SendMode::Gso);
+    assert_eq!(sender.flush(&mut wire, &mut to_one(DATAGRAMS), never_lost), FlushEnd::Sent);
+    assert_eq!(wire.sent, (0..DATAGRAMS).collect::<Vec<_>>());
+    let refused = DATAGRAMS as usize - 8;
+    assert_eq!(wire.modes[..2], [SendMode::Gso; 2]);
+    assert_eq!(wire.modes[2..], vec![SendMode::Single; refused]);
+    assert_eq!(sender.mode(), SendMode::Gso);
+    assert_eq!(sender.flush(&mut wire, &mut to_one(2), never_lost), FlushEnd::Sent);
+    assert_eq!(wire.modes.last(), Some(&SendMode::Gso));
+}
+
+#[test]
+fn a_datagram_too_long_even_alone_is_lost_alone() {
+    let mut answers = vec![Answer::Fail(Fault::MessageTooLong); 2];
+    answers.push(Answer::Take(1));
+    answers.push(Answer::Fail(Fault::MessageTooLong));
+    let mut wire = Wire::answering(answers);
+    let mut sender = Sender::new(SendMode::Gso);
+    let mut lost = Vec::new();
+    let end = sender.flush(&mut wire, &mut to_one(4), |_, fault| lost.push(fault));
+    assert_eq!((end, wire.sent), (FlushEnd::Sent, vec![1, 3]));
+    assert_eq!(lost, [Fault::MessageTooLong; 2]);
+    assert_eq!(sender.mode(), SendMode::Gso);
 }
 
 #[test]

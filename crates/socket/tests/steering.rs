@@ -16,13 +16,13 @@ use drumfire_socket::{
 use inbox::Inbox;
 
 /// Where these tests keep the tag, and the shortest datagram that is steered.
-const TAG_OFFSET: u16 = 1;
-const MIN_BYTES: u16 = 28;
+const TAG_OFFSET: usize = 1;
+const MIN_BYTES: usize = 28;
 
 const SECRET: u32 = 0x9E37_79B1;
 
 /// Datagrams in flight at a time: all of them fit one socket's default buffer.
-const ROUND: u64 = 128;
+const ROUND: usize = 128;
 
 fn filter(sockets: usize) -> SteeringFilter {
     SteeringFilter::new(TAG_OFFSET, MIN_BYTES, SECRET, sockets).expect("a filter")
@@ -50,8 +50,8 @@ fn steer(address: &str, sockets: usize, tags: impl Iterator<Item = u16>) {
     let mut per_socket = vec![0_u64; sockets];
     let mut tags = tags.peekable();
     while tags.peek().is_some() {
-        for tag in tags.by_ref().take(ROUND as usize) {
-            let bytes = usize::from(MIN_BYTES) + usize::from(tag % 3);
+        for tag in tags.by_ref().take(ROUND) {
+            let bytes = MIN_BYTES + usize::from(tag % 3);
             sender.send_to(&payload(0x7F, tag, bytes), inbox.address).expect("sent");
             sent += 1;
         }
@@ -103,20 +103,19 @@ fn short_datagrams_and_handshakes_take_the_kernels_hash_and_arrive() {
     let mut inbox = bind("127.0.0.1:0", 6);
     let senders: Vec<_> = (0..64).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a sender")).collect();
     let mut sent = 0;
-    let min_bytes = usize::from(MIN_BYTES);
     let hashed = arrivals(&mut inbox, &senders, &[0], &mut sent);
     assert!(hashed.iter().collect::<HashSet<_>>().len() > 1, "{hashed:?}");
     for tag in [0, 1, 0x1234, 0xFFFF] {
         // The hash knows addresses and ports only: the same sender lands on the same socket whatever it says.
         for (first, bytes) in
-            [(0x00, 2), (0x7F, min_bytes - 1), (0x80, min_bytes), (0xFF, min_bytes), (0x80, 1_200)]
+            [(0x00, 2), (0x7F, MIN_BYTES - 1), (0x80, MIN_BYTES), (0xFF, MIN_BYTES), (0x80, 1_200)]
         {
             let datagram = payload(first, tag, bytes);
             assert_eq!(filter(6).socket_of(&datagram), None);
             let seen = arrivals(&mut inbox, &senders, &datagram, &mut sent);
             assert_eq!(seen, hashed, "{first:#x}, {bytes} bytes");
         }
-        for (first, bytes) in [(0x00, min_bytes), (0x7F, min_bytes + 1), (0x00, 1_200)] {
+        for (first, bytes) in [(0x00, MIN_BYTES), (0x7F, MIN_BYTES + 1), (0x00, 1_200)] {
             let owner = filter(6).socket_of_tag(tag);
             let seen = arrivals(&mut inbox, &senders, &payload(first, tag, bytes), &mut sent);
             assert_eq!(seen, vec![owner; senders.len()], "{first:#x}, {bytes} bytes");

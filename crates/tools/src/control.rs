@@ -25,7 +25,7 @@ mod error;
 mod message;
 
 pub use channel::Channel;
-pub use ends::{ReceiverEnd, SenderEnd};
+pub use ends::{ReceiverEnd, SenderEnd, Visitor};
 pub use error::ControlError;
 pub use message::{Books, Finished, Hello, Welcome};
 

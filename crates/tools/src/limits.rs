@@ -32,6 +32,12 @@ pub const MAX_RUN: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The longest gathering, as the engine allows it while only keep-alives flow.
 pub const MAX_GATHER: Duration = Duration::from_micros(10_000);
 
+/// Descriptors of one receiver thread: its socket, the drop meter's copy of it, its poll and its waker.
+pub const DESCRIPTORS_PER_THREAD: u64 = 4;
+
+/// Descriptors beside those of flows or receiver threads: standard streams, files, control connections.
+pub const OTHER_DESCRIPTORS: u64 = 64;
+
 /// The largest receive buffer that can be asked for, in bytes: the kernel doubles the number in an `i32`.
 pub const MAX_RECEIVE_BUFFER_BYTES: u32 = 1_073_741_823;
 

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cli::{SENDER_MODE, Stop, UsageError};
+use crate::cli::{SENDER_MODE, Stop, USAGE_EXIT_CODE, UsageError};
 
 /// Set by Ctrl-C; programs end in order when it is.
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -34,8 +34,12 @@ pub fn sender(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 enum Failure {
     /// Help, version, or bad input.
     Stop(Stop),
+    /// A setting that this machine cannot carry out, in one line that begins with its flag.
+    Setting(String),
     /// The run itself failed, in one line.
     Run(String),
+    /// The program that was started beside this one failed with this code and has said why.
+    Told(u8),
 }
 
 impl From<Stop> for Failure {
@@ -54,6 +58,11 @@ fn end(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Stop(stop)) => stop.report(),
+        Err(Failure::Setting(line)) => {
+            eprintln!("error: {line}");
+            ExitCode::from(USAGE_EXIT_CODE)
+        }
+        Err(Failure::Told(code)) => ExitCode::from(code),
         Err(Failure::Run(line)) => {
             eprintln!("error: {line}");
             ExitCode::FAILURE

@@ -6,6 +6,8 @@
 mod board;
 mod crew;
 mod ids;
+mod kernel_drops;
+mod lobby;
 mod outcome;
 mod plan;
 mod serve;

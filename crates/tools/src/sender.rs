@@ -19,6 +19,7 @@ use crate::choices::SendMode;
 use crate::clock;
 use crate::control::{self, ControlError, Finished, Hello, SenderEnd, Welcome};
 use crate::host;
+use crate::limits::OTHER_DESCRIPTORS;
 use crate::report::{Books, Counted, CpuTime, Flags, Granted, LIMITED_BY_SENDER, Report, ThreadCount};
 use crate::table::thousands;
 use worker::{Part, PartError, PartTotals};
@@ -28,9 +29,6 @@ const STEP: Duration = Duration::from_millis(50);
 
 /// How long a receiver may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Descriptors beside the flows: standard streams, the control connection, a poll per thread.
-const OTHER_DESCRIPTORS: u64 = 64;
 
 /// A sender that sent less than this share of what was due is late.
 const KEPT_RATE: f64 = 0.99;
@@ -59,6 +57,8 @@ pub struct Plan {
 /// Why nothing was sent, or no books came of it.
 #[derive(Debug)]
 pub enum SendError {
+    /// Stopped before the receiver took it.
+    Stopped,
     /// The control connection.
     Control(ControlError),
     /// A socket per flow could not be had.
@@ -70,6 +70,7 @@ pub enum SendError {
 impl std::fmt::Display for SendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Stopped => f.write_str("stopped before anything was sent: start it again"),
             Self::Control(error) => error.fmt(f),
             Self::Sockets(error) => error.fmt(f),
             Self::Thread(line) => f.write_str(line),
@@ -106,8 +107,10 @@ pub struct Sent {
 pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError> {
     let channel = control::connect(&plan.to, PATIENCE, STEP)?;
     let to = channel.stream().peer_addr().map_err(ControlError::Io)?;
-    let keep_waiting = |deadline| move || clock::now() < deadline && !is_stopped();
-    let (mut end, welcome) = SenderEnd::greet(channel, &hello(plan), keep_waiting(clock::now() + PATIENCE))?;
+    let patience = clock::now() + PATIENCE;
+    let greeted = SenderEnd::greet(channel, &hello(plan), || clock::now() < patience && !is_stopped());
+    let (mut end, welcome) =
+        greeted.map_err(|error| if is_stopped() { SendError::Stopped } else { error.into() })?;
     // Where the limit stays too low, opening the sockets says so.
     let _ = host::raise_open_files(u64::from(plan.flows) + OTHER_DESCRIPTORS);
     let mut team = Team::open(plan, to, &welcome)?;
@@ -115,7 +118,9 @@ pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError
     team.go();
     let totals = team.watch(&mut end, is_stopped);
     let finished = finished(plan, &totals);
-    let books = end.finish(finished.clone(), keep_waiting(clock::now() + PATIENCE * 2))?;
+    // Stopped or not: what was sent is laid beside what came.
+    let patience = clock::now() + PATIENCE * 2;
+    let books = end.finish(finished.clone(), || clock::now() < patience)?;
     Ok(Sent {
         finished,
         books,

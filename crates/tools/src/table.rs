@@ -113,6 +113,9 @@ fn books(report: &Report) -> String {
     table.row([format!("+ {name}"), signed_thousands(remainder), share(remainder as f64)]);
     let title = match books.scope {
         Scope::OneHost => "datagrams on one host: nothing may be missing",
+        Scope::OneHostUncounted => {
+            "datagrams on one host whose kernel does not tell what it dropped: that may be missing"
+        }
         Scope::TwoHosts => "datagrams between two hosts: wire_or_nic is lost on the way, not explained",
     };
     let mut out = line("books", title) + &table.render();

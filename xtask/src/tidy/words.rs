@@ -21,7 +21,17 @@ const LINUX: &str = "crates/socket/src/sys/linux";
 /// Names of the system's C interface.
 const C_INTERFACE: [&str; 2] = ["libc::", "std::os::fd"];
 /// What a `cfg` may ask anywhere, and the words that combine.
-const PORTABLE: [&str; 6] = ["test", "doctest", "feature", "all", "any", "not"];
+const PORTABLE: [&str; 7] = ["test", "doctest", "feature", "debug_assertions", "all", "any", "not"];
+/// What a `cfg` may ask in one more place, since nothing portable tells it.
+const EXCEPTIONS: [(&str, &str); 4] = [
+    // Threads are pinned, and limits raised, by calls that each platform has of its own or not at all.
+    ("crates/tools/src/host", "target_os"),
+    // A processor's features have names of its own.
+    ("crates/crypto/src/suite", "target_arch"),
+    // What one platform alone can do is tested where it can be done.
+    ("crates/socket/tests", "target_os"),
+    ("crates/tools/tests", "target_os"),
+];
 
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -64,10 +74,15 @@ fn platforms(file: &File) -> Vec<Violation> {
     let code = &file.code;
     let questions = starts_of(code, "cfg(").chain(starts_of(code, "cfg!("));
     let stray = |at: usize| {
-        let asked = identifiers(arguments(code, at)).find(|word| !PORTABLE.contains(word))?;
+        let asked = identifiers(arguments(code, at)).find(|word| !may_ask(file, word))?;
         Some(file.violation(line_at(code, at), format!("`cfg` asks for `{asked}`: that belongs into {SYS}")))
     };
     questions.filter_map(stray).collect()
+}
+
+fn may_ask(file: &File, word: &str) -> bool {
+    let is_excepted = |(place, allowed): &(&str, &str)| *allowed == word && file.is_in_module(place);
+    PORTABLE.contains(&word) || EXCEPTIONS.iter().any(is_excepted)
 }
 
 /// What stands between the first `(` from here and its `)`.
@@ -139,6 +154,8 @@ mod tests {
             "#[cfg(all(test, not(feature = \"a\"), any(feature = \"b\", test)))]",
             "if cfg!(feature = \"a\") {}",
             "#[cfg_attr(not(test), deny(clippy::panic))]",
+            "if cfg!(debug_assertions) {}",
+            "#[cfg(not(debug_assertions))]",
         ] {
             assert_eq!(found("crates/proto/src/a.rs", good), [""; 0], "{good}");
         }
@@ -155,6 +172,29 @@ mod tests {
             assert_eq!(found("crates/socket/src/group.rs", platform).len(), 1, "{platform}");
             assert_eq!(found("crates/socket/src/sys.rs", platform), [""; 0], "{platform}");
             assert_eq!(found("crates/socket/src/sys/portable.rs", platform), [""; 0], "{platform}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_portable_tells_may_be_asked_for_in_its_place_alone() {
+        let (system, processor) = ("#[cfg(target_os = \"linux\")]", "#[cfg(target_arch = \"x86_64\")]");
+        for (path, text, is_fine) in [
+            ("crates/tools/src/host/calls.rs", system, true),
+            ("crates/tools/src/host.rs", system, true),
+            ("crates/tools/src/hosts.rs", system, false),
+            ("crates/tools/src/clock.rs", system, false),
+            ("crates/tools/src/host/calls.rs", processor, false),
+            ("crates/tools/src/host/calls.rs", "#[cfg(unix)]", false),
+            ("crates/crypto/src/suite.rs", processor, true),
+            ("crates/crypto/src/suite/tests.rs", processor, true),
+            ("crates/crypto/src/suites.rs", processor, false),
+            ("crates/crypto/src/keys.rs", processor, false),
+            ("crates/crypto/src/suite.rs", system, false),
+            ("crates/socket/tests/group.rs", system, true),
+            ("crates/tools/tests/programs/main.rs", system, true),
+            ("crates/proto/tests/group.rs", system, false),
+        ] {
+            assert_eq!(found(path, text).is_empty(), is_fine, "{path}: {text}");
         }
     }
 

@@ -40,13 +40,16 @@ pub(crate) fn recv_batch(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -
     super::recv_one(udp, parts)
 }
 
-/// Without batches and trains a batch is sent one by one.
+/// Without batches a batch is sent one by one; a train is refused, which makes the sender give trains up.
 pub(crate) fn send_batch(
     udp: &mio::net::UdpSocket,
     outgoing: &mut Outgoing<'_>,
-    _is_segmented: bool,
+    is_segmented: bool,
 ) -> Result<usize, Fault> {
     let SendHeaders = outgoing.headers;
+    if is_segmented && outgoing.first_train() > 1 {
+        return Err(Fault::InvalidArgument);
+    }
     super::send_one(udp, outgoing)
 }
 

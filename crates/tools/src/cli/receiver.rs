@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use drumfire_socket::{ReuseportGroup, Wait};
+use drumfire_socket::Wait;
 use serde_json::{Map, Value, json};
 
 use super::address::{self, BindAddress, Endpoint, Resolver, Target, resolve_by_system};
@@ -17,6 +17,7 @@ use super::sender::{SenderArgs, Traffic};
 use super::usage::UsageError;
 use super::{Stop, refusal, values};
 use crate::choices::{Drain, Gro, SendMode, Stage, Steer};
+use crate::receiver::Plan;
 
 /// What `receiver` was asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ struct Flags {
     bind: Option<Endpoint>,
     /// Threads, each with its own socket
     #[arg(
-        long, value_name = "N", default_value_t = default_threads(),
+        long, value_name = "N", default_value_t = Plan::DEFAULT_THREADS,
         value_parser = values::receiver_threads, allow_negative_numbers = true
     )]
     threads: u32,
@@ -133,9 +134,6 @@ const DEFAULT_BIND: &str = "127.0.0.1:9000";
 /// A free port, so that two runs at once never meet.
 const DEFAULT_BIND_WITH_SENDER: &str = "127.0.0.1:0";
 
-/// Threads, where the platform can share a port among them.
-const DEFAULT_THREADS: u32 = 4;
-
 const DEFAULT_RUN_WITH_SENDER: Duration = Duration::from_secs(10);
 
 impl ReceiverArgs {
@@ -204,11 +202,6 @@ impl ReceiverArgs {
         flags.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
         flags
     }
-}
-
-/// Four, or one where the platform shares no port.
-fn default_threads() -> u32 {
-    u32::try_from(ReuseportGroup::MAX_SOCKETS).map_or(DEFAULT_THREADS, |most| most.min(DEFAULT_THREADS))
 }
 
 impl Flags {

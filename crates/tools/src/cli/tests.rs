@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,6 +14,7 @@ use super::*;
 use drumfire_socket::Wait;
 
 use crate::choices::{Drain, Gro, SendMode, Stage, Steer};
+use crate::receiver::Plan;
 
 fn known_hosts(text: &str) -> io::Result<Vec<SocketAddr>> {
     match text.strip_prefix("arena:") {
@@ -150,15 +152,11 @@ fn a_value_with_line_breaks_or_foreign_bytes_still_gets_one_line() {
         let line = line_of(SenderArgs::parse_with(["--to".into(), value.into()], &known_hosts));
         assert!(!line.contains(char::is_control), "{line:?}");
     }
-    #[cfg(unix)]
-    {
-        use std::os::unix::ffi::OsStringExt;
-        let foreign = OsString::from_vec(vec![0xff, 0xfe]);
-        let line = line_of(SenderArgs::parse_with(["--to".into(), foreign.clone()], &known_hosts));
-        assert!(line.contains("UTF-8") && !line.contains('\n'), "{line}");
-        let line = line_of(ReceiverArgs::parse_with([foreign], &known_hosts));
-        assert!(!line.contains('\n'), "{line}");
-    }
+    let foreign = OsString::from_vec(vec![0xff, 0xfe]);
+    let line = line_of(SenderArgs::parse_with(["--to".into(), foreign.clone()], &known_hosts));
+    assert!(line.contains("UTF-8") && !line.contains('\n'), "{line}");
+    let line = line_of(ReceiverArgs::parse_with([foreign], &known_hosts));
+    assert!(!line.contains('\n'), "{line}");
 }
 
 #[test]
@@ -180,10 +178,10 @@ fn help_and_version_are_shown_and_succeed() {
 fn a_receiver_without_flags_listens_on_the_loopback_until_stopped() {
     let expected = ReceiverArgs {
         bind: BindAddress { text: "127.0.0.1:9000".to_owned(), address: "127.0.0.1:9000".parse().unwrap() },
-        threads: 4,
-        drain: Drain::Recvmmsg,
+        threads: Plan::DEFAULT_THREADS,
+        drain: Drain::best(),
         gro: Gro::Auto,
-        wait: Wait::Gather(Duration::from_micros(130)),
+        wait: Wait::best(),
         steer: Steer::Tag,
         pin: false,
         secs: None,
@@ -237,7 +235,7 @@ fn with_sender_takes_a_free_port_and_the_flags_of_the_sender() {
     assert_eq!(args.with_sender, Some(traffic.clone()));
 
     let line = "--with-sender --bind 127.0.0.1:9000 --pin --secs 3 --flows 12 --size 1200 --rate 0 --send gso \
-                --sender-threads 2";
+                --sender-threads 2 --threads 4";
     let args = receiver(line).unwrap();
     assert_eq!(args.bind.address.port(), 9_000);
     let expected = Traffic {
@@ -291,7 +289,9 @@ fn flags_written_for_a_sender_are_read_back_to_the_same_arguments() {
 
 #[test]
 fn the_report_names_every_flag_that_matters() {
-    let args = receiver("--with-sender --json a.json --wait gather=50 --secs 1.5").unwrap();
+    let args =
+        receiver("--with-sender --json a.json --wait gather=50 --secs 1.5 --threads 4 --drain recvmmsg")
+            .unwrap();
     assert_eq!(
         serde_json::Value::from(args.flags()),
         json!({

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::text::printable;
 
 /// Something that was asked for on the command line and cannot be done.
@@ -61,14 +62,26 @@ impl UsageError {
     /// The sockets of `flows` flows, one each, could not be opened.
     #[must_use]
     pub fn for_sockets(flows: u32, error: &io::Error) -> Self {
-        let way_out =
-            format!("give fewer flows, or raise the limit with `ulimit -n {}`", flows.saturating_add(64));
+        let limit = u64::from(flows) + OTHER_DESCRIPTORS;
+        let way_out = format!("give fewer flows, or raise the limit with `ulimit -n {limit}`");
         Self::new(
             "--flows",
             format!("each flow takes a socket, and one could not be opened ({error})"),
             way_out,
         )
         .with_value(flows.to_string())
+    }
+
+    /// The descriptors of `threads` receiver threads could not be opened.
+    #[must_use]
+    pub fn for_threads(threads: u32, error: &io::Error) -> Self {
+        let limit = u64::from(threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS;
+        Self::new(
+            "--threads",
+            format!("each thread takes {DESCRIPTORS_PER_THREAD} descriptors, and one could not be opened ({error})"),
+            format!("give fewer threads, or raise the limit with `ulimit -n {limit}`"),
+        )
+        .with_value(threads.to_string())
     }
 
     /// The file of a flag cannot be written.
@@ -157,6 +170,8 @@ mod tests {
     fn too_many_sockets_say_how_to_raise_the_limit() {
         let line = UsageError::for_sockets(5_000, &io::ErrorKind::Other.into()).to_string();
         assert!(line.starts_with("--flows 5000: ") && line.contains("ulimit -n 5064"), "{line}");
+        let line = UsageError::for_threads(100, &io::ErrorKind::Other.into()).to_string();
+        assert!(line.starts_with("--threads 100: ") && line.contains("ulimit -n 464"), "{line}");
     }
 
     #[test]

@@ -24,6 +24,12 @@ pub struct SenderEnd<S> {
     flows: u32,
 }
 
+/// Somebody who has connected to the receiver and said nothing valid yet.
+#[derive(Debug)]
+pub struct Visitor<S> {
+    channel: Channel<S>,
+}
+
 /// The receiver's end, after a sender has said a valid hello.
 #[derive(Debug)]
 pub struct ReceiverEnd<S> {
@@ -103,34 +109,54 @@ impl<S: Read + Write> SenderEnd<S> {
     }
 }
 
-impl<S: Read + Write> ReceiverEnd<S> {
-    /// Waits for a sender's hello; one that is not valid is refused on the wire before the error comes back.
+impl<S> Visitor<S> {
+    /// Somebody on this connection.
+    pub const fn new(channel: Channel<S>) -> Self {
+        Self { channel }
+    }
+
+    /// The stream below.
+    pub const fn stream(&self) -> &S {
+        self.channel.stream()
+    }
+
+    /// Takes the visitor as the sender that said this hello.
+    #[must_use]
+    pub fn admit(self, hello: &Hello) -> ReceiverEnd<S> {
+        ReceiverEnd { channel: self.channel, flows: hello.flows, sent: None }
+    }
+}
+
+impl<S: Read + Write> Visitor<S> {
+    /// The hello, once it is there; one that is not valid is refused on the wire before the error comes back.
     ///
     /// # Errors
     ///
     /// [`ControlError::VersionDiffers`], [`ControlError::Malformed`], or how the connection ended.
-    pub fn greet(
-        mut channel: Channel<S>,
-        keep_waiting: impl FnMut() -> bool,
-    ) -> Result<(Self, Hello), ControlError> {
-        let hello = wait(&mut channel, "hello", keep_waiting, |line| match versioned("hello", line)? {
-            FromSender::Hello(hello) => {
-                hello.check().map_err(|problem| malformed("hello", problem))?;
-                Ok(hello)
-            }
-            _ => Err(malformed("hello", "another message came first")),
-        });
-        match hello {
-            Ok(hello) => Ok((Self { channel, flows: hello.flows, sent: None }, hello)),
-            Err(error) => {
-                // The connection ends here either way; that it broke meanwhile would say less than the cause
-                // does.
-                let _ = channel.send("refused", &FromReceiver::Refused { reason: told(&error) });
-                Err(error)
-            }
+    pub fn poll_hello(&mut self) -> Result<Option<Hello>, ControlError> {
+        let hello = match self.channel.poll_line("hello") {
+            Ok(None) => return Ok(None),
+            Ok(Some(line)) => read_hello(line),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &hello {
+            // The connection ends here either way; that it broke meanwhile would say less than the cause does.
+            let _ = self.refuse(&told(error));
         }
+        hello.map(Some)
     }
 
+    /// Sends the visitor away with a reason that says what to do.
+    ///
+    /// # Errors
+    ///
+    /// How the connection ended before that.
+    pub fn refuse(&mut self, reason: &str) -> Result<(), ControlError> {
+        self.channel.send("refused", &FromReceiver::Refused { reason: reason.to_owned() })
+    }
+}
+
+impl<S: Read + Write> ReceiverEnd<S> {
     /// Takes the sender.
     ///
     /// # Errors
@@ -139,15 +165,6 @@ impl<S: Read + Write> ReceiverEnd<S> {
     pub fn welcome(&mut self, welcome: Welcome) -> Result<(), ControlError> {
         welcome.check(self.flows).map_err(|problem| malformed("welcome", problem))?;
         self.channel.send("welcome", &FromReceiver::Welcome(welcome))
-    }
-
-    /// Sends the sender away with a reason that says what to do, and closes the connection.
-    ///
-    /// # Errors
-    ///
-    /// How the connection ended before that.
-    pub fn refuse(mut self, reason: &str) -> Result<(), ControlError> {
-        self.channel.send("refused", &FromReceiver::Refused { reason: reason.to_owned() })
     }
 
     /// Asks the sender to stop early; its book still follows.
@@ -202,6 +219,16 @@ impl<S: Read + Write> ReceiverEnd<S> {
     }
 }
 
+fn read_hello(line: &[u8]) -> Result<Hello, ControlError> {
+    match versioned("hello", line)? {
+        FromSender::Hello(hello) => {
+            hello.check().map_err(|problem| malformed("hello", problem))?;
+            Ok(hello)
+        }
+        _ => Err(malformed("hello", "another message came first")),
+    }
+}
+
 /// Polls until a line is there or the caller has waited enough, and reads it.
 fn wait<S: Read, T>(
     channel: &mut Channel<S>,
@@ -253,7 +280,6 @@ fn told(error: &ControlError) -> String {
         ControlError::Malformed { expected, problem } => {
             format!("its `{expected}` is not valid ({problem}): build both from the same source")
         }
-        ControlError::TimedOut { waiting_for } => format!("it did not say `{waiting_for}` in time"),
         other => other.to_string(),
     }
 }

@@ -107,9 +107,19 @@ fn never() -> bool {
     false
 }
 
-/// What a receiver says to a hello line, and what it puts on the wire.
+/// A receiver's whole greeting, for streams that have something at every look.
+fn greet<S: Read + Write>(channel: Channel<S>) -> Result<(ReceiverEnd<S>, Hello), ControlError> {
+    let mut visitor = Visitor::new(channel);
+    loop {
+        if let Some(hello) = visitor.poll_hello()? {
+            return Ok((visitor.admit(&hello), hello));
+        }
+    }
+}
+
+/// What a receiver says to a hello line.
 fn answer_to(hello_line: &str) -> ControlError {
-    ReceiverEnd::greet(Script::new(&[hello_line]), never).unwrap_err()
+    greet(Script::new(&[hello_line])).unwrap_err()
 }
 
 #[test]
@@ -126,7 +136,7 @@ fn a_whole_run_over_loopback_closes_both_books() {
             }
             std::thread::yield_now();
         };
-        let (mut end, hello) = ReceiverEnd::greet(channel, || true).unwrap();
+        let (mut end, hello) = greet(channel).unwrap();
         end.welcome(welcome(hello.flows as usize)).unwrap();
         end.wait_for_start(|| true).unwrap();
         let finished = end.wait_for_finish(|| true).unwrap();
@@ -151,7 +161,7 @@ fn lines_come_whole_however_the_stream_cuts_them() {
     let text = format!("{hello_line}{{\"message\":\"started\"}}\n{}\n", line("finished", &finished(&[1, 2])));
     for size in [1, 2, 3, 7, 64, 5_000] {
         let chunks = text.as_bytes().chunks(size).flat_map(|chunk| [Vec::new(), chunk.to_vec()]);
-        let (mut end, said) = ReceiverEnd::greet(Script::chunks(chunks), || true).unwrap();
+        let (mut end, said) = greet(Script::chunks(chunks)).unwrap();
         assert_eq!(said, hello());
         end.wait_for_start(|| true).unwrap();
         assert_eq!(end.wait_for_finish(|| true).unwrap(), finished(&[1, 2]));
@@ -172,12 +182,12 @@ fn a_wait_ends_when_the_caller_says_so_and_can_be_taken_up_again() {
 
     let quiet = Script::chunks([Vec::new(), Vec::new(), Vec::new(), Vec::new()]);
     let mut asked = 0;
-    let error = ReceiverEnd::greet(quiet, || {
+    let error = SenderEnd::greet(quiet, &hello(), || {
         asked += 1;
         asked < 3
     })
     .unwrap_err();
-    assert!(matches!(error, ControlError::TimedOut { waiting_for: "hello" }), "{error}");
+    assert!(matches!(error, ControlError::TimedOut { waiting_for: "welcome" }), "{error}");
     assert_eq!(asked, 3);
 }
 
@@ -245,7 +255,7 @@ fn a_bad_hello_is_told_why_on_the_wire() {
     let mut reply = Vec::new();
     let mut stream = Script { reads: VecDeque::from([b"GET / HTTP/1.1\r\n".to_vec()]), ..Script::default() };
     let channel = Channel::new(Tee { script: &mut stream, reply: &mut reply });
-    assert!(ReceiverEnd::greet(channel, never).is_err());
+    assert!(greet(channel).is_err());
     let reply = String::from_utf8(reply).unwrap();
     assert!(reply.starts_with(r#"{"message":"refused","reason":"its `hello` is not valid"#), "{reply}");
     assert!(reply.ends_with("\n"));
@@ -339,7 +349,7 @@ fn a_welcome_has_one_id_per_flow() {
     for (ids, is_good) in [(1, false), (2, true), (3, false)] {
         let channel = Script::new(&[&line("welcome", &welcome(ids))]);
         assert_eq!(SenderEnd::greet(channel, &hello(), never).is_ok(), is_good, "{ids} ids");
-        let (mut end, _) = ReceiverEnd::greet(Script::new(&[&line("hello", &hello())]), never).unwrap();
+        let (mut end, _) = greet(Script::new(&[&line("hello", &hello())])).unwrap();
         assert_eq!(end.welcome(welcome(ids)).is_ok(), is_good, "{ids} ids");
     }
     let bad_id = line("welcome", &welcome(2)).replacen("ffffffffffffffff", "fffffffffffffff", 1);
@@ -375,7 +385,7 @@ fn a_senders_book_must_add_up() {
         (many(65), false),
     ] {
         let lines = [line("hello", &hello()), line("finished", &book)];
-        let (mut end, _) = ReceiverEnd::greet(Script::new(&[&lines[0], &lines[1]]), never).unwrap();
+        let (mut end, _) = greet(Script::new(&[&lines[0], &lines[1]])).unwrap();
         assert_eq!(end.wait_for_finish(never).is_ok(), is_good, "{book:?}");
     }
 }
@@ -412,7 +422,7 @@ fn the_remainder_is_held_at_the_ends_of_its_range() {
 
 #[test]
 fn books_before_the_senders_book_are_not_handed_over() {
-    let (end, _) = ReceiverEnd::greet(Script::new(&[&line("hello", &hello())]), never).unwrap();
+    let (end, _) = greet(Script::new(&[&line("hello", &hello())])).unwrap();
     assert!(matches!(end.close(Books::default()), Err(ControlError::TimedOut { waiting_for: "finished" })));
 }
 

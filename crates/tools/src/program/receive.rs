@@ -1,7 +1,7 @@
 //! `receiver`: bind, perhaps start a sender beside it, a line a second, then the report in every form asked for.
 
 use std::ffi::OsString;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::files::{Json, Waiting, say};
@@ -31,7 +31,10 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let outcome = serve(station, &files.json, sender.as_ref());
     let guest_failure = sender.and_then(Guest::finish);
     match outcome {
-        Ok(outcome) => files.write(&outcome, &typed, &flags_of(&args.flags())),
+        Ok(outcome) => {
+            files.write(&outcome, &typed, &flags_of(&args.flags()))?;
+            guest_failure.map_or(Ok(()), Err)
+        }
         Err(error) => Err(unserved(&error, guest_failure, &files.json)),
     }
 }
@@ -56,7 +59,8 @@ fn plan(args: &ReceiverArgs) -> Plan {
 fn refused(args: &ReceiverArgs, error: &StartError) -> Failure {
     match error {
         StartError::Bind(error) => UsageError::for_bind(&args.bind.text, error).into(),
-        StartError::Setting(line) => Failure::Run(line.clone()),
+        StartError::Descriptors(error) => UsageError::for_threads(args.threads, error).into(),
+        StartError::Setting(line) => Failure::Setting(line.clone()),
     }
 }
 
@@ -70,10 +74,10 @@ fn serve(station: Station, json: &Json, sender: Option<&Guest>) -> Result<Outcom
     station.serve(&mut Watch { on_second: &mut on_second, on_note: &mut on_note, is_stopped: &is_stopped })
 }
 
-/// Why a run has no report. Ctrl-C before anybody came is not a failure.
-fn unserved(error: &ServeError, guest_failure: Option<String>, json: &Json) -> Failure {
-    if let Some(line) = guest_failure {
-        return Failure::Run(line);
+/// Why a run has no report; where the sender of our own failed and no thread of ours did, that is the reason.
+fn unserved(error: &ServeError, guest_failure: Option<Failure>, json: &Json) -> Failure {
+    if let (Some(failure), false) = (guest_failure, matches!(error, ServeError::Thread(_))) {
+        return failure;
     }
     if let ServeError::NoSender(strays) = error {
         for (name, count) in strays {
@@ -108,23 +112,28 @@ impl Guest {
     }
 
     /// Waits for its end, and ends it when it does not come; answers what went wrong.
-    fn finish(self) -> Option<String> {
+    fn finish(self) -> Option<Failure> {
         let mut child = self.child.into_inner();
         let deadline = clock::now() + CHILD_PATIENCE;
         loop {
             match child.try_wait() {
                 Ok(Some(status)) if status.success() => return None,
-                Ok(Some(status)) => {
-                    return Some(format!("the sender failed ({status}); its line stands above"));
-                }
+                Ok(Some(status)) => return Some(Self::failure(status)),
                 Ok(None) if clock::now() < deadline => clock::pause(Duration::from_millis(5)),
                 Ok(None) | Err(_) => {
                     // It has no more to say, and must not outlive the command that started it.
                     let _ = child.kill();
                     let _ = child.wait();
-                    return Some("the sender did not end and was stopped".to_owned());
+                    return Some(Failure::Run("the sender did not end and was stopped".to_owned()));
                 }
             }
+        }
+    }
+
+    fn failure(status: ExitStatus) -> Failure {
+        match status.code().map(u8::try_from) {
+            Some(Ok(code)) => Failure::Told(code),
+            _ => Failure::Run(format!("the sender was ended from outside ({status}): start both again")),
         }
     }
 }

@@ -12,6 +12,7 @@ pub(super) struct Board {
     /// Host clock of the last pass that brought datagrams.
     last_receive_ns: AtomicU64,
     is_gro_on: AtomicBool,
+    has_session: AtomicBool,
     thread_id: AtomicU32,
 }
 
@@ -23,6 +24,15 @@ impl Board {
     /// The system's number of the thread; 0 until it runs or where it is not known.
     pub(super) fn thread_id(&self) -> u32 {
         self.thread_id.load(Ordering::Acquire)
+    }
+
+    /// The thread knows the session's flows: whatever it takes from now on is judged by them.
+    pub(super) fn on_session(&self) {
+        self.has_session.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_session(&self) -> bool {
+        self.has_session.load(Ordering::Acquire)
     }
 
     pub(super) fn on_pass(&self, received: u64, host_ns: u64, is_gro_on: bool) {

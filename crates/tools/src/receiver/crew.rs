@@ -6,24 +6,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use drumfire_socket::{
     DropMeter, GroupConfig, QueueState, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waker,
 };
 
+use rustix::io::Errno;
+
 use super::board::Board;
 use super::plan::Plan;
-use super::worker::{Ready, Session, Shared, Worker, WorkerTotals};
+use super::worker::{Session, Shared, Worker, WorkerTotals};
 use crate::choices::{Drain, Gro, Steer};
+use crate::clock;
 use crate::datagram::{MIN_BYTES, RouteId, TAG_OFFSET};
 use crate::host::{self, ThreadClock, ThreadSample};
 use crate::report::Granted;
+
+/// How long threads may take to hear of a session; one that is gone never does, and is found at the end.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why a crew could not start.
 #[derive(Debug)]
 pub enum StartError {
     /// The group could not be bound.
     Bind(io::Error),
+    /// A thread's descriptors could not be had: too many threads for the limit of open files.
+    Descriptors(io::Error),
     /// A setting cannot be used here, in one line.
     Setting(String),
 }
@@ -31,7 +40,7 @@ pub enum StartError {
 impl std::fmt::Display for StartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Bind(error) => error.fmt(f),
+            Self::Bind(error) | Self::Descriptors(error) => error.fmt(f),
             Self::Setting(line) => f.write_str(line),
         }
     }
@@ -77,13 +86,13 @@ impl Crew {
     pub(super) fn start(plan: &Plan, filter: Option<SteeringFilter>) -> Result<Self, StartError> {
         let sockets = bind(plan, filter)?;
         let address = sockets.first().map_or(Ok(plan.bind), Socket::local_addr).map_err(StartError::Bind)?;
-        let granted = granted(plan, &sockets);
+        let granted = granted(&sockets);
         let shared = Arc::new(Shared {
             boards: sockets.iter().map(|_| Board::default()).collect(),
             session: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
         });
-        let meters = sockets.iter().map(|socket| socket.drop_meter().ok()).collect();
+        let meters = sockets.iter().map(meter).collect::<Result<_, _>>()?;
         let (mut wakers, mut threads) = (Vec::new(), Vec::new());
         for (index, socket) in (0_u32..).zip(sockets) {
             let worker = Worker {
@@ -118,10 +127,20 @@ impl Crew {
         self.shared.boards.iter().any(Board::is_gro_on)
     }
 
-    /// Tells the threads the flows of the session. One session per crew.
+    /// Tells the threads the flows of the session and waits until all know them: a datagram taken before that
+    /// would be nobody's. One session per crew.
     pub(super) fn begin(&self, ids: Arc<[RouteId]>, is_one_host: bool) {
         let _ = self.shared.session.set(Session { ids, is_one_host });
         self.wake();
+        let patience = clock::now() + BEGIN_PATIENCE;
+        while !self.shared.boards.iter().all(Board::has_session) && clock::now() < patience {
+            clock::pause(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether the system keeps an account of what it drops.
+    pub(super) fn has_drop_counts(&self) -> bool {
+        self.meters.iter().all(Option::is_some)
     }
 
     pub(super) fn look(&mut self) -> Look {
@@ -164,7 +183,19 @@ fn bind(plan: &Plan, filter: Option<SteeringFilter>) -> Result<Vec<Socket>, Star
     if let Some(filter) = filter {
         group = group.steering(filter);
     }
-    ReuseportGroup::bind(&group).map(ReuseportGroup::into_sockets).map_err(StartError::Bind)
+    ReuseportGroup::bind(&group).map(ReuseportGroup::into_sockets).map_err(|error| {
+        let is_limit = matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE));
+        if is_limit { StartError::Descriptors(error) } else { StartError::Bind(error) }
+    })
+}
+
+/// The socket's drop meter, or nothing where the platform has none: there the books say what that means.
+fn meter(socket: &Socket) -> Result<Option<DropMeter>, StartError> {
+    match socket.drop_meter() {
+        Ok(meter) => Ok(Some(meter)),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
+        Err(error) => Err(StartError::Descriptors(error)),
+    }
 }
 
 /// The filter for this secret, when threads are chosen by tag.
@@ -178,14 +209,23 @@ pub(super) fn filter(plan: &Plan, secret: u32) -> Result<Option<SteeringFilter>,
         .map_err(|error| StartError::Setting(format!("--threads: {error}")))
 }
 
-fn granted(plan: &Plan, sockets: &[Socket]) -> Granted {
+fn granted(sockets: &[Socket]) -> Granted {
     let first = sockets.first().map(Socket::granted);
     Granted {
         receive_buffer_bytes: first.map(|granted| granted.receive_buffer_bytes as u64),
         send_buffer_bytes: first.map(|granted| granted.send_buffer_bytes as u64),
         gro: None,
         gso: None,
-        filter: Some(plan.steer.name().to_owned()),
+        filter: Some(filter_text(first.is_some_and(|granted| granted.has_filter), sockets.len()).to_owned()),
+    }
+}
+
+/// What spreads datagrams over the group.
+fn filter_text(has_filter: bool, sockets: usize) -> &'static str {
+    match (has_filter, sockets) {
+        (true, _) => Steer::Tag.name(),
+        (false, 1) => "none, for one socket",
+        (false, _) => Steer::Hash.name(),
     }
 }
 
@@ -195,19 +235,27 @@ fn spawn(worker: Worker, core: Option<usize>) -> Result<(Thread, Waker), StartEr
     let thread = std::thread::Builder::new()
         .name(format!("receiver-{}", worker.index))
         .spawn(move || {
-            let ready = pin(core).and_then(|()| worker.prepare());
             // The crew waits for this answer, so it is there to take it.
-            let _ = outbox.send(ready.as_ref().map(Ready::waker).map_err(String::clone));
-            ready.ok().map(Ready::run)
+            match pin(core).and_then(|()| worker.prepare()) {
+                Ok(ready) => {
+                    let _ = outbox.send(Ok(ready.waker()));
+                    Some(ready.run())
+                }
+                Err(error) => {
+                    let _ = outbox.send(Err(error));
+                    None
+                }
+            }
         })
         .map_err(|error| StartError::Setting(format!("--threads: a thread cannot be started: {error}")))?;
     match inbox.recv() {
         Ok(Ok(waker)) => Ok((thread, waker)),
-        Ok(Err(line)) => Err(StartError::Setting(line)),
+        Ok(Err(error)) => Err(error),
         Err(_) => Err(StartError::Setting("a receiver thread ended before it began".to_owned())),
     }
 }
 
-fn pin(core: Option<usize>) -> Result<(), String> {
-    core.map_or(Ok(()), host::pin_current_thread).map_err(|error| format!("--pin: {error}"))
+fn pin(core: Option<usize>) -> Result<(), StartError> {
+    core.map_or(Ok(()), host::pin_current_thread)
+        .map_err(|error| StartError::Setting(format!("--pin: {error}")))
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use drumfire_socket::DropReason;
 use hdrhistogram::Histogram;
+use serde_json::Value;
 
 use super::crew::Look;
+use super::kernel_drops::{Evidence, KernelDrops};
 use super::plan::Plan;
 use super::worker::WorkerTotals;
 use crate::control::{self, Finished, Hello};
@@ -21,8 +23,9 @@ use crate::report::{
 };
 use crate::table::thousands;
 
-/// The most datagrams one train holds; a train that the kernel dropped lost at least one and at most these.
-const MAX_TRAIN: u64 = 64;
+/// Said where the system keeps no account of what it drops.
+const UNCOUNTED: &str =
+    "the kernel's drops are not known on this platform: what is missing may be among them";
 
 /// Datagrams behind the window of their flow: ours, but nobody can tell whether they are new.
 const TOO_OLD: &str = "too_old";
@@ -99,11 +102,20 @@ impl Outcome {
         if let Some(sums) = sums.filter(|sums| sums.too_old > 0) {
             books = books.dropped(TOO_OLD, sums.too_old);
         }
-        let untold = totals.iter().map(|totals| totals.counts.dropped(DropReason::ControlTruncated)).sum();
+        let untold = totals.iter().map(|totals| totals.dropped(DropReason::ControlTruncated)).sum();
         if untold > 0 {
             books = books.dropped(DropReason::ControlTruncated.name(), untold);
         }
-        books = books.dropped(KERNEL_RECEIVE_QUEUE, kernel_drops(&measured, flows.as_ref(), &mut notes));
+        let mut foreign = strays(totals);
+        match kernel_drops(&measured, flows.as_ref(), !foreign.is_empty(), &mut notes) {
+            Some(drops) => {
+                books = books.dropped(KERNEL_RECEIVE_QUEUE, drops.ours);
+                if drops.of_strangers > 0 {
+                    foreign.insert(KERNEL_RECEIVE_QUEUE.to_owned(), drops.of_strangers);
+                }
+            }
+            None => notes.push(UNCOUNTED.to_owned()),
+        }
         let finished = &measured.finished;
         let is_dropless = books.dropped_count() == 0 && books.unexplained() == 0;
         let latency = merge(totals.iter().filter_map(|totals| totals.stages.latency.as_ref()));
@@ -112,8 +124,8 @@ impl Outcome {
             books,
             threads,
             window: measured.window,
-            granted: measured.granted,
-            foreign: strays(totals),
+            granted: with_senders(measured.granted, finished),
+            foreign,
             calls: calls(totals),
             duplicated: sums.map(|sums| sums.duplicated),
             reordered: sums.map(|sums| sums.reordered),
@@ -183,7 +195,7 @@ pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
             *strays.entry(name.clone()).or_default() += count;
         }
         for reason in [DropReason::Empty, DropReason::Truncated, DropReason::Overlong] {
-            let count = totals.counts.dropped(reason);
+            let count = totals.dropped(reason);
             if count > 0 {
                 *strays.entry(reason.name().to_owned()).or_default() += count;
             }
@@ -222,27 +234,46 @@ fn received(totals: &WorkerTotals) -> u64 {
 
 fn calls(totals: &[WorkerTotals]) -> CallCounts {
     totals.iter().fold(CallCounts::default(), |sum, totals| CallCounts {
-        receive_calls: sum.receive_calls + totals.counts.calls,
-        messages: sum.messages + totals.counts.messages,
+        receive_calls: sum.receive_calls + totals.calls(),
+        messages: sum.messages + totals.messages(),
     })
 }
 
-/// Datagrams the kernel dropped. Without GRO its count is exact. With GRO it counts trains, so the gaps in the
-/// flows tell how many datagrams those were; gaps that its trains cannot account for stay unexplained.
-fn kernel_drops(measured: &Measured, flows: Option<&FlowTotals>, notes: &mut Vec<String>) -> u64 {
-    let (first, last) = (measured.first.kernel_drops(), measured.last.kernel_drops());
-    let counted = last.zip(first).map_or(0, |(last, first)| last.saturating_sub(first));
-    let Some(flows) = flows.filter(|_| measured.is_gro_on && counted > 0) else { return counted };
-    let lost = flows.loss(&measured.finished.sent_per_flow).lost;
-    let most = counted.saturating_mul(MAX_TRAIN);
-    // Between two hosts the wire may have lost some of them: only what the trains prove is the kernel's.
-    let named = if measured.scope == Scope::OneHost { lost.min(most) } else { counted.min(lost) };
-    notes.push(format!(
-        "with GRO the kernel counts trains: it dropped {}, and the gaps in the flows are {} datagrams",
-        thousands(counted),
-        thousands(lost)
-    ));
-    named
+/// The kernel's drops; nothing where the system keeps no count.
+fn kernel_drops(
+    measured: &Measured,
+    flows: Option<&FlowTotals>,
+    has_strangers: bool,
+    notes: &mut Vec<String>,
+) -> Option<KernelDrops> {
+    let counted = measured.last.kernel_drops()?.saturating_sub(measured.first.kernel_drops()?);
+    // What came too late to tell is in no flow's unique count, and has a line of its own in the books.
+    let lost = |flows: &FlowTotals| {
+        flows.loss(&measured.finished.sent_per_flow).lost.saturating_sub(flows.sum().too_old)
+    };
+    let lost = flows.filter(|_| counted > 0).map(lost);
+    let Measured { is_gro_on, scope, .. } = *measured;
+    if let Some(lost) = lost.filter(|_| is_gro_on) {
+        notes.push(format!(
+            "with GRO the kernel counts trains: it dropped {}, and the gaps in the flows are {} datagrams",
+            thousands(counted),
+            thousands(lost)
+        ));
+    }
+    if lost.is_some() && has_strangers && scope == Scope::TwoHosts {
+        notes.push("strangers came too: some of the kernel's drops may have been theirs".to_owned());
+    }
+    Some(KernelDrops::of(&Evidence { counted, lost, is_gro_on, has_strangers, scope }))
+}
+
+/// What both kernels gave: offload and buffer on sending are the sender's to tell.
+fn with_senders(granted: Granted, finished: &Finished) -> Granted {
+    let told = |name: &str| finished.granted.get(name);
+    Granted {
+        gso: told("gso").and_then(Value::as_bool).or(granted.gso),
+        send_buffer_bytes: told("send_buffer_bytes").and_then(Value::as_u64).or(granted.send_buffer_bytes),
+        ..granted
+    }
 }
 
 fn cpu_deltas(first: &Look, last: &Look) -> Vec<Option<ThreadSample>> {

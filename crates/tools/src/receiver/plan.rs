@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_socket::Wait;
+use drumfire_socket::{ReuseportGroup, Wait};
 
 use crate::choices::{Drain, Gro, Stage, Steer};
 
@@ -33,13 +33,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Threads unless told otherwise: four, or one where the platform shares no port among them.
+    pub const DEFAULT_THREADS: u32 = if ReuseportGroup::MAX_SOCKETS < 4 { 1 } else { 4 };
+
     /// The defaults of the command line, at this address.
     #[must_use]
     pub fn new(bind: SocketAddr) -> Self {
         Self {
             bind,
-            threads: 4,
-            drain: Drain::Recvmmsg,
+            threads: Self::DEFAULT_THREADS,
+            drain: Drain::best(),
             gro: Gro::Auto,
             wait: Wait::best(),
             steer: Steer::Tag,

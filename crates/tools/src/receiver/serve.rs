@@ -2,19 +2,22 @@
 //!
 //! It works beside the receiver threads and touches none of their datagrams.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use drumfire_socket::ReuseportGroup;
 use drumfire_wire::SteeringError;
 
 use super::crew::{self, Crew, Look, StartError};
 use super::ids::{self, IdMint};
+use super::lobby::{Arrival, Lobby};
 use super::outcome::{Measured, Outcome};
 use super::plan::Plan;
 use super::watch::{Ticker, Watch};
 use crate::clock;
-use crate::control::{self, Channel, ControlError, Finished, Hello, ReceiverEnd, Welcome};
+use crate::control::{self, ControlError, Finished, ReceiverEnd, Welcome};
 use crate::host;
+use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::report::Scope;
 
 /// How long one look at the control connection takes; everything that is waited for is looked at this often.
@@ -26,6 +29,9 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a sender that was asked to stop may take to hand over its book.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
+/// What further senders hear.
+const BUSY: &str = "another sender is being served: wait until it is done, or start a second receiver";
+
 /// How long queues may take to run dry after the sender's last datagram.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -36,15 +42,17 @@ const PORT_TRIES: u32 = 16;
 pub struct Station {
     plan: Plan,
     crew: Crew,
-    listener: TcpListener,
+    lobby: Lobby,
     mint: IdMint,
 }
 
 /// Why a run has no books.
 #[derive(Debug)]
 pub enum ServeError {
-    /// Stopped before a sender came; strangers by name, if there were any.
+    /// Stopped, or out of time, before a sender came; strangers by name, if there were any.
     NoSender(std::collections::BTreeMap<String, u64>),
+    /// Stopped after a sender came and before it began.
+    Stopped,
     /// The control connection ended before the sender's book came.
     Control(ControlError),
     /// No ids could be drawn.
@@ -59,6 +67,7 @@ impl std::fmt::Display for ServeError {
             Self::NoSender(_) => {
                 f.write_str("no sender came: start `sender --to` this address on the other host")
             }
+            Self::Stopped => f.write_str("stopped before the sender began: start both again"),
             Self::Control(error) => error.fmt(f),
             Self::Steering(error) => write!(f, "no ids for the flows: {error}"),
             Self::Thread(line) => f.write_str(line),
@@ -81,6 +90,12 @@ impl Station {
     ///
     /// [`StartError`] with what the system answered or the setting that cannot be used.
     pub fn open(plan: Plan) -> Result<Self, StartError> {
+        if plan.threads as usize > ReuseportGroup::MAX_SOCKETS {
+            let problem = "threads cannot share a port on this platform; give --threads 1";
+            return Err(StartError::Setting(format!("--threads {}: {problem}", plan.threads)));
+        }
+        // Where the limit stays too low, opening the sockets says so.
+        let _ = host::raise_open_files(u64::from(plan.threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS);
         let mint = IdMint::new(plan.threads)
             .map_err(|error| StartError::Setting(format!("--threads {}: {error}", plan.threads)))?;
         let filter = crew::filter(&plan, mint.secret())?;
@@ -88,7 +103,7 @@ impl Station {
         loop {
             let crew = Crew::start(&plan, filter)?;
             match control::listen(crew.address()) {
-                Ok(listener) => return Ok(Self { plan, crew, listener, mint }),
+                Ok(listener) => return Ok(Self { plan, crew, lobby: Lobby::new(listener, STEP), mint }),
                 Err(error) => {
                     crew.stop();
                     tries -= 1;
@@ -131,12 +146,13 @@ impl Station {
     }
 
     fn session(&mut self, watch: &mut Watch<'_>) -> Result<(ReceiverEnd<TcpStream>, Measured), ServeError> {
-        let (mut end, hello) = self.greet(watch)?;
-        let scope = scope(&hello);
+        let arrival = self.greet(watch)?;
+        let scope = scope(&arrival, self.crew.has_drop_counts());
+        let Arrival { mut end, hello, .. } = arrival;
         let ids = self.mint.ids(hello.flows, self.plan.steer).map_err(ServeError::Steering)?;
         // Before the first datagram can be on its way: what the kernel drops from here on is this session's.
         let first = self.crew.look();
-        self.crew.begin(std::sync::Arc::clone(&ids), scope == Scope::OneHost);
+        self.crew.begin(std::sync::Arc::clone(&ids), scope != Scope::TwoHosts);
         end.welcome(Welcome {
             version: control::VERSION,
             session: ids::session_number(),
@@ -146,21 +162,23 @@ impl Station {
             threads: self.plan.threads,
         })?;
         let deadline = clock::now() + START_PATIENCE;
-        end.wait_for_start(|| clock::now() < deadline && !(watch.is_stopped)())?;
+        let started = end.wait_for_start(|| clock::now() < deadline && !(watch.is_stopped)());
+        started.map_err(|error| if (watch.is_stopped)() { ServeError::Stopped } else { error.into() })?;
         let started = clock::now();
         let host_start_ns = clock::host_ns();
         let ticks = host::cpu_ticks();
         let mut ticker = Ticker::new(started, &first);
         let finished = self.watch_session(&mut end, watch, &mut ticker, started)?;
         let last = self.run_dry(scope);
-        ticker.finish(clock::now(), &last, watch);
-        let window_ns = self.crew.last_receive_ns().saturating_sub(host_start_ns);
+        let window = Duration::from_nanos(self.crew.last_receive_ns().saturating_sub(host_start_ns));
+        // The time in which nothing more came belongs to no rate.
+        ticker.finish(started + window, &last, watch);
         let steal = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
         let measured = Measured {
             hello,
             finished,
             scope,
-            window: Duration::from_nanos(window_ns),
+            window,
             first,
             last,
             samples: ticker.into_samples(),
@@ -172,24 +190,15 @@ impl Station {
     }
 
     /// Waits for the first sender whose hello is valid.
-    fn greet(&self, watch: &mut Watch<'_>) -> Result<(ReceiverEnd<TcpStream>, Hello), ServeError> {
+    fn greet(&mut self, watch: &mut Watch<'_>) -> Result<Arrival, ServeError> {
         let deadline = self.plan.at_most.map(|time| clock::now() + time);
         while !(watch.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline) {
-            let Some(channel) = self.next_connection() else {
-                clock::pause(STEP);
-                continue;
-            };
-            let patience = clock::now() + START_PATIENCE;
-            match ReceiverEnd::greet(channel, || clock::now() < patience && !(watch.is_stopped)()) {
-                Ok(greeted) => return Ok(greeted),
-                Err(error) => (watch.on_note)(&format!("a connection was turned away: {error}")),
+            if let Some(arrival) = self.lobby.next_sender(clock::now(), watch.on_note) {
+                return Ok(arrival);
             }
+            clock::pause(STEP);
         }
         Err(ServeError::NoSender(std::collections::BTreeMap::new()))
-    }
-
-    fn next_connection(&self) -> Option<Channel<TcpStream>> {
-        control::accept(&self.listener, STEP).ok().flatten().map(|(channel, _)| channel)
     }
 
     /// Waits for the sender's book, with a line every second; other senders are sent away meanwhile.
@@ -200,14 +209,14 @@ impl Station {
         ticker: &mut Ticker,
         started: Instant,
     ) -> Result<Finished, ServeError> {
-        let Self { crew, listener, plan, .. } = self;
+        let Self { crew, lobby, plan, .. } = self;
         let deadline = plan.at_most.map(|time| started + time);
-        let go_on = |watch: &mut Watch<'_>, ticker: &mut Ticker, crew: &mut Crew| {
+        let mut go_on = |watch: &mut Watch<'_>, ticker: &mut Ticker, crew: &mut Crew| {
             let now = clock::now();
             if ticker.is_due(now) {
                 ticker.tick(now, &crew.look(), watch);
             }
-            send_away(listener);
+            lobby.refuse_all(now, BUSY);
         };
         let finished = end.wait_for_finish(|| {
             go_on(watch, ticker, crew);
@@ -228,6 +237,7 @@ impl Station {
 
     /// Waits until the queues are empty and nothing more arrives.
     fn run_dry(&mut self, scope: Scope) -> Look {
+        // Only where the system shows its queues an empty one says that nothing is under way.
         let quiet_for = if scope == Scope::OneHost { STEP } else { STEP * 15 };
         let patience = clock::now() + DRAIN_PATIENCE;
         let mut last = self.crew.look();
@@ -247,18 +257,14 @@ impl Station {
     }
 }
 
-/// Tells further senders that one is being served.
-fn send_away(listener: &TcpListener) {
-    let Ok(Some((channel, _))) = control::accept(listener, STEP) else { return };
-    if let Ok((end, _)) = ReceiverEnd::greet(channel, || false) {
-        // Should it have closed the connection itself, nobody is left to tell.
-        let _ =
-            end.refuse("another sender is being served: wait until it is done, or start a second receiver");
+/// Whether one kernel sees every datagram: both sides name the same one, or the connection never left the host.
+fn scope(arrival: &Arrival, has_drop_counts: bool) -> Scope {
+    let kernel_id = &arrival.hello.kernel_id;
+    let is_one_host = arrival.peer.ip().to_canonical().is_loopback()
+        || !kernel_id.is_empty() && *kernel_id == host::kernel_id();
+    match (is_one_host, has_drop_counts) {
+        (false, _) => Scope::TwoHosts,
+        (true, true) => Scope::OneHost,
+        (true, false) => Scope::OneHostUncounted,
     }
-}
-
-/// One host when both sides run on one kernel.
-fn scope(hello: &Hello) -> Scope {
-    let is_one_host = !hello.kernel_id.is_empty() && hello.kernel_id == host::kernel_id();
-    if is_one_host { Scope::OneHost } else { Scope::TwoHosts }
 }

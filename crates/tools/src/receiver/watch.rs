@@ -14,8 +14,8 @@ pub struct Second {
     pub second: u64,
     /// Packets per second by thread.
     pub pps_per_thread: Vec<u64>,
-    /// Kernel drops in this second; 0 where the system does not tell.
-    pub kernel_drops: u64,
+    /// Kernel drops in this second; nothing where the system does not tell.
+    pub kernel_drops: Option<u64>,
 }
 
 /// The caller's ears and its word to stop.
@@ -39,7 +39,7 @@ pub(super) struct Ticker {
     since: Instant,
     due: Instant,
     received: Vec<u64>,
-    drops: u64,
+    drops: Option<u64>,
     samples: Vec<Sample>,
 }
 
@@ -50,7 +50,7 @@ impl Ticker {
             since: now,
             due: now + INTERVAL,
             received: look.received.clone(),
-            drops: look.kernel_drops().unwrap_or(0),
+            drops: look.kernel_drops(),
             samples: Vec::new(),
         }
     }
@@ -61,13 +61,13 @@ impl Ticker {
 
     pub(super) fn tick(&mut self, now: Instant, look: &Look, watch: &mut Watch<'_>) {
         let elapsed = now.saturating_duration_since(self.since).as_secs_f64();
-        let drops = look.kernel_drops().unwrap_or(0);
+        let drops = look.kernel_drops();
         let before = self.received.iter().chain(std::iter::repeat(&0));
         let news = look.received.iter().zip(before).map(|(now, then)| now.saturating_sub(*then));
         let second = Second {
             second: self.second,
             pps_per_thread: news.map(|count| rate(count, elapsed)).collect(),
-            kernel_drops: drops.saturating_sub(self.drops),
+            kernel_drops: drops.zip(self.drops).map(|(now, then)| now.saturating_sub(then)),
         };
         (watch.on_second)(&second);
         self.samples.push(Sample { second: self.second, pps_per_thread: second.pps_per_thread });

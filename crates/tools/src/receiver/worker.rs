@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use drumfire_socket::{
-    DrainEnd, Fault, Poller, ReceiveCounts, Receiver, ReceiverConfig, Socket, Wait, Waiter, Waker,
+    ConfigError, DrainEnd, DropReason, Fault, Poller, ReceiveCounts, Receiver, ReceiverConfig, Socket, Wait,
+    Waiter, Waker,
 };
 
 use super::board::Board;
+use super::crew::StartError;
 use super::stage::{StageTotals, Stages};
 use crate::choices::Stage;
 use crate::clock;
@@ -48,10 +50,29 @@ pub(super) struct Worker {
 /// What a thread counted, after it ended.
 pub(super) struct WorkerTotals {
     pub(super) index: u32,
-    pub(super) counts: ReceiveCounts,
+    counts: ReceiveCounts,
+    /// What had been counted before the session began.
+    before: ReceiveCounts,
     pub(super) stages: StageTotals,
     /// Set when the thread did not end because it was told to.
     pub(super) fault: Option<Fault>,
+}
+
+impl WorkerTotals {
+    /// Datagrams of the session that the socket had to drop for this reason.
+    pub(super) fn dropped(&self, reason: DropReason) -> u64 {
+        self.counts.dropped(reason) - self.before.dropped(reason)
+    }
+
+    /// Receive calls of the session, empty ones too.
+    pub(super) fn calls(&self) -> u64 {
+        self.counts.calls - self.before.calls
+    }
+
+    /// Messages those calls brought: trains count once.
+    pub(super) fn messages(&self) -> u64 {
+        self.counts.messages - self.before.messages
+    }
 }
 
 /// The parts of a worker that must be made on its own thread.
@@ -67,15 +88,14 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// One line that says which setting cannot be used here.
-    pub(super) fn prepare(mut self) -> Result<Ready, String> {
-        let mut poller = Poller::new().map_err(|error| format!("no poll for a thread: {error}"))?;
-        poller
-            .register(&mut self.socket, 0)
-            .map_err(|error| format!("a socket cannot be polled: {error}"))?;
+    /// [`StartError`] with the setting that cannot be used here, or for want of descriptors.
+    pub(super) fn prepare(mut self) -> Result<Ready, StartError> {
+        let mut poller = Poller::new().map_err(StartError::Descriptors)?;
+        poller.register(&mut self.socket, 0).map_err(StartError::Descriptors)?;
+        let unusable = |error: ConfigError| StartError::Setting(format!("--{error}"));
         let config = self.receiver.clone().max_datagram_bytes(MAX_BYTES);
-        let receiver = Receiver::new(&mut self.socket, &config).map_err(|error| format!("--{error}"))?;
-        let waiter = Waiter::new(self.wait).map_err(|error| format!("--{error}"))?;
+        let receiver = Receiver::new(&mut self.socket, &config).map_err(unusable)?;
+        let waiter = Waiter::new(self.wait).map_err(unusable)?;
         Ok(Ready { worker: self, poller, receiver, waiter })
     }
 }
@@ -93,6 +113,7 @@ impl Ready {
         let board = &shared.boards[worker.index as usize];
         board.set_thread_id(host::current_thread_id().unwrap_or(0));
         let mut stages = Stages::new(worker.stage, worker.may_see_trains);
+        let mut before_session = ReceiveCounts::default();
         let mut is_more_waiting = false;
         let mut fault = None;
         while !shared.is_stopping.load(Ordering::Acquire) {
@@ -104,6 +125,8 @@ impl Ready {
                 && let Some(session) = shared.session.get()
             {
                 stages.begin(&session.ids, session.is_one_host);
+                before_session = receiver.counts().clone();
+                board.on_session();
             }
             let before = arrivals(receiver.counts());
             let end = receiver.drain(&mut worker.socket, BUDGET, |received| stages.take(received));
@@ -121,6 +144,7 @@ impl Ready {
         WorkerTotals {
             index: worker.index,
             counts: receiver.counts().clone(),
+            before: before_session,
             stages: stages.into_totals(),
             fault,
         }
@@ -129,6 +153,6 @@ impl Ready {
 
 /// Everything that came, unusable datagrams too: they cost the same.
 fn arrivals(counts: &ReceiveCounts) -> u64 {
-    let dropped: u64 = drumfire_socket::DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
+    let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
     counts.datagrams + dropped
 }

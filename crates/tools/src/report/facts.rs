@@ -173,7 +173,7 @@ pub struct Granted {
     pub gro: Option<bool>,
     /// Whether trains may be handed over for the kernel to cut.
     pub gso: Option<bool>,
-    /// What spreads datagrams over the group: `tag`, `hash`, or why the filter was refused.
+    /// What spreads datagrams over the group: `tag`, `hash`, or why nothing does.
     pub filter: Option<String>,
 }
 

@@ -10,16 +10,18 @@ use super::text::{LINE_WIDTH, abbreviated, thousands};
 ///
 /// `second` counts from 0 and `per_thread_pps` is by thread index; `spread` is the busiest thread over the mean
 /// (see [`spread_max_over_mean`](crate::report::spread_max_over_mean)), absent when nothing came;
-/// `kernel_drops` are those of this second.
+/// `kernel_drops` are those of this second, absent where the system does not tell.
 #[must_use]
-pub fn live_line(second: u64, per_thread_pps: &[u64], spread: Option<f64>, kernel_drops: u64) -> String {
+pub fn live_line(
+    second: u64,
+    per_thread_pps: &[u64],
+    spread: Option<f64>,
+    kernel_drops: Option<u64>,
+) -> String {
     let sum = per_thread_pps.iter().fold(0, |sum: u64, pps| sum.saturating_add(*pps));
     let spread = spread.map_or_else(|| "   -".to_owned(), |spread| format!("{spread:>4.2}"));
-    let head = format!(
-        "{second:>4} s  {:>10} pps  spread {spread}  kernel drops {}",
-        thousands(sum),
-        thousands(kernel_drops)
-    );
+    let drops = kernel_drops.map_or_else(|| "unknown".to_owned(), thousands);
+    let head = format!("{second:>4} s  {:>10} pps  spread {spread}  kernel drops {drops}", thousands(sum));
     let full = joined(per_thread_pps, thousands);
     let short = joined(per_thread_pps, abbreviated);
     let one_line = |rates: &str| format!("{head}  |{rates}");
@@ -62,7 +64,7 @@ mod tests {
     #[test]
     fn a_few_threads_stand_in_full_on_one_line() {
         assert_eq!(
-            live_line(3, &[25_003, 25_001, 25_004, 25_004], Some(1.0), 0),
+            live_line(3, &[25_003, 25_001, 25_004, 25_004], Some(1.0), Some(0)),
             "   3 s     100,012 pps  spread 1.00  kernel drops 0  | 25,003 25,001 25,004 25,004"
         );
     }
@@ -70,7 +72,7 @@ mod tests {
     #[test]
     fn more_threads_are_shortened_before_they_are_wrapped() {
         assert_eq!(
-            live_line(12, &[583_666, 186_166, 583_972, 384_625, 186_250, 384_708], Some(1.52), 40),
+            live_line(12, &[583_666, 186_166, 583_972, 384_625, 186_250, 384_708], Some(1.52), Some(40)),
             "  12 s   2,309,387 pps  spread 1.52  kernel drops 40  | 584k 186k 584k 385k 186k 385k"
         );
     }
@@ -78,7 +80,7 @@ mod tests {
     #[test]
     fn sixteen_threads_of_any_rate_keep_a_figure_each() {
         for pps in [0, 9_999, 999_499, 1_037_000, 99_900_000] {
-            let text = live_line(1, &[pps; 16], Some(1.0), 0);
+            let text = live_line(1, &[pps; 16], Some(1.0), Some(0));
             let (_, rates) = text.split_once('|').unwrap();
             assert_eq!(rates.split_whitespace().count(), 16, "{text}");
         }
@@ -87,7 +89,7 @@ mod tests {
     #[test]
     fn sixty_four_threads_become_least_median_and_most() {
         let rates: Vec<u64> = (0..64).map(|thread| 10_000 + thread * 100).collect();
-        let text = live_line(7, &rates, Some(1.24), 0);
+        let text = live_line(7, &rates, Some(1.24), Some(0));
         let below = text.lines().nth(1).unwrap();
         assert_eq!(below, "   | 64 threads: least 10.0k (thread 0), median 13.2k, most 16.3k (thread 63)");
     }
@@ -96,7 +98,7 @@ mod tests {
     fn no_count_of_threads_and_no_rate_breaks_the_width() {
         for threads in 0..=64 {
             for pps in [0, 1, 1_234, 583_666, 1_037_000, 12_345_678_901] {
-                let text = live_line(86_400, &vec![pps; threads], Some(16.0), 1_234_567_890);
+                let text = live_line(86_400, &vec![pps; threads], Some(16.0), Some(1_234_567_890));
                 assert!(text.lines().count() <= 2, "{text}");
                 assert!(text.lines().all(|line| line.len() <= LINE_WIDTH), "{text}");
             }
@@ -105,6 +107,17 @@ mod tests {
 
     #[test]
     fn a_second_in_which_nothing_came_has_no_spread() {
-        assert_eq!(live_line(0, &[0], None, 0), "   0 s           0 pps  spread    -  kernel drops 0  | 0");
+        assert_eq!(
+            live_line(0, &[0], None, Some(0)),
+            "   0 s           0 pps  spread    -  kernel drops 0  | 0"
+        );
+    }
+
+    #[test]
+    fn drops_that_the_system_does_not_count_are_not_called_none() {
+        assert_eq!(
+            live_line(0, &[5], Some(1.0), None),
+            "   0 s           5 pps  spread 1.00  kernel drops unknown  | 5"
+        );
     }
 }

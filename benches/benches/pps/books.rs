@@ -1,0 +1,113 @@
+//! Books under stress: a receive buffer made to overflow, and a flood of empty datagrams beside real traffic.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use drumfire_benches::{Extent, Goal, Recipe, Results, run_with};
+use drumfire_tools::choices::{SendMode, Stage};
+use drumfire_tools::clock;
+use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
+use drumfire_tools::table::thousands;
+
+use super::{Bench, report, report_of};
+
+/// Empty datagrams per second: less than one thread takes, so that none has to be dropped.
+const FLOOD_RATE: f64 = 200_000.0;
+
+/// When the flood begins: the sender has connected by then.
+const FLOOD_AFTER: Duration = Duration::from_millis(300);
+
+/// What a small receive buffer asks for.
+const SMALL_BUFFER_BYTES: usize = 64 * 1024;
+
+pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String> {
+    overflow(bench, results)?;
+    empties(bench, results)
+}
+
+fn count(bench: &Bench) -> u64 {
+    if bench.extent == Extent::Quick { 200_000 } else { 1_000_000 }
+}
+
+/// Trains arrive faster than one thread takes single datagrams out of a small buffer.
+fn overflow(bench: &Bench, results: &mut Results) -> Result<(), String> {
+    let count = count(bench);
+    let mut plan = bench.plan();
+    plan.receive_buffer_bytes = Some(SMALL_BUFFER_BYTES);
+    plan.stage = Stage::Parse;
+    let mut traffic = bench.traffic(64, 128, count * 2, SendMode::Gso);
+    traffic.secs = Duration::from_millis(500);
+    let report = report(&Recipe { plan, traffic })?;
+    results.run("books: 64 KiB buffer overflows", &report)?;
+    let drops = report.books.drops.get(KERNEL_RECEIVE_QUEUE).copied().unwrap_or(0);
+    println!(
+        "  64 KiB receive buffer: {} sent = {} received + {} dropped by the kernel + {} unexplained",
+        thousands(report.books.sent),
+        thousands(report.books.received),
+        thousands(drops),
+        report.books.unexplained()
+    );
+    let unexplained = report.books.unexplained().unsigned_abs() as f64;
+    let name = format!("books: unexplained of {} into a 64 KiB buffer", thousands(report.books.sent));
+    let note = format!("{} dropped by the kernel", thousands(drops));
+    results.figure(name, Some(unexplained), "packets", Goal::AtMost(0.0), &note);
+    Ok(())
+}
+
+/// Empty datagrams from a stranger while a sender sends.
+fn empties(bench: &Bench, results: &mut Results) -> Result<(), String> {
+    let count = count(bench);
+    let mut plan = bench.plan();
+    plan.stage = Stage::Parse;
+    let mut traffic = bench.traffic(64, 128, 20_000, SendMode::Single);
+    // Longer than the flood needs; the sender is stopped by its own clock.
+    traffic.secs = Duration::from_secs(if bench.extent == Extent::Quick { 2 } else { 6 });
+    let mut flooded = Ok(0);
+    let recipe = Recipe { plan, traffic };
+    let outcome = std::thread::scope(|scope| {
+        let mut flood = None;
+        let outcome = run_with(&recipe, |address| {
+            flood = Some(scope.spawn(move || send_empties(address, count)));
+        });
+        if let Some(flood) = flood {
+            flooded = flood.join().unwrap_or_else(|_| Err("the flood ended early".to_owned()));
+        }
+        outcome
+    })?;
+    let sent = flooded?;
+    let report: Report = report_of(&recipe, &outcome);
+    results.run("books: empty datagrams beside real traffic", &report)?;
+    let counted = report.foreign.get("empty").copied().unwrap_or(0);
+    let drops = report.books.dropped_count();
+    println!(
+        "  empties: {} sent, {} counted; real traffic: {} sent, {} received, {} dropped, {} unexplained",
+        thousands(sent),
+        thousands(counted),
+        thousands(report.books.sent),
+        thousands(report.books.received),
+        thousands(drops),
+        report.books.unexplained()
+    );
+    let missing = sent.abs_diff(counted) as f64;
+    let name = format!("books: empty datagrams of {} not counted", thousands(sent));
+    results.figure(name, Some(missing), "packets", Goal::AtMost(0.0), "");
+    let harmed = report.books.sent.abs_diff(report.books.received) as f64;
+    results.figure("books: real datagrams lost beside them", Some(harmed), "packets", Goal::AtMost(0.0), "");
+    Ok(())
+}
+
+/// Sends empty datagrams at a steady rate, after the sender had time to begin.
+fn send_empties(to: SocketAddr, count: u64) -> Result<u64, String> {
+    let fail = |error: std::io::Error| format!("an empty datagram could not be sent: {error}");
+    let socket = UdpSocket::bind("127.0.0.1:0").map_err(fail)?;
+    clock::pause(FLOOD_AFTER);
+    let start = clock::now();
+    for sent in 0..count {
+        let due = Duration::from_secs_f64(sent as f64 / FLOOD_RATE);
+        while clock::now().saturating_duration_since(start) < due {
+            std::hint::spin_loop();
+        }
+        socket.send_to(&[], to).map_err(fail)?;
+    }
+    Ok(count)
+}

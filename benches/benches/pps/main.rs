@@ -1,0 +1,160 @@
+//! Packets per second: what a drain, a wait, a train and a steering filter are worth on this machine.
+//!
+//! `cargo bench --bench pps` prints every figure beside its goal and writes `target/reports/pps.json`. Receivers
+//! run in this process, each sender in a process of its own; arms are interleaved, the first round does not
+//! count, and no figure is printed whose books do not close.
+#![forbid(unsafe_code)]
+
+mod books;
+mod drain;
+mod ladder;
+mod steering;
+mod trains;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use drumfire_benches::{Extent, Options, Recipe, Results, parse, run};
+use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
+use drumfire_tools::cli::{SENDER_MODE, Traffic};
+use drumfire_tools::host;
+use drumfire_tools::receiver::{Outcome, Plan};
+use drumfire_tools::report::{Flags, Report};
+
+type Part = fn(&Bench, &mut Results) -> Result<(), String>;
+
+const PARTS: [(&str, Part); 5] = [
+    ("drain", drain::measure),
+    ("trains", trains::measure),
+    ("steering", steering::measure),
+    ("books", books::measure),
+    ("ladder", ladder::measure),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|first| first == SENDER_MODE) {
+        return drumfire_tools::program::receiver(args);
+    }
+    let names = PARTS.map(|(name, _)| name);
+    let options = match parse(args.into_iter().skip(1), &names) {
+        Ok(options) => options,
+        Err(line) => {
+            eprintln!("error: {line}");
+            return ExitCode::from(2);
+        }
+    };
+    match bench(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("error: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(options: &Options) -> Result<(), String> {
+    let bench = Bench::new(options.extent);
+    let mut results = Results::new("pps", options.extent.name());
+    println!("machine   {}", host::machine());
+    println!("extent    {}: {} rounds of {:?}, medians", options.extent.name(), bench.rounds, bench.window);
+    for (name, part) in PARTS {
+        if options.wants(name) {
+            println!("\n{name}");
+            part(&bench, &mut results)?;
+        }
+    }
+    println!("\n{}", results.table());
+    println!("written to {}", results.write()?.display());
+    Ok(())
+}
+
+/// What all parts share.
+struct Bench {
+    extent: Extent,
+    /// Rounds that count, and those that do not.
+    rounds: u32,
+    warm_up: u32,
+    /// How long one run of a figure lasts.
+    window: Duration,
+    cores: Vec<usize>,
+}
+
+impl Bench {
+    fn new(extent: Extent) -> Self {
+        let (rounds, warm_up, window) = match extent {
+            Extent::Quick => (1, 0, Duration::from_millis(300)),
+            Extent::Default => (5, 1, Duration::from_secs(1)),
+            Extent::Full => (5, 1, Duration::from_secs(3)),
+        };
+        Self { extent, rounds, warm_up, window, cores: host::allowed_cores().unwrap_or_default() }
+    }
+
+    /// One receiver thread on the first core, raw stage, nothing from GRO: the floor that parts vary.
+    fn plan(&self) -> Plan {
+        let mut plan = Plan::new(([127, 0, 0, 1], 0).into());
+        plan.threads = 1;
+        plan.gro = Gro::Off;
+        plan.steer = Steer::Hash;
+        plan.stage = Stage::Raw;
+        plan.receive_buffer_bytes = Some(RECEIVE_BUFFER_BYTES);
+        plan.cores = self.cores.iter().copied().take(1).collect();
+        plan
+    }
+
+    /// One sender thread, pinned behind the receiver's core where there is another.
+    fn traffic(&self, flows: u32, size: u32, rate: u64, send: SendMode) -> Traffic {
+        Traffic { threads: 1, flows, size, rate, send, secs: self.window, pin: Some(1) }
+    }
+
+    /// Whether so many threads and a sender have a core each, so that throughput means something.
+    fn has_cores_for(&self, threads: u32) -> bool {
+        (threads as usize) < self.cores.len()
+    }
+
+    /// Whether a disturbed round is repeated: not in a smoke run.
+    fn may_void(&self) -> bool {
+        self.extent != Extent::Quick
+    }
+}
+
+/// The receive buffer to ask for: room for what comes while a thread is off its core.
+const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
+
+/// Runs a recipe and makes its report.
+fn report(recipe: &Recipe) -> Result<Report, String> {
+    run(recipe).map(|outcome| report_of(recipe, &outcome))
+}
+
+fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
+    let plan = &recipe.plan;
+    let traffic = &recipe.traffic;
+    let flags = Flags::from([
+        ("threads".to_owned(), plan.threads.into()),
+        ("drain".to_owned(), plan.drain.name().into()),
+        ("gro".to_owned(), plan.gro.name().into()),
+        ("wait".to_owned(), plan.wait.to_string().into()),
+        ("steer".to_owned(), plan.steer.name().into()),
+        ("stage".to_owned(), plan.stage.name().into()),
+        ("flows".to_owned(), traffic.flows.into()),
+        ("size".to_owned(), traffic.size.into()),
+        ("rate".to_owned(), traffic.rate.into()),
+        ("send".to_owned(), traffic.send.name().into()),
+        ("secs".to_owned(), traffic.secs.as_secs_f64().into()),
+    ]);
+    let mut report = outcome.report("", "", flags);
+    report.notes.push(format!(
+        "{} receive calls for {} messages",
+        outcome.calls.receive_calls, outcome.calls.messages
+    ));
+    report
+}
+
+/// A median with its least and most, for a table.
+fn cell(spread: Option<drumfire_benches::Spread>, digits: usize) -> String {
+    spread.map_or_else(
+        || "-".to_owned(),
+        |spread| format!("{:.digits$} ({:.digits$}-{:.digits$})", spread.median, spread.least, spread.most),
+    )
+}

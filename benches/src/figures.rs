@@ -1,0 +1,197 @@
+//! Figures with their goals, collected for the table at the end and the JSON file.
+
+use std::path::{Path, PathBuf};
+
+use drumfire_tools::host;
+use drumfire_tools::report::{Report, Versions};
+use drumfire_tools::table::{Align, TextTable};
+use serde_json::{Value, json};
+
+/// What a figure is held against.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// It should be at least this.
+    AtLeast(f64),
+    /// It should be at most this.
+    AtMost(f64),
+    /// It is only shown.
+    Shown,
+}
+
+/// One figure of the bench.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What it is, the parameters that belong to it included.
+    pub name: String,
+    /// Its value; `None` where it could not be measured.
+    pub value: Option<f64>,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it is held against.
+    pub goal: Goal,
+    /// What a reader should know.
+    pub note: String,
+}
+
+impl Figure {
+    /// `true` or `false` against the goal; `None` where there is none or nothing was measured.
+    #[must_use]
+    pub fn is_reached(&self) -> Option<bool> {
+        match (self.value?, self.goal) {
+            (value, Goal::AtLeast(least)) => Some(value >= least),
+            (value, Goal::AtMost(most)) => Some(value <= most),
+            (_, Goal::Shown) => None,
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.value.is_some(), self.is_reached()) {
+            (false, _) => "not measured",
+            (true, Some(true)) => "reached",
+            (true, Some(false)) => "MISSED",
+            (true, None) => "",
+        }
+    }
+}
+
+/// Everything a bench found.
+pub struct Results {
+    name: &'static str,
+    extent: &'static str,
+    figures: Vec<Figure>,
+    runs: Vec<Value>,
+}
+
+impl Results {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(name: &'static str, extent: &'static str) -> Self {
+        Self { name, extent, figures: Vec::new(), runs: Vec::new() }
+    }
+
+    /// Adds a figure.
+    pub fn figure(
+        &mut self,
+        name: impl Into<String>,
+        value: Option<f64>,
+        unit: &'static str,
+        goal: Goal,
+        note: &str,
+    ) {
+        let (name, note) = (name.into(), note.to_owned());
+        self.figures.push(Figure { name, value, unit, goal, note });
+    }
+
+    /// Adds the report of a run, under the name of its row.
+    ///
+    /// # Errors
+    ///
+    /// The line of a report that cannot be shown.
+    pub fn run(&mut self, name: &str, report: &Report) -> Result<(), String> {
+        let mut report = report.clone();
+        report.name = format!("{} {name}", self.name);
+        report.command = format!("cargo bench --bench {}", self.name);
+        report.check().map_err(|error| error.to_string())?;
+        self.runs.push(serde_json::to_value(&report).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// The table of all figures.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut table = TextTable::new(&[
+            ("figure", Align::Left),
+            ("value", Align::Right),
+            ("goal", Align::Right),
+            ("", Align::Left),
+        ]);
+        for figure in &self.figures {
+            let value = figure
+                .value
+                .map_or_else(|| "-".to_owned(), |value| format!("{} {}", number(value), figure.unit));
+            let goal = match figure.goal {
+                Goal::AtLeast(least) => format!(">= {}", number(least)),
+                Goal::AtMost(most) => format!("<= {}", number(most)),
+                Goal::Shown => String::new(),
+            };
+            let words = [figure.verdict(), &figure.note].into_iter().filter(|word| !word.is_empty());
+            table.row([figure.name.clone(), value, goal, words.collect::<Vec<_>>().join("; ")]);
+        }
+        table.render()
+    }
+
+    /// Writes everything as JSON and answers where.
+    ///
+    /// # Errors
+    ///
+    /// One line that names the file.
+    pub fn write(&self) -> Result<PathBuf, String> {
+        let folder = reports_folder().ok_or("the target folder cannot be found from this program's path")?;
+        let path = folder.join(format!("{}.json", self.name));
+        let fail = |error: std::io::Error| format!("{}: {error}", path.display());
+        std::fs::create_dir_all(&folder).map_err(fail)?;
+        let figures: Vec<Value> = self.figures.iter().map(figure_json).collect();
+        let all = json!({
+            "name": self.name,
+            "command": format!("cargo bench --bench {}", self.name),
+            "flags": { "extent": self.extent },
+            "versions": Versions::of_this_build(),
+            "machine": host::machine(),
+            "figures": figures,
+            "runs": self.runs,
+        });
+        std::fs::write(&path, format!("{all:#}\n")).map_err(fail)?;
+        Ok(path)
+    }
+}
+
+fn figure_json(figure: &Figure) -> Value {
+    let (bound, goal) = match figure.goal {
+        Goal::AtLeast(least) => (Some("at_least"), Some(least)),
+        Goal::AtMost(most) => (Some("at_most"), Some(most)),
+        Goal::Shown => (None, None),
+    };
+    json!({
+        "name": figure.name,
+        "value": figure.value,
+        "unit": figure.unit,
+        "goal": goal,
+        "bound": bound,
+        "reached": figure.is_reached(),
+        "note": figure.note,
+    })
+}
+
+/// Three digits that matter.
+fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude >= 1_000.0 || (magnitude.fract() == 0.0 && magnitude < 1e9) {
+        format!("{value:.0}")
+    } else if magnitude >= 100.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+/// `target/reports`, found from this program's own place in `target/<profile>/deps`.
+fn reports_folder() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    program.ancestors().nth(3).map(|target: &Path| target.join("reports"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_held_against_its_goal_on_the_right_side() {
+        let figure = |value, goal| Figure { name: String::new(), value, unit: "", goal, note: String::new() };
+        assert_eq!(figure(Some(1.5), Goal::AtLeast(1.5)).is_reached(), Some(true));
+        assert_eq!(figure(Some(1.49), Goal::AtLeast(1.5)).is_reached(), Some(false));
+        assert_eq!(figure(Some(150.0), Goal::AtMost(150.0)).is_reached(), Some(true));
+        assert_eq!(figure(Some(150.1), Goal::AtMost(150.0)).is_reached(), Some(false));
+        assert_eq!(figure(None, Goal::AtMost(1.0)).is_reached(), None);
+        assert_eq!(figure(Some(1.0), Goal::Shown).is_reached(), None);
+    }
+}

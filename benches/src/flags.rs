@@ -1,0 +1,96 @@
+//! The flags of a bench: how long it may take and which part of it runs.
+
+use std::ffi::OsString;
+
+/// How much a bench does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A smoke run of at most 20 seconds: every part once, figures mean little.
+    Quick,
+    /// The figures, in about two minutes.
+    Default,
+    /// Everything.
+    Full,
+}
+
+impl Extent {
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Default => "default",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// What a bench was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How much.
+    pub extent: Extent,
+    /// The one part to run; `None` = all.
+    pub only: Option<String>,
+}
+
+impl Options {
+    /// Whether this part is to run.
+    #[must_use]
+    pub fn wants(&self, part: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == part)
+    }
+}
+
+/// Reads the flags, the program's name not among them. `parts` are the names `--only` takes.
+///
+/// # Errors
+///
+/// One line that names the flag and the way out.
+pub fn parse(args: impl IntoIterator<Item = OsString>, parts: &[&str]) -> Result<Options, String> {
+    let mut options = Options { extent: Extent::Default, only: None };
+    let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned());
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            // What cargo itself adds.
+            "--bench" => {}
+            "--quick" => options.extent = Extent::Quick,
+            "--full" => options.extent = Extent::Full,
+            "--only" => match args.next().filter(|part| parts.contains(&part.as_str())) {
+                Some(part) => options.only = Some(part),
+                None => return Err(format!("--only: takes one of {}", parts.join(", "))),
+            },
+            other => {
+                return Err(format!(
+                    "{other}: not a flag of this bench; give --quick, --full or --only PART"
+                ));
+            }
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(args: &[&str]) -> Result<Options, String> {
+        parse(args.iter().map(OsString::from), &["drain", "trains"])
+    }
+
+    #[test]
+    fn a_bench_runs_whole_unless_told_otherwise() {
+        assert_eq!(options(&["--bench"]), Ok(Options { extent: Extent::Default, only: None }));
+        assert_eq!(options(&["--quick"]).map(|options| options.extent), Ok(Extent::Quick));
+        let one = options(&["--full", "--only", "drain"]).expect("good flags");
+        assert!(one.extent == Extent::Full && one.wants("drain") && !one.wants("trains"));
+    }
+
+    #[test]
+    fn a_bad_flag_gets_a_line_that_says_what_to_give() {
+        for bad in [&["--fast"][..], &["--only"], &["--only", "nothing"], &["drain"]] {
+            let line = options(bad).expect_err("refused");
+            assert!(line.contains("--only") && line.lines().count() == 1, "{line}");
+        }
+    }
+}

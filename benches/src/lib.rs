@@ -1,0 +1,16 @@
+//! What the benches share: runs of receiver and sender, interleaved rounds, medians, tables and reports.
+//!
+//! Nothing here judges a figure; a bench states its goal beside what it measured.
+#![forbid(unsafe_code)]
+
+mod c_loop;
+mod figures;
+mod flags;
+mod rounds;
+mod run;
+
+pub use c_loop::CLoop;
+pub use figures::{Figure, Goal, Results};
+pub use flags::{Extent, Options, parse};
+pub use rounds::{Arm, Measured, Spread, interleave};
+pub use run::{Recipe, run, run_with};

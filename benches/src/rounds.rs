@@ -1,0 +1,131 @@
+//! Interleaved rounds: every arm once, then every arm again, so that whatever the machine does meanwhile is done
+//! to all of them. The first round warms up and does not count.
+
+use drumfire_tools::report::Report;
+
+/// How often a round that the machine disturbed is repeated.
+const MAX_REPEATS: u32 = 10;
+
+/// One thing that is measured.
+pub struct Arm<'a> {
+    /// Its name in the table.
+    pub name: String,
+    /// Runs it once.
+    pub run: Box<dyn FnMut() -> Result<Report, String> + 'a>,
+}
+
+impl<'a> Arm<'a> {
+    /// An arm of this name.
+    pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<Report, String> + 'a) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// What came of one arm.
+#[derive(Debug)]
+pub struct Measured {
+    /// The arm's name.
+    pub name: String,
+    /// The rounds that count, in order.
+    pub rounds: Vec<Report>,
+    /// Rounds that the machine disturbed and that were repeated.
+    pub voided: u32,
+    /// Whether a round stayed disturbed however often it was repeated.
+    pub is_busy: bool,
+}
+
+/// Median, least and most of some rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Spread {
+    /// Of these values; `None` when there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Self { median: (low + high) / 2.0, least, most })
+    }
+}
+
+impl Measured {
+    /// The spread of a value of each round; `None` when some round has none.
+    pub fn spread(&self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
+    }
+
+    /// Packets received per second.
+    #[must_use]
+    pub fn pps(&self) -> Option<Spread> {
+        self.spread(|report| Some(report.pps))
+    }
+
+    /// CPU nanoseconds of the receiver per packet.
+    #[must_use]
+    pub fn cpu_ns(&self) -> Option<Spread> {
+        self.spread(|report| report.cpu_ns_per_packet)
+    }
+}
+
+/// Runs `warm_up` rounds that do not count and `rounds` that do. Void rounds are repeated where `may_void`.
+///
+/// # Errors
+///
+/// The first line of a run that failed, or of one whose books do not close, with the arm's name.
+pub fn interleave(
+    mut arms: Vec<Arm<'_>>,
+    warm_up: u32,
+    rounds: u32,
+    may_void: bool,
+) -> Result<Vec<Measured>, String> {
+    let mut measured: Vec<Measured> = arms
+        .iter()
+        .map(|arm| Measured { name: arm.name.clone(), rounds: Vec::new(), voided: 0, is_busy: false })
+        .collect();
+    for round in 0..warm_up + rounds {
+        for (arm, measured) in arms.iter_mut().zip(&mut measured) {
+            let mut repeats = 0;
+            let report = loop {
+                let report = (arm.run)().map_err(|line| format!("{}: {line}", arm.name))?;
+                report.check().map_err(|line| format!("{}: {line}", arm.name))?;
+                if !may_void || round < warm_up || !report.is_void() {
+                    break report;
+                }
+                if repeats == MAX_REPEATS {
+                    measured.is_busy = true;
+                    break report;
+                }
+                repeats += 1;
+            };
+            measured.voided += repeats;
+            if round >= warm_up {
+                measured.rounds.push(report);
+            }
+        }
+    }
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_value_or_the_mean_of_the_middle_two() {
+        let median = |values: &[f64]| Spread::of(values.iter().copied()).map(|spread| spread.median);
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
+        assert_eq!(median(&[9.0, 1.0, 5.0, 7.0]), Some(6.0));
+        let spread = Spread::of([2.0, 8.0, 5.0]).expect("three values");
+        assert_eq!((spread.least, spread.most), (2.0, 8.0));
+    }
+}

@@ -1,0 +1,89 @@
+//! A sender inside the test, datagram by datagram, for what the real one never does.
+
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use drumfire_tools::choices::SendMode;
+use drumfire_tools::control::{self, Books, Finished, Hello, SenderEnd};
+use drumfire_tools::datagram::{self, Header, MIN_BYTES, RouteId};
+use drumfire_tools::{clock, host};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(20);
+
+/// A sender that was welcomed and has said that it starts.
+pub(crate) struct Client {
+    end: SenderEnd<TcpStream>,
+    socket: UdpSocket,
+    ids: Vec<RouteId>,
+    sent: Vec<u64>,
+}
+
+impl Client {
+    /// Connects and begins a session of so many flows.
+    pub(crate) fn begin(to: SocketAddr, flows: u32) -> Self {
+        let channel = control::connect(&[to], PATIENCE, STEP).unwrap();
+        let hello = Hello {
+            version: control::VERSION,
+            flows,
+            threads: 1,
+            size: MIN_BYTES.try_into().unwrap(),
+            rate: 1_000,
+            send: SendMode::Single,
+            secs: 1.0,
+            kernel_id: host::kernel_id(),
+        };
+        let deadline = clock::now() + PATIENCE;
+        let (mut end, welcome) = SenderEnd::greet(channel, &hello, || clock::now() < deadline).unwrap();
+        end.start().unwrap();
+        Self { end, socket: stranger(to), ids: welcome.ids, sent: vec![0; flows as usize] }
+    }
+
+    /// Sends `count` datagrams of a flow.
+    pub(crate) fn send(&mut self, flow: u32, count: u64) {
+        for _ in 0..count {
+            let sequence = &mut self.sent[flow as usize];
+            let header = Header { id: self.ids[flow as usize], flow, sequence: *sequence, stamp: None };
+            self.socket.send(&encoded(&header)).unwrap();
+            *sequence += 1;
+        }
+    }
+
+    /// The id of a flow, for a datagram that is almost right.
+    pub(crate) fn id(&self, flow: u32) -> RouteId {
+        self.ids[flow as usize]
+    }
+
+    /// Hands over its book and answers the receiver's.
+    pub(crate) fn finish(mut self) -> Books {
+        let sent = self.sent.iter().sum();
+        let finished = Finished {
+            sent_per_flow: self.sent,
+            sent,
+            sent_bytes: sent * MIN_BYTES as u64,
+            offered: sent,
+            errors: std::collections::BTreeMap::new(),
+            elapsed_ns: 1,
+            cpu_ns: 0,
+            late: false,
+            granted: serde_json::Map::new(),
+        };
+        let deadline = clock::now() + PATIENCE;
+        self.end.finish(finished, || clock::now() < deadline).unwrap()
+    }
+}
+
+/// A socket of somebody else that sends to the receiver.
+pub(crate) fn stranger(to: SocketAddr) -> UdpSocket {
+    let any: SocketAddr = if to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }.parse().unwrap();
+    let socket = UdpSocket::bind(any).unwrap();
+    socket.connect(to).unwrap();
+    socket
+}
+
+/// The shortest datagram with this header.
+pub(crate) fn encoded(header: &Header) -> [u8; MIN_BYTES] {
+    let mut datagram = [0; MIN_BYTES];
+    datagram::encode(&mut datagram, header).unwrap();
+    datagram
+}

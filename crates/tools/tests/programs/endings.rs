@@ -1,0 +1,90 @@
+//! Ctrl-C and worse: every program ends by itself, with its report or with one line.
+
+use crate::process::{Program, receiver, sender, waiting_receiver};
+use crate::report::{Report, SEVERAL};
+
+/// Longer than any test waits: whatever runs so long has to be ended.
+const FOREVER: &str = "--secs 3600 --rate 2000 --json -";
+
+/// A receiver and a sender that are in the middle of a run.
+fn running() -> (Program, Program) {
+    let (mut receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
+    let sender = sender(address, FOREVER);
+    receiver.error_line_with("pps");
+    (receiver, sender)
+}
+
+#[test]
+fn ctrl_c_ends_a_receiver_that_nobody_came_to() {
+    let (receiver, _) = waiting_receiver("");
+    receiver.interrupt();
+    let ended = receiver.end().with_code(1);
+    assert!(ended.only_error_line().contains("no sender came"), "{ended:#?}");
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_its_report() {
+    let mut program = receiver(&format!("--with-sender --threads {SEVERAL} {FOREVER}"));
+    program.error_line_with("pps");
+    program.interrupt_group();
+    Report::of(&program.end().with_code(0));
+}
+
+#[test]
+fn ctrl_c_for_the_receiver_ends_a_sender_elsewhere_too() {
+    let (receiver, sender) = running();
+    receiver.interrupt();
+    let (received, sent) = (receiver.end().with_code(0), sender.end().with_code(0));
+    assert_eq!(Report::of(&received).number("/sent"), Report::of(&sent).number("/sent"));
+}
+
+#[test]
+fn ctrl_c_for_the_sender_still_compares_the_books() {
+    let (receiver, sender) = running();
+    sender.interrupt();
+    let (received, sent) = (receiver.end().with_code(0), sender.end().with_code(0));
+    assert_eq!(Report::of(&received).number("/sent"), Report::of(&sent).number("/sent"));
+}
+
+#[test]
+fn ctrl_c_ends_a_sender_that_no_receiver_takes() {
+    // Connections are made by the kernel; nobody reads them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = sender(silent.local_addr().unwrap(), FOREVER);
+    let (_held, _) = silent.accept().unwrap();
+    sender.interrupt();
+    let ended = sender.end().with_code(1);
+    assert!(ended.only_error_line().contains("stopped before anything was sent"), "{ended:#?}");
+}
+
+#[test]
+fn a_sender_that_is_killed_leaves_the_receiver_with_one_line() {
+    let (receiver, sender) = running();
+    sender.kill();
+    let ended = receiver.end().with_code(1);
+    assert_eq!(ended.stdout, [""; 0]);
+    let errors = ended.stderr.iter().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>();
+    let [line] = errors[..] else { panic!("{ended:#?}") };
+    assert!(line.contains("closed the control connection before `finished`"), "{line}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_sender_beside_that_is_killed_ends_the_run_with_one_line() {
+    let mut program = receiver(&format!("--with-sender {FOREVER}"));
+    program.error_line_with("pps");
+    program.kill_child();
+    let ended = program.end().with_code(1);
+    let errors = ended.stderr.iter().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>();
+    let [line] = errors[..] else { panic!("{ended:#?}") };
+    assert!(line.contains("the sender was ended from outside (signal: 9"), "{line}");
+}
+
+#[test]
+fn a_receiver_that_is_killed_leaves_the_sender_with_one_line() {
+    let (receiver, sender) = running();
+    receiver.kill();
+    let ended = sender.end().with_code(1);
+    assert!(ended.only_error_line().contains("closed the control connection"), "{ended:#?}");
+    assert_eq!(ended.stdout, [""; 0]);
+}

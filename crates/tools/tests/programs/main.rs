@@ -1,0 +1,17 @@
+//! The real `receiver` and `sender` on the loopback: what they print, how they end, and that their books close
+//! whatever happens to them.
+//!
+//! Rates are low and runs short, for these are debug builds; no figure is judged here. Every wait has a
+//! deadline, and no program outlives its test.
+
+mod client;
+mod process;
+mod report;
+
+mod bad_input;
+mod combinations;
+mod endings;
+mod outputs;
+mod overflow;
+mod strangers;
+mod two_processes;

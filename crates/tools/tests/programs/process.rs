@@ -1,0 +1,218 @@
+//! A program under test: started in a process group of its own, read line by line, killed when it is dropped.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// No wait is longer; a program that needs it hangs.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) const RECEIVER: &str = env!("CARGO_BIN_EXE_receiver");
+pub(crate) const SENDER: &str = env!("CARGO_BIN_EXE_sender");
+
+/// A running program.
+pub(crate) struct Program {
+    child: Child,
+    what: String,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+/// How a program ended, and everything it printed.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) what: String,
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<String>,
+    pub(crate) stderr: Vec<String>,
+}
+
+/// What came out of one stream so far, and the rest as it comes.
+struct Lines {
+    seen: Vec<String>,
+    next: Receiver<String>,
+}
+
+/// Starts a receiver with these flags, separated by blanks.
+pub(crate) fn receiver(flags: &str) -> Program {
+    Program::start(Command::new(RECEIVER).args(flags.split_whitespace()))
+}
+
+/// Starts a receiver that waits on a free port for a sender of its own process, and tells where.
+pub(crate) fn waiting_receiver(flags: &str) -> (Program, SocketAddr) {
+    let mut program = receiver(&format!("--bind 127.0.0.1:0 {flags}"));
+    let address = program.address();
+    (program, address)
+}
+
+/// Starts a sender with these flags, separated by blanks.
+pub(crate) fn sender(to: SocketAddr, flags: &str) -> Program {
+    let to = format!("--to={to}");
+    Program::start(Command::new(SENDER).arg(to).args(flags.split_whitespace()))
+}
+
+impl Program {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let what = format!("{command:?}");
+        // Ctrl-C on a terminal reaches a whole group; so do these tests.
+        let mut child = command.process_group(0).spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
+        let stdout = Lines::of(child.stdout.take().unwrap());
+        let stderr = Lines::of(child.stderr.take().unwrap());
+        Self { child, what, stdout, stderr }
+    }
+
+    /// Waits for a line on standard output that holds `text`.
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
+        self.stdout.line_with(text).unwrap_or_else(|| panic!("{}: no line with {text:?}", self.what))
+    }
+
+    /// Waits for a line on standard error that holds `text`.
+    pub(crate) fn error_line_with(&mut self, text: &str) -> String {
+        self.stderr.line_with(text).unwrap_or_else(|| panic!("{}: no line with {text:?}", self.what))
+    }
+
+    /// Where a receiver without a sender of its own says it receives.
+    pub(crate) fn address(&mut self) -> SocketAddr {
+        let says = "receiving on udp and tcp ";
+        let line = if self.what.contains("\"--json\" \"-\"") {
+            self.error_line_with(says)
+        } else {
+            self.line_with(says)
+        };
+        let (_, rest) = line.split_once(says).unwrap();
+        rest.split(',').next().unwrap().parse().unwrap()
+    }
+
+    /// Ctrl-C for this process alone.
+    pub(crate) fn interrupt(&self) {
+        kill_process(self.pid(), Signal::INT).unwrap();
+    }
+
+    /// Ctrl-C as a terminal sends it: to the program and what it started.
+    pub(crate) fn interrupt_group(&self) {
+        kill_process_group(self.pid(), Signal::INT).unwrap();
+    }
+
+    pub(crate) fn kill(&self) {
+        kill_process(self.pid(), Signal::KILL).unwrap();
+    }
+
+    /// Kills the one process that it started.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn kill_child(&self) {
+        let parent = self.child.id().to_string();
+        // Fields 1, 2 and 4 of stat are the process, its name in parentheses, and its parent: see proc(5).
+        let is_child = |stat: &String| {
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(parent.as_str()))
+        };
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut stats = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+        let child = stats.find(is_child).unwrap_or_else(|| panic!("{}: no child", self.what));
+        let child = child.split(' ').next().unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Waits for the end, which is the end of both streams too.
+    pub(crate) fn end(mut self) -> Ended {
+        let (stdout, stderr) = (self.stdout.rest(), self.stderr.rest());
+        let (Some(stdout), Some(stderr)) = (stdout, stderr) else { panic!("{}: does not end", self.what) };
+        let status = self.child.wait().unwrap();
+        Ended { what: std::mem::take(&mut self.what), status, stdout, stderr }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Fails when nobody is left, which is what is wanted.
+        let _ = kill_process_group(self.pid(), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// Checks the exit code, and that nothing panicked.
+    #[track_caller]
+    pub(crate) fn with_code(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{self:#?}");
+        assert!(!self.stderr.iter().any(|line| line.contains("panicked")), "{self:#?}");
+        self
+    }
+
+    /// The one line on standard error.
+    #[track_caller]
+    pub(crate) fn only_error_line(&self) -> &str {
+        let [line] = &self.stderr[..] else { panic!("not one line: {self:#?}") };
+        assert!(line.starts_with("error: "), "{self:#?}");
+        line
+    }
+}
+
+impl Lines {
+    fn of(stream: impl Read + Send + 'static) -> Self {
+        let (outbox, next) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                if outbox.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { seen: Vec::new(), next }
+    }
+
+    fn line_with(&mut self, text: &str) -> Option<String> {
+        loop {
+            if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
+                return Some(line.clone());
+            }
+            self.seen.push(self.next.recv_timeout(DEADLINE).ok()?);
+        }
+    }
+
+    /// Everything, once the stream has ended.
+    fn rest(&mut self) -> Option<Vec<String>> {
+        loop {
+            match self.next.recv_timeout(DEADLINE) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => return Some(std::mem::take(&mut self.seen)),
+                Err(RecvTimeoutError::Timeout) => return None,
+            }
+        }
+    }
+}
+
+/// A folder that goes away with its test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("drumfire-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

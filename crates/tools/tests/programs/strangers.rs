@@ -1,0 +1,174 @@
+//! Others at the port, on UDP and on TCP: counted or sent away, and no run suffers.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+
+use drumfire_tools::control::Books;
+use drumfire_tools::datagram::{Header, RouteId};
+
+use crate::client::{Client, encoded, stranger};
+use crate::process::{receiver, sender, waiting_receiver};
+use crate::report::{IS_NATIVE, Report, SEVERAL};
+
+const FLOWS: u32 = 5;
+
+/// Junk of every kind, so many of each, and the names it has to be counted by.
+fn send_junk(from: &UdpSocket, known: RouteId) -> BTreeMap<String, u64> {
+    let ours = encoded(&Header { id: known, flow: 0, sequence: 0, stamp: None });
+    let with_flow = |flow| encoded(&Header { id: known, flow, sequence: 0, stamp: None });
+    let mut beyond = ours;
+    beyond[13..21].fill(0xff);
+    let wrong_id = RouteId(known.0.map(|byte| !byte));
+    let kinds: [(&str, u64, Vec<u8>); 10] = [
+        ("empty", 3, Vec::new()),
+        ("too_short", 2, vec![0x08]),
+        ("too_short", 2, ours[..27].to_vec()),
+        ("not_ours", 3, vec![0xff; 28]),
+        ("not_ours", 2, vec![0; 1_200]),
+        ("bad_sequence", 6, beyond.to_vec()),
+        ("wrong_id", 7, encoded(&Header { id: wrong_id, flow: 0, sequence: 0, stamp: None }).to_vec()),
+        ("wrong_id", 1, encoded(&Header { id: known, flow: 1, sequence: 0, stamp: None }).to_vec()),
+        ("unknown_flow", 4, with_flow(FLOWS).to_vec()),
+        ("unknown_flow", 5, with_flow(u32::MAX).to_vec()),
+    ];
+    let mut expected = BTreeMap::new();
+    for (name, count, bytes) in kinds {
+        for _ in 0..count {
+            from.send(&bytes).unwrap();
+        }
+        *expected.entry(name.to_owned()).or_default() += count;
+    }
+    expected
+}
+
+/// Ways to take datagrams apart that must count strangers alike.
+fn ways() -> &'static [&'static str] {
+    if IS_NATIVE {
+        &["--drain recv", "--drain recvmmsg --gro off", "--drain recvmmsg --gro on"]
+    } else {
+        &["--drain recv"]
+    }
+}
+
+#[test]
+fn junk_amid_a_run_is_counted_by_name_and_the_books_close() {
+    for way in ways() {
+        for steer in ["tag", "hash"] {
+            let flags = format!("{way} --steer {steer} --threads {SEVERAL} --json -");
+            let (receiver, address) = waiting_receiver(&flags);
+            let mut client = Client::begin(address, FLOWS);
+            client.send(0, 20);
+            let expected = send_junk(&stranger(address), client.id(0));
+            client.send(4, 20);
+            let books = client.finish();
+            assert_eq!((books.received, books.unexplained), (40, 0), "{flags}");
+            assert_eq!(books.strays, expected, "{flags}");
+            let report = Report::of(&receiver.end().with_code(0));
+            assert_eq!(report.0["foreign"], serde_json::to_value(&expected).unwrap(), "{flags}");
+            assert_eq!(report.number("/received"), 40);
+        }
+    }
+}
+
+#[test]
+fn junk_beside_the_real_sender_is_counted_too() {
+    let (mut receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
+    let sender = sender(address, "--secs 2 --rate 2000 --json -");
+    // A second of the run is over, another is to come.
+    receiver.error_line_with("pps");
+    let from = stranger(address);
+    for _ in 0..100 {
+        from.send(b"").unwrap();
+        from.send(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n").unwrap();
+    }
+    let reports = [receiver, sender].map(|program| Report::of(&program.end().with_code(0)));
+    for report in reports {
+        assert_eq!(report.0["foreign"], serde_json::json!({ "empty": 100, "not_ours": 100 }));
+    }
+}
+
+#[test]
+fn junk_before_a_run_is_not_counted_in_it() {
+    let (mut receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
+    let from = stranger(address);
+    for _ in 0..50 {
+        from.send(b"").unwrap();
+        from.send(b"not ours, and long enough to be looked at").unwrap();
+    }
+    // A connection that is turned away is answered after the datagrams above were delivered.
+    drop(TcpStream::connect(address).unwrap());
+    receiver.error_line_with("a connection was turned away");
+    let client = Client::begin(address, FLOWS);
+    assert_eq!(one_datagram(client), Books::default().strays);
+    assert_eq!(Report::of(&receiver.end().with_code(0)).0.get("foreign"), None);
+}
+
+fn one_datagram(mut client: Client) -> BTreeMap<String, u64> {
+    client.send(0, 1);
+    client.finish().strays
+}
+
+#[test]
+fn a_datagram_longer_than_any_sender_makes_is_counted_by_name() {
+    for way in ways() {
+        let mut receiver = receiver(&format!("--bind [::1]:0 {way} --threads {SEVERAL} --json -"));
+        let address = receiver.address();
+        let mut client = Client::begin(address, FLOWS);
+        let from = stranger(address);
+        for _ in 0..3 {
+            from.send(&vec![0x08; 65_508]).unwrap();
+        }
+        client.send(1, 5);
+        let books = client.finish();
+        assert_eq!((books.received, books.unexplained), (5, 0), "{way}");
+        assert_eq!(books.strays, BTreeMap::from([("overlong".to_owned(), 3)]), "{way}");
+        receiver.end().with_code(0);
+    }
+}
+
+/// Everything a port scanner, a browser and a broken program may do to the control port; what is returned is
+/// kept open.
+fn disturb(address: SocketAddr) -> Vec<TcpStream> {
+    let open = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // A receiver that has already hung up is what is asked for.
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    drop(open(b""));
+    drop(open(b"{\"message\":\"hel"));
+    let long = vec![b'x'; 3 * 1024 * 1024];
+    vec![
+        open(b""),
+        open(b"{\"message\":\"hello\",\"ver"),
+        open(b"GET / HTTP/1.1\r\n\r\n"),
+        open(b"\n\n\n"),
+        open(&[0xff, 0xfe, 0, b'\n']),
+        open(b"{\"message\":\"hello\",\"version\":999}\n"),
+        open(b"{\"message\":\"started\"}\n"),
+        open(&long),
+    ]
+}
+
+#[test]
+fn half_a_line_that_stays_open_does_not_keep_a_sender_waiting() {
+    let (receiver, address) = waiting_receiver("--json -");
+    let _open = disturb(address);
+    let sent = sender(address, "--secs 0.1 --rate 2000 --json -").end().with_code(0);
+    let received = receiver.end().with_code(0);
+    assert_eq!(Report::of(&sent).number("/received"), Report::of(&received).number("/received"));
+}
+
+#[test]
+fn junk_on_the_control_port_does_not_disturb_a_run() {
+    let (receiver, address) = waiting_receiver("--json -");
+    let mut client = Client::begin(address, FLOWS);
+    client.send(0, 10);
+    let _open = disturb(address);
+    let second = sender(address, "--secs 0.1").end().with_code(1);
+    assert!(second.only_error_line().contains("another sender is being served"), "{second:#?}");
+    client.send(0, 10);
+    assert_eq!(client.finish().received, 20);
+    assert_eq!(Report::of(&receiver.end().with_code(0)).number("/received"), 20);
+}

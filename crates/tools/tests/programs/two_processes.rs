@@ -1,0 +1,88 @@
+//! Receiver and sender as two commands: both books, and who may send.
+
+use std::net::UdpSocket;
+
+use crate::client::Client;
+use crate::process::{Ended, receiver, sender, waiting_receiver};
+use crate::report::{Report, SEVERAL};
+
+/// Both reports say the same of the same run.
+fn assert_agree(received: &Ended, sent: &Ended) -> Report {
+    let (receiver, sender) = (Report::of(received), Report::of(sent));
+    assert_eq!((&receiver.0["name"], &sender.0["name"]), (&"receiver".into(), &"sender".into()));
+    for key in ["sent", "received", "drops", "unexplained", "foreign", "duplicated", "reordered", "offered"] {
+        assert_eq!(receiver.0.get(key), sender.0.get(key), "{key}: {received:#?} {sent:#?}");
+    }
+    receiver
+}
+
+#[test]
+fn a_receiver_and_a_sender_of_their_own_agree() {
+    let (receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
+    let sender = sender(address, "--secs 0.3 --rate 10000 --flows 12 --threads 2 --json -");
+    let sent = sender.end().with_code(0);
+    assert!(sent.stderr.iter().any(|line| line.starts_with("books ")), "{sent:#?}");
+    assert_agree(&receiver.end().with_code(0), &sent);
+}
+
+#[test]
+fn a_sender_without_json_prints_its_table() {
+    let (receiver, address) = waiting_receiver("");
+    let sent = sender(address, "--secs 0.1 --rate 1000").end().with_code(0);
+    assert!(sent.stdout.iter().any(|line| line.starts_with("books ")), "{sent:#?}");
+    assert_eq!(sent.stderr, [""; 0]);
+    receiver.end().with_code(0);
+}
+
+#[test]
+fn the_loopback_of_ipv6_works_like_that_of_ipv4() {
+    let flags = "--bind [::1]:0 --with-sender --secs 0.1 --rate 5000 --json -";
+    let ended = receiver(flags).end().with_code(0);
+    Report::of(&ended);
+}
+
+#[test]
+fn a_sender_beside_reaches_a_receiver_on_every_address() {
+    for bind in ["0.0.0.0:0", "[::]:0"] {
+        let flags = format!("--bind {bind} --with-sender --secs 0.1 --rate 5000 --json -");
+        Report::of(&receiver(&flags).end().with_code(0));
+    }
+}
+
+#[test]
+fn a_second_sender_is_refused_in_one_line_while_the_first_is_served() {
+    let (receiver, address) = waiting_receiver("--json -");
+    let mut first = Client::begin(address, 4);
+    first.send(0, 10);
+    let second = sender(address, "--secs 0.1 --json -").end().with_code(1);
+    let line = second.only_error_line();
+    assert!(line.contains("refused") && line.contains("another sender is being served: wait"), "{line}");
+    first.send(3, 10);
+    assert_eq!(first.finish().received, 20);
+    let report = Report::of(&receiver.end().with_code(0));
+    assert_eq!(report.number("/received"), 20);
+}
+
+#[test]
+fn a_sender_that_nobody_answers_says_so_in_one_line() {
+    // With UDP of that number taken, no receiver of another test comes to listen there.
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = udp.local_addr().unwrap();
+    let ended = sender(address, "--secs 0.1").end().with_code(1);
+    let line = ended.only_error_line();
+    assert!(line.contains(&address.to_string()) && line.contains("start `receiver` there first"), "{line}");
+}
+
+#[test]
+fn a_receiver_with_a_time_limit_ends_without_a_sender() {
+    let (receiver, _) = waiting_receiver("--secs 0.1");
+    let ended = receiver.end().with_code(1);
+    assert!(ended.only_error_line().contains("no sender came: start `sender --to`"), "{ended:#?}");
+}
+
+#[test]
+fn a_receiver_with_a_time_limit_stops_a_longer_sender_and_both_agree() {
+    let (receiver, address) = waiting_receiver("--secs 0.3 --json -");
+    let sent = sender(address, "--secs 600 --rate 5000 --json -").end().with_code(0);
+    assert_agree(&receiver.end().with_code(0), &sent);
+}
