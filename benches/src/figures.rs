@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::flags::Options;
 use drumfire_tools::host;
 use drumfire_tools::report::{Report, Versions};
 use drumfire_tools::table::{Align, TextTable};
@@ -58,6 +59,7 @@ impl Figure {
 pub struct Results {
     name: &'static str,
     extent: &'static str,
+    part: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
 }
@@ -65,8 +67,9 @@ pub struct Results {
 impl Results {
     /// Nothing yet.
     #[must_use]
-    pub fn new(name: &'static str, extent: &'static str) -> Self {
-        Self { name, extent, figures: Vec::new(), runs: Vec::new() }
+    pub fn new(name: &'static str, options: &Options) -> Self {
+        let (extent, part) = (options.extent.name(), options.only.clone());
+        Self { name, extent, part, figures: Vec::new(), runs: Vec::new() }
     }
 
     /// Adds a figure.
@@ -127,14 +130,16 @@ impl Results {
     /// One line that names the file.
     pub fn write(&self) -> Result<PathBuf, String> {
         let folder = reports_folder().ok_or("the target folder cannot be found from this program's path")?;
-        let path = folder.join(format!("{}.json", self.name));
+        // A part alone does not replace the whole.
+        let part = self.part.as_ref().map_or_else(String::new, |part| format!("-{part}"));
+        let path = folder.join(format!("{}{part}.json", self.name));
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(&folder).map_err(fail)?;
         let figures: Vec<Value> = self.figures.iter().map(figure_json).collect();
         let all = json!({
             "name": self.name,
             "command": format!("cargo bench --bench {}", self.name),
-            "flags": { "extent": self.extent },
+            "flags": { "extent": self.extent, "only": self.part },
             "versions": Versions::of_this_build(),
             "machine": host::machine(),
             "figures": figures,

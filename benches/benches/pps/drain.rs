@@ -1,8 +1,9 @@
 //! The drain: a plain C loop, the reference drain, and batches that gather, at the same delivered load.
 
 use drumfire_benches::{Arm, CLoop, Goal, Measured, Recipe, Results, interleave};
-use drumfire_socket::Wait;
+use drumfire_socket::{Parker, Poller, Wait};
 use drumfire_tools::choices::{Drain, SendMode};
+use drumfire_tools::host::{self, ThreadClock};
 use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};
 
@@ -11,6 +12,9 @@ use super::{Bench, RECEIVE_BUFFER_BYTES, cell, report};
 const FLOWS: u32 = 1_000;
 const SIZE: u32 = 128;
 const RATE: u64 = 250_000;
+
+/// Naps over which their cost is averaged.
+const NAPS: u32 = 3_000;
 
 /// A run that got less of its rate through than this is not at equal load.
 const DELIVERED: f64 = 0.98;
@@ -50,7 +54,26 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         }
     }
     figures(&measured, results);
+    let nap = nap_cpu_us(core);
+    let idle = host::idle().unwrap_or_default();
+    results.figure("drain: CPU of one nap of 130 us with nothing to do", nap, "us", Goal::Shown, &idle);
     Ok(())
+}
+
+/// What a nap costs its own thread: the part of gathering that no batch makes cheaper.
+fn nap_cpu_us(core: usize) -> Option<f64> {
+    let napper = std::thread::spawn(move || {
+        host::pin_current_thread(core).ok()?;
+        let mut poller = Poller::new().ok()?;
+        let thread = host::current_thread_id()?;
+        let before = ThreadClock::sample(thread)?;
+        for _ in 0..NAPS {
+            poller.nap(Wait::GATHER);
+        }
+        let used = ThreadClock::sample(thread)?.since(&before);
+        Some(used.run_ns as f64 / 1e3 / f64::from(NAPS))
+    });
+    napper.join().ok().flatten()
 }
 
 fn print(measured: &[Measured]) {

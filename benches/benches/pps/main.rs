@@ -56,8 +56,9 @@ fn main() -> ExitCode {
 
 fn bench(options: &Options) -> Result<(), String> {
     let bench = Bench::new(options.extent);
-    let mut results = Results::new("pps", options.extent.name());
+    let mut results = Results::new("pps", options);
     println!("machine   {}", host::machine());
+    println!("idle      {}", host::idle().unwrap_or_else(|| "unknown".to_owned()));
     println!("extent    {}: {} rounds of {:?}, medians", options.extent.name(), bench.rounds, bench.window);
     for (name, part) in PARTS {
         if options.wants(name) {

@@ -43,6 +43,16 @@ pub fn machine() -> Machine {
     }
 }
 
+/// What an idle core does: the driver's name and, in a guest, for how long it polls before it halts. A core that
+/// halts at once is slow to wake, which costs every wait.
+#[must_use]
+pub fn idle() -> Option<String> {
+    let driver = read("/sys/devices/system/cpu/cpuidle/current_driver")?;
+    let polls = read("/sys/module/haltpoll/parameters/guest_halt_poll_ns");
+    let polls = polls.map_or_else(String::new, |nanos| format!(", guest_halt_poll_ns {}", nanos.trim()));
+    Some(format!("{}{polls}", driver.trim()))
+}
+
 /// Names the running kernel, the same for every process and namespace on it; empty where it is not known.
 #[must_use]
 pub fn kernel_id() -> String {
