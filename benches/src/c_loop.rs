@@ -14,7 +14,7 @@ use drumfire_tools::datagram::RouteId;
 use drumfire_tools::host::{self, ProcessClock};
 use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, Scope, ThreadCount};
 
-use crate::run::Guest;
+use crate::run::start_sender;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/c/epoll_recvfrom.c");
 
@@ -54,7 +54,7 @@ impl CLoop {
         let mut receiver = Process::start(&self.program, core, buffer_bytes)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, receiver.port));
         let listener = control::listen(address).map_err(|error| format!("the control port: {error}"))?;
-        let _sender = Guest::start(address, traffic)?;
+        let sender = start_sender(address, traffic)?;
         let deadline = clock::now() + PATIENCE;
         let keep_waiting = || clock::now() < deadline;
         let channel = loop {
@@ -100,6 +100,7 @@ impl CLoop {
             ..control::Books::default()
         })
         .map_err(fail)?;
+        sender.finish().map_err(|error| error.to_string())?;
         let mut report = Report::of(Counted {
             name: "C epoll + recvfrom".to_owned(),
             command: String::new(),

@@ -4,8 +4,8 @@
 //! It hands out borrowed batches and keeps no datagram; what the bytes mean is somebody else's question.
 
 use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, RecvBatch};
+use crate::config_error::ConfigError;
 use crate::fault::{RecvAction, recv_action};
-use crate::group::ConfigError;
 use crate::{Fault, FaultCounts, Io, sys};
 
 /// How a socket is read.

@@ -6,41 +6,9 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::config_error::ConfigError;
 use crate::steering::MAX_SOCKETS;
 use crate::{Socket, SteeringFilter, sys};
-
-/// A setting that cannot be used, by the name of its field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    field: &'static str,
-    problem: &'static str,
-}
-
-impl ConfigError {
-    pub(crate) fn new(field: &'static str, problem: &'static str) -> Self {
-        Self { field, problem }
-    }
-
-    /// The field that has to change.
-    #[must_use]
-    pub fn field(&self) -> &'static str {
-        self.field
-    }
-}
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.field, self.problem)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-impl From<ConfigError> for io::Error {
-    fn from(error: ConfigError) -> Self {
-        Self::new(io::ErrorKind::InvalidInput, error)
-    }
-}
 
 /// Settings of a [`ReuseportGroup`].
 #[derive(Clone, Debug)]

@@ -52,6 +52,7 @@
 //! replaced silently.
 
 mod batch;
+mod config_error;
 mod drain;
 mod drops;
 mod fault;
@@ -67,10 +68,11 @@ mod train;
 mod wait;
 
 pub use batch::{Datagram, Received, RecvBatch};
+pub use config_error::ConfigError;
 pub use drain::{Drain, DrainEnd, DropReason, Gro, ReceiveCounts, Receiver, ReceiverConfig};
 pub use drops::{DropCounter, DropMeter, QueueState};
 pub use fault::{Fault, FaultCounts, RecvAction, SendAction, recv_action, send_action};
-pub use group::{ConfigError, GroupConfig, ReuseportGroup};
+pub use group::{GroupConfig, ReuseportGroup};
 pub use io::{Io, Parker, Ready};
 pub use poller::{Poller, Waker};
 pub use send::{FlushEnd, SendCounts, Sender};

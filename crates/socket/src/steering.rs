@@ -4,7 +4,7 @@
 //! The program is classic BPF on the reuseport group: it needs no privilege. Where it names no socket the
 //! kernel's own hash of addresses and ports decides. Drawing tags and secrets is not done here.
 
-use crate::group::ConfigError;
+use crate::config_error::ConfigError;
 
 /// One classic BPF instruction (`struct sock_filter`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::group::ConfigError;
+use crate::config_error::ConfigError;
 use crate::{Fault, Parker, Ready, sys};
 
 /// A wait strategy.

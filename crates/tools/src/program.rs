@@ -3,8 +3,11 @@
 //! Exit codes: 0 for a run whose books close, 1 for one without closed books, 2 for input that cannot be used.
 
 mod files;
+mod guest;
 mod receive;
 mod send;
+
+pub use guest::{Guest, GuestFailure};
 
 use std::ffi::OsString;
 use std::process::ExitCode;

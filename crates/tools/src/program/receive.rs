@@ -1,18 +1,14 @@
 //! `receiver`: bind, perhaps start a sender beside it, a line a second, then the report in every form asked for.
 
 use std::ffi::OsString;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
 
 use super::files::{Json, Waiting, say};
+use super::guest::{Guest, GuestFailure};
 use super::{Failure, command, is_interrupted, watch_for_interrupt};
-use crate::cli::{ReceiverArgs, SENDER_MODE, UsageError};
+use crate::cli::{ReceiverArgs, UsageError};
 use crate::receiver::{Outcome, Plan, Second, ServeError, StartError, Station, Watch};
 use crate::report::{Flags, flags_of, spread_max_over_mean};
-use crate::{clock, csv, host, plot, table};
-
-/// How long a sender of our own may take to end after its books are closed.
-const CHILD_PATIENCE: Duration = Duration::from_secs(5);
+use crate::{csv, host, plot, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let typed = command("receiver", &args);
@@ -21,7 +17,8 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     watch_for_interrupt();
     let station = Station::open(plan(&args)).map_err(|error| refused(&args, &error))?;
     let address = station.address();
-    let sender = args.sender(address).map(|sender| Guest::start(&sender.to_flags())).transpose()?;
+    let sender = args.sender(address).map(|sender| Guest::start(&sender)).transpose();
+    let sender = sender.map_err(|error| Failure::Run(format!("the sender cannot be started: {error}")))?;
     let threads = args.threads;
     if sender.is_none() {
         let note =
@@ -29,13 +26,21 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         say(&files.json, &note);
     }
     let outcome = serve(station, &files.json, sender.as_ref());
-    let guest_failure = sender.and_then(Guest::finish);
+    let guest_failure = sender.and_then(|sender| sender.finish().err()).map(failure);
     match outcome {
         Ok(outcome) => {
             files.write(&outcome, &typed, &flags_of(&args.flags()))?;
             guest_failure.map_or(Ok(()), Err)
         }
         Err(error) => Err(unserved(&error, guest_failure, &files.json)),
+    }
+}
+
+fn failure(guest: GuestFailure) -> Failure {
+    match guest {
+        // Its line stands on the same terminal.
+        GuestFailure::Told(code) => Failure::Told(code),
+        other => Failure::Run(other.to_string()),
     }
 }
 
@@ -85,57 +90,6 @@ fn unserved(error: &ServeError, guest_failure: Option<Failure>, json: &Json) -> 
         }
     }
     Failure::Run(error.to_string())
-}
-
-/// A sender in a process of its own, the same executable.
-struct Guest {
-    child: std::cell::RefCell<Child>,
-}
-
-impl Guest {
-    fn start(flags: &[OsString]) -> Result<Self, Failure> {
-        let fail = |error: std::io::Error| Failure::Run(format!("the sender cannot be started: {error}"));
-        let program = std::env::current_exe().map_err(fail)?;
-        let child = Command::new(program)
-            .arg(SENDER_MODE)
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(fail)?;
-        Ok(Self { child: child.into() })
-    }
-
-    /// Whether it ended without success.
-    fn has_failed(&self) -> bool {
-        matches!(self.child.borrow_mut().try_wait(), Ok(Some(status)) if !status.success())
-    }
-
-    /// Waits for its end, and ends it when it does not come; answers what went wrong.
-    fn finish(self) -> Option<Failure> {
-        let mut child = self.child.into_inner();
-        let deadline = clock::now() + CHILD_PATIENCE;
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) if status.success() => return None,
-                Ok(Some(status)) => return Some(Self::failure(status)),
-                Ok(None) if clock::now() < deadline => clock::pause(Duration::from_millis(5)),
-                Ok(None) | Err(_) => {
-                    // It has no more to say, and must not outlive the command that started it.
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    return Some(Failure::Run("the sender did not end and was stopped".to_owned()));
-                }
-            }
-        }
-    }
-
-    fn failure(status: ExitStatus) -> Failure {
-        match status.code().map(u8::try_from) {
-            Some(Ok(code)) => Failure::Told(code),
-            _ => Failure::Run(format!("the sender was ended from outside ({status}): start both again")),
-        }
-    }
 }
 
 /// Everything the run's results go to.
