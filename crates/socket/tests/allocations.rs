@@ -102,7 +102,10 @@ fn assert_steady_state_is_free(drain: Drain, gro: Gro, mode: SendMode, wait: Wai
     let allocations = measure(|| worker.pass(DATAGRAMS));
     assert_eq!(allocations.count_total, 0, "{drain:?}, {gro:?}, {mode:?}, {wait:?}");
     assert_eq!(worker.receiver.counts().datagrams, DATAGRAMS * 2);
-    assert_eq!(worker.sender.mode(), mode);
+    // Where the platform has no trains, the first one is refused and they are given up.
+    let has_trains = !cfg!(feature = "portable");
+    let kept = if mode == SendMode::Gso && !has_trains { SendMode::Sendmmsg } else { mode };
+    assert_eq!(worker.sender.mode(), kept);
 }
 
 #[test]
