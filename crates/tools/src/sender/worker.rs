@@ -119,7 +119,11 @@ impl Part {
             index: self.index,
             sent_per_flow: flows.iter().map(|flow| (flow.index, flow.sent)).collect(),
             counts: sender.counts().clone(),
-            offered: if is_stopped { offered } else { schedule.due(elapsed).map_or(offered, |due| due.max(offered)) },
+            offered: if is_stopped {
+                offered
+            } else {
+                schedule.due(elapsed).map_or(offered, |due| due.max(offered))
+            },
             elapsed,
             cpu: ThreadClock::sample(thread).zip(before).map(|(now, then)| now.since(&then)),
             is_unsegmented: sender.mode() != self.mode,
