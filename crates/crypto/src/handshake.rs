@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! <- s                            the client knows the server's public key
-//! -> psk, e, es                   message 1, 48 bytes, no payload
+//! -> psk, e, es, payload          message 1, 48 bytes and the payload
 //! <- e, ee, payload               message 2, 48 bytes and the payload
 //! ```
 
@@ -25,8 +25,8 @@ use crate::suite::{Suite, TAG_BYTES};
 
 /// Length of a public key of X25519 in bytes (RFC 7748 section 5).
 pub const PUBLIC_KEY_BYTES: usize = 32;
-/// Length of message 1 in bytes: an ephemeral public key and a tag.
-pub const MESSAGE_1_BYTES: usize = PUBLIC_KEY_BYTES + TAG_BYTES;
+/// By how many bytes message 1 is longer than its payload: an ephemeral public key and a tag.
+pub const MESSAGE_1_OVERHEAD_BYTES: usize = PUBLIC_KEY_BYTES + TAG_BYTES;
 /// By how many bytes message 2 is longer than its payload: an ephemeral public key and a tag.
 pub const MESSAGE_2_OVERHEAD_BYTES: usize = PUBLIC_KEY_BYTES + TAG_BYTES;
 
@@ -67,6 +67,7 @@ pub struct Initiator {
     server_public: [u8; PUBLIC_KEY_BYTES],
     psk: Secret<32>,
     prologue: Box<[u8]>,
+    payload: Box<[u8]>,
     ephemeral: Secret<32>,
     progress: Progress,
 }
@@ -83,30 +84,36 @@ enum Progress {
 }
 
 impl Initiator {
-    /// Begins a handshake and returns it with message 1.
+    /// Begins a handshake and fills `message_1`, which must be 48 bytes longer than `payload`.
     ///
     /// `ephemeral` is 32 fresh bytes from a secure source, never used for anything else; in open access `psk`
-    /// is [`Secret::zeroed`].
+    /// is [`Secret::zeroed`]. The payload is secret from everybody but the server, but without forward
+    /// secrecy: who learns the server's key later can read it (Noise section 7.7).
     ///
     /// # Errors
-    /// [`HandshakeError::Rejected`] if the server's public key is one of the few that yield an all-zero
-    /// secret.
+    /// [`HandshakeError::Length`] if `message_1` has another length, [`HandshakeError::Rejected`] if the
+    /// server's public key is one of the few that yield an all-zero secret.
     pub fn new(
         server_public: &[u8; PUBLIC_KEY_BYTES],
         psk: &Secret<32>,
         prologue: &[u8],
+        payload: &[u8],
         ephemeral: Secret<32>,
-    ) -> Result<(Self, [u8; MESSAGE_1_BYTES]), HandshakeError> {
+        message_1: &mut [u8],
+    ) -> Result<Self, HandshakeError> {
+        if message_1.len() != payload.len().saturating_add(MESSAGE_1_OVERHEAD_BYTES) {
+            return Err(HandshakeError::Length);
+        }
         let mut initiator = Self {
             server_public: *server_public,
             psk: psk.duplicate(),
             prologue: prologue.into(),
+            payload: payload.into(),
             ephemeral,
             progress: Progress::Spoiled,
         };
-        let (state, message_1) = initiator.start()?;
-        initiator.progress = Progress::Waiting(state);
-        Ok((initiator, message_1))
+        initiator.progress = Progress::Waiting(initiator.start(message_1)?);
+        Ok(initiator)
     }
 
     /// Reads message 2, writes its payload to `payload` and returns the payload's length and the session's
@@ -130,18 +137,17 @@ impl Initiator {
         }
         let mut state = match std::mem::replace(&mut self.progress, Progress::Spoiled) {
             Progress::Waiting(state) => state,
-            _ => self.start()?.0,
+            _ => self.start(&mut vec![0; self.payload.len().saturating_add(MESSAGE_1_OVERHEAD_BYTES)])?,
         };
         let length = state.read_message(message_2, payload).map_err(noise::to_error)?;
         self.progress = Progress::Finished;
         Ok((length, SessionSecrets::of_initiator(&mut state)))
     }
 
-    fn start(&self) -> Result<(Box<HandshakeState>, [u8; MESSAGE_1_BYTES]), HandshakeError> {
+    fn start(&self, message_1: &mut [u8]) -> Result<Box<HandshakeState>, HandshakeError> {
         let mut state = noise::initiator(&self.server_public, &self.psk, &self.prologue, &self.ephemeral)?;
-        let mut message_1 = [0; MESSAGE_1_BYTES];
-        state.write_message(&[], &mut message_1).map_err(noise::to_error)?;
-        Ok((Box::new(state), message_1))
+        state.write_message(&self.payload, message_1).map_err(noise::to_error)?;
+        Ok(Box::new(state))
     }
 }
 
@@ -158,25 +164,32 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Reads message 1. This costs a scalar multiplication, so everything cheaper is checked before.
+    /// Reads message 1, writes its payload to `payload` and returns the payload's length. This costs a scalar
+    /// multiplication, so everything cheaper is checked before.
     ///
     /// `ephemeral` is 32 fresh bytes from a secure source, never used for anything else; in open access `psk`
     /// is [`Secret::zeroed`].
     ///
     /// # Errors
-    /// [`HandshakeError::Length`] if the message does not have 48 bytes, [`HandshakeError::Rejected`] if it
-    /// was made for another key, psk or prologue, or yields an all-zero secret.
+    /// [`HandshakeError::Length`] if the message is shorter than 48 bytes, [`HandshakeError::BufferTooSmall`]
+    /// if `payload` has less than its other bytes, [`HandshakeError::Rejected`] if it was made for another
+    /// key, psk or prologue, or yields an all-zero secret.
     pub fn read(
         keys: &ServerKeyPair,
         psk: &Secret<32>,
         prologue: &[u8],
         message_1: &[u8],
         ephemeral: &Secret<32>,
-    ) -> Result<Self, HandshakeError> {
-        let message_1: &[u8; MESSAGE_1_BYTES] = message_1.try_into().map_err(|_| HandshakeError::Length)?;
+        payload: &mut [u8],
+    ) -> Result<(Self, usize), HandshakeError> {
+        let payload_bytes =
+            message_1.len().checked_sub(MESSAGE_1_OVERHEAD_BYTES).ok_or(HandshakeError::Length)?;
+        if payload.len() < payload_bytes {
+            return Err(HandshakeError::BufferTooSmall);
+        }
         let mut state = noise::responder(keys, psk, prologue, ephemeral)?;
-        state.read_message(message_1, &mut []).map_err(noise::to_error)?;
-        Ok(Self { state })
+        let length = state.read_message(message_1, payload).map_err(noise::to_error)?;
+        Ok((Self { state }, length))
     }
 
     /// Writes message 2 with `payload` sealed inside to the front of `message_2`, and returns its length and

@@ -13,6 +13,7 @@
 //! | [`replay`] | the window that lets each packet number through once |
 //! | [`handshake`] | Noise NKpsk0 with an injected ephemeral secret |
 //! | [`cookie`], [`mac1`], [`id_check`] | keyed functions over the Hello and the connection id |
+//! | [`entropy`] | random bytes from one seed |
 //! | [`secret`] | bytes that are wiped on drop and never printed |
 //!
 //! Feature `accel` (default) adds the accelerated provider. Without it everything is pure Rust, and
@@ -36,6 +37,7 @@
 #[cfg(feature = "audit-nonce")]
 pub mod audit_nonce;
 pub mod cookie;
+pub mod entropy;
 pub mod handshake;
 mod hash;
 pub mod id_check;
@@ -51,6 +53,7 @@ pub mod suite;
 mod test_support;
 
 pub use cookie::Cookies;
+pub use entropy::Entropy;
 pub use handshake::{HandshakeError, Initiator, Responder, ServerKeyPair, SessionSecrets};
 pub use id_check::IdKeys;
 pub use keys::{OpenKeys, SealKeys};

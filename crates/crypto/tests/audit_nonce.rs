@@ -3,16 +3,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use drumfire_crypto::audit_nonce::start_world;
-use drumfire_crypto::handshake::MESSAGE_2_OVERHEAD_BYTES;
+use drumfire_crypto::handshake::{MESSAGE_1_OVERHEAD_BYTES, MESSAGE_2_OVERHEAD_BYTES};
 use drumfire_crypto::{Initiator, Responder, Sealer, Secret, ServerKeyPair, Suite, TAG_BYTES};
 
 /// The server's sealer of a handshake with fixed entropy: calling this twice is the mistake the audit is for.
 fn sealer_with_fixed_entropy() -> Sealer {
     let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
     let psk = Secret::zeroed();
-    let (_, message_1) = Initiator::new(keys.public(), &psk, b"", Secret::new([2; 32])).expect("a good key");
-    let responder =
-        Responder::read(&keys, &psk, b"", &message_1, &Secret::new([3; 32])).expect("a good message");
+    let mut message_1 = [0; MESSAGE_1_OVERHEAD_BYTES];
+    Initiator::new(keys.public(), &psk, b"", b"", Secret::new([2; 32]), &mut message_1).expect("a good key");
+    let (responder, _) = Responder::read(&keys, &psk, b"", &message_1, &Secret::new([3; 32]), &mut [])
+        .expect("a good message");
     let (_, secrets) = responder.reply(b"", &mut [0; MESSAGE_2_OVERHEAD_BYTES]).expect("room enough");
     let (seal_keys, _) = secrets.into_keys(Suite::ChaCha20Poly1305).expect("always supported");
     Sealer::new(seal_keys)

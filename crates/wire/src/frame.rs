@@ -29,6 +29,8 @@ pub enum Frame<'a> {
     },
     /// Asks for an ack and nothing else: keep-alives and probes.
     Ping,
+    /// Asks for an ack at once: the sender may send no more without one.
+    AckRequest,
     /// Says which packets arrived.
     Ack(Ack<'a>),
     /// A whole message of the application.
@@ -41,7 +43,7 @@ impl Frame<'_> {
     /// Whether a packet with this frame must be acknowledged.
     pub fn is_ack_eliciting(&self) -> bool {
         match self {
-            Self::Ping | Self::Message(_) => true,
+            Self::Ping | Self::AckRequest | Self::Message(_) => true,
             Self::Padding { .. } | Self::Ack(_) | Self::Close(_) => false,
         }
     }
@@ -68,6 +70,7 @@ impl<'a> Frames<'a> {
         match byte {
             type_byte::PADDING => Ok(self.padding()),
             type_byte::PING => Ok(Frame::Ping),
+            type_byte::ACK_REQUEST => Ok(Frame::AckRequest),
             type_byte::ACK => Ack::decode(&mut self.reader).map(Frame::Ack),
             type_byte::CLOSE => Close::decode(&mut self.reader).map(Frame::Close),
             _ => Message::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Message),
@@ -116,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_type_this_version_does_not_know_is_an_error() {
-        let known = [0x00, 0x01, 0x02, 0x03, 0x80, 0x83, 0x93];
+        let known = [0x00, 0x01, 0x02, 0x03, 0x0c, 0x80, 0x83, 0x93];
         for byte in 0..=u8::MAX {
             let is_unknown = frames(&[byte, 0, 0, 0, 0, 0]).contains(&Err(FrameError::UnknownFrame));
             assert_eq!(is_unknown, !known.contains(&byte), "{byte:#x}");
@@ -137,9 +140,9 @@ mod tests {
         let found = frames(&bytes);
         assert_eq!(found.len(), 3);
         assert!(found.iter().all(|frame| !frame.unwrap().is_ack_eliciting()));
-        let bytes = [&[0x01][..], &[0x80, 0, 0], &[0x83, 0, 9, 0, 0]].concat();
+        let bytes = [&[0x01, 0x0c][..], &[0x80, 0, 0], &[0x83, 0, 9, 0, 0]].concat();
         let found = frames(&bytes);
-        assert_eq!(found.len(), 3);
+        assert_eq!(found.len(), 4);
         assert!(found.iter().all(|frame| frame.unwrap().is_ack_eliciting()));
     }
 }

@@ -4,11 +4,13 @@
 //! others fill and judge. Refuse and Reset have their kind and their lengths only; nothing decodes them yet.
 
 mod hello;
+mod parameters;
 mod retry;
 mod suite;
 mod welcome;
 
 pub use hello::{Hello, HelloDraft, HelloFields};
+pub use parameters::{ClientParameters, ServerParameters, SharedParameters};
 pub use retry::Retry;
 pub use suite::{Suite, SuiteOffer};
 pub use welcome::Welcome;

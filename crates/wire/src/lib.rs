@@ -74,7 +74,10 @@ pub use encode_error::EncodeError;
 pub use frame::{
     ChannelId, Close, CloseCode, Delivery, Frame, FrameError, FrameWriter, Frames, Message, MessageId,
 };
-pub use handshake::{ClientId, Hello, HelloDraft, HelloFields, Retry, Suite, SuiteOffer, Welcome};
+pub use handshake::{
+    ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Retry, ServerParameters, SharedParameters,
+    Suite, SuiteOffer, Welcome,
+};
 pub use header::{ConnectionIdLength, DatagramError, DatagramKind, TransportHeader};
 pub use packet_number::{PacketNumber, PacketNumberLength, TruncatedNumber};
 pub use steering::{SteeringError, SteeringSecret};

@@ -41,6 +41,16 @@ pub const MAC1_BYTES: usize = 16;
 /// of 564 and its tag.
 pub const NOISE_MESSAGE_1_BYTES: usize = 612;
 
+/// Bytes by which a Noise message is longer than its payload: a 32-byte key and a 16-byte tag.
+pub const NOISE_OVERHEAD_BYTES: usize = 48;
+
+/// Bytes of a server's parameters, the payload of Noise message 2.
+pub const SERVER_PARAMETERS_BYTES: usize = 35;
+
+/// The shortest timeout either end may ask for, in milliseconds: below a second an ordinary gap in a home
+/// network would end connections.
+pub const TIMEOUT_MIN_MS: u32 = 1_000;
+
 /// Bytes of the shortest Noise message 2: a 32-byte key and the tag of an empty payload.
 pub const NOISE_MESSAGE_2_MIN_BYTES: usize = 48;
 

@@ -20,6 +20,9 @@ const BALANCE_PARTS: u32 = 10;
 pub struct SteeringSecret(u32);
 
 impl SteeringSecret {
+    /// For a server with one socket, which has nothing to hide.
+    pub const NONE: Self = Self(1);
+
     /// A secret with these bits; the lowest is set, because an even factor would lose tags.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits | 1)

@@ -14,6 +14,9 @@ pub(super) const ACK: u8 = 0x02;
 /// Ends the connection.
 pub(super) const CLOSE: u8 = 0x03;
 
+/// Asks for an ack at once.
+pub(super) const ACK_REQUEST: u8 = 0x0c;
+
 /// A whole message, at most once, in any order. Bit 7 marks messages, bits 0 to 2 are the delivery mode.
 pub(super) const UNRELIABLE: u8 = 0x80;
 

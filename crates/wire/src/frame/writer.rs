@@ -103,6 +103,17 @@ impl<B: BufMut> FrameWriter<B> {
         Ok(())
     }
 
+    /// Writes a request for an ack at once.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when not even one byte is left.
+    pub fn ack_request(&mut self) -> Result<(), EncodeError> {
+        self.take(1)?;
+        self.out.put_u8(type_byte::ACK_REQUEST);
+        Ok(())
+    }
+
     /// Writes this many bytes of padding.
     ///
     /// # Errors

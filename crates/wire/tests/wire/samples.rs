@@ -14,6 +14,7 @@ use std::time::Duration;
 pub(crate) enum Sample {
     Padding(usize),
     Ping,
+    AckRequest,
     Ack { delay_us: u64, ranges: Vec<(u64, u64)> },
     Message { channel: u16, order: Option<(u64, Option<u64>)>, payload: Vec<u8> },
     Close { code: u8, application_code: u32, reason: Vec<u8> },
@@ -24,6 +25,7 @@ impl Sample {
         match self {
             Self::Padding(bytes) => writer.padding(*bytes),
             Self::Ping => writer.ping(),
+            Self::AckRequest => writer.ack_request(),
             Self::Ack { delay_us, ranges } => {
                 let range = |&(low, high)| AckRange::new(PacketNumber(low), PacketNumber(high)).unwrap();
                 writer
@@ -48,6 +50,7 @@ impl Sample {
         match frame {
             Frame::Padding { bytes } => Self::Padding(bytes),
             Frame::Ping => Self::Ping,
+            Frame::AckRequest => Self::AckRequest,
             Frame::Ack(ack) => Self::Ack {
                 delay_us: u64::try_from(ack.delay.to_duration().as_micros()).unwrap(),
                 ranges: ack.ranges.iter().map(|range| (range.smallest().0, range.largest().0)).collect(),
@@ -130,6 +133,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     prop_oneof![
         (1_usize..40).prop_map(Sample::Padding),
         Just(Sample::Ping),
+        Just(Sample::AckRequest),
         (0_u64..2_000_000, any_ranges())
             .prop_map(|(units, ranges)| Sample::Ack { delay_us: 8 * units, ranges }),
         (any::<u16>(), any_order(), prop::collection::vec(any::<u8>(), 0..200))

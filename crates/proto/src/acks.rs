@@ -1,0 +1,286 @@
+//! What arrived and must be acknowledged: ranges of packet numbers, and when an ack is due (PROTOCOL, "Ack").
+//!
+//! It writes no frame and sends nothing; whoever builds a packet asks whether an ack is due or may ride along.
+
+use std::time::Duration;
+
+use drumfire_wire::{AckDelay, AckRange, PacketNumber, limits::ACK_RANGES_KEPT};
+
+use crate::limits::{ACK_AFTER_ANY, ACK_AFTER_RELIABLE, ACK_DELAY_MAX, ACK_DELAY_MIN, ACK_GAP_INTERVAL};
+use crate::time::{Moment, part};
+
+/// How much a packet's sender waits for its ack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    /// It asks for none.
+    None,
+    /// It asks for one, and loses nothing by waiting: unreliable messages and pings.
+    Low,
+    /// It carries what is resent until it is acknowledged.
+    High,
+}
+
+/// Ranges of received packets, and the ack that is owed for them.
+#[derive(Debug, Default)]
+pub(crate) struct Acks {
+    /// Oldest first, never touching, at most [`ACK_RANGES_KEPT`].
+    ranges: Vec<(u64, u64)>,
+    largest_at: Moment,
+    /// Packets since the last ack that asked for one.
+    owed_count: u32,
+    owed_high_count: u32,
+    due: Option<Moment>,
+    /// When the last ack for a gap went out, or the next one will.
+    gap_ack_at: Option<Moment>,
+}
+
+impl Acks {
+    /// The newest packet received and opened.
+    pub(crate) fn largest(&self) -> Option<PacketNumber> {
+        self.ranges.last().map(|&(_, largest)| PacketNumber(largest))
+    }
+
+    /// Notes a packet that was opened for the first time.
+    pub(crate) fn on_packet(&mut self, now: Moment, number: u64, urgency: Urgency, round_trip: Duration) {
+        let expected = self.largest().map_or(0, |largest| largest.0.saturating_add(1));
+        if number >= expected {
+            self.largest_at = now;
+        }
+        self.insert(number);
+        let wait = match urgency {
+            Urgency::None => return,
+            Urgency::Low => round_trip.max(ACK_DELAY_MAX),
+            Urgency::High => part(round_trip, 4).clamp(ACK_DELAY_MIN, ACK_DELAY_MAX),
+        };
+        self.owed_count = self.owed_count.saturating_add(1);
+        let mut due = now.after(wait);
+        if urgency == Urgency::High {
+            self.owed_high_count = self.owed_high_count.saturating_add(1);
+            // A new gap, and a late packet before its sender takes it for lost: at once, but not often.
+            if number != expected {
+                let at = match self.gap_ack_at {
+                    Some(planned) if planned > now => planned,
+                    Some(last) => last.after(ACK_GAP_INTERVAL).max(now),
+                    None => now,
+                };
+                self.gap_ack_at = Some(at);
+                due = due.min(at);
+            }
+        }
+        if self.owed_high_count >= ACK_AFTER_RELIABLE || self.owed_count >= ACK_AFTER_ANY {
+            due = now;
+        }
+        self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+    }
+
+    /// When an ack must go, if need be alone.
+    pub(crate) const fn due(&self) -> Option<Moment> {
+        self.due
+    }
+
+    /// The peer asks for an ack at once.
+    pub(crate) fn on_request(&mut self, now: Moment) {
+        self.due = Some(now);
+    }
+
+    /// Whether an ack would tell the peer anything it waits for.
+    pub(crate) const fn is_owed(&self) -> bool {
+        self.owed_count > 0
+    }
+
+    /// The ranges, newest first.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = AckRange> + Clone {
+        let ranges = self.ranges.iter().rev();
+        ranges.filter_map(|&(smallest, largest)| AckRange::new(PacketNumber(smallest), PacketNumber(largest)))
+    }
+
+    pub(crate) const fn range_count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// How long the newest packet has waited.
+    pub(crate) fn delay(&self, now: Moment) -> AckDelay {
+        AckDelay::from_duration(now.since(self.largest_at))
+    }
+
+    /// Notes that an ack of everything went out.
+    pub(crate) const fn on_sent(&mut self) {
+        self.owed_count = 0;
+        self.owed_high_count = 0;
+        self.due = None;
+    }
+
+    /// Forgets ranges up to `number`, of which the peer is known to have an ack; the newest always stays.
+    pub(crate) fn forget_up_to(&mut self, number: u64) {
+        let gone = self.ranges.partition_point(|&(_, largest)| largest <= number);
+        self.ranges.drain(..gone.min(self.ranges.len().saturating_sub(1)));
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn shrink(&mut self) {
+        self.ranges.shrink_to_fit();
+    }
+
+    fn insert(&mut self, number: u64) {
+        // Nearly always the packet follows on from the newest.
+        if let Some(last) = self.ranges.last_mut()
+            && last.1.checked_add(1) == Some(number)
+        {
+            last.1 = number;
+            return;
+        }
+        let at = self.ranges.partition_point(|&(_, largest)| largest < number);
+        if self.ranges.get(at).is_some_and(|&(smallest, _)| smallest <= number) {
+            return;
+        }
+        let follows = |range: &(u64, u64)| range.1.checked_add(1) == Some(number);
+        let before = at.checked_sub(1).filter(|&before| self.ranges.get(before).is_some_and(follows));
+        let precedes = |range: &(u64, u64)| number.checked_add(1) == Some(range.0);
+        let joins_next = self.ranges.get(at).is_some_and(precedes);
+        match (before, joins_next) {
+            (Some(before), true) => {
+                let (_, largest) = self.ranges.remove(at);
+                self.set(before, |range| range.1 = largest);
+            }
+            (Some(before), false) => self.set(before, |range| range.1 = number),
+            (None, true) => self.set(at, |range| range.0 = number),
+            (None, false) => {
+                self.ranges.insert(at, (number, number));
+                if self.ranges.len() > ACK_RANGES_KEPT {
+                    self.ranges.remove(0);
+                }
+            }
+        }
+    }
+
+    fn set(&mut self, at: usize, change: impl FnOnce(&mut (u64, u64))) {
+        if let Some(range) = self.ranges.get_mut(at) {
+            change(range);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const TRIP: Duration = Duration::from_millis(40);
+
+    fn ms(milliseconds: u64) -> Moment {
+        Moment::from_nanos(milliseconds * 1_000_000)
+    }
+
+    fn packets(acks: &mut Acks, at: u64, numbers: std::ops::Range<u64>, urgency: Urgency) {
+        for number in numbers {
+            acks.on_packet(ms(at), number, urgency, TRIP);
+        }
+    }
+
+    #[test]
+    fn reliable_content_is_acknowledged_after_a_quarter_round_trip_within_bounds() {
+        for (trip, wait) in [(4, 5), (40, 10), (60, 15), (400, 25)] {
+            let mut acks = Acks::default();
+            acks.on_packet(ms(100), 0, Urgency::High, Duration::from_millis(trip));
+            assert_eq!(acks.due(), Some(ms(100 + wait)), "{trip}");
+        }
+    }
+
+    #[test]
+    fn unreliable_content_waits_a_round_trip_and_at_least_25_ms() {
+        for (trip, wait) in [(4, 25), (25, 25), (60, 60)] {
+            let mut acks = Acks::default();
+            acks.on_packet(ms(100), 0, Urgency::Low, Duration::from_millis(trip));
+            assert_eq!(acks.due(), Some(ms(100 + wait)), "{trip}");
+        }
+        let mut acks = Acks::default();
+        acks.on_packet(ms(100), 0, Urgency::None, TRIP);
+        assert_eq!((acks.due(), acks.is_owed()), (None, false));
+    }
+
+    #[test]
+    fn the_thirty_second_reliable_packet_and_the_sixty_fourth_of_any_are_answered_at_once() {
+        let mut acks = Acks::default();
+        packets(&mut acks, 1, 0..31, Urgency::High);
+        assert_eq!(acks.due(), Some(ms(11)));
+        packets(&mut acks, 2, 31..32, Urgency::High);
+        assert_eq!(acks.due(), Some(ms(2)));
+        acks.on_sent();
+        assert_eq!((acks.due(), acks.is_owed()), (None, false));
+        packets(&mut acks, 3, 32..95, Urgency::Low);
+        assert_eq!(acks.due(), Some(ms(43)));
+        packets(&mut acks, 4, 95..96, Urgency::Low);
+        assert_eq!(acks.due(), Some(ms(4)));
+    }
+
+    #[test]
+    fn a_new_gap_in_reliable_content_is_answered_at_once_but_not_often() {
+        let mut acks = Acks::default();
+        packets(&mut acks, 1, 0..1, Urgency::High);
+        acks.on_sent();
+        packets(&mut acks, 10, 2..3, Urgency::High);
+        assert_eq!(acks.due(), Some(ms(10)));
+        acks.on_sent();
+        packets(&mut acks, 14, 4..5, Urgency::High);
+        packets(&mut acks, 14, 6..7, Urgency::High);
+        assert_eq!(acks.due(), Some(ms(15)), "5 ms after the last");
+        acks.on_sent();
+        packets(&mut acks, 20, 8..9, Urgency::High);
+        assert_eq!(acks.due(), Some(ms(20)));
+        acks.on_sent();
+        packets(&mut acks, 30, 10..11, Urgency::Low);
+        assert_eq!(acks.due(), Some(ms(70)), "unreliable content never for a gap");
+    }
+
+    #[test]
+    fn a_packet_that_fills_a_gap_is_answered_at_once_too() {
+        let mut acks = Acks::default();
+        packets(&mut acks, 1, 0..1, Urgency::High);
+        packets(&mut acks, 1, 3..4, Urgency::High);
+        acks.on_sent();
+        packets(&mut acks, 50, 2..3, Urgency::High);
+        assert_eq!(acks.due(), Some(ms(50)));
+    }
+
+    #[test]
+    fn of_too_many_ranges_the_oldest_is_forgotten() {
+        let mut acks = Acks::default();
+        for number in 0..65 {
+            acks.insert(2 * number);
+        }
+        assert_eq!(acks.range_count(), ACK_RANGES_KEPT);
+        assert_eq!(acks.ranges().last().map(|range| range.smallest().0), Some(2));
+    }
+
+    #[test]
+    fn what_the_peer_knows_is_forgotten_except_the_newest() {
+        let mut acks = Acks::default();
+        for number in [0, 2, 3, 5, 6, 9] {
+            acks.insert(number);
+        }
+        acks.forget_up_to(5);
+        let left: Vec<_> = acks.ranges().map(|range| (range.smallest().0, range.largest().0)).collect();
+        assert_eq!(left, [(9, 9), (5, 6)]);
+        acks.forget_up_to(100);
+        assert_eq!((acks.range_count(), acks.largest()), (1, Some(PacketNumber(9))));
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_agree_with_a_set(numbers in prop::collection::vec(0_u64..90, 0..120), top: bool) {
+            let (mut acks, mut set) = (Acks::default(), BTreeSet::new());
+            for number in numbers {
+                let number = if top { u64::MAX - number } else { number };
+                acks.insert(number);
+                set.insert(number);
+            }
+            let mut found = BTreeSet::new();
+            for range in acks.ranges() {
+                found.extend(range.smallest().0..=range.largest().0);
+            }
+            prop_assert_eq!(found, set);
+            prop_assert!(acks.ranges.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Reliable messages coming in: each taken once, and kept until what must be delivered before it was.
+//!
+//! Ids are remembered as a floor and a window above it (PROTOCOL, "Messages"). A message that is due is handed
+//! on at once and never kept here; packets, acks and the application's queue are elsewhere.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use drumfire_wire::{ChannelId, MessageId};
+
+use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
+
+/// Ends a list of places.
+const NONE: u16 = u16::MAX;
+
+/// Bytes an id of the window is charged.
+const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
+
+/// The reliable messages of one connection on their way in.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveQueue {
+    /// The smallest id not yet received.
+    floor: u64,
+    /// The ids from the floor on.
+    window: VecDeque<Slot>,
+    kept: Vec<Kept>,
+    /// Places of `kept` that are free.
+    free: Vec<u16>,
+    kept_bytes: usize,
+    /// Messages that became due together, smallest id first; empty between calls.
+    due: BinaryHeap<Reverse<(u64, u16)>>,
+}
+
+/// What is known of one id.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    is_received: bool,
+    /// Its place in `kept` while it waits for another.
+    kept: u16,
+    /// The first of those that wait for this one.
+    first_waiting: u16,
+}
+
+/// A message that waits for another, in a list with the others that wait for the same.
+#[derive(Debug)]
+struct Kept {
+    id: u64,
+    channel: ChannelId,
+    payload: Box<[u8]>,
+    next_waiting: u16,
+}
+
+/// A reliable message as a packet brought it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) id: MessageId,
+    pub(crate) after: Option<MessageId>,
+    pub(crate) channel: ChannelId,
+    pub(crate) payload: &'a [u8],
+}
+
+impl ReceiveQueue {
+    /// Whether an id is within what a receiver must keep apart; beyond is a protocol error.
+    pub(crate) const fn is_in_reach(&self, id: MessageId) -> bool {
+        id.0 <= self.floor.saturating_add(MESSAGE_IDS_AHEAD)
+    }
+
+    /// The id that everything kept here waits for in the end.
+    pub(crate) const fn floor(&self) -> MessageId {
+        MessageId(self.floor)
+    }
+
+    /// Bytes in use, charges included.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.kept_bytes.saturating_add(self.window.len().saturating_mul(SLOT_CHARGE_BYTES))
+    }
+
+    /// Bytes of the payloads kept, with their charges: what a delivery may set free at most.
+    pub(crate) const fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Takes a message that is in reach; `deliver` hears it and all that waited for it, in order. Answers
+    /// whether it was new.
+    pub(crate) fn accept(
+        &mut self,
+        arrival: &Arrival<'_>,
+        mut deliver: impl FnMut(ChannelId, &[u8]),
+    ) -> bool {
+        let Some(slot) = self.slot_for(arrival.id.0) else { return false };
+        if slot.is_received {
+            return false;
+        }
+        slot.is_received = true;
+        match arrival.after {
+            Some(after) if !self.is_delivered(after.0) => self.keep(arrival, after.0),
+            _ => {
+                deliver(arrival.channel, arrival.payload);
+                self.deliver_waiting(arrival.id.0, deliver);
+            }
+        }
+        while self.window.pop_front_if(|slot| slot.is_received && slot.kept == NONE).is_some() {
+            self.floor = self.floor.saturating_add(1);
+        }
+        true
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn shrink(&mut self) {
+        self.window.shrink_to_fit();
+        if self.free.len() == self.kept.len() {
+            self.kept = Vec::new();
+            self.free = Vec::new();
+        }
+        self.due.shrink_to_fit();
+    }
+
+    /// The slot of an id, made if need be; `None` below the floor and out of reach.
+    fn slot_for(&mut self, id: u64) -> Option<&mut Slot> {
+        let ahead = id.checked_sub(self.floor).filter(|ahead| *ahead <= MESSAGE_IDS_AHEAD)?;
+        let at = usize::try_from(ahead).ok()?;
+        if at >= self.window.len() {
+            let empty = Slot { is_received: false, kept: NONE, first_waiting: NONE };
+            self.window.resize(at.saturating_add(1), empty);
+        }
+        self.window.get_mut(at)
+    }
+
+    fn existing(&mut self, id: u64) -> Option<&mut Slot> {
+        let at = usize::try_from(id.checked_sub(self.floor)?).ok()?;
+        self.window.get_mut(at)
+    }
+
+    fn is_delivered(&mut self, id: u64) -> bool {
+        id < self.floor || self.existing(id).is_some_and(|slot| slot.is_received && slot.kept == NONE)
+    }
+
+    fn keep(&mut self, arrival: &Arrival<'_>, after: u64) {
+        let Some(waits_for) = self.existing(after) else { return };
+        let next_waiting = waits_for.first_waiting;
+        let kept = Kept {
+            id: arrival.id.0,
+            channel: arrival.channel,
+            payload: arrival.payload.into(),
+            next_waiting,
+        };
+        let place = match self.free.pop() {
+            Some(place) => {
+                if let Some(old) = self.kept.get_mut(usize::from(place)) {
+                    *old = kept;
+                }
+                place
+            }
+            None => {
+                // There are at most as many as the window has ids, far fewer than places have numbers.
+                let place = u16::try_from(self.kept.len()).unwrap_or(NONE);
+                self.kept.push(kept);
+                place
+            }
+        };
+        self.kept_bytes = self.kept_bytes.saturating_add(charge(arrival.payload.len()));
+        if let Some(waits_for) = self.existing(after) {
+            waits_for.first_waiting = place;
+        }
+        if let Some(slot) = self.existing(arrival.id.0) {
+            slot.kept = place;
+        }
+    }
+
+    /// Delivers everything that waited for `id`, which was just delivered, and what waited for that.
+    fn deliver_waiting(&mut self, id: u64, mut deliver: impl FnMut(ChannelId, &[u8])) {
+        self.make_due(id);
+        while let Some(Reverse((id, place))) = self.due.pop() {
+            let Some(kept) = self.kept.get_mut(usize::from(place)) else { continue };
+            let payload = std::mem::take(&mut kept.payload);
+            deliver(kept.channel, &payload);
+            self.kept_bytes = self.kept_bytes.saturating_sub(charge(payload.len()));
+            self.free.push(place);
+            if let Some(slot) = self.existing(id) {
+                slot.kept = NONE;
+            }
+            self.make_due(id);
+        }
+    }
+
+    /// Moves those that wait for `id` to the due ones.
+    fn make_due(&mut self, id: u64) {
+        let Some(slot) = self.existing(id) else { return };
+        let mut place = std::mem::replace(&mut slot.first_waiting, NONE);
+        while let Some(kept) = self.kept.get(usize::from(place)) {
+            self.due.push(Reverse((kept.id, place)));
+            place = kept.next_waiting;
+        }
+    }
+}
+
+fn charge(payload_bytes: usize) -> usize {
+    payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    struct World {
+        queue: ReceiveQueue,
+        delivered: Vec<(u16, u8)>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { queue: ReceiveQueue::default(), delivered: Vec::new() }
+        }
+
+        fn arrive(&mut self, channel: u16, id: u64, after: Option<u64>) -> bool {
+            let payload = [u8::try_from(id % 256).unwrap()];
+            let arrival = Arrival {
+                id: MessageId(id),
+                after: after.map(MessageId),
+                channel: ChannelId(channel),
+                payload: &payload,
+            };
+            let delivered = &mut self.delivered;
+            self.queue.accept(&arrival, |channel, payload| delivered.push((channel.0, payload[0])))
+        }
+
+        fn ids(&self) -> Vec<u8> {
+            self.delivered.iter().map(|(_, id)| *id).collect()
+        }
+    }
+
+    #[test]
+    fn messages_wait_for_the_one_before_and_then_come_in_order() {
+        let mut world = World::new();
+        assert!(world.arrive(0, 2, Some(1)));
+        assert!(world.arrive(0, 1, Some(0)));
+        assert_eq!(world.ids(), [0_u8; 0]);
+        assert!(world.arrive(0, 0, None));
+        assert_eq!(world.ids(), [0, 1, 2]);
+        assert_eq!((world.queue.floor(), world.queue.used_bytes()), (MessageId(3), 0));
+    }
+
+    #[test]
+    fn a_message_is_taken_once() {
+        let mut world = World::new();
+        assert!(world.arrive(0, 1, Some(0)));
+        assert!(!world.arrive(0, 1, Some(0)));
+        assert!(world.arrive(0, 0, None));
+        for id in [0, 1] {
+            assert!(!world.arrive(0, id, None));
+        }
+        assert_eq!(world.ids(), [0, 1]);
+    }
+
+    #[test]
+    fn one_channel_does_not_hold_up_another() {
+        let mut world = World::new();
+        world.arrive(7, 1, Some(0));
+        world.arrive(8, 2, None);
+        world.arrive(8, 3, Some(2));
+        assert_eq!(world.delivered, [(8, 2), (8, 3)]);
+        world.arrive(7, 0, None);
+        assert_eq!(world.delivered[2..], [(7, 0), (7, 1)]);
+    }
+
+    #[test]
+    fn of_several_that_become_due_together_the_smallest_id_comes_first() {
+        let mut world = World::new();
+        // 5 and 6 arrived and were acknowledged while 4 was missing, so 7 names 4.
+        world.arrive(0, 6, Some(5));
+        world.arrive(0, 7, Some(4));
+        world.arrive(0, 5, Some(4));
+        world.arrive(0, 4, None);
+        assert_eq!(world.ids(), [4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn ids_end_4096_beyond_the_floor() {
+        let mut world = World::new();
+        for (id, is_in_reach) in [(4_095, true), (4_096, true), (4_097, false)] {
+            assert_eq!(world.queue.is_in_reach(MessageId(id)), is_in_reach);
+        }
+        assert!(world.arrive(0, 4_096, None));
+        assert!(!world.arrive(0, 4_097, None));
+        assert!(world.arrive(0, 0, None));
+        assert!(world.arrive(0, 4_097, None));
+        assert!(!world.queue.is_in_reach(MessageId(4_098)));
+    }
+
+    #[test]
+    fn what_is_kept_is_charged_and_set_free() {
+        let mut world = World::new();
+        world.arrive(0, 1, Some(0));
+        assert_eq!(world.queue.kept_bytes(), 65);
+        assert_eq!(world.queue.used_bytes(), 65 + 2 * SLOT_CHARGE_BYTES);
+        world.arrive(0, 0, None);
+        world.queue.shrink();
+        assert_eq!((world.queue.used_bytes(), world.queue.kept.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn a_message_that_waits_for_one_never_sent_waits_and_harms_nobody() {
+        let mut world = World::new();
+        for id in 1..200 {
+            world.arrive(0, id, Some(0));
+        }
+        assert_eq!(world.ids(), [0_u8; 0]);
+        world.arrive(0, 0, None);
+        assert_eq!(world.ids(), (0..200).collect::<Vec<u8>>());
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_arrival_is_delivered_once_and_in_order_per_channel(
+            channels in prop::collection::vec(0_u16..3, 1..120),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 300),
+        ) {
+            let previous: Vec<Option<u64>> = (0..channels.len())
+                .map(|id| (0..id).rev().find(|other| channels[*other] == channels[id]).map(|other| other as u64))
+                .collect();
+            let mut world = World::new();
+            let all = 0..channels.len();
+            for id in order.iter().map(|index| index.index(channels.len())).chain(all) {
+                world.arrive(channels[id], id as u64, previous[id]);
+            }
+            for channel in 0..3 {
+                let ids: Vec<usize> =
+                    world.delivered.iter().filter(|(of, _)| *of == channel).map(|(_, id)| usize::from(*id)).collect();
+                let wanted: Vec<usize> =
+                    (0..channels.len()).filter(|id| channels[*id] == channel).collect();
+                prop_assert_eq!(ids, wanted);
+            }
+            prop_assert_eq!(world.queue.used_bytes(), 0);
+        }
+    }
+}

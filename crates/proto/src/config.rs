@@ -1,0 +1,302 @@
+//! What an endpoint is told when it is made: checked once, by name of the field, and never changed silently.
+//!
+//! Addresses and sockets are not here; the core sees neither.
+
+use std::time::Duration;
+
+use drumfire_crypto::{Secret, ServerKeyPair, Suite, replay};
+use drumfire_wire::ConnectionIdLength;
+
+use crate::error::ConfigError;
+use crate::ids::Shard;
+use crate::limits;
+
+/// What holds for clients and servers alike.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// The game and its build: both ends must have the same.
+    pub protocol_id: u64,
+    /// Whether AES-128-GCM is offered, or chosen when offered. By default where the machine has instructions
+    /// for it.
+    pub has_aes_gcm: bool,
+    /// A connection without a packet from its peer ends after this long, or after what the peer asks for if
+    /// that is shorter; 1 s to 49 days.
+    pub silent_timeout: Duration,
+    /// A connection with an unacknowledged packet ends after this long, or after what the peer asks for if
+    /// that is shorter; 1 s to 49 days.
+    pub unacknowledged_timeout: Duration,
+    /// Bytes of messages a connection keeps for sending, charges included; at least 4 KiB.
+    pub send_memory_bytes: usize,
+    /// Bytes of messages a connection keeps for the application, charges included; at least 4 KiB.
+    pub receive_memory_bytes: usize,
+    /// Bytes of events that wait for the application, over all connections; at least twice the receive memory.
+    pub event_memory_bytes: usize,
+    /// Unacknowledged bytes a connection may have under way; at least 2,400.
+    pub in_flight_bytes: usize,
+    /// Connections, half-open ones included; at least 1.
+    pub connections: u32,
+    /// Datagrams of one connection opened in one pass; at least 1.
+    pub pass_share_datagrams: u16,
+    /// Packet numbers in the replay window: a multiple of 64, 64 to 8,192.
+    pub replay_window: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            protocol_id: 0,
+            has_aes_gcm: Suite::Aes128Gcm.is_offered(),
+            silent_timeout: limits::SILENT_TIMEOUT,
+            unacknowledged_timeout: limits::UNACKNOWLEDGED_TIMEOUT,
+            send_memory_bytes: limits::SEND_MEMORY_BYTES,
+            receive_memory_bytes: limits::RECEIVE_MEMORY_BYTES,
+            event_memory_bytes: limits::EVENT_MEMORY_BYTES,
+            in_flight_bytes: limits::IN_FLIGHT_BYTES,
+            connections: limits::CONNECTIONS,
+            pass_share_datagrams: limits::PASS_SHARE_DATAGRAMS,
+            replay_window: replay::DEFAULT_WINDOW,
+        }
+    }
+}
+
+/// The least memory a connection works with: a few full packets of messages.
+const MEMORY_MIN_BYTES: usize = 4_096;
+
+/// Two full packets: with less, an ack that waits for a second packet would wait for its timer.
+const IN_FLIGHT_MIN_BYTES: usize = 2 * limits::DATAGRAM_SENT_MAX_BYTES;
+
+impl Config {
+    /// With this protocol id.
+    #[must_use]
+    pub const fn protocol_id(mut self, protocol_id: u64) -> Self {
+        self.protocol_id = protocol_id;
+        self
+    }
+
+    /// With AES-128-GCM offered or not.
+    #[must_use]
+    pub const fn has_aes_gcm(mut self, has_aes_gcm: bool) -> Self {
+        self.has_aes_gcm = has_aes_gcm;
+        self
+    }
+
+    /// With these timeouts.
+    #[must_use]
+    pub const fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
+        self.silent_timeout = silent;
+        self.unacknowledged_timeout = unacknowledged;
+        self
+    }
+
+    /// With this much memory per connection for sending and for receiving.
+    #[must_use]
+    pub const fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
+        self.send_memory_bytes = send;
+        self.receive_memory_bytes = receive;
+        self
+    }
+
+    /// With this many connections at most.
+    #[must_use]
+    pub const fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// With this many unacknowledged bytes under way at most.
+    #[must_use]
+    pub const fn in_flight_bytes(mut self, bytes: usize) -> Self {
+        self.in_flight_bytes = bytes;
+        self
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is not what it must be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let timeouts = [
+            ("silent_timeout", self.silent_timeout),
+            ("unacknowledged_timeout", self.unacknowledged_timeout),
+        ];
+        for (field, timeout) in timeouts {
+            let fits = timeout >= Duration::from_secs(1) && u32::try_from(timeout.as_millis()).is_ok();
+            require(fits, field, "1 second to 49 days")?;
+        }
+        let is_available = !self.has_aes_gcm || Suite::Aes128Gcm.is_supported();
+        require(is_available, "has_aes_gcm", "false in a build without feature accel")?;
+        require(self.send_memory_bytes >= MEMORY_MIN_BYTES, "send_memory_bytes", "at least 4096")?;
+        require(self.receive_memory_bytes >= MEMORY_MIN_BYTES, "receive_memory_bytes", "at least 4096")?;
+        let events_min = self.receive_memory_bytes.saturating_mul(2);
+        require(
+            self.event_memory_bytes >= events_min,
+            "event_memory_bytes",
+            "at least twice receive_memory_bytes",
+        )?;
+        require(self.in_flight_bytes >= IN_FLIGHT_MIN_BYTES, "in_flight_bytes", "at least 2400")?;
+        require(self.connections >= 1, "connections", "at least 1")?;
+        require(self.pass_share_datagrams >= 1, "pass_share_datagrams", "at least 1")?;
+        let fits = (replay::WINDOW_STEP..=replay::MAX_WINDOW).contains(&self.replay_window)
+            && self.replay_window.is_multiple_of(replay::WINDOW_STEP);
+        require(fits, "replay_window", "a multiple of 64 from 64 to 8192")
+    }
+}
+
+/// What a server's endpoint needs beside. Not `Clone`: it holds secrets.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// The server's long-lived key pair.
+    pub keys: ServerKeyPair,
+    /// The number by which clients name the key.
+    pub key_id: u32,
+    /// The secret from which connection ids and reset tokens are checked; outlives a restart.
+    pub persistent: Secret<32>,
+    /// Tells servers with the same persistent secret apart.
+    pub server_id: Vec<u8>,
+    /// The secret of cookies: one per process, the same for all shards, never stored.
+    pub process_key: Secret<32>,
+    /// Which of the server's sockets this endpoint serves.
+    pub shard: Shard,
+    /// Half-open connections at most.
+    pub half_open: u32,
+    /// Half-open connections of one source at most.
+    pub half_open_per_source: u16,
+    /// Diffie-Hellman handshakes per second, and at once.
+    pub handshakes_per_second: u32,
+    /// Handshakes of one source per second, and at once.
+    pub source_handshakes_per_second: u32,
+    /// Retries per second; a tenth of a second's worth at once.
+    pub retries_per_second: u32,
+}
+
+impl ServerConfig {
+    /// A server with one shard and the default limits.
+    #[must_use]
+    pub const fn new(keys: ServerKeyPair, persistent: Secret<32>, process_key: Secret<32>) -> Self {
+        Self {
+            keys,
+            key_id: 0,
+            persistent,
+            server_id: Vec::new(),
+            process_key,
+            shard: Shard::ONLY,
+            half_open: limits::HALF_OPEN,
+            half_open_per_source: limits::HALF_OPEN_PER_SOURCE,
+            handshakes_per_second: limits::HANDSHAKES_PER_SECOND,
+            source_handshakes_per_second: limits::SOURCE_HANDSHAKES_PER_SECOND,
+            retries_per_second: limits::RETRIES_PER_SECOND,
+        }
+    }
+
+    /// Serving this shard.
+    #[must_use]
+    pub const fn shard(mut self, shard: Shard) -> Self {
+        self.shard = shard;
+        self
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is not what it must be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let count = self.shard.count.get();
+        let is_known = self.shard.index < count && count <= drumfire_wire::limits::STEERING_SOCKETS_MAX;
+        require(is_known, "shard", "an index below a count of at most 1024")?;
+        require(self.half_open >= 1, "half_open", "at least 1")?;
+        require(self.half_open_per_source >= 1, "half_open_per_source", "at least 1")?;
+        require(self.handshakes_per_second >= 1, "handshakes_per_second", "at least 1")?;
+        require(self.source_handshakes_per_second >= 1, "source_handshakes_per_second", "at least 1")?;
+        require(self.retries_per_second >= 1, "retries_per_second", "at least 1")
+    }
+}
+
+/// What a client's endpoint needs beside.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct ClientConfig {
+    /// Whether the socket has many connections, so that packets to it carry ids; with none it has one.
+    pub has_many: bool,
+}
+
+impl ClientConfig {
+    /// For a socket with many connections: bots and gateways.
+    #[must_use]
+    pub const fn many() -> Self {
+        Self { has_many: true }
+    }
+
+    pub(crate) const fn ids(self) -> ConnectionIdLength {
+        if self.has_many { ConnectionIdLength::Eight } else { ConnectionIdLength::Zero }
+    }
+}
+
+/// Which server a client asks, and by which key it knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// The server's public key.
+    pub public_key: [u8; 32],
+    /// The number by which the server knows the key.
+    pub key_id: u32,
+}
+
+const fn require(fits: bool, field: &'static str, must_be: &'static str) -> Result<(), ConfigError> {
+    if fits { Ok(()) } else { Err(ConfigError { field, must_be }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(config: &Config) -> Option<&'static str> {
+        config.check().err().map(|error| error.field)
+    }
+
+    #[test]
+    fn the_defaults_are_fine() {
+        assert_eq!(field(&Config::default()), None);
+        let server = ServerConfig::new(
+            ServerKeyPair::from_secret(Secret::new([1; 32])),
+            Secret::new([2; 32]),
+            Secret::new([3; 32]),
+        );
+        assert_eq!(server.check(), Ok(()));
+    }
+
+    #[test]
+    fn every_bound_is_named_and_exact() {
+        let second = Duration::from_secs(1);
+        let short = second - Duration::from_nanos(1);
+        let ok = Config::default;
+        assert_eq!(field(&ok().timeouts(second, second)), None);
+        assert_eq!(field(&ok().timeouts(short, second)), Some("silent_timeout"));
+        assert_eq!(field(&ok().timeouts(second, short)), Some("unacknowledged_timeout"));
+        assert_eq!(field(&ok().timeouts(Duration::MAX, second)), Some("silent_timeout"));
+        assert_eq!(field(&ok().memory_bytes(4_095, 4_096)), Some("send_memory_bytes"));
+        assert_eq!(field(&ok().memory_bytes(4_096, 4_095)), Some("receive_memory_bytes"));
+        assert_eq!(field(&ok().memory_bytes(4_096, 4_096)), None);
+        assert_eq!(field(&ok().memory_bytes(4_096, 4 << 20)), None);
+        assert_eq!(field(&ok().memory_bytes(4_096, (4 << 20) + 1)), Some("event_memory_bytes"));
+        assert_eq!(field(&ok().in_flight_bytes(2_399)), Some("in_flight_bytes"));
+        assert_eq!(field(&ok().in_flight_bytes(2_400)), None);
+        assert_eq!(field(&ok().connections(0)), Some("connections"));
+        for (window, fits) in
+            [(0, false), (63, false), (64, true), (65, false), (8_192, true), (8_256, false)]
+        {
+            assert_eq!(field(&Config { replay_window: window, ..ok() }).is_none(), fits, "{window}");
+        }
+    }
+
+    #[test]
+    fn a_shard_beyond_its_count_is_refused() {
+        let server = ServerConfig::new(
+            ServerKeyPair::from_secret(Secret::new([1; 32])),
+            Secret::new([2; 32]),
+            Secret::new([3; 32]),
+        );
+        let beyond = Shard { index: 1, ..Shard::ONLY };
+        assert_eq!(server.shard(beyond).check().map_err(|error| error.field), Err("shard"));
+    }
+}

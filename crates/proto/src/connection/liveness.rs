@@ -1,0 +1,166 @@
+//! When a connection is over because its peer is silent, when a client pings, and when memory is given back.
+//!
+//! Only packets that opened count; forged ones never get here.
+
+use std::time::Duration;
+
+use crate::error::CloseReason;
+use crate::limits::{IDLE_AFTER, KEEP_ALIVE_INTERVAL};
+use crate::time::{Moment, part};
+
+/// The clockwork of one connection's silence.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Liveness {
+    silent_timeout: Duration,
+    unacknowledged_timeout: Duration,
+    received_at: Moment,
+    sent_at: Moment,
+    /// Only clients keep connections alive.
+    is_client: bool,
+    /// A ping is on its way to be sent.
+    is_ping_asked: bool,
+    is_shrunk: bool,
+}
+
+impl Liveness {
+    pub(crate) const fn new(
+        now: Moment,
+        is_client: bool,
+        silent: Duration,
+        unacknowledged: Duration,
+    ) -> Self {
+        Self {
+            silent_timeout: silent,
+            unacknowledged_timeout: unacknowledged,
+            received_at: now,
+            sent_at: now,
+            is_client,
+            is_ping_asked: false,
+            is_shrunk: false,
+        }
+    }
+
+    pub(crate) const fn agree(&mut self, silent: Duration, unacknowledged: Duration) {
+        self.silent_timeout = silent;
+        self.unacknowledged_timeout = unacknowledged;
+    }
+
+    /// Notes a packet that opened; answers whether the connection is busy: this is not the first for long.
+    pub(crate) fn on_received(&mut self, now: Moment) -> bool {
+        let is_busy = now.since(self.received_at) < IDLE_AFTER;
+        self.received_at = now;
+        self.is_shrunk = false;
+        is_busy
+    }
+
+    pub(crate) const fn on_sent(&mut self, now: Moment) {
+        self.sent_at = now;
+        self.is_ping_asked = false;
+        self.is_shrunk = false;
+    }
+
+    /// When the connection is over if nothing happens, `oldest` being when the oldest packet without an ack was
+    /// sent.
+    pub(crate) fn over_at(&self, oldest: Option<Moment>) -> Moment {
+        let silent = self.received_at.after(self.silent_timeout);
+        oldest.map_or(silent, |oldest| silent.min(oldest.after(self.unacknowledged_timeout)))
+    }
+
+    /// Why the connection is over by now, if it is.
+    pub(crate) fn reason_at(&self, now: Moment, oldest: Option<Moment>) -> Option<CloseReason> {
+        if oldest.is_some_and(|oldest| oldest.after(self.unacknowledged_timeout) <= now) {
+            Some(CloseReason::Unacknowledged)
+        } else if self.received_at.after(self.silent_timeout) <= now {
+            Some(CloseReason::Silent)
+        } else {
+            None
+        }
+    }
+
+    /// When a ping or the giving back of memory is due.
+    pub(crate) fn next_at(&self) -> Option<Moment> {
+        let keep_alive = (self.is_client && !self.is_ping_asked).then(|| self.keep_alive_at());
+        let idle = (!self.is_shrunk).then(|| self.idle_at());
+        keep_alive.into_iter().chain(idle).min()
+    }
+
+    /// Whether a ping is due; answers so once.
+    pub(crate) fn is_keep_alive_due(&mut self, now: Moment) -> bool {
+        let is_due = self.is_client && !self.is_ping_asked && self.keep_alive_at() <= now;
+        self.is_ping_asked |= is_due;
+        is_due
+    }
+
+    pub(crate) fn is_idle_due(&self, now: Moment) -> bool {
+        !self.is_shrunk && self.idle_at() <= now
+    }
+
+    pub(crate) const fn on_shrunk(&mut self) {
+        self.is_shrunk = true;
+    }
+
+    fn keep_alive_at(&self) -> Moment {
+        self.sent_at.after(KEEP_ALIVE_INTERVAL.min(part(self.silent_timeout, 3)))
+    }
+
+    fn idle_at(&self) -> Moment {
+        self.sent_at.max(self.received_at).after(IDLE_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(milliseconds: u64) -> Moment {
+        Moment::from_nanos(milliseconds * 1_000_000)
+    }
+
+    fn liveness(is_client: bool) -> Liveness {
+        Liveness::new(ms(0), is_client, Duration::from_secs(30), Duration::from_secs(10))
+    }
+
+    #[test]
+    fn a_connection_ends_exactly_at_its_timeouts() {
+        let mut liveness = liveness(false);
+        liveness.on_received(ms(1_000));
+        assert_eq!(liveness.over_at(None), ms(31_000));
+        assert_eq!(liveness.reason_at(ms(30_999), None), None);
+        assert_eq!(liveness.reason_at(ms(31_000), None), Some(CloseReason::Silent));
+        assert_eq!(liveness.over_at(Some(ms(2_000))), ms(12_000));
+        assert_eq!(liveness.reason_at(ms(11_999), Some(ms(2_000))), None);
+        assert_eq!(liveness.reason_at(ms(12_000), Some(ms(2_000))), Some(CloseReason::Unacknowledged));
+    }
+
+    #[test]
+    fn only_clients_keep_alive_ten_seconds_after_they_last_sent() {
+        let (mut client, mut server) = (liveness(true), liveness(false));
+        for end in [&mut client, &mut server] {
+            end.on_sent(ms(500));
+            end.on_shrunk();
+        }
+        assert_eq!((client.next_at(), server.next_at()), (Some(ms(10_500)), None));
+        assert!(!client.is_keep_alive_due(ms(10_499)) && client.is_keep_alive_due(ms(10_500)));
+        assert!(!client.is_keep_alive_due(ms(10_500)), "asked for once");
+        assert_eq!(client.next_at(), None);
+    }
+
+    #[test]
+    fn a_short_silent_timeout_shortens_the_keep_alive() {
+        let mut client = liveness(true);
+        client.agree(Duration::from_secs(3), Duration::from_secs(3));
+        client.on_shrunk();
+        assert_eq!(client.next_at(), Some(ms(1_000)));
+    }
+
+    #[test]
+    fn memory_is_given_back_once_after_five_idle_seconds() {
+        let mut liveness = liveness(false);
+        assert!(liveness.on_received(ms(100)));
+        assert_eq!(liveness.next_at(), Some(ms(5_100)));
+        assert!(!liveness.is_idle_due(ms(5_099)) && liveness.is_idle_due(ms(5_100)));
+        liveness.on_shrunk();
+        assert!(!liveness.is_idle_due(ms(9_000)));
+        assert!(!liveness.on_received(ms(9_000)), "not busy");
+    }
+}

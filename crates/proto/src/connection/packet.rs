@@ -1,0 +1,166 @@
+//! Builds one packet of a connection: what goes in, in which order, sealed in place.
+//!
+//! When a packet may go is decided here as far as acks, probes and bytes under way say; whose turn it is among
+//! connections is the endpoint's business.
+
+use bytes::BufMut;
+use drumfire_crypto::{Entropy, TAG_BYTES};
+use drumfire_wire::{Close, FrameWriter, PacketNumber, PacketNumberLength, TransportHeader};
+
+use super::{Connection, Phase};
+use crate::limits::{NUMBERS_BEFORE_PING, RANGES_BEFORE_PING};
+use crate::loss::SentPacket;
+use crate::stats::{Stats, add};
+use crate::time::Moment;
+
+/// What came of building a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sending {
+    /// A datagram of this many bytes stands in the memory given.
+    Datagram(usize),
+    /// There is nothing to send now.
+    Nothing,
+    /// The keys are used up: the connection is over.
+    KeyLimit,
+}
+
+/// What a packet was filled with.
+#[derive(Debug, Clone, Copy, Default)]
+struct Content {
+    asks_for_ack: bool,
+    carried: u32,
+    has_ack: bool,
+}
+
+impl Connection {
+    /// Builds the next datagram, if there is something to send.
+    pub(crate) fn build(
+        &mut self,
+        now: Moment,
+        out: &mut [u8],
+        entropy: &mut Entropy,
+        stats: &mut Stats,
+    ) -> Sending {
+        if !self.has_to_send(now) {
+            return Sending::Nothing;
+        }
+        if let Phase::Connecting(attempt) = &mut self.phase {
+            return attempt.write_hello(now, out).map_or(Sending::Nothing, Sending::Datagram);
+        }
+        self.build_packet(now, out, entropy, stats).unwrap_or(Sending::KeyLimit)
+    }
+
+    /// `None` when no packet can be sealed any more.
+    fn build_packet(
+        &mut self,
+        now: Moment,
+        out: &mut [u8],
+        entropy: &mut Entropy,
+        stats: &mut Stats,
+    ) -> Option<Sending> {
+        let session = self.session.as_mut()?;
+        let (number, skipped) = session.next_number(entropy).ok()?;
+        if let Some(skipped) = skipped {
+            self.loss.on_skipped(skipped);
+        }
+        let length = PacketNumberLength::needed(PacketNumber(number), self.loss.largest_acked())?;
+        let header = TransportHeader {
+            key_phase: false,
+            connection_id: self.path.remote_id,
+            number: PacketNumber(number).truncate(length),
+        };
+        let room = out.len().min(self.path.datagram_max_bytes);
+        let (head, rest) = out.get_mut(..room)?.split_at_mut_checked(header.encoded_bytes())?;
+        header.encode(&mut &mut *head).ok()?;
+        let body_max = rest.len().checked_sub(TAG_BYTES)?;
+        let mut writer = FrameWriter::new(rest.get_mut(..body_max)?);
+        let content = self.write_frames(now, number, &mut writer, stats);
+        let missing = header.min_frames_bytes().saturating_sub(writer.written_bytes());
+        writer.padding(missing).ok()?;
+        let body_bytes = writer.written_bytes();
+        let (body, tag) = rest.split_at_mut_checked(body_bytes)?;
+        self.session.as_mut()?.seal(head, body, tag.first_chunk_mut::<TAG_BYTES>()?).ok()?;
+        let bytes = header.encoded_bytes().saturating_add(body_bytes).saturating_add(TAG_BYTES);
+        self.on_built(now, number, bytes, content);
+        Some(Sending::Datagram(bytes))
+    }
+
+    /// Fills a packet: an ack if one is owed, messages as far as they may go, and what else is due.
+    fn write_frames<B: BufMut>(
+        &mut self,
+        now: Moment,
+        number: u64,
+        writer: &mut FrameWriter<B>,
+        stats: &mut Stats,
+    ) -> Content {
+        let mut content = Content::default();
+        if self.acks.is_owed() {
+            content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
+        }
+        if self.is_probe_due || self.may_send_data() {
+            if self.must_ask_for_ack(writer.remaining_bytes()) && writer.ack_request().is_ok() {
+                self.is_ack_asked = true;
+                content.asks_for_ack = true;
+            }
+            let loss = &mut self.loss;
+            let filled = self.sending.fill(number, writer, |id| loss.carry(id));
+            content.asks_for_ack |= filled.message_count > 0;
+            content.carried = filled.reliable_count;
+            add(&mut stats.messages_sent, u64::from(filled.message_count));
+            add(&mut stats.messages_resent, u64::from(filled.resent_count));
+        }
+        let must_ask =
+            self.is_probe_due || self.is_ping_due || (content.has_ack && self.needs_answer(number));
+        if must_ask && !content.asks_for_ack {
+            content.asks_for_ack = writer.ping().is_ok();
+        }
+        if self.is_probe_due {
+            add(&mut stats.probes_sent, 1);
+        }
+        if let Phase::Closing(closing) = &mut self.phase
+            && !(self.sending.has_sendable() && content.asks_for_ack)
+        {
+            let close = Close {
+                code: closing.code,
+                application_code: closing.application_code,
+                reason: &closing.text,
+            };
+            // Without room left, the next packet takes it.
+            if writer.close(&close).is_ok() {
+                closing.is_due = false;
+                self.sending.clear();
+            }
+        }
+        if content.has_ack && !content.asks_for_ack {
+            add(&mut stats.acks_sent_alone, 1);
+        }
+        content
+    }
+
+    fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: Content) {
+        if content.asks_for_ack {
+            let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
+            self.loss.on_sent(SentPacket { number, at: now, bytes, carried: content.carried, acks_up_to });
+            self.is_probe_due = false;
+            self.is_ping_due = false;
+        }
+        if content.has_ack {
+            self.acks.on_sent();
+        }
+        self.liveness.on_sent(now);
+    }
+
+    /// Whether this packet may be the last before an ack: then the ack had better not wait.
+    fn must_ask_for_ack(&self, room_bytes: usize) -> bool {
+        let after = self.loss.in_flight_bytes().saturating_add(room_bytes);
+        !self.is_ack_asked && self.sending.has_sendable() && after >= self.bounds.in_flight_bytes
+    }
+
+    /// Whether an ack that goes alone should ask for one itself: so many ranges, or so many packets without a
+    /// word, that something must be forgotten.
+    fn needs_answer(&self, number: u64) -> bool {
+        let known = self.loss.largest_acked().map_or(0, |acked| acked.0);
+        let is_long = number.saturating_sub(known) > NUMBERS_BEFORE_PING;
+        !self.loss.has_in_flight() && (is_long || self.acks.range_count() > RANGES_BEFORE_PING)
+    }
+}

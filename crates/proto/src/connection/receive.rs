@@ -1,0 +1,183 @@
+//! What an opened packet does to its connection: checked as a whole first, then frame by frame.
+//!
+//! A packet that breaks the protocol, or whose messages have no room, does nothing at all.
+
+use drumfire_wire::{ChannelId, Close, Delivery, Frame, Frames, MessageId, PacketNumber};
+
+use super::{Connection, Phase};
+use crate::acks::Urgency;
+use crate::channel::receive::Arrival;
+use crate::error::ProtocolError;
+use crate::event::{Events, charge};
+use crate::limits::ACK_DELAY_MAX;
+use crate::stats::{DropReason, Stats, add};
+use crate::time::Moment;
+
+/// What came of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received<'a> {
+    /// It was taken in.
+    Delivered,
+    /// It was not, and was not acknowledged either.
+    Dropped(DropReason),
+    /// It broke the protocol.
+    Broken(ProtocolError),
+    /// The peer closed.
+    Closed(Close<'a>),
+}
+
+/// What a packet holds, before anything is done with it.
+#[derive(Debug, Default)]
+struct Contents {
+    urgency: Option<Urgency>,
+    asks_for_ack_now: bool,
+    charge_bytes: usize,
+    brings_floor: bool,
+}
+
+impl Connection {
+    /// Takes in the frames of packet `number`.
+    pub(crate) fn on_packet<'a>(
+        &mut self,
+        now: Moment,
+        number: u64,
+        frames: &'a [u8],
+        events: &mut Events,
+        stats: &mut Stats,
+    ) -> Received<'a> {
+        if let Phase::Closing(closing) = &mut self.phase {
+            closing.heard_count = closing.heard_count.saturating_add(1);
+            closing.is_due |= closing.heard_count.is_power_of_two();
+            return Received::Delivered;
+        }
+        let is_busy = self.liveness.on_received(now);
+        if is_busy && let Some(session) = &mut self.session {
+            session.expand();
+        }
+        let contents = match self.survey(frames) {
+            Ok(contents) => contents,
+            Err(error) => return Received::Broken(error),
+        };
+        let has_room = self.has_room(&contents, events);
+        let urgency = contents.urgency.unwrap_or(Urgency::None);
+        if !has_room && urgency == Urgency::High {
+            return Received::Dropped(DropReason::ReceiveMemory);
+        }
+        let round_trip = self.loss.round_trip().measured().unwrap_or(ACK_DELAY_MAX);
+        self.acks.on_packet(now, number, urgency, round_trip);
+        if contents.asks_for_ack_now {
+            self.acks.on_request(now);
+        }
+        for frame in Frames::new(frames).flatten() {
+            match frame {
+                Frame::Message(message) => match message.delivery {
+                    Delivery::Unreliable if has_room => {
+                        self.deliver(message.channel, message.payload, events, stats);
+                    }
+                    Delivery::Unreliable => add(&mut stats.unreliable_overflows, 1),
+                    Delivery::ReliableOrdered { id, after } => {
+                        let (channel, payload) = (message.channel, message.payload);
+                        self.accept(&Arrival { id, after, channel, payload }, events, stats);
+                    }
+                },
+                Frame::Ack(ack) => {
+                    if let Err(error) = self.on_ack(now, &ack, stats) {
+                        return Received::Broken(error);
+                    }
+                }
+                Frame::Close(close) => return Received::Closed(close),
+                Frame::Ping | Frame::AckRequest | Frame::Padding { .. } => {}
+            }
+        }
+        Received::Delivered
+    }
+
+    /// Looks at all frames and changes nothing.
+    fn survey(&self, frames: &[u8]) -> Result<Contents, ProtocolError> {
+        let mut contents = Contents::default();
+        let mut raise = |to: Urgency| contents.urgency = contents.urgency.max(Some(to));
+        let (mut charge_bytes, mut brings_floor, mut asks_for_ack_now) = (0_usize, false, false);
+        for frame in Frames::new(frames) {
+            match frame.map_err(ProtocolError::Frame)? {
+                Frame::Message(message) => {
+                    charge_bytes = charge_bytes.saturating_add(charge(message.payload.len()));
+                    if let Delivery::ReliableOrdered { id, .. } = message.delivery {
+                        raise(Urgency::High);
+                        brings_floor |= self.check_id(id)?;
+                    } else {
+                        raise(Urgency::Low);
+                    }
+                }
+                Frame::Ping => raise(Urgency::Low),
+                Frame::AckRequest => {
+                    raise(Urgency::Low);
+                    asks_for_ack_now = true;
+                }
+                Frame::Ack(_) | Frame::Close(_) | Frame::Padding { .. } => {}
+            }
+        }
+        contents.charge_bytes = charge_bytes;
+        contents.brings_floor = brings_floor;
+        contents.asks_for_ack_now = asks_for_ack_now;
+        Ok(contents)
+    }
+
+    /// Whether this is the id that everything kept waits for.
+    fn check_id(&self, id: MessageId) -> Result<bool, ProtocolError> {
+        if self.receiving.is_in_reach(id) {
+            Ok(id == self.receiving.floor())
+        } else {
+            Err(ProtocolError::MessageTooFarAhead)
+        }
+    }
+
+    /// Whether the packet's messages fit. One that brings what everything kept waits for may go over the limit
+    /// by itself: without it nothing could ever be set free.
+    fn has_room(&self, contents: &Contents, events: &Events) -> bool {
+        if contents.charge_bytes == 0 {
+            return true;
+        }
+        let used = self.events_bytes.saturating_add(self.receiving.used_bytes());
+        let added = if contents.brings_floor { 0 } else { contents.charge_bytes };
+        let fits = used.saturating_add(added) <= self.bounds.receive_memory_bytes;
+        fits && events.has_room(contents.charge_bytes.saturating_add(self.receiving.kept_bytes()))
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Moment,
+        ack: &drumfire_wire::Ack<'_>,
+        stats: &mut Stats,
+    ) -> Result<(), ProtocolError> {
+        let unused = self.session.as_ref().map_or(0, crate::session::Session::unused);
+        let sending = &mut self.sending;
+        let lost_before = self.loss.lost_count();
+        let news = self
+            .loss
+            .on_ack(now, ack, unused, |fate, id, packet| sending.on_fate(fate, id, packet))
+            .map_err(ProtocolError::Ack)?;
+        add(&mut stats.packets_lost, self.loss.lost_count().saturating_sub(lost_before));
+        if news.acknowledged_count > 0 {
+            self.is_ack_asked = false;
+        }
+        if let Some(PacketNumber(number)) = news.knows_up_to {
+            self.acks.forget_up_to(number);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, channel: ChannelId, payload: &[u8], events: &mut Events, stats: &mut Stats) {
+        events.message(self.peer, channel, payload);
+        self.events_bytes = self.events_bytes.saturating_add(charge(payload.len()));
+        add(&mut stats.messages_delivered, 1);
+    }
+
+    fn accept(&mut self, arrival: &Arrival<'_>, events: &mut Events, stats: &mut Stats) {
+        let (peer, events_bytes) = (self.peer, &mut self.events_bytes);
+        self.receiving.accept(arrival, |channel, payload| {
+            events.message(peer, channel, payload);
+            *events_bytes = events_bytes.saturating_add(charge(payload.len()));
+            add(&mut stats.messages_delivered, 1);
+        });
+    }
+}

@@ -1,0 +1,46 @@
+//! Datagrams on their way in and out, as the shell hands them over.
+//!
+//! Memory is always the caller's: packets are opened and sealed where they lie.
+
+use std::net::SocketAddr;
+
+/// A datagram that arrived. Its bytes are opened in place, so their content afterwards is unspecified.
+#[derive(Debug)]
+pub struct Inbound<'a> {
+    /// Where it came from.
+    pub from: SocketAddr,
+    /// All of it, and nothing else.
+    pub bytes: &'a mut [u8],
+}
+
+/// A datagram that was written to the front of the memory given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where it goes.
+    pub to: SocketAddr,
+    /// How many bytes it has.
+    pub bytes: usize,
+}
+
+/// A datagram that belongs to another shard of the same server. Only an endpoint makes one: its checks were
+/// passed, so the other endpoint does not repeat them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forwarded {
+    pub(crate) shard: u16,
+    pub(crate) from: SocketAddr,
+    pub(crate) bytes: Box<[u8]>,
+}
+
+impl Forwarded {
+    /// The index of the shard it must be taken to.
+    #[must_use]
+    pub const fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    /// Where the datagram came from.
+    #[must_use]
+    pub const fn from(&self) -> SocketAddr {
+        self.from
+    }
+}

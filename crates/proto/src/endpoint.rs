@@ -1,0 +1,220 @@
+//! All connections of one shard: what the shell drives.
+//!
+//! One input, then outputs until nothing is left: `handle_datagrams`, `handle_forwarded` or `handle_timeout`,
+//! or a command; then `poll_transmit` until `None`, `poll_forward` until `None`, `poll_event` until `None`;
+//! then wait until `poll_timeout`. Whatever order the outputs are taken in, nothing is lost.
+
+mod commands;
+mod greet;
+mod lifecycle;
+mod receive;
+mod transmit;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire_crypto::{Entropy, IdKeys, Secret};
+use drumfire_wire::{ClientId, ConnectionIdLength, SharedParameters, limits as wire_limits};
+
+use crate::config::{ClientConfig, Config, ServerConfig};
+use crate::connection::{Bounds, Connection};
+use crate::datagram::Forwarded;
+use crate::error::ConfigError;
+use crate::event::{Event, Events};
+use crate::handshake::server::Greeter;
+use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
+use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING};
+use crate::placement::{Alone, Placement};
+use crate::slab::{PeerId, Slab};
+use crate::stats::Stats;
+use crate::time::{Moment, Now};
+use crate::timers::Timers;
+
+/// The protocol core of one shard, a server's or a client's.
+#[derive(Debug)]
+pub struct Endpoint<P = Alone> {
+    config: Config,
+    bounds: Bounds,
+    shared: SharedParameters,
+    role: Role,
+    placement: P,
+    entropy: Entropy,
+    ids: ConnectionIds,
+    id_length: ConnectionIdLength,
+    connections: Slab<Connection>,
+    /// By connection id.
+    by_id: PeerMap,
+    /// The one connection of a socket without ids.
+    only: Option<PeerId>,
+    /// A client's attempts, by client id.
+    by_client_id: PeerMap,
+    /// A server's connections, by the Hello that made them.
+    by_hello: PeerMap,
+    timers: Timers,
+    /// Connections with something to send, each once.
+    active: VecDeque<PeerId>,
+    /// Datagrams the front of `active` has sent in this turn.
+    turn_count: u32,
+    replies: VecDeque<Reply>,
+    forwards: VecDeque<Forwarded>,
+    events: Events,
+    stats: Stats,
+    now: Moment,
+}
+
+#[derive(Debug)]
+enum Role {
+    Server(Box<Greeter>),
+    Client,
+}
+
+/// A handshake answer waiting to be sent.
+#[derive(Debug, Clone, Copy)]
+enum Reply {
+    Retry {
+        to: SocketAddr,
+        client_id: ClientId,
+        cookie: [u8; wire_limits::COOKIE_BYTES],
+    },
+    /// The Welcome of this half-open connection.
+    Welcome(PeerId),
+}
+
+impl<P: Placement> Endpoint<P> {
+    /// A server's endpoint. Everything random in it comes from `seed`: 32 bytes from a secure source, other
+    /// ones for every shard and every start.
+    ///
+    /// # Errors
+    /// The first field of a configuration that is not what it must be.
+    pub fn server(
+        config: Config,
+        server: ServerConfig,
+        placement: P,
+        seed: Secret<32>,
+    ) -> Result<Self, ConfigError> {
+        server.check()?;
+        let ids = ConnectionIds::new(IdKeys::derive(&server.persistent, &server.server_id), server.shard);
+        let mut endpoint =
+            Self::new(config, ids, ConnectionIdLength::Eight, placement, Entropy::from_seed(seed))?;
+        let hash = FoldBuild::new(u64::from_be_bytes(endpoint.entropy.bytes()));
+        let greeter = Greeter::new(&endpoint.config, server, endpoint.shared, hash);
+        endpoint.role = Role::Server(Box::new(greeter));
+        Ok(endpoint)
+    }
+
+    fn new(
+        config: Config,
+        ids: ConnectionIds,
+        id_length: ConnectionIdLength,
+        placement: P,
+        mut entropy: Entropy,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        let hash = FoldBuild::new(u64::from_be_bytes(entropy.bytes()));
+        let connections = if id_length == ConnectionIdLength::Zero { 1 } else { config.connections };
+        Ok(Self {
+            bounds: Bounds {
+                send_memory_bytes: config.send_memory_bytes,
+                receive_memory_bytes: config.receive_memory_bytes,
+                in_flight_bytes: config.in_flight_bytes,
+                pass_share_datagrams: config.pass_share_datagrams,
+                replay_window: config.replay_window,
+            },
+            shared: SharedParameters {
+                datagram_max_bytes: u16::try_from(wire_limits::DATAGRAM_MAX_BYTES).unwrap_or(u16::MAX),
+                silent_timeout: whole_milliseconds(config.silent_timeout),
+                unacknowledged_timeout: whole_milliseconds(config.unacknowledged_timeout),
+            },
+            events: Events::new(config.event_memory_bytes),
+            config,
+            role: Role::Client,
+            placement,
+            entropy,
+            ids,
+            id_length,
+            connections: Slab::new(connections),
+            by_id: HashMap::with_hasher(hash),
+            only: None,
+            by_client_id: HashMap::with_hasher(hash),
+            by_hello: HashMap::with_hasher(hash),
+            timers: Timers::default(),
+            active: VecDeque::new(),
+            turn_count: 0,
+            replies: VecDeque::with_capacity(REPLIES_WAITING),
+            forwards: VecDeque::with_capacity(FORWARDS_WAITING),
+            stats: Stats::default(),
+            now: Moment::ORIGIN,
+        })
+    }
+
+    /// When `handle_timeout` must be called, `None` for never. Earlier or later calls harm nothing, save that
+    /// what was due is late.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Moment> {
+        self.timers.next()
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event<'_>> {
+        let (event, charge_bytes) = self.events.pop()?;
+        if let Event::Message { peer, .. } = &event
+            && let Some(connection) = self.connections.get_mut(*peer)
+        {
+            connection.events_bytes = connection.events_bytes.saturating_sub(charge_bytes);
+        }
+        Some(event)
+    }
+
+    /// The next datagram that must be taken to another shard, into its `handle_forwarded`.
+    pub fn poll_forward(&mut self) -> Option<Forwarded> {
+        self.forwards.pop_front()
+    }
+
+    /// What this endpoint did so far.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Connections there are, half-open and closing ones included.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The smoothed round trip to a peer, `None` for a stale id.
+    #[must_use]
+    pub fn round_trip(&self, peer: PeerId) -> Option<Duration> {
+        self.connections.get(peer).map(|connection| connection.loss.round_trip().smoothed())
+    }
+
+    /// Where a peer is, `None` for a stale id.
+    #[must_use]
+    pub fn address(&self, peer: PeerId) -> Option<SocketAddr> {
+        self.connections.get(peer).map(|connection| connection.path.address)
+    }
+
+    /// Takes the time in; it never goes back.
+    fn advance(&mut self, now: Now) -> Moment {
+        self.now = self.now.max(now.monotonic);
+        self.now
+    }
+}
+
+impl Endpoint<Alone> {
+    /// A client's endpoint. Everything random in it comes from `seed`: 32 bytes from a secure source.
+    ///
+    /// # Errors
+    /// The first field of a configuration that is not what it must be.
+    pub fn client(config: Config, client: ClientConfig, seed: Secret<32>) -> Result<Self, ConfigError> {
+        let mut entropy = Entropy::from_seed(seed);
+        let ids = ConnectionIds::new(IdKeys::derive(&entropy.secret(), b"client"), Shard::ONLY);
+        Self::new(config, ids, client.ids(), Alone, entropy)
+    }
+}
+
+/// What the wire can say of a duration.
+fn whole_milliseconds(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,123 @@
+//! What the application asks of an endpoint: connect, send, close.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use drumfire_wire::{ChannelId, ClientParameters, Close, ConnectionIdLength, limits::CLOSE_REASON_MAX_BYTES};
+
+use super::{Endpoint, Role};
+use crate::channel::SendOptions;
+use crate::config::ServerIdentity;
+use crate::connection::{Connection, Liveness, Path, Phase};
+use crate::error::{CloseError, CloseReason, ConnectError, SendError};
+use crate::handshake::client::{Attempt, Request, offer};
+use crate::limits::{DATAGRAM_SENT_MAX_BYTES, MESSAGE_MAX_BYTES};
+use crate::placement::Placement;
+use crate::slab::PeerId;
+use crate::time::Now;
+
+impl<P: Placement> Endpoint<P> {
+    /// Begins to connect. An event tells what comes of it: `Connected`, or `ConnectFailed` after 5 s at most.
+    /// Messages may be sent at once; they wait for the connection.
+    ///
+    /// # Errors
+    /// [`ConnectError`], all but `Timeout` and `Closed`; nothing has begun then.
+    pub fn connect(
+        &mut self,
+        now: Now,
+        server: SocketAddr,
+        identity: &ServerIdentity,
+    ) -> Result<PeerId, ConnectError> {
+        let now = self.advance(now);
+        if matches!(self.role, Role::Server(_)) {
+            return Err(ConnectError::NotAClient);
+        }
+        if self.connections.is_full() {
+            return Err(ConnectError::TooManyConnections);
+        }
+        let local_id = match self.id_length {
+            ConnectionIdLength::Zero => None,
+            ConnectionIdLength::Eight => {
+                Some(self.ids.draw(&mut self.entropy).map_err(|_| ConnectError::BadEntropy)?)
+            }
+        };
+        let request = Request {
+            identity: *identity,
+            protocol_id: self.config.protocol_id,
+            offer: offer(self.config.has_aes_gcm),
+            parameters: ClientParameters { connection_id: local_id, shared: self.shared },
+        };
+        let attempt = Attempt::new(now, &request, &mut self.entropy)?;
+        let client_id = u64::from_be_bytes(attempt.client_id().0);
+        let path = Path { address: server, remote_id: None, datagram_max_bytes: DATAGRAM_SENT_MAX_BYTES };
+        let liveness =
+            Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
+        let (bounds, phase) = (self.bounds, Phase::Connecting(Box::new(attempt)));
+        let peer = self
+            .connections
+            .insert_with(|peer| Connection::new(peer, phase, path, liveness, bounds))
+            .ok_or(ConnectError::TooManyConnections)?;
+        self.name(peer, local_id);
+        self.by_client_id.insert(client_id, peer);
+        self.settle(peer);
+        Ok(peer)
+    }
+
+    /// Queues a message. It leaves with the next `poll_transmit`, together with others.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the message was taken then.
+    pub fn send(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        self.advance(now);
+        let connection = self.connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
+        match connection.phase {
+            Phase::Connecting(_) | Phase::Open => {}
+            Phase::Closing(_) => return Err(SendError::Closed),
+            Phase::HalfOpen(_) => return Err(SendError::UnknownPeer),
+        }
+        if bytes.len() > MESSAGE_MAX_BYTES {
+            return Err(SendError::TooLarge { limit_bytes: MESSAGE_MAX_BYTES });
+        }
+        if !connection.sending.push(channel, options.mode, bytes) {
+            return Err(SendError::Full);
+        }
+        self.settle(peer);
+        Ok(())
+    }
+
+    /// Ends a connection. What waits to be sent goes out once, as far as it may, and then the reason; the
+    /// `Disconnected` event follows at once.
+    ///
+    /// # Errors
+    /// [`CloseError`]; nothing has changed then.
+    pub fn close(&mut self, now: Now, peer: PeerId, reason: &Close<'_>) -> Result<(), CloseError> {
+        let now = self.advance(now);
+        if reason.reason.len() > CLOSE_REASON_MAX_BYTES {
+            return Err(CloseError::TextTooLong { limit_bytes: CLOSE_REASON_MAX_BYTES });
+        }
+        let connection = self.connections.get_mut(peer).ok_or(CloseError::UnknownPeer)?;
+        match connection.phase {
+            Phase::HalfOpen(_) => return Err(CloseError::UnknownPeer),
+            // It is on its way out already, and its event was given.
+            Phase::Closing(_) => return Ok(()),
+            Phase::Connecting(_) => {
+                self.events.connect_failed(peer, ConnectError::Closed);
+                self.remove(peer);
+                return Ok(());
+            }
+            Phase::Open => {}
+        }
+        connection.begin_closing(now, reason.code, reason.application_code, reason.reason);
+        let local = CloseReason::Local { code: reason.code, application_code: reason.application_code };
+        self.disconnected(peer, local, reason.reason);
+        self.settle(peer);
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! How connections are woken, queued, ended and forgotten.
+
+use drumfire_wire::{CloseCode, ConnectionId};
+
+use super::{Endpoint, Role};
+use crate::connection::{Over, Phase};
+use crate::error::{CloseReason, ConnectError, ProtocolError};
+use crate::placement::Placement;
+use crate::slab::PeerId;
+use crate::stats::add;
+use crate::time::Now;
+
+impl<P: Placement> Endpoint<P> {
+    /// Does everything that is due.
+    pub fn handle_timeout(&mut self, now: Now) {
+        let now = self.advance(now);
+        while let Some(index) = self.timers.pop_due(now) {
+            let Some(peer) = self.connections.id_at(index) else { continue };
+            let Some(connection) = self.connections.get_mut(peer) else { continue };
+            let lost_before = connection.loss.lost_count();
+            let over = connection.on_timeout(now);
+            add(&mut self.stats.packets_lost, connection.loss.lost_count().saturating_sub(lost_before));
+            match over {
+                None => self.settle(peer),
+                Some(Over::Forgotten) => self.remove(peer),
+                Some(Over::NotConnected) => {
+                    self.events.connect_failed(peer, ConnectError::Timeout);
+                    self.remove(peer);
+                }
+                Some(Over::TimedOut(reason)) => {
+                    self.disconnected(peer, reason, &[]);
+                    self.remove(peer);
+                }
+            }
+        }
+    }
+
+    /// After anything happened to a connection: queues it if it has something to send, and arms its timer.
+    pub(super) fn settle(&mut self, peer: PeerId) {
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        if !connection.is_queued && connection.has_to_send(self.now) {
+            connection.is_queued = true;
+            self.active.push_back(peer);
+        }
+        if let Some(deadline) = connection.deadline() {
+            self.timers.arm(peer.index(), deadline);
+        }
+    }
+
+    /// Lets packets find a connection.
+    pub(super) fn name(&mut self, peer: PeerId, local_id: Option<ConnectionId>) {
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        connection.local_id = local_id;
+        match local_id {
+            Some(id) => {
+                self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer);
+            }
+            None => self.only = Some(peer),
+        }
+    }
+
+    /// Gives the last event of an open connection.
+    pub(super) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
+        add(&mut self.stats.connections_closed, 1);
+        self.events.disconnected(peer, reason, text);
+    }
+
+    /// Closes a connection whose peer broke the protocol, and tells it so.
+    pub(super) fn close_broken(&mut self, peer: PeerId, error: ProtocolError) {
+        self.disconnected(peer, CloseReason::Protocol(error), error.name().as_bytes());
+        if let Some(connection) = self.connections.get_mut(peer) {
+            // Messages are not for a peer that cannot be trusted to count them.
+            connection.sending.clear();
+            connection.begin_closing(self.now, CloseCode::Protocol, 0, error.name().as_bytes());
+        }
+        self.settle(peer);
+    }
+
+    /// Ends a connection whose keys are used up; nothing can be sealed or opened any more.
+    pub(super) fn end_keys(&mut self, peer: PeerId) {
+        let is_told =
+            self.connections.get(peer).is_some_and(|connection| matches!(connection.phase, Phase::Open));
+        if is_told {
+            self.disconnected(peer, CloseReason::KeyLimit, &[]);
+        }
+        self.remove(peer);
+    }
+
+    /// Forgets a connection; its id is stale from now on.
+    pub(super) fn remove(&mut self, peer: PeerId) {
+        let Some(connection) = self.connections.remove(peer) else { return };
+        self.timers.disarm(peer.index());
+        match connection.local_id {
+            Some(id) => {
+                self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
+            }
+            None => self.only = None,
+        }
+        if let Some(hash) = connection.hello {
+            self.by_hello.remove(&hash.to_key());
+            self.placement.release(hash);
+        }
+        match (&connection.phase, &mut self.role) {
+            (Phase::Connecting(attempt), _) => {
+                self.by_client_id.remove(&u64::from_be_bytes(attempt.client_id().0));
+            }
+            (Phase::HalfOpen(_), Role::Server(greeter)) => greeter.end_half_open(connection.path.address),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Takes datagrams in, in three stages over a batch: parse all headers, open all, deliver all.
+//!
+//! Each datagram goes forward or leaves under a counted name, and none of them stops another. Handshake
+//! datagrams wait for the last stage, so that everything happens in the order of the batch.
+
+use std::net::SocketAddr;
+
+use drumfire_wire::{ConnectionIdLength, DatagramKind, TransportHeader};
+
+use super::Endpoint;
+use crate::connection::{Phase, Received};
+use crate::datagram::{Forwarded, Inbound};
+use crate::error::CloseReason;
+use crate::ids::IdVerdict;
+use crate::limits::{FORWARDS_WAITING, STAGE_DATAGRAMS};
+use crate::placement::Placement;
+use crate::session::{Opened, Refusal};
+use crate::slab::PeerId;
+use crate::stats::{DropReason, add};
+use crate::time::{Moment, Now};
+
+/// A datagram on its way through the stages.
+struct Staged<'a> {
+    from: SocketAddr,
+    bytes: &'a mut [u8],
+    state: State,
+}
+
+enum State {
+    Handshake(DatagramKind),
+    /// A packet of this connection, not opened yet.
+    Parsed(PeerId, TransportHeader),
+    Opened(PeerId, Opened),
+    Forward(u16),
+    Dropped(DropReason),
+}
+
+impl<P: Placement> Endpoint<P> {
+    /// Takes datagrams in; they are opened where they lie.
+    pub fn handle_datagrams<'a>(&mut self, now: Now, batch: impl IntoIterator<Item = Inbound<'a>>) {
+        let now = self.advance(now);
+        let mut batch = batch.into_iter();
+        loop {
+            let mut stage: [Option<Staged<'a>>; STAGE_DATAGRAMS] = std::array::from_fn(|_| None);
+            let mut count = 0_usize;
+            for (place, datagram) in stage.iter_mut().zip(&mut batch) {
+                *place = Some(self.parse(datagram));
+                count = count.saturating_add(1);
+            }
+            for staged in stage.iter_mut().flatten() {
+                self.open(now, staged);
+            }
+            for staged in stage.iter_mut().flatten() {
+                self.deliver(now, staged);
+            }
+            if count < STAGE_DATAGRAMS {
+                return;
+            }
+        }
+    }
+
+    /// Takes in a datagram that another shard gave out with `poll_forward`.
+    pub fn handle_forwarded(&mut self, now: Now, mut forwarded: Forwarded) {
+        let now = self.advance(now);
+        let from = forwarded.from;
+        if DatagramKind::of(&forwarded.bytes) == Ok(DatagramKind::Hello) {
+            add(&mut self.stats.datagrams_received, 1);
+            let verdict = self.on_forwarded_hello(now, from, &forwarded.bytes);
+            self.count_handshake(verdict);
+            return;
+        }
+        let mut staged = self.parse(Inbound { from, bytes: &mut forwarded.bytes });
+        if matches!(staged.state, State::Forward(_)) {
+            // Once is enough: two shards that disagree must not play ball.
+            staged.state = State::Dropped(DropReason::Misrouted);
+        }
+        self.open(now, &mut staged);
+        self.deliver(now, &mut staged);
+    }
+
+    fn parse<'a>(&mut self, datagram: Inbound<'a>) -> Staged<'a> {
+        add(&mut self.stats.datagrams_received, 1);
+        let Inbound { from, bytes } = datagram;
+        let state = match DatagramKind::of(bytes) {
+            Ok(DatagramKind::Transport) => self.parse_packet(bytes).unwrap_or_else(State::Dropped),
+            Ok(kind) => State::Handshake(kind),
+            Err(error) => State::Dropped(error.into()),
+        };
+        Staged { from, bytes, state }
+    }
+
+    /// Finds the connection, and brings it into the cache on the way.
+    fn parse_packet(&self, bytes: &[u8]) -> Result<State, DropReason> {
+        let header = TransportHeader::decode(bytes, self.id_length)?;
+        let peer = match (self.id_length, header.connection_id) {
+            (ConnectionIdLength::Eight, Some(id)) => match self.ids.judge(id) {
+                IdVerdict::Forged => return Err(DropReason::ForgedId),
+                IdVerdict::Elsewhere(shard) => return Ok(State::Forward(shard)),
+                IdVerdict::Ours => self.by_id.get(&u64::from_be_bytes(id.to_bytes())).copied(),
+            },
+            _ => self.only,
+        };
+        let peer = peer.ok_or(DropReason::UnknownConnection)?;
+        let connection = self.connections.get(peer).ok_or(DropReason::UnknownConnection)?;
+        if connection.session.is_none() {
+            return Err(DropReason::NoKeys);
+        }
+        Ok(State::Parsed(peer, header))
+    }
+
+    fn open(&mut self, now: Moment, staged: &mut Staged<'_>) {
+        let State::Parsed(peer, header) = &staged.state else { return };
+        let (peer, header) = (*peer, *header);
+        staged.state = match self.open_packet(now, peer, &header, staged.bytes) {
+            Ok(opened) => State::Opened(peer, opened),
+            Err(Refusal::Drop(reason)) => State::Dropped(reason),
+            Err(Refusal::KeyLimit) => {
+                self.end_keys(peer);
+                State::Dropped(DropReason::Forged)
+            }
+        };
+    }
+
+    fn open_packet(
+        &mut self,
+        now: Moment,
+        peer: PeerId,
+        header: &TransportHeader,
+        bytes: &mut [u8],
+    ) -> Result<Opened, Refusal> {
+        let gone = Refusal::Drop(DropReason::UnknownConnection);
+        let connection = self.connections.get_mut(peer).ok_or(gone)?;
+        if !connection.take_share(now) {
+            return Err(Refusal::Drop(DropReason::PassShare));
+        }
+        connection.session.as_mut().ok_or(gone)?.open(header, bytes)
+    }
+
+    fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {
+        match &staged.state {
+            State::Dropped(reason) => self.stats.on_drop(*reason),
+            State::Forward(shard) => self.forward(*shard, staged.from, staged.bytes),
+            State::Handshake(kind) => {
+                let verdict = self.on_handshake(now, *kind, staged.from, staged.bytes);
+                self.count_handshake(verdict);
+            }
+            State::Opened(peer, opened) => {
+                let (peer, number) = (*peer, opened.number);
+                let frames = staged.bytes.get(opened.frames.clone()).unwrap_or_default();
+                match self.deliver_packet(now, peer, number, frames) {
+                    Ok(()) => add(&mut self.stats.packets_received, 1),
+                    Err(reason) => self.stats.on_drop(reason),
+                }
+                self.settle(peer);
+            }
+            // Every parsed packet was opened or dropped in the stage before.
+            State::Parsed(..) => self.stats.on_drop(DropReason::NoKeys),
+        }
+    }
+
+    fn deliver_packet(
+        &mut self,
+        now: Moment,
+        peer: PeerId,
+        number: u64,
+        frames: &[u8],
+    ) -> Result<(), DropReason> {
+        let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
+        if matches!(connection.phase, Phase::HalfOpen(_)) {
+            self.confirm(now, peer);
+        }
+        let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
+        match connection.on_packet(now, number, frames, &mut self.events, &mut self.stats) {
+            Received::Delivered => Ok(()),
+            Received::Dropped(reason) => Err(reason),
+            Received::Broken(error) => {
+                self.close_broken(peer, error);
+                Err(DropReason::Protocol)
+            }
+            Received::Closed(close) => {
+                let reason =
+                    CloseReason::Remote { code: close.code, application_code: close.application_code };
+                self.disconnected(peer, reason, close.reason);
+                self.remove(peer);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts a datagram aside for another shard.
+    pub(super) fn forward(&mut self, shard: u16, from: SocketAddr, bytes: &[u8]) {
+        if self.forwards.len() >= FORWARDS_WAITING {
+            self.stats.on_drop(DropReason::ForwardFull);
+            return;
+        }
+        add(&mut self.stats.forwarded, 1);
+        self.forwards.push_back(Forwarded { shard, from, bytes: bytes.into() });
+    }
+
+    fn count_handshake(&mut self, verdict: Result<Taken, DropReason>) {
+        match verdict {
+            Ok(Taken::Acted) => add(&mut self.stats.handshakes_received, 1),
+            Ok(Taken::Counted) => {}
+            Err(reason) => self.stats.on_drop(reason),
+        }
+    }
+}
+
+/// Where a handshake datagram was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Nowhere yet: it was acted on.
+    Acted,
+    /// Already, as forwarded or as dropped.
+    Counted,
+}

@@ -1,0 +1,103 @@
+//! Takes datagrams out, fair between connections: answers to handshakes first, then whoever has something to
+//! send, a few datagrams each turn.
+//!
+//! Only connections with something to send are looked at.
+
+use std::net::SocketAddr;
+
+use drumfire_wire::{ClientId, Retry, limits as wire_limits};
+
+use super::{Endpoint, Reply};
+use crate::connection::{Phase, Sending};
+use crate::datagram::Transmit;
+use crate::limits::{DATAGRAM_SENT_MAX_BYTES, SEND_TURN_DATAGRAMS};
+use crate::placement::Placement;
+use crate::slab::PeerId;
+use crate::stats::add;
+use crate::time::{Moment, Now};
+
+impl<P: Placement> Endpoint<P> {
+    /// Writes the next datagram to the front of `out`, which must hold 1200 bytes; `None` when there is
+    /// nothing to send, or `out` is too short.
+    pub fn poll_transmit(&mut self, now: Now, out: &mut [u8]) -> Option<Transmit> {
+        let now = self.advance(now);
+        if out.len() < DATAGRAM_SENT_MAX_BYTES {
+            return None;
+        }
+        let (to, bytes) = self.next_reply(out).or_else(|| self.next_packet(now, out))?;
+        add(&mut self.stats.datagrams_sent, 1);
+        add(&mut self.stats.bytes_sent, u64::try_from(bytes).unwrap_or(0));
+        Some(Transmit { to, bytes })
+    }
+
+    fn next_reply(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        while let Some(reply) = self.replies.pop_front() {
+            let written = match reply {
+                Reply::Retry { to, client_id, cookie } => self.write_retry(to, client_id, &cookie, out),
+                Reply::Welcome(peer) => self.write_welcome(peer, out),
+            };
+            if written.is_some() {
+                return written;
+            }
+        }
+        None
+    }
+
+    fn write_retry(
+        &mut self,
+        to: SocketAddr,
+        client_id: ClientId,
+        cookie: &[u8; wire_limits::COOKIE_BYTES],
+        mut out: &mut [u8],
+    ) -> Option<(SocketAddr, usize)> {
+        Retry { client_id, cookie }.encode(&mut out).ok()?;
+        let bytes = wire_limits::RETRY_MIN_BYTES;
+        add(&mut self.stats.retry_bytes, u64::try_from(bytes).unwrap_or(0));
+        Some((to, bytes))
+    }
+
+    /// `None` when the connection is not half-open any more: then the client has its Welcome, or gave up.
+    fn write_welcome(&mut self, peer: PeerId, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        let connection = self.connections.get(peer)?;
+        let Phase::HalfOpen(half_open) = &connection.phase else { return None };
+        let welcome = half_open.welcome();
+        out.get_mut(..welcome.len())?.copy_from_slice(welcome);
+        add(&mut self.stats.welcome_bytes, u64::try_from(welcome.len()).unwrap_or(0));
+        Some((connection.path.address, welcome.len()))
+    }
+
+    fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        while let Some(&peer) = self.active.front() {
+            let Some(connection) = self.connections.get_mut(peer) else {
+                self.end_turn();
+                continue;
+            };
+            match connection.build(now, out, &mut self.entropy, &mut self.stats) {
+                Sending::Datagram(bytes) => {
+                    let to = connection.path.address;
+                    self.turn_count = self.turn_count.saturating_add(1);
+                    if self.turn_count >= SEND_TURN_DATAGRAMS {
+                        self.end_turn();
+                        self.active.push_back(peer);
+                    }
+                    return Some((to, bytes));
+                }
+                Sending::Nothing => {
+                    connection.is_queued = false;
+                    self.end_turn();
+                    self.settle(peer);
+                }
+                Sending::KeyLimit => {
+                    self.end_turn();
+                    self.end_keys(peer);
+                }
+            }
+        }
+        None
+    }
+
+    fn end_turn(&mut self) {
+        self.active.pop_front();
+        self.turn_count = 0;
+    }
+}

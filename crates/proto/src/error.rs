@@ -1,0 +1,179 @@
+//! What can go wrong, in small enums: one per public verb, and one for how connections end.
+//!
+//! What is wrong with a single datagram is not here: that is a [`DropReason`](crate::DropReason), counted and
+//! never returned.
+
+use core::fmt;
+
+use drumfire_wire::{CloseCode, FrameError};
+
+use crate::loss::AckError;
+
+/// Why a message was not taken. Nothing of it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendError {
+    /// The connection is closing; its `Disconnected` event is on the way.
+    Closed,
+    /// The connection's send memory is full. Send less, or again after its peer has acknowledged.
+    Full,
+    /// The message is larger than one packet takes. Split it.
+    TooLarge {
+        /// Bytes of the largest message there may be.
+        limit_bytes: usize,
+    },
+    /// No connection has this id any more.
+    UnknownPeer,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the connection is closing"),
+            Self::Full => f.write_str("the connection's send memory is full, send less or later"),
+            Self::TooLarge { limit_bytes } => write!(f, "the message is larger than {limit_bytes} bytes"),
+            Self::UnknownPeer => f.write_str("the peer is gone"),
+        }
+    }
+}
+
+impl core::error::Error for SendError {}
+
+/// Why a connection was not closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseError {
+    /// The reason's text is longer than this many bytes.
+    TextTooLong {
+        /// Bytes of the longest text.
+        limit_bytes: usize,
+    },
+    /// No connection has this id any more.
+    UnknownPeer,
+}
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TextTooLong { limit_bytes } => {
+                write!(f, "the close text is longer than {limit_bytes} bytes")
+            }
+            Self::UnknownPeer => f.write_str("the peer is gone"),
+        }
+    }
+}
+
+impl core::error::Error for CloseError {}
+
+/// Why a client got no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectError {
+    /// No genuine Welcome came in time: is the server there, and are its address, key and protocol id right?
+    Timeout,
+    /// The application closed the attempt.
+    Closed,
+    /// The endpoint is a server's.
+    NotAClient,
+    /// There are as many connections as the configuration allows; on a socket without connection ids, one.
+    TooManyConnections,
+    /// The server's public key is not one that anybody has.
+    BadServerKey,
+    /// The entropy gave no connection id.
+    BadEntropy,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Timeout => "the server did not answer: check its address, public key and protocol id",
+            Self::Closed => "the attempt was closed",
+            Self::NotAClient => "this endpoint is a server's",
+            Self::TooManyConnections => "the endpoint has no room for another connection",
+            Self::BadServerKey => "the server's public key is not valid",
+            Self::BadEntropy => "the source of entropy is broken",
+        })
+    }
+}
+
+impl core::error::Error for ConnectError {}
+
+/// How the peer broke the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// A packet did not consist of frames.
+    Frame(FrameError),
+    /// An ack was a lie.
+    Ack(AckError),
+    /// A reliable message's id was too far ahead.
+    MessageTooFarAhead,
+}
+
+impl ProtocolError {
+    /// A stable name for counters and logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Frame(error) => error.name(),
+            Self::Ack(AckError::Unsent) => "ack_of_unsent",
+            Self::Ack(AckError::Skipped) => "ack_of_skipped",
+            Self::MessageTooFarAhead => "message_too_far_ahead",
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// This end closed it.
+    Local {
+        /// Who or what did.
+        code: CloseCode,
+        /// The application's own number.
+        application_code: u32,
+    },
+    /// The peer closed it.
+    Remote {
+        /// Who or what did.
+        code: CloseCode,
+        /// The application's own number.
+        application_code: u32,
+    },
+    /// No packet came from the peer for the silent timeout.
+    Silent,
+    /// A packet waited for its ack for the unacknowledged timeout.
+    Unacknowledged,
+    /// The peer broke the protocol, and was told so.
+    Protocol(ProtocolError),
+    /// The keys protected as much as they may, or too many forged packets came.
+    KeyLimit,
+}
+
+impl CloseReason {
+    /// A stable name for counters and logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local { .. } => "local",
+            Self::Remote { .. } => "remote",
+            Self::Silent => "silent",
+            Self::Unacknowledged => "unacknowledged",
+            Self::Protocol(_) => "protocol",
+            Self::KeyLimit => "key_limit",
+        }
+    }
+}
+
+/// Why a configuration was refused: which field, and what it may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The field's name.
+    pub field: &'static str,
+    /// What it must be.
+    pub must_be: &'static str,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} must be {}", self.field, self.must_be)
+    }
+}
+
+impl core::error::Error for ConfigError {}

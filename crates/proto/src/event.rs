@@ -1,0 +1,199 @@
+//! What the application hears, in the order it happened, with the payloads in one piece of memory.
+//!
+//! The queue is bounded: who puts a message in asks for room before. It knows nothing of connections beyond
+//! their ids.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use drumfire_wire::ChannelId;
+
+use crate::error::{CloseReason, ConnectError};
+use crate::limits::ITEM_CHARGE_BYTES;
+use crate::slab::PeerId;
+
+/// Something that happened to one peer. `Connected` comes first and `Disconnected` last, each at most once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// Messages can arrive, and will be delivered.
+    Connected {
+        /// Who.
+        peer: PeerId,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// A client's attempt came to nothing; the id is stale.
+    ConnectFailed {
+        /// Which attempt.
+        peer: PeerId,
+        /// Why.
+        error: ConnectError,
+    },
+    /// A message arrived.
+    Message {
+        /// From whom.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// What.
+        bytes: &'a [u8],
+    },
+    /// The connection is over.
+    Disconnected {
+        /// Whose.
+        peer: PeerId,
+        /// Why.
+        reason: CloseReason,
+        /// What this end or the peer said when closing, for a log: UTF-8 by custom only.
+        text: &'a [u8],
+    },
+}
+
+/// Events waiting for the application.
+#[derive(Debug)]
+pub(crate) struct Events {
+    queue: VecDeque<Entry>,
+    /// Payloads of the queue, oldest first; those before `start` are gone.
+    bytes: Vec<u8>,
+    start: usize,
+    limit_bytes: usize,
+    /// Bytes of the queue, charges included.
+    used_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    peer: PeerId,
+    bytes: usize,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Connected(SocketAddr),
+    ConnectFailed(ConnectError),
+    Message(ChannelId),
+    Disconnected(CloseReason),
+}
+
+impl Events {
+    pub(crate) const fn new(limit_bytes: usize) -> Self {
+        Self { queue: VecDeque::new(), bytes: Vec::new(), start: 0, limit_bytes, used_bytes: 0 }
+    }
+
+    /// Whether messages with this charge fit.
+    pub(crate) const fn has_room(&self, charge_bytes: usize) -> bool {
+        self.used_bytes.saturating_add(charge_bytes) <= self.limit_bytes
+    }
+
+    pub(crate) fn connected(&mut self, peer: PeerId, address: SocketAddr) {
+        self.push(peer, What::Connected(address), &[]);
+    }
+
+    pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
+        self.push(peer, What::ConnectFailed(error), &[]);
+    }
+
+    pub(crate) fn message(&mut self, peer: PeerId, channel: ChannelId, payload: &[u8]) {
+        self.push(peer, What::Message(channel), payload);
+    }
+
+    pub(crate) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
+        self.push(peer, What::Disconnected(reason), text);
+    }
+
+    /// The oldest event, and what its connection was charged for it.
+    pub(crate) fn pop(&mut self) -> Option<(Event<'_>, usize)> {
+        let Entry { peer, bytes, what } = self.queue.pop_front()?;
+        let start = self.start;
+        let end = start.saturating_add(bytes);
+        self.start = end;
+        self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
+        let payload = self.bytes.get(start..end).unwrap_or_default();
+        let event = match what {
+            What::Connected(address) => Event::Connected { peer, address },
+            What::ConnectFailed(error) => Event::ConnectFailed { peer, error },
+            What::Message(channel) => {
+                return Some((Event::Message { peer, channel, bytes: payload }, charge(bytes)));
+            }
+            What::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
+        };
+        Some((event, 0))
+    }
+
+    fn push(&mut self, peer: PeerId, what: What, payload: &[u8]) {
+        self.reclaim();
+        self.bytes.extend_from_slice(payload);
+        self.used_bytes = self.used_bytes.saturating_add(charge(payload.len()));
+        self.queue.push_back(Entry { peer, bytes: payload.len(), what });
+    }
+
+    /// Takes the memory of polled payloads back: all of it when nothing waits, else when it is the larger half,
+    /// so that each byte is moved at most once for each time it is written.
+    fn reclaim(&mut self) {
+        if self.queue.is_empty() {
+            self.bytes.clear();
+            self.start = 0;
+        } else if self.start > self.bytes.len() / 2 && self.bytes.len() == self.bytes.capacity() {
+            let start = self.start.min(self.bytes.len());
+            self.bytes.copy_within(start.., 0);
+            self.bytes.truncate(self.bytes.len().saturating_sub(start));
+            self.start = 0;
+        }
+    }
+}
+
+pub(crate) fn charge(payload_bytes: usize) -> usize {
+    payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Slab;
+
+    fn peer() -> PeerId {
+        Slab::new(1).insert_with(|_| ()).unwrap()
+    }
+
+    #[test]
+    fn events_come_in_the_order_they_happened_with_their_bytes() {
+        let (mut events, peer) = (Events::new(1_000), peer());
+        events.connected(peer, "192.0.2.1:9".parse().unwrap());
+        events.message(peer, ChannelId(3), b"one");
+        events.message(peer, ChannelId(4), b"");
+        events.disconnected(peer, CloseReason::Silent, b"bye");
+        let address = "192.0.2.1:9".parse().unwrap();
+        assert_eq!(events.pop(), Some((Event::Connected { peer, address }, 0)));
+        assert_eq!(events.pop(), Some((Event::Message { peer, channel: ChannelId(3), bytes: b"one" }, 67)));
+        assert_eq!(events.pop(), Some((Event::Message { peer, channel: ChannelId(4), bytes: b"" }, 64)));
+        let last = Event::Disconnected { peer, reason: CloseReason::Silent, text: b"bye" };
+        assert_eq!(events.pop(), Some((last, 0)));
+        assert_eq!(events.pop(), None);
+        assert_eq!(events.used_bytes, 0);
+    }
+
+    #[test]
+    fn room_ends_at_the_limit() {
+        let mut events = Events::new(200);
+        events.message(peer(), ChannelId(0), &[0; 36]);
+        for (charge, fits) in [(99, true), (100, true), (101, false)] {
+            assert_eq!(events.has_room(charge), fits);
+        }
+    }
+
+    #[test]
+    fn memory_does_not_grow_while_events_are_taken_as_they_come() {
+        let (mut events, peer) = (Events::new(usize::MAX), peer());
+        for _ in 0..20 {
+            events.message(peer, ChannelId(0), &[1; 100]);
+        }
+        for round in 0..10_000 {
+            events.message(peer, ChannelId(0), &[2; 100]);
+            let Some((Event::Message { bytes, .. }, _)) = events.pop() else { panic!("a message") };
+            assert_eq!(bytes, [if round < 20 { 1 } else { 2 }; 100]);
+        }
+        assert!(events.bytes.capacity() <= 8_192, "{}", events.bytes.capacity());
+    }
+}

@@ -1,0 +1,28 @@
+//! How two ends come to have keys: the client's attempts and the server's answers (PROTOCOL, "Handshake").
+//!
+//! Datagrams in, verdicts and datagrams out; connections are made and kept elsewhere.
+
+pub(crate) mod client;
+pub(crate) mod server;
+
+use drumfire_crypto::{OpenKeys, SealKeys, Suite};
+use drumfire_wire::SharedParameters;
+
+/// What a finished handshake gives one end.
+#[derive(Debug)]
+pub(crate) struct Agreement {
+    pub(crate) seals: SealKeys,
+    pub(crate) opens: OpenKeys,
+    /// Timeouts that hold for both.
+    pub(crate) timeouts: SharedParameters,
+    /// Bytes of the largest datagram the peer takes.
+    pub(crate) peer_datagram_max_bytes: u16,
+}
+
+/// The suite of the wire as the suite of the keys.
+pub(crate) fn key_suite(suite: drumfire_wire::Suite) -> Suite {
+    match suite {
+        drumfire_wire::Suite::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
+        drumfire_wire::Suite::Aes128Gcm => Suite::Aes128Gcm,
+    }
+}

@@ -1,0 +1,283 @@
+//! A client's attempt: one Hello, repeated until a genuine Welcome comes or time is up.
+//!
+//! Whatever else comes is dropped and changes nothing, save that a Retry of ours adds a cookie. Where answers
+//! come from is checked by the caller.
+
+use drumfire_crypto::{Entropy, Initiator, Mac1Key, Secret};
+use drumfire_wire::{
+    ClientId, ClientParameters, ConnectionId, HelloDraft, HelloFields, Retry, ServerParameters,
+    SharedParameters, Suite, SuiteOffer, VERSION, Welcome, limits as wire_limits,
+};
+
+use super::{Agreement, key_suite};
+use crate::config::ServerIdentity;
+use crate::error::ConnectError;
+use crate::limits::{
+    COOKIE_HELLO_INTERVAL, COOKIES_KEPT, HANDSHAKE_DEADLINE, HELLO_RESEND_FIRST, HELLO_RESEND_MAX,
+};
+use crate::stats::DropReason;
+use crate::time::Moment;
+
+type Cookie = [u8; wire_limits::COOKIE_BYTES];
+
+/// What a client asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) identity: ServerIdentity,
+    pub(crate) protocol_id: u64,
+    pub(crate) offer: SuiteOffer,
+    pub(crate) parameters: ClientParameters,
+}
+
+/// An attempt that is under way.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    initiator: Initiator,
+    hello: HelloDraft,
+    client_id: ClientId,
+    offer: SuiteOffer,
+    asked: SharedParameters,
+    cookies: Vec<KeptCookie>,
+    started_at: Moment,
+    send_at: Moment,
+    wait: std::time::Duration,
+    cookie_sent_at: Option<Moment>,
+}
+
+#[derive(Debug)]
+struct KeptCookie {
+    cookie: Cookie,
+    tries: u32,
+}
+
+impl Attempt {
+    /// Draws everything an attempt needs; the first Hello is due at once.
+    pub(crate) fn new(now: Moment, request: &Request, entropy: &mut Entropy) -> Result<Self, ConnectError> {
+        let client_id = ClientId(entropy.bytes());
+        let fields = HelloFields {
+            version: VERSION,
+            protocol_id: request.protocol_id,
+            client_id,
+            server_key_id: request.identity.key_id,
+            token_key_id: 0,
+            suite_bits: request.offer.to_bits(),
+        };
+        let mut hello = HelloDraft::new(&fields, &[0; wire_limits::SEALED_TOKEN_BYTES]);
+        let [head, cookie] = hello.prologue();
+        let prologue = [head, cookie].concat();
+        let psk = Secret::zeroed();
+        let initiator = Initiator::new(
+            &request.identity.public_key,
+            &psk,
+            &prologue,
+            &request.parameters.encode(),
+            entropy.secret(),
+            hello.noise_message_mut(),
+        )
+        .map_err(|_| ConnectError::BadServerKey)?;
+        let mac1 = Mac1Key::derive(&request.identity.public_key, &psk).mac(&hello.mac1_input());
+        hello.set_mac1(mac1);
+        Ok(Self {
+            initiator,
+            hello,
+            client_id,
+            offer: request.offer,
+            asked: request.parameters.shared,
+            cookies: Vec::new(),
+            started_at: now,
+            send_at: now,
+            wait: HELLO_RESEND_FIRST,
+            cookie_sent_at: None,
+        })
+    }
+
+    pub(crate) const fn client_id(&self) -> ClientId {
+        self.client_id
+    }
+
+    /// When the attempt has failed.
+    pub(crate) fn over_at(&self) -> Moment {
+        self.started_at.after(HANDSHAKE_DEADLINE)
+    }
+
+    /// When the next Hello is due.
+    pub(crate) const fn send_at(&self) -> Moment {
+        self.send_at
+    }
+
+    /// Keeps the cookie of a Retry that answers this attempt, and brings the next Hello forward.
+    pub(crate) fn on_retry(&mut self, now: Moment, retry: &Retry<'_>) -> Result<(), DropReason> {
+        if self.cookies.iter().any(|kept| kept.cookie == *retry.cookie) {
+            return Err(DropReason::CookieLimit);
+        }
+        let fresh = KeptCookie { cookie: *retry.cookie, tries: 0 };
+        if self.cookies.len() < COOKIES_KEPT {
+            self.cookies.push(fresh);
+        } else {
+            // One that was tried in vain makes room; untried ones may all be genuine.
+            let tried = self.cookies.iter_mut().filter(|kept| kept.tries > 0).max_by_key(|kept| kept.tries);
+            *tried.ok_or(DropReason::CookieLimit)? = fresh;
+        }
+        self.send_at = self.send_at.min(self.may_send_cookie_at(now));
+        Ok(())
+    }
+
+    /// Opens a Welcome that answers this attempt.
+    pub(crate) fn on_welcome(
+        &mut self,
+        welcome: &Welcome<'_>,
+    ) -> Result<(Agreement, ConnectionId), DropReason> {
+        let mut payload = [0; Welcome::NOISE_MESSAGE_MAX_BYTES];
+        let bad = DropReason::BadWelcome;
+        let (bytes, secrets) =
+            self.initiator.read_reply(welcome.noise_message, &mut payload).map_err(|_| bad)?;
+        let parameters = ServerParameters::decode(payload.get(..bytes).ok_or(bad)?).ok_or(bad)?;
+        if !self.offer.has(parameters.suite) {
+            return Err(bad);
+        }
+        let (seals, opens) = secrets.into_keys(key_suite(parameters.suite)).ok_or(bad)?;
+        let agreement = Agreement {
+            seals,
+            opens,
+            timeouts: self.asked.agreed_with(parameters.shared),
+            peer_datagram_max_bytes: parameters.shared.datagram_max_bytes,
+        };
+        Ok((agreement, parameters.connection_id))
+    }
+
+    /// Writes the Hello that is due, with the cookie that was tried least, and plans the next one.
+    pub(crate) fn write_hello(&mut self, now: Moment, mut out: &mut [u8]) -> Option<usize> {
+        let least_tried = self.cookies.iter_mut().min_by_key(|kept| kept.tries);
+        if let Some(kept) = least_tried {
+            kept.tries = kept.tries.saturating_add(1);
+            self.hello.set_cookie(kept.cookie);
+            self.cookie_sent_at = Some(now);
+        }
+        self.hello.encode(&mut out).ok()?;
+        if self.cookies.iter().any(|kept| kept.tries == 0) {
+            self.send_at = self.may_send_cookie_at(now);
+        } else {
+            self.send_at = now.after(self.wait);
+            self.wait = self.wait.saturating_mul(2).min(HELLO_RESEND_MAX);
+        }
+        Some(wire_limits::HELLO_BYTES)
+    }
+
+    fn may_send_cookie_at(&self, now: Moment) -> Moment {
+        self.cookie_sent_at.map_or(now, |sent| sent.after(COOKIE_HELLO_INTERVAL).max(now))
+    }
+}
+
+/// The suites this end offers.
+pub(crate) fn offer(has_aes_gcm: bool) -> SuiteOffer {
+    let offer = SuiteOffer::mandatory();
+    if has_aes_gcm { offer.with(Suite::Aes128Gcm) } else { offer }
+}
+
+const _: () = assert!(ClientParameters::PAYLOAD_BYTES + 48 == wire_limits::NOISE_MESSAGE_1_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drumfire_crypto::ServerKeyPair;
+    use drumfire_wire::Hello;
+    use std::time::Duration;
+
+    fn ms(milliseconds: u64) -> Moment {
+        Moment::from_nanos(milliseconds * 1_000_000)
+    }
+
+    fn attempt() -> Attempt {
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let shared = SharedParameters {
+            datagram_max_bytes: 1_200,
+            silent_timeout: Duration::from_secs(30),
+            unacknowledged_timeout: Duration::from_secs(10),
+        };
+        let request = Request {
+            identity: ServerIdentity { public_key: *keys.public(), key_id: 0 },
+            protocol_id: 7,
+            offer: offer(false),
+            parameters: ClientParameters { connection_id: None, shared },
+        };
+        Attempt::new(ms(0), &request, &mut Entropy::from_seed(Secret::new([2; 32]))).unwrap()
+    }
+
+    fn cookie(byte: u8) -> Cookie {
+        [byte; wire_limits::COOKIE_BYTES]
+    }
+
+    fn retry(attempt: &mut Attempt, at: u64, byte: u8) -> Result<(), DropReason> {
+        let client_id = attempt.client_id();
+        attempt.on_retry(ms(at), &Retry { client_id, cookie: &cookie(byte) })
+    }
+
+    /// Sends what is due until `end`; answers when, and the first byte of the cookie.
+    fn sent_until(attempt: &mut Attempt, end: u64) -> Vec<(u64, u8)> {
+        let mut sent = Vec::new();
+        while attempt.send_at() <= ms(end) {
+            let (at, mut out) = (attempt.send_at(), [0; 1_200]);
+            assert_eq!(attempt.write_hello(at, &mut out), Some(1_200));
+            sent.push((at.as_nanos() / 1_000_000, Hello::decode(&out).unwrap().cookie[0]));
+        }
+        sent
+    }
+
+    #[test]
+    fn without_an_answer_hellos_are_sent_after_250_ms_doubling_to_a_second() {
+        let mut attempt = attempt();
+        let times: Vec<_> = sent_until(&mut attempt, 5_000).into_iter().map(|(at, _)| at).collect();
+        assert_eq!(times, [0, 250, 750, 1_750, 2_750, 3_750, 4_750]);
+        assert_eq!(attempt.over_at(), ms(5_000));
+    }
+
+    #[test]
+    fn a_cookie_is_used_at_once_and_the_next_one_100_ms_later() {
+        let mut attempt = attempt();
+        sent_until(&mut attempt, 0);
+        for byte in 1..=3 {
+            retry(&mut attempt, 40, byte).unwrap();
+        }
+        assert_eq!(sent_until(&mut attempt, 740), [(40, 1), (140, 2), (240, 3), (740, 1)]);
+    }
+
+    #[test]
+    fn eight_cookies_are_kept_and_only_a_tried_one_makes_room() {
+        let mut attempt = attempt();
+        sent_until(&mut attempt, 0);
+        for byte in 1..=8 {
+            retry(&mut attempt, 10, byte).unwrap();
+        }
+        assert_eq!(retry(&mut attempt, 10, 8), Err(DropReason::CookieLimit), "known");
+        assert_eq!(retry(&mut attempt, 10, 9), Err(DropReason::CookieLimit), "all untried");
+        assert_eq!(sent_until(&mut attempt, 10), [(10, 1)]);
+        assert_eq!(retry(&mut attempt, 20, 9), Ok(()));
+        assert_eq!(attempt.cookies.len(), 8);
+        let sent: Vec<_> = sent_until(&mut attempt, 900).into_iter().map(|(_, byte)| byte).collect();
+        assert_eq!(sent, [9, 2, 3, 4, 5, 6, 7, 8], "each once, 100 ms apart");
+    }
+
+    #[test]
+    fn hellos_differ_in_nothing_but_the_cookie() {
+        let mut attempt = attempt();
+        let (mut first, mut second) = ([0; 1_200], [0; 1_200]);
+        attempt.write_hello(ms(0), &mut first);
+        retry(&mut attempt, 1, 5).unwrap();
+        attempt.write_hello(ms(1), &mut second);
+        assert_eq!(first[..540], second[..540]);
+        assert_eq!(second[540..572], cookie(5));
+        assert_eq!(first[572..], second[572..]);
+    }
+
+    #[test]
+    fn a_welcome_of_nonsense_leaves_the_attempt_as_it_was() {
+        let mut attempt = attempt();
+        let client_id = attempt.client_id();
+        for bytes in [48, 83, 300] {
+            let noise_message = vec![7; bytes];
+            let welcome = Welcome { client_id, noise_message: &noise_message };
+            assert!(matches!(attempt.on_welcome(&welcome), Err(DropReason::BadWelcome)));
+        }
+        assert_eq!(sent_until(&mut attempt, 0).len(), 1);
+    }
+}

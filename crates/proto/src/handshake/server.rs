@@ -1,0 +1,254 @@
+//! The server's side: judges Hellos, cheapest check first, and answers those that pass.
+//!
+//! Nothing is kept for a Hello before its cookie has proved its address. Who owns the connection, and what is
+//! remembered of it, is decided by the endpoint. Open access only: a Hello with a token is dropped.
+
+use std::net::SocketAddr;
+
+use drumfire_crypto::cookie::{COOKIE_BYTES, CookieScope};
+use drumfire_crypto::{Cookies, Entropy, Mac1Key, Responder, Secret, ServerKeyPair};
+use drumfire_wire::{
+    ClientParameters, ConnectionId, Hello, ServerParameters, SharedParameters, Suite, VERSION, Welcome,
+    limits as wire_limits,
+};
+
+use super::{Agreement, key_suite};
+use crate::config::{Config, ServerConfig};
+use crate::ids::{ConnectionIds, FoldBuild};
+use crate::limiter::{Sources, TokenBucket};
+use crate::limits::{HANDSHAKE_DEADLINE, WELCOMES_PER_HELLO};
+use crate::placement::HelloHash;
+use crate::stats::DropReason;
+use crate::time::Moment;
+
+/// A Retry is at most a tenth of the Hello it answers, a Welcome at most as long.
+const _: () = assert!(wire_limits::RETRY_MIN_BYTES * 10 <= wire_limits::HELLO_BYTES);
+const _: () = assert!(wire_limits::WELCOME_MAX_BYTES <= wire_limits::HELLO_BYTES);
+
+/// Whether a Hello's cookie is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// It is not: this one is.
+    Retry([u8; wire_limits::COOKIE_BYTES]),
+    /// It is.
+    Proved,
+}
+
+/// What the server makes of a Hello that passed everything.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) agreement: Agreement,
+    pub(crate) local_id: ConnectionId,
+    pub(crate) remote_id: Option<ConnectionId>,
+    /// The whole Welcome.
+    pub(crate) welcome: Box<[u8]>,
+}
+
+/// A connection that was welcomed and has not spoken yet.
+#[derive(Debug)]
+pub(crate) struct HalfOpen {
+    welcome: Box<[u8]>,
+    welcomes_left: u8,
+    expires_at: Moment,
+}
+
+impl HalfOpen {
+    pub(crate) fn new(now: Moment, welcome: Box<[u8]>) -> Self {
+        Self { welcome, welcomes_left: WELCOMES_PER_HELLO, expires_at: now.after(HANDSHAKE_DEADLINE) }
+    }
+
+    pub(crate) const fn expires_at(&self) -> Moment {
+        self.expires_at
+    }
+
+    /// Whether the Welcome may be sent once more; the caller then must.
+    pub(crate) const fn take_welcome(&mut self) -> bool {
+        let is_left = self.welcomes_left > 0;
+        self.welcomes_left = self.welcomes_left.saturating_sub(1);
+        is_left
+    }
+
+    pub(crate) const fn welcome(&self) -> &[u8] {
+        &self.welcome
+    }
+}
+
+/// Judges and answers Hellos.
+#[derive(Debug)]
+pub(crate) struct Greeter {
+    keys: ServerKeyPair,
+    key_id: u32,
+    psk: Secret<32>,
+    mac1: Mac1Key,
+    cookies: Cookies,
+    sources: Sources,
+    handshakes: TokenBucket,
+    retries: TokenBucket,
+    half_open_count: u32,
+    half_open_max: u32,
+    protocol_id: u64,
+    has_aes_gcm: bool,
+    shared: SharedParameters,
+}
+
+impl Greeter {
+    pub(crate) fn new(
+        config: &Config,
+        server: ServerConfig,
+        shared: SharedParameters,
+        hash: FoldBuild,
+    ) -> Self {
+        let psk = Secret::zeroed();
+        Self {
+            mac1: Mac1Key::derive(server.keys.public(), &psk),
+            keys: server.keys,
+            key_id: server.key_id,
+            psk,
+            cookies: Cookies::new(server.process_key),
+            sources: Sources::new(hash, server.source_handshakes_per_second, server.half_open_per_source),
+            handshakes: TokenBucket::new(server.handshakes_per_second, server.handshakes_per_second),
+            retries: TokenBucket::new(server.retries_per_second, server.retries_per_second.div_ceil(10)),
+            half_open_count: 0,
+            half_open_max: server.half_open,
+            protocol_id: config.protocol_id,
+            has_aes_gcm: config.has_aes_gcm,
+            shared,
+        }
+    }
+
+    /// The checks that cost next to nothing, the cookie, and the version, in this order.
+    pub(crate) fn judge(
+        &mut self,
+        now: Moment,
+        source: SocketAddr,
+        hello: &Hello<'_>,
+    ) -> Result<Judgement, DropReason> {
+        let fields = &hello.fields;
+        let is_our_version = fields.version == VERSION;
+        if is_our_version {
+            self.check_fields(hello)?;
+        }
+        let scope = CookieScope { source, client_id: fields.client_id.0, message_1: hello.noise_message };
+        let is_good = match hello.cookie.split_first_chunk::<COOKIE_BYTES>() {
+            Some((cookie, rest)) => {
+                rest.iter().all(|byte| *byte == 0) && self.cookies.is_valid(now.seconds(), &scope, cookie)
+            }
+            None => false,
+        };
+        if !is_good {
+            if !self.retries.take(now) {
+                return Err(DropReason::RetryLimit);
+            }
+            let mut cookie = [0; wire_limits::COOKIE_BYTES];
+            for (byte, made) in cookie.iter_mut().zip(self.cookies.make(now.seconds(), &scope)) {
+                *byte = made;
+            }
+            return Ok(Judgement::Retry(cookie));
+        }
+        if is_our_version { Ok(Judgement::Proved) } else { Err(DropReason::WrongVersion) }
+    }
+
+    /// Whether one more handshake may begin, by everything that is counted.
+    pub(crate) fn check_limits(&mut self, now: Moment, source: SocketAddr) -> Result<(), DropReason> {
+        if !self.sources.may_begin(now, source) {
+            return Err(DropReason::SourceLimit);
+        }
+        if self.half_open_count >= self.half_open_max {
+            return Err(DropReason::HalfOpenLimit);
+        }
+        if !self.handshakes.has(now) {
+            return Err(DropReason::HandshakeLimit);
+        }
+        Ok(())
+    }
+
+    /// Checks the first MAC; it is then the Hello's hash, for it covers all of it but the cookie.
+    pub(crate) fn check_mac1(&self, hello: &Hello<'_>) -> Result<HelloHash, DropReason> {
+        if self.mac1.is_valid(&hello.mac1_input(), hello.mac1) {
+            Ok(HelloHash(*hello.mac1))
+        } else {
+            Err(DropReason::BadMac1)
+        }
+    }
+
+    /// The Diffie-Hellman and the Welcome. Counts the handshake, whatever comes of it.
+    pub(crate) fn answer(
+        &mut self,
+        now: Moment,
+        hello: &Hello<'_>,
+        ids: &ConnectionIds,
+        entropy: &mut Entropy,
+    ) -> Result<Answer, DropReason> {
+        self.handshakes.take(now);
+        let [head, cookie] = hello.prologue();
+        let prologue = [head, cookie].concat();
+        let mut payload = [0; ClientParameters::PAYLOAD_BYTES];
+        let (responder, _) = Responder::read(
+            &self.keys,
+            &self.psk,
+            &prologue,
+            hello.noise_message,
+            &entropy.secret(),
+            &mut payload,
+        )
+        .map_err(|_| DropReason::BadNoise)?;
+        let client = ClientParameters::decode(&payload).ok_or(DropReason::BadParameters)?;
+        let offer = hello.fields.offered_suites().ok_or(DropReason::BadOffer)?;
+        let has_aes_gcm = self.has_aes_gcm && offer.has(Suite::Aes128Gcm);
+        let suite = if has_aes_gcm { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 };
+        let local_id = ids.draw(entropy).map_err(|_| DropReason::ServerFull)?;
+        let shared = self.shared.agreed_with(client.shared);
+        let parameters = ServerParameters {
+            connection_id: local_id,
+            reset_token: ids.reset_token(local_id),
+            suite,
+            shared,
+        };
+        let mut sealed = [0; wire_limits::SERVER_PARAMETERS_BYTES];
+        parameters.encode(&mut sealed.as_mut_slice()).map_err(|_| DropReason::BadNoise)?;
+        let mut message_2 =
+            [0; wire_limits::SERVER_PARAMETERS_BYTES.saturating_add(wire_limits::NOISE_OVERHEAD_BYTES)];
+        let (_, secrets) = responder.reply(&sealed, &mut message_2).map_err(|_| DropReason::BadNoise)?;
+        let mut welcome = Vec::new();
+        Welcome { client_id: hello.fields.client_id, noise_message: &message_2 }
+            .encode(&mut welcome)
+            .map_err(|_| DropReason::BadNoise)?;
+        let (seals, opens) = secrets.into_keys(key_suite(suite)).ok_or(DropReason::BadOffer)?;
+        let agreement = Agreement {
+            seals,
+            opens,
+            timeouts: shared,
+            peer_datagram_max_bytes: client.shared.datagram_max_bytes,
+        };
+        Ok(Answer { agreement, local_id, remote_id: client.connection_id, welcome: welcome.into() })
+    }
+
+    /// Counts a connection that became half-open.
+    pub(crate) fn begin_half_open(&mut self, now: Moment, source: SocketAddr) {
+        self.half_open_count = self.half_open_count.saturating_add(1);
+        self.sources.begin(now, source);
+    }
+
+    /// Counts the end of a half-open connection, good or bad.
+    pub(crate) fn end_half_open(&mut self, source: SocketAddr) {
+        self.half_open_count = self.half_open_count.saturating_sub(1);
+        self.sources.end(source);
+    }
+
+    fn check_fields(&self, hello: &Hello<'_>) -> Result<(), DropReason> {
+        let fields = &hello.fields;
+        if fields.protocol_id != self.protocol_id {
+            return Err(DropReason::WrongProtocol);
+        }
+        if fields.server_key_id != self.key_id {
+            return Err(DropReason::UnknownServerKey);
+        }
+        if fields.token_key_id != 0 {
+            return Err(DropReason::UnexpectedToken);
+        }
+        if fields.offered_suites().is_none() {
+            return Err(DropReason::BadOffer);
+        }
+        Ok(())
+    }
+}

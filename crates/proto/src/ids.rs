@@ -1,0 +1,168 @@
+//! Connection ids of this endpoint: drawn so that they steer to its shard, checked before any look-up, and
+//! mapped to connections.
+//!
+//! What other ends call themselves is not its business.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::num::NonZeroU16;
+
+use drumfire_crypto::{Entropy, IdKeys};
+use drumfire_wire::{ConnectionId, RoutingTag, SteeringError, SteeringSecret};
+
+use crate::slab::PeerId;
+
+/// Which of a server's sockets an endpoint serves.
+#[derive(Debug, Clone, Copy)]
+pub struct Shard {
+    /// The socket's index, below `count`.
+    pub index: u16,
+    /// How many sockets the server has.
+    pub count: NonZeroU16,
+    /// The secret that maps routing tags to sockets, the same as in the socket's filter.
+    pub steering: SteeringSecret,
+}
+
+impl Shard {
+    /// The only shard there is; nothing is steered.
+    pub const ONLY: Self = Self { index: 0, count: NonZeroU16::MIN, steering: SteeringSecret::NONE };
+}
+
+/// What an id on a datagram says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IdVerdict {
+    /// Made for this shard.
+    Ours,
+    /// Made for another shard of this server.
+    Elsewhere(u16),
+    /// Not made by this server.
+    Forged,
+}
+
+/// Makes and judges ids.
+#[derive(Debug)]
+pub(crate) struct ConnectionIds {
+    keys: IdKeys,
+    shard: Shard,
+}
+
+impl ConnectionIds {
+    pub(crate) const fn new(keys: IdKeys, shard: Shard) -> Self {
+        Self { keys, shard }
+    }
+
+    /// A fresh id whose tag maps to this shard.
+    pub(crate) fn draw(&self, entropy: &mut Entropy) -> Result<ConnectionId, SteeringError> {
+        let Shard { index, count, steering } = self.shard;
+        let tag = steering.tag_for(index, count, || u16::from_be_bytes(entropy.bytes()))?;
+        let random = entropy.bytes();
+        let unchecked = ConnectionId::new(tag, random, [0; 3]);
+        Ok(ConnectionId::new(tag, random, self.keys.check(&unchecked.checked_part())))
+    }
+
+    pub(crate) fn judge(&self, id: ConnectionId) -> IdVerdict {
+        if !self.keys.is_valid(&id.checked_part(), &id.check()) {
+            return IdVerdict::Forged;
+        }
+        match self.shard_of(id.routing_tag()) {
+            shard if shard == self.shard.index => IdVerdict::Ours,
+            shard => IdVerdict::Elsewhere(shard),
+        }
+    }
+
+    pub(crate) fn reset_token(&self, id: ConnectionId) -> [u8; 16] {
+        self.keys.reset_token(&id.to_bytes())
+    }
+
+    fn shard_of(&self, tag: RoutingTag) -> u16 {
+        self.shard.steering.socket_for(tag, self.shard.count)
+    }
+}
+
+/// Connections by a number of 64 bits that strangers cannot choose freely.
+pub(crate) type PeerMap = HashMap<u64, PeerId, FoldBuild>;
+
+/// Builds hashers that multiply by a secret and fold: cheap, and collisions cannot be aimed without it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FoldBuild(u64);
+
+impl FoldBuild {
+    pub(crate) const fn new(secret: u64) -> Self {
+        Self(secret | 1)
+    }
+}
+
+impl BuildHasher for FoldBuild {
+    type Hasher = FoldHasher;
+
+    fn build_hasher(&self) -> FoldHasher {
+        FoldHasher(self.0)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FoldHasher(u64);
+
+impl Hasher for FoldHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let word = chunk.iter().fold(0, |word: u64, byte| (word << 8) | u64::from(*byte));
+            self.write_u64(word);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let product = u128::from(word ^ self.0).wrapping_mul(u128::from(self.0 ^ SPREAD));
+        let [.., a, b, c, d, e, f, g, h] = product.to_be_bytes();
+        let [i, j, k, l, m, n, o, p, ..] = product.to_be_bytes();
+        self.0 = u64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ u64::from_be_bytes([i, j, k, l, m, n, o, p]);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drumfire_crypto::Secret;
+
+    fn ids(shard: u16, count: u16) -> ConnectionIds {
+        let keys = IdKeys::derive(&Secret::new([3; 32]), b"server");
+        let count = NonZeroU16::new(count).unwrap();
+        ConnectionIds::new(
+            keys,
+            Shard { index: shard, count, steering: SteeringSecret::from_bits(0x9e37_79b9) },
+        )
+    }
+
+    #[test]
+    fn a_drawn_id_is_ours_and_elsewhere_to_every_other_shard() {
+        let mut entropy = Entropy::from_seed(Secret::new([1; 32]));
+        for shard in 0..6 {
+            let id = ids(shard, 6).draw(&mut entropy).unwrap();
+            assert_eq!(ids(shard, 6).judge(id), IdVerdict::Ours);
+            assert_eq!(ids((shard + 1) % 6, 6).judge(id), IdVerdict::Elsewhere(shard));
+        }
+    }
+
+    #[test]
+    fn every_changed_bit_of_an_id_is_a_forgery() {
+        let mut entropy = Entropy::from_seed(Secret::new([1; 32]));
+        let id = ids(0, 1).draw(&mut entropy).unwrap().to_bytes();
+        for bit in 0..64 {
+            let mut changed = id;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(ids(0, 1).judge(ConnectionId::from_bytes(changed)), IdVerdict::Forged, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn hashes_of_near_numbers_are_far_apart() {
+        let build = FoldBuild::new(0x1234_5678_9abc_def0);
+        let low: std::collections::HashSet<u64> = (0..1_000_u64).map(|n| build.hash_one(n) & 0xfff).collect();
+        assert!(low.len() > 800, "{}", low.len());
+    }
+}

@@ -1,0 +1,99 @@
+//! The sans-IO core of drumfire: datagrams and time in, datagrams and events out.
+//!
+//! It owns no socket, reads no clock, starts no thread and draws no random number that does not come from its
+//! seed: the same seed and the same inputs give the same bytes. A shell around it (a worker thread, a
+//! simulator, a program that sends over something that is not UDP) feeds an [`Endpoint`] and takes out what it
+//! wants sent.
+//!
+//! ```text
+//! handle_datagrams ─┐                                 ┌─> poll_transmit   datagrams
+//! handle_forwarded ─┤  parse ─> open ─> deliver       ├─> poll_forward    datagrams for another shard
+//! handle_timeout   ─┤      connections, timers        ├─> poll_event      what happened
+//! connect/send/close┘                                 └─> poll_timeout    when to come back
+//! ```
+//!
+//! Everything a stranger sends ends as a counted [`DropReason`]; what a peer does wrong ends its connection
+//! with a [`CloseReason`]; what the caller does wrong is an error of the verb.
+//!
+//! # Driving it
+//!
+//! Two ends and a network that is a variable:
+//!
+//! ```
+//! use drumfire_proto::*;
+//!
+//! let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+//! let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+//! let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+//! let (client_at, server_at) = ("192.0.2.1:1".parse()?, "192.0.2.2:2".parse()?);
+//! // Seeds come from the system in a real program.
+//! let mut server = Endpoint::server(Config::default(), server, Alone, Secret::new([4; 32]))?;
+//! let mut client = Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([5; 32]))?;
+//!
+//! let now = Now::default();
+//! let peer = client.connect(now, server_at, &identity)?;
+//! client.send(now, peer, ChannelId(0), "hello".into(), SendOptions::reliable_ordered())?;
+//! let mut memory = [0; 1200];
+//! for _ in 0..3 {
+//!     while let Some(sent) = client.poll_transmit(now, &mut memory) {
+//!         server.handle_datagrams(now, [Inbound { from: client_at, bytes: &mut memory[..sent.bytes] }]);
+//!     }
+//!     while let Some(sent) = server.poll_transmit(now, &mut memory) {
+//!         client.handle_datagrams(now, [Inbound { from: server_at, bytes: &mut memory[..sent.bytes] }]);
+//!     }
+//! }
+//! assert!(matches!(server.poll_event(), Some(Event::Connected { .. })));
+//! assert!(matches!(server.poll_event(), Some(Event::Message { bytes: b"hello", .. })));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Not here yet: fragments, the other delivery modes, priorities, credit, congestion control, rekeying,
+//! migration, resets, tokens.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod acks;
+mod channel;
+mod config;
+mod connection;
+mod datagram;
+mod endpoint;
+mod error;
+mod event;
+mod handshake;
+mod ids;
+mod limiter;
+pub mod limits;
+mod loss;
+mod placement;
+mod rtt;
+mod session;
+mod slab;
+mod stats;
+mod time;
+mod timers;
+
+pub use channel::{Mode, SendOptions};
+pub use config::{ClientConfig, Config, ServerConfig, ServerIdentity};
+pub use datagram::{Forwarded, Inbound, Transmit};
+pub use endpoint::Endpoint;
+pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};
+pub use event::Event;
+pub use ids::Shard;
+pub use loss::AckError;
+pub use placement::{Alone, HelloHash, Placed, Placement, PlacementKey};
+pub use slab::PeerId;
+pub use stats::{DropReason, Stats};
+pub use time::{Moment, Now};
+
+pub use drumfire_crypto::{Secret, ServerKeyPair};
+pub use drumfire_wire::{ChannelId, Close, CloseCode, SteeringSecret};

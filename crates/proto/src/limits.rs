@@ -1,0 +1,161 @@
+//! Every bound of the core on time, memory and rate: a constant, its unit and its reason.
+//!
+//! The bounds of the wire format itself stand in `drumfire_wire::limits`; what an application may change
+//! stands in [`Config`](crate::Config), with these as its defaults where they have the same name.
+
+use std::time::Duration;
+
+use drumfire_wire::limits::{DATAGRAM_START_BYTES, TAG_BYTES, TRANSPORT_HEADER_MAX_BYTES};
+
+/// Bytes of UDP payload this version sends at most: no path is probed for more.
+pub const DATAGRAM_SENT_MAX_BYTES: usize = DATAGRAM_START_BYTES;
+
+/// Bytes a message frame may take beside its payload: type, channel, id, distance back, length.
+const MESSAGE_OVERHEAD_MAX_BYTES: usize = 1 + 3 + 10 + 10 + 2;
+
+/// Bytes of the largest message: what fits one packet of 1200 B whatever its ids are.
+pub const MESSAGE_MAX_BYTES: usize =
+    DATAGRAM_SENT_MAX_BYTES - TRANSPORT_HEADER_MAX_BYTES - TAG_BYTES - MESSAGE_OVERHEAD_MAX_BYTES;
+
+/// Bytes every queued item is charged beside its payload, so that empty ones cost something.
+pub const ITEM_CHARGE_BYTES: usize = 64;
+
+/// Bytes of messages a connection keeps for sending, charges included.
+pub const SEND_MEMORY_BYTES: usize = 256 * 1_024;
+
+/// Bytes of messages a connection keeps for the application, charges included.
+pub const RECEIVE_MEMORY_BYTES: usize = 256 * 1_024;
+
+/// Bytes of payload that wait in an endpoint's events, over all connections.
+pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
+
+/// Unacknowledged bytes a connection may have under way. Below the receive buffer a socket has by default, and
+/// a stand-in for congestion control: enough for 1.3 MB/s at 50 ms.
+pub const IN_FLIGHT_BYTES: usize = 64 * 1_024;
+
+/// Probe timeouts in a row after which nothing but probes is sent, until an ack comes: the path is taken to be
+/// dead. One may be bad luck; with three, a game that sends 60 times a second puts 40 packets into a dead path.
+pub const PROBES_BEFORE_SILENCE: u32 = 2;
+
+/// A reliable message's ids under way, at most; the receiver refuses more.
+pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
+
+/// Datagrams of one connection opened in one pass, a pass being all datagrams handled at one moment.
+pub const PASS_SHARE_DATAGRAMS: u16 = 64;
+
+/// Datagrams a connection sends in a row before the next one gets its turn.
+pub const SEND_TURN_DATAGRAMS: u32 = 16;
+
+/// Datagrams worked on together: parsed, then opened, then delivered.
+pub(crate) const STAGE_DATAGRAMS: usize = 32;
+
+/// Connections of one endpoint.
+pub const CONNECTIONS: u32 = 65_536;
+
+/// Half-open connections of one endpoint.
+pub const HALF_OPEN: u32 = 4_096;
+
+/// Half-open connections of one source (an IPv4 address or an IPv6 /64) in open access.
+pub const HALF_OPEN_PER_SOURCE: u16 = 16;
+
+/// A handshake is over after this long, at either end.
+pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The client repeats its Hello after this long, then after twice as long each time.
+pub const HELLO_RESEND_FIRST: Duration = Duration::from_millis(250);
+
+/// The longest wait between two Hellos.
+pub const HELLO_RESEND_MAX: Duration = Duration::from_secs(1);
+
+/// The least wait between two Hellos with a cookie: a forger of Retries gets no more out of a client.
+pub const COOKIE_HELLO_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Cookies a pending client keeps.
+pub const COOKIES_KEPT: usize = 8;
+
+/// Welcomes for the same Hello, at most.
+pub const WELCOMES_PER_HELLO: u8 = 5;
+
+/// Diffie-Hellman handshakes of one endpoint per second.
+pub const HANDSHAKES_PER_SECOND: u32 = 2_000;
+
+/// Handshakes of one source per second in open access, and at once.
+pub const SOURCE_HANDSHAKES_PER_SECOND: u32 = 20;
+
+/// Retries of one endpoint per second.
+pub const RETRIES_PER_SECOND: u32 = 10_000;
+
+/// Handshake answers waiting to be sent.
+pub(crate) const REPLIES_WAITING: usize = 1_024;
+
+/// Datagrams waiting to be taken to another shard.
+pub(crate) const FORWARDS_WAITING: usize = 256;
+
+/// Sources told apart by the limits per source; sources that fall together share what is theirs.
+pub(crate) const SOURCE_BUCKETS: usize = 4_096;
+
+/// Longest silence of the client before it sends a ping.
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A connection without a packet from its peer ends after this long.
+pub const SILENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection with an unacknowledged packet ends after this long.
+pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection that sent and received nothing for this long gives its working memory back.
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
+
+/// Packets with reliable content after which an ack is due at once.
+pub const ACK_AFTER_RELIABLE: u32 = 32;
+
+/// Packets of any content after which an ack is due at once.
+pub const ACK_AFTER_ANY: u32 = 64;
+
+/// An ack of reliable content waits a quarter of the round trip, at least this long.
+pub const ACK_DELAY_MIN: Duration = Duration::from_millis(5);
+
+/// An ack of reliable content waits a quarter of the round trip, at most this long; one of unreliable content
+/// waits the round trip, at least this long.
+pub const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
+
+/// The least time between two acks that a new gap calls for.
+pub const ACK_GAP_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The round trip before the first measurement: probes early enough on most paths, and 325 ms is no storm.
+pub const ROUND_TRIP_INITIAL: Duration = Duration::from_millis(100);
+
+/// Timers are no finer than this (RFC 9002 section 6.1.2).
+pub const GRANULARITY: Duration = Duration::from_millis(1);
+
+/// A packet is lost when one this much later was acknowledged (RFC 9002 section 6.1.1).
+pub const PACKET_THRESHOLD: u64 = 3;
+
+/// Probe timeouts double up to this, so that a connection on a path that loses every third packet each way
+/// still hears an ack before it is given up: twenty tries in ten seconds.
+pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(500);
+
+/// Doublings of the probe timeout, so that no shift overflows.
+pub const PROBE_DOUBLINGS_MAX: u32 = 10;
+
+/// Packet numbers between two that are skipped, at least.
+pub const SKIP_MIN_PACKETS: u64 = 128;
+
+/// Packet numbers between two that are skipped, less than this many more.
+pub const SKIP_SPREAD_PACKETS: u64 = 256;
+
+/// Skipped packet numbers remembered: those among the newest 2,048 at least, which covers all under way.
+pub const SKIPPED_KEPT: usize = 16;
+
+/// Ranges in an ack that goes alone from which on a ping goes with it, so that the ranges can be forgotten once
+/// it is acknowledged.
+pub(crate) const RANGES_BEFORE_PING: usize = 16;
+
+/// Packet numbers without a word from the peer from which on a ping goes with an ack, so that numbers stay
+/// short.
+pub(crate) const NUMBERS_BEFORE_PING: u64 = 1 << 14;
+
+/// A closed connection repeats its close for this many probe timeouts.
+pub(crate) const CLOSE_LINGER_PROBES: u32 = 3;
+
+const _: () = assert!(MESSAGE_MAX_BYTES == 1_145);

@@ -1,0 +1,317 @@
+//! Packets under way: which were acknowledged, which are lost, and when to probe (after RFC 9002).
+//!
+//! It remembers packets that ask for an ack, in a ring that holds no more than is under way and a few beyond;
+//! what is to be done about a lost message is the channels' business, and nothing here limits the rate beyond
+//! the bytes under way.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
+
+use crate::limits::{
+    ACK_DELAY_MAX, PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBE_INTERVAL_MAX, PROBES_BEFORE_SILENCE,
+    SKIPPED_KEPT,
+};
+use crate::rtt::RoundTrip;
+use crate::time::Moment;
+
+/// A packet that was sent and asks for an ack.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SentPacket {
+    pub(crate) number: u64,
+    pub(crate) at: Moment,
+    pub(crate) bytes: usize,
+    /// Reliable messages inside, noted before with [`Loss::carry`].
+    pub(crate) carried: u32,
+    /// The newest packet that an ack inside speaks of.
+    pub(crate) acks_up_to: Option<PacketNumber>,
+}
+
+/// What became of a packet with a reliable message in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Acknowledged,
+    Lost,
+}
+
+/// An ack that no honest peer sends; it closes the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckError {
+    /// It names a packet that was never sent.
+    Unsent,
+    /// It names a packet number that was skipped to find out.
+    Skipped,
+}
+
+/// What an ack said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct AckNews {
+    pub(crate) acknowledged_count: u64,
+    /// The peer has an ack of ours up to here.
+    pub(crate) knows_up_to: Option<PacketNumber>,
+}
+
+/// The ring of packets under way, the round trip and the probe timer.
+#[derive(Debug, Default)]
+pub(crate) struct Loss {
+    /// By ascending number. A packet whose fate is known is marked, and leaves when it is the oldest.
+    ring: VecDeque<Entry>,
+    /// Ids of reliable messages in the packets of the ring, in the order of the packets.
+    carried: VecDeque<MessageId>,
+    /// How many ids have left `carried` at its front.
+    carried_gone: u64,
+    skipped: VecDeque<u64>,
+    largest_acked: Option<PacketNumber>,
+    in_flight_bytes: usize,
+    in_flight_count: usize,
+    carrying_count: usize,
+    /// When the oldest packet below the largest acknowledged one counts as lost.
+    loss_at: Option<Moment>,
+    /// When an ack last brought something new, or a probe became due.
+    progress_at: Moment,
+    probe_count: u32,
+    lost_count: u64,
+    round_trip: RoundTrip,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    packet: SentPacket,
+    /// Where its ids begin, counted over all there ever were.
+    carried_from: u64,
+    is_settled: bool,
+}
+
+impl Loss {
+    pub(crate) const fn round_trip(&self) -> &RoundTrip {
+        &self.round_trip
+    }
+
+    pub(crate) const fn largest_acked(&self) -> Option<PacketNumber> {
+        self.largest_acked
+    }
+
+    pub(crate) const fn in_flight_bytes(&self) -> usize {
+        self.in_flight_bytes
+    }
+
+    pub(crate) const fn has_in_flight(&self) -> bool {
+        self.in_flight_count > 0
+    }
+
+    /// Packets found lost so far.
+    pub(crate) const fn lost_count(&self) -> u64 {
+        self.lost_count
+    }
+
+    /// Whether so many probes went unanswered that only probes may be sent.
+    pub(crate) const fn is_silenced(&self) -> bool {
+        self.probe_count >= PROBES_BEFORE_SILENCE
+    }
+
+    /// When the oldest packet without an ack was sent.
+    pub(crate) fn oldest_sent_at(&self) -> Option<Moment> {
+        self.ring.front().map(|entry| entry.packet.at)
+    }
+
+    /// Notes a reliable message of the packet that is being built.
+    pub(crate) fn carry(&mut self, id: MessageId) {
+        self.carried.push_back(id);
+    }
+
+    /// Notes a packet that asks for an ack, after the messages it carries.
+    pub(crate) fn on_sent(&mut self, packet: SentPacket) {
+        self.in_flight_bytes = self.in_flight_bytes.saturating_add(packet.bytes);
+        self.in_flight_count = self.in_flight_count.saturating_add(1);
+        self.carrying_count = self.carrying_count.saturating_add(usize::from(packet.carried > 0));
+        let all = self.carried_gone.saturating_add(u64::try_from(self.carried.len()).unwrap_or(u64::MAX));
+        let carried_from = all.saturating_sub(u64::from(packet.carried));
+        self.ring.push_back(Entry { packet, carried_from, is_settled: false });
+    }
+
+    /// Notes a packet number that was used for nothing.
+    pub(crate) fn on_skipped(&mut self, number: u64) {
+        if self.skipped.len() >= SKIPPED_KEPT {
+            self.skipped.pop_front();
+        } else if self.skipped.is_empty() {
+            self.skipped.reserve_exact(SKIPPED_KEPT);
+        }
+        self.skipped.push_back(number);
+    }
+
+    /// Takes an ack in, when `next_number` is the first that was not sent. `fate` hears what became of each
+    /// message carried, with the packet it was in.
+    ///
+    /// # Errors
+    /// [`AckError`]; then nothing has changed.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Moment,
+        ack: &Ack<'_>,
+        next_number: u64,
+        mut fate: impl FnMut(Fate, MessageId, u64),
+    ) -> Result<AckNews, AckError> {
+        let largest = ack.ranges.largest();
+        if largest.0 >= next_number {
+            return Err(AckError::Unsent);
+        }
+        if ack.ranges.iter().any(|range| self.skipped.iter().any(|skipped| is_in(range, *skipped))) {
+            return Err(AckError::Skipped);
+        }
+        let mut news = AckNews::default();
+        let mut sample = None;
+        for range in ack.ranges {
+            // Ranges descend: what lies before the ring was settled long ago.
+            if self.ring.front().is_none_or(|oldest| range.largest().0 < oldest.packet.number) {
+                break;
+            }
+            self.acknowledge(range, &mut news, &mut fate, |packet| {
+                if packet.number == largest.0 {
+                    sample = Some(now.since(packet.at));
+                }
+            });
+        }
+        self.largest_acked = self.largest_acked.max(Some(largest));
+        if let Some(sample) = sample {
+            self.round_trip.on_sample(sample, ack.delay.to_duration());
+        }
+        if news.acknowledged_count > 0 {
+            self.progress_at = now;
+            self.probe_count = 0;
+        }
+        self.find_lost(now, &mut fate);
+        Ok(news)
+    }
+
+    /// When something must be done: lost packets named, or a probe sent.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        if self.in_flight_count == 0 {
+            return None;
+        }
+        self.loss_at.or_else(|| Some(self.probe_at()))
+    }
+
+    /// Does what is due; answers whether a probe must be sent.
+    pub(crate) fn on_timeout(&mut self, now: Moment, mut fate: impl FnMut(Fate, MessageId, u64)) -> bool {
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return false;
+        }
+        if self.loss_at.is_some() {
+            self.find_lost(now, &mut fate);
+            return false;
+        }
+        self.probe_count = self.probe_count.saturating_add(1);
+        self.progress_at = now;
+        true
+    }
+
+    /// The messages of the oldest packet under way that has any: what a probe had best repeat.
+    pub(crate) fn oldest_carried(&self) -> impl Iterator<Item = MessageId> {
+        let oldest = self.ring.iter().find(|entry| !entry.is_settled && entry.packet.carried > 0);
+        let found = oldest.map_or(0..0, |entry| entry.carried_range(self.carried_gone, self.carried.len()));
+        self.carried.range(found).copied()
+    }
+
+    /// How long to wait for an ack now, without doublings.
+    pub(crate) fn probe_timeout(&self) -> Duration {
+        let ack_delay = if self.carrying_count > 0 {
+            ACK_DELAY_MAX
+        } else {
+            self.round_trip.smoothed().max(ACK_DELAY_MAX)
+        };
+        self.round_trip.probe_timeout(ack_delay)
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn shrink(&mut self) {
+        self.ring.shrink_to_fit();
+        self.carried.shrink_to_fit();
+    }
+
+    fn probe_at(&self) -> Moment {
+        let doublings = self.probe_count.min(PROBE_DOUBLINGS_MAX);
+        let first = self.probe_timeout();
+        let wait = first.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
+        // Counted from the last progress and not from the last packet, which RFC 9002 does: a game that sends all
+        // the time would never find out that its path is dead.
+        let since = self.oldest_sent_at().map_or(self.progress_at, |oldest| oldest.max(self.progress_at));
+        // On a path slower than the cap, the cap gives way.
+        since.after(wait.min(PROBE_INTERVAL_MAX.max(first)))
+    }
+
+    /// Settles the packets of one range.
+    fn acknowledge(
+        &mut self,
+        range: AckRange,
+        news: &mut AckNews,
+        fate: &mut impl FnMut(Fate, MessageId, u64),
+        mut on_packet: impl FnMut(&SentPacket),
+    ) {
+        let end = self.ring.partition_point(|entry| entry.packet.number <= range.largest().0);
+        let start = self.ring.partition_point(|entry| entry.packet.number < range.smallest().0);
+        for entry in self.ring.range_mut(start..end) {
+            if !entry.is_settled {
+                entry.is_settled = true;
+                let packet = entry.packet;
+                for id in self.carried.range(entry.carried_range(self.carried_gone, self.carried.len())) {
+                    fate(Fate::Acknowledged, *id, packet.number);
+                }
+                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes);
+                self.in_flight_count = self.in_flight_count.saturating_sub(1);
+                self.carrying_count = self.carrying_count.saturating_sub(usize::from(packet.carried > 0));
+                news.acknowledged_count = news.acknowledged_count.saturating_add(1);
+                news.knows_up_to = news.knows_up_to.max(packet.acks_up_to);
+                on_packet(&packet);
+            }
+        }
+    }
+
+    /// Names the packets that are lost by now, lets go of what is settled, and notes when to look again.
+    fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(Fate, MessageId, u64)) {
+        let Some(largest) = self.largest_acked else { return };
+        let delay = self.round_trip.loss_delay();
+        self.loss_at = None;
+        for entry in &mut self.ring {
+            if entry.packet.number >= largest.0 {
+                break;
+            }
+            let lost_at = entry.packet.at.after(delay);
+            let is_overtaken = entry.packet.number.saturating_add(PACKET_THRESHOLD) <= largest.0;
+            if !entry.is_settled && (is_overtaken || lost_at <= now) {
+                entry.is_settled = true;
+                let packet = entry.packet;
+                for id in self.carried.range(entry.carried_range(self.carried_gone, self.carried.len())) {
+                    fate(Fate::Lost, *id, packet.number);
+                }
+                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes);
+                self.in_flight_count = self.in_flight_count.saturating_sub(1);
+                self.carrying_count = self.carrying_count.saturating_sub(usize::from(packet.carried > 0));
+                self.lost_count = self.lost_count.saturating_add(1);
+            } else if !entry.is_settled {
+                self.loss_at = Some(self.loss_at.map_or(lost_at, |earlier| earlier.min(lost_at)));
+            }
+        }
+        while let Some(entry) = self.ring.pop_front_if(|entry| entry.is_settled) {
+            self.carried.drain(entry.carried_range(self.carried_gone, self.carried.len()));
+            self.carried_gone = self.carried_gone.saturating_add(u64::from(entry.packet.carried));
+        }
+    }
+}
+
+impl Entry {
+    /// Where its ids stand among the `count` there are now, when `gone` have left at the front.
+    fn carried_range(&self, gone: u64, count: usize) -> Range<usize> {
+        let start = usize::try_from(self.carried_from.saturating_sub(gone)).unwrap_or(usize::MAX);
+        let end = start.saturating_add(usize::try_from(self.packet.carried).unwrap_or(0));
+        start.min(count)..end.min(count)
+    }
+}
+
+fn is_in(range: AckRange, number: u64) -> bool {
+    range.smallest().0 <= number && number <= range.largest().0
+}
+
+#[cfg(test)]
+mod tests;

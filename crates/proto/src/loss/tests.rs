@@ -1,0 +1,150 @@
+//! Tests of loss detection: acks as the wire carries them, against packets sent one per millisecond.
+
+use super::*;
+use drumfire_wire::{AckDelay, Frame, FrameWriter, Frames};
+
+fn ms(milliseconds: u64) -> Moment {
+    Moment::from_nanos(milliseconds * 1_000_000)
+}
+
+/// Sends packets `from..to`, packet n at n ms with 100 bytes and message n inside.
+fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        loss.carry(MessageId(number));
+        let packet = SentPacket { number, at: ms(number), bytes: 100, carried: 1, acks_up_to: None };
+        loss.on_sent(packet);
+    }
+}
+
+type Fates = Vec<(Fate, u64)>;
+
+fn ack(loss: &mut Loss, at: u64, ranges: &[(u64, u64)], next: u64) -> Result<(Fates, AckNews), AckError> {
+    let mut buffer = [0; 400];
+    let mut writer = FrameWriter::new(&mut buffer[..]);
+    let ranges: Vec<_> = ranges
+        .iter()
+        .map(|&(small, large)| AckRange::new(PacketNumber(small), PacketNumber(large)).unwrap())
+        .collect();
+    writer.ack(AckDelay::from_duration(Duration::ZERO), ranges.into_iter()).unwrap();
+    let bytes = writer.written_bytes();
+    let Some(Ok(Frame::Ack(frame))) = Frames::new(&buffer[..bytes]).next() else { panic!("an ack") };
+    let mut fates = Vec::new();
+    let news = loss.on_ack(ms(at), &frame, next, |fate, id, _| fates.push((fate, id.0)))?;
+    Ok((fates, news))
+}
+
+#[test]
+fn an_acknowledged_packet_settles_its_messages_and_gives_a_sample() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..2);
+    let (fates, news) = ack(&mut loss, 41, &[(0, 1)], 2).unwrap();
+    assert_eq!(fates, [(Fate::Acknowledged, 0), (Fate::Acknowledged, 1)]);
+    assert_eq!((news.acknowledged_count, loss.lost_count()), (2, 0));
+    assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(40));
+    assert_eq!((loss.in_flight_bytes(), loss.has_in_flight(), loss.deadline()), (0, false, None));
+    assert_eq!((loss.ring.len(), loss.carried.len()), (0, 0));
+}
+
+#[test]
+fn a_packet_is_lost_when_one_three_later_arrived_and_not_when_two_later() {
+    for (later, lost) in [(2, 0), (3, 1), (4, 2)] {
+        let mut loss = Loss::default();
+        send(&mut loss, 0..10);
+        let (fates, _) = ack(&mut loss, 100, &[(later, later)], 10).unwrap();
+        assert_eq!(loss.lost_count(), lost, "{later}");
+        assert_eq!(fates.iter().filter(|(fate, _)| *fate == Fate::Lost).count() as u64, lost);
+    }
+}
+
+#[test]
+fn a_packet_is_lost_nine_eighths_of_a_round_trip_and_a_bit_after_it_was_sent() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..2);
+    ack(&mut loss, 81, &[(1, 1)], 2).unwrap();
+    // Round trip 80 ms, and 5 ms that an ack may be held back, so packet 0 is lost at 95 ms.
+    assert_eq!(loss.deadline(), Some(ms(95)));
+    assert!(!loss.on_timeout(ms(94), |_, _, _| unreachable!()));
+    let mut fates = Vec::new();
+    assert!(!loss.on_timeout(ms(95), |fate, id, number| fates.push((fate, id.0, number))));
+    assert_eq!(fates, [(Fate::Lost, 0, 0)]);
+    assert!(!loss.has_in_flight());
+}
+
+#[test]
+fn a_packet_is_settled_once_however_often_it_is_acknowledged() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..8);
+    ack(&mut loss, 20, &[(1, 2)], 8).unwrap();
+    let (fates, news) = ack(&mut loss, 21, &[(0, 4)], 8).unwrap();
+    assert_eq!(fates, [(Fate::Acknowledged, 0), (Fate::Acknowledged, 3), (Fate::Acknowledged, 4)]);
+    assert_eq!(news.acknowledged_count, 3);
+    let (fates, news) = ack(&mut loss, 22, &[(0, 4)], 8).unwrap();
+    assert_eq!((fates, news), (Vec::new(), AckNews::default()));
+    assert_eq!((loss.ring.len(), loss.in_flight_bytes()), (3, 300));
+}
+
+#[test]
+fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..5);
+    loss.on_skipped(5);
+    send(&mut loss, 6..8);
+    for largest in [7, 8, 9] {
+        let result = ack(&mut loss, 20, &[(largest, largest)], 8).map(|_| ());
+        assert_eq!(result, if largest < 8 { Ok(()) } else { Err(AckError::Unsent) });
+    }
+    for range in [(0, 5), (5, 5), (5, 6), (4, 7)] {
+        assert_eq!(ack(&mut loss, 21, &[range], 8).map(|_| ()), Err(AckError::Skipped), "{range:?}");
+    }
+    assert!(ack(&mut loss, 21, &[(6, 7), (0, 4)], 8).is_ok());
+}
+
+#[test]
+fn probes_double_up_to_half_a_second_and_an_ack_ends_them() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..1);
+    let mut waits = Vec::new();
+    for _ in 0..40 {
+        let due = loss.deadline().unwrap();
+        waits.push(due.since(loss.progress_at).as_millis());
+        assert!(loss.on_timeout(due, |_, _, _| unreachable!()));
+    }
+    assert_eq!(waits[..2], [325, 500]);
+    assert!(waits[2..].iter().all(|wait| *wait == 500));
+    assert!(loss.is_silenced());
+    loss.probe_count = 1_000_000;
+    assert!(loss.deadline().is_some());
+    ack(&mut loss, 3_000, &[(0, 0)], 1).unwrap();
+    assert!(!loss.is_silenced());
+}
+
+#[test]
+fn a_probe_repeats_the_oldest_messages_under_way() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..3);
+    ack(&mut loss, 10, &[(0, 0)], 3).unwrap();
+    assert_eq!(loss.oldest_carried().collect::<Vec<_>>(), [MessageId(1)]);
+}
+
+#[test]
+fn the_ring_holds_what_is_under_way_and_at_most_three_more() {
+    let mut loss = Loss::default();
+    for number in 0..2_000 {
+        send(&mut loss, number..number + 1);
+        // Every other packet is acknowledged, each on its own, so half are lost.
+        if number % 2 == 1 {
+            ack(&mut loss, number + 5, &[(number, number)], number + 1).unwrap();
+        }
+        assert!(loss.ring.len() <= 4 && loss.carried.len() <= 4, "{}", loss.ring.len());
+    }
+}
+
+#[test]
+fn what_the_peer_knows_of_our_acks_is_the_newest_it_acknowledged() {
+    let mut loss = Loss::default();
+    for (number, acks_up_to) in [(0, None), (1, Some(PacketNumber(40))), (2, Some(PacketNumber(44)))] {
+        loss.on_sent(SentPacket { number, at: ms(number), bytes: 30, carried: 0, acks_up_to });
+    }
+    assert_eq!(ack(&mut loss, 10, &[(0, 1)], 3).unwrap().1.knows_up_to, Some(PacketNumber(40)));
+    assert_eq!(ack(&mut loss, 11, &[(0, 2)], 3).unwrap().1.knows_up_to, Some(PacketNumber(44)));
+}

@@ -1,0 +1,106 @@
+//! The round trip: smoothed, and how much it varies (after RFC 9002 section 5).
+//!
+//! It takes samples and gives timeouts; which packet is a sample is decided by whoever reads the acks.
+
+use std::time::Duration;
+
+use crate::limits::{ACK_GAP_INTERVAL, GRANULARITY, ROUND_TRIP_INITIAL};
+use crate::time::part;
+
+/// The estimate for one path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoundTrip {
+    latest: Duration,
+    smoothed: Duration,
+    variation: Duration,
+    has_sample: bool,
+}
+
+impl Default for RoundTrip {
+    fn default() -> Self {
+        Self {
+            latest: ROUND_TRIP_INITIAL,
+            smoothed: ROUND_TRIP_INITIAL,
+            variation: part(ROUND_TRIP_INITIAL, 2),
+            has_sample: false,
+        }
+    }
+}
+
+impl RoundTrip {
+    /// Takes a sample, and how long of it the peer says it waited. The peer is believed: acks wait on purpose
+    /// here, longer than many round trips, and a peer that lies only gets its own packets resent too early.
+    pub(crate) fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
+        self.latest = sample;
+        let adjusted = sample.saturating_sub(ack_delay);
+        if !self.has_sample {
+            self.has_sample = true;
+            self.smoothed = adjusted;
+            self.variation = part(adjusted, 2);
+            return;
+        }
+        let deviation = self.smoothed.abs_diff(adjusted);
+        self.variation = part(self.variation.saturating_mul(3).saturating_add(deviation), 4);
+        self.smoothed = part(self.smoothed.saturating_mul(7).saturating_add(adjusted), 8);
+    }
+
+    pub(crate) const fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    /// The smoothed round trip, if it was ever measured.
+    pub(crate) fn measured(&self) -> Option<Duration> {
+        self.has_sample.then_some(self.smoothed)
+    }
+
+    /// A packet sent this long ago, before one that was acknowledged, is lost: 9/8 of the round trip, and as long
+    /// as the peer may hold back the ack of a packet that came late.
+    pub(crate) fn loss_delay(&self) -> Duration {
+        let longer = self.smoothed.max(self.latest);
+        longer.saturating_add(part(longer, 8)).saturating_add(ACK_GAP_INTERVAL).max(GRANULARITY)
+    }
+
+    /// How long to wait for an ack before probing, when the peer may wait `ack_delay` with it.
+    pub(crate) fn probe_timeout(&self, ack_delay: Duration) -> Duration {
+        let margin = self.variation.saturating_mul(4).max(GRANULARITY);
+        self.smoothed.saturating_add(margin).saturating_add(ack_delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn the_first_sample_replaces_the_guess() {
+        let mut trip = RoundTrip::default();
+        assert_eq!((trip.smoothed(), trip.measured()), (ROUND_TRIP_INITIAL, None));
+        assert_eq!(trip.probe_timeout(ms(25)), ms(325));
+        trip.on_sample(ms(50), ms(10));
+        assert_eq!(trip.smoothed(), ms(40));
+        assert_eq!(trip.probe_timeout(ms(25)), ms(40 + 80 + 25));
+    }
+
+    #[test]
+    fn the_peers_delay_is_taken_off_the_average_but_not_off_the_wait_for_late_packets() {
+        let mut trip = RoundTrip::default();
+        trip.on_sample(ms(48), ms(8));
+        trip.on_sample(ms(80), ms(40));
+        assert_eq!((trip.smoothed(), trip.loss_delay()), (ms(40), ms(95)));
+        trip.on_sample(ms(16), ms(40));
+        assert_eq!(trip.smoothed(), ms(35));
+    }
+
+    #[test]
+    fn extremes_do_not_overflow() {
+        let mut trip = RoundTrip::default();
+        for sample in [Duration::ZERO, Duration::MAX, Duration::from_nanos(1), Duration::MAX] {
+            trip.on_sample(sample, Duration::MAX);
+            assert!(trip.loss_delay() >= GRANULARITY && trip.probe_timeout(Duration::MAX) >= GRANULARITY);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A connection's keys, its packet numbers both ways, and the window that lets each number through once.
+//!
+//! One key epoch: packets of another phase are dropped. It moves nothing before a packet has opened.
+
+use std::ops::Range;
+
+use drumfire_crypto::{
+    Entropy, OpenError, OpenKeys, Opener, ReplayError, ReplayWindow, SealError, SealKeys, Sealer, TAG_BYTES,
+};
+use drumfire_wire::{PacketNumber, TransportHeader};
+
+use crate::limits::{SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS};
+use crate::stats::DropReason;
+
+/// What protects the packets of one connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    sealer: Sealer,
+    opener: Opener,
+    replay: ReplayWindow,
+    /// The newest packet opened; the window by itself cannot tell none from packet 0.
+    largest: Option<PacketNumber>,
+    skip_at: u64,
+}
+
+/// Where in a datagram the opened frames stand, and the packet's number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) number: u64,
+    pub(crate) frames: Range<usize>,
+}
+
+/// Why a packet was not opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The datagram is dropped and nothing else happens.
+    Drop(DropReason),
+    /// So many forgeries came that the connection must close.
+    KeyLimit,
+}
+
+impl Session {
+    /// A session at its first packets. `replay_window` is a size that was checked before.
+    pub(crate) fn new(seals: SealKeys, opens: OpenKeys, replay_window: u32, entropy: &mut Entropy) -> Self {
+        let mut session = Self {
+            sealer: Sealer::new(seals),
+            opener: Opener::new(opens),
+            replay: ReplayWindow::new(replay_window).unwrap_or_default(),
+            largest: None,
+            skip_at: 0,
+        };
+        session.draw_skip(0, entropy);
+        session
+    }
+
+    /// Opens a packet in place.
+    pub(crate) fn open(&mut self, header: &TransportHeader, datagram: &mut [u8]) -> Result<Opened, Refusal> {
+        if header.key_phase {
+            return Err(Refusal::Drop(DropReason::KeyPhase));
+        }
+        let number = header.number.expand(self.largest).0;
+        self.replay.check(number).map_err(refused)?;
+        let start = header.encoded_bytes();
+        let (aad, sealed) =
+            datagram.split_at_mut_checked(start).ok_or(Refusal::Drop(DropReason::WrongLength))?;
+        let end = start.saturating_add(sealed.len()).saturating_sub(TAG_BYTES);
+        match self.opener.open(number, aad, sealed) {
+            Ok(_) => {}
+            Err(OpenError::TooShort) => return Err(Refusal::Drop(DropReason::WrongLength)),
+            Err(OpenError::Forged) => return Err(Refusal::Drop(DropReason::Forged)),
+            Err(OpenError::LimitReached) => return Err(Refusal::KeyLimit),
+        }
+        self.replay.accept(number).map_err(refused)?;
+        self.largest = self.largest.max(Some(PacketNumber(number)));
+        Ok(Opened { number, frames: start..end })
+    }
+
+    /// The number of the next packet, and the number that is skipped before it, if it is time for that.
+    pub(crate) fn next_number(&mut self, entropy: &mut Entropy) -> Result<(u64, Option<u64>), SealError> {
+        let next = self.sealer.next_number()?;
+        if next < self.skip_at {
+            return Ok((next, None));
+        }
+        let skipped = self.sealer.skip()?;
+        self.draw_skip(next, entropy);
+        Ok((self.sealer.next_number()?, Some(skipped)))
+    }
+
+    /// The first number that was not used.
+    pub(crate) fn unused(&self) -> u64 {
+        self.sealer.next_number().unwrap_or(u64::MAX)
+    }
+
+    /// Seals the packet with the number that [`Self::next_number`] gave.
+    pub(crate) fn seal(
+        &mut self,
+        aad: &[u8],
+        body: &mut [u8],
+        tag: &mut [u8; TAG_BYTES],
+    ) -> Result<u64, SealError> {
+        self.sealer.seal(aad, body, tag)
+    }
+
+    /// Keeps the expanded keys, for a connection that is busy.
+    pub(crate) fn expand(&mut self) {
+        self.sealer.keep_expanded();
+        self.opener.keep_expanded();
+    }
+
+    /// Drops the expanded keys of a connection that is idle.
+    pub(crate) fn shrink(&mut self) {
+        self.sealer.drop_expanded();
+        self.opener.drop_expanded();
+    }
+
+    fn draw_skip(&mut self, from: u64, entropy: &mut Entropy) {
+        let spread = u64::from_be_bytes(entropy.bytes()).checked_rem(SKIP_SPREAD_PACKETS).unwrap_or(0);
+        self.skip_at = from.saturating_add(SKIP_MIN_PACKETS).saturating_add(spread);
+    }
+}
+
+fn refused(error: ReplayError) -> Refusal {
+    Refusal::Drop(match error {
+        ReplayError::Duplicate => DropReason::Duplicate,
+        ReplayError::TooOld => DropReason::TooOld,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drumfire_crypto::handshake::{MESSAGE_1_OVERHEAD_BYTES, MESSAGE_2_OVERHEAD_BYTES};
+    use drumfire_crypto::{Initiator, Responder, Secret, ServerKeyPair, Suite};
+    use drumfire_wire::{ConnectionIdLength, PacketNumberLength};
+
+    fn pair() -> (Session, Session) {
+        #[cfg(feature = "audit-nonce")]
+        drumfire_crypto::audit_nonce::start_world();
+        let (keys, psk) = (ServerKeyPair::from_secret(Secret::new([1; 32])), Secret::zeroed());
+        let (mut message_1, mut message_2) = ([0; MESSAGE_1_OVERHEAD_BYTES], [0; MESSAGE_2_OVERHEAD_BYTES]);
+        let ephemeral = Secret::new([2; 32]);
+        let mut initiator = Initiator::new(keys.public(), &psk, b"", b"", ephemeral, &mut message_1).unwrap();
+        let ephemeral = Secret::new([3; 32]);
+        let (responder, _) = Responder::read(&keys, &psk, b"", &message_1, &ephemeral, &mut []).unwrap();
+        let (_, of_server) = responder.reply(b"", &mut message_2).unwrap();
+        let (_, of_client) = initiator.read_reply(&message_2, &mut []).unwrap();
+        let mut entropy = Entropy::from_seed(Secret::new([4; 32]));
+        let mut session = |secrets: drumfire_crypto::SessionSecrets| {
+            let (seals, opens) = secrets.into_keys(Suite::ChaCha20Poly1305).unwrap();
+            Session::new(seals, opens, 64, &mut entropy)
+        };
+        (session(of_client), session(of_server))
+    }
+
+    /// A packet with a number of two bytes and these frames; `None` for a number that was skipped.
+    fn packet(session: &mut Session, entropy: &mut Entropy, key_phase: bool) -> (Vec<u8>, u64, Option<u64>) {
+        let (number, skipped) = session.next_number(entropy).unwrap();
+        let truncated = PacketNumber(number).truncate(PacketNumberLength::Two);
+        let header = TransportHeader { key_phase, connection_id: None, number: truncated };
+        let mut datagram = Vec::new();
+        header.encode(&mut datagram).unwrap();
+        let (mut body, mut tag) = (*b"nine byte", [0; TAG_BYTES]);
+        assert_eq!(session.seal(&datagram, &mut body, &mut tag), Ok(number));
+        datagram.extend(body);
+        datagram.extend(tag);
+        (datagram, number, skipped)
+    }
+
+    fn open(session: &mut Session, datagram: &[u8]) -> Result<(u64, Vec<u8>), Refusal> {
+        let mut bytes = datagram.to_vec();
+        let header = TransportHeader::decode(&bytes, ConnectionIdLength::Zero).unwrap();
+        let opened = session.open(&header, &mut bytes)?;
+        Ok((opened.number, bytes[opened.frames].to_vec()))
+    }
+
+    #[test]
+    fn a_packet_opens_once_and_only_as_it_was_sealed() {
+        let (mut client, mut server) = pair();
+        let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
+        let (datagram, ..) = packet(&mut client, &mut entropy, false);
+        for at in 0..datagram.len() {
+            let mut changed = datagram.clone();
+            changed[at] ^= 0x40;
+            if TransportHeader::decode(&changed, ConnectionIdLength::Zero).is_ok() {
+                assert!(open(&mut server, &changed).is_err(), "byte {at}");
+            }
+        }
+        assert_eq!(open(&mut server, &datagram), Ok((0, b"nine byte".to_vec())));
+        assert_eq!(open(&mut server, &datagram), Err(Refusal::Drop(DropReason::Duplicate)));
+    }
+
+    #[test]
+    fn packets_below_the_window_are_too_old_and_of_another_phase_unknown() {
+        let (mut client, mut server) = pair();
+        let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
+        let packets: Vec<_> = (0..66).map(|_| packet(&mut client, &mut entropy, false).0).collect();
+        open(&mut server, &packets[65]).unwrap();
+        assert_eq!(open(&mut server, &packets[1]), Err(Refusal::Drop(DropReason::TooOld)));
+        assert_eq!(open(&mut server, &packets[2]).map(|(number, _)| number), Ok(2));
+        let (other, ..) = packet(&mut client, &mut entropy, true);
+        assert_eq!(open(&mut server, &other), Err(Refusal::Drop(DropReason::KeyPhase)));
+    }
+
+    #[test]
+    fn forged_high_numbers_move_nothing() {
+        let (mut client, mut server) = pair();
+        let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
+        let packets: Vec<_> = (0..3).map(|_| packet(&mut client, &mut entropy, false).0).collect();
+        open(&mut server, &packets[0]).unwrap();
+        for high in 100..20_000_u16 {
+            let mut forged = packets[1].clone();
+            forged[1..3].copy_from_slice(&high.to_be_bytes());
+            assert_eq!(open(&mut server, &forged), Err(Refusal::Drop(DropReason::Forged)));
+        }
+        assert_eq!(open(&mut server, &packets[1]).map(|(number, _)| number), Ok(1));
+    }
+
+    #[test]
+    fn a_number_is_skipped_after_128_to_383_others() {
+        let (mut client, _) = pair();
+        let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
+        let (mut last, mut gaps) = (0, Vec::new());
+        for _ in 0..20_000 {
+            if let (_, number, Some(skipped)) = packet(&mut client, &mut entropy, false) {
+                assert_eq!(number, skipped + 1);
+                gaps.push(skipped - last);
+                last = skipped;
+            }
+        }
+        assert!(gaps.iter().all(|gap| (128..=384).contains(gap)), "{gaps:?}");
+        assert!(gaps.iter().collect::<std::collections::HashSet<_>>().len() > gaps.len() / 2);
+    }
+}

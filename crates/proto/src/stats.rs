@@ -1,0 +1,326 @@
+//! Counters of one endpoint, and the names under which datagrams are dropped.
+//!
+//! Every datagram handed in is counted once more: as a packet, as a handshake datagram that was acted on, as
+//! forwarded, or under one [`DropReason`]. So the books close. Nothing here is per connection.
+
+use drumfire_wire::DatagramError;
+
+/// Why a datagram went no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// It had no bytes.
+    Empty,
+    /// Its first byte is not one of this protocol.
+    FixedBits,
+    /// Its handshake kind does not exist.
+    UnknownKind,
+    /// Its length is not one of its kind's.
+    WrongLength,
+    /// It claims a packet number of no length.
+    PacketNumberLength,
+    /// It is of a kind this end does not take.
+    UnexpectedKind,
+    /// Its connection id was not made by this server.
+    ForgedId,
+    /// No connection has its id.
+    UnknownConnection,
+    /// It was forwarded to the wrong shard.
+    Misrouted,
+    /// Its connection had its share of this pass.
+    PassShare,
+    /// Its connection has no keys yet.
+    NoKeys,
+    /// It is of a key phase this version does not have.
+    KeyPhase,
+    /// Its packet number was accepted before.
+    Duplicate,
+    /// Its packet number is below the replay window.
+    TooOld,
+    /// It did not open.
+    Forged,
+    /// Its connection was closed before it was delivered.
+    ConnectionClosed,
+    /// It brought messages for which the connection has no memory left; it was not acknowledged.
+    ReceiveMemory,
+    /// It broke the protocol, and its connection is closed.
+    Protocol,
+    /// A Hello for another protocol id.
+    WrongProtocol,
+    /// A Hello of another version, with a good cookie.
+    WrongVersion,
+    /// A Hello for a key this server does not have.
+    UnknownServerKey,
+    /// A Hello with a token, where none is taken.
+    UnexpectedToken,
+    /// A Hello without the mandatory suite.
+    BadOffer,
+    /// A Hello without a good cookie, when enough Retries were sent.
+    RetryLimit,
+    /// A Hello whose source has begun enough handshakes.
+    SourceLimit,
+    /// A Hello when the endpoint has enough half-open connections.
+    HalfOpenLimit,
+    /// A Hello when enough handshakes were done.
+    HandshakeLimit,
+    /// A Hello whose first MAC does not fit.
+    BadMac1,
+    /// A Hello for which no server has room.
+    ServerFull,
+    /// A Hello whose Noise message does not fit.
+    BadNoise,
+    /// A Hello with parameters out of bounds.
+    BadParameters,
+    /// A Hello that was answered often enough, or whose connection exists.
+    HelloRepeated,
+    /// Too many datagrams wait to be forwarded.
+    ForwardFull,
+    /// Too many answers wait to be sent.
+    ReplyFull,
+    /// An answer to a Hello that this client did not send, or sent long ago.
+    UnknownClientId,
+    /// An answer from somewhere else than the Hello went to.
+    WrongSource,
+    /// A Retry beyond those a client keeps.
+    CookieLimit,
+    /// A Welcome that does not open, or says what cannot be.
+    BadWelcome,
+}
+
+impl DropReason {
+    /// How many there are.
+    pub const COUNT: usize = 38;
+
+    /// All of them, in the order of their counters.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Empty,
+        Self::FixedBits,
+        Self::UnknownKind,
+        Self::WrongLength,
+        Self::PacketNumberLength,
+        Self::UnexpectedKind,
+        Self::ForgedId,
+        Self::UnknownConnection,
+        Self::Misrouted,
+        Self::PassShare,
+        Self::NoKeys,
+        Self::KeyPhase,
+        Self::Duplicate,
+        Self::TooOld,
+        Self::Forged,
+        Self::ConnectionClosed,
+        Self::ReceiveMemory,
+        Self::Protocol,
+        Self::WrongProtocol,
+        Self::WrongVersion,
+        Self::UnknownServerKey,
+        Self::UnexpectedToken,
+        Self::BadOffer,
+        Self::RetryLimit,
+        Self::SourceLimit,
+        Self::HalfOpenLimit,
+        Self::HandshakeLimit,
+        Self::BadMac1,
+        Self::ServerFull,
+        Self::BadNoise,
+        Self::BadParameters,
+        Self::HelloRepeated,
+        Self::ForwardFull,
+        Self::ReplyFull,
+        Self::UnknownClientId,
+        Self::WrongSource,
+        Self::CookieLimit,
+        Self::BadWelcome,
+    ];
+
+    /// A stable name for counters and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::FixedBits => "fixed_bits",
+            Self::UnknownKind => "unknown_kind",
+            Self::WrongLength => "wrong_length",
+            Self::PacketNumberLength => "packet_number_length",
+            Self::UnexpectedKind => "unexpected_kind",
+            Self::ForgedId => "forged_id",
+            Self::UnknownConnection => "unknown_connection",
+            Self::Misrouted => "misrouted",
+            Self::PassShare => "pass_share",
+            Self::NoKeys => "no_keys",
+            Self::KeyPhase => "key_phase",
+            Self::Duplicate => "duplicate",
+            Self::TooOld => "too_old",
+            Self::Forged => "forged",
+            Self::ConnectionClosed => "connection_closed",
+            Self::ReceiveMemory => "receive_memory",
+            Self::Protocol => "protocol",
+            Self::WrongProtocol => "wrong_protocol",
+            Self::WrongVersion => "wrong_version",
+            Self::UnknownServerKey => "unknown_server_key",
+            Self::UnexpectedToken => "unexpected_token",
+            Self::BadOffer => "bad_offer",
+            Self::RetryLimit => "retry_limit",
+            Self::SourceLimit => "source_limit",
+            Self::HalfOpenLimit => "half_open_limit",
+            Self::HandshakeLimit => "handshake_limit",
+            Self::BadMac1 => "bad_mac1",
+            Self::ServerFull => "server_full",
+            Self::BadNoise => "bad_noise",
+            Self::BadParameters => "bad_parameters",
+            Self::HelloRepeated => "hello_repeated",
+            Self::ForwardFull => "forward_full",
+            Self::ReplyFull => "reply_full",
+            Self::UnknownClientId => "unknown_client_id",
+            Self::WrongSource => "wrong_source",
+            Self::CookieLimit => "cookie_limit",
+            Self::BadWelcome => "bad_welcome",
+        }
+    }
+}
+
+impl From<DatagramError> for DropReason {
+    fn from(error: DatagramError) -> Self {
+        match error {
+            DatagramError::Empty => Self::Empty,
+            DatagramError::FixedBits => Self::FixedBits,
+            DatagramError::UnknownKind => Self::UnknownKind,
+            DatagramError::WrongKind => Self::UnexpectedKind,
+            DatagramError::WrongLength => Self::WrongLength,
+            DatagramError::PacketNumberLength => Self::PacketNumberLength,
+        }
+    }
+}
+
+/// What an endpoint did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Datagrams handed in.
+    pub datagrams_received: u64,
+    /// Of those, packets that were opened and delivered.
+    pub packets_received: u64,
+    /// Of those, handshake datagrams that were acted on.
+    pub handshakes_received: u64,
+    /// Of those, datagrams given out for another shard.
+    pub forwarded: u64,
+    /// Datagrams written to be sent.
+    pub datagrams_sent: u64,
+    /// Bytes of UDP payload written to be sent.
+    pub bytes_sent: u64,
+    /// Of the datagrams, packets with nothing but an ack.
+    pub acks_sent_alone: u64,
+    /// Probes sent because no ack came.
+    pub probes_sent: u64,
+    /// Reliable messages put into a packet again.
+    pub messages_resent: u64,
+    /// Messages put into packets, resends included.
+    pub messages_sent: u64,
+    /// Messages handed to the application.
+    pub messages_delivered: u64,
+    /// Unreliable messages for which no memory was left.
+    pub unreliable_overflows: u64,
+    /// Packets found lost.
+    pub packets_lost: u64,
+    /// Diffie-Hellman handshakes computed.
+    pub handshakes_computed: u64,
+    /// Bytes of Hellos received, which is what may be answered in proportion.
+    pub hello_bytes: u64,
+    /// Bytes of Retries sent.
+    pub retry_bytes: u64,
+    /// Bytes of Welcomes sent.
+    pub welcome_bytes: u64,
+    /// Connections that became connected.
+    pub connections_opened: u64,
+    /// Connections that were connected and ended.
+    pub connections_closed: u64,
+    dropped: [u64; DropReason::COUNT],
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            datagrams_received: 0,
+            packets_received: 0,
+            handshakes_received: 0,
+            forwarded: 0,
+            datagrams_sent: 0,
+            bytes_sent: 0,
+            acks_sent_alone: 0,
+            probes_sent: 0,
+            messages_resent: 0,
+            messages_sent: 0,
+            messages_delivered: 0,
+            unreliable_overflows: 0,
+            packets_lost: 0,
+            handshakes_computed: 0,
+            hello_bytes: 0,
+            retry_bytes: 0,
+            welcome_bytes: 0,
+            connections_opened: 0,
+            connections_closed: 0,
+            dropped: [0; DropReason::COUNT],
+        }
+    }
+}
+
+impl Stats {
+    /// Datagrams dropped for this reason.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped.get(usize::from(reason as u8)).copied().unwrap_or(0)
+    }
+
+    /// Datagrams dropped for any reason.
+    #[must_use]
+    pub fn dropped_count(&self) -> u64 {
+        self.dropped.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Datagrams handed in that are in no other counter; 0, or the books do not close.
+    #[must_use]
+    pub fn unexplained(&self) -> u64 {
+        let parts = [self.packets_received, self.handshakes_received, self.forwarded, self.dropped_count()];
+        let explained = parts.into_iter().fold(0_u64, u64::saturating_add);
+        self.datagrams_received.abs_diff(explained)
+    }
+
+    pub(crate) fn on_drop(&mut self, reason: DropReason) {
+        if let Some(count) = self.dropped.get_mut(usize::from(reason as u8)) {
+            add(count, 1);
+        }
+    }
+}
+
+/// Adds to a counter.
+pub(crate) const fn add(counter: &mut u64, more: u64) {
+    *counter = counter.saturating_add(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_reason_has_its_own_counter_and_name() {
+        let mut stats = Stats::default();
+        for (at, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(reason as u8), at);
+            stats.on_drop(reason);
+            assert_eq!(stats.dropped(reason), 1);
+        }
+        let names: HashSet<_> = DropReason::ALL.map(DropReason::name).into();
+        assert_eq!((names.len(), stats.dropped_count()), (DropReason::COUNT, DropReason::COUNT as u64));
+    }
+
+    #[test]
+    fn the_books_close_or_say_by_how_much_they_do_not() {
+        let mut stats =
+            Stats { datagrams_received: 5, packets_received: 2, forwarded: 1, ..Stats::default() };
+        stats.on_drop(DropReason::Empty);
+        assert_eq!(stats.unexplained(), 1);
+        stats.handshakes_received = 1;
+        assert_eq!(stats.unexplained(), 0);
+    }
+}

@@ -1,0 +1,75 @@
+//! Time as the core knows it: moments of a clock that somebody else reads.
+//!
+//! Nothing here or anywhere in the crate asks a clock, and a moment has no meaning beside others of the same
+//! origin. Arithmetic saturates: no clock, however wrong, makes it panic.
+
+use std::time::Duration;
+
+/// A point on a monotonic clock, in nanoseconds after an origin that the caller chooses. All shards of a
+/// server must use the same origin, because they check each other's cookies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The origin.
+    pub const ORIGIN: Self = Self(0);
+
+    /// The moment this many nanoseconds after the origin; 584 years fit.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds after the origin.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The moment this much later, at most the last there is.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Whole seconds after the origin.
+    pub(crate) const fn seconds(self) -> u64 {
+        self.0 / 1_000_000_000
+    }
+}
+
+/// What the clocks showed when something happened; the first argument of everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// For everything that lasts. The core never goes back with it: an earlier moment than before counts as
+    /// the one before.
+    pub monotonic: Moment,
+    /// Time since 1970, for the expiry of tokens and nothing else.
+    pub wall: Duration,
+}
+
+/// One of `parts` equal parts of a duration; none of it for no parts.
+pub(crate) fn part(duration: Duration, parts: u32) -> Duration {
+    duration.checked_div(parts).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_saturate_at_both_ends() {
+        let last = Moment::from_nanos(u64::MAX);
+        assert_eq!(last.after(Duration::from_nanos(1)), last);
+        assert_eq!(Moment::ORIGIN.after(Duration::MAX), last);
+        assert_eq!(Moment::ORIGIN.since(last), Duration::ZERO);
+        assert_eq!(last.since(Moment::ORIGIN), Duration::from_nanos(u64::MAX));
+        assert_eq!(Moment::from_nanos(1_999_999_999).seconds(), 1);
+    }
+}

@@ -1,0 +1,152 @@
+//! In steady state neither end allocates: not to receive, not to acknowledge, not to send.
+//!
+//! Payloads are the application's: here they share one static buffer. The nonce audit keeps books, so with it this
+//! is not asked.
+#![cfg(not(feature = "audit-nonce"))]
+
+use allocation_counter::measure;
+use bytes::Bytes;
+use drumfire_proto::{
+    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const PAYLOAD: &[u8] = &[7; 128];
+
+struct Pair {
+    ends: [Endpoint; 2],
+    peers: [Option<PeerId>; 2],
+    now: Now,
+    memory: Box<[[u8; 1_200]; 64]>,
+    delivered: usize,
+}
+
+impl Pair {
+    fn connected() -> Self {
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+        let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+        let ends = [
+            Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([4; 32])).unwrap(),
+            Endpoint::server(Config::default(), server, Alone, Secret::new([5; 32])).unwrap(),
+        ];
+        let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
+        let mut pair = Self { ends, peers: [None; 2], now, memory: Box::new([[0; 1_200]; 64]), delivered: 0 };
+        pair.ends[0].connect(now, address(1), &identity).unwrap();
+        for _ in 0..20 {
+            pair.step();
+        }
+        assert!(pair.peers.iter().all(Option::is_some));
+        pair
+    }
+
+    /// A millisecond: everything sent arrives at once, in one batch per end.
+    fn step(&mut self) {
+        for end in [0, 1] {
+            let mut lengths = [0; 64];
+            let mut count = 0;
+            while count < 64
+                && let Some(transmit) = self.ends[end].poll_transmit(self.now, &mut self.memory[count])
+            {
+                lengths[count] = transmit.bytes;
+                count += 1;
+            }
+            let batch = self.memory.iter_mut().zip(lengths).take(count);
+            let batch =
+                batch.map(|(memory, bytes)| Inbound { from: address(end), bytes: &mut memory[..bytes] });
+            self.ends[1 - end].handle_datagrams(self.now, batch);
+            while let Some(event) = self.ends[1 - end].poll_event() {
+                match event {
+                    Event::Connected { peer, .. } => self.peers[1 - end] = Some(peer),
+                    Event::Message { bytes, .. } => {
+                        assert_eq!(bytes, PAYLOAD);
+                        self.delivered += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        self.now.monotonic = self.now.monotonic.after(Duration::from_millis(1));
+        for end in &mut self.ends {
+            end.handle_timeout(self.now);
+        }
+    }
+
+    /// A second of traffic both ways, several messages a millisecond.
+    fn second(&mut self, options: SendOptions) {
+        for _ in 0..1_000 {
+            for end in [0, 1] {
+                let peer = self.peers[end].unwrap();
+                for channel in 0..3 {
+                    let payload = Bytes::from_static(PAYLOAD);
+                    self.ends[end].send(self.now, peer, ChannelId(channel), payload, options).unwrap();
+                }
+            }
+            self.step();
+        }
+    }
+}
+
+fn address(end: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], [1_000, 2_000][end]))
+}
+
+#[test]
+fn steady_traffic_of_either_mode_allocates_nothing_at_either_end() {
+    for options in [SendOptions::unreliable(), SendOptions::reliable_ordered()] {
+        let mut pair = Pair::connected();
+        pair.second(options);
+        let before = pair.delivered;
+        let info = measure(|| pair.second(options));
+        assert_eq!((info.count_total, info.bytes_total), (0, 0), "{options:?}");
+        assert!(pair.delivered - before >= 5_990);
+    }
+}
+
+#[test]
+fn datagrams_that_are_dropped_allocate_nothing() {
+    let mut pair = Pair::connected();
+    let mut junk = vec![[0x09_u8; 60]; 100];
+    let mut hellos = vec![[0x55_u8; 1_200]; 100];
+    for hello in &mut hellos {
+        hello[0] = 0x89;
+        hello[1..3].copy_from_slice(&[0, 1]);
+    }
+    let info = measure(|| {
+        for junk in &mut junk {
+            pair.ends[1].handle_datagrams(pair.now, [Inbound { from: address(0), bytes: junk }]);
+        }
+        for hello in &mut hellos {
+            pair.ends[1].handle_datagrams(pair.now, [Inbound { from: address(0), bytes: hello }]);
+        }
+        pair.step();
+    });
+    assert_eq!(info.count_total, 0);
+}
+
+#[test]
+fn a_flood_of_strangers_leaves_no_byte_behind() {
+    let mut pair = Pair::connected();
+    let mut hello = [0; 1_200];
+    hello[0] = 0x89;
+    hello[2] = 1;
+    hello[27] = 1;
+    let mut flood = |pair: &mut Pair, count: u32| {
+        for number in 0..count {
+            hello[11..15].copy_from_slice(&number.to_be_bytes());
+            let from = SocketAddr::from((number.to_be_bytes(), 7));
+            pair.ends[1].handle_datagrams(pair.now, [Inbound { from, bytes: &mut hello }]);
+            if number % 100 == 0 {
+                pair.now.monotonic = pair.now.monotonic.after(Duration::from_millis(1));
+                let mut memory = [0; 1_200];
+                while pair.ends[1].poll_transmit(pair.now, &mut memory).is_some() {}
+            }
+        }
+    };
+    flood(&mut pair, 1_000);
+    let info = measure(|| flood(&mut pair, 20_000));
+    assert_eq!(info.count_total, 0);
+    assert!(pair.ends[1].stats().retry_bytes * 10 <= pair.ends[1].stats().hello_bytes);
+}

@@ -1,0 +1,337 @@
+//! Two ends become connected, and nothing that anybody else sends changes that.
+
+use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, Seen, World, address, identity, server_config};
+use drumfire_proto::{
+    Alone, ClientConfig, Config, ConnectError, DropReason, Endpoint, Inbound, Moment, Now, Secret,
+    ServerIdentity,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const HELLO: u8 = 0x89;
+const RETRY: u8 = 0x8a;
+const WELCOME: u8 = 0x8c;
+
+fn sent_of(world: &World, kind: u8) -> Vec<Vec<u8>> {
+    world.sent.iter().filter(|(_, _, bytes)| bytes[0] == kind).map(|(_, _, bytes)| bytes.clone()).collect()
+}
+
+#[test]
+fn two_round_trips_connect_both_ends() {
+    let mut world = World::new(1, CLEAN);
+    let start = world.now;
+    world.connect();
+    world.run(Duration::from_secs(1));
+    let when = |end: usize| world.seen[end].iter().find(|(_, _, seen)| *seen == Seen::Connected).unwrap().0;
+    assert_eq!(when(CLIENT).since(start), Duration::from_millis(40));
+    assert_eq!(when(SERVER).since(start), Duration::from_millis(50));
+    let (hellos, retries) = (sent_of(&world, HELLO), sent_of(&world, RETRY));
+    assert_eq!((hellos.len(), retries.len(), sent_of(&world, WELCOME).len()), (2, 1, 1));
+    assert!(hellos.iter().all(|hello| hello.len() == 1_200) && retries[0].len() == 64);
+}
+
+#[test]
+fn the_server_is_connected_by_the_first_packet_and_not_before() {
+    let mut world = World::new(2, CLEAN);
+    world.connect();
+    world.run(Duration::from_millis(45));
+    assert_eq!(world.peers(CLIENT).len(), 1);
+    assert_eq!((world.peers(SERVER).len(), world.ends[SERVER].connection_count()), (0, 1));
+    world.run(Duration::from_millis(5));
+    assert_eq!(world.peers(SERVER).len(), 1);
+}
+
+#[test]
+fn a_lost_first_packet_is_repeated_by_probe() {
+    let mut world = World::new(3, CLEAN);
+    world.connect();
+    world.run(Duration::from_millis(35));
+    world.link.loss = 100;
+    world.run(Duration::from_millis(10));
+    world.link.loss = 0;
+    world.run(Duration::from_millis(600));
+    assert_eq!(world.peers(SERVER).len(), 1);
+    assert!(world.ends[CLIENT].stats().probes_sent >= 1);
+}
+
+#[test]
+fn handshakes_survive_loss_reorder_and_corruption() {
+    let mut failed = 0;
+    for seed in 0..60 {
+        let link = Link {
+            loss: 20,
+            duplicate: 20,
+            corrupt: 5,
+            delay: Duration::from_millis(20),
+            jitter: Duration::from_millis(30),
+        };
+        let mut world = World::new(seed, link);
+        let peer = world.connect();
+        world.run(Duration::from_secs(6));
+        match world.seen[CLIENT].first() {
+            Some((_, of, Seen::Connected)) => assert_eq!(*of, peer),
+            Some((_, _, Seen::ConnectFailed(ConnectError::Timeout))) => failed += 1,
+            other => panic!("{other:?}"),
+        }
+        assert!(world.peers(SERVER).len() <= 1, "seed {seed}");
+    }
+    assert!(failed <= 6, "{failed} of 60");
+}
+
+#[test]
+fn without_a_server_the_attempt_ends_after_exactly_five_seconds() {
+    let mut world = World::new(4, Link { loss: 100, ..CLEAN });
+    let (start, peer) = (world.now, world.connect());
+    world.run(Duration::from_secs(10));
+    let failed = Seen::ConnectFailed(ConnectError::Timeout);
+    assert_eq!(world.seen[CLIENT], [(start.after(Duration::from_secs(5)), peer, failed)]);
+    assert_eq!(sent_of(&world, HELLO).len(), 7);
+    assert_eq!((world.ends[CLIENT].connection_count(), world.ends[CLIENT].poll_timeout()), (0, None));
+}
+
+#[test]
+fn another_server_key_or_protocol_id_gets_no_connection() {
+    for (wrong_key, protocol_id, reason) in
+        [(true, 0, DropReason::BadMac1), (false, 7, DropReason::WrongProtocol)]
+    {
+        let mut world = World::new(5, CLEAN);
+        let config = Config::default().protocol_id(protocol_id);
+        let client = ClientConfig::default();
+        world.ends[CLIENT] = Endpoint::client(config, client, Secret::new([9; 32])).unwrap();
+        let now = world.now();
+        let mut identity = identity();
+        if wrong_key {
+            identity = ServerIdentity { public_key: [9; 32], ..identity };
+        }
+        world.ends[CLIENT].connect(now, address(SERVER), &identity).unwrap();
+        world.run(Duration::from_secs(6));
+        assert!(matches!(world.last(CLIENT), Some((_, _, Seen::ConnectFailed(ConnectError::Timeout)))));
+        assert!(world.ends[SERVER].stats().dropped(reason) > 0, "{reason:?}");
+        assert_eq!(world.ends[SERVER].stats().handshakes_computed, 0);
+    }
+}
+
+/// A server that has seen nothing, and everything a client sends it to connect.
+fn recorded() -> (World, Vec<u8>, Vec<u8>) {
+    let mut world = World::new(6, CLEAN);
+    world.connect();
+    world.run(Duration::from_millis(25));
+    let hellos = sent_of(&world, HELLO);
+    let (first, with_cookie) = (hellos[0].clone(), hellos[1].clone());
+    world.flying.clear();
+    (world, first, with_cookie)
+}
+
+#[test]
+fn no_hello_with_a_changed_bit_makes_a_connection() {
+    let (mut world, _, hello) = recorded();
+    for bit in 0..8 * hello.len() {
+        let mut changed = hello.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        world.hand(SERVER, address(CLIENT), &changed);
+        assert_eq!(world.ends[SERVER].connection_count(), 0, "bit {bit}");
+        // Let the limits on Retries recover, and take the Retries out.
+        if bit % 200 == 0 {
+            world.now = world.now.after(Duration::from_millis(50));
+            world.flush();
+            world.flying.clear();
+        }
+    }
+    assert_eq!(world.ends[SERVER].stats().handshakes_computed, 0);
+    assert_eq!(world.ends[SERVER].stats().unexplained(), 0);
+    world.hand(SERVER, address(CLIENT), &hello);
+    assert_eq!(world.ends[SERVER].connection_count(), 1, "the genuine one does");
+}
+
+#[test]
+fn no_welcome_with_a_changed_bit_connects_and_the_genuine_one_still_does() {
+    let (mut world, _, hello) = recorded();
+    world.hand(SERVER, address(CLIENT), &hello);
+    world.flush();
+    let welcome = sent_of(&world, WELCOME)[0].clone();
+    world.flying.clear();
+    for bit in 0..8 * welcome.len() {
+        let mut changed = welcome.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        world.hand(CLIENT, address(SERVER), &changed);
+    }
+    world.flush();
+    assert_eq!(world.peers(CLIENT).len(), 0);
+    world.hand(CLIENT, address(SERVER), &welcome);
+    world.run(Duration::from_millis(100));
+    assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1));
+}
+
+#[test]
+fn a_pending_client_outlives_ten_thousand_forged_replies() {
+    let mut world = World::new(7, CLEAN);
+    world.connect();
+    world.flush();
+    for round in 0..10_000_u64 {
+        let (kind, bytes) =
+            [(RETRY, 64), (WELCOME, 92), (0x8b, 96), (0x8d, 25), (0x09, 60)][(round % 5) as usize];
+        let mut forged: Vec<u8> = (0..bytes).map(|_| world.random.next().to_le_bytes()[0]).collect();
+        forged[0] = kind;
+        let at = world.now.after(Duration::from_micros(5 * round));
+        world.inject(at, Flying { from: address(SERVER), to: CLIENT, bytes: forged });
+    }
+    world.run(Duration::from_secs(1));
+    assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1));
+    let stats = world.ends[CLIENT].stats();
+    assert_eq!(stats.dropped(DropReason::UnknownClientId), 4_000);
+}
+
+#[test]
+fn eight_forged_retries_from_on_path_do_not_stop_a_client() {
+    let mut world = World::new(8, CLEAN);
+    world.connect();
+    world.flush();
+    let client_id = sent_of(&world, HELLO)[0][11..19].to_vec();
+    for number in 0..8 {
+        let mut forged = vec![0x77 + number; 64];
+        forged[0] = RETRY;
+        forged[1..9].copy_from_slice(&client_id);
+        world.hand(CLIENT, address(SERVER), &forged);
+        if number == 0 {
+            world.flush();
+        }
+    }
+    world.run(Duration::from_secs(3));
+    assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1));
+}
+
+#[test]
+fn a_reply_from_somewhere_else_is_dropped() {
+    let mut world = World::new(9, CLEAN);
+    world.connect();
+    world.run(Duration::from_millis(15));
+    let retry = sent_of(&world, RETRY)[0].clone();
+    world.hand(CLIENT, "198.51.100.1:7778".parse().unwrap(), &retry);
+    assert_eq!(world.ends[CLIENT].stats().dropped(DropReason::WrongSource), 1);
+}
+
+#[test]
+fn a_hello_of_another_version_gets_a_retry_and_then_nothing() {
+    let (mut world, first, _) = recorded();
+    let mut newer = first;
+    newer[1..3].copy_from_slice(&[0, 2]);
+    let before = sent_of(&world, RETRY).len();
+    world.hand(SERVER, address(CLIENT), &newer);
+    world.flush();
+    let retries = sent_of(&world, RETRY);
+    assert_eq!(retries.len(), before + 1);
+    newer[540..572].copy_from_slice(&retries.last().unwrap()[9..41]);
+    world.hand(SERVER, address(CLIENT), &newer);
+    assert_eq!(world.ends[SERVER].stats().dropped(DropReason::WrongVersion), 1);
+}
+
+#[test]
+fn the_same_hello_gets_five_welcomes_the_same_and_no_more() {
+    let (mut world, _, hello) = recorded();
+    for sent in 1..=7 {
+        world.hand(SERVER, address(CLIENT), &hello);
+        world.flush();
+        assert_eq!(sent_of(&world, WELCOME).len(), 5.min(sent));
+    }
+    let welcomes = sent_of(&world, WELCOME);
+    assert!(welcomes.iter().all(|welcome| *welcome == welcomes[0]));
+    let stats = world.ends[SERVER].stats();
+    assert_eq!((stats.handshakes_computed, stats.dropped(DropReason::HelloRepeated)), (1, 2));
+    assert!(stats.retry_bytes * 10 <= stats.hello_bytes && stats.welcome_bytes <= stats.hello_bytes);
+}
+
+#[test]
+fn a_cookie_serves_its_own_address_and_not_for_long() {
+    let (mut world, _, hello) = recorded();
+    world.hand(SERVER, "192.0.2.1:5001".parse().unwrap(), &hello);
+    world.now = world.now.after(Duration::from_secs(10));
+    world.hand(SERVER, address(CLIENT), &hello);
+    assert_eq!(
+        (world.ends[SERVER].connection_count(), world.ends[SERVER].stats().handshakes_computed),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_half_open_connection_is_forgotten_after_five_seconds() {
+    let (mut world, _, hello) = recorded();
+    world.hand(SERVER, address(CLIENT), &hello);
+    let gone_at = world.now.after(Duration::from_secs(5));
+    assert_eq!(world.ends[SERVER].poll_timeout(), Some(gone_at));
+    let just_before = Moment::from_nanos(gone_at.as_nanos() - 1);
+    for (at, count) in [(just_before, 1), (gone_at, 0)] {
+        world.ends[SERVER].handle_timeout(Now { monotonic: at, wall: Duration::ZERO });
+        assert_eq!(world.ends[SERVER].connection_count(), count);
+    }
+    assert!(world.ends[SERVER].poll_event().is_none());
+}
+
+#[test]
+fn one_source_has_sixteen_half_open_connections() {
+    let mut server =
+        Endpoint::server(Config::default(), server_config(), Alone, Secret::new([1; 32])).unwrap();
+    let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: Duration::ZERO };
+    let begun = (0..20_u8).filter(|number| {
+        let seed = Secret::new([*number; 32]);
+        let mut client = Endpoint::client(Config::default(), ClientConfig::default(), seed).unwrap();
+        let from = SocketAddr::from(([203, 0, 113, 5], 1_000 + u16::from(*number)));
+        say_hello(&mut client, &mut server, now, from)
+    });
+    assert_eq!(begun.count(), 16);
+    assert_eq!(server.stats().dropped(DropReason::SourceLimit), 4);
+}
+
+/// One client's Hellos until it would be welcomed; answers whether it was.
+fn say_hello(client: &mut Endpoint, server: &mut Endpoint, now: Now, from: SocketAddr) -> bool {
+    client.connect(now, address(SERVER), &identity()).unwrap();
+    let before = server.connection_count();
+    let mut memory = [0; 1_200];
+    for _ in 0..2 {
+        client.poll_transmit(now, &mut memory).unwrap();
+        server.handle_datagrams(now, [Inbound { from, bytes: &mut memory }]);
+        if let Some(transmit) = server.poll_transmit(now, &mut memory) {
+            let answer = Inbound { from: address(SERVER), bytes: &mut memory[..transmit.bytes] };
+            client.handle_datagrams(now, [answer]);
+        }
+    }
+    server.connection_count() > before
+}
+
+#[test]
+fn a_client_with_many_connections_has_ids_of_its_own() {
+    let mut world = World::with(10, CLEAN, Config::default(), ClientConfig::many());
+    let peers: Vec<_> = (0..10).map(|_| world.connect()).collect();
+    world.run(Duration::from_secs(1));
+    assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (10, 10));
+    for (number, peer) in peers.iter().enumerate() {
+        world.reliable(CLIENT, *peer, &[number as u8]).unwrap();
+    }
+    for peer in world.peers(SERVER) {
+        world.reliable(SERVER, peer, b"back").unwrap();
+    }
+    world.run(Duration::from_secs(1));
+    assert_eq!((world.messages(CLIENT).len(), world.messages(SERVER).len()), (10, 10));
+}
+
+#[test]
+fn a_socket_without_ids_has_one_connection_at_a_time() {
+    let mut world = World::new(11, CLEAN);
+    world.connect();
+    let now = world.now();
+    let second = world.ends[CLIENT].connect(now, address(SERVER), &identity());
+    assert_eq!(second, Err(ConnectError::TooManyConnections));
+    let of_a_server = world.ends[SERVER].connect(now, address(SERVER), &identity());
+    assert_eq!(of_a_server, Err(ConnectError::NotAClient));
+}
+
+#[test]
+fn both_suites_carry_messages() {
+    for has_aes_gcm in [false, cfg!(feature = "accel")] {
+        let config = Config::default().has_aes_gcm(has_aes_gcm);
+        let mut world = World::with(12, CLEAN, config, ClientConfig::default());
+        let (client, _) = world.connected();
+        world.reliable(CLIENT, client, b"sealed").unwrap();
+        world.run(Duration::from_millis(100));
+        assert_eq!(world.messages(SERVER), [(0, b"sealed".to_vec())]);
+    }
+}

@@ -1,0 +1,277 @@
+//! Two endpoints and the network between them, all from one seed.
+//!
+//! It decides no protocol question; tests look into what it recorded.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{
+    ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, Inbound, Moment, Now,
+    PeerId, Secret, SendError, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+};
+
+pub(crate) const CLIENT: usize = 0;
+pub(crate) const SERVER: usize = 1;
+
+/// A repeatable generator (SplitMix64).
+#[derive(Clone)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(crate) fn happens(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What the network does, in percent of the datagrams, both ways.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) loss: u64,
+    pub(crate) duplicate: u64,
+    pub(crate) corrupt: u64,
+    pub(crate) delay: Duration,
+    /// Up to this much more, each datagram for itself: so they overtake each other.
+    pub(crate) jitter: Duration,
+}
+
+pub(crate) const CLEAN: Link =
+    Link { loss: 0, duplicate: 0, corrupt: 0, delay: Duration::from_millis(10), jitter: Duration::ZERO };
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Seen {
+    Connected,
+    ConnectFailed(ConnectError),
+    Message(u16, Vec<u8>),
+    Disconnected(CloseReason, Vec<u8>),
+}
+
+/// A datagram under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Flying {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: usize,
+    pub(crate) bytes: Vec<u8>,
+}
+
+pub(crate) struct World {
+    pub(crate) now: Moment,
+    pub(crate) ends: [Endpoint; 2],
+    pub(crate) link: Link,
+    pub(crate) random: Random,
+    /// By when and in which order it was sent.
+    pub(crate) flying: BTreeMap<(Moment, u64), Flying>,
+    pub(crate) seen: [Vec<(Moment, PeerId, Seen)>; 2],
+    /// Every datagram sent: when, by whom, what.
+    pub(crate) sent: Vec<(Moment, usize, Vec<u8>)>,
+    sequence: u64,
+}
+
+pub(crate) fn address(end: usize) -> SocketAddr {
+    ["192.0.2.1:5000", "198.51.100.1:7777"][end].parse().unwrap()
+}
+
+pub(crate) fn server_keys() -> ServerKeyPair {
+    ServerKeyPair::from_secret(Secret::new([0x5e; 32]))
+}
+
+pub(crate) fn identity() -> ServerIdentity {
+    ServerIdentity { public_key: *server_keys().public(), key_id: 0 }
+}
+
+pub(crate) fn server_config() -> ServerConfig {
+    ServerConfig::new(server_keys(), Secret::new([0x0e; 32]), Secret::new([0x0c; 32]))
+}
+
+fn seed(seed: u64, end: usize) -> Secret<32> {
+    let mut random = Random(seed ^ (end as u64) << 60);
+    Secret::new(std::array::from_fn(|_| random.next().to_le_bytes()[0]))
+}
+
+impl World {
+    pub(crate) fn new(number: u64, link: Link) -> Self {
+        Self::with(number, link, Config::default(), ClientConfig::default())
+    }
+
+    pub(crate) fn with(number: u64, link: Link, config: Config, client: ClientConfig) -> Self {
+        #[cfg(feature = "audit-nonce")]
+        drumfire_crypto::audit_nonce::start_world();
+        let client = Endpoint::client(config.clone(), client, seed(number, CLIENT)).unwrap();
+        let server =
+            Endpoint::server(config, server_config(), drumfire_proto::Alone, seed(number, SERVER)).unwrap();
+        Self {
+            now: Moment::from_nanos(1_000_000_000),
+            ends: [client, server],
+            link,
+            random: Random(number),
+            flying: BTreeMap::new(),
+            seen: [Vec::new(), Vec::new()],
+            sent: Vec::new(),
+            sequence: 0,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now { monotonic: self.now, wall: Duration::ZERO }
+    }
+
+    pub(crate) fn connect(&mut self) -> PeerId {
+        let now = self.now();
+        self.ends[CLIENT].connect(now, address(SERVER), &identity()).unwrap()
+    }
+
+    /// Connects over a clean link; gives the client's and the server's id.
+    pub(crate) fn connected(&mut self) -> (PeerId, PeerId) {
+        let link = std::mem::replace(&mut self.link, CLEAN);
+        let client = self.connect();
+        self.run(Duration::from_millis(500));
+        self.link = link;
+        let server = self.peers(SERVER).last().copied().expect("the server is connected");
+        assert!(self.peers(CLIENT).contains(&client));
+        (client, server)
+    }
+
+    /// The peers that became connected at this end.
+    pub(crate) fn peers(&self, end: usize) -> Vec<PeerId> {
+        let connected = self.seen[end].iter().filter(|(_, _, seen)| *seen == Seen::Connected);
+        connected.map(|(_, peer, _)| *peer).collect()
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        end: usize,
+        peer: PeerId,
+        channel: u16,
+        bytes: &[u8],
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        let now = self.now();
+        self.ends[end].send(now, peer, ChannelId(channel), Bytes::copy_from_slice(bytes), options)
+    }
+
+    pub(crate) fn reliable(&mut self, end: usize, peer: PeerId, bytes: &[u8]) -> Result<(), SendError> {
+        self.send(end, peer, 0, bytes, SendOptions::reliable_ordered())
+    }
+
+    pub(crate) fn messages(&self, end: usize) -> Vec<(u16, Vec<u8>)> {
+        let messages = self.seen[end].iter().filter_map(|(_, _, seen)| match seen {
+            Seen::Message(channel, bytes) => Some((*channel, bytes.clone())),
+            _ => None,
+        });
+        messages.collect()
+    }
+
+    /// What one end saw last, and when after the beginning.
+    pub(crate) fn last(&self, end: usize) -> Option<&(Moment, PeerId, Seen)> {
+        self.seen[end].last()
+    }
+
+    /// Runs for this long.
+    pub(crate) fn run(&mut self, duration: Duration) {
+        let end = self.now.after(duration);
+        loop {
+            self.flush();
+            let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
+            let timers = self.ends.each_ref().map(Endpoint::poll_timeout);
+            let next = [arrival, timers[0], timers[1]].into_iter().flatten().min();
+            match next {
+                Some(next) if next <= end => self.now = self.now.max(next),
+                _ => break,
+            }
+            self.wake();
+        }
+        self.now = end;
+    }
+
+    /// Delivers what has arrived by now, and tells the time.
+    fn wake(&mut self) {
+        let mut arrived: [Vec<Flying>; 2] = [Vec::new(), Vec::new()];
+        while let Some(entry) = self.flying.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let flying = entry.remove();
+            arrived[flying.to].push(flying);
+        }
+        let now = self.now();
+        for (end, datagrams) in self.ends.iter_mut().zip(&mut arrived) {
+            let batch =
+                datagrams.iter_mut().map(|flying| Inbound { from: flying.from, bytes: &mut flying.bytes });
+            end.handle_datagrams(now, batch);
+            end.handle_timeout(now);
+        }
+    }
+
+    /// Takes out everything both ends want to send and say.
+    pub(crate) fn flush(&mut self) {
+        for end in [CLIENT, SERVER] {
+            self.flush_end(end);
+        }
+    }
+
+    fn flush_end(&mut self, end: usize) {
+        let (now, mut memory) = (self.now(), [0; 1_200]);
+        while let Some(transmit) = self.ends[end].poll_transmit(now, &mut memory) {
+            assert_eq!(transmit.to, address(1 - end));
+            self.sent.push((self.now, end, memory[..transmit.bytes].to_vec()));
+            self.launch(end, &memory[..transmit.bytes]);
+        }
+        assert!(self.ends[end].poll_forward().is_none());
+        while let Some(event) = self.ends[end].poll_event() {
+            let (peer, seen) = match event {
+                Event::Connected { peer, .. } => (peer, Seen::Connected),
+                Event::ConnectFailed { peer, error } => (peer, Seen::ConnectFailed(error)),
+                Event::Message { peer, channel, bytes } => (peer, Seen::Message(channel.0, bytes.to_vec())),
+                Event::Disconnected { peer, reason, text } => {
+                    (peer, Seen::Disconnected(reason, text.to_vec()))
+                }
+                other => panic!("{other:?}"),
+            };
+            self.seen[end].push((self.now, peer, seen));
+        }
+        assert_eq!(self.ends[end].stats().unexplained(), 0, "the books of end {end}");
+    }
+
+    /// Puts a datagram on the link, with everything the link does to it.
+    fn launch(&mut self, from: usize, bytes: &[u8]) {
+        let copies = if self.random.happens(self.link.duplicate) { 2 } else { 1 };
+        for _ in 0..copies {
+            if self.random.happens(self.link.loss) {
+                continue;
+            }
+            let mut bytes = bytes.to_vec();
+            if self.random.happens(self.link.corrupt) {
+                let bit = self.random.below(8 * bytes.len() as u64) as usize;
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            let jitter = self.link.jitter.as_nanos() as u64;
+            let late = if jitter == 0 { 0 } else { self.random.below(jitter) };
+            let at = self.now.after(self.link.delay + Duration::from_nanos(late));
+            self.inject(at, Flying { from: address(from), to: 1 - from, bytes });
+        }
+    }
+
+    /// Puts a datagram on the link that arrives at this moment, whoever it is from.
+    pub(crate) fn inject(&mut self, at: Moment, flying: Flying) {
+        self.sequence += 1;
+        self.flying.insert((at, self.sequence), flying);
+    }
+
+    /// Hands one datagram to an end, right now.
+    pub(crate) fn hand(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
+        let (now, mut bytes) = (self.now(), bytes.to_vec());
+        self.ends[end].handle_datagrams(now, [Inbound { from, bytes: &mut bytes }]);
+    }
+}

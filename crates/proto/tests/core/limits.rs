@@ -1,0 +1,109 @@
+//! Limits on what one peer may use, and that none of it is anybody else's loss.
+
+use crate::harness::{CLEAN, CLIENT, SERVER, World, address};
+use drumfire_proto::{ClientConfig, Config, DropReason, Inbound, SendOptions};
+use std::time::Duration;
+
+#[test]
+fn no_more_than_the_limit_is_under_way_without_acks() {
+    let mut world = World::new(1, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    let before = world.ends[CLIENT].stats().bytes_sent;
+    for _ in 0..180 {
+        world.send(CLIENT, client, 0, &[1; 1_100], SendOptions::unreliable()).unwrap();
+    }
+    world.flush();
+    let sent = world.ends[CLIENT].stats().bytes_sent - before;
+    assert!((64 * 1_024..64 * 1_024 + 1_200).contains(&sent), "{sent}");
+    // Whoever may send no more asks for an ack, so a window takes a round trip and waits for no timer.
+    world.run(Duration::from_millis(20 * 4));
+    assert_eq!(world.messages(SERVER).len(), 180);
+}
+
+#[test]
+fn a_connection_has_its_share_of_a_pass_and_others_have_theirs() {
+    let mut world = World::with(2, CLEAN, Config::default(), ClientConfig::many());
+    let (first, _) = world.connected();
+    let (second, _) = world.connected();
+    let mut batch = Vec::new();
+    for (peer, count) in [(first, 70_u8), (second, 1)] {
+        for _ in 0..count {
+            world.send(CLIENT, peer, 0, b"m", SendOptions::unreliable()).unwrap();
+            let (now, mut memory) = (world.now(), [0; 1_200]);
+            let transmit = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+            batch.push(memory[..transmit.bytes].to_vec());
+        }
+    }
+    let now = world.now();
+    let datagrams = batch.iter_mut().map(|bytes| Inbound { from: address(CLIENT), bytes });
+    world.ends[SERVER].handle_datagrams(now, datagrams);
+    world.flush();
+    assert_eq!(world.ends[SERVER].stats().dropped(DropReason::PassShare), 6);
+    assert_eq!(world.messages(SERVER).len(), 64 + 1);
+}
+
+#[test]
+fn a_bad_datagram_anywhere_in_a_batch_skips_no_other() {
+    let bad: [&[u8]; 8] = [
+        &[],
+        &[0x00; 40],
+        &[0x88; 40],
+        &[0x8f; 1_200],
+        &[0x89; 1_199],
+        &[0x08; 40],
+        &[0x09; 27],
+        &[0x09; 60],
+    ];
+    let mut world = World::new(3, CLEAN);
+    let (client, _) = world.connected();
+    let mut good = 0;
+    for position in 0..64 {
+        let mut batch: Vec<Vec<u8>> = Vec::new();
+        for at in 0..64 {
+            if at == position || (at + position) % 7 == 0 {
+                batch.push(bad[(at + position) % 8].to_vec());
+                continue;
+            }
+            world.send(CLIENT, client, 0, b"good", SendOptions::unreliable()).unwrap();
+            let (now, mut memory) = (world.now(), [0; 1_200]);
+            let transmit = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+            batch.push(memory[..transmit.bytes].to_vec());
+            good += 1;
+        }
+        let now = world.now();
+        let datagrams = batch.iter_mut().map(|bytes| Inbound { from: address(CLIENT), bytes });
+        world.ends[SERVER].handle_datagrams(now, datagrams);
+        world.run(Duration::from_millis(50));
+    }
+    assert_eq!(world.messages(SERVER).len(), good);
+    let stats = world.ends[SERVER].stats();
+    for reason in [
+        DropReason::Empty,
+        DropReason::FixedBits,
+        DropReason::UnknownKind,
+        DropReason::WrongLength,
+        DropReason::PacketNumberLength,
+        DropReason::ForgedId,
+    ] {
+        assert!(stats.dropped(reason) > 0, "{reason:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_full_makes_no_connection() {
+    let mut world = World::with(4, CLEAN, Config::default().connections(3), ClientConfig::many());
+    world.connect();
+    world.connect();
+    world.connect();
+    world.run(Duration::from_secs(1));
+    assert_eq!((world.peers(SERVER).len(), world.ends[SERVER].connection_count()), (3, 3));
+    let config = Config::default();
+    let client =
+        drumfire_proto::Endpoint::client(config, ClientConfig::many(), drumfire_proto::Secret::new([5; 32]));
+    world.ends[CLIENT] = client.unwrap();
+    world.connect();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.peers(SERVER).len(), 3);
+    assert!(world.ends[SERVER].stats().dropped(DropReason::ServerFull) > 0);
+}

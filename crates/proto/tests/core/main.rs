@@ -1,0 +1,17 @@
+//! The core as its shell sees it: two endpoints, a seeded network, and a clock that jumps to the next wake-up.
+//!
+//! Nothing here sleeps or asks a clock.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "small numbers of a test, cut on purpose where they are cut"
+)]
+
+mod closing;
+mod delivery;
+mod handshake;
+mod harness;
+mod hostile;
+mod limits;
+mod shards;
+mod timeouts;
