@@ -11,8 +11,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use drumfire_socket::{
-    DrainEnd, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Wait,
-    Waiter, Woken,
+    GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Wait, Waiter,
+    Woken,
 };
 
 const THREADS: usize = 3;
@@ -71,7 +71,7 @@ fn count(socket: &mut Socket, expected: usize) -> std::io::Result<usize> {
             break;
         }
         let end = receiver.drain(socket, 1_024, |batch| received += batch.datagrams().count());
-        is_more_waiting = end == DrainEnd::BudgetSpent;
+        is_more_waiting = end.is_more_waiting();
     }
     Ok(received)
 }

@@ -12,5 +12,5 @@ mod run;
 pub use c_loop::CLoop;
 pub use figures::{Figure, Goal, Results};
 pub use flags::{Extent, Options, parse};
-pub use rounds::{Arm, Measured, Spread, interleave};
+pub use rounds::{Arm, BUSY, Measured, Spread, busy_note, interleave};
 pub use run::{Recipe, run, run_with};

@@ -3,8 +3,12 @@
 
 use drumfire_tools::report::Report;
 
-/// How often a round that the machine disturbed is repeated.
+/// How often rounds of one arm that the machine disturbed are repeated, so that a busy machine cannot hold up the
+/// bench.
 const MAX_REPEATS: u32 = 10;
+
+/// Stands beside a figure whose rounds the machine disturbed to the end.
+pub const BUSY: &str = "machine busy: these figures do not count";
 
 /// One thing that is measured.
 pub struct Arm<'a> {
@@ -68,11 +72,23 @@ impl Measured {
         self.spread(|report| Some(report.pps))
     }
 
+    /// How many rounds were voided, and whether one stayed disturbed all the same: for a table.
+    #[must_use]
+    pub fn void_cell(&self) -> String {
+        format!("{}{}", self.voided, if self.is_busy { " busy" } else { "" })
+    }
+
     /// CPU nanoseconds of the receiver per packet.
     #[must_use]
     pub fn cpu_ns(&self) -> Option<Spread> {
         self.spread(|report| report.cpu_ns_per_packet)
     }
+}
+
+/// What has to stand beside a figure made of these: nothing, or that the machine was too busy for it to count.
+#[must_use]
+pub fn busy_note(measured: &[Measured]) -> &'static str {
+    if measured.iter().any(|arm| arm.is_busy) { BUSY } else { "" }
 }
 
 /// Runs `warm_up` rounds that do not count and `rounds` that do. Void rounds are repeated where `may_void`.
@@ -92,20 +108,18 @@ pub fn interleave(
         .collect();
     for round in 0..warm_up + rounds {
         for (arm, measured) in arms.iter_mut().zip(&mut measured) {
-            let mut repeats = 0;
             let report = loop {
                 let report = (arm.run)().map_err(|line| format!("{}: {line}", arm.name))?;
                 report.check().map_err(|line| format!("{}: {line}", arm.name))?;
                 if !may_void || round < warm_up || !report.is_void() {
                     break report;
                 }
-                if repeats == MAX_REPEATS {
+                if measured.voided == MAX_REPEATS {
                     measured.is_busy = true;
                     break report;
                 }
-                repeats += 1;
+                measured.voided += 1;
             };
-            measured.voided += repeats;
             if round >= warm_up {
                 measured.rounds.push(report);
             }
@@ -117,6 +131,14 @@ pub fn interleave(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_round_that_stays_disturbed_is_said_beside_the_figure() {
+        let arm = |is_busy| Measured { name: String::new(), rounds: Vec::new(), voided: 3, is_busy };
+        assert_eq!(busy_note(&[arm(false), arm(false)]), "");
+        assert!(busy_note(&[arm(false), arm(true)]).starts_with("machine busy"));
+        assert_eq!((arm(false).void_cell(), arm(true).void_cell()), ("3".to_owned(), "3 busy".to_owned()));
+    }
 
     #[test]
     fn the_median_is_the_middle_value_or_the_mean_of_the_middle_two() {

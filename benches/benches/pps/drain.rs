@@ -1,13 +1,17 @@
 //! The drain: a plain C loop, the reference drain, and batches that gather, at the same delivered load.
 
-use drumfire_benches::{Arm, CLoop, Goal, Measured, Recipe, Results, interleave};
+use std::path::Path;
+
+use std::cell::RefCell;
+
+use drumfire_benches::{Arm, CLoop, Goal, Measured, Recipe, Results, Spread, busy_note, interleave, run};
 use drumfire_socket::{Parker, Poller, Wait};
 use drumfire_tools::choices::{Drain, SendMode};
 use drumfire_tools::host::{self, ThreadClock};
 use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, RECEIVE_BUFFER_BYTES, cell, report};
+use super::{Bench, RECEIVE_BUFFER_BYTES, cell, report_of};
 
 const FLOWS: u32 = 1_000;
 const SIZE: u32 = 128;
@@ -29,8 +33,9 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     let mut batched = bench.plan();
     batched.wait = Wait::Notify;
 
-    let c_loop = CLoop::compile(&std::env::temp_dir());
+    let c_loop = CLoop::compile(Path::new(env!("CARGO_TARGET_TMPDIR")));
     let core = bench.cores.first().copied().unwrap_or(0);
+    let calls_per_packet = RefCell::new(Vec::new());
     let mut arms = Vec::new();
     match &c_loop {
         Ok(c_loop) => {
@@ -44,7 +49,15 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         ("recvmmsg, gather 130 us", gathered),
     ] {
         let recipe = Recipe { plan, traffic: traffic.clone() };
-        arms.push(Arm::new(name, move || report(&recipe)));
+        let calls_per_packet = &calls_per_packet;
+        arms.push(Arm::new(name, move || {
+            let outcome = run(&recipe)?;
+            if name.contains("gather") {
+                let packets = outcome.books.received.max(1) as f64;
+                calls_per_packet.borrow_mut().push(outcome.calls.receive_calls as f64 / packets);
+            }
+            Ok(report_of(&recipe, &outcome))
+        }));
     }
     let measured = interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?;
     print(&measured);
@@ -54,6 +67,9 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         }
     }
     figures(&measured, results);
+    let calls = Spread::of(calls_per_packet.take()).map(|spread| spread.median);
+    let name = "drain: receive calls per packet when gathering";
+    results.figure(name, calls, "calls", Goal::AtMost(0.25), "");
     let nap = nap_cpu_us(core);
     let idle = host::idle().unwrap_or_default();
     results.figure("drain: CPU of one nap of 130 us with nothing to do", nap, "us", Goal::Shown, &idle);
@@ -92,14 +108,13 @@ fn print(measured: &[Measured]) {
     for arm in measured {
         let pps = arm.pps().map_or_else(|| "-".to_owned(), |spread| format!("{:.0}", spread.median));
         let latency = |pick: fn(&Report) -> Option<f64>| cell(arm.spread(pick), 0);
-        let busy = if arm.is_busy { " busy" } else { "" };
         table.row([
             arm.name.clone(),
             pps,
             cell(arm.cpu_ns(), 0),
             latency(p50_us),
             latency(p90_us),
-            format!("{}{busy}", arm.voided),
+            arm.void_cell(),
         ]);
     }
     println!("{}", table.render());
@@ -133,21 +148,21 @@ fn figures(measured: &[Measured], results: &mut Results) {
         }),
         "us",
         Goal::AtMost(150.0),
-        "",
+        &note,
     );
     results.figure(
         "drain: reference CPU per packet over the C loop",
         ratio("recv,", "C epoll"),
         "x",
         Goal::AtMost(1.15),
-        "",
+        &note,
     );
     results.figure(
         "drain: reference CPU per packet over recvmmsg, both notified",
         ratio("recv,", "recvmmsg, notify"),
         "x",
         Goal::Shown,
-        "",
+        &note,
     );
 }
 
@@ -155,10 +170,9 @@ fn figures(measured: &[Measured], results: &mut Results) {
 fn load_note(measured: &[Measured]) -> String {
     let is_kept = |report: &Report| report.pps >= RATE as f64 * DELIVERED;
     let is_equal = measured.iter().all(|arm| arm.rounds.iter().all(is_kept));
-    let is_busy = measured.iter().any(|arm| arm.is_busy);
-    match (is_equal, is_busy) {
-        (_, true) => "machine busy: these figures do not count".to_owned(),
-        (false, _) => "not all rounds delivered the whole rate: the sender was the limit".to_owned(),
-        (true, false) => String::new(),
+    match (busy_note(measured), is_equal) {
+        ("", true) => String::new(),
+        ("", false) => "not all rounds delivered the whole rate: no equal load".to_owned(),
+        (busy, _) => busy.to_owned(),
     }
 }

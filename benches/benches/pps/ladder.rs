@@ -70,6 +70,7 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         ("of sent", Align::Right),
         ("CPU ns/packet", Align::Right),
         ("spread", Align::Right),
+        ("void", Align::Right),
     ])
     .indented(2);
     println!("  {FLOWS} flows steered by tag, as fast as it goes, raw stage; books close in every row");
@@ -136,5 +137,6 @@ fn row(bench: &Bench, table: &mut TextTable, size: u32, rung: &Rung) {
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share.median)),
         or_dash(cell(measured.cpu_ns(), 0)),
         spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.2}", spread.median)),
+        measured.void_cell(),
     ]);
 }

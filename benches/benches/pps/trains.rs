@@ -1,6 +1,6 @@
 //! Trains: single datagrams, trains cut by the kernel, and trains taken whole, as fast as they go.
 
-use drumfire_benches::{Arm, Goal, Measured, Recipe, Results, interleave};
+use drumfire_benches::{Arm, Goal, Measured, Recipe, Results, busy_note, interleave};
 use drumfire_tools::choices::{Gro, SendMode};
 use drumfire_tools::table::{Align, TextTable};
 
@@ -39,7 +39,7 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
             cell(received, 2),
             cell(sent, 2),
             cell(arm.cpu_ns(), 0),
-            arm.voided.to_string(),
+            arm.void_cell(),
         ]);
         for round in &arm.rounds {
             results.run(&format!("trains: {}", arm.name), round)?;
@@ -47,11 +47,12 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     }
     println!("{}", table.render());
     let ratio = |over: &Measured, under: &Measured| Some(over.pps()?.median / under.pps()?.median);
+    let busy = busy_note(&measured);
     if let [single, cut, whole] = measured.as_slice() {
         let name = "trains: packets per second, GSO with GRO over single";
-        results.figure(name, ratio(whole, single), "x", Goal::AtLeast(25.0), "");
+        results.figure(name, ratio(whole, single), "x", Goal::AtLeast(25.0), busy);
         let name = "trains: packets per second, GSO with GRO over GSO without";
-        results.figure(name, ratio(whole, cut), "x", Goal::AtLeast(7.0), "");
+        results.figure(name, ratio(whole, cut), "x", Goal::AtLeast(7.0), busy);
     }
     Ok(())
 }

@@ -144,6 +144,10 @@ impl RecvBatch {
     pub(crate) fn received(&self) -> Received<'_> {
         Received { memory: &self.memory, stride: self.stride, slots: &self.slots[..self.filled] }
     }
+
+    pub(crate) fn received_mut(&mut self) -> ReceivedMut<'_> {
+        ReceivedMut { memory: &mut self.memory, stride: self.stride, slots: &self.slots[..self.filled] }
+    }
 }
 
 /// One batch of received datagrams, after the unusable ones were counted and set aside.
@@ -180,5 +184,80 @@ impl<'a> Received<'a> {
             let segments: Segments<'a> = train.segments();
             segments.map(move |bytes| Datagram { from: train.from, bytes })
         })
+    }
+}
+
+/// One batch of received datagrams whose bytes may be changed where they lie, for who opens packets in place.
+pub struct ReceivedMut<'a> {
+    memory: &'a mut [u8],
+    stride: usize,
+    slots: &'a [Slot],
+}
+
+/// One UDP payload that may be changed, and where it came from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DatagramMut<'a> {
+    /// The sender's address, as the socket reported it.
+    pub from: SocketAddr,
+    /// The payload, at least one byte.
+    pub bytes: &'a mut [u8],
+}
+
+impl ReceivedMut<'_> {
+    /// Every datagram, trains taken apart, in the order of arrival.
+    pub fn datagrams_mut(&mut self) -> impl Iterator<Item = DatagramMut<'_>> {
+        let messages = self.memory.chunks_mut(self.stride).zip(self.slots);
+        messages.filter(|(_, slot)| slot.bytes > 0).flat_map(|(memory, slot)| {
+            let segment_bytes = if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes };
+            let message = memory.get_mut(..slot.bytes).unwrap_or_default();
+            message.chunks_mut(segment_bytes).map(|bytes| DatagramMut { from: slot.from, bytes })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled() -> RecvBatch {
+        let mut batch = RecvBatch::new(4, 8, false);
+        let from = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        assert!(batch.put(from(1), b"abc", None));
+        assert!(batch.put(from(2), b"", None));
+        assert!(batch.put(from(3), b"ddeef", Some(2)));
+        assert!(batch.put(from(4), b"exactly8", Some(8)));
+        assert!(!batch.put(from(5), b"full", None));
+        batch
+    }
+
+    #[test]
+    fn both_ways_to_look_at_a_batch_show_the_same_datagrams() {
+        let mut batch = filled();
+        let copy = |datagram: Datagram<'_>| (datagram.from, datagram.bytes.to_vec());
+        let shared: Vec<_> = batch.received().datagrams().map(copy).collect();
+        let mut received = batch.received_mut();
+        let owned: Vec<_> =
+            received.datagrams_mut().map(|datagram| (datagram.from, datagram.bytes.to_vec())).collect();
+        assert_eq!(shared, owned);
+        let payloads: Vec<&[u8]> = owned.iter().map(|(_, bytes)| bytes.as_slice()).collect();
+        assert_eq!(payloads, [&b"abc"[..], b"dd", b"ee", b"f", b"exactly8"]);
+    }
+
+    #[test]
+    fn changing_one_datagram_changes_no_other() {
+        for changed in 0..5 {
+            let mut batch = filled();
+            let before: Vec<Vec<u8>> =
+                batch.received().datagrams().map(|datagram| datagram.bytes.to_vec()).collect();
+            let mut received = batch.received_mut();
+            if let Some(datagram) = received.datagrams_mut().nth(changed) {
+                datagram.bytes.fill(0xFF);
+            }
+            for (at, datagram) in batch.received().datagrams().enumerate() {
+                let is_changed = datagram.bytes.iter().all(|byte| *byte == 0xFF);
+                assert_eq!(is_changed, at == changed);
+                assert!(is_changed || datagram.bytes == before[at]);
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! It hands out borrowed batches and keeps no datagram; what the bytes mean is somebody else's question.
 
-use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, RecvBatch};
+use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, ReceivedMut, RecvBatch};
 use crate::config_error::ConfigError;
 use crate::fault::{RecvAction, recv_action};
 use crate::{Fault, FaultCounts, Io, sys};
@@ -179,6 +179,15 @@ pub enum DrainEnd {
     Closed(Fault),
 }
 
+impl DrainEnd {
+    /// Whether the socket may hold datagrams that no new edge will tell of: what [`crate::Waiter::wait`] has to
+    /// know before the next drain.
+    #[must_use]
+    pub const fn is_more_waiting(self) -> bool {
+        matches!(self, Self::BudgetSpent | Self::Starved)
+    }
+}
+
 /// Drains one socket.
 pub struct Receiver {
     batch: RecvBatch,
@@ -232,6 +241,25 @@ impl Receiver {
         budget: usize,
         mut handle: impl FnMut(Received<'_>),
     ) -> DrainEnd {
+        self.drain_batches(io, budget, |batch| handle(batch.received()))
+    }
+
+    /// As [`Receiver::drain`], for who changes the datagrams where they lie, as opening a packet does.
+    pub fn drain_mut<I: Io>(
+        &mut self,
+        io: &mut I,
+        budget: usize,
+        mut handle: impl FnMut(ReceivedMut<'_>),
+    ) -> DrainEnd {
+        self.drain_batches(io, budget, |batch| handle(batch.received_mut()))
+    }
+
+    fn drain_batches<I: Io>(
+        &mut self,
+        io: &mut I,
+        budget: usize,
+        mut handle: impl FnMut(&mut RecvBatch),
+    ) -> DrainEnd {
         let mut left = budget;
         let mut largest = 0;
         let end = loop {
@@ -244,7 +272,7 @@ impl Receiver {
                 Ok(()) => {
                     let (messages, offered) = (self.batch.filled(), self.batch.limit());
                     left = left.saturating_sub(self.admit().max(1));
-                    handle(self.batch.received());
+                    handle(&mut self.batch);
                     largest = largest.max(messages);
                     if messages == self.max_batch {
                         self.watch_for_trains(io);

@@ -18,21 +18,24 @@
 //! # Order of calls
 //!
 //! One thread owns a socket. It loops: [`Waiter::wait`]; read the clock once; [`Receiver::drain`];
-//! [`Waiter::on_pass`] with what arrived; its own work; [`Sender::flush`]. After [`DrainEnd::BudgetSpent`] the
-//! socket still holds datagrams and the next wait must not block: mio is edge-triggered and would not report
-//! them again.
+//! [`Waiter::on_pass`] with what arrived; its own work; [`Sender::flush`]. Where
+//! [`DrainEnd::is_more_waiting`] says so, the socket may still hold datagrams and the next wait must not block:
+//! mio is edge-triggered and would not report them again.
 //!
 //! ```
-//! use drumfire_socket::{DrainEnd, GroupConfig, Receiver, ReceiverConfig, ReuseportGroup};
+//! use drumfire_socket::{DrainEnd, GroupConfig, Parker, Poller, Receiver, ReceiverConfig, ReuseportGroup};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let group = ReuseportGroup::bind(&GroupConfig::new("127.0.0.1:0".parse()?))?;
 //! let address = group.local_addr();
 //! let mut socket = group.into_sockets().remove(0);
 //! let mut receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
+//! let mut poller = Poller::new()?;
+//! poller.register(&mut socket, 0)?;
 //!
 //! std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(b"hello", address)?;
 //!
+//! poller.poll(None)?;
 //! let mut seen = Vec::new();
 //! let end = receiver.drain(&mut socket, 1_024, |received| {
 //!     for datagram in received.datagrams() {
@@ -67,7 +70,7 @@ mod sys;
 mod train;
 mod wait;
 
-pub use batch::{Datagram, Received, RecvBatch};
+pub use batch::{Datagram, DatagramMut, Received, ReceivedMut, RecvBatch};
 pub use config_error::ConfigError;
 pub use drain::{Drain, DrainEnd, DropReason, Gro, ReceiveCounts, Receiver, ReceiverConfig};
 pub use drops::{DropCounter, DropMeter, QueueState};

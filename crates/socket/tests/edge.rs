@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use drumfire_socket::{
-    Drain, DrainEnd, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait,
-    Waiter, Woken,
+    Drain, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter, Woken,
 };
 
 /// Silence after which a datagram that was sent counts as stranded.
@@ -53,7 +52,7 @@ impl Server {
                 return false;
             }
             let end = self.receiver.drain(&mut self.socket, self.budget, |_| {});
-            is_more_waiting = end != DrainEnd::Blocked;
+            is_more_waiting = end.is_more_waiting();
             drained.store(self.receiver.counts().datagrams, Ordering::Release);
         }
         true

@@ -102,6 +102,19 @@ fn the_receive_table_is_the_one_written_down() {
 }
 
 #[test]
+fn a_drain_that_starved_is_not_waited_for_though_no_edge_will_come() {
+    for fault in [Fault::OutOfMemory, Fault::NoBuffers] {
+        let mut script = Script::new([numbered(0), Step::Fault(fault), numbered(1)], false);
+        let mut receiver = Receiver::new(&mut script, &ReceiverConfig::default()).expect("a receiver");
+        let ends = [0; 2].map(|_| receiver.drain(&mut script, 1_024, |_| {}));
+        assert_eq!(ends, [DrainEnd::Starved, DrainEnd::Blocked]);
+        assert_eq!(ends.map(DrainEnd::is_more_waiting), [true, false], "{fault}");
+    }
+    assert!(DrainEnd::BudgetSpent.is_more_waiting());
+    assert!(!DrainEnd::Closed(Fault::BadDescriptor).is_more_waiting());
+}
+
+#[test]
 fn a_fault_between_every_two_datagrams_skips_none() {
     for fault in Fault::ALL.into_iter().filter(|&fault| recv_action(fault) == RecvAction::GoOn) {
         let steps = (0..DATAGRAMS).flat_map(|number| [Step::Fault(fault), numbered(number)]);

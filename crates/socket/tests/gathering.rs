@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use drumfire_socket::{
-    Drain, DrainEnd, Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode,
-    Wait, Waiter, Woken,
+    Drain, Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait,
+    Waiter, Woken,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Durat
                 datagrams += 1;
             }
         });
-        is_more_waiting = end == DrainEnd::BudgetSpent;
+        is_more_waiting = end.is_more_waiting();
         waiter.on_pass(zero + now, datagrams);
     }
     cost.datagrams = receiver.counts().datagrams;

@@ -22,7 +22,7 @@ pub enum Drain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gro {
-    /// On while it pays
+    /// Off until trains arrive, then on to the end of the run
     Auto,
     /// Always on
     On,

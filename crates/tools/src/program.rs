@@ -10,10 +10,14 @@ mod send;
 pub use guest::{Guest, GuestFailure};
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cli::{SENDER_MODE, Stop, USAGE_EXIT_CODE, UsageError};
+
+/// Exit code for a run without closed books.
+const RUN_EXIT_CODE: u8 = 1;
 
 /// Set by Ctrl-C; programs end in order when it is.
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -61,16 +65,16 @@ fn end(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Stop(stop)) => stop.report(),
-        Err(Failure::Setting(line)) => {
-            eprintln!("error: {line}");
-            ExitCode::from(USAGE_EXIT_CODE)
-        }
+        Err(Failure::Setting(line)) => told(&line, USAGE_EXIT_CODE),
         Err(Failure::Told(code)) => ExitCode::from(code),
-        Err(Failure::Run(line)) => {
-            eprintln!("error: {line}");
-            ExitCode::FAILURE
-        }
+        Err(Failure::Run(line)) => told(&line, RUN_EXIT_CODE),
     }
+}
+
+fn told(line: &str, code: u8) -> ExitCode {
+    // A reader that has gone away is no reason to fail in another way.
+    let _ = writeln!(std::io::stderr(), "error: {line}");
+    ExitCode::from(code)
 }
 
 /// Lets Ctrl-C end the run in order instead of killing it.

@@ -114,6 +114,8 @@ impl Files {
     fn write(self, outcome: &Outcome, typed: &str, flags: &Flags) -> Result<(), Failure> {
         let broken = |error: &dyn std::fmt::Display| Failure::Run(error.to_string());
         let report = outcome.report("receiver", typed, flags.clone());
+        // Before the first file: rates of a run whose books do not close are no rates.
+        report.check().map_err(|error| broken(&error))?;
         if let Some(file) = self.csv {
             file.write(&csv::render(&outcome.samples))?;
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[repr(align(128))]
 pub(super) struct Board {
     received: AtomicU64,
-    /// Host clock of the last pass that brought datagrams.
+    /// Host clock of the last pass that brought datagrams of the sender.
     last_receive_ns: AtomicU64,
     is_gro_on: AtomicBool,
     has_session: AtomicBool,
@@ -35,9 +35,11 @@ impl Board {
         self.has_session.load(Ordering::Acquire)
     }
 
-    pub(super) fn on_pass(&self, received: u64, host_ns: u64, is_gro_on: bool) {
+    pub(super) fn on_pass(&self, received: u64, ours_ns: Option<u64>, is_gro_on: bool) {
         self.received.store(received, Ordering::Relaxed);
-        self.last_receive_ns.store(host_ns, Ordering::Relaxed);
+        if let Some(host_ns) = ours_ns {
+            self.last_receive_ns.store(host_ns, Ordering::Relaxed);
+        }
         self.is_gro_on.store(is_gro_on, Ordering::Relaxed);
     }
 

@@ -93,7 +93,18 @@ impl Crew {
             is_stopping: AtomicBool::new(false),
         });
         let meters = sockets.iter().map(meter).collect::<Result<_, _>>()?;
-        let (mut wakers, mut threads) = (Vec::new(), Vec::new());
+        let mut crew = Self { address, shared, meters, wakers: Vec::new(), threads: Vec::new(), granted };
+        match crew.hire(plan, sockets) {
+            Ok(()) => Ok(crew),
+            Err(error) => {
+                // Those that did start must not go on receiving for nobody.
+                crew.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn hire(&mut self, plan: &Plan, sockets: Vec<Socket>) -> Result<(), StartError> {
         for (index, socket) in (0_u32..).zip(sockets) {
             let worker = Worker {
                 index,
@@ -102,14 +113,14 @@ impl Crew {
                 wait: plan.wait,
                 stage: plan.stage,
                 may_see_trains: plan.gro != Gro::Off && plan.drain != Drain::Recv,
-                shared: Arc::clone(&shared),
+                shared: Arc::clone(&self.shared),
             };
             let core = plan.cores.get(index as usize % plan.cores.len().max(1)).copied();
             let (thread, waker) = spawn(worker, core)?;
-            threads.push(thread);
-            wakers.push(waker);
+            self.threads.push(thread);
+            self.wakers.push(waker);
         }
-        Ok(Self { address, shared, meters, wakers, threads, granted })
+        Ok(())
     }
 
     /// Where the group is bound, its port resolved.
@@ -148,11 +159,16 @@ impl Crew {
         Look {
             received: boards.iter().map(Board::received).collect(),
             queues: self.meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect(),
-            cpu: boards.iter().map(|board| ThreadClock::sample(board.thread_id())).collect(),
+            cpu: self.cpu(),
         }
     }
 
-    /// Host clock of the last pass that brought datagrams, on any thread; 0 when nothing came.
+    /// The threads' CPU time so far.
+    pub(super) fn cpu(&self) -> Vec<Option<ThreadSample>> {
+        self.shared.boards.iter().map(|board| ThreadClock::sample(board.thread_id())).collect()
+    }
+
+    /// Host clock of the last pass that brought datagrams of the sender, on any thread; 0 when nothing came.
     pub(super) fn last_receive_ns(&self) -> u64 {
         self.shared.boards.iter().map(Board::last_receive_ns).max().unwrap_or(0)
     }

@@ -10,6 +10,9 @@ use drumfire_wire::{RoutingTag, SteeringError, SteeringSecret};
 use crate::choices::Steer;
 use crate::datagram::RouteId;
 
+/// From one candidate for a tag to the next.
+const TAG_STEP: u16 = 0x9E37;
+
 /// Draws secrets and ids from the system's entropy.
 pub(super) struct IdMint {
     secret: SteeringSecret,
@@ -39,7 +42,13 @@ impl IdMint {
             let socket = flow % u32::from(self.sockets.get());
             // The remainder is below a u16.
             let socket = u16::try_from(socket).map_err(|_| SteeringError::TooManySockets)?;
-            let RoutingTag(tag) = self.secret.tag_for(socket, self.sockets, random_u16)?;
+            // One draw, then odd steps, which visit every tag: thousands of draws would be as many system calls.
+            let mut tag = random_u16();
+            let mut next = || {
+                tag = tag.wrapping_add(TAG_STEP);
+                tag
+            };
+            let RoutingTag(tag) = self.secret.tag_for(socket, self.sockets, &mut next)?;
             let [high, low] = tag.to_be_bytes();
             id[0] = high;
             id[1] = low;

@@ -151,7 +151,7 @@ impl Station {
         let Arrival { mut end, hello, .. } = arrival;
         let ids = self.mint.ids(hello.flows, self.plan.steer).map_err(ServeError::Steering)?;
         // Before the first datagram can be on its way: what the kernel drops from here on is this session's.
-        let first = self.crew.look();
+        let mut first = self.crew.look();
         self.crew.begin(std::sync::Arc::clone(&ids), scope != Scope::TwoHosts);
         end.welcome(Welcome {
             version: control::VERSION,
@@ -166,6 +166,8 @@ impl Station {
         started.map_err(|error| if (watch.is_stopped)() { ServeError::Stopped } else { error.into() })?;
         let started = clock::now();
         let host_start_ns = clock::host_ns();
+        // A thread that spins was busy while the sender made its sockets, and that is no part of the window.
+        first.cpu = self.crew.cpu();
         let ticks = host::cpu_ticks();
         let mut ticker = Ticker::new(started, &first);
         let finished = self.watch_session(&mut end, watch, &mut ticker, started)?;
@@ -235,12 +237,14 @@ impl Station {
         }
     }
 
-    /// Waits until the queues are empty and nothing more arrives.
+    /// Waits until the queues are empty and nothing more arrives. CPU time is the one of the last look at which
+    /// something still did: to spin in the silence after it is no part of the window either.
     fn run_dry(&mut self, scope: Scope) -> Look {
         // Only where the system shows its queues an empty one says that nothing is under way.
         let quiet_for = if scope == Scope::OneHost { STEP } else { STEP * 15 };
         let patience = clock::now() + DRAIN_PATIENCE;
         let mut last = self.crew.look();
+        let mut cpu = last.cpu.clone();
         let mut quiet_since = clock::now();
         loop {
             clock::pause(Duration::from_millis(2));
@@ -248,10 +252,11 @@ impl Station {
             let now = clock::now();
             if look.received != last.received || !look.is_drained() {
                 quiet_since = now;
+                cpu.clone_from(&look.cpu);
             }
             last = look;
             if now.saturating_duration_since(quiet_since) >= quiet_for || now >= patience {
-                return last;
+                return Look { cpu, ..last };
             }
         }
     }

@@ -55,6 +55,11 @@ impl Stages {
         }
     }
 
+    /// Datagrams that look like the sender's, since the session began.
+    pub(super) fn ours(&self) -> u64 {
+        self.ours
+    }
+
     /// Whether the flows of a session are known here.
     pub(super) fn has_session(&self) -> bool {
         self.flows.is_some()

@@ -128,14 +128,16 @@ impl Ready {
                 before_session = receiver.counts().clone();
                 board.on_session();
             }
-            let before = arrivals(receiver.counts());
+            let (before, ours_before) = (arrivals(receiver.counts()), stages.ours());
             let end = receiver.drain(&mut worker.socket, BUDGET, |received| stages.take(received));
             let new = arrivals(receiver.counts()) - before;
             waiter.on_pass(clock::now(), new);
             if new > 0 {
-                board.on_pass(receiver.counts().datagrams, clock::host_ns(), receiver.is_gro_on());
+                // Strangers do not stretch the window.
+                let ours_ns = (stages.ours() > ours_before).then(clock::host_ns);
+                board.on_pass(receiver.counts().datagrams, ours_ns, receiver.is_gro_on());
             }
-            is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
+            is_more_waiting = end.is_more_waiting();
             if let DrainEnd::Closed(error) = end {
                 fault = Some(error);
                 break;

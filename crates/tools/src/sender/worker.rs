@@ -110,7 +110,7 @@ impl Part {
                 }
                 let filled = flow.fill(&mut batch, burst, self.size, schedule.stamp_ns(last));
                 offered += filled;
-                flow.sent += filled - self.flush(&mut sender, flow, &mut batch, &mut poller);
+                flow.sent += filled - self.flush(&mut sender, flow, &mut batch, &mut poller, &schedule);
             }
         }
         let elapsed = Duration::from_nanos(clock::host_ns().saturating_sub(start_ns));
@@ -144,12 +144,21 @@ impl Part {
     }
 
     /// Sends the batch; answers how many of its datagrams the kernel did not take.
-    fn flush(&self, sender: &mut Sender, flow: &mut Flow, batch: &mut SendBatch, poller: &mut Poller) -> u64 {
+    fn flush(
+        &self,
+        sender: &mut Sender,
+        flow: &mut Flow,
+        batch: &mut SendBatch,
+        poller: &mut Poller,
+        schedule: &Schedule,
+    ) -> u64 {
         let mut lost = 0;
         loop {
             match sender.flush(&mut flow.socket, batch, |_, _: Fault| lost += 1) {
                 FlushEnd::Sent => return lost,
-                FlushEnd::Blocked if !self.is_stopping.load(Ordering::Relaxed) => poller.nap(BLOCKED_REST),
+                FlushEnd::Blocked if !self.is_stopping.load(Ordering::Relaxed) && !schedule.is_over() => {
+                    poller.nap(BLOCKED_REST);
+                }
                 FlushEnd::Paused(time) => poller.nap(time),
                 FlushEnd::Blocked | FlushEnd::Closed(_) => {
                     lost += batch.len() as u64;
@@ -182,10 +191,14 @@ impl Schedule {
         if self.rate > 0.0 { self.start_ns + (n as f64 * 1e9 / self.rate) as u64 } else { clock::host_ns() }
     }
 
+    /// Whether the run's time has passed.
+    fn is_over(&self) -> bool {
+        Duration::from_nanos(clock::host_ns().saturating_sub(self.start_ns)) >= self.length
+    }
+
     /// Waits until the `n`-th datagram is due; false when the run is over.
     fn await_turn(&self, n: u64, poller: &mut Poller) -> bool {
-        let now = clock::host_ns();
-        let is_over = Duration::from_nanos(now.saturating_sub(self.start_ns)) >= self.length;
+        let (now, is_over) = (clock::host_ns(), self.is_over());
         if self.rate <= 0.0 {
             return !is_over;
         }

@@ -22,6 +22,11 @@ pub(crate) struct Client {
 impl Client {
     /// Connects and begins a session of so many flows.
     pub(crate) fn begin(to: SocketAddr, flows: u32) -> Self {
+        Self::begin_after(to, flows, || {})
+    }
+
+    /// Connects, does something else, and begins the session it was welcomed to.
+    pub(crate) fn begin_after(to: SocketAddr, flows: u32, meanwhile: impl FnOnce()) -> Self {
         let channel = control::connect(&[to], PATIENCE, STEP).unwrap();
         let hello = Hello {
             version: control::VERSION,
@@ -35,6 +40,7 @@ impl Client {
         };
         let deadline = clock::now() + PATIENCE;
         let (mut end, welcome) = SenderEnd::greet(channel, &hello, || clock::now() < deadline).unwrap();
+        meanwhile();
         end.start().unwrap();
         Self { end, socket: stranger(to), ids: welcome.ids, sent: vec![0; flows as usize] }
     }
@@ -47,6 +53,11 @@ impl Client {
             self.socket.send(&encoded(&header)).unwrap();
             *sequence += 1;
         }
+    }
+
+    /// Claims a datagram of a flow that it never sends.
+    pub(crate) fn pretend(&mut self, flow: u32) {
+        self.sent[flow as usize] += 1;
     }
 
     /// The id of a flow, for a datagram that is almost right.

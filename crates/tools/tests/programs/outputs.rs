@@ -1,7 +1,8 @@
 //! Where results go, and in which form.
 
-use crate::process::{Ended, Folder, receiver};
-use crate::report::{Report, SEVERAL};
+use crate::client::Client;
+use crate::process::{Ended, Folder, RECEIVER, receiver, waiting_receiver};
+use crate::report::{IS_NATIVE, Report, SEVERAL};
 
 const RUN: &str = "--with-sender --secs 0.1 --rate 5000 --flows 8";
 
@@ -64,4 +65,47 @@ fn a_file_that_exists_is_replaced() {
     std::fs::write(&json, "x".repeat(100_000)).unwrap();
     let ended = receiver(&format!("{RUN} --json {json}")).end().with_code(0);
     Report::read(&std::fs::read_to_string(json).unwrap(), &ended.what);
+}
+
+#[test]
+fn a_run_whose_books_do_not_close_writes_no_rates_anywhere() {
+    if !IS_NATIVE {
+        // Where the kernel's drops are not counted, one more may be among them.
+        return;
+    }
+    let folder = Folder::new("unclosed");
+    let files = ["a.json", "a.csv", "a.svg"].map(|name| folder.file(name));
+    let [json, csv, plot] = &files;
+    let (receiver, address) = waiting_receiver(&format!("--json {json} --csv {csv} --plot {plot}"));
+    let mut client = Client::begin(address, 1);
+    client.send(0, 5);
+    client.pretend(0);
+    assert_eq!(client.finish().unexplained, 1);
+    let ended = receiver.end().with_code(1);
+    assert!(ended.only_error_line().contains("BOOKS DO NOT CLOSE"), "{ended:#?}");
+    assert!(!has_table(&ended.stdout), "{ended:#?}");
+    assert_eq!(files.map(|path| std::fs::read_to_string(path).unwrap()), ["", "", ""]);
+}
+
+#[test]
+fn an_error_line_that_nobody_reads_is_no_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let flags = ["--bind", "127.0.0.1:0", "--threads", "1", "--secs", "0.01"];
+    let mut command = std::process::Command::new(RECEIVER);
+    let status = command.args(flags).stdout(std::process::Stdio::null()).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(1), "no sender came");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_spinning_thread_used_before_the_start_is_not_in_its_report() {
+    const BEFORE: std::time::Duration = std::time::Duration::from_secs(1);
+    let (receiver, address) = waiting_receiver("--threads 1 --wait spin --json -");
+    let mut client = Client::begin_after(address, 1, || receiver.wait_for_cpu(BEFORE));
+    client.send(0, 5);
+    client.finish();
+    let report = Report::of(&receiver.end().with_code(0));
+    let used = ["cpu_user_s", "cpu_sys_s"].map(|key| report.0["threads"][0][key].as_f64().unwrap());
+    assert!(used.iter().sum::<f64>() < BEFORE.as_secs_f64() / 2.0, "{:#}", report.0);
 }

@@ -8,6 +8,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use drumfire_tools::{clock, host::ProcessClock};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// No wait is longer; a program that needs it hangs.
@@ -117,6 +119,16 @@ impl Program {
         let child = stats.find(is_child).unwrap_or_else(|| panic!("{}: no child", self.what));
         let child = child.split(' ').next().unwrap().parse().unwrap();
         kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
+    }
+
+    /// Waits until it has used so much CPU time.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn wait_for_cpu(&self, time: Duration) {
+        let deadline = clock::now() + DEADLINE;
+        while u128::from(ProcessClock::sample(self.child.id()).unwrap().run_ns) < time.as_nanos() {
+            assert!(clock::now() < deadline, "{}: idle", self.what);
+            clock::pause(Duration::from_millis(5));
+        }
     }
 
     fn pid(&self) -> Pid {
