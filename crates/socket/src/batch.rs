@@ -2,6 +2,16 @@
 //!
 //! A batch does not receive and does not judge; [`crate::Io`] fills it and [`crate::Receiver`] decides what
 //! counts. Fakes fill it through [`RecvBatch::put`].
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -70,7 +80,7 @@ impl RecvBatch {
         let slots = slots.clamp(1, MAX_BATCH);
         let stride = if has_room_for_trains { MAX_MESSAGE_BYTES + STAGGER_BYTES } else { slot_bytes };
         Self {
-            memory: vec![0; stride * slots].into_boxed_slice(),
+            memory: vec![0; stride.saturating_mul(slots)].into_boxed_slice(),
             stride,
             slot_bytes: slot_bytes.min(stride),
             slots: vec![Slot::EMPTY; slots].into_boxed_slice(),
@@ -98,17 +108,19 @@ impl RecvBatch {
         if self.filled == self.limit {
             return false;
         }
-        let at = self.filled * self.stride;
-        let bytes = message.len().min(self.slot_bytes);
-        self.memory[at..at + bytes].copy_from_slice(&message[..bytes]);
-        self.slots[self.filled] = Slot {
+        let memory = self.memory.chunks_mut(self.stride).nth(self.filled);
+        let (Some(memory), Some(slot)) = (memory, self.slots.get_mut(self.filled)) else { return false };
+        let room = memory.iter_mut().take(self.slot_bytes);
+        let bytes = room.len().min(message.len());
+        room.zip(message).for_each(|(to, from)| *to = *from);
+        *slot = Slot {
             from,
             bytes,
             segment_bytes: segment_bytes.unwrap_or(0),
             is_truncated: message.len() > self.slot_bytes,
             is_control_truncated: false,
         };
-        self.filled += 1;
+        self.filled = self.filled.saturating_add(1);
         true
     }
 
@@ -138,15 +150,23 @@ impl RecvBatch {
     }
 
     pub(crate) fn filled_slots(&mut self) -> &mut [Slot] {
-        &mut self.slots[..self.filled]
+        self.slots.get_mut(..self.filled).unwrap_or_default()
     }
 
     pub(crate) fn received(&self) -> Received<'_> {
-        Received { memory: &self.memory, stride: self.stride, slots: &self.slots[..self.filled] }
+        Received {
+            memory: &self.memory,
+            stride: self.stride,
+            slots: self.slots.get(..self.filled).unwrap_or_default(),
+        }
     }
 
     pub(crate) fn received_mut(&mut self) -> ReceivedMut<'_> {
-        ReceivedMut { memory: &mut self.memory, stride: self.stride, slots: &self.slots[..self.filled] }
+        ReceivedMut {
+            memory: &mut self.memory,
+            stride: self.stride,
+            slots: self.slots.get(..self.filled).unwrap_or_default(),
+        }
     }
 }
 

@@ -2,10 +2,21 @@
 //! by its length alone, and count everything by name.
 //!
 //! It hands out borrowed batches and keeps no datagram; what the bytes mean is somebody else's question.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, ReceivedMut, RecvBatch};
 use crate::config_error::ConfigError;
 use crate::fault::{RecvAction, recv_action};
+use crate::train::Train;
 use crate::{Fault, FaultCounts, Io, sys};
 
 /// How a socket is read.
@@ -161,8 +172,19 @@ impl ReceiveCounts {
     /// Datagrams dropped for this reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops[reason as usize]
+        self.drops.get(reason as usize).copied().unwrap_or(0)
     }
+
+    fn drop(&mut self, reason: DropReason, datagrams: usize) {
+        if let Some(counter) = self.drops.get_mut(reason as usize) {
+            count(counter, datagrams);
+        }
+    }
+}
+
+/// Adds to a counter that no machine fills.
+fn count(counter: &mut u64, more: usize) {
+    *counter = counter.saturating_add(more as u64);
 }
 
 /// How a drain ended.
@@ -210,7 +232,7 @@ impl Receiver {
         let takes_batches = config.drain == Drain::Recvmmsg;
         let may_see_trains = takes_batches && config.gro != Gro::Off;
         // One byte more than the longest datagram wanted: a longer one fills it and is known by that.
-        let slot_bytes = (config.max_datagram_bytes + 1).min(MAX_MESSAGE_BYTES);
+        let slot_bytes = config.max_datagram_bytes.saturating_add(1).min(MAX_MESSAGE_BYTES);
         let slots = if takes_batches { config.max_batch } else { 1 };
         let mut batch = RecvBatch::new(slots, slot_bytes, may_see_trains);
         let trains = match config.gro {
@@ -267,7 +289,7 @@ impl Receiver {
                 break DrainEnd::BudgetSpent;
             }
             self.batch.set_limit(self.limit.min(left));
-            self.counts.calls += 1;
+            count(&mut self.counts.calls, 1);
             match io.recv(&mut self.batch) {
                 Ok(()) => {
                     let (messages, offered) = (self.batch.filled(), self.batch.limit());
@@ -282,12 +304,12 @@ impl Receiver {
                             break DrainEnd::Blocked;
                         }
                     } else {
-                        self.limit = (self.limit * 2).min(self.max_batch);
+                        self.limit = self.limit.saturating_mul(2).min(self.max_batch);
                     }
                 }
                 Err(fault) => {
                     self.counts.faults.add(fault);
-                    left -= 1;
+                    left = left.saturating_sub(1);
                     match recv_action(fault) {
                         RecvAction::Stop => break DrainEnd::Blocked,
                         RecvAction::GoOn => {}
@@ -318,7 +340,7 @@ impl Receiver {
         let mut taken = 0;
         for slot in self.batch.filled_slots() {
             let datagrams = slot.datagram_count();
-            taken += datagrams;
+            taken = datagrams.saturating_add(taken);
             let longest =
                 if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes.min(slot.bytes) };
             let reason = if slot.is_truncated {
@@ -330,12 +352,12 @@ impl Receiver {
             } else if longest > self.max_datagram_bytes {
                 DropReason::Overlong
             } else {
-                self.counts.datagrams += datagrams as u64;
-                self.counts.bytes += slot.bytes as u64;
-                self.counts.messages += 1;
+                count(&mut self.counts.datagrams, datagrams);
+                count(&mut self.counts.bytes, slot.bytes);
+                count(&mut self.counts.messages, 1);
                 continue;
             };
-            self.counts.drops[reason as usize] += datagrams as u64;
+            self.counts.drop(reason, datagrams);
             slot.bytes = 0;
         }
         taken
@@ -344,7 +366,7 @@ impl Receiver {
     /// Lets the batch follow the traffic down, by half at a time: fewer slots touched is less cache used, but
     /// one slot beyond what usually comes lets a short batch end the drain.
     fn shrink(&mut self, largest: usize) {
-        let wanted = (largest + 1).next_power_of_two();
+        let wanted = largest.saturating_add(1).next_power_of_two();
         if wanted < self.limit {
             self.limit = (self.limit / 2).max(wanted).clamp(1, self.max_batch);
         }
@@ -382,20 +404,16 @@ impl TrainWatch {
     fn sees_trains(&mut self, batch: &RecvBatch) -> bool {
         let Self::Watching { hits, skip } = self else { return false };
         if *skip > 0 {
-            *skip -= 1;
+            *skip = skip.saturating_sub(1);
             return false;
         }
         *skip = Self::SKIP;
-        let mut pairs = 0;
-        let mut equal = 0;
-        let mut previous: Option<(std::net::SocketAddr, usize)> = None;
-        for train in batch.received().trains() {
-            let this = (train.from, train.bytes.len());
-            pairs += usize::from(previous.is_some());
-            equal += usize::from(previous == Some(this));
-            previous = Some(this);
-        }
-        *hits = if pairs > 0 && equal * 4 >= pairs * 3 { *hits + 1 } else { 0 };
+        let like = |train: Train<'_>| (train.from, train.bytes.len());
+        let messages = || batch.received().trains().map(like);
+        let pairs = messages().skip(1).count();
+        let equal = messages().zip(messages().skip(1)).filter(|(this, next)| this == next).count();
+        let is_train = pairs > 0 && equal.saturating_mul(4) >= pairs.saturating_mul(3);
+        *hits = if is_train { hits.saturating_add(1) } else { 0 };
         *hits >= Self::HITS
     }
 }

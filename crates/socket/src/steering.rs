@@ -3,6 +3,18 @@
 //!
 //! The program is classic BPF on the reuseport group: it needs no privilege. Where it names no socket the
 //! kernel's own hash of addresses and ports decides. Drawing tags and secrets is not done here.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+use std::num::NonZeroU32;
 
 use crate::config_error::ConfigError;
 
@@ -28,7 +40,7 @@ pub struct SteeringFilter {
     tag_offset: u32,
     min_bytes: u32,
     secret: u32,
-    sockets: u32,
+    sockets: NonZeroU32,
 }
 
 /// The most sockets one group may hold.
@@ -63,7 +75,7 @@ impl SteeringFilter {
         if secret.is_multiple_of(2) {
             return Err(ConfigError::new("secret", "is even; draw an odd one"));
         }
-        let count = u32::try_from(sockets).ok().filter(|_| (1..=MAX_SOCKETS).contains(&sockets));
+        let count = u32::try_from(sockets).ok().filter(|_| sockets <= MAX_SOCKETS).and_then(NonZeroU32::new);
         let Some(sockets) = count else {
             return Err(ConfigError::new("sockets", "must be 1 to 1024"));
         };
@@ -84,14 +96,14 @@ impl SteeringFilter {
             return None;
         }
         let offset = self.tag_offset as usize;
-        let tag = [*payload.get(offset)?, *payload.get(offset + 1)?];
+        let tag = [*payload.get(offset)?, *payload.get(offset.saturating_add(1))?];
         Some(self.socket_of_tag(u16::from_be_bytes(tag)))
     }
 
     /// How many sockets it steers between.
     #[must_use]
     pub fn sockets(&self) -> usize {
-        self.sockets as usize
+        self.sockets.get() as usize
     }
 
     /// The program for the kernel. The explicit length test is needed: a load beyond the end of a datagram
@@ -109,7 +121,7 @@ impl SteeringFilter {
             step(op::LOAD_HALF, self.tag_offset),
             step(op::MULTIPLY, self.secret),
             step(op::SHIFT_RIGHT, 16),
-            step(op::MODULO, self.sockets),
+            step(op::MODULO, self.sockets.get()),
             step(op::RETURN_ACCUMULATOR, 0),
             step(op::RETURN_CONSTANT, OUT_OF_RANGE),
         ]

@@ -2,6 +2,16 @@
 //! sender at once, all of one length but the last, which may be shorter.
 //!
 //! Splitting is arithmetic on lengths only. Each segment is a datagram of its own and is routed on its own.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use std::net::SocketAddr;
 
