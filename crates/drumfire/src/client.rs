@@ -1,0 +1,226 @@
+//! The client, as a game loop uses it: `poll`, `send`, `flush`, like the server, and no thread.
+
+#[cfg(feature = "testing")]
+mod in_memory;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{
+    Alone, ChannelId, ClientConfig as CoreClient, CloseCode, CloseError, Endpoint, SendError, SendOptions,
+    ServerIdentity,
+};
+use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
+
+use crate::clock::{self, SystemClock};
+use crate::config::{BindError, ClientConfig};
+use crate::entropy;
+use crate::event::{ClientEvent, Events, Home};
+use crate::front::Front;
+use crate::keys::{ServerKey, ServerPublicKey};
+use crate::link::{Bell, Link, Report};
+use crate::peer::PeerId;
+use crate::stats::WorkerStats;
+use crate::worker::{Parts, SocketWorker, rings};
+
+/// How far a client has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientState {
+    /// It asked and waits for the answer. Messages may be sent already.
+    Connecting,
+    /// The server is there.
+    Connected,
+    /// There is no connection any more, or never was one.
+    Closed,
+}
+
+/// A connection to a server.
+///
+/// Dropping it closes the connection and tells the server once.
+pub struct Client {
+    front: Front,
+    worker: Box<SocketWorker<Alone>>,
+    home: Home<ClientEvent>,
+    peer: PeerId,
+    state: ClientState,
+}
+
+impl Client {
+    /// Begins to connect to the server at `server` that has this key. What comes of it is an event: `Connected`,
+    /// or `ConnectFailed` after 5 s at most.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let nobody = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?;
+    /// let key = ServerKey::generate()?.public();
+    /// let mut client = Client::connect(nobody, key, &ClientConfig::default())?;
+    /// assert_eq!(client.state(), ClientState::Connecting);
+    /// client.wait(Duration::from_secs(10));
+    /// let timeout = ClientEvent::ConnectFailed { error: ConnectError::Timeout };
+    /// assert_eq!(client.poll().next(), Some(timeout));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
+    pub fn connect(
+        server: SocketAddr,
+        key: ServerPublicKey,
+        config: &ClientConfig,
+    ) -> Result<Self, BindError> {
+        let core = config.core();
+        core.check()?;
+        let endpoint = Endpoint::client(core.clone(), CoreClient::default(), entropy::secret()?)?;
+        let mut socket = Socket::connect(server, None)?;
+        let mut parker = Poller::new()?;
+        parker.register(&mut socket, 0)?;
+        let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
+        let links = vec![Arc::new(Link::new(Arc::new(Bell::default())))];
+        let (Some(link), Some(ring)) = (links.first().cloned(), rings(&links).pop()) else {
+            return Err(BindError::Io(std::io::ErrorKind::Other.into()));
+        };
+        let mut worker = Box::new(SocketWorker::new(Parts {
+            index: 0,
+            has_gso: socket.granted().has_gso,
+            is_connected: true,
+            io: socket,
+            parker,
+            clock: SystemClock::start(),
+            waiter: Waiter::new(Wait::Notify)?,
+            receiver,
+            endpoint,
+            credit_bytes: core.send_memory_bytes,
+            make: Box::new(move || {
+                Endpoint::client(core.clone(), CoreClient::default(), entropy::secret().ok()?).ok()
+            }),
+            link,
+            ring,
+        }));
+        let identity = ServerIdentity { public_key: key.to_bytes(), key_id: 0 };
+        let (peer, credit) = worker
+            .connect(server, &identity)
+            .map_err(|_| BindError::Setting { field: "key", problem: "is not one that a server can have" })?;
+        let mut front = Front::new(links);
+        front.add(peer, credit);
+        worker.send();
+        Ok(Self { front, worker, home: Home::new(), peer, state: ClientState::Connecting })
+    }
+
+    /// [`Client::connect`] to a server with [`ServerKey::dev`], with the default settings: for first steps and
+    /// tests. Everybody can pose as that server.
+    ///
+    /// # Errors
+    ///
+    /// What the system answered.
+    pub fn connect_dev(server: SocketAddr) -> Result<Self, BindError> {
+        Self::connect(server, ServerKey::dev().public(), &ClientConfig::default())
+    }
+
+    /// How far it has come, as of the last `poll` or `wait`.
+    #[must_use]
+    pub fn state(&self) -> ClientState {
+        self.state
+    }
+
+    /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
+    /// least some ten times per second.
+    pub fn poll(&mut self) -> Events<ClientEvent> {
+        self.front.flush();
+        self.worker.work();
+        self.gather();
+        self.home.take()
+    }
+
+    /// Does the I/O until there are events to poll, at most for `timeout`; answers whether there are.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        self.front.flush();
+        let start = clock::instant();
+        loop {
+            self.gather();
+            if !self.home.is_empty() {
+                return true;
+            }
+            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
+            if left.is_zero() {
+                return false;
+            }
+            self.worker.wait(Some(left));
+            self.worker.work();
+        }
+    }
+
+    /// Takes a message for the server; it leaves with the next `flush` or `poll`.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `UnknownPeer` once the connection is over.
+    pub fn send(
+        &mut self,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        self.front.send(self.peer, channel, bytes.into(), options)
+    }
+
+    /// Sends everything that was taken since the last call.
+    pub fn flush(&mut self) {
+        self.front.flush();
+        self.worker.send();
+    }
+
+    /// Closes the connection, with the next `flush` or `poll`, with a code of the application's own and a line
+    /// for the server's log. `Disconnected` comes last, here too.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
+    /// connection is over.
+    pub fn close(&mut self, code: u32, text: &str) -> Result<(), CloseError> {
+        self.front.close(self.peer, code, text)
+    }
+
+    /// What the client counted.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.front.stats().workers.pop().unwrap_or_default()
+    }
+
+    fn gather(&mut self) {
+        let state = &mut self.state;
+        self.home.add(self.front.gather().map(|report| match report {
+            Report::Connected { .. } => {
+                *state = ClientState::Connected;
+                ClientEvent::Connected
+            }
+            Report::ConnectFailed { error, .. } => {
+                *state = ClientState::Closed;
+                ClientEvent::ConnectFailed { error }
+            }
+            Report::Message { channel, bytes, .. } => ClientEvent::Message { channel, bytes },
+            Report::Disconnected { reason, text, .. } => {
+                *state = ClientState::Closed;
+                ClientEvent::Disconnected { reason, text }
+            }
+        }));
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.front.flush();
+        self.worker.finish(CloseCode::Application);
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("state", &self.state).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,37 @@
+//! The one place that reads the clocks.
+
+use std::time::{Instant, SystemTime};
+
+use drumfire_proto::{Moment, Now};
+
+use crate::worker::{Clock, Reading};
+
+/// The system's clocks, counted from one origin. Copies share it, as all workers of a server must.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// Counts from now on.
+    pub(crate) fn start() -> Self {
+        Self { origin: instant() }
+    }
+}
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
+    fn read(&mut self) -> Reading {
+        let instant = instant();
+        let since = instant.saturating_duration_since(self.origin);
+        let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        // A wall clock before 1970 is as good as none.
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Reading { instant, now: Now { monotonic: Moment::from_nanos(nanos), wall } }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the monotonic clock")]
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,302 @@
+//! One link at a time: what comes out of it, when, and how often, for fixed seeds.
+
+use super::*;
+
+const MANY: u64 = 100_000;
+
+fn addresses() -> (SocketAddr, SocketAddr) {
+    ("192.0.2.1:1000".parse().unwrap(), "192.0.2.2:2000".parse().unwrap())
+}
+
+fn link(config: LinkConfig, seed: u64) -> Link {
+    Link::new(config, seed).unwrap()
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::from_nanos(millis * 1_000_000)
+}
+
+fn push(link: &mut Link, now: Moment, bytes: &[u8]) {
+    let (from, to) = addresses();
+    link.push(now, from, to, bytes);
+}
+
+/// Everything on the link, with its time of arrival.
+fn arrivals(link: &mut Link) -> Vec<(Moment, Vec<u8>)> {
+    let mut all = Vec::new();
+    while let Some(next) = link.next_at() {
+        all.push((next, link.poll(next).expect("it has arrived").bytes));
+    }
+    all
+}
+
+/// Pushes numbered datagrams, one each millisecond, and answers which arrived and when.
+fn numbered(link: &mut Link, count: u64) -> Vec<(Moment, u64)> {
+    for number in 0..count {
+        push(link, at(number), &number.to_be_bytes());
+    }
+    let number = |bytes: Vec<u8>| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+    arrivals(link).into_iter().map(|(at, bytes)| (at, number(bytes))).collect()
+}
+
+fn balances(link: &Link) -> bool {
+    let counts = link.counts();
+    let gone = counts.delivered + counts.lost + counts.queue_full + counts.too_large;
+    counts.pushed + counts.duplicated == gone + link.flying_count() as u64
+}
+
+/// Asserts that `count` of `MANY` is this fraction, within five standard deviations.
+fn assert_fraction(count: u64, fraction: f64) {
+    let (wanted, deviation) = (MANY as f64 * fraction, (MANY as f64 * fraction * (1.0 - fraction)).sqrt());
+    assert!((count as f64 - wanted).abs() <= 5.0 * deviation, "{count} of {MANY}, not {fraction}");
+}
+
+fn rough() -> LinkConfig {
+    let burst = Loss::Bursts { begin: 0.05, end: 0.3, inside: 0.7, outside: 0.02 };
+    let delay = Delay::Normal { mean: Duration::from_millis(40), deviation: Duration::from_millis(9) };
+    LinkConfig::default()
+        .loss(burst)
+        .delay(delay)
+        .duplicate(0.1, Duration::from_millis(70))
+        .reorder(0.1, Duration::from_millis(90))
+        .corrupt(0.1)
+        .rate(5_000, 4_000)
+}
+
+#[test]
+fn a_perfect_link_delivers_everything_at_once_and_in_order() {
+    let mut link = link(LinkConfig::default(), 1);
+    assert_eq!(link.next_at(), None);
+    let got = numbered(&mut link, 100);
+    assert_eq!(got, (0..100).map(|number| (at(number), number)).collect::<Vec<_>>());
+    let counts = LinkCounts { pushed: 100, delivered: 100, ..LinkCounts::default() };
+    assert_eq!(*link.counts(), counts);
+}
+
+#[test]
+fn nothing_comes_out_before_its_time() {
+    let mut link = link(LinkConfig::default().delay(Delay::Constant(Duration::from_millis(5))), 1);
+    push(&mut link, at(10), b"x");
+    assert_eq!(link.next_at(), Some(at(15)));
+    assert_eq!(link.poll(Moment::from_nanos(15_000_000 - 1)), None);
+    let (from, to) = addresses();
+    assert_eq!(link.poll(at(15)), Some(Datagram { from, to, bytes: b"x".to_vec() }));
+    assert_eq!(link.poll(at(99)), None);
+}
+
+#[test]
+fn even_loss_loses_its_fraction() {
+    for (seed, loss) in [(1, 0.01), (2, 0.1), (3, 0.3), (4, 0.9)] {
+        let mut link = link(LinkConfig::default().loss(Loss::Even(loss)), seed);
+        for _ in 0..MANY {
+            push(&mut link, at(0), b"x");
+        }
+        assert_fraction(link.counts().lost, loss);
+        assert!(balances(&link));
+    }
+}
+
+#[test]
+fn loss_of_none_and_of_all_is_exact() {
+    for (loss, lost) in [(0.0, 0), (1.0, 1_000)] {
+        let mut link = link(LinkConfig::default().loss(Loss::Even(loss)), 9);
+        for _ in 0..1_000 {
+            push(&mut link, at(0), b"x");
+        }
+        assert_eq!(link.counts().lost, lost);
+    }
+}
+
+#[test]
+fn bursts_lose_as_much_as_the_model_says_and_in_rows() {
+    let loss = Loss::Bursts { begin: 0.01, end: 0.1, inside: 1.0, outside: 0.0 };
+    let mut link = link(LinkConfig::default().loss(loss), 5);
+    let arrived: Vec<u64> = numbered(&mut link, MANY).into_iter().map(|(_, number)| number).collect();
+    let lost = MANY - arrived.len() as u64;
+    let rows = arrived.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+    // A burst has 10 datagrams in the mean, and a fraction of 0.01 / (0.01 + 0.1) is in bursts.
+    let mean = lost as f64 / rows as f64;
+    assert!((9.0..11.0).contains(&mean), "{mean}");
+    assert!((0.08..0.102).contains(&(lost as f64 / MANY as f64)), "{lost}");
+}
+
+#[test]
+fn delays_stay_in_their_bounds_and_about_their_middle() {
+    let ms = Duration::from_millis;
+    let uniform = Delay::Uniform { least: ms(20), most: ms(60) };
+    let normal = Delay::Normal { mean: ms(40), deviation: ms(5) };
+    for (delay, least, most, deviation) in [(uniform, 20, 60, 11.55), (normal, 10, 70, 5.0)] {
+        let config = LinkConfig::default().delay(delay).reorder(1.0, Duration::ZERO);
+        let mut link = link(config, 3);
+        for _ in 0..MANY {
+            push(&mut link, at(0), b"x");
+        }
+        let times: Vec<f64> = arrivals(&mut link).iter().map(|(at, _)| at.as_nanos() as f64 / 1e6).collect();
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / times.len() as f64;
+        assert!(times.iter().all(|time| (f64::from(least)..=f64::from(most)).contains(time)));
+        assert!((mean - 40.0).abs() < 0.2, "{mean}");
+        assert!((variance.sqrt() - deviation).abs() < 0.2, "{}", variance.sqrt());
+    }
+}
+
+#[test]
+fn a_normal_delay_is_never_negative() {
+    let delay = Delay::Normal { mean: Duration::from_millis(1), deviation: Duration::from_millis(50) };
+    let mut link = link(LinkConfig::default().delay(delay).reorder(1.0, Duration::ZERO), 3);
+    for _ in 0..1_000 {
+        push(&mut link, at(100), b"x");
+    }
+    assert!(arrivals(&mut link).iter().all(|(time, _)| *time >= at(100)));
+}
+
+#[test]
+fn jitter_alone_keeps_the_order_and_reordering_breaks_it() {
+    let delay = Delay::Uniform { least: Duration::ZERO, most: Duration::from_millis(50) };
+    let in_order = |got: &[(Moment, u64)]| got.windows(2).all(|pair| pair[0].1 < pair[1].1);
+    assert!(in_order(&numbered(&mut link(LinkConfig::default().delay(delay), 4), 5_000)));
+    let config = LinkConfig::default().reorder(0.1, Duration::from_millis(10));
+    let got = numbered(&mut link(config, 4), 5_000);
+    assert!(!in_order(&got));
+    assert_eq!(got.len(), 5_000);
+    // One per millisecond, held back 10 ms at most: nothing is more than 10 places late.
+    assert!(got.iter().zip(0..).all(|((_, number), place)| *number <= place + 10 && place <= *number + 10));
+}
+
+#[test]
+fn duplicates_are_copies_and_counted() {
+    let mut link = link(LinkConfig::default().duplicate(0.2, Duration::from_millis(3)), 6);
+    let got = numbered(&mut link, MANY);
+    assert_fraction(link.counts().duplicated, 0.2);
+    assert_eq!(got.len() as u64, MANY + link.counts().duplicated);
+    assert!(got.iter().all(|(time, number)| (at(*number)..=at(number + 3)).contains(time)));
+    assert!(balances(&link));
+}
+
+#[test]
+fn spoiled_datagrams_differ_in_one_to_four_bits_and_are_counted() {
+    let mut link = link(LinkConfig::default().corrupt(0.25), 8);
+    for _ in 0..MANY {
+        push(&mut link, at(0), &[0; 3]);
+    }
+    let flips: Vec<u32> = arrivals(&mut link)
+        .iter()
+        .map(|(_, bytes)| bytes.iter().map(|byte| byte.count_ones()).sum())
+        .collect();
+    let spoiled = flips.iter().filter(|flips| **flips > 0).count() as u64;
+    assert_eq!(spoiled, link.counts().corrupted);
+    assert_fraction(spoiled, 0.25);
+    assert_eq!(flips.iter().max(), Some(&4));
+}
+
+#[test]
+fn an_empty_datagram_passes_and_cannot_be_spoiled() {
+    let mut link = link(LinkConfig::default().corrupt(1.0), 8);
+    push(&mut link, at(0), b"");
+    assert_eq!(arrivals(&mut link), [(at(0), Vec::new())]);
+    assert_eq!(link.counts().corrupted, 0);
+}
+
+#[test]
+fn a_bottleneck_lets_out_one_after_the_other() {
+    // 100 bytes with headers, 1,000 per second: 100 ms each.
+    let mut link = link(LinkConfig::default().rate(1_000, 300), 1);
+    for _ in 0..4 {
+        push(&mut link, at(0), &[0; 72]);
+    }
+    assert_eq!(link.counts().queue_full, 1);
+    let times: Vec<Moment> = arrivals(&mut link).into_iter().map(|(at, _)| at).collect();
+    assert_eq!(times, [at(100), at(200), at(300)]);
+    assert!(balances(&link));
+}
+
+#[test]
+fn the_queue_is_full_exactly_at_its_size_and_room_comes_back() {
+    for (payload, is_taken) in [(71, true), (72, true), (73, false)] {
+        let mut link = link(LinkConfig::default().rate(1_000, 100), 1);
+        push(&mut link, at(0), &vec![0; payload]);
+        assert_eq!(link.counts().queue_full, u64::from(!is_taken), "{payload}");
+    }
+    let mut link = link(LinkConfig::default().rate(1_000, 100), 1);
+    push(&mut link, at(0), &[0; 72]);
+    push(&mut link, Moment::from_nanos(100_000_000 - 1), &[0; 72]);
+    assert_eq!(link.counts().queue_full, 1);
+    push(&mut link, at(100), &[0; 72]);
+    assert_eq!(link.counts().queue_full, 1);
+}
+
+#[test]
+fn what_is_longer_than_the_path_takes_is_dropped() {
+    let mut link = link(LinkConfig::default().datagram_max_bytes(100), 1);
+    for bytes in [99, 100, 101] {
+        push(&mut link, at(0), &vec![0; bytes]);
+    }
+    assert_eq!((link.counts().too_large, link.flying_count()), (1, 2));
+    assert!(balances(&link));
+}
+
+#[test]
+fn memory_is_bounded_and_comes_back() {
+    let mut link = link(LinkConfig::default().memory_bytes(65_600), 1);
+    for _ in 0..700 {
+        push(&mut link, at(0), &[0; 36]);
+    }
+    assert_eq!((link.flying_count(), link.counts().queue_full), (656, 44));
+    assert_eq!(arrivals(&mut link).len(), 656);
+    push(&mut link, at(0), &[0; 36]);
+    assert_eq!(link.counts().queue_full, 44);
+    assert!(balances(&link));
+}
+
+#[test]
+fn copies_for_which_there_is_no_memory_are_not_made() {
+    let mut link = link(LinkConfig::default().memory_bytes(65_600).duplicate(1.0, Duration::ZERO), 1);
+    for _ in 0..1_000 {
+        push(&mut link, at(0), &[0; 36]);
+    }
+    assert_eq!((link.flying_count(), link.counts().duplicated), (656, 328));
+    assert!(balances(&link));
+}
+
+#[test]
+fn rebinding_changes_where_later_datagrams_come_from() {
+    let mut link = link(LinkConfig::default(), 1);
+    let other = "203.0.113.9:9".parse().unwrap();
+    push(&mut link, at(0), b"a");
+    link.rebind(Some(other));
+    push(&mut link, at(0), b"b");
+    link.rebind(None);
+    push(&mut link, at(0), b"c");
+    let (from, _) = addresses();
+    let sources: Vec<SocketAddr> =
+        std::iter::from_fn(|| link.poll(at(0))).map(|datagram| datagram.from).collect();
+    assert_eq!(sources, [from, other, from]);
+}
+
+#[test]
+fn a_link_changes_while_it_runs_and_refuses_what_it_cannot_be() {
+    let mut link = link(LinkConfig::default(), 1);
+    push(&mut link, at(0), b"x");
+    let refused = link.set_config(LinkConfig::default().corrupt(2.0)).map_err(|error| error.field);
+    assert_eq!((refused, link.config()), (Err("corrupt"), &LinkConfig::default()));
+    link.set_config(LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    push(&mut link, at(0), b"y");
+    assert_eq!((link.counts().lost, arrivals(&mut link).len()), (1, 1));
+}
+
+#[test]
+fn the_same_seed_replays_exactly_and_another_does_not() {
+    let run = |seed| {
+        let mut link = link(rough(), seed);
+        for number in 0..2_000_u64 {
+            push(&mut link, at(number), &number.to_be_bytes());
+        }
+        assert!(balances(&link));
+        (arrivals(&mut link), *link.counts())
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    let (_, counts) = run(1);
+    let all = [counts.lost, counts.corrupted, counts.duplicated, counts.queue_full, counts.delivered];
+    assert!(all.iter().all(|count| *count > 0), "{counts:?}");
+}

@@ -1,0 +1,325 @@
+//! What a server and a client are told when they are made: checked once, named when it cannot be used, never
+//! changed silently.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use drumfire_proto::Config;
+use drumfire_socket::Wait;
+
+use crate::entropy::EntropyError;
+use crate::keys::ServerKey;
+use crate::workers::Workers;
+
+/// Who may connect. It has no default: open access must be spelled out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Access {
+    /// Everybody who knows the server's public key: for development, local networks and tests.
+    Open,
+}
+
+/// Settings of a [`crate::Server`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// Where to bind; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What the server proves itself with.
+    pub key: ServerKey,
+    /// Who may connect.
+    pub access: Access,
+    /// How many threads receive. [`Workers::Inline`] by default.
+    pub workers: Workers,
+    /// How the threads wait. The best this platform has by default.
+    pub wait: Wait,
+    /// The game and its build: clients must have the same. 0 by default.
+    pub protocol_id: u64,
+    /// Connections, half-open ones included, over all workers; at least 1, 65,536 by default.
+    pub connections: u32,
+    /// Bytes of messages a peer may have waiting for its worker, each charged 64 B more; at least 4 KiB,
+    /// 256 KiB by default. Its connection keeps as much again until it is acknowledged.
+    pub send_memory_bytes: usize,
+    /// Bytes of messages a peer may have waiting for the application, charged alike; at least 4 KiB, 256 KiB by
+    /// default.
+    pub receive_memory_bytes: usize,
+    /// A connection ends when its peer was silent for this long; 1 s to 49 days, 30 s by default.
+    pub silent_timeout: Duration,
+    /// A connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
+    pub unacknowledged_timeout: Duration,
+    /// Receive buffer to ask the kernel for, per worker, in bytes; `None`, the default, leaves it as it is.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
+impl ServerConfig {
+    /// A server at this address, with this key, for these clients.
+    #[must_use]
+    pub fn new(address: SocketAddr, key: ServerKey, access: Access) -> Self {
+        let core = Config::default();
+        Self {
+            address,
+            key,
+            access,
+            workers: Workers::Inline,
+            wait: Wait::best(),
+            protocol_id: core.protocol_id,
+            connections: core.connections,
+            send_memory_bytes: core.send_memory_bytes,
+            receive_memory_bytes: core.receive_memory_bytes,
+            silent_timeout: core.silent_timeout,
+            unacknowledged_timeout: core.unacknowledged_timeout,
+            receive_buffer_bytes: None,
+        }
+    }
+
+    /// Sets how many threads receive.
+    #[must_use]
+    pub fn workers(mut self, workers: Workers) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Sets how the threads wait.
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Sets the number that clients must have too.
+    #[must_use]
+    pub fn protocol_id(mut self, protocol_id: u64) -> Self {
+        self.protocol_id = protocol_id;
+        self
+    }
+
+    /// Sets how many connections there may be.
+    #[must_use]
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets the memory of each peer for sending and for receiving, in bytes.
+    #[must_use]
+    pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
+        self.send_memory_bytes = send;
+        self.receive_memory_bytes = receive;
+        self
+    }
+
+    /// Sets both timeouts.
+    #[must_use]
+    pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
+        self.silent_timeout = silent;
+        self.unacknowledged_timeout = unacknowledged;
+        self
+    }
+
+    /// Sets the receive buffer to ask for, per worker, in bytes.
+    #[must_use]
+    pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
+        self.receive_buffer_bytes = Some(bytes);
+        self
+    }
+
+    /// Refuses what the core cannot know: who may see the development key.
+    pub(crate) fn check(&self) -> Result<(), BindError> {
+        let Access::Open = self.access;
+        if self.key.is_dev() && !is_loopback(self.address.ip()) {
+            return Err(BindError::DevKey);
+        }
+        if self.workers == Workers::Count(0) {
+            return Err(BindError::Setting {
+                field: "workers",
+                problem: "a count is 1 to 1024; take Inline for no thread",
+            });
+        }
+        Ok(())
+    }
+
+    /// What the core is told; `workers` share the connections evenly.
+    pub(crate) fn core(&self, workers: u16) -> Config {
+        core(
+            self.protocol_id,
+            self.connections.div_ceil(u32::from(workers.max(1))),
+            (self.send_memory_bytes, self.receive_memory_bytes),
+            (self.silent_timeout, self.unacknowledged_timeout),
+        )
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Settings of a [`crate::Client`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientConfig {
+    /// The game and its build: the server must have the same. 0 by default.
+    pub protocol_id: u64,
+    /// Bytes of messages that may wait before the connection takes them, each charged 64 B more; at least
+    /// 4 KiB, 256 KiB by default. The connection keeps as much again until it is acknowledged.
+    pub send_memory_bytes: usize,
+    /// Bytes of messages that may wait for the application, charged alike; at least 4 KiB, 256 KiB by default.
+    pub receive_memory_bytes: usize,
+    /// The connection ends when the server was silent for this long; 1 s to 49 days, 30 s by default.
+    pub silent_timeout: Duration,
+    /// The connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
+    pub unacknowledged_timeout: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        let core = Config::default();
+        Self {
+            protocol_id: core.protocol_id,
+            send_memory_bytes: core.send_memory_bytes,
+            receive_memory_bytes: core.receive_memory_bytes,
+            silent_timeout: core.silent_timeout,
+            unacknowledged_timeout: core.unacknowledged_timeout,
+        }
+    }
+}
+
+impl ClientConfig {
+    /// Sets the number that the server must have too.
+    #[must_use]
+    pub fn protocol_id(mut self, protocol_id: u64) -> Self {
+        self.protocol_id = protocol_id;
+        self
+    }
+
+    /// Sets the memory for sending and for receiving, in bytes.
+    #[must_use]
+    pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
+        self.send_memory_bytes = send;
+        self.receive_memory_bytes = receive;
+        self
+    }
+
+    /// Sets both timeouts.
+    #[must_use]
+    pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
+        self.silent_timeout = silent;
+        self.unacknowledged_timeout = unacknowledged;
+        self
+    }
+
+    pub(crate) fn core(&self) -> Config {
+        core(
+            self.protocol_id,
+            1,
+            (self.send_memory_bytes, self.receive_memory_bytes),
+            (self.silent_timeout, self.unacknowledged_timeout),
+        )
+    }
+}
+
+fn core(
+    protocol_id: u64,
+    connections: u32,
+    (send, receive): (usize, usize),
+    (silent, unacknowledged): (Duration, Duration),
+) -> Config {
+    let mut config = Config::default()
+        .protocol_id(protocol_id)
+        .connections(connections)
+        .memory_bytes(send, receive)
+        .timeouts(silent, unacknowledged);
+    // All peers together may hold what the core's default allows, or twice what one of them may.
+    config.event_memory_bytes = config.event_memory_bytes.max(receive.saturating_mul(2));
+    config
+}
+
+/// Why a server or a client could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A setting cannot be used.
+    Setting {
+        /// Its field.
+        field: &'static str,
+        /// What is wrong with it, or what it must be.
+        problem: &'static str,
+    },
+    /// Everybody knows the development key: bind to a loopback address, or use a key of your own.
+    DevKey,
+    /// The system has no randomness to give.
+    Entropy(EntropyError),
+    /// What the system answered: the port is in use, the address is not this host's, no descriptors.
+    Io(io::Error),
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setting { field, problem } => write!(f, "{field}: {problem}"),
+            Self::DevKey => f.write_str(
+                "everybody knows the development key: bind to a loopback address, or use a key of your own",
+            ),
+            Self::Entropy(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+
+impl From<EntropyError> for BindError {
+    fn from(error: EntropyError) -> Self {
+        Self::Entropy(error)
+    }
+}
+
+impl From<io::Error> for BindError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<drumfire_proto::ConfigError> for BindError {
+    fn from(error: drumfire_proto::ConfigError) -> Self {
+        Self::Setting { field: error.field, problem: error.must_be }
+    }
+}
+
+impl From<drumfire_socket::ConfigError> for BindError {
+    fn from(error: drumfire_socket::ConfigError) -> Self {
+        Self::Setting { field: error.field(), problem: "cannot be used on this platform, or is out of range" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_refused(address: &str, key: ServerKey) -> bool {
+        let config = ServerConfig::new(address.parse().unwrap(), key, Access::Open);
+        matches!(config.check(), Err(BindError::DevKey))
+    }
+
+    #[test]
+    fn the_development_key_binds_to_loopback_alone() {
+        for address in ["127.0.0.1:0", "127.9.9.9:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
+            assert!(!is_refused(address, ServerKey::dev()), "{address}");
+        }
+        for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[::ffff:192.0.2.1]:0"] {
+            assert!(is_refused(address, ServerKey::dev()), "{address}");
+            assert!(!is_refused(address, ServerKey::from_bytes([9; 32])), "{address}");
+        }
+    }
+
+    #[test]
+    fn bad_settings_are_named() {
+        let field = |config: ClientConfig| config.core().check().err().map(|error| error.field);
+        assert_eq!(field(ClientConfig::default()), None);
+        assert_eq!(field(ClientConfig::default().memory_bytes(4_095, 4_096)), Some("send_memory_bytes"));
+        assert_eq!(field(ClientConfig::default().memory_bytes(4_096, 16 << 20)), None);
+        let soon = Duration::from_millis(999);
+        assert_eq!(field(ClientConfig::default().timeouts(soon, soon)), Some("silent_timeout"));
+    }
+}

@@ -1,0 +1,73 @@
+//! What a peer's messages may take up between the application and the worker that owns the peer: one counter
+//! that both touch, so that `send` knows at once.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use drumfire_proto::limits::ITEM_CHARGE_BYTES;
+
+/// The room of one peer, shared by the application's thread and the peer's worker.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    used_bytes: AtomicUsize,
+    limit_bytes: usize,
+    is_closed: AtomicBool,
+}
+
+impl Credit {
+    pub(crate) const fn new(limit_bytes: usize) -> Self {
+        Self { used_bytes: AtomicUsize::new(0), limit_bytes, is_closed: AtomicBool::new(false) }
+    }
+
+    /// Takes room for a message of this length; false when there is not enough.
+    pub(crate) fn take(&self, payload_bytes: usize) -> bool {
+        let charge = charge(payload_bytes);
+        // Only the application takes, so nothing can grow between these two; giving only makes room.
+        let is_room = self.used_bytes.load(Ordering::Acquire).saturating_add(charge) <= self.limit_bytes;
+        if is_room {
+            self.used_bytes.fetch_add(charge, Ordering::AcqRel);
+        }
+        is_room
+    }
+
+    /// Gives the room of a message back.
+    pub(crate) fn give(&self, payload_bytes: usize) {
+        self.used_bytes.fetch_sub(charge(payload_bytes), Ordering::AcqRel);
+    }
+
+    /// Nothing is taken any more.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+}
+
+fn charge(payload_bytes: usize) -> usize {
+    payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_ends_exactly_at_the_limit_and_comes_back() {
+        for (limit, is_taken) in [(99, false), (100, true), (101, true)] {
+            assert_eq!(Credit::new(limit).take(100 - ITEM_CHARGE_BYTES), is_taken, "{limit}");
+        }
+        let credit = Credit::new(2 * ITEM_CHARGE_BYTES);
+        assert!(credit.take(0) && credit.take(0) && !credit.take(0));
+        credit.give(0);
+        assert!(credit.take(0) && !credit.take(0));
+    }
+
+    #[test]
+    fn a_closed_credit_stays_closed() {
+        let credit = Credit::new(1_000);
+        assert!(!credit.is_closed());
+        credit.close();
+        assert!(credit.is_closed());
+    }
+}

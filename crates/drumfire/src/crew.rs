@@ -1,0 +1,237 @@
+//! The workers of a server: made from its configuration, and run either by threads of their own or by the
+//! application's calls.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+
+use drumfire_proto::{CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
+use drumfire_socket::{GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter};
+
+use crate::clock::SystemClock;
+use crate::config::{BindError, ServerConfig};
+use crate::entropy;
+use crate::keys::ServerKey;
+use crate::link::Link;
+use crate::owners::{Owners, WorkerPlacement};
+use crate::steering::Steering;
+use crate::worker::{Parts, Ring, SocketWorker, rings};
+
+/// A server's workers.
+pub(crate) enum Crew {
+    /// The only worker, run by whoever calls.
+    Inline(Box<SocketWorker<WorkerPlacement>>),
+    /// Threads that run one each.
+    Threads(Vec<JoinHandle<()>>),
+}
+
+impl Crew {
+    /// Does the I/O, where that is the caller's part.
+    pub(crate) fn work(&mut self) {
+        if let Self::Inline(worker) = self {
+            worker.work();
+        }
+    }
+
+    /// Sends what was commanded, where that is the caller's part.
+    pub(crate) fn send(&mut self) {
+        if let Self::Inline(worker) = self {
+            worker.send();
+        }
+    }
+
+    /// Closes all connections and ends the threads.
+    pub(crate) fn stop(&mut self, links: &[Arc<Link>], code: CloseCode) {
+        match self {
+            Self::Inline(worker) => worker.finish(code),
+            Self::Threads(threads) => {
+                for link in links {
+                    link.stop();
+                }
+                for thread in threads.drain(..) {
+                    // A thread that panicked outside its guard has nothing more to end.
+                    let _ = thread.join();
+                }
+            }
+        }
+    }
+}
+
+/// Binds the sockets and starts a worker for each.
+pub(crate) fn start(
+    config: ServerConfig,
+    workers: NonZeroU16,
+    has_threads: bool,
+    links: &[Arc<Link>],
+) -> Result<(Crew, SocketAddr), BindError> {
+    let steering = Steering::draw(workers)?;
+    let core = config.core(workers.get());
+    core.check()?;
+    let group = ReuseportGroup::bind(&group(&config, workers, steering)?)?;
+    let address = group.local_addr();
+    let shared = Shared {
+        owners: Owners::new(workers.get(), core.connections),
+        core,
+        key: Arc::new(config.key),
+        persistent: entropy::secret()?,
+        process_key: entropy::secret()?,
+        steering,
+        clock: SystemClock::start(),
+        wait: if has_threads { config.wait } else { Wait::Notify },
+    };
+    let seats = group.into_sockets().into_iter().zip(rings(links)).zip(links);
+    let mut seats = (0..).zip(seats).map(|(index, ((socket, ring), link))| Seat {
+        index,
+        socket,
+        ring,
+        link: Arc::clone(link),
+        plan: shared.plan(index),
+    });
+    if !has_threads && let Some(seat) = seats.next() {
+        return Ok((Crew::Inline(Box::new(seat.take()?)), address));
+    }
+    // Every thread ends when one cannot start.
+    let mut threads = Vec::new();
+    for seat in seats {
+        match spawn(seat) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                Crew::Threads(threads).stop(links, CloseCode::Internal);
+                return Err(error);
+            }
+        }
+    }
+    Ok((Crew::Threads(threads), address))
+}
+
+fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, BindError> {
+    let mut group = GroupConfig::new(config.address).sockets(usize::from(workers.get()));
+    if let Some(filter) = steering.filter()? {
+        group = group.steering(filter);
+    }
+    if let Some(bytes) = config.receive_buffer_bytes {
+        group = group.receive_buffer_bytes(bytes);
+    }
+    Ok(group)
+}
+
+/// What all workers have in common.
+struct Shared {
+    core: Config,
+    key: Arc<ServerKey>,
+    owners: Arc<Owners>,
+    persistent: Secret<32>,
+    process_key: Secret<32>,
+    steering: Steering,
+    clock: SystemClock,
+    wait: Wait,
+}
+
+impl Shared {
+    fn plan(&self, index: u16) -> Plan {
+        Plan {
+            core: self.core.clone(),
+            key: Arc::clone(&self.key),
+            owners: Arc::clone(&self.owners),
+            persistent: self.persistent.duplicate(),
+            process_key: self.process_key.duplicate(),
+            steering: self.steering,
+            index,
+            clock: self.clock,
+            wait: self.wait,
+        }
+    }
+}
+
+/// All that a worker's endpoint is made from, again if need be.
+struct Plan {
+    core: Config,
+    key: Arc<ServerKey>,
+    owners: Arc<Owners>,
+    persistent: Secret<32>,
+    process_key: Secret<32>,
+    steering: Steering,
+    index: u16,
+    clock: SystemClock,
+    wait: Wait,
+}
+
+impl Plan {
+    fn endpoint(&self) -> Result<Endpoint<WorkerPlacement>, BindError> {
+        let server =
+            CoreServer::new(self.key.pair(), self.persistent.duplicate(), self.process_key.duplicate())
+                .shard(self.steering.shard(self.index));
+        let placement = self.owners.of_worker(self.index);
+        Ok(Endpoint::server(self.core.clone(), server, placement, entropy::secret()?)?)
+    }
+}
+
+/// One worker's place.
+struct Seat {
+    index: u16,
+    socket: Socket,
+    ring: Ring,
+    link: Arc<Link>,
+    plan: Plan,
+}
+
+impl Seat {
+    /// Makes the worker, on the thread that is to run it.
+    fn take(mut self) -> Result<SocketWorker<WorkerPlacement>, BindError> {
+        let mut parker = Poller::new()?;
+        parker.register(&mut self.socket, 0)?;
+        self.link.set_waker(parker.waker());
+        let receiver = Receiver::new(&mut self.socket, &ReceiverConfig::default())?;
+        let plan = self.plan;
+        Ok(SocketWorker::new(Parts {
+            index: self.index,
+            has_gso: self.socket.granted().has_gso,
+            is_connected: false,
+            io: self.socket,
+            parker,
+            clock: plan.clock,
+            waiter: Waiter::new(plan.wait)?,
+            receiver,
+            endpoint: plan.endpoint()?,
+            credit_bytes: plan.core.send_memory_bytes,
+            make: Box::new(move || {
+                plan.owners.forget(plan.index);
+                plan.endpoint().ok()
+            }),
+            link: self.link,
+            ring: self.ring,
+        }))
+    }
+}
+
+/// Starts a worker's thread and waits until it is ready.
+fn spawn(seat: Seat) -> Result<JoinHandle<()>, BindError> {
+    let (outbox, inbox) = sync_channel(1);
+    let link = Arc::clone(&seat.link);
+    let name = format!("drumfire-{}", seat.index);
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        // Whoever spawned waits for this answer, so it is there to take it.
+        let mut worker = match seat.take() {
+            Ok(worker) => {
+                let _ = outbox.send(Ok(()));
+                worker
+            }
+            Err(error) => {
+                let _ = outbox.send(Err(error));
+                return;
+            }
+        };
+        while !link.is_stopping() && !worker.is_over() {
+            worker.wait(None);
+            worker.work();
+        }
+        worker.finish(CloseCode::Shutdown);
+    })?;
+    match inbox.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(BindError::Io(std::io::Error::other("a worker's thread ended before it began"))),
+    }
+}

@@ -1,0 +1,157 @@
+//! What the application hears, and the iterator that gives it out.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, CloseReason, ConnectError};
+
+use crate::peer::PeerId;
+
+/// Something that happened to a peer of a server.
+///
+/// For each peer in the order it happened: `Connected` first, `Disconnected` last and exactly once. Between
+/// peers of different workers no order is promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A peer is there: its key is confirmed, messages can be sent.
+    Connected {
+        /// Who.
+        peer: PeerId,
+        /// Where it is.
+        address: SocketAddr,
+    },
+    /// A message arrived.
+    Message {
+        /// From whom.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// What. It shares memory with its neighbours: copy what is kept for long.
+        bytes: Bytes,
+    },
+    /// A peer is gone. Its id names nobody any more.
+    Disconnected {
+        /// Who.
+        peer: PeerId,
+        /// Why.
+        reason: CloseReason,
+        /// What the closing side said, for a log: UTF-8 by custom only.
+        text: Bytes,
+    },
+}
+
+/// Something that happened to a client's connection, in the order it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientEvent {
+    /// The server is there and proved itself.
+    Connected,
+    /// There is no connection, and will be none.
+    ConnectFailed {
+        /// Why.
+        error: ConnectError,
+    },
+    /// A message arrived.
+    Message {
+        /// On which channel.
+        channel: ChannelId,
+        /// What. It shares memory with its neighbours: copy what is kept for long.
+        bytes: Bytes,
+    },
+    /// The connection is over.
+    Disconnected {
+        /// Why.
+        reason: CloseReason,
+        /// What the closing side said, for a log: UTF-8 by custom only.
+        text: Bytes,
+    },
+}
+
+/// Events, oldest first. It borrows nothing, so that events can be answered while it is walked; what is left
+/// when it is dropped comes first in the next `poll`. Drop one before asking for the next.
+#[derive(Debug)]
+pub struct Events<E> {
+    batch: VecDeque<E>,
+    home: Home<E>,
+}
+
+impl<E> Iterator for Events<E> {
+    type Item = E;
+
+    fn next(&mut self) -> Option<E> {
+        self.batch.pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.batch.len(), Some(self.batch.len()))
+    }
+}
+
+impl<E> ExactSizeIterator for Events<E> {}
+
+impl<E> Drop for Events<E> {
+    fn drop(&mut self) {
+        let mut home = self.home.queue();
+        // Events of a later poll may already wait there: these are older.
+        self.batch.append(&mut home);
+        std::mem::swap(&mut self.batch, &mut home);
+    }
+}
+
+/// Where events are gathered, and where those nobody took come back to.
+#[derive(Debug)]
+pub(crate) struct Home<E>(Arc<Mutex<VecDeque<E>>>);
+
+impl<E> Home<E> {
+    pub(crate) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue().is_empty()
+    }
+
+    pub(crate) fn add(&self, events: impl Iterator<Item = E>) {
+        self.queue().extend(events);
+    }
+
+    pub(crate) fn take(&self) -> Events<E> {
+        Events { batch: std::mem::take(&mut *self.queue()), home: Self(Arc::clone(&self.0)) }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<E>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_were_not_taken_come_first_the_next_time() {
+        let home = Home::new();
+        home.add(1..=4);
+        let mut events = home.take();
+        assert_eq!((events.len(), events.next()), (4, Some(1)));
+        home.add(5..=6);
+        drop(events);
+        assert_eq!(home.take().collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
+        assert!(home.is_empty());
+    }
+
+    #[test]
+    fn the_memory_is_used_again() {
+        let home = Home::new();
+        home.add(0..100);
+        assert_eq!(home.take().count(), 100);
+        let before = home.queue().capacity();
+        assert!(before >= 100);
+        home.add(0..100);
+        assert_eq!(home.take().count(), 100);
+        assert_eq!(home.queue().capacity(), before);
+    }
+}

@@ -1,0 +1,101 @@
+//! UDP networking for game servers: encrypted connections, reliable and unreliable messages, as many receiver
+//! threads on one port as the machine gives.
+//!
+//! A [`Server`] and a [`Client`] have the same face, made for a loop that runs 30 to 128 times per second:
+//! `poll` gives out what happened, `send` answers at once and gathers, `flush` sends what the tick produced.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use drumfire::{
+//!     Access, ChannelId, Client, ClientEvent, Event, SendOptions, Server, ServerConfig, ServerKey,
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+//! let mut server = Server::bind(config)?;
+//! let mut client = Client::connect_dev(server.local_addr())?;
+//! client.send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+//!
+//! let mut answer = None;
+//! while answer.is_none() {
+//!     for event in server.poll() {
+//!         if let Event::Message { peer, channel, bytes } = event {
+//!             server.send(peer, channel, bytes, SendOptions::reliable_ordered())?;
+//!         }
+//!     }
+//!     server.flush();
+//!     client.wait(Duration::from_millis(1));
+//!     for event in client.poll() {
+//!         match event {
+//!             ClientEvent::Message { bytes, .. } => answer = Some(bytes),
+//!             ClientEvent::ConnectFailed { error } => return Err(error.into()),
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//! assert_eq!(answer.as_deref(), Some(&b"hello"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For production take a [`ServerKey`] of your own instead of the development key, and give clients its
+//! [public half](ServerKey::public).
+//!
+//! # What is promised
+//!
+//! - Per peer, events come in the order in which they happened: `Connected` first, `Disconnected` last and
+//!   exactly once. Between peers of different workers no order is promised.
+//! - [`Server::send`] answers `Full` at once when a peer does not keep up, also when it lives on another worker.
+//! - A [`PeerId`] whose connection is over names nobody, and never another peer.
+//! - Nothing reliable is lost between a worker and the application: when the application does not poll, peers
+//!   are not acknowledged, and [`WorkerStats::events_held`] counts.
+//! - With [`Workers::Inline`], and in a [`Client`], there is no thread: `poll`, `wait` and `flush` do the I/O.
+//!
+//! # Not here yet
+//!
+//! The `Handler` and async faces, groups, receipts, tokens, typed channels, refusals by name, metrics, tracing,
+//! serde. Linux is run and tested; macOS and Windows were not run yet.
+#![forbid(unsafe_code)]
+
+mod client;
+mod clock;
+#[cfg(feature = "conditioner")]
+pub mod conditioner;
+mod config;
+mod credit;
+mod crew;
+mod entropy;
+mod event;
+mod front;
+mod keys;
+mod link;
+mod owners;
+mod peer;
+mod server;
+mod stats;
+mod steering;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[doc(hidden)]
+pub mod worker;
+mod workers;
+
+pub use client::{Client, ClientState};
+pub use config::{Access, BindError, ClientConfig, ServerConfig};
+pub use entropy::EntropyError;
+pub use event::{ClientEvent, Event, Events};
+pub use front::CLOSE_TEXT_MAX_BYTES;
+pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
+pub use peer::PeerId;
+pub use server::Server;
+pub use stats::{Stats, WorkerStats};
+pub use workers::Workers;
+
+pub use bytes::Bytes;
+pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
+pub use drumfire_proto::{
+    AckError, ChannelId, CloseCode, CloseError, CloseReason, ConnectError, DropReason, Mode, ProtocolError,
+    SendError, SendOptions,
+};
+pub use drumfire_socket::Wait;

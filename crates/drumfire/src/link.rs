@@ -1,0 +1,278 @@
+//! The hand-over between one worker and the application: commands one way, reports the other, each as one slice
+//! under one short lock per pass, and never one by one.
+//!
+//! Both ways are bounded: commands by the peers' credit, reports by [`REPORTS_MAX`] and [`REPORT_BYTES_MAX`].
+//! Beyond that the worker keeps its events, and its peers are not acknowledged.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, CloseReason, ConnectError, SendOptions};
+use drumfire_socket::Waker;
+
+use crate::credit::Credit;
+use crate::peer::PeerId;
+use crate::stats::WorkerStats;
+
+/// Reports that wait for the application, at most.
+pub(crate) const REPORTS_MAX: usize = 16_384;
+
+/// Bytes of messages that wait for the application, at most; the last message may go over it.
+pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
+
+/// What the application wants of a worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Send { peer: PeerId, channel: ChannelId, bytes: Bytes, options: SendOptions },
+    Close { peer: PeerId, code: u32, text: Bytes },
+}
+
+/// What a worker tells the application.
+#[derive(Debug)]
+pub(crate) enum Report {
+    Connected { peer: PeerId, address: SocketAddr, credit: Arc<Credit> },
+    ConnectFailed { peer: PeerId, error: ConnectError },
+    Message { peer: PeerId, channel: ChannelId, bytes: Bytes },
+    Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
+}
+
+impl Report {
+    fn bytes(&self) -> usize {
+        if let Self::Message { bytes, .. } = self { bytes.len() } else { 0 }
+    }
+}
+
+/// Tells the application's thread that some worker has something for it.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    is_rung: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        let mut is_rung = lock(&self.is_rung);
+        if !*is_rung {
+            *is_rung = true;
+            self.rung.notify_one();
+        }
+    }
+
+    /// Waits until it was rung since the last wait, or `timeout` has passed.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let is_rung = lock(&self.is_rung);
+        let waited = self.rung.wait_timeout_while(is_rung, timeout, |is_rung| !*is_rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+/// One worker's connection to the application.
+#[derive(Debug)]
+pub(crate) struct Link {
+    commands: Mutex<VecDeque<Command>>,
+    reports: Mutex<Reports>,
+    stats: Mutex<WorkerStats>,
+    has_commands: AtomicBool,
+    /// The worker keeps reports for which there was no room.
+    is_held: AtomicBool,
+    is_stopping: AtomicBool,
+    /// Set once the worker waits for more than datagrams.
+    waker: OnceLock<Waker>,
+    bell: Arc<Bell>,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    queue: VecDeque<Report>,
+    bytes: usize,
+}
+
+impl Link {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self {
+            commands: Mutex::default(),
+            reports: Mutex::default(),
+            stats: Mutex::default(),
+            has_commands: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            waker: OnceLock::new(),
+            bell,
+        }
+    }
+
+    /// How the worker of this link is woken from now on.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
+    }
+
+    /// Ends the worker's wait.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            // A worker that cannot be woken looks at its commands with its next datagram or timer.
+            let _ = waker.wake();
+        }
+    }
+
+    /// Hands commands to the worker and wakes it.
+    pub(crate) fn command(&self, commands: &mut Vec<Command>) {
+        lock(&self.commands).extend(commands.drain(..));
+        self.has_commands.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Takes all commands to the end of `into`.
+    pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) {
+        if self.has_commands.swap(false, Ordering::AcqRel) {
+            take(&mut lock(&self.commands), into);
+        }
+    }
+
+    /// Room for reports: how many, and how many bytes of messages.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        let reports = lock(&self.reports);
+        let count = REPORTS_MAX.saturating_sub(reports.queue.len());
+        (count, REPORT_BYTES_MAX.saturating_sub(reports.bytes))
+    }
+
+    /// Says that the worker keeps reports; its link wakes it once there is room. Answers whether there is room
+    /// already.
+    pub(crate) fn hold(&self) -> bool {
+        self.is_held.store(true, Ordering::SeqCst);
+        let (count, bytes) = self.room();
+        count > 0 && bytes > 0
+    }
+
+    /// Hands reports to the application and rings once.
+    pub(crate) fn report(&self, batch: &mut VecDeque<Report>) {
+        if batch.is_empty() {
+            return;
+        }
+        let mut reports = lock(&self.reports);
+        reports.bytes += batch.iter().map(Report::bytes).sum::<usize>();
+        reports.queue.append(batch);
+        drop(reports);
+        self.bell.ring();
+    }
+
+    /// Takes all reports to the end of `into`.
+    pub(crate) fn take_reports(&self, into: &mut VecDeque<Report>) {
+        let mut reports = lock(&self.reports);
+        reports.bytes = 0;
+        take(&mut reports.queue, into);
+        drop(reports);
+        if self.is_held.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn set_stats(&self, stats: &WorkerStats) {
+        lock(&self.stats).clone_from(stats);
+    }
+
+    pub(crate) fn stats(&self) -> WorkerStats {
+        lock(&self.stats).clone()
+    }
+
+    /// Asks the worker to say goodbye and end.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+}
+
+/// Moves everything; an empty queue is swapped, so that the memory of both is used again and again.
+fn take<T>(from: &mut VecDeque<T>, into: &mut VecDeque<T>) {
+    if into.is_empty() {
+        std::mem::swap(from, into);
+    } else {
+        into.append(from);
+    }
+}
+
+/// Locks; what is behind these locks is whole after every statement, so a panic elsewhere spoils nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> Link {
+        Link::new(Arc::default())
+    }
+
+    /// Reports need a peer's name, which only a core gives out.
+    fn peer() -> PeerId {
+        let mut endpoint = drumfire_proto::Endpoint::client(
+            drumfire_proto::Config::default(),
+            drumfire_proto::ClientConfig::default(),
+            drumfire_proto::Secret::new([1; 32]),
+        )
+        .unwrap();
+        let public_key = crate::keys::ServerKey::dev().public().to_bytes();
+        let identity = drumfire_proto::ServerIdentity { public_key, key_id: 0 };
+        let server = "127.0.0.1:1".parse().unwrap();
+        let id = endpoint.connect(drumfire_proto::Now::default(), server, &identity).unwrap();
+        PeerId::new(0, 0, id)
+    }
+
+    fn message(peer: PeerId, bytes: usize) -> Report {
+        Report::Message { peer, channel: ChannelId(0), bytes: vec![0; bytes].into() }
+    }
+
+    #[test]
+    fn room_ends_at_its_bounds_and_comes_back_when_reports_are_taken() {
+        let (link, peer) = (link(), peer());
+        assert_eq!(link.room(), (REPORTS_MAX, REPORT_BYTES_MAX));
+        let mut batch: VecDeque<Report> = (1..REPORTS_MAX).map(|_| message(peer, 10)).collect();
+        link.report(&mut batch);
+        assert!(batch.is_empty());
+        assert_eq!(link.room(), (1, REPORT_BYTES_MAX - 10 * (REPORTS_MAX - 1)));
+        assert!(link.hold(), "one more fits");
+        link.report(&mut VecDeque::from([message(peer, 10)]));
+        assert!(!link.hold());
+        let mut taken = VecDeque::new();
+        link.take_reports(&mut taken);
+        assert_eq!((taken.len(), link.room()), (REPORTS_MAX, (REPORTS_MAX, REPORT_BYTES_MAX)));
+        link.report(&mut VecDeque::from([message(peer, REPORT_BYTES_MAX)]));
+        assert_eq!(link.room(), (REPORTS_MAX - 1, 0));
+        assert!(!link.hold());
+    }
+
+    #[test]
+    fn commands_keep_their_order_whatever_was_taken_before() {
+        let (link, peer) = (link(), peer());
+        let close = |code| Command::Close { peer, code, text: Bytes::new() };
+        let mut taken = VecDeque::new();
+        link.command(&mut vec![close(1), close(2)]);
+        link.take_commands(&mut taken);
+        link.command(&mut vec![close(3)]);
+        link.command(&mut vec![close(4)]);
+        link.take_commands(&mut taken);
+        link.take_commands(&mut taken);
+        let codes: Vec<u32> = taken
+            .iter()
+            .map(|command| if let Command::Close { code, .. } = command { *code } else { 0 })
+            .collect();
+        assert_eq!(codes, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_bell_that_was_rung_before_the_wait_ends_it() {
+        let bell = Bell::default();
+        bell.ring();
+        bell.ring();
+        bell.wait(Duration::MAX);
+        bell.wait(Duration::ZERO);
+    }
+}

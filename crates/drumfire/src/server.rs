@@ -1,0 +1,191 @@
+//! The server, as a game loop uses it: `poll` once per tick for what happened, `send` what the tick produced,
+//! `flush`.
+
+#[cfg(feature = "testing")]
+mod in_memory;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, CloseCode, CloseError, SendError, SendOptions};
+
+use crate::clock;
+use crate::config::{BindError, ServerConfig};
+use crate::crew::{self, Crew};
+use crate::event::{Event, Events, Home};
+use crate::front::Front;
+use crate::link::{Bell, Link, Report};
+use crate::peer::PeerId;
+use crate::stats::Stats;
+
+/// A UDP server for game clients.
+///
+/// Dropping it closes all connections with [`CloseCode::Shutdown`](drumfire_proto::CloseCode::Shutdown) and ends
+/// its threads.
+pub struct Server {
+    front: Front,
+    crew: Crew,
+    bell: Arc<Bell>,
+    home: Home<Event>,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Binds the address and starts the workers, as many as the configuration says.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// // Everybody knows the development key, so it stays on this machine.
+    /// let public = "0.0.0.0:0".parse().unwrap();
+    /// let refused = Server::bind(ServerConfig::new(public, ServerKey::dev(), Access::Open));
+    /// assert!(matches!(refused, Err(BindError::DevKey)));
+    ///
+    /// let key = ServerKey::generate().unwrap();
+    /// let server = Server::bind(ServerConfig::new(public, key, Access::Open).workers(Workers::Count(2)));
+    /// assert_ne!(server.unwrap().local_addr().port(), 0);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
+        config.check()?;
+        let threads = config.workers.threads();
+        let workers = threads.unwrap_or(NonZeroU16::MIN);
+        let bell = Arc::new(Bell::default());
+        let links: Vec<_> = (0..workers.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+        let (crew, address) = crew::start(config, workers, threads.is_some(), &links)?;
+        Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address })
+    }
+
+    /// Where clients connect to, the port resolved.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What happened since the last call, and sends what was not flushed yet. Never waits. Inline it does the
+    /// I/O too: call it often enough, at least some ten times per second.
+    pub fn poll(&mut self) -> Events<Event> {
+        self.front.flush();
+        self.crew.work();
+        self.gather();
+        self.home.take()
+    }
+
+    /// Waits until there are events to poll, at most for `timeout`; answers whether there are. Inline it does
+    /// the I/O meanwhile. Messages that were not flushed are sent first.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        self.front.flush();
+        let start = clock::instant();
+        loop {
+            self.gather();
+            if !self.home.is_empty() {
+                return true;
+            }
+            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
+            if left.is_zero() {
+                return false;
+            }
+            match &mut self.crew {
+                Crew::Inline(worker) => {
+                    worker.wait(Some(left));
+                    worker.work();
+                }
+                Crew::Threads(_) => self.bell.wait(left),
+            }
+        }
+    }
+
+    /// Takes a message for a peer; it leaves with the next `flush` or `poll`. Answered at once, wherever the
+    /// peer lives.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Count(2)))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let peer = loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// # };
+    /// let message = Bytes::from_static(&[7; 1_000]);
+    /// let full = loop {
+    ///     match server.send(peer, ChannelId(0), message.clone(), SendOptions::reliable_ordered()) {
+    ///         Ok(()) => {}
+    ///         Err(error) => break error,
+    ///     }
+    /// };
+    /// assert_eq!(full, SendError::Full);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `Full` when the peer takes messages slower than
+    /// they are sent; `Closed` when its `Disconnected` is on the way; `TooLarge` above
+    /// [`MESSAGE_MAX_BYTES`](crate::MESSAGE_MAX_BYTES); `UnknownPeer` when it is gone.
+    pub fn send(
+        &mut self,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        self.front.send(peer, channel, bytes.into(), options)
+    }
+
+    /// Sends everything that was taken since the last call.
+    pub fn flush(&mut self) {
+        self.front.flush();
+        self.crew.send();
+    }
+
+    /// Closes a peer's connection, with the next `flush` or `poll`, with a code of the application's own and a
+    /// line for the peer's log. What its connection has taken before leaves once more as far as it may;
+    /// `Disconnected` comes last, here too.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
+    /// peer is gone.
+    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+        self.front.close(peer, code, text)
+    }
+
+    /// What the workers counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.front.stats()
+    }
+
+    fn gather(&mut self) {
+        self.home.add(self.front.gather().filter_map(|report| match report {
+            Report::Connected { peer, address, .. } => Some(Event::Connected { peer, address }),
+            Report::Message { peer, channel, bytes } => Some(Event::Message { peer, channel, bytes }),
+            Report::Disconnected { peer, reason, text } => Some(Event::Disconnected { peer, reason, text }),
+            // A server begins no connection.
+            Report::ConnectFailed { .. } => None,
+        }));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.front.flush();
+        self.crew.stop(self.front.links(), CloseCode::Shutdown);
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,75 @@
+//! A server on the network of a world instead of a socket.
+
+use std::sync::Arc;
+
+use drumfire_proto::{Endpoint, ServerConfig as CoreServer};
+
+use super::Server;
+use crate::conditioner::Random;
+use crate::config::{BindError, ServerConfig};
+use crate::crew::Crew;
+use crate::event::Home;
+use crate::front::Front;
+use crate::link::{Bell, Link};
+use crate::owners::Owners;
+use crate::testing::{EitherWorker, Seat, secret};
+use crate::worker::{Parts, Worker, rings};
+
+impl Server {
+    /// A server at this place in a world's network; all its secrets come from `random`.
+    pub(crate) fn in_memory(
+        config: ServerConfig,
+        seat: Seat,
+        random: &mut Random,
+    ) -> Result<Self, BindError> {
+        config.check()?;
+        let core = config.core(1);
+        core.check()?;
+        let bell = Arc::new(Bell::default());
+        let links = vec![Arc::new(Link::new(Arc::clone(&bell)))];
+        let (Some(link), Some(ring)) = (links.first().cloned(), rings(&links).pop()) else {
+            return Err(BindError::Io(std::io::ErrorKind::Other.into()));
+        };
+        let (address, credit_bytes) = (config.address, core.send_memory_bytes);
+        let (persistent, process_key) = (secret(random), secret(random));
+        let owners = Owners::new(1, core.connections);
+        let mut seeds = Random::new(random.bits());
+        let mut endpoint = move || {
+            // Nobody is owned by a worker that begins.
+            owners.forget(0);
+            let server = CoreServer::new(config.key.pair(), persistent.duplicate(), process_key.duplicate());
+            Endpoint::server(core.clone(), server, owners.of_worker(0), secret(&mut seeds))
+        };
+        let place = seat.take()?;
+        let worker = Worker::new(Parts {
+            index: 0,
+            io: place.io,
+            has_gso: false,
+            is_connected: false,
+            parker: place.parker,
+            clock: place.clock,
+            waiter: place.waiter,
+            receiver: place.receiver,
+            endpoint: endpoint()?,
+            make: Box::new(move || endpoint().ok()),
+            link,
+            ring,
+            credit_bytes,
+        });
+        let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
+        Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address })
+    }
+
+    /// Hands over what was sent but not flushed.
+    pub(crate) fn flush_front(&mut self) {
+        self.front.flush();
+    }
+
+    /// One pass, and a wait that only says when the next is due.
+    pub(crate) fn run(&mut self) {
+        if let Crew::Inline(worker) = &mut self.crew {
+            worker.work();
+            worker.wait(None);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a server or a client counted.
+
+use drumfire_proto::DropReason;
+use drumfire_socket::{ReceiveCounts, SendCounts};
+
+/// What the workers of a server counted since it was bound, as they showed it after their last pass.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// One for each worker, by index.
+    pub workers: Vec<WorkerStats>,
+}
+
+impl Stats {
+    /// Connections there are, half-open and closing ones included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.workers.iter().map(|worker| worker.connections).sum()
+    }
+
+    /// Datagrams that the protocol dropped for this reason.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.sum(|worker| worker.protocol.dropped(reason))
+    }
+
+    /// Datagrams that one worker handed to another, Hellos as a rule.
+    #[must_use]
+    pub fn forwarded(&self) -> u64 {
+        self.sum(|worker| worker.protocol.forwarded)
+    }
+
+    /// Datagrams that are in no counter; 0, or the books do not close. After a panic they do not.
+    #[must_use]
+    pub fn unexplained(&self) -> u64 {
+        self.sum(WorkerStats::unexplained)
+    }
+
+    fn sum(&self, of: impl Fn(&WorkerStats) -> u64) -> u64 {
+        self.workers.iter().map(of).sum()
+    }
+}
+
+/// What one worker counted.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct WorkerStats {
+    /// What the protocol counted, every datagram under one name.
+    pub protocol: drumfire_proto::Stats,
+    /// What the socket received, and what it had to drop before the protocol saw it.
+    pub received: ReceiveCounts,
+    /// What the socket sent.
+    pub sent: SendCounts,
+    /// Connections there are, half-open and closing ones included.
+    pub connections: usize,
+    /// Datagrams taken from other workers.
+    pub forwarded_in: u64,
+    /// Passes after which datagrams for another worker had to wait, because its ring was full.
+    pub forwards_held: u64,
+    /// Passes in which there was no room for more events, because the application did not take those before.
+    pub events_held: u64,
+    /// Messages of the application that never reached a connection, because it was over by then.
+    pub messages_undelivered: u64,
+    /// Panics that were caught.
+    pub panics: u64,
+    /// How often the worker began anew after panics, with all its connections closed.
+    pub restarts: u64,
+    /// Waits that failed.
+    pub wait_faults: u64,
+}
+
+impl WorkerStats {
+    /// Datagrams that are in no counter; 0, or the books do not close. After a panic they do not.
+    #[must_use]
+    pub fn unexplained(&self) -> u64 {
+        let taken = self.received.datagrams.saturating_add(self.forwarded_in);
+        self.protocol.unexplained().saturating_add(taken.abs_diff(self.protocol.datagrams_received))
+    }
+}

@@ -1,0 +1,62 @@
+//! One secret, three users: the kernel's filter, the ids every worker draws, and the index of its socket.
+//!
+//! The formula lives in the protocol and, as a program, with the sockets; here both get the same numbers.
+
+use std::num::NonZeroU16;
+
+use drumfire_proto::{Shard, SteeringSecret};
+use drumfire_socket::SteeringFilter;
+
+use crate::config::BindError;
+use crate::entropy;
+
+/// Where the routing tag stands in a packet to a server (PROTOCOL, "Datagrams"): after byte 0, at the front of
+/// the connection id.
+const ROUTING_TAG_OFFSET: usize = 1;
+
+/// Bytes of the shortest packet; the filter leaves what is shorter to the kernel's hash.
+const PACKET_MIN_BYTES: usize = 28;
+
+/// How datagrams and ids of one server find its workers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Steering {
+    secret: SteeringSecret,
+    workers: NonZeroU16,
+}
+
+impl Steering {
+    /// Draws the secret for this many workers.
+    pub(crate) fn draw(workers: NonZeroU16) -> Result<Self, BindError> {
+        if workers == NonZeroU16::MIN {
+            return Ok(Self { secret: SteeringSecret::NONE, workers });
+        }
+        let mut failure = None;
+        let secret = SteeringSecret::draw(workers, || {
+            entropy::bits().unwrap_or_else(|error| {
+                failure = Some(error);
+                0
+            })
+        });
+        match (failure, secret) {
+            (Some(error), _) => Err(BindError::Entropy(error)),
+            (None, Ok(secret)) => Ok(Self { secret, workers }),
+            (None, Err(_)) => Err(BindError::Setting { field: "workers", problem: "must be 1 to 1024" }),
+        }
+    }
+
+    /// What the kernel is told; one socket has nothing to steer.
+    pub(crate) fn filter(self) -> Result<Option<SteeringFilter>, BindError> {
+        if self.workers == NonZeroU16::MIN {
+            return Ok(None);
+        }
+        let (secret, sockets) = (self.secret.to_bits(), usize::from(self.workers.get()));
+        SteeringFilter::new(ROUTING_TAG_OFFSET, PACKET_MIN_BYTES, secret, sockets)
+            .map(Some)
+            .map_err(BindError::from)
+    }
+
+    /// What the worker at this index is told.
+    pub(crate) const fn shard(self, index: u16) -> Shard {
+        Shard { index, count: self.workers, steering: self.secret }
+    }
+}

@@ -1,0 +1,274 @@
+//! A server and its clients in memory: the types a game uses, over simulated links and a virtual clock, without
+//! threads, sockets or sleeps.
+//!
+//! Everything comes from one seed: run a test again with the same seed, and every datagram is the same. What runs
+//! is the worker of production; only its socket, its wait and its clock are others. Keys are worthless here.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use drumfire::conditioner::{Delay, LinkConfig, Loss};
+//! use drumfire::{ChannelId, Event, SendOptions, testing};
+//!
+//! let mut world = testing::pair(1);
+//! let poor = LinkConfig::default()
+//!     .loss(Loss::Even(0.2))
+//!     .delay(Delay::Constant(Duration::from_millis(40)));
+//! world.set_links(&poor)?;
+//!
+//! world.clients[0].send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+//! world.advance(Duration::from_secs(3));
+//! let events: Vec<Event> = world.server.poll().collect();
+//! assert!(matches!(&events[..], [Event::Connected { .. }, Event::Message { .. }]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Not here: servers with several workers, [`Access`](crate::Access) by token, and `wait`, which in a world
+//! does the I/O of the present moment: time passes in [`World::advance`] alone.
+
+mod either;
+mod memory;
+mod network;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use drumfire_proto::Secret;
+
+use crate::conditioner::{LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
+use crate::config::{Access, BindError, ClientConfig, ServerConfig};
+use crate::keys::{ServerKey, ServerPublicKey};
+use crate::workers::Workers;
+use crate::{Client, Server};
+
+pub(crate) use either::EitherWorker;
+pub(crate) use memory::{MemoryWorker, Seat};
+use network::{Network, SERVER, SharedNetwork};
+
+/// The port of a server that asked for any.
+const SERVER_PORT: u16 = 7_777;
+
+/// The port of every client; their addresses tell them apart.
+const CLIENT_PORT: u16 = 50_000;
+
+/// Turns at one moment after which a world is taken to be stuck.
+const TURNS_PER_MOMENT: u32 = 100_000;
+
+/// One server and one client, which has begun to connect over a perfect link.
+///
+/// # Panics
+/// Never: the default settings can be used.
+#[must_use]
+pub fn pair(seed: u64) -> World {
+    world(1, seed)
+}
+
+/// One server and so many clients, which have begun to connect over perfect links.
+///
+/// # Panics
+/// With more clients than 65,536, which the default settings do not allow.
+#[must_use]
+pub fn world(clients: usize, seed: u64) -> World {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, SERVER_PORT));
+    let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    assert!(clients <= config.connections as usize, "{clients} clients are more than the server takes");
+    let mut world = match World::new(config, seed) {
+        Ok(world) => world,
+        Err(error) => panic!("the default settings: {error}"),
+    };
+    for _ in 0..clients {
+        if let Err(error) = world.join(&ClientConfig::default()) {
+            panic!("the default settings: {error}");
+        }
+    }
+    world
+}
+
+/// A server, its clients, and the network between them.
+///
+/// Between two calls of [`World::advance`] no time passes. Leave `clients` in their places: the place names the
+/// links.
+#[derive(Debug)]
+pub struct World {
+    /// The server.
+    pub server: Server,
+    /// The clients, in the order in which they joined.
+    pub clients: Vec<Client>,
+    network: SharedNetwork,
+    key: ServerPublicKey,
+    random: Random,
+    start: Moment,
+}
+
+/// What happened to the datagrams of one world beside its links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorldCounts {
+    /// Datagrams that found the receive queue of their socket full.
+    pub inbox_full: u64,
+    /// Datagrams in receive queues.
+    pub waiting: u64,
+    /// Datagrams to an address that nobody has.
+    pub unreachable: u64,
+}
+
+impl World {
+    /// A server with these settings and no clients. It binds nothing: port 0 becomes 7777.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline.
+    pub fn new(mut config: ServerConfig, seed: u64) -> Result<Self, BindError> {
+        if config.workers != Workers::Inline {
+            return Err(BindError::Setting { field: "workers", problem: "must be Inline in a world" });
+        }
+        if config.address.port() == 0 {
+            config.address.set_port(SERVER_PORT);
+        }
+        let mut random = Random::new(seed);
+        let network = SharedNetwork::new(Network::new(config.address, random.bits()));
+        let (key, start) = (config.key.public(), network.now());
+        let server = Server::in_memory(config, Seat::new(network.clone(), SERVER), &mut random)?;
+        Ok(Self { server, clients: Vec::new(), network, key, random, start })
+    }
+
+    /// One more client, which begins to connect over perfect links; answers its place in `clients`.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the setting that cannot be used.
+    pub fn join(&mut self, config: &ClientConfig) -> Result<usize, BindError> {
+        let place = self.clients.len();
+        let number = u32::try_from(place).unwrap_or(u32::MAX);
+        let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
+        let port = self.network.lock().join(SocketAddr::from((address, CLIENT_PORT)));
+        let (seat, server) = (Seat::new(self.network.clone(), port), self.server.local_addr());
+        self.clients.push(Client::in_memory(server, self.key, config, seat, &mut self.random)?);
+        Ok(place)
+    }
+
+    /// What both links of every client do from now on.
+    ///
+    /// # Errors
+    /// The first field that is not what it must be.
+    pub fn set_links(&mut self, config: &LinkConfig) -> Result<(), LinkConfigError> {
+        for client in 0..self.clients.len() {
+            self.set_up(client, config)?;
+            self.set_down(client, config)?;
+        }
+        Ok(())
+    }
+
+    /// What the link from this client to the server does from now on.
+    ///
+    /// # Errors
+    /// The first field that is not what it must be.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    pub fn set_up(&mut self, client: usize, config: &LinkConfig) -> Result<(), LinkConfigError> {
+        self.network.lock().path(client).up.set_config(config.clone())
+    }
+
+    /// What the link from the server to this client does from now on.
+    ///
+    /// # Errors
+    /// The first field that is not what it must be.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    pub fn set_down(&mut self, client: usize, config: &LinkConfig) -> Result<(), LinkConfigError> {
+        self.network.lock().path(client).down.set_config(config.clone())
+    }
+
+    /// Gives a client another address, as a NAT does that forgot it: what it sends comes from there, and what is
+    /// sent to the address before reaches nobody.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    pub fn rebind(&mut self, client: usize, address: SocketAddr) {
+        self.network.lock().rebind(client, address);
+    }
+
+    /// Where this client is.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    #[must_use]
+    pub fn client_address(&self, client: usize) -> SocketAddr {
+        self.network.lock().client_address(client)
+    }
+
+    /// What the links from and to this client did, and how many datagrams are on each.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    #[must_use]
+    pub fn link_counts(&self, client: usize) -> [(LinkCounts, u64); 2] {
+        let mut network = self.network.lock();
+        let path = network.path(client);
+        [&path.up, &path.down].map(|link| (*link.counts(), link.flying_count() as u64))
+    }
+
+    /// What happened to the datagrams beside the links.
+    #[must_use]
+    pub fn counts(&self) -> WorldCounts {
+        self.network.lock().counts()
+    }
+
+    /// A hash over every datagram that was sent so far: when, by whom, and what.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.network.lock().trace()
+    }
+
+    /// The time that has passed.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.network.now().since(self.start)
+    }
+
+    /// Lets this much time pass, from wake-up to wake-up, and does all the I/O that is due meanwhile. What was
+    /// sent before leaves first, flushed or not.
+    ///
+    /// # Panics
+    /// When the world does not come to rest at some moment: then an end wakes up for ever without time passing.
+    pub fn advance(&mut self, duration: Duration) {
+        let end = self.network.now().after(duration);
+        self.server.flush_front();
+        self.clients.iter_mut().for_each(Client::flush_front);
+        self.network.lock().wake_all();
+        self.settle();
+        loop {
+            let next = self.network.lock().next_at().filter(|next| *next <= end);
+            let Some(next) = next else { break };
+            self.network.lock().set_now(next);
+            self.settle();
+        }
+        self.network.lock().set_now(end);
+    }
+
+    /// Runs every end that is due until none is.
+    fn settle(&mut self) {
+        for _ in 0..TURNS_PER_MOMENT {
+            let due = self.network.lock().take_due();
+            if due.is_empty() {
+                return;
+            }
+            for port in due {
+                match port.checked_sub(1) {
+                    None => self.server.run(),
+                    // A client that was taken out of its place is not there to run.
+                    Some(client) => self.clients.iter_mut().skip(client).take(1).for_each(Client::run),
+                }
+            }
+        }
+        panic!("after {:?} the world does not come to rest", self.elapsed());
+    }
+}
+
+/// A key that protects nothing.
+pub(crate) fn secret(random: &mut Random) -> Secret<32> {
+    Secret::new(random.bytes())
+}
+
+#[cfg(test)]
+mod tests;

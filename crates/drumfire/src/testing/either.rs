@@ -1,0 +1,74 @@
+//! A worker on a real socket or in memory, so that a server and a client are one type in both.
+//!
+//! It exists in builds with the feature `testing` alone: production has no such choice to make.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire_proto::{CloseCode, ConnectError, Placement, ServerIdentity};
+use drumfire_socket::{Poller, Socket};
+
+use super::MemoryWorker;
+use crate::clock::SystemClock;
+use crate::credit::Credit;
+use crate::peer::PeerId;
+use crate::worker::{Parts, Worker};
+
+/// A worker on a real socket or in memory.
+pub(crate) enum EitherWorker<P> {
+    Socket(Worker<P, Socket, Poller, SystemClock>),
+    Memory(MemoryWorker<P>),
+}
+
+impl<P: Placement> EitherWorker<P> {
+    pub(crate) fn new(parts: Parts<P, Socket, Poller, SystemClock>) -> Self {
+        Self::Socket(Worker::new(parts))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Self::Socket(worker) => worker.is_over(),
+            Self::Memory(worker) => worker.is_over(),
+        }
+    }
+
+    pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
+        match self {
+            Self::Socket(worker) => worker.wait(at_most),
+            Self::Memory(worker) => worker.wait(at_most),
+        }
+    }
+
+    pub(crate) fn work(&mut self) {
+        match self {
+            Self::Socket(worker) => worker.work(),
+            Self::Memory(worker) => worker.work(),
+        }
+    }
+
+    pub(crate) fn send(&mut self) {
+        match self {
+            Self::Socket(worker) => worker.send(),
+            Self::Memory(worker) => worker.send(),
+        }
+    }
+
+    pub(crate) fn finish(&mut self, code: CloseCode) {
+        match self {
+            Self::Socket(worker) => worker.finish(code),
+            Self::Memory(worker) => worker.finish(code),
+        }
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        server: SocketAddr,
+        identity: &ServerIdentity,
+    ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
+        match self {
+            Self::Socket(worker) => worker.connect(server, identity),
+            Self::Memory(worker) => worker.connect(server, identity),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Worlds of one server and some clients, as a game's own tests would use them.
+
+use super::*;
+use crate::conditioner::{Delay, Loss};
+use crate::{ChannelId, ClientEvent, Event, SendOptions};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn rough() -> LinkConfig {
+    let delay = Delay::Uniform { least: Duration::from_millis(10), most: Duration::from_millis(40) };
+    LinkConfig::default()
+        .loss(Loss::Even(0.2))
+        .delay(delay)
+        .duplicate(0.1, Duration::from_millis(20))
+        .reorder(0.1, Duration::from_millis(30))
+        .corrupt(0.05)
+}
+
+fn messages(world: &mut World) -> Vec<Vec<u8>> {
+    let message = |event| if let Event::Message { bytes, .. } = event { Some(bytes.to_vec()) } else { None };
+    world.server.poll().filter_map(message).collect()
+}
+
+/// Sends from every client for a while and answers what the server got, and the trace.
+fn run(seed: u64) -> (Vec<Vec<u8>>, u64) {
+    let mut world = world(3, seed);
+    world.set_links(&rough()).unwrap();
+    let mut got = Vec::new();
+    for round in 0..100_u8 {
+        for client in &mut world.clients {
+            client.send(ChannelId(0), vec![round; 40], SendOptions::reliable_ordered()).unwrap();
+        }
+        world.advance(Duration::from_millis(20));
+        got.extend(messages(&mut world));
+    }
+    world.advance(10 * SECOND);
+    got.extend(messages(&mut world));
+    (got, world.trace())
+}
+
+#[test]
+fn a_pair_connects_and_talks_both_ways() {
+    let mut world = pair(1);
+    world.advance(SECOND);
+    let events: Vec<Event> = world.server.poll().collect();
+    let [Event::Connected { peer, address }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(address, world.client_address(0));
+    assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
+    world.server.send(peer, ChannelId(3), "down", SendOptions::unreliable()).unwrap();
+    world.clients[0].send(ChannelId(4), "up", SendOptions::reliable_ordered()).unwrap();
+    world.advance(SECOND);
+    assert_eq!(messages(&mut world), [b"up"]);
+    let down = ClientEvent::Message { channel: ChannelId(3), bytes: "down".into() };
+    assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [down]);
+}
+
+#[test]
+fn time_passes_in_advance_alone() {
+    let mut world = pair(1);
+    assert_eq!(world.elapsed(), Duration::ZERO);
+    world.server.poll();
+    world.clients[0].poll();
+    assert_eq!(world.elapsed(), Duration::ZERO);
+    world.advance(Duration::from_millis(1_234));
+    assert_eq!(world.elapsed(), Duration::from_millis(1_234));
+}
+
+#[test]
+fn a_delay_is_the_time_a_message_takes() {
+    let mut world = pair(1);
+    world.advance(SECOND);
+    assert_eq!(world.server.poll().count(), 1);
+    let late = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(70)));
+    world.set_up(0, &late).unwrap();
+    world.clients[0].send(ChannelId(0), "x", SendOptions::unreliable()).unwrap();
+    world.advance(Duration::from_millis(70) - Duration::from_nanos(1));
+    assert_eq!(messages(&mut world).len(), 0);
+    world.advance(Duration::from_nanos(1));
+    assert_eq!(messages(&mut world), [b"x"]);
+}
+
+#[test]
+fn a_day_of_silence_is_kept_alive_and_costs_little() {
+    let mut world = pair(1);
+    world.advance(86_400 * SECOND);
+    assert_eq!(world.server.poll().count(), 1);
+    assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
+    let [(up, _), _] = world.link_counts(0);
+    assert!((8_000..20_000).contains(&up.pushed), "{up:?}");
+}
+
+#[test]
+fn links_are_of_one_direction_and_one_client() {
+    let mut world = world(2, 1);
+    world.advance(SECOND);
+    world.server.poll();
+    world.set_up(1, &LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    for client in &mut world.clients {
+        client.send(ChannelId(0), "x", SendOptions::unreliable()).unwrap();
+    }
+    world.advance(Duration::from_millis(100));
+    assert_eq!(messages(&mut world).len(), 1);
+    let lost = |world: &World, client| world.link_counts(client).map(|(counts, _)| counts.lost > 0);
+    assert_eq!((lost(&world, 0), lost(&world, 1)), ([false, false], [true, false]));
+}
+
+#[test]
+fn a_dead_path_ends_both_ends_by_their_timeouts() {
+    let mut world = pair(1);
+    world.advance(SECOND);
+    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.advance(60 * SECOND);
+    let last = world.server.poll().last();
+    assert!(matches!(last, Some(Event::Disconnected { .. })), "{last:?}");
+    let last = world.clients[0].poll().last();
+    assert!(matches!(last, Some(ClientEvent::Disconnected { .. })), "{last:?}");
+}
+
+#[test]
+fn a_rebound_client_sends_from_its_new_address_and_the_old_one_reaches_nobody() {
+    let mut world = pair(1);
+    world.advance(SECOND);
+    let events: Vec<Event> = world.server.poll().collect();
+    let [Event::Connected { peer, .. }] = events[..] else { panic!("{events:?}") };
+    world.rebind(0, "203.0.113.7:9".parse().unwrap());
+    assert_eq!(world.client_address(0).port(), 9);
+    world.server.send(peer, ChannelId(0), "x", SendOptions::unreliable()).unwrap();
+    world.advance(Duration::from_millis(50));
+    assert!(world.counts().unreachable > 0);
+}
+
+#[test]
+fn a_server_that_is_dropped_tells_its_clients() {
+    let World { server, mut clients, network, .. } = {
+        let mut world = pair(1);
+        world.advance(SECOND);
+        world
+    };
+    drop(server);
+    assert!(!network.lock().take_due().is_empty());
+    let events: Vec<ClientEvent> = clients[0].poll().collect();
+    assert!(matches!(events[..], [ClientEvent::Connected, ClientEvent::Disconnected { .. }]), "{events:?}");
+}
+
+#[test]
+fn a_world_has_no_threads() {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    let refused = World::new(config.workers(Workers::Count(1)), 1);
+    assert!(matches!(refused, Err(BindError::Setting { field: "workers", .. })));
+}
+
+#[test]
+fn everything_reliable_arrives_over_rough_links_and_a_run_can_be_repeated() {
+    let (got, trace) = run(1);
+    assert_eq!(got.len(), 300);
+    assert_eq!(run(1), (got, trace));
+    assert_ne!(run(2).1, trace);
+}

@@ -1,0 +1,71 @@
+//! The worker: one socket, one endpoint, one loop. Hidden from the documentation, because only the simulator
+//! drives it beside this crate; it keeps no promise of stability.
+//!
+//! A pass is [`Worker::wait`] and then [`Worker::work`]: read the clock once; drain the socket in batches and
+//! take every batch through the stages, opened in place; datagrams from other workers; commands; timers; one
+//! flush; reports in one slice with one wake-up. What the world is, sockets or a simulation, is behind three
+//! contracts: [`drumfire_socket::Io`], [`Park`] and [`Clock`].
+
+mod net;
+mod pass;
+mod peers;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use drumfire_proto::Now;
+use drumfire_socket::{Io, Parker, Poller, Socket};
+
+#[cfg(test)]
+pub(crate) use pass::PANICS_IN_A_ROW;
+pub(crate) use pass::Parts;
+pub use pass::Worker;
+pub(crate) use ring::{Ring, rings};
+
+/// What the clocks showed, once per pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// For the wait strategy.
+    pub instant: Instant,
+    /// For the protocol.
+    pub now: Now,
+}
+
+/// Reads the clocks.
+pub trait Clock {
+    /// What they show.
+    fn read(&mut self) -> Reading;
+}
+
+/// Waits for a socket: [`Parker`], and telling it that room to write matters too.
+pub trait Park<I>: Parker {
+    /// Watches the socket for room to write while `is_blocked`.
+    fn watch_writable(&mut self, io: &mut I, is_blocked: bool);
+}
+
+impl Park<Socket> for Poller {
+    fn watch_writable(&mut self, io: &mut Socket, is_blocked: bool) {
+        // Without the watch the flush is tried again in the next pass, as it is anyway.
+        let _ = Self::watch_writable(self, io, 0, is_blocked);
+    }
+}
+
+/// The worker of a real socket.
+#[cfg(not(feature = "testing"))]
+pub(crate) type SocketWorker<P> = Worker<P, Socket, Poller, crate::clock::SystemClock>;
+
+/// The worker of a real socket, which in a world is one in memory.
+#[cfg(feature = "testing")]
+pub(crate) type SocketWorker<P> = crate::testing::EitherWorker<P>;
+
+/// Datagrams taken in one pass before timers and commands get their turn.
+pub(crate) const BUDGET_DATAGRAMS: usize = 1_024;
+
+/// Retries are due this soon where nothing will tell that there is room again.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// Asserts at compile time that the contracts suit real sockets.
+const fn is_park<K: Park<I>, I: Io>() {}
+const _: () = is_park::<Poller, Socket>();

@@ -1,0 +1,168 @@
+//! A worker's socket: waited for, drained into the endpoint, and written from it.
+//!
+//! What a blocked socket does not take stays in the batch, in order; nothing more is asked of the endpoint
+//! until it has left.
+
+use std::time::{Duration, Instant};
+
+use drumfire_proto::{Endpoint, Inbound, Now, Placement};
+use drumfire_socket::{
+    Drain, DrainEnd, DropReason, FlushEnd, Io, Receiver, SendBatch, SendMode, Sender, Waiter,
+};
+
+use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER};
+
+/// Datagrams written together.
+const BATCH_DATAGRAMS: usize = 128;
+
+/// Batches written in one pass before the socket is read again.
+const BATCHES_PER_PASS: usize = 16;
+
+/// Bytes the endpoint needs to write a datagram.
+const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
+
+/// One socket and all that reads, writes and waits for it.
+pub(super) struct Net<I, K> {
+    io: I,
+    parker: K,
+    waiter: Waiter,
+    receiver: Receiver,
+    sender: Sender,
+    batch: SendBatch,
+    scratch: Box<[u8]>,
+    /// A connected socket sends to its peer, whatever address is named.
+    is_connected: bool,
+    /// The socket may hold more, or the endpoint has more to send: the next wait must not block.
+    is_more_waiting: bool,
+    is_more_to_send: bool,
+    is_watching_room: bool,
+    rest: Option<Duration>,
+    is_gone: bool,
+}
+
+impl<I: Io, K: Park<I>> Net<I, K> {
+    pub(super) fn new(io: I, parker: K, waiter: Waiter, receiver: Receiver, has_gso: bool) -> Self {
+        let mode = match (has_gso, Drain::best()) {
+            (true, _) => SendMode::Gso,
+            (false, Drain::Recvmmsg) => SendMode::Sendmmsg,
+            (false, Drain::Recv) => SendMode::Single,
+        };
+        Self {
+            io,
+            parker,
+            waiter,
+            receiver,
+            sender: Sender::new(mode),
+            batch: SendBatch::new(BATCH_DATAGRAMS, BATCH_DATAGRAMS * DATAGRAM_BYTES),
+            scratch: vec![0; DATAGRAM_BYTES].into_boxed_slice(),
+            is_connected: false,
+            // What came before the first wait raised no edge that anybody saw.
+            is_more_waiting: true,
+            is_more_to_send: false,
+            is_watching_room: false,
+            rest: None,
+            is_gone: false,
+        }
+    }
+
+    pub(super) fn connected(mut self) -> Self {
+        self.is_connected = true;
+        self
+    }
+
+    /// Whether the descriptor is gone: nothing more can be done here.
+    pub(super) const fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Whether the socket may hold more than the last drain took.
+    pub(super) const fn is_more_waiting(&self) -> bool {
+        self.is_more_waiting
+    }
+
+    pub(super) const fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    pub(super) const fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// Waits for the socket, a wake-up, or `at_most`; false when the wait itself failed.
+    pub(super) fn wait(&mut self, at_most: Option<Duration>) -> bool {
+        let at_most = at_most.into_iter().chain(self.rest).min();
+        let is_busy = self.is_more_waiting || self.is_more_to_send;
+        let is_fine = self.waiter.wait(&mut self.parker, at_most, is_busy).is_ok();
+        if !is_fine {
+            self.parker.nap(RETRY_AFTER);
+        }
+        is_fine
+    }
+
+    /// Drains the socket through the endpoint's stages.
+    pub(super) fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now, instant: Instant) {
+        let before = self.arrivals();
+        // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
+        self.is_more_waiting = true;
+        let end = self.receiver.drain_mut(&mut self.io, BUDGET_DATAGRAMS, |mut received| {
+            let datagrams = received.datagrams_mut();
+            endpoint.handle_datagrams(
+                now,
+                datagrams.map(|datagram| Inbound { from: datagram.from, bytes: datagram.bytes }),
+            );
+        });
+        self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
+        self.is_gone |= matches!(end, DrainEnd::Closed(_));
+        self.waiter.on_pass(instant, self.arrivals().saturating_sub(before));
+    }
+
+    /// Sends what the endpoint has, as far as the socket takes it.
+    pub(super) fn transmit<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
+        self.is_more_to_send = false;
+        for _ in 0..BATCHES_PER_PASS {
+            if !self.flush() || !self.fill(endpoint, now) {
+                return;
+            }
+        }
+        self.is_more_to_send = self.flush();
+    }
+
+    /// Fills the empty batch; false when there was nothing.
+    fn fill<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
+        while self.batch.len() < BATCH_DATAGRAMS
+            && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
+        {
+            let to = (!self.is_connected).then_some(transmit.to);
+            // There is room: the batch was empty, and has it for so many of the largest.
+            let _ = self.batch.push(to, self.scratch.get(..transmit.bytes).unwrap_or_default());
+        }
+        !self.batch.is_empty()
+    }
+
+    /// Sends the batch; true when it is empty then.
+    fn flush(&mut self) -> bool {
+        self.rest = None;
+        if self.batch.is_empty() {
+            return true;
+        }
+        // What is given up here is found lost like anything the network drops.
+        let end = self.sender.flush(&mut self.io, &mut self.batch, |_, _| {});
+        if let FlushEnd::Paused(rest) = end {
+            self.rest = Some(rest);
+        }
+        self.is_gone |= matches!(end, FlushEnd::Closed(_));
+        let is_blocked = end == FlushEnd::Blocked;
+        if is_blocked != self.is_watching_room {
+            self.parker.watch_writable(&mut self.io, is_blocked);
+            self.is_watching_room = is_blocked;
+        }
+        end == FlushEnd::Sent
+    }
+
+    /// Everything that came, unusable datagrams too: they cost the same.
+    fn arrivals(&self) -> u64 {
+        let counts = self.receiver.counts();
+        let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
+        counts.datagrams + dropped
+    }
+}

@@ -1,0 +1,163 @@
+//! The worker's side of its peers: the credit that `send` looks at, and messages for which a connection has no
+//! memory at the moment.
+//!
+//! Only peers with something waiting are visited; all of them only when the worker ends.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, Endpoint, Now, PeerId, Placement, SendError, SendOptions};
+
+use crate::credit::Credit;
+
+/// The peers of one worker: those whose `Connected` was reported and whose last report was not yet, and a
+/// client's attempt.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    peers: HashMap<PeerId, Peer>,
+    /// Those with a backlog, each once, and some that are gone.
+    waiting: VecDeque<PeerId>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    credit: Arc<Credit>,
+    backlog: VecDeque<Message>,
+    is_connected: bool,
+}
+
+/// A message on its way into a connection.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) channel: ChannelId,
+    pub(super) bytes: Bytes,
+    pub(super) options: SendOptions,
+}
+
+/// What became of a message.
+enum Taken {
+    ByConnection,
+    NotYet(Message),
+    ByNobody,
+}
+
+impl Peers {
+    /// A client's attempt begins.
+    pub(super) fn begin(&mut self, id: PeerId, credit: &Arc<Credit>) {
+        let peer = Peer { credit: Arc::clone(credit), backlog: VecDeque::new(), is_connected: false };
+        self.peers.insert(id, peer);
+    }
+
+    /// A peer is connected; answers its credit, made if it is new.
+    pub(super) fn connected(&mut self, id: PeerId, limit_bytes: usize) -> Arc<Credit> {
+        let peer = self.peers.entry(id).or_insert_with(|| Peer {
+            credit: Arc::new(Credit::new(limit_bytes)),
+            backlog: VecDeque::new(),
+            is_connected: false,
+        });
+        peer.is_connected = true;
+        Arc::clone(&peer.credit)
+    }
+
+    /// A peer is gone; answers how many of its messages waited.
+    pub(super) fn gone(&mut self, id: PeerId) -> u64 {
+        let Some(peer) = self.peers.remove(&id) else { return 0 };
+        peer.credit.close();
+        peer.backlog.len() as u64
+    }
+
+    /// All peers, which are gone from now on, and whether each was connected.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (PeerId, bool)> {
+        self.waiting.clear();
+        std::mem::take(&mut self.peers).into_iter().map(|(id, peer)| {
+            peer.credit.close();
+            (id, peer.is_connected)
+        })
+    }
+
+    /// All peers, to be closed.
+    pub(super) fn ids(&self) -> Vec<PeerId> {
+        self.peers.keys().copied().collect()
+    }
+
+    /// Whether messages wait for room in a connection.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Sends a message behind those that wait; false when the peer is gone.
+    pub(super) fn send<P: Placement>(
+        &mut self,
+        endpoint: &mut Endpoint<P>,
+        now: Now,
+        id: PeerId,
+        message: Message,
+    ) -> bool {
+        let Some(peer) = self.peers.get_mut(&id) else { return false };
+        if !peer.backlog.is_empty() {
+            peer.backlog.push_back(message);
+            return true;
+        }
+        match push(endpoint, now, id, message, &peer.credit) {
+            Taken::ByConnection => true,
+            Taken::ByNobody => false,
+            Taken::NotYet(message) => {
+                peer.backlog.push_back(message);
+                self.waiting.push_back(id);
+                true
+            }
+        }
+    }
+
+    /// Sends what waited, as far as there is room by now; answers how many messages nobody took.
+    pub(super) fn send_waiting<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
+        let mut lost = 0;
+        for _ in 0..self.waiting.len() {
+            // It leaves the queue when it is done, so that a panic does not leave its messages behind.
+            let Some(&id) = self.waiting.front() else { break };
+            let mut is_waiting = false;
+            if let Some(peer) = self.peers.get_mut(&id) {
+                while let Some(message) = peer.backlog.pop_front() {
+                    match push(endpoint, now, id, message, &peer.credit) {
+                        Taken::ByConnection => {}
+                        Taken::ByNobody => lost += 1,
+                        Taken::NotYet(message) => {
+                            peer.backlog.push_front(message);
+                            is_waiting = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            self.waiting.pop_front();
+            if is_waiting {
+                self.waiting.push_back(id);
+            }
+        }
+        lost
+    }
+}
+
+/// Gives a message to its connection, and its room back unless it must wait.
+fn push<P: Placement>(
+    endpoint: &mut Endpoint<P>,
+    now: Now,
+    id: PeerId,
+    message: Message,
+    credit: &Credit,
+) -> Taken {
+    let Message { channel, bytes, options } = message;
+    let payload_bytes = bytes.len();
+    match endpoint.send(now, id, channel, bytes.clone(), options) {
+        Ok(()) => {
+            credit.give(payload_bytes);
+            Taken::ByConnection
+        }
+        Err(SendError::Full) => Taken::NotYet(Message { channel, bytes, options }),
+        Err(_) => {
+            credit.give(payload_bytes);
+            Taken::ByNobody
+        }
+    }
+}

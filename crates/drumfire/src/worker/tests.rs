@@ -1,0 +1,171 @@
+//! The worker's loop, driven without a socket and without waiting.
+
+mod world;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire_proto::{CloseCode, CloseReason, DropReason};
+
+use super::*;
+use crate::link::Report;
+use world::{SERVER, World};
+
+#[test]
+fn the_loop_runs_over_any_network_and_any_clock() {
+    let mut world = World::of_one(3);
+    for peer in world.connected() {
+        world.servers[0].send(peer, "hello");
+    }
+    world.until("all were greeted", |world| (0..3).all(|client| world.texts(client) == ["hello"]));
+    assert_eq!(world.servers[0].stats().unexplained(), 0);
+}
+
+#[test]
+fn a_spent_budget_is_followed_by_a_poll_that_does_not_wait() {
+    let mut world = World::new(1);
+    let server = &mut world.servers[0];
+    let junk = |count| (0..count).map(|_| (SocketAddr::from(SERVER), vec![0; 40]));
+    for (waiting, is_spent) in
+        [(BUDGET_DATAGRAMS - 1, false), (BUDGET_DATAGRAMS, true), (BUDGET_DATAGRAMS + 1, true)]
+    {
+        server.wire.0.borrow_mut().inbox.extend(junk(waiting));
+        server.work();
+        server.worker.wait(None);
+        let timeout = server.wire.0.borrow_mut().polls.pop();
+        assert_eq!(timeout, Some(is_spent.then_some(Duration::ZERO)), "{waiting}");
+        server.work();
+        assert!(server.wire.0.borrow().inbox.is_empty());
+    }
+    assert_eq!(server.stats().protocol.dropped(DropReason::FixedBits), 3 * BUDGET_DATAGRAMS as u64);
+}
+
+#[test]
+fn a_blocked_socket_is_watched_and_loses_nothing() {
+    let mut world = World::of_one(1);
+    let peer = world.connected()[0];
+    world.servers[0].wire.0.borrow_mut().is_blocked = true;
+    for text in ["one", "two", "three"] {
+        world.servers[0].send(peer, text);
+        world.step();
+    }
+    assert_eq!(world.servers[0].wire.0.borrow().watches, [true]);
+    assert!(world.texts(0).is_empty());
+    world.servers[0].wire.0.borrow_mut().is_blocked = false;
+    world.until("all arrived", |world| world.texts(0) == ["one", "two", "three"]);
+    assert_eq!(world.servers[0].wire.0.borrow().watches, [true, false]);
+}
+
+#[test]
+fn a_panic_costs_no_connection() {
+    let mut world = World::of_one(2);
+    let peers = world.connected();
+    for round in 1..=10 {
+        world.servers[0].wire.0.borrow_mut().panics = PANICS_IN_A_ROW - 1;
+        world.servers[0].send(peers[0], "still there");
+        world.until("it arrived", |world| world.texts(0).len() == round);
+    }
+    let stats = world.servers[0].stats();
+    assert_eq!((stats.panics, stats.restarts), (u64::from(PANICS_IN_A_ROW - 1) * 10, 0));
+    assert_eq!((stats.connections, stats.unexplained()), (2, 0));
+    assert!(world.gone().is_empty());
+}
+
+#[test]
+fn panics_in_a_row_end_all_peers_once_and_the_worker_begins_anew() {
+    let mut world = World::of_one(3);
+    let before = world.connected();
+    world.servers[0].wire.0.borrow_mut().panics = PANICS_IN_A_ROW;
+    for _ in 0..PANICS_IN_A_ROW {
+        world.servers[0].work();
+    }
+    let (mut gone, stats) = (world.gone(), world.servers[0].stats());
+    gone.sort_unstable();
+    assert_eq!(gone, before);
+    assert_eq!((stats.restarts, stats.connections), (1, 0));
+    // What the application still sends to them reaches nobody.
+    world.servers[0].send(before[0], "too late");
+    world.join(0);
+    world.until("a new client is connected", |world| world.connected().len() == 4);
+    let newest = world.connected()[3];
+    assert!(!before.contains(&newest), "{newest:?}");
+    world.servers[0].send(newest, "welcome");
+    world.until("the new one is greeted", |world| world.texts(3) == ["welcome"]);
+    assert_eq!(world.gone().len(), 3);
+    assert_eq!(world.servers[0].stats().messages_undelivered, 1);
+}
+
+#[test]
+fn a_lost_descriptor_ends_all_peers_and_the_worker() {
+    let mut world = World::of_one(2);
+    world.servers[0].wire.0.borrow_mut().is_closed = true;
+    assert!(!world.servers[0].worker.is_over());
+    world.step();
+    assert!(world.servers[0].worker.is_over());
+    world.step();
+    assert_eq!(world.gone().len(), 2);
+}
+
+#[test]
+fn what_arrived_during_a_stall_is_read_before_anybody_is_given_up() {
+    let mut world = World::of_one(1);
+    // Let acks and pings settle.
+    for _ in 0..200 {
+        world.step();
+    }
+    let (client, _, peer, _) = &world.clients[0];
+    client.send(*peer, "I am here");
+    // More junk than one pass takes lies in front of it.
+    let junk = (0..2 * BUDGET_DATAGRAMS).map(|_| (client.address, vec![0; 40]));
+    world.servers[0].wire.0.borrow_mut().inbox.extend(junk);
+    world.step_clients();
+    world.pass(Duration::from_secs(31));
+    for _ in 0..3 {
+        world.servers[0].work();
+    }
+    let last = world.servers[0].heard.back();
+    assert!(matches!(last, Some(Report::Message { bytes, .. }) if bytes == "I am here"), "{last:?}");
+}
+
+#[test]
+fn a_full_ring_makes_hellos_wait_and_everybody_is_connected_in_the_end() {
+    const CLIENTS: usize = 640;
+    let mut world = World::new(2);
+    for _ in 0..CLIENTS {
+        world.join(0);
+    }
+    // The second worker sleeps: half of all Hellos are for it, more than its ring takes.
+    for _ in 0..1_000 {
+        world.step_clients();
+        world.servers[0].work();
+        world.carry_answers();
+        world.pass(Duration::from_millis(1));
+        if world.servers[0].stats().forwards_held > 0 {
+            break;
+        }
+    }
+    assert_eq!(world.servers[0].stats().forwards_held, 1);
+    world.servers[0].worker.wait(None);
+    let timeout = world.servers[0].wire.0.borrow_mut().polls.pop().flatten();
+    assert!(timeout.is_some_and(|timeout| timeout <= RETRY_AFTER), "nobody tells when there is room");
+    world.until("all are connected", |world| world.connected().len() == CLIENTS);
+    let second = world.connected().iter().filter(|peer| peer.worker() == 1).count();
+    assert_eq!(second, CLIENTS / 2);
+    assert!(world.servers.iter().all(|server| server.stats().unexplained() == 0));
+}
+
+#[test]
+fn a_worker_that_ends_says_goodbye_to_all() {
+    let mut world = World::of_one(3);
+    world.servers[0].worker.finish(CloseCode::Shutdown);
+    world.carry_answers();
+    world.step_clients();
+    for (client, ..) in &world.clients {
+        let last = client.heard.back();
+        let code = CloseCode::Shutdown;
+        assert!(
+            matches!(last, Some(Report::Disconnected { reason: CloseReason::Remote { code: heard, .. }, .. }) if *heard == code),
+            "{last:?}"
+        );
+    }
+}

@@ -1,0 +1,308 @@
+//! A server's workers and its clients over a network that is a few queues, and a clock that only the test moves.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use drumfire_proto::{
+    Alone, ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Moment, Now, Placement, Secret,
+    SendOptions, ServerConfig, ServerIdentity, Shard, SteeringSecret,
+};
+use drumfire_socket::{
+    Fault, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
+};
+
+use super::super::*;
+use crate::credit::Credit;
+use crate::keys::ServerKey;
+use crate::link::{Bell, Command, Link, Report};
+use crate::owners::{Owners, WorkerPlacement};
+use crate::peer::PeerId;
+
+/// What lies in front of one socket and behind it, and what is wrong with it.
+#[derive(Default)]
+pub(super) struct Wire {
+    pub(super) inbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    pub(super) outbox: Vec<(Option<SocketAddr>, Vec<u8>)>,
+    /// Receive calls that will panic.
+    pub(super) panics: u32,
+    pub(super) is_blocked: bool,
+    pub(super) is_closed: bool,
+    pub(super) polls: Vec<Option<Duration>>,
+    pub(super) watches: Vec<bool>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Fake(pub(super) Rc<RefCell<Wire>>);
+
+impl Io for Fake {
+    fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
+        let mut wire = self.0.borrow_mut();
+        if wire.panics > 0 {
+            wire.panics -= 1;
+            drop(wire);
+            panic!("a fault that somebody put there");
+        }
+        if wire.is_closed {
+            return Err(Fault::BadDescriptor);
+        }
+        while let Some((from, bytes)) = wire.inbox.front() {
+            if !batch.put(*from, bytes, None) {
+                break;
+            }
+            wire.inbox.pop_front();
+        }
+        if batch.filled() > 0 { Ok(()) } else { Err(Fault::WouldBlock) }
+    }
+
+    fn send(&mut self, outgoing: &mut Outgoing<'_>, _: SendMode) -> Result<usize, Fault> {
+        let mut wire = self.0.borrow_mut();
+        if wire.is_blocked {
+            return Err(Fault::WouldBlock);
+        }
+        let sent = wire.outbox.len();
+        wire.outbox.extend(outgoing.datagrams().map(|(to, bytes)| (to, bytes.to_vec())));
+        Ok(wire.outbox.len() - sent)
+    }
+
+    fn is_emptied_by_short_batch(&self) -> bool {
+        false
+    }
+
+    fn enable_gro(&mut self) -> bool {
+        false
+    }
+}
+
+impl Parker for Fake {
+    fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
+        self.0.borrow_mut().polls.push(timeout);
+        Ok(Ready::default())
+    }
+
+    fn nap(&mut self, _: Duration) {}
+}
+
+impl Park<Fake> for Fake {
+    fn watch_writable(&mut self, _: &mut Fake, is_blocked: bool) {
+        self.0.borrow_mut().watches.push(is_blocked);
+    }
+}
+
+/// A clock that all share and the test moves.
+#[derive(Clone)]
+pub(super) struct Time {
+    pub(super) start: Instant,
+    pub(super) elapsed: Rc<Cell<Duration>>,
+}
+
+impl Clock for Time {
+    fn read(&mut self) -> Reading {
+        let elapsed = self.elapsed.get();
+        let monotonic = Moment::ORIGIN.after(elapsed);
+        Reading { instant: self.start + elapsed, now: Now { monotonic, wall: elapsed } }
+    }
+}
+
+/// A worker and its surroundings.
+pub(super) struct Node<P> {
+    pub(super) worker: Worker<P, Fake, Fake, Time>,
+    pub(super) wire: Fake,
+    pub(super) link: Arc<Link>,
+    pub(super) address: SocketAddr,
+    pub(super) heard: VecDeque<Report>,
+}
+
+impl<P: Placement> Node<P> {
+    pub(super) fn new(
+        address: SocketAddr,
+        time: &Time,
+        link: &Arc<Link>,
+        (index, ring): (u16, Ring),
+        mut make: Box<dyn FnMut() -> Option<Endpoint<P>> + Send>,
+    ) -> Self {
+        let mut wire = Fake::default();
+        let worker = Worker::new(Parts {
+            index,
+            io: wire.clone(),
+            has_gso: false,
+            is_connected: false,
+            parker: wire.clone(),
+            clock: time.clone(),
+            waiter: Waiter::new(Wait::Notify).unwrap(),
+            receiver: Receiver::new(&mut wire, &ReceiverConfig::default()).unwrap(),
+            endpoint: make().unwrap(),
+            make,
+            link: Arc::clone(link),
+            ring,
+            credit_bytes: 65_536,
+        });
+        Self { worker, wire, link: Arc::clone(link), address, heard: VecDeque::new() }
+    }
+
+    pub(super) fn work(&mut self) {
+        self.worker.work();
+        self.link.take_reports(&mut self.heard);
+    }
+
+    pub(super) fn send(&self, peer: PeerId, text: &'static str) {
+        let (channel, options) = (ChannelId(0), SendOptions::reliable_ordered());
+        let bytes = Bytes::from_static(text.as_bytes());
+        // Whoever commands has taken the room before.
+        self.link.command(&mut vec![Command::Send { peer, channel, bytes, options }]);
+    }
+
+    pub(super) fn stats(&self) -> crate::stats::WorkerStats {
+        self.link.stats()
+    }
+}
+
+/// A server of some workers, and clients. What a client sends goes to the worker it knows of.
+pub(super) struct World {
+    pub(super) time: Time,
+    pub(super) servers: Vec<Node<WorkerPlacement>>,
+    pub(super) clients: Vec<(Node<Alone>, usize, PeerId, Arc<Credit>)>,
+    pub(super) seed: u8,
+}
+
+pub(super) const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
+
+impl World {
+    pub(super) fn new(workers: u16) -> Self {
+        let time = Time { start: crate::clock::instant(), elapsed: Rc::default() };
+        let links: Vec<_> = (0..workers).map(|_| Arc::new(Link::new(Arc::new(Bell::default())))).collect();
+        let owners = Owners::new(workers, 10_000);
+        let count = NonZeroU16::new(workers).unwrap();
+        let steering = SteeringSecret::from_bits(0x9e37_79b9);
+        let servers =
+            rings(&links).into_iter().zip(&links).zip(0..).map(|((ring, link), index)| {
+                let owners = Arc::clone(&owners);
+                let mut life = 0;
+                let make =
+                    move || {
+                        owners.forget(index);
+                        life += 1;
+                        let key = |byte| Secret::new([byte; 32]);
+                        let server = ServerConfig::new(ServerKey::dev().pair(), key(1), key(2))
+                            .shard(Shard { index, count, steering });
+                        let seed = Secret::new([life * 16 + u8::try_from(index).unwrap(); 32]);
+                        Endpoint::server(Config::default(), server, owners.of_worker(index), seed).ok()
+                    };
+                Node::new(SERVER.into(), &time, link, (index, ring), Box::new(make))
+            });
+        Self { servers: servers.collect(), time, clients: Vec::new(), seed: 0 }
+    }
+
+    /// Another client, which sends to this worker.
+    pub(super) fn join(&mut self, worker: usize) {
+        self.seed = self.seed.wrapping_add(1);
+        let number = u16::try_from(self.clients.len()).unwrap();
+        let mut seed = [self.seed; 32];
+        seed[..2].copy_from_slice(&number.to_be_bytes());
+        let make =
+            move || Endpoint::client(Config::default(), ClientConfig::default(), Secret::new(seed)).ok();
+        let links = [Arc::new(Link::new(Arc::new(Bell::default())))];
+        let ring = rings(&links).pop().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 1_000 + number));
+        let mut node = Node::new(address, &self.time, &links[0], (0, ring), Box::new(make));
+        let identity = ServerIdentity { public_key: ServerKey::dev().public().to_bytes(), key_id: 0 };
+        let (peer, credit) = node.worker.connect(SERVER.into(), &identity).unwrap();
+        self.clients.push((node, worker, peer, credit));
+    }
+
+    pub(super) fn pass(&mut self, duration: Duration) {
+        self.time.elapsed.set(self.time.elapsed.get() + duration);
+    }
+
+    /// Everybody works once, and a millisecond passes.
+    pub(super) fn step(&mut self) {
+        self.step_clients();
+        for server in &mut self.servers {
+            server.work();
+        }
+        self.carry_answers();
+        self.pass(Duration::from_millis(1));
+    }
+
+    pub(super) fn step_clients(&mut self) {
+        for (client, worker, ..) in &mut self.clients {
+            client.work();
+            let sent = std::mem::take(&mut client.wire.0.borrow_mut().outbox);
+            let mut server = self.servers[*worker].wire.0.borrow_mut();
+            server.inbox.extend(sent.into_iter().map(|(_, bytes)| (client.address, bytes)));
+        }
+    }
+
+    pub(super) fn carry_answers(&mut self) {
+        for (index, server) in self.servers.iter().enumerate() {
+            for (to, bytes) in std::mem::take(&mut server.wire.0.borrow_mut().outbox) {
+                let number = usize::from(to.unwrap().port()) - 1_000;
+                let (client, worker, ..) = &mut self.clients[number];
+                // From the Welcome on, the id leads to the owner.
+                if bytes[0] == 0x8c {
+                    *worker = index;
+                }
+                client.wire.0.borrow_mut().inbox.push_back((SERVER.into(), bytes));
+            }
+        }
+    }
+
+    pub(super) fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
+        for _ in 0..3_000 {
+            if is_true(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("never: {what}");
+    }
+
+    pub(super) fn connected(&self) -> Vec<PeerId> {
+        let reports = self.servers.iter().flat_map(|server| &server.heard);
+        let peers = reports.filter_map(|report| match report {
+            Report::Connected { peer, .. } => Some(*peer),
+            _ => None,
+        });
+        peers.collect()
+    }
+
+    /// A world with one worker and so many clients, connected.
+    pub(super) fn of_one(clients: usize) -> Self {
+        let mut world = Self::new(1);
+        for _ in 0..clients {
+            world.join(0);
+        }
+        world.until("connected", |world| {
+            world.connected().len() == clients
+                && world.clients.iter().all(|client| !client.0.heard.is_empty())
+        });
+        world
+    }
+
+    pub(super) fn texts(&self, client: usize) -> Vec<Bytes> {
+        let reports = self.clients[client].0.heard.iter();
+        let texts = reports.filter_map(|report| match report {
+            Report::Message { bytes, .. } => Some(bytes.clone()),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    /// How many peers the only worker reported as gone because of itself.
+    pub(super) fn gone(&self) -> Vec<PeerId> {
+        let gone = self.servers[0].heard.iter().filter_map(|report| match report {
+            Report::Disconnected {
+                peer,
+                reason: CloseReason::Local { code: CloseCode::Internal, .. },
+                ..
+            } => Some(*peer),
+            _ => None,
+        });
+        gone.collect()
+    }
+}

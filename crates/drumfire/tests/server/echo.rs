@@ -1,0 +1,110 @@
+//! Messages there and back, over real sockets, with and without threads.
+
+use crate::world::{World, config};
+use drumfire::{Bytes, ChannelId, ClientEvent, Event, SendOptions, Workers};
+
+const RELIABLE: ChannelId = ChannelId(0);
+const UNRELIABLE: ChannelId = ChannelId(1);
+
+fn options(channel: ChannelId) -> SendOptions {
+    if channel == RELIABLE { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
+}
+
+fn payload(client: usize, number: u32) -> Bytes {
+    let mut bytes = vec![u8::try_from(client).expect("few clients"); 20 + number as usize % 100];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes.into()
+}
+
+/// The numbers a client heard on a channel, after a look at every byte.
+fn numbers(heard: &[ClientEvent], client: usize, on: ChannelId) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    for event in heard {
+        if let ClientEvent::Message { channel, bytes } = event
+            && *channel == on
+        {
+            let number = u32::from_be_bytes(bytes[..4].try_into().expect("four bytes"));
+            assert_eq!(*bytes, payload(client, number));
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+fn answer(world: &mut World) {
+    for event in std::mem::take(&mut world.events) {
+        if let Event::Message { peer, channel, bytes } = event {
+            world.server.send(peer, channel, bytes, options(channel)).expect("room for an answer");
+        }
+    }
+    world.server.flush();
+}
+
+fn echo(workers: Workers) {
+    const MESSAGES: u32 = 100;
+    let mut world = World::connected(config(workers), 6);
+    for (client, at) in world.clients.iter_mut().zip(0..) {
+        for number in 0..MESSAGES {
+            for channel in [RELIABLE, UNRELIABLE] {
+                client.send(channel, payload(at, number), options(channel)).expect("room");
+            }
+        }
+        client.flush();
+    }
+    world.until("every reliable message came back", |world| {
+        answer(world);
+        world.heard.iter().zip(0..).all(|(heard, at)| numbers(heard, at, RELIABLE).len() == MESSAGES as usize)
+    });
+    for (heard, at) in world.heard.iter().zip(0..) {
+        assert!(numbers(heard, at, RELIABLE).into_iter().eq(0..MESSAGES), "in order, each once");
+        let mut unreliable = numbers(heard, at, UNRELIABLE);
+        assert!(!unreliable.is_empty());
+        unreliable.sort_unstable();
+        assert!(unreliable.windows(2).all(|pair| pair[0] < pair[1]), "at most once");
+    }
+    assert_eq!(world.server.stats().unexplained(), 0);
+}
+
+#[test]
+fn messages_come_back_without_a_thread() {
+    echo(Workers::Inline);
+}
+
+#[test]
+fn messages_come_back_from_one_two_and_four_threads() {
+    for threads in [1, 2, 4] {
+        echo(Workers::Count(threads));
+    }
+}
+
+#[test]
+fn messages_come_back_from_as_many_threads_as_there_are_cores() {
+    echo(Workers::Auto);
+}
+
+#[test]
+fn messages_sent_before_the_connection_stands_arrive_after_connected() {
+    let mut world = World::new(config(Workers::Count(2)), 1);
+    world.clients[0].send(RELIABLE, "early", options(RELIABLE)).expect("room");
+    world.until("the message arrived", |world| world.events.len() == 2);
+    assert!(matches!(world.events[0], Event::Connected { .. }));
+    assert!(matches!(&world.events[1], Event::Message { bytes, .. } if bytes == "early"));
+}
+
+#[test]
+fn events_that_a_loop_left_come_with_the_next_poll() {
+    let mut world = World::connected(config(Workers::Inline), 1);
+    for number in 0..10 {
+        world.clients[0].send(RELIABLE, payload(0, number), options(RELIABLE)).expect("room");
+    }
+    world.clients[0].flush();
+    let mut seen = Vec::new();
+    while seen.len() < 10 {
+        world.server.wait(std::time::Duration::from_millis(1));
+        seen.extend(world.server.poll().next());
+        world.clients[0].poll();
+    }
+    for (event, number) in seen.iter().zip(0..) {
+        assert!(matches!(event, Event::Message { bytes, .. } if *bytes == payload(0, number)));
+    }
+}

@@ -1,0 +1,8 @@
+//! Servers and clients over real loopback sockets, one file per subject.
+
+mod close;
+mod echo;
+mod limits;
+mod refusal;
+mod spread;
+mod world;

@@ -1,0 +1,111 @@
+//! What must not work, and how it says so: strangers' bytes, wrong keys, servers that are not there, bad settings.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use crate::world::{World, config};
+use drumfire::{
+    Access, BindError, ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectError, DropReason,
+    Event, SendOptions, Server, ServerConfig, ServerKey, Workers,
+};
+
+fn is_refused(client: &mut Client) {
+    assert!(client.wait(Duration::from_secs(20)), "nothing was said");
+    let events: Vec<ClientEvent> = client.poll().collect();
+    assert_eq!(events, [ClientEvent::ConnectFailed { error: ConnectError::Timeout }]);
+    assert_eq!(client.state(), ClientState::Closed);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_a_timeout() {
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let mut client = Client::connect_dev(silent.local_addr().expect("bound")).expect("a client");
+    assert_eq!(client.state(), ClientState::Connecting);
+    is_refused(&mut client);
+}
+
+#[test]
+fn a_port_that_nobody_has_is_a_timeout() {
+    let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    is_refused(&mut Client::connect_dev(address).expect("a client"));
+}
+
+#[test]
+fn a_wrong_key_connects_to_nobody() {
+    let server = Server::bind(config(Workers::Count(2))).expect("a server");
+    let other = ServerKey::generate().expect("randomness").public();
+    let mut client = Client::connect(server.local_addr(), other, &ClientConfig::default()).expect("a client");
+    is_refused(&mut client);
+    let stats = server.stats();
+    assert!(stats.dropped(DropReason::BadMac1) > 0);
+    assert_eq!((stats.connections(), stats.unexplained()), (0, 0));
+}
+
+#[test]
+fn a_wrong_protocol_id_connects_to_nobody() {
+    let server = Server::bind(config(Workers::Count(1)).protocol_id(1)).expect("a server");
+    let config = ClientConfig::default().protocol_id(2);
+    let key = ServerKey::dev().public();
+    is_refused(&mut Client::connect(server.local_addr(), key, &config).expect("a client"));
+    assert!(server.stats().dropped(DropReason::WrongProtocol) > 0);
+}
+
+#[test]
+fn junk_is_counted_by_name_and_disturbs_nobody() {
+    const ROUNDS: u64 = 50;
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let mut world = World::connected(config(workers), 2);
+        let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        stranger.connect(world.server.local_addr()).expect("connected");
+        let mut forged = [0x55; 60];
+        forged[0] = 0x09;
+        let kinds: [(DropReason, &[u8]); 4] = [
+            (DropReason::FixedBits, &[0x00; 40]),
+            (DropReason::WrongLength, &[0x89; 700]),
+            (DropReason::ForgedId, &forged),
+            (DropReason::UnknownKind, &[0x88; 64]),
+        ];
+        let before: Vec<u64> =
+            kinds.iter().map(|(reason, _)| world.server.stats().dropped(*reason)).collect();
+        for _ in 0..ROUNDS {
+            for (_, junk) in &kinds {
+                stranger.send(junk).expect("sent");
+            }
+            // Few enough at a time for any receive buffer.
+            world.step();
+        }
+        world.until("all junk is counted", |world| {
+            let stats = world.server.stats();
+            kinds.iter().zip(&before).all(|((reason, _), before)| stats.dropped(*reason) - before == ROUNDS)
+        });
+        assert_eq!(world.server.stats().unexplained(), 0);
+        for client in &mut world.clients {
+            client.send(ChannelId(0), "still here", SendOptions::reliable_ordered()).expect("room");
+        }
+        world.until("both still talk", |world| world.events.len() == 2);
+        assert!(world.events.iter().all(|event| matches!(event, Event::Message { .. })));
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_named() {
+    let field = |config| match Server::bind(config) {
+        Err(BindError::Setting { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field(config(Workers::Count(0))), "workers");
+    assert_eq!(field(config(Workers::Count(1_025))), "workers");
+    assert_eq!(field(config(Workers::Inline).connections(0)), "connections");
+    assert_eq!(field(config(Workers::Inline).memory_bytes(1, 4_096)), "send_memory_bytes");
+    let wait = drumfire::Wait::Gather(Duration::from_secs(1));
+    assert_eq!(field(config(Workers::Count(2)).wait(wait)), "wait");
+    let public = ServerConfig::new("0.0.0.0:0".parse().expect("an address"), ServerKey::dev(), Access::Open);
+    assert!(matches!(Server::bind(public), Err(BindError::DevKey)));
+}
+
+#[test]
+fn a_port_somebody_has_is_refused() {
+    let first = Server::bind(config(Workers::Count(2))).expect("a server");
+    let again = ServerConfig::new(first.local_addr(), ServerKey::dev(), Access::Open);
+    assert!(matches!(Server::bind(again), Err(BindError::Io(_))));
+}

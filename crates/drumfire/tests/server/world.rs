@@ -1,0 +1,119 @@
+//! One server and some clients on the loopback, stepped together until something came true. What comes out of
+//! the server is checked for its order on the way.
+//!
+//! Nothing here sleeps: a step waits for events, at most for a millisecond.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use drumfire::{
+    Access, Client, ClientEvent, DropReason, Event, PeerId, Server, ServerConfig, ServerKey, Workers,
+};
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) clients: Vec<Client>,
+    /// What each client heard, by its place.
+    pub(crate) heard: Vec<Vec<ClientEvent>>,
+    /// What the server heard since it was last taken.
+    pub(crate) events: Vec<Event>,
+    /// Peers that are connected, in the order they came.
+    pub(crate) peers: Vec<PeerId>,
+    /// How often each peer came and went.
+    pub(crate) comings: HashMap<PeerId, (u32, u32)>,
+}
+
+pub(crate) fn config(workers: Workers) -> ServerConfig {
+    let address = "127.0.0.1:0".parse().expect("an address");
+    ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(workers)
+}
+
+impl World {
+    pub(crate) fn new(config: ServerConfig, clients: usize) -> Self {
+        let server = Server::bind(config).expect("a free port on the loopback");
+        let mut world = Self {
+            server,
+            clients: Vec::new(),
+            heard: Vec::new(),
+            events: Vec::new(),
+            peers: Vec::new(),
+            comings: HashMap::new(),
+        };
+        for _ in 0..clients {
+            world.join();
+        }
+        world
+    }
+
+    pub(crate) fn join(&mut self) {
+        self.clients.push(Client::connect_dev(self.server.local_addr()).expect("a client"));
+        self.heard.push(Vec::new());
+    }
+
+    /// All clients connected, on both sides.
+    pub(crate) fn connected(config: ServerConfig, clients: usize) -> Self {
+        let mut world = Self::new(config, clients);
+        world.until("all are connected", |world| {
+            world.peers.len() == clients && world.heard.iter().all(|heard| !heard.is_empty())
+        });
+        assert!(world.heard.iter().all(|heard| heard.as_slice() == [ClientEvent::Connected]));
+        world.heard.iter_mut().for_each(Vec::clear);
+        world.events.clear();
+        world
+    }
+
+    pub(crate) fn step(&mut self) {
+        self.server.wait(Duration::from_millis(1));
+        for event in self.server.poll() {
+            self.note(&event);
+            self.events.push(event);
+        }
+        for (client, heard) in self.clients.iter_mut().zip(&mut self.heard) {
+            heard.extend(client.poll());
+        }
+    }
+
+    pub(crate) fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
+        let deadline = now() + PATIENCE;
+        while !is_true(self) {
+            assert!(now() < deadline, "not in time: {what}; {}", self.drops());
+            self.step();
+        }
+    }
+
+    /// What the server dropped, by name.
+    fn drops(&self) -> String {
+        let stats = self.server.stats();
+        let dropped = DropReason::ALL.into_iter().map(|reason| (reason.name(), stats.dropped(reason)));
+        format!("dropped: {:?}", dropped.filter(|(_, count)| *count > 0).collect::<Vec<_>>())
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Connected { peer, .. } => {
+                let comings = self.comings.entry(*peer).or_default();
+                assert_eq!(*comings, (0, 0), "an id came again");
+                comings.0 = 1;
+                self.peers.push(*peer);
+            }
+            Event::Message { peer, .. } => {
+                assert_eq!(self.comings.get(peer), Some(&(1, 0)), "a message of nobody");
+            }
+            Event::Disconnected { peer, .. } => {
+                let comings = self.comings.get_mut(peer).expect("it was connected");
+                assert_eq!(*comings, (1, 0), "gone twice");
+                comings.1 = 1;
+                self.peers.retain(|other| other != peer);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "conditions on real sockets have deadlines")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}

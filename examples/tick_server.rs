@@ -1,0 +1,247 @@
+//! A world of 60 ticks per second: players send where they want to go, the server moves them and sends every
+//! player a snapshot of all.
+//!
+//! ```text
+//! cargo run --release --example tick_server -- server 0.0.0.0:7778
+//! cargo run --release --example tick_server -- client 127.0.0.1:7778 PUBLIC_KEY
+//! ```
+//!
+//! The server prints the client's command with its public key. Without arguments both run in one process for a
+//! few seconds.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use drumfire::{
+    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, PeerId, SendOptions, Server, ServerConfig,
+    ServerKey, ServerPublicKey, Workers,
+};
+
+const TICK: Duration = Duration::from_nanos(1_000_000_000 / 60);
+/// Both are worth nothing once the next one is there, so neither is ever sent again.
+const INPUTS: ChannelId = ChannelId(0);
+const SNAPSHOTS: ChannelId = ChannelId(1);
+/// Ticks of a run without arguments.
+const SHOW_TICKS: u32 = 180;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        [] => println!("{:?}", show(SHOW_TICKS)?),
+        ["server", address] => {
+            let key = ServerKey::generate()?;
+            let public = key.public();
+            let mut world = World::bind(address.parse()?, key)?;
+            let address = world.server.local_addr();
+            println!("cargo run --release --example tick_server -- client {address} {public}");
+            run(u32::MAX, |tick, until| {
+                world.tick(tick, until);
+                true
+            });
+        }
+        ["client", server, key] => println!("{:?}", play(server.parse()?, key.parse()?, SHOW_TICKS)?),
+        _ => return Err("say nothing, `server ADDRESS` or `client ADDRESS PUBLIC_KEY`".into()),
+    }
+    Ok(())
+}
+
+/// Calls `tick` with its number and the moment it ends, 60 times per second, until it answers false.
+fn run(ticks: u32, mut tick: impl FnMut(u32, Instant) -> bool) {
+    let start = now();
+    // From the start, so that a late tick does not make all later ones late.
+    let _ = (0..ticks).all(|number| tick(number, start + TICK * (number + 1)));
+}
+
+/// Server and one client in one process.
+fn show(ticks: u32) -> Result<Summary, Box<dyn Error>> {
+    let mut world = World::bind("127.0.0.1:0".parse()?, ServerKey::dev())?;
+    let address = world.server.local_addr();
+    std::thread::scope(|scope| {
+        let player = scope.spawn(move || {
+            play(address, ServerKey::dev().public(), ticks).map_err(|error| error.to_string())
+        });
+        run(u32::MAX, |tick, until| {
+            world.tick(tick, until);
+            !player.is_finished()
+        });
+        player.join().map_err(|_| "the player panicked")?.map_err(Into::into)
+    })
+}
+
+/// The server's side: where everybody is.
+struct World {
+    server: Server,
+    players: BTreeMap<PeerId, Player>,
+}
+
+#[derive(Default)]
+struct Player {
+    position: [i16; 2],
+    direction: [i8; 2],
+    newest_input: u32,
+}
+
+impl World {
+    fn bind(address: SocketAddr, key: ServerKey) -> Result<Self, Box<dyn Error>> {
+        let config = ServerConfig::new(address, key, Access::Open).workers(Workers::Auto);
+        Ok(Self { server: Server::bind(config)?, players: BTreeMap::new() })
+    }
+
+    /// Takes inputs until the tick is over, moves everybody, and tells everybody.
+    fn tick(&mut self, tick: u32, until: Instant) {
+        loop {
+            let events = self.server.poll();
+            events.for_each(|event| self.hear(event));
+            let left = until.saturating_duration_since(now());
+            if left.is_zero() {
+                break;
+            }
+            self.server.wait(left);
+        }
+        for player in self.players.values_mut() {
+            let [x, y] = &mut player.position;
+            let [dx, dy] = player.direction;
+            (*x, *y) = (x.wrapping_add(dx.into()), y.wrapping_add(dy.into()));
+        }
+        let snapshot = self.snapshot(tick);
+        for peer in self.players.keys() {
+            // A player who does not keep up misses a snapshot, and gets the next one.
+            let _ = self.server.send(*peer, SNAPSHOTS, snapshot.clone(), SendOptions::unreliable());
+        }
+        self.server.flush();
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Connected { peer, .. } => {
+                self.players.insert(peer, Player::default());
+            }
+            Event::Message { peer, bytes, .. } => {
+                // Inputs may overtake each other, and a stranger's client may send anything.
+                if let (Some(player), Some(input)) = (self.players.get_mut(&peer), Input::decode(&bytes))
+                    && input.number > player.newest_input
+                {
+                    player.newest_input = input.number;
+                    player.direction = input.direction.map(|step| step.clamp(-1, 1));
+                }
+            }
+            Event::Disconnected { peer, .. } => {
+                self.players.remove(&peer);
+            }
+            _ => {}
+        }
+    }
+
+    /// The tick, and where everybody is: as many as fit one message.
+    fn snapshot(&self, tick: u32) -> Vec<u8> {
+        let positions = self.players.values().flat_map(|player| player.position);
+        let bytes = tick.to_be_bytes().into_iter().chain(positions.flat_map(i16::to_be_bytes));
+        bytes.take(drumfire::MESSAGE_MAX_BYTES / 4 * 4).collect()
+    }
+}
+
+/// Where a player wants to go.
+struct Input {
+    number: u32,
+    direction: [i8; 2],
+}
+
+impl Input {
+    fn encode(&self) -> Vec<u8> {
+        let [dx, dy] = self.direction.map(|step| step.to_be_bytes()[0]);
+        [self.number.to_be_bytes().as_slice(), &[dx, dy]].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (number, direction) = bytes.split_first_chunk()?;
+        let direction: [u8; 2] = direction.try_into().ok()?;
+        Some(Self {
+            number: u32::from_be_bytes(*number),
+            direction: direction.map(|step| i8::from_be_bytes([step])),
+        })
+    }
+}
+
+/// What a player saw.
+#[derive(Debug, Default)]
+struct Summary {
+    snapshots: u32,
+    newest_tick: u32,
+    /// Of the first player in the newest snapshot.
+    position: [i16; 2],
+}
+
+/// The client's side: walks to the right for a while.
+fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary, Box<dyn Error>> {
+    let mut client = Client::connect(server, key, &ClientConfig::default())?;
+    let mut seen = Summary::default();
+    let mut failure = None;
+    run(ticks, |number, until| {
+        loop {
+            for event in client.poll() {
+                match event {
+                    ClientEvent::Message { bytes, .. } => seen.take(&bytes),
+                    ClientEvent::ConnectFailed { error } => failure = Some(error.to_string()),
+                    ClientEvent::Disconnected { reason, .. } => failure = Some(reason.name().to_owned()),
+                    _ => {}
+                }
+            }
+            let left = until.saturating_duration_since(now());
+            if left.is_zero() || failure.is_some() {
+                break;
+            }
+            client.wait(left);
+        }
+        let input = Input { number: number + 1, direction: [1, 0] };
+        // Before the server has answered inputs only wait; when there is no room for more, they are too old.
+        let _ = client.send(INPUTS, input.encode(), SendOptions::unreliable());
+        client.flush();
+        failure.is_none()
+    });
+    failure.map_or(Ok(seen), |failure| Err(failure.into()))
+}
+
+impl Summary {
+    fn take(&mut self, snapshot: &[u8]) {
+        let Some((tick, positions)) = snapshot.split_first_chunk() else { return };
+        let tick = u32::from_be_bytes(*tick);
+        self.snapshots += 1;
+        if tick < self.newest_tick {
+            return;
+        }
+        self.newest_tick = tick;
+        let mut numbers =
+            positions.chunks_exact(2).filter_map(|two| two.try_into().ok()).map(i16::from_be_bytes);
+        self.position = [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)];
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the example's only clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_player_sees_snapshots_and_moves() {
+        let seen = show(60).expect("a run on the loopback");
+        assert!(seen.snapshots > 0 && seen.position[0] > 0 && seen.position[1] == 0, "{seen:?}");
+    }
+
+    #[test]
+    fn inputs_come_back_from_their_bytes_and_nothing_else_does() {
+        let input = Input { number: 7, direction: [-1, 1] };
+        let back = Input::decode(&input.encode()).expect("an input");
+        assert_eq!((back.number, back.direction), (7, [-1, 1]));
+        for length in [0, 1, 5, 7] {
+            assert!(Input::decode(&vec![0; length]).is_none());
+        }
+    }
+}
