@@ -6,12 +6,13 @@
 //! cargo run --release --example echo -- client 127.0.0.1:7777 f640d58398ee6c9c7f6da5d4143222be5ee4154fad36540baac335d6aa270a4c
 //! ```
 //!
-//! The secret key above stands in this file for everybody to read. Leave it out, and the server draws one and
+//! Without arguments both ends run in one process. The secret key above stands in this file for everybody to read. Leave it out, and the server draws one and
 //! prints the client's command. In the client's command put the server's address in place of 127.0.0.1.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drumfire::{
@@ -32,18 +33,30 @@ fn main() -> Result<(), Box<dyn Error>> {
     match arguments.as_slice() {
         ["server", address] => serve(bind(address.parse()?, ServerKey::generate()?)?, || false),
         ["server", address, secret] => serve(bind(address.parse()?, secret.parse()?)?, || false),
-        ["client", server, key] => {
-            let times = measure(server.parse()?, key.parse()?)?;
-            println!(
-                "{} answers, {:?} at half of them, {:?} at most",
-                times.len(),
-                percentile(&times, 50),
-                percentile(&times, 100)
-            );
-        }
+        ["client", server, key] => show(&measure(server.parse()?, key.parse()?)?),
+        [] => show(&both(ServerKey::generate()?)?),
         _ => return Err("say `server ADDRESS [SECRET KEY]` or `client ADDRESS PUBLIC KEY`".into()),
     }
     Ok(())
+}
+
+fn show(times: &[Duration]) {
+    let (half, most) = (percentile(times, 50), percentile(times, 100));
+    println!("{} answers, {half:?} at half of them, {most:?} at most", times.len());
+}
+
+/// Both ends in this process, on the loopback.
+fn both(key: ServerKey) -> Result<Vec<Duration>, Box<dyn Error>> {
+    let public = key.public();
+    let server = bind("127.0.0.1:0".parse()?, key)?;
+    let (address, is_done) = (server.local_addr(), AtomicBool::new(false));
+    let times = std::thread::scope(|scope| {
+        scope.spawn(|| serve(server, || is_done.load(Ordering::Acquire)));
+        let times = measure(address, public).map_err(|error| error.to_string());
+        is_done.store(true, Ordering::Release);
+        times
+    });
+    Ok(times?)
 }
 
 fn bind(address: SocketAddr, key: ServerKey) -> Result<Server, Box<dyn Error>> {
@@ -117,8 +130,6 @@ fn now() -> Instant {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use super::*;
 
     /// The last words of the two commands in the head.
@@ -136,14 +147,6 @@ mod tests {
     fn the_keys_of_the_head_belong_together_and_every_message_comes_back() {
         let (secret, public) = keys();
         assert_eq!(secret.public(), public);
-        let server = bind("127.0.0.1:0".parse().expect("an address"), secret).expect("a free port");
-        let (address, is_done) = (server.local_addr(), AtomicBool::new(false));
-        let times = std::thread::scope(|scope| {
-            scope.spawn(|| serve(server, || is_done.load(Ordering::Acquire)));
-            let times = measure(address, public).map_err(|error| error.to_string());
-            is_done.store(true, Ordering::Release);
-            times
-        });
-        assert_eq!(times.expect("answers").len(), MESSAGES as usize);
+        assert_eq!(both(secret).expect("answers").len(), MESSAGES as usize);
     }
 }
