@@ -79,9 +79,14 @@ fn serve(station: Station, json: &Json, sender: Option<&Guest>) -> Result<Outcom
     station.serve(&mut Watch { on_second: &mut on_second, on_note: &mut on_note, is_stopped: &is_stopped })
 }
 
-/// Why a run has no report; where the sender of our own failed and no thread of ours did, that is the reason.
+/// Why a run has no report. Where all that this side knows is that the sender is gone or never came, a sender of
+/// our own that failed is the reason.
 fn unserved(error: &ServeError, guest_failure: Option<Failure>, json: &Json) -> Failure {
-    if let (Some(failure), false) = (guest_failure, matches!(error, ServeError::Thread(_))) {
+    let is_the_senders = match error {
+        ServeError::NoSender(_) | ServeError::Stopped | ServeError::Control(_) => true,
+        ServeError::Steering(_) | ServeError::Thread(_) => false,
+    };
+    if let (Some(failure), true) = (guest_failure, is_the_senders) {
         return failure;
     }
     if let ServeError::NoSender(strays) = error {
