@@ -14,6 +14,8 @@ const EXAMPLE_DEADLINE: Duration = Duration::from_secs(60);
 const BENCH_DEADLINE: Duration = Duration::from_secs(120);
 /// A run of two seconds and the build before it.
 const RUN_DEADLINE: Duration = Duration::from_secs(600);
+/// Fifteen seconds of scenarios on two cores, and the build before them.
+const SIM_DEADLINE: Duration = Duration::from_secs(600);
 
 /// One step: a name, a command, and how long it may take.
 #[derive(Debug)]
@@ -83,6 +85,9 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         steps.push(step("tests", "test --workspace"));
     }
     steps.push(step("tests, release", "test --workspace --release"));
+    if workspace.package_in("crates/sim").is_some() {
+        steps.push(step("simulator", "xtask sim --seeds 0..1000").within(SIM_DEADLINE));
+    }
     let mut docs = step("docs", "doc --workspace --no-deps");
     docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");
     steps.push(docs);

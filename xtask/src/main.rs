@@ -1,4 +1,4 @@
-//! Project tasks: `cargo xtask ci`, `cargo xtask tidy`, `cargo xtask two-hosts`.
+//! Project tasks: `cargo xtask ci`, `cargo xtask sim`, `cargo xtask tidy`, `cargo xtask two-hosts`.
 //!
 //! This file only reads the command line and turns the outcome into an exit code: 0 done, 1 failed, 2 bad usage,
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
@@ -7,10 +7,12 @@
 mod ci;
 mod netns;
 mod run;
+mod sim;
 mod tidy;
 mod two_hosts;
 mod workspace;
 
+use std::ops::Range;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -30,6 +32,12 @@ enum Task {
         #[arg(long)]
         skip_debug_tests: bool,
     },
+    /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
+    Sim {
+        /// From the first up to, and without, the second.
+        #[arg(long, value_name = "A..B", value_parser = sim::seeds)]
+        seeds: Range<u64>,
+    },
     /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths.
     Tidy,
     /// Run sender and receiver in two network namespaces joined by a veth pair and compare their books.
@@ -46,6 +54,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
+        Task::Sim { seeds } => sim::run(&seeds),
         Task::Tidy => tidy::run(),
         Task::TwoHosts { secs, receiver_flags } => two_hosts::run(secs, &receiver_flags),
     };

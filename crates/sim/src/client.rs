@@ -1,0 +1,103 @@
+//! One client as both ends see it: what may follow on what, and what must be true of it in the end.
+
+use drumfire::{ClientEvent, CloseReason, Event, PeerId};
+
+use crate::flow::Flow;
+
+/// How far one end of a connection has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stage {
+    #[default]
+    Before,
+    Connected,
+    Failed,
+    Over,
+}
+
+/// Both ends of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    pub(crate) at_client: Stage,
+    pub(crate) at_server: Stage,
+    pub(crate) peer: Option<PeerId>,
+    /// Somebody closed it.
+    pub(crate) is_closed: bool,
+    pub(crate) up: Flow,
+    pub(crate) down: Flow,
+}
+
+impl Client {
+    /// The client heard something.
+    pub(crate) fn on_client(&mut self, event: ClientEvent) -> Result<(), String> {
+        match (event, self.at_client) {
+            (ClientEvent::Connected, Stage::Before) => {
+                self.at_client = Stage::Connected;
+                Ok(())
+            }
+            // A handshake may lose all its tries; whether the server agrees is looked at in the end.
+            (ClientEvent::ConnectFailed { .. }, Stage::Before) => {
+                self.at_client = Stage::Failed;
+                Ok(())
+            }
+            (ClientEvent::Message { channel, bytes }, Stage::Connected) => {
+                self.down.on_delivered(channel, &bytes)
+            }
+            (ClientEvent::Disconnected { reason, .. }, Stage::Connected) => {
+                self.at_client = Stage::Over;
+                self.ended(reason)
+            }
+            (event, stage) => Err(format!("at {stage:?} came {event:?}")),
+        }
+    }
+
+    /// The server heard something of this client.
+    pub(crate) fn on_server(&mut self, event: Event) -> Result<(), String> {
+        match (event, self.at_server) {
+            (Event::Connected { peer, .. }, Stage::Before) => {
+                (self.at_server, self.peer) = (Stage::Connected, Some(peer));
+                Ok(())
+            }
+            (Event::Message { channel, bytes, .. }, Stage::Connected) => {
+                self.up.on_delivered(channel, &bytes)
+            }
+            (Event::Disconnected { reason, .. }, Stage::Connected) => {
+                self.at_server = Stage::Over;
+                self.ended(reason)
+            }
+            (event, stage) => Err(format!("at {stage:?} came {event:?}")),
+        }
+    }
+
+    /// A connection that nobody closed must not end: no link is bad enough for that.
+    fn ended(&self, reason: CloseReason) -> Result<(), String> {
+        let is_lost_close = matches!(reason, CloseReason::Silent | CloseReason::Unacknowledged);
+        let is_word = matches!(reason, CloseReason::Local { .. } | CloseReason::Remote { .. });
+        if self.is_closed && (is_word || is_lost_close) {
+            Ok(())
+        } else {
+            Err(format!("the connection ended by itself: {reason:?}"))
+        }
+    }
+
+    /// What must hold when all is calm.
+    pub(crate) fn judge(&self) -> Result<(), String> {
+        match (self.at_client, self.at_server) {
+            (Stage::Connected, Stage::Connected) if !self.is_closed => {
+                for (name, flow) in [("up", &self.up), ("down", &self.down)] {
+                    if let Some(arrived) = flow.missing() {
+                        return Err(format!("reliable messages {name} are missing, there were {arrived}"));
+                    }
+                }
+                Ok(())
+            }
+            (Stage::Over, Stage::Over) if self.is_closed => Ok(()),
+            // Closed before the server knew of it, or never connected at all.
+            (Stage::Over, Stage::Before) if self.is_closed => Ok(()),
+            (Stage::Failed, Stage::Before) => Ok(()),
+            (client, server) => {
+                let is_closed = self.is_closed;
+                Err(format!("{client:?} at the client, {server:?} at the server, closed: {is_closed}"))
+            }
+        }
+    }
+}

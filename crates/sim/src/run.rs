@@ -1,0 +1,229 @@
+//! Runs a scenario: chaos, then calm, with every event checked as it comes and the books after every step.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use drumfire::conditioner::{Delay, LinkConfig, Random};
+use drumfire::testing::{self, World};
+use drumfire::{ChannelId, Event, PeerId, SendError, SendOptions};
+
+use crate::books;
+use crate::client::{Client, Stage};
+use crate::scenario::{Closer, Plan, Scenario};
+
+/// Messages one end sends in one go, at most.
+const BURST_MESSAGES: u32 = 8;
+
+/// Time between two looks in the calm.
+const CALM_STEP: Duration = Duration::from_millis(500);
+
+/// What a scenario that held came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// A hash over every datagram that was sent: when, by whom, what.
+    pub trace: u64,
+    /// Clients that were connected.
+    pub connected: u64,
+    /// Clients whose handshake came to nothing.
+    pub failed: u64,
+    /// Connections that were over at the end, as they should be.
+    pub closed: u64,
+    /// Messages that were taken for sending.
+    pub sent: u64,
+    /// Messages that were delivered.
+    pub delivered: u64,
+}
+
+/// What did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// In the scenario of this seed.
+    pub seed: u64,
+    /// What, and when.
+    pub reason: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, reason } = self;
+        let next = seed.saturating_add(1);
+        write!(f, "seed {seed}: {reason}\nreplay it with: cargo xtask sim --seeds {seed}..{next}")
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs the scenario of this seed.
+///
+/// # Errors
+/// The first thing that did not hold; a panic is one too.
+pub fn run(seed: u64) -> Result<Outcome, Failure> {
+    run_scenario(&Scenario::from_seed(seed))
+}
+
+/// Runs this scenario.
+///
+/// # Errors
+/// The first thing that did not hold; a panic is one too.
+pub fn run_scenario(scenario: &Scenario) -> Result<Outcome, Failure> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| Run::new(scenario)?.whole()));
+    outcome
+        .unwrap_or_else(|_| Err("it panicked".to_owned()))
+        .map_err(|reason| Failure { seed: scenario.seed, reason })
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    world: World,
+    random: Random,
+    clients: Vec<Client>,
+    by_address: HashMap<SocketAddr, usize>,
+    by_peer: HashMap<PeerId, usize>,
+}
+
+impl<'a> Run<'a> {
+    fn new(scenario: &'a Scenario) -> Result<Self, String> {
+        let mut world = testing::world(scenario.clients.len(), scenario.seed);
+        for (at, plan) in scenario.clients.iter().enumerate() {
+            world.set_up(at, &plan.up).map_err(|error| error.to_string())?;
+            world.set_down(at, &plan.down).map_err(|error| error.to_string())?;
+        }
+        let by_address = (0..scenario.clients.len()).map(|at| (world.client_address(at), at)).collect();
+        let clients = scenario.clients.iter().map(|_| Client::default()).collect();
+        let random = Random::part(scenario.seed, 2);
+        Ok(Self { scenario, world, random, clients, by_address, by_peer: HashMap::new() })
+    }
+
+    fn whole(&mut self) -> Result<Outcome, String> {
+        for tick in 0..self.scenario.chaos_ticks {
+            let (silent_from, silent_until) = self.scenario.silence;
+            if !(silent_from..silent_until).contains(&tick) {
+                self.say()?;
+            }
+            self.close(tick);
+            self.step(self.scenario.tick)?;
+        }
+        let calm = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10)));
+        self.world.set_links(&calm).map_err(|error| error.to_string())?;
+        let end = self.world.elapsed() + self.scenario.calm;
+        while self.world.elapsed() < end {
+            self.close(self.scenario.chaos_ticks);
+            self.step(CALM_STEP)?;
+        }
+        self.judge()
+    }
+
+    /// Everybody sends what the dice say.
+    fn say(&mut self) -> Result<(), String> {
+        for (at, plan) in self.scenario.clients.iter().enumerate() {
+            for _ in 0..BURST_MESSAGES {
+                if !self.random.happens(plan.rate) {
+                    break;
+                }
+                self.say_one(at, plan, Closer::Client)?;
+                self.say_one(at, plan, Closer::Server)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn say_one(&mut self, at: usize, plan: &Plan, by: Closer) -> Result<(), String> {
+        let client = &mut self.clients[at];
+        let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
+        let length = self.random.below(plan.message_max_bytes as u64 + 1);
+        let length = usize::try_from(length).unwrap_or(0);
+        let is_reliable = self.random.happens(plan.reliable);
+        let options = if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
+        let (flow, stage) = match by {
+            Closer::Client => (&mut client.up, client.at_client),
+            Closer::Server => (&mut client.down, client.at_server),
+        };
+        let bytes = flow.next(options.mode, length, &mut self.random);
+        let answer = match (by, client.peer) {
+            (Closer::Client, _) => self.world.clients[at].send(channel, bytes.clone(), options),
+            (Closer::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
+            (Closer::Server, None) => return Ok(()),
+        };
+        let is_over = client.is_closed || matches!(stage, Stage::Failed | Stage::Over);
+        match answer {
+            Ok(()) => flow.on_sent(channel.0, options.mode, bytes),
+            Err(SendError::Full) => {}
+            Err(SendError::UnknownPeer | SendError::Closed) if is_over => {}
+            Err(error) => return Err(format!("{by:?} {at} at {stage:?} cannot send: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Closes what is to be closed in this tick, or was to be and could not.
+    fn close(&mut self, tick: u64) {
+        for (at, plan) in self.scenario.clients.iter().enumerate() {
+            let client = &mut self.clients[at];
+            let Some(closing) = plan.closing.filter(|closing| closing.tick <= tick && !client.is_closed)
+            else {
+                continue;
+            };
+            client.is_closed = match (closing.by, client.peer) {
+                (Closer::Client, _) => self.world.clients[at].close(7, "bye").is_ok(),
+                (Closer::Server, Some(peer)) => self.world.server.close(peer, 8, "out").is_ok(),
+                (Closer::Server, None) => false,
+            };
+        }
+    }
+
+    /// Lets time pass and takes in what happened.
+    fn step(&mut self, time: Duration) -> Result<(), String> {
+        self.world.advance(time);
+        let now = self.world.elapsed();
+        let late = |reason| format!("after {now:?}: {reason}");
+        for event in self.world.server.poll() {
+            self.on_server(event).map_err(late)?;
+        }
+        for at in 0..self.clients.len() {
+            for event in self.world.clients[at].poll() {
+                self.clients[at].on_client(event).map_err(|reason| late(format!("client {at}: {reason}")))?;
+            }
+        }
+        books::check(&self.world).map_err(late)
+    }
+
+    fn on_server(&mut self, event: Event) -> Result<(), String> {
+        let peer = match &event {
+            Event::Connected { peer, address } => {
+                let at = self.by_address.get(address).ok_or("a client from nowhere is connected")?;
+                if self.by_peer.insert(*peer, *at).is_some() {
+                    return Err(format!("the id of client {at} had an owner before"));
+                }
+                *peer
+            }
+            Event::Message { peer, .. } | Event::Disconnected { peer, .. } => *peer,
+            other => return Err(format!("an unknown event: {other:?}")),
+        };
+        let at = *self.by_peer.get(&peer).ok_or("an event of a peer that was never connected")?;
+        self.clients[at].on_server(event).map_err(|reason| format!("the server, of client {at}: {reason}"))
+    }
+
+    /// What must hold in the end.
+    fn judge(&self) -> Result<Outcome, String> {
+        let mut outcome = Outcome { trace: self.world.trace(), ..Outcome::default() };
+        for (at, client) in self.clients.iter().enumerate() {
+            client.judge().map_err(|reason| format!("in the end, client {at}: {reason}"))?;
+            let is_failed = client.at_client == Stage::Failed;
+            outcome.failed += u64::from(is_failed);
+            outcome.connected += u64::from(!is_failed);
+            outcome.closed += u64::from(client.at_client == Stage::Over);
+            outcome.sent += client.up.sent() + client.down.sent();
+            outcome.delivered += client.up.delivered + client.down.delivered;
+        }
+        let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
+        let counted = self.world.server.stats().connections();
+        if counted == open {
+            Ok(outcome)
+        } else {
+            Err(format!("in the end the server has {counted} connections, and not {open}"))
+        }
+    }
+}

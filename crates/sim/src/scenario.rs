@@ -1,0 +1,121 @@
+//! What a seed stands for: how many clients, what their links do, what they send, and when they go.
+//!
+//! It decides nothing while a scenario runs.
+
+use std::time::Duration;
+
+use drumfire::MESSAGE_MAX_BYTES;
+use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
+
+use crate::dice::{between, fraction, millis};
+
+/// A whole run, fixed before it begins.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where everything random comes from.
+    pub seed: u64,
+    /// The clients, 1 to 16.
+    pub clients: Vec<Plan>,
+    /// Time between two looks of the applications, 8 to 50 ms.
+    pub tick: Duration,
+    /// Ticks in which links are bad and messages are sent.
+    pub chaos_ticks: u64,
+    /// The first tick in which nobody says anything, and the first in which everybody does again.
+    pub silence: (u64, u64),
+    /// How long the links are good afterwards.
+    pub calm: Duration,
+}
+
+/// One client's part.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What its link to the server does during the chaos.
+    pub up: LinkConfig,
+    /// What its link from the server does during the chaos.
+    pub down: LinkConfig,
+    /// Channels it uses, from 0 on.
+    pub channels: u16,
+    /// Bytes of the largest message.
+    pub message_max_bytes: usize,
+    /// How likely a message is sent in one go, each way; after every message the dice are thrown again.
+    pub rate: f64,
+    /// Fraction of messages that are reliable.
+    pub reliable: f64,
+    /// The tick in which it is closed, and by whom; most clients stay.
+    pub closing: Option<Closing>,
+}
+
+/// A connection's end on purpose.
+#[derive(Clone, Copy, Debug)]
+pub struct Closing {
+    /// In this tick.
+    pub tick: u64,
+    /// Who closes.
+    pub by: Closer,
+}
+
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closer {
+    /// The client.
+    Client,
+    /// The server.
+    Server,
+}
+
+impl Scenario {
+    /// The scenario of this seed.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        let mut random = Random::part(seed, 1);
+        let tick = Duration::from_millis(between(&mut random, 8, 50));
+        let chaos_ticks = between(&mut random, 40, 120);
+        let silent_from = random.below(chaos_ticks);
+        let silence = (silent_from, silent_from + random.below(chaos_ticks / 3));
+        let count = between(&mut random, 1, 16);
+        let clients = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
+        Self { seed, clients, tick, chaos_ticks, silence, calm: Duration::from_secs(45) }
+    }
+}
+
+impl Plan {
+    fn draw(random: &mut Random, chaos_ticks: u64) -> Self {
+        let most = [8, 64, 400, MESSAGE_MAX_BYTES as u64];
+        let message_max_bytes = most[usize::try_from(random.below(4)).unwrap_or(0)];
+        let closing = (random.below(4) == 0).then(|| Closing {
+            tick: random.below(chaos_ticks),
+            by: if random.below(2) == 0 { Closer::Client } else { Closer::Server },
+        });
+        Self {
+            up: link(random),
+            down: link(random),
+            channels: u16::try_from(between(random, 1, 4)).unwrap_or(1),
+            message_max_bytes: usize::try_from(message_max_bytes).unwrap_or(8),
+            rate: random.fraction() * 0.8,
+            reliable: random.fraction(),
+            closing,
+        }
+    }
+}
+
+/// A bad link: up to 30 % loss, 200 ms, 20 % duplicates, with reordering, flipped bits, and now and then a
+/// bottleneck.
+fn link(random: &mut Random) -> LinkConfig {
+    let loss = match random.below(3) {
+        0 => Loss::Bursts { begin: 0.02, end: 0.2, inside: 0.8 * random.fraction(), outside: 0.02 },
+        _ => Loss::Even(fraction(random, 0.3)),
+    };
+    let (mean, spread) = (millis(random, 200), millis(random, 40));
+    let delay = match random.below(3) {
+        0 => Delay::Constant(mean),
+        1 => Delay::Uniform { least: mean.saturating_sub(spread), most: mean },
+        _ => Delay::Normal { mean, deviation: spread / 4 },
+    };
+    let config = LinkConfig::default()
+        .loss(loss)
+        .delay(delay)
+        .duplicate(fraction(random, 0.2), millis(random, 1_000))
+        .reorder(fraction(random, 0.2), millis(random, 100))
+        .corrupt(fraction(random, 0.05));
+    if random.below(8) == 0 { config.rate(between(random, 200_000, 1_000_000), 64_000) } else { config }
+}

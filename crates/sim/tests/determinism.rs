@@ -1,0 +1,16 @@
+//! A seed stands for one run, down to the last datagram.
+
+use std::collections::HashSet;
+
+#[test]
+fn the_same_seed_twice_gives_the_same_outcome() {
+    for seed in 0..5 {
+        assert_eq!(drumfire_sim::run(seed), drumfire_sim::run(seed), "seed {seed}");
+    }
+}
+
+#[test]
+fn other_seeds_give_other_traces() {
+    let traces: HashSet<u64> = (0..10).map(|seed| drumfire_sim::run(seed).expect("it holds").trace).collect();
+    assert_eq!(traces.len(), 10);
+}
