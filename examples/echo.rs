@@ -6,8 +6,9 @@
 //! cargo run --release --example echo -- client 127.0.0.1:7777 f640d58398ee6c9c7f6da5d4143222be5ee4154fad36540baac335d6aa270a4c
 //! ```
 //!
-//! Without arguments both ends run in one process. The secret key above stands in this file for everybody to read. Leave it out, and the server draws one and
-//! prints the client's command. In the client's command put the server's address in place of 127.0.0.1.
+//! Between two hosts put the server's address in place of 127.0.0.1. The secret key above stands in this file for
+//! everybody to read: leave it out, and the server draws one and prints the client's command. Without arguments
+//! both ends run in one process.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

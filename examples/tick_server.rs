@@ -2,12 +2,13 @@
 //! player a snapshot of all.
 //!
 //! ```text
-//! cargo run --release --example tick_server -- server 0.0.0.0:7778
-//! cargo run --release --example tick_server -- client 127.0.0.1:7778 PUBLIC_KEY
+//! cargo run --release --example tick_server -- server 0.0.0.0:7778 5f1c0e7ab4d2938c6e0f1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f
+//! cargo run --release --example tick_server -- client 127.0.0.1:7778 f640d58398ee6c9c7f6da5d4143222be5ee4154fad36540baac335d6aa270a4c
 //! ```
 //!
-//! The server prints the client's command with its public key. Without arguments both run in one process for a
-//! few seconds.
+//! Between two hosts put the server's address in place of 127.0.0.1. The secret key above stands in this file for
+//! everybody to read: leave it out, and the server draws one and prints the client's command. Without arguments
+//! both run in one process for a few seconds.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -32,20 +33,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         [] => println!("{:?}", show(SHOW_TICKS)?),
-        ["server", address] => {
-            let key = ServerKey::generate()?;
-            let public = key.public();
-            let mut world = World::bind(address.parse()?, key)?;
-            let address = world.server.local_addr();
-            println!("cargo run --release --example tick_server -- client {address} {public}");
-            run(u32::MAX, |tick, until| {
-                world.tick(tick, until);
-                true
-            });
-        }
+        ["server", address] => serve(address.parse()?, ServerKey::generate()?)?,
+        ["server", address, secret] => serve(address.parse()?, secret.parse()?)?,
         ["client", server, key] => println!("{:?}", play(server.parse()?, key.parse()?, SHOW_TICKS)?),
-        _ => return Err("say nothing, `server ADDRESS` or `client ADDRESS PUBLIC_KEY`".into()),
+        _ => return Err("say nothing, `server ADDRESS [SECRET KEY]` or `client ADDRESS PUBLIC KEY`".into()),
     }
+    Ok(())
+}
+
+/// The server alone, until it is ended.
+fn serve(address: SocketAddr, key: ServerKey) -> Result<(), Box<dyn Error>> {
+    let public = key.public();
+    let mut world = World::bind(address, key)?;
+    let address = world.server.local_addr();
+    println!("cargo run --release --example tick_server -- client {address} {public}");
+    run(u32::MAX, |tick, until| {
+        world.tick(tick, until);
+        true
+    });
     Ok(())
 }
 

@@ -17,6 +17,9 @@ const RUN_DEADLINE: Duration = Duration::from_secs(600);
 /// Fifteen seconds of scenarios on two cores, and the build before them.
 const SIM_DEADLINE: Duration = Duration::from_secs(600);
 
+/// Examples with a command for a server and one for a client in their heads.
+const TWO_HOST_EXAMPLES: [&str; 2] = ["echo", "tick_server"];
+
 /// One step: a name, a command, and how long it may take.
 #[derive(Debug)]
 struct Step {
@@ -95,6 +98,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     steps.extend(portable_steps(workspace));
     if let Some(package) = workspace.package_in("examples") {
         steps.extend(example_steps(package)?);
+        steps.extend(two_host_example_steps(package));
     }
     if let Some(package) = workspace.package_in("benches") {
         steps.extend(bench_steps(package)?);
@@ -156,6 +160,15 @@ fn example_steps(package: &Package) -> Result<Vec<Step>, Stop> {
         return Err(Stop::failed("examples/Cargo.toml: the package holds no example to run"));
     }
     Ok(steps)
+}
+
+/// The examples whose server and client also run on two hosts, each in a network namespace.
+fn two_host_example_steps(package: &Package) -> impl Iterator<Item = Step> {
+    let names = package.targets_of("example").filter(|name| TWO_HOST_EXAMPLES.contains(name));
+    names.map(|name| Step {
+        can_be_skipped: true,
+        ..step(&format!("two hosts, {name}"), &format!("xtask two-hosts-example {name}"))
+    })
 }
 
 /// One build for all benches, then the short run of each with the arguments `package.metadata.smoke` gives it.

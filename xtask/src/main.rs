@@ -7,9 +7,11 @@
 mod ci;
 mod netns;
 mod run;
+mod running;
 mod sim;
 mod tidy;
 mod two_hosts;
+mod two_hosts_example;
 mod workspace;
 
 use std::ops::Range;
@@ -40,6 +42,11 @@ enum Task {
     },
     /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths.
     Tidy,
+    /// Run an example's server and client in two network namespaces, with the commands that stand in its head.
+    TwoHostsExample {
+        /// The example's name.
+        name: String,
+    },
     /// Run sender and receiver in two network namespaces joined by a veth pair and compare their books.
     TwoHosts {
         /// How long the sender sends, in seconds.
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
         Task::Sim { seeds } => sim::run(&seeds),
         Task::Tidy => tidy::run(),
+        Task::TwoHostsExample { name } => two_hosts_example::run(&name),
         Task::TwoHosts { secs, receiver_flags } => two_hosts::run(secs, &receiver_flags),
     };
     match outcome {

@@ -4,15 +4,13 @@
 //! It measures nothing itself: every number it prints is one that the two programs report.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ExitStatus, Stdio};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::netns::{Pair, Side, remove_leftovers};
-use crate::run::{CommandLine, Interrupt, Stop, Stopwatch, end, finished};
+use crate::run::{CommandLine, Interrupt, Stop, Stopwatch};
+use crate::running::Running;
 use crate::workspace::Workspace;
 
 /// How the two programs are called. `{address}` is the receiver's, `{secs}` the length of the run, which the sender
@@ -62,7 +60,7 @@ pub(crate) fn run(secs: u32, receiver_flags: &[String]) -> Result<(), Stop> {
     let mut sender = start(&SENDER, &[])?;
     wait_for_both(&mut receiver, &mut sender, Duration::from_secs(secs.into()) + END_DEADLINE, &interrupt)?;
 
-    let (received, sent) = (receiver.book()?, sender.book()?);
+    let (received, sent) = (book(&mut receiver)?, book(&mut sender)?);
     println!("{received:#}\n{sent:#}");
     let count = compare(&received, &sent).map_err(Stop::Failed)?;
     println!("books agree: {count} datagrams sent, none unexplained");
@@ -88,84 +86,19 @@ impl Invocation {
     }
 }
 
-/// One of the programs while it runs: its standard error is passed on line by line, its standard output is kept.
-/// Dropping it kills the program.
-struct Running {
-    title: &'static str,
-    child: Child,
-    json: Option<JoinHandle<String>>,
-    lines: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
-        println!("{command}");
-        let mut started = command.command();
-        started.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = started.spawn().map_err(|why| Stop::failed(format!("{command}: {why}")))?;
-        let json = child.stdout.take().map(|out| std::thread::spawn(move || read_all(out)));
-        let lines = child.stderr.take().map(|err| std::thread::spawn(move || pass_on(title, err)));
-        Ok(Self { title, child, json, lines })
-    }
-
-    /// Whether it has ended well.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when it has ended otherwise.
-    fn is_done(&mut self) -> Result<bool, Stop> {
-        match finished(&mut self.child)? {
-            None => Ok(false),
-            Some(status) if status.success() => Ok(true),
-            Some(status) => Err(self.failed(status)),
-        }
-    }
-
-    /// What it printed on standard output, to its end, read as JSON.
-    fn book(&mut self) -> Result<Value, Stop> {
-        let text = self.json.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        self.finish_lines();
-        serde_json::from_str(&text).map_err(|why| {
-            Stop::failed(format!("{}: its standard output is not JSON: {why}: {text}", self.title))
-        })
-    }
-
-    fn failed(&mut self, status: ExitStatus) -> Stop {
-        self.finish_lines();
-        Stop::failed(format!("{} failed: {status}", self.title))
-    }
-
-    /// Waits until the lines of a program that has ended are printed.
-    fn finish_lines(&mut self) {
-        // A reader that panicked has nothing more to print.
-        drop(self.lines.take().map(JoinHandle::join));
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        end(&mut self.child);
-        self.finish_lines();
-    }
-}
-
-fn read_all(mut from: impl Read) -> String {
-    let mut bytes = Vec::new();
-    // What was read before an error is judged by the JSON parser.
-    drop(from.read_to_end(&mut bytes));
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn pass_on(title: &str, from: impl Read) {
-    for line in BufReader::new(from).lines().map_while(Result::ok) {
-        println!("{title:>8} | {line}");
-    }
+/// What a program that has ended printed on standard output, read as JSON.
+fn book(program: &mut Running) -> Result<Value, Stop> {
+    let text = program.output();
+    let title = program.title();
+    serde_json::from_str(&text)
+        .map_err(|why| Stop::failed(format!("{title}: its standard output is not JSON: {why}: {text}")))
 }
 
 /// Waits until the receiver's control port takes connections.
 fn wait_until_listening(receiver: &mut Running, interrupt: &Interrupt) -> Result<(), Stop> {
     let stopwatch = Stopwatch::start();
     // The table of the network namespace that this process is in.
-    let table = format!("/proc/{}/net/tcp", receiver.child.id());
+    let table = format!("/proc/{}/net/tcp", receiver.id());
     while !is_listening(&fs::read_to_string(&table).unwrap_or_default()) {
         if receiver.is_done()? {
             return Err(Stop::failed("receiver ended before it listened"));
@@ -202,7 +135,7 @@ fn wait_for_both(
             return Ok(());
         }
         if stopwatch.elapsed() >= deadline {
-            let late = if a_done { b.title } else { a.title };
+            let late = if a_done { b.title() } else { a.title() };
             return Err(Stop::failed(format!("{late} still runs after {} s: killed", deadline.as_secs())));
         }
         ctrl_c.pause()?;
@@ -283,7 +216,7 @@ mod tests {
         let (mut a, mut b) =
             (shell("receiver", "echo '{ \"sent\": 1 }'; echo table >&2"), shell("sender", "echo 2"));
         wait_for_both(&mut a, &mut b, Duration::from_secs(60), &Interrupt::never()).unwrap();
-        assert_eq!((a.book().unwrap(), b.book().unwrap()), (json!({ "sent": 1 }), json!(2)));
+        assert_eq!((book(&mut a).unwrap(), book(&mut b).unwrap()), (json!({ "sent": 1 }), json!(2)));
     }
 
     #[test]
