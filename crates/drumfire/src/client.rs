@@ -45,6 +45,8 @@ pub struct Client {
     home: Home<ClientEvent>,
     peer: PeerId,
     state: ClientState,
+    /// A wait did the I/O, and no poll since.
+    has_worked: bool,
 }
 
 impl Client {
@@ -109,7 +111,7 @@ impl Client {
         let mut front = Front::new(links);
         front.add(peer, credit);
         worker.send();
-        Ok(Self { front, worker, home: Home::new(), peer, state: ClientState::Connecting })
+        Ok(Self { front, worker, home: Home::new(), peer, state: ClientState::Connecting, has_worked: false })
     }
 
     /// [`Client::connect`] to a server with [`ServerKey::dev`], with the default settings: for first steps and
@@ -131,8 +133,11 @@ impl Client {
     /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
     /// least some ten times per second.
     pub fn poll(&mut self) -> Events<ClientEvent> {
-        self.front.flush();
-        self.worker.work();
+        let has_flushed = self.front.flush();
+        // What a wait has just done need not be done again.
+        if !std::mem::take(&mut self.has_worked) || has_flushed {
+            self.worker.work();
+        }
         self.gather();
         self.home.take()
     }
@@ -152,6 +157,7 @@ impl Client {
             }
             self.worker.wait(Some(left));
             self.worker.work();
+            self.has_worked = true;
         }
     }
 

@@ -80,6 +80,7 @@ pub(crate) fn start(
         steering,
         clock: SystemClock::start(),
         wait: if has_threads { config.wait } else { Wait::Notify },
+        has_threads,
     };
     let seats = group.into_sockets().into_iter().zip(rings(links)).zip(links);
     let mut seats = (0..).zip(seats).map(|(index, ((socket, ring), link))| Seat {
@@ -127,6 +128,7 @@ struct Shared {
     steering: Steering,
     clock: SystemClock,
     wait: Wait,
+    has_threads: bool,
 }
 
 impl Shared {
@@ -141,6 +143,7 @@ impl Shared {
             index,
             clock: self.clock,
             wait: self.wait,
+            has_thread: self.has_threads,
         }
     }
 }
@@ -156,6 +159,7 @@ struct Plan {
     index: u16,
     clock: SystemClock,
     wait: Wait,
+    has_thread: bool,
 }
 
 impl Plan {
@@ -182,7 +186,10 @@ impl Seat {
     fn take(mut self) -> Result<SocketWorker<WorkerPlacement>, BindError> {
         let mut parker = Poller::new()?;
         parker.register(&mut self.socket, 0)?;
-        self.link.set_waker(parker.waker());
+        // Alone on the application's own thread, it waits only when nobody is there to wake it.
+        if self.plan.has_thread {
+            self.link.set_waker(parker.waker());
+        }
         let receiver = Receiver::new(&mut self.socket, &ReceiverConfig::default())?;
         let plan = self.plan;
         Ok(SocketWorker::new(Parts {

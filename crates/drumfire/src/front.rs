@@ -3,7 +3,7 @@
 //!
 //! It belongs to one thread and does no I/O.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use drumfire_proto::{ChannelId, CloseError, SendError, SendOptions};
 use crate::credit::Credit;
 use crate::link::{Command, Link, Report};
 use crate::peer::PeerId;
+use crate::places::Places;
 use crate::stats::Stats;
 
 /// Bytes of the longest text that goes with a close.
@@ -22,8 +23,8 @@ pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Front {
     links: Vec<Arc<Link>>,
-    /// Peers whose `Connected` was taken in and whose last report was not.
-    peers: HashMap<PeerId, Arc<Credit>>,
+    /// Per worker, peers whose `Connected` was taken in and whose last report was not.
+    peers: Vec<Places<PeerId, Arc<Credit>>>,
     /// Commands since the last flush, per worker.
     staged: Vec<Vec<Command>>,
     incoming: VecDeque<Report>,
@@ -32,12 +33,15 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) fn new(links: Vec<Arc<Link>>) -> Self {
         let staged = links.iter().map(|_| Vec::new()).collect();
-        Self { links, peers: HashMap::new(), staged, incoming: VecDeque::new() }
+        let peers = links.iter().map(|_| Places::default()).collect();
+        Self { links, peers, staged, incoming: VecDeque::new() }
     }
 
     /// A client's attempt is a peer from its beginning.
     pub(crate) fn add(&mut self, peer: PeerId, credit: Arc<Credit>) {
-        self.peers.insert(peer, credit);
+        if let Some(peers) = self.peers.get_mut(peer.worker()) {
+            peers.insert(peer, credit);
+        }
     }
 
     pub(crate) fn send(
@@ -47,41 +51,53 @@ impl Front {
         bytes: Bytes,
         options: SendOptions,
     ) -> Result<(), SendError> {
-        let credit = self.peers.get(&peer).ok_or(SendError::UnknownPeer)?;
+        let credit = self.credit(peer).ok_or(SendError::UnknownPeer)?;
         if credit.is_closed() {
             return Err(SendError::Closed);
         }
         if bytes.len() > MESSAGE_MAX_BYTES {
             return Err(SendError::TooLarge { limit_bytes: MESSAGE_MAX_BYTES });
         }
-        let staged = self.staged.get_mut(peer.worker()).ok_or(SendError::UnknownPeer)?;
         if !credit.take(bytes.len()) {
             return Err(SendError::Full);
         }
-        staged.push(Command::Send { peer, channel, bytes, options });
+        self.stage(Command::Send { peer, channel, bytes, options }, peer);
         Ok(())
     }
 
     pub(crate) fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        let credit = self.peers.get(&peer).ok_or(CloseError::UnknownPeer)?;
+        let credit = self.credit(peer).ok_or(CloseError::UnknownPeer)?;
         if text.len() > CLOSE_TEXT_MAX_BYTES {
             return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
         }
-        let staged = self.staged.get_mut(peer.worker()).ok_or(CloseError::UnknownPeer)?;
         if !credit.is_closed() {
             credit.close();
-            staged.push(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) });
+            self.stage(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) }, peer);
         }
         Ok(())
     }
 
-    /// Hands what was gathered to the workers.
-    pub(crate) fn flush(&mut self) {
+    fn credit(&self, peer: PeerId) -> Option<&Credit> {
+        self.peers.get(peer.worker())?.get(peer).map(Arc::as_ref)
+    }
+
+    fn stage(&mut self, command: Command, peer: PeerId) {
+        // Each worker with a peer has its place here.
+        if let Some(staged) = self.staged.get_mut(peer.worker()) {
+            staged.push(command);
+        }
+    }
+
+    /// Hands what was gathered to the workers; answers whether there was anything.
+    pub(crate) fn flush(&mut self) -> bool {
+        let mut has_flushed = false;
         for (link, staged) in self.links.iter().zip(&mut self.staged) {
             if !staged.is_empty() {
                 link.command(staged);
+                has_flushed = true;
             }
         }
+        has_flushed
     }
 
     /// Takes in what the workers reported; what it answers has to be taken whole.
@@ -92,10 +108,14 @@ impl Front {
         let peers = &mut self.peers;
         self.incoming.drain(..).inspect(|report| match report {
             Report::Connected { peer, credit, .. } => {
-                peers.insert(*peer, Arc::clone(credit));
+                if let Some(peers) = peers.get_mut(peer.worker()) {
+                    peers.insert(*peer, Arc::clone(credit));
+                }
             }
             Report::ConnectFailed { peer, .. } | Report::Disconnected { peer, .. } => {
-                peers.remove(peer);
+                if let Some(peers) = peers.get_mut(peer.worker()) {
+                    peers.remove(*peer);
+                }
             }
             Report::Message { .. } => {}
         })

@@ -72,6 +72,7 @@ mod keys;
 mod link;
 mod owners;
 mod peer;
+mod places;
 mod server;
 mod stats;
 mod steering;

@@ -31,6 +31,8 @@ pub struct Server {
     bell: Arc<Bell>,
     home: Home<Event>,
     address: SocketAddr,
+    /// Inline: a wait did the I/O, and no poll since.
+    has_worked: bool,
 }
 
 impl Server {
@@ -58,7 +60,7 @@ impl Server {
         let bell = Arc::new(Bell::default());
         let links: Vec<_> = (0..workers.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
         let (crew, address) = crew::start(config, workers, threads.is_some(), &links)?;
-        Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address })
+        Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address, has_worked: false })
     }
 
     /// Where clients connect to, the port resolved.
@@ -70,8 +72,11 @@ impl Server {
     /// What happened since the last call, and sends what was not flushed yet. Never waits. Inline it does the
     /// I/O too: call it often enough, at least some ten times per second.
     pub fn poll(&mut self) -> Events<Event> {
-        self.front.flush();
-        self.crew.work();
+        let has_flushed = self.front.flush();
+        // What a wait has just done need not be done again.
+        if !std::mem::take(&mut self.has_worked) || has_flushed {
+            self.crew.work();
+        }
         self.gather();
         self.home.take()
     }
@@ -94,6 +99,7 @@ impl Server {
                 Crew::Inline(worker) => {
                     worker.wait(Some(left));
                     worker.work();
+                    self.has_worked = true;
                 }
                 Crew::Threads(_) => self.bell.wait(left),
             }

@@ -11,8 +11,10 @@ pub struct PeerId {
 }
 
 impl PeerId {
-    /// The place among the endpoint's connections; places are used again.
-    pub(crate) const fn index(self) -> u32 {
+    /// The place among the endpoint's connections, below [`Config::connections`](crate::Config::connections).
+    /// Places are used again: keep the whole id beside whatever is kept by place.
+    #[must_use]
+    pub const fn index(self) -> u32 {
         self.index
     }
 

@@ -56,7 +56,7 @@ impl Client {
         let mut front = Front::new(links);
         front.add(peer, credit);
         let worker = Box::new(EitherWorker::Memory(worker));
-        Ok(Self { front, worker, home: Home::new(), peer, state: ClientState::Connecting })
+        Ok(Self { front, worker, home: Home::new(), peer, state: ClientState::Connecting, has_worked: false })
     }
 
     /// Hands over what was sent but not flushed.

@@ -57,7 +57,7 @@ impl Server {
             credit_bytes,
         });
         let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
-        Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address })
+        Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address, has_worked: false })
     }
 
     /// Hands over what was sent but not flushed.

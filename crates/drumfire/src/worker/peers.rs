@@ -3,19 +3,20 @@
 //!
 //! Only peers with something waiting are visited; all of them only when the worker ends.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, Endpoint, Now, PeerId, Placement, SendError, SendOptions};
 
 use crate::credit::Credit;
+use crate::places::Places;
 
 /// The peers of one worker: those whose `Connected` was reported and whose last report was not yet, and a
 /// client's attempt.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    peers: HashMap<PeerId, Peer>,
+    peers: Places<PeerId, Peer>,
     /// Those with a backlog, each once, and some that are gone.
     waiting: VecDeque<PeerId>,
 }
@@ -51,18 +52,19 @@ impl Peers {
 
     /// A peer is connected; answers its credit, made if it is new.
     pub(super) fn connected(&mut self, id: PeerId, limit_bytes: usize) -> Arc<Credit> {
-        let peer = self.peers.entry(id).or_insert_with(|| Peer {
-            credit: Arc::new(Credit::new(limit_bytes)),
-            backlog: VecDeque::new(),
-            is_connected: false,
-        });
-        peer.is_connected = true;
-        Arc::clone(&peer.credit)
+        if let Some(peer) = self.peers.get_mut(id) {
+            peer.is_connected = true;
+            return Arc::clone(&peer.credit);
+        }
+        let credit = Arc::new(Credit::new(limit_bytes));
+        let peer = Peer { credit: Arc::clone(&credit), backlog: VecDeque::new(), is_connected: true };
+        self.peers.insert(id, peer);
+        credit
     }
 
     /// A peer is gone; answers how many of its messages waited.
     pub(super) fn gone(&mut self, id: PeerId) -> u64 {
-        let Some(peer) = self.peers.remove(&id) else { return 0 };
+        let Some(peer) = self.peers.remove(id) else { return 0 };
         peer.credit.close();
         peer.backlog.len() as u64
     }
@@ -70,7 +72,7 @@ impl Peers {
     /// All peers, which are gone from now on, and whether each was connected.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (PeerId, bool)> {
         self.waiting.clear();
-        std::mem::take(&mut self.peers).into_iter().map(|(id, peer)| {
+        self.peers.take_all().map(|(id, peer)| {
             peer.credit.close();
             (id, peer.is_connected)
         })
@@ -78,7 +80,7 @@ impl Peers {
 
     /// All peers, to be closed.
     pub(super) fn ids(&self) -> Vec<PeerId> {
-        self.peers.keys().copied().collect()
+        self.peers.iter().map(|(id, _)| *id).collect()
     }
 
     /// Whether messages wait for room in a connection.
@@ -94,7 +96,7 @@ impl Peers {
         id: PeerId,
         message: Message,
     ) -> bool {
-        let Some(peer) = self.peers.get_mut(&id) else { return false };
+        let Some(peer) = self.peers.get_mut(id) else { return false };
         if !peer.backlog.is_empty() {
             peer.backlog.push_back(message);
             return true;
@@ -117,7 +119,7 @@ impl Peers {
             // It leaves the queue when it is done, so that a panic does not leave its messages behind.
             let Some(&id) = self.waiting.front() else { break };
             let mut is_waiting = false;
-            if let Some(peer) = self.peers.get_mut(&id) {
+            if let Some(peer) = self.peers.get_mut(id) {
                 while let Some(message) = peer.backlog.pop_front() {
                     match push(endpoint, now, id, message, &peer.credit) {
                         Taken::ByConnection => {}
