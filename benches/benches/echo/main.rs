@@ -1,0 +1,100 @@
+//! Echo: what a message there and back costs the server, beside a raw UDP echo in the same run.
+//!
+//! `cargo bench --bench echo` prints two loads (F: 500 connections in a closed loop with one message each, so
+//! that nothing shares a datagram; A: 100 connections that send 60 times a second at fixed times), every figure
+//! beside its goal, and writes `target/reports/echo.json`. Server and client run in processes of their own, each
+//! on its own core; this process only looks at their clocks. The client never sleeps and is not counted.
+#![forbid(unsafe_code)]
+
+mod encrypted;
+mod load;
+mod peer;
+mod player;
+mod process;
+mod raw;
+mod round;
+mod server;
+mod show;
+mod tally;
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use drumfire_benches::{Arm, Extent, Options, Results, interleave, parse};
+use drumfire_tools::host;
+
+use load::Load;
+use peer::Peer;
+use round::Place;
+
+const PARTS: [(&str, Load); 2] = [("F", Load::F), ("A", Load::A)];
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(code) = process::main(&args) {
+        return code;
+    }
+    let options = match parse(args, &PARTS.map(|(name, _)| name)) {
+        Ok(options) => options,
+        Err(line) => {
+            eprintln!("error: {line}");
+            return ExitCode::from(2);
+        }
+    };
+    match bench(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("error: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(options: &Options) -> Result<(), String> {
+    let (rounds, warm_up, counted) = match options.extent {
+        Extent::Quick => (1, 0, Duration::from_millis(300)),
+        Extent::Default => (5, 1, Duration::from_millis(700)),
+        Extent::Full => (7, 1, Duration::from_secs(3)),
+    };
+    let place = place(counted)?;
+    let mut results = Results::new("echo", options);
+    println!("machine   {}", host::machine());
+    println!("idle      {}", host::idle().unwrap_or_else(|| "unknown".to_owned()));
+    println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
+    println!("pinned    server to core {}, client to core {}", place.server_core, place.client_core);
+    for (name, load) in PARTS {
+        if !options.wants(name) {
+            continue;
+        }
+        let collected = RefCell::new(Vec::new());
+        let beside = &collected;
+        let arms = Peer::all()
+            .into_iter()
+            .map(|peer| Arm::new(peer.name(), move || round::run(place, peer, load, beside)))
+            .collect();
+        let measured = interleave(arms, warm_up, rounds, options.extent != Extent::Quick)?;
+        let beside = collected.into_inner();
+        println!("\n{name}\n{}", show::table(load, &measured, &beside));
+        for arm in &measured {
+            for round in &arm.rounds {
+                results.run(&format!("{name}: {}", arm.name), round)?;
+            }
+        }
+        show::figures(load, &measured, &beside, &mut results);
+    }
+    println!("\n{}", results.table());
+    println!("written to {}", results.write()?.display());
+    Ok(())
+}
+
+fn place(counted: Duration) -> Result<Place, String> {
+    let cores = host::allowed_cores().unwrap_or_default();
+    match cores.as_slice() {
+        [server_core, client_core, ..] => {
+            Ok(Place { server_core: *server_core, client_core: *client_core, counted })
+        }
+        _ => Err("this bench needs two cores that threads can be pinned to".to_owned()),
+    }
+}

@@ -1,0 +1,213 @@
+//! One round: a server and a client, each in a process of its own on a core of its own, counted over one window.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use drumfire_tools::clock;
+use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
+use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount};
+
+use crate::load::{Load, MESSAGE_BYTES, Window};
+use crate::peer::Peer;
+use crate::process::Process;
+use crate::server::Served;
+use crate::tally::Told;
+
+/// Sent and not back when the window ended; they came later.
+const OUTSTANDING: &str = "outstanding";
+
+/// A closed loop that leaves the server's core this idle is the client's figure, not the server's.
+const SATURATED: f64 = 0.9;
+
+/// A schedule whose sends are later than this, for one in ten, is the client's figure.
+const LATE_NS: u64 = 20_000;
+
+/// Where the two processes run, and for how long a round counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) server_core: usize,
+    pub(crate) client_core: usize,
+    pub(crate) counted: Duration,
+}
+
+/// What stands beside a round's report.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside {
+    pub(crate) peer: Peer,
+    pub(crate) server_core_share: f64,
+    pub(crate) rss_mib: f64,
+    pub(crate) lost: u64,
+    pub(crate) is_client_limit: bool,
+}
+
+/// Runs a round.
+///
+/// # Errors
+///
+/// What failed, or which message is nowhere.
+pub(crate) fn run(
+    place: Place,
+    peer: Peer,
+    load: Load,
+    beside: &RefCell<Vec<Beside>>,
+) -> Result<Report, String> {
+    let drops_before = kernel_drops();
+    let server = Process::server(peer, place.server_core)?;
+    let address = server.line()?;
+    let client = Process::client(peer, load, place.counted, &address, place.client_core)?;
+    let window = window_of(&client.line()?).ok_or("the client named no window")?;
+    let watched = Watched::over(window, server.id(), client.id());
+    let told = Told::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
+    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    drop(client);
+    let served = Served::of_line(&server.finish()?).ok_or("the server's books cannot be read")?;
+    check(peer, &told, &served)?;
+    let (report, note) = report_of(peer, load, window, &watched, &told, &served, drops);
+    beside.borrow_mut().push(note);
+    Ok(report)
+}
+
+/// What the machine said at both ends of the window.
+struct Watched {
+    server: Option<ThreadSample>,
+    client: Option<ThreadSample>,
+    steal_share: Option<f64>,
+    rss_kib: u64,
+    length: Duration,
+}
+
+impl Watched {
+    fn over(window: Window, server: u32, client: u32) -> Self {
+        let sample = || (clock::host_ns(), ProcessClock::sample(server), ProcessClock::sample(client));
+        rest_until(window.start);
+        let (start, server_before, client_before) = sample();
+        let ticks_before = host::cpu_ticks();
+        rest_until(window.end);
+        let (end, server_after, client_after) = sample();
+        let since = |now: Option<ThreadSample>, then| now.zip(then).map(|(now, then)| now.since(&then));
+        Self {
+            server: since(server_after, server_before),
+            client: since(client_after, client_before),
+            steal_share: host::cpu_ticks()
+                .zip(ticks_before)
+                .and_then(|(now, then): (CpuTicks, CpuTicks)| now.steal_share_since(&then)),
+            rss_kib: rss_kib(server).unwrap_or(0),
+            length: Duration::from_nanos(end - start),
+        }
+    }
+}
+
+fn rest_until(at: u64) {
+    clock::pause(Duration::from_nanos(at.saturating_sub(clock::host_ns())));
+}
+
+fn window_of(line: &str) -> Option<Window> {
+    let (start, end) = line.split_once(' ')?;
+    Some(Window { start: start.parse().ok()?, end: end.parse().ok()? })
+}
+
+/// What no books can make good.
+fn check(peer: Peer, told: &Told, served: &Served) -> Result<(), String> {
+    for (count, what) in [
+        (told.strangers, "messages came back that were not on their way"),
+        (told.refused, "messages found no room at the client"),
+        (served.refused, "messages found no room at the server"),
+        (served.unexplained, "datagrams are in no counter of the server"),
+        (if peer.may_lose() { 0 } else { told.lost }, "reliable messages never came back"),
+    ] {
+        if count > 0 {
+            return Err(format!("{count} {what}"));
+        }
+    }
+    Ok(())
+}
+
+fn report_of(
+    peer: Peer,
+    load: Load,
+    window: Window,
+    watched: &Watched,
+    told: &Told,
+    served: &Served,
+    drops: u64,
+) -> (Report, Beside) {
+    let length = Duration::from_nanos(window.end - window.start);
+    // The two ends were seen a little late: the CPU time is taken for as long as the window is.
+    let scale = length.as_secs_f64() / watched.length.as_secs_f64();
+    let cpu = watched.server.map(|used| {
+        let mut cpu = used.cpu_time();
+        (cpu.user_s, cpu.sys_s) = (cpu.user_s * scale, cpu.sys_s * scale);
+        cpu
+    });
+    let explained = told.lost.min(drops);
+    let mut report = Report::of(Counted {
+        flags: flags(peer, load),
+        machine: host::machine(),
+        window: length,
+        books: Books::new(told.out_at_start + told.sent, told.echoed)
+            .dropped(OUTSTANDING, told.late)
+            .dropped(KERNEL_RECEIVE_QUEUE, explained),
+        threads: vec![ThreadCount { received: told.echoed, cpu, ..ThreadCount::default() }],
+        ..Counted::default()
+    });
+    report.latency_ns = told.latency;
+    let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    report.offered = load.rate().map(|rate| rate * millis / 1_000);
+    let delay_of = |sample: Option<ThreadSample>| sample?.run_delay_share(watched.length);
+    // Threads of one server on one core wait for each other; only what others take is a disturbance.
+    let judged = [delay_of(watched.server).filter(|_| peer.has_one_thread()), delay_of(watched.client)];
+    report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
+    report.steal_share = watched.steal_share;
+    let server_core_share = cpu.map_or(0.0, |cpu| cpu.total_s() / length.as_secs_f64());
+    let is_client_limit = match load {
+        Load::Closed { .. } => server_core_share < SATURATED,
+        Load::Open { .. } => told.delay.is_some_and(|delay| delay.p90 > LATE_NS),
+    };
+    report.limited_by = is_client_limit.then(|| "client".to_owned());
+    report.notes.push(format!(
+        "the server took {:.0} % of its core and {} KiB of memory",
+        server_core_share * 100.0,
+        watched.rss_kib
+    ));
+    if let Some(delay) = told.delay {
+        report.notes.push(format!(
+            "sends left {} us after their time at half of them, {} us at 99 %",
+            delay.p50 / 1_000,
+            delay.p99 / 1_000
+        ));
+    }
+    let counts: Vec<String> = served.counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    if !counts.is_empty() {
+        report.notes.push(format!("the server from its first datagram to its last: {}", counts.join(", ")));
+    }
+    let rss_mib = watched.rss_kib as f64 / 1_024.0;
+    (report, Beside { peer, server_core_share, rss_mib, lost: told.lost, is_client_limit })
+}
+
+fn flags(peer: Peer, load: Load) -> Flags {
+    let mut flags = Flags::from([
+        ("peer".to_owned(), peer.name().into()),
+        ("load".to_owned(), load.name().into()),
+        ("connections".to_owned(), load.connections().into()),
+        ("size".to_owned(), MESSAGE_BYTES.into()),
+    ]);
+    if let Some(rate) = load.rate() {
+        flags.insert("rate".to_owned(), rate.into());
+    }
+    flags
+}
+
+/// Datagrams dropped for want of room, of all sockets here, since the system started.
+fn kernel_drops() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/net/snmp").ok()?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let place = names.split(' ').position(|name| name == "RcvbufErrors")?;
+    values.split(' ').nth(place)?.parse().ok()
+}
+
+fn rss_kib(process: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}

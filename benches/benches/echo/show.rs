@@ -1,0 +1,132 @@
+//! The table of one load, and its figures beside their goals.
+
+use drumfire_benches::{Goal, Measured, Results, Spread, busy_note};
+use drumfire_tools::report::{Latency, Report};
+use drumfire_tools::table::{Align, TextTable};
+
+use crate::load::{Load, MESSAGE_BYTES};
+use crate::peer::Peer;
+use crate::round::Beside;
+
+/// CPU per message over raw in F, at most.
+const F_RELIABLE: f64 = 1.5;
+const F_UNRELIABLE: f64 = 1.35;
+
+/// Latency over raw in A, at most.
+const A_LATENCY: f64 = 1.5;
+
+/// Picks one time of a round.
+type Pick = fn(&Latency) -> u64;
+
+const TIMES: [(&str, Pick); 4] = [
+    ("p50", |latency| latency.p50),
+    ("p90", |latency| latency.p90),
+    ("p99", |latency| latency.p99),
+    ("p99.9", |latency| latency.p999),
+];
+
+/// The table for people.
+pub(crate) fn table(load: Load, measured: &[Measured], beside: &[Beside]) -> String {
+    let mut table = TextTable::new(&[
+        ("peer", Align::Left),
+        ("messages/s", Align::Right),
+        ("CPU ns/message", Align::Right),
+        ("p50 us", Align::Right),
+        ("p90 us", Align::Right),
+        ("p99 us", Align::Right),
+        ("p99.9 us", Align::Right),
+        ("core", Align::Right),
+        ("RSS MiB", Align::Right),
+        ("lost", Align::Right),
+        ("void", Align::Right),
+    ])
+    .indented(2);
+    for arm in measured {
+        let of_arm = || beside.iter().filter(|beside| beside.peer.name() == arm.name);
+        let mut cells = vec![arm.name.clone(), median(arm.pps(), 0), spread(arm.cpu_ns())];
+        cells.extend(TIMES.map(|(_, pick)| median(arm.spread(|report| micros(report, pick)), 0)));
+        let share = Spread::of(of_arm().map(|beside| beside.server_core_share * 100.0));
+        cells.push(share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share.median)));
+        cells.push(median(Spread::of(of_arm().map(|beside| beside.rss_mib)), 1));
+        cells.push(of_arm().map(|beside| beside.lost).sum::<u64>().to_string());
+        cells.push(arm.void_cell());
+        table.row(cells);
+    }
+    format!("  {}\n{}", words(load), table.render())
+}
+
+fn words(load: Load) -> String {
+    match load {
+        Load::Closed { connections } => {
+            format!("{connections} connections x 1 outstanding, {MESSAGE_BYTES} B, closed loop")
+        }
+        Load::Open { connections, rate } => format!(
+            "{connections} connections x {rate}/s, {MESSAGE_BYTES} B, open loop; latency from the intended send time"
+        ),
+    }
+}
+
+/// The figures.
+pub(crate) fn figures(load: Load, measured: &[Measured], beside: &[Beside], results: &mut Results) {
+    let arm = |peer: Peer| measured.iter().find(|arm| arm.name == peer.name());
+    for peer in Peer::all() {
+        let Some((ours, raw)) = arm(peer).zip(arm(Peer::Raw)) else { continue };
+        if peer == Peer::Raw {
+            continue;
+        }
+        let note = note(&[ours, raw], beside);
+        let name = |what: &str| format!("{}: {what} over raw, {}", load.name(), peer.name());
+        let cpu = ratio(ours.cpu_ns(), raw.cpu_ns());
+        let goal = match load {
+            Load::Closed { .. } if peer.may_lose() => Goal::AtMost(F_UNRELIABLE),
+            Load::Closed { .. } => Goal::AtMost(F_RELIABLE),
+            Load::Open { .. } => Goal::Shown,
+        };
+        results.figure(name("CPU per message"), cpu, "x", goal, &note);
+        if let Load::Closed { .. } = load {
+            continue;
+        }
+        for (time, pick) in TIMES {
+            let has_goal = peer.has_default_wait() && matches!(time, "p50" | "p90");
+            let goal = if has_goal { Goal::AtMost(A_LATENCY) } else { Goal::Shown };
+            let of = |arm: &Measured| arm.spread(|report| micros(report, pick));
+            results.figure(name(time), ratio(of(ours), of(raw)), "x", goal, &note);
+        }
+    }
+}
+
+/// What a reader of a ratio of these two has to know.
+fn note(arms: &[&Measured], beside: &[Beside]) -> String {
+    let mut words = Vec::new();
+    for arm in arms {
+        let rounds = || beside.iter().filter(|beside| beside.peer.name() == arm.name);
+        let limited = rounds().filter(|beside| beside.is_client_limit).count();
+        if limited * 2 > rounds().count() {
+            words.push(format!("client-limited: {}", arm.name));
+        }
+        let busy = busy_note(std::slice::from_ref(*arm));
+        if !busy.is_empty() {
+            words.push(busy.to_owned());
+        }
+    }
+    words.join("; ")
+}
+
+fn micros(report: &Report, pick: Pick) -> Option<f64> {
+    Some(pick(&report.latency_ns?) as f64 / 1e3)
+}
+
+fn ratio(over: Option<Spread>, under: Option<Spread>) -> Option<f64> {
+    Some(over?.median / under?.median)
+}
+
+fn median(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.digits$}", spread.median))
+}
+
+fn spread(spread: Option<Spread>) -> String {
+    spread.map_or_else(
+        || "-".to_owned(),
+        |spread| format!("{:.0} ({:.0}-{:.0})", spread.median, spread.least, spread.most),
+    )
+}
