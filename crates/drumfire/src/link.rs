@@ -49,24 +49,34 @@ impl Report {
 /// Tells the application's thread that some worker has something for it.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    is_rung: Mutex<bool>,
+    state: Mutex<BellState>,
     rung: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct BellState {
+    is_rung: bool,
+    is_waited_for: bool,
 }
 
 impl Bell {
     pub(crate) fn ring(&self) {
-        let mut is_rung = lock(&self.is_rung);
-        if !*is_rung {
-            *is_rung = true;
+        let mut state = lock(&self.state);
+        let must_notify = !state.is_rung && state.is_waited_for;
+        state.is_rung = true;
+        // Whoever wakes up needs the lock; and to notify nobody is a system call too.
+        drop(state);
+        if must_notify {
             self.rung.notify_one();
         }
     }
 
     /// Waits until it was rung since the last wait, or `timeout` has passed.
     pub(crate) fn wait(&self, timeout: Duration) {
-        let is_rung = lock(&self.is_rung);
-        let waited = self.rung.wait_timeout_while(is_rung, timeout, |is_rung| !*is_rung);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+        let mut state = lock(&self.state);
+        state.is_waited_for = true;
+        let waited = self.rung.wait_timeout_while(state, timeout, |state| !state.is_rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = BellState::default();
     }
 }
 
@@ -118,11 +128,12 @@ impl Link {
         }
     }
 
-    /// Hands commands to the worker and wakes it.
+    /// Hands commands to the worker and wakes it, unless it was woken for others that it has not taken yet.
     pub(crate) fn command(&self, commands: &mut Vec<Command>) {
         lock(&self.commands).extend(commands.drain(..));
-        self.has_commands.store(true, Ordering::Release);
-        self.wake();
+        if !self.has_commands.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
     }
 
     /// Takes all commands to the end of `into`.

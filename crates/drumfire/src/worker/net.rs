@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 use drumfire_socket::{
-    Drain, DrainEnd, DropReason, FlushEnd, Io, Receiver, SendBatch, SendMode, Sender, Waiter,
+    Drain, DrainEnd, DropReason, FlushEnd, Io, Receiver, SendBatch, SendMode, Sender, Waiter, Woken,
 };
 
 use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER};
@@ -34,6 +34,10 @@ pub(super) struct Net<I, K> {
     is_connected: bool,
     /// The socket may hold more, or the endpoint has more to send: the next wait must not block.
     is_more_waiting: bool,
+    /// A wait told of datagrams, and nobody looked since: it will not tell again.
+    is_told: bool,
+    /// The last wait ended for another reason than datagrams: the socket need not be asked.
+    is_quiet: bool,
     is_more_to_send: bool,
     is_watching_room: bool,
     rest: Option<Duration>,
@@ -58,6 +62,8 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             is_connected: false,
             // What came before the first wait raised no edge that anybody saw.
             is_more_waiting: true,
+            is_told: false,
+            is_quiet: false,
             is_more_to_send: false,
             is_watching_room: false,
             rest: None,
@@ -92,18 +98,24 @@ impl<I: Io, K: Park<I>> Net<I, K> {
     pub(super) fn wait(&mut self, at_most: Option<Duration>) -> bool {
         let at_most = at_most.into_iter().chain(self.rest).min();
         let is_busy = self.is_more_waiting || self.is_more_to_send;
-        let is_fine = self.waiter.wait(&mut self.parker, at_most, is_busy).is_ok();
-        if !is_fine {
+        let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
+        self.is_told |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
+        self.is_quiet = !self.is_told && !self.is_more_waiting;
+        if woken.is_err() {
             self.parker.nap(RETRY_AFTER);
         }
-        is_fine
+        woken.is_ok()
     }
 
-    /// Drains the socket through the endpoint's stages.
+    /// Drains the socket through the endpoint's stages, unless a wait has just said that nothing is there.
     pub(super) fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now, instant: Instant) {
+        if std::mem::take(&mut self.is_quiet) {
+            return;
+        }
         let before = self.arrivals();
         // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
         self.is_more_waiting = true;
+        self.is_told = false;
         let end = self.receiver.drain_mut(&mut self.io, BUDGET_DATAGRAMS, |mut received| {
             let datagrams = received.datagrams_mut();
             endpoint.handle_datagrams(
