@@ -36,6 +36,11 @@ impl Timers {
         }
     }
 
+    /// Whether place `index` has a timer.
+    pub(crate) fn is_armed(&self, index: u32) -> bool {
+        self.positions.get(at(index)).is_some_and(|position| *position != NOWHERE)
+    }
+
     /// Forgets the timer of place `index`.
     pub(crate) fn disarm(&mut self, index: u32) {
         let Some(position) = self.positions.get_mut(at(index)) else { return };

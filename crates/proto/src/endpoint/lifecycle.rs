@@ -42,6 +42,10 @@ impl<P: Placement> Endpoint<P> {
             connection.is_queued = true;
             self.active.push_back(peer);
         }
+        // One that is queued is settled again when it leaves the queue; until then any timer will do.
+        if connection.is_queued && self.timers.is_armed(peer.index()) {
+            return;
+        }
         if let Some(deadline) = connection.deadline() {
             self.timers.arm(peer.index(), deadline);
         }
