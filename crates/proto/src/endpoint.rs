@@ -7,6 +7,8 @@
 mod commands;
 mod greet;
 mod lifecycle;
+#[cfg(feature = "measure")]
+pub(crate) mod measure;
 mod receive;
 mod transmit;
 

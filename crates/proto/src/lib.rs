@@ -86,6 +86,8 @@ pub use channel::{Mode, SendOptions};
 pub use config::{ClientConfig, Config, ServerConfig, ServerIdentity};
 pub use datagram::{Forwarded, Inbound, Transmit};
 pub use endpoint::Endpoint;
+#[cfg(feature = "measure")]
+pub use endpoint::measure::PacketSealer;
 pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};
 pub use event::Event;
 pub use ids::Shard;

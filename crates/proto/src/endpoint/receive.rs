@@ -20,7 +20,7 @@ use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
 
 /// A datagram on its way through the stages.
-struct Staged<'a> {
+pub(super) struct Staged<'a> {
     from: SocketAddr,
     bytes: &'a mut [u8],
     state: State,
@@ -35,9 +35,27 @@ enum State {
     Dropped(DropReason),
 }
 
+#[cfg(feature = "measure")]
+impl Staged<'_> {
+    /// The frames of a packet that was opened.
+    pub(super) fn frames(&self) -> Option<&[u8]> {
+        if let State::Opened(_, opened) = &self.state { self.bytes.get(opened.frames.clone()) } else { None }
+    }
+}
+
 impl<P: Placement> Endpoint<P> {
     /// Takes datagrams in; they are opened where they lie.
     pub fn handle_datagrams<'a>(&mut self, now: Now, batch: impl IntoIterator<Item = Inbound<'a>>) {
+        self.stages(now, batch, Self::deliver);
+    }
+
+    /// The stages, whose last is `deliver`.
+    pub(super) fn stages<'a>(
+        &mut self,
+        now: Now,
+        batch: impl IntoIterator<Item = Inbound<'a>>,
+        mut deliver: impl FnMut(&mut Self, Moment, &mut Staged<'a>),
+    ) {
         let now = self.advance(now);
         let mut batch = batch.into_iter();
         loop {
@@ -51,7 +69,7 @@ impl<P: Placement> Endpoint<P> {
                 self.open(now, staged);
             }
             for staged in stage.iter_mut().flatten() {
-                self.deliver(now, staged);
+                deliver(self, now, staged);
             }
             if count < STAGE_DATAGRAMS {
                 return;
@@ -136,7 +154,7 @@ impl<P: Placement> Endpoint<P> {
         connection.session.as_mut().ok_or(gone)?.open(header, bytes)
     }
 
-    fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {
+    pub(super) fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {
         match &staged.state {
             State::Dropped(reason) => self.stats.on_drop(*reason),
             State::Forward(shard) => self.forward(*shard, staged.from, staged.bytes),

@@ -1,0 +1,186 @@
+//! For tools that measure a receiver: the first two stages alone, and packets sealed without a connection's books
+//! (feature `measure`).
+//!
+//! Nothing here belongs into a game: what is opened only is neither acknowledged nor delivered, and what a
+//! [`PacketSealer`] sends is never sent again.
+
+use drumfire_crypto::TAG_BYTES;
+use drumfire_wire::{
+    ChannelId, ConnectionId, Delivery, FrameWriter, Message, PacketNumber, PacketNumberLength,
+    TransportHeader,
+};
+
+use super::Endpoint;
+use crate::datagram::Inbound;
+use crate::placement::Placement;
+use crate::session::Session;
+use crate::slab::PeerId;
+use crate::stats::add;
+use crate::time::Now;
+
+/// Bytes of the connection id, the header's other parts with a packet number of four bytes, and the tag.
+const PACKET_BYTES: usize = 1 + 8 + 4 + TAG_BYTES;
+
+impl<P: Placement> Endpoint<P> {
+    /// Parses and opens datagrams like [`Endpoint::handle_datagrams`], and gives the frames of every packet that
+    /// opened to `opened` instead of delivering them. Handshakes are taken in as ever, and drops are counted.
+    ///
+    /// Connections that are only opened look silent: give them long timeouts.
+    pub fn open_datagrams<'a>(
+        &mut self,
+        now: Now,
+        batch: impl IntoIterator<Item = Inbound<'a>>,
+        mut opened: impl FnMut(&[u8]),
+    ) {
+        self.stages(now, batch, |endpoint, now, staged| match staged.frames() {
+            Some(frames) => {
+                add(&mut endpoint.stats.packets_received, 1);
+                opened(frames);
+            }
+            None => endpoint.deliver(now, staged),
+        });
+    }
+
+    /// Takes a connection out of a client's endpoint and answers its sealing half, with which packets can be sent
+    /// that nobody keeps in mind. `None` for a stale id and before the handshake is over.
+    pub fn take_sealer(&mut self, peer: PeerId) -> Option<PacketSealer> {
+        let connection = self.connections.get_mut(peer)?;
+        let connection_id = connection.path.remote_id?;
+        let mut session = connection.session.take()?;
+        session.expand();
+        self.remove(peer);
+        Some(PacketSealer { session, connection_id })
+    }
+}
+
+/// Seals packets of one unreliable message each, one after the other.
+#[derive(Debug)]
+pub struct PacketSealer {
+    session: Session,
+    connection_id: ConnectionId,
+}
+
+impl PacketSealer {
+    /// How long the message of a datagram of this many bytes is; `None` when the datagram has no room for one.
+    #[must_use]
+    pub fn payload_bytes(datagram_bytes: usize) -> Option<usize> {
+        // Type, channel 0, and the length in one byte or two; where neither is right, a byte stays for padding.
+        let room = datagram_bytes.checked_sub(PACKET_BYTES)?.checked_sub(3)?;
+        Some(if room < 128 { room } else { room.saturating_sub(1) })
+    }
+
+    /// Fills `datagram` with the next packet, whose message is `payload`, on channel 0. It must be as long as
+    /// [`Self::payload_bytes`] says. `None` when that is not so, or when the keys are used up.
+    pub fn seal(&mut self, datagram: &mut [u8], payload: &[u8]) -> Option<()> {
+        if Self::payload_bytes(datagram.len())? != payload.len() {
+            return None;
+        }
+        let number = PacketNumber(self.session.unused());
+        let header = TransportHeader {
+            key_phase: false,
+            connection_id: Some(self.connection_id),
+            number: number.truncate(PacketNumberLength::Four),
+        };
+        let (head, rest) = datagram.split_at_mut_checked(header.encoded_bytes())?;
+        header.encode(&mut &mut *head).ok()?;
+        let (body, tag) = rest.split_at_mut_checked(rest.len().checked_sub(TAG_BYTES)?)?;
+        let message = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload };
+        let mut frames = FrameWriter::new(&mut *body);
+        frames.message(&message).ok()?;
+        frames.padding(frames.remaining_bytes()).ok()?;
+        self.session.seal(head, body, tag.first_chunk_mut()?).ok()?;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Alone, ClientConfig, Config, Event, Moment, Secret, ServerConfig, ServerIdentity, ServerKeyPair,
+    };
+    use drumfire_wire::{Frame, Frames};
+
+    const CLIENT: &str = "192.0.2.1:1";
+
+    fn connected() -> (Endpoint<Alone>, PacketSealer) {
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+        let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+        let mut server = Endpoint::server(Config::default(), server, Alone, Secret::new([4; 32])).unwrap();
+        let mut client =
+            Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([5; 32])).unwrap();
+        let (now, at) = (Now::default(), "192.0.2.2:2".parse().unwrap());
+        let peer = client.connect(now, at, &identity).unwrap();
+        assert!(client.take_sealer(peer).is_none(), "there are no keys yet");
+        let peer = client.connect(now, at, &identity).unwrap_or(peer);
+        let mut memory = [0; 1200];
+        for _ in 0..4 {
+            while let Some(sent) = client.poll_transmit(now, &mut memory) {
+                take(&mut server, &mut memory[..sent.bytes]);
+            }
+            while let Some(sent) = server.poll_transmit(now, &mut memory) {
+                client.handle_datagrams(now, [Inbound { from: at, bytes: &mut memory[..sent.bytes] }]);
+            }
+        }
+        while server.poll_event().is_some() {}
+        (server, client.take_sealer(peer).unwrap())
+    }
+
+    fn take(server: &mut Endpoint<Alone>, bytes: &mut [u8]) {
+        server.handle_datagrams(Now::default(), [Inbound { from: CLIENT.parse().unwrap(), bytes }]);
+    }
+
+    #[test]
+    fn a_packet_has_the_length_asked_for_and_its_message_is_delivered() {
+        let (mut server, mut sealer) = connected();
+        for bytes in 32..=1_200 {
+            let payload = vec![7; PacketSealer::payload_bytes(bytes).unwrap()];
+            let mut datagram = vec![0; bytes];
+            sealer.seal(&mut datagram, &payload).unwrap();
+            // Another pass each time: of one connection a pass opens only so many.
+            let now = Now { monotonic: Moment::from_nanos(bytes as u64), ..Now::default() };
+            let from = CLIENT.parse().unwrap();
+            server.handle_datagrams(now, [Inbound { from, bytes: &mut datagram }]);
+            let Some(Event::Message { bytes, .. }) = server.poll_event() else { panic!("{bytes}") };
+            assert_eq!(bytes, payload);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_exactly_is_not_sealed() {
+        let (_, mut sealer) = connected();
+        assert_eq!(PacketSealer::payload_bytes(31), None);
+        assert_eq!(PacketSealer::payload_bytes(32), Some(0));
+        assert_eq!(PacketSealer::payload_bytes(159), Some(127));
+        assert_eq!(PacketSealer::payload_bytes(160), Some(127));
+        assert_eq!(PacketSealer::payload_bytes(161), Some(128));
+        assert!(sealer.seal(&mut [0; 100], &[0; 67]).is_none());
+        assert!(sealer.seal(&mut [0; 100], &[0; 68]).is_some());
+        assert!(sealer.seal(&mut [0; 100], &[0; 69]).is_none());
+    }
+
+    #[test]
+    fn opening_alone_delivers_and_acknowledges_nothing() {
+        let (mut server, mut sealer) = connected();
+        let mut memory = [0; 1200];
+        while server.poll_transmit(Now::default(), &mut memory).is_some() {}
+        let mut datagram = [0; 100];
+        sealer.seal(&mut datagram, &[9; 68]).unwrap();
+        let (mut first, mut forged) = (datagram, datagram);
+        forged[50] ^= 1;
+        let mut payloads = Vec::new();
+        for bytes in [&mut first[..], &mut datagram, &mut forged] {
+            let batch = [Inbound { from: CLIENT.parse().unwrap(), bytes }];
+            server.open_datagrams(Now::default(), batch, |frames| {
+                let Some(Ok(Frame::Message(message))) = Frames::new(frames).next() else {
+                    panic!("a message")
+                };
+                payloads.push(message.payload.to_vec());
+            });
+        }
+        assert_eq!(payloads, [[9; 68]]);
+        assert!(server.poll_event().is_none() && server.poll_transmit(Now::default(), &mut memory).is_none());
+        assert_eq!(server.stats().dropped(crate::DropReason::Duplicate), 2);
+    }
+}
