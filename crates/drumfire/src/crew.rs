@@ -176,7 +176,7 @@ impl Plan {
 struct Seat {
     index: u16,
     socket: Socket,
-    ring: Ring,
+    ring: Ring<Link>,
     link: Arc<Link>,
     plan: Plan,
 }

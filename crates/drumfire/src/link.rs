@@ -17,6 +17,7 @@ use drumfire_socket::Waker;
 use crate::credit::Credit;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
+use crate::worker::Wake;
 
 /// Reports that wait for the application, at most.
 pub(crate) const REPORTS_MAX: usize = 16_384;
@@ -120,14 +121,6 @@ impl Link {
         let _ = self.waker.set(waker);
     }
 
-    /// Ends the worker's wait.
-    pub(crate) fn wake(&self) {
-        if let Some(waker) = self.waker.get() {
-            // A worker that cannot be woken looks at its commands with its next datagram or timer.
-            let _ = waker.wake();
-        }
-    }
-
     /// Hands commands to the worker and wakes it, unless it was woken for others that it has not taken yet.
     pub(crate) fn command(&self, commands: &mut Vec<Command>) {
         lock(&self.commands).extend(commands.drain(..));
@@ -197,6 +190,15 @@ impl Link {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
+    }
+}
+
+impl Wake for Link {
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            // A worker that cannot be woken looks at its commands with its next datagram or timer.
+            let _ = waker.wake();
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use drumfire_proto::{HelloHash, Placed, Placement, PlacementKey};
 
 /// The table, shared by all workers.
 #[derive(Debug)]
-pub(crate) struct Owners(Mutex<Table>);
+pub struct Owners(Mutex<Table>);
 
 #[derive(Debug)]
 struct Table {
@@ -23,18 +23,18 @@ struct Table {
 
 impl Owners {
     /// For this many workers with at most so many connections each.
-    pub(crate) fn new(workers: u16, most: u32) -> Arc<Self> {
+    pub fn new(workers: u16, most: u32) -> Arc<Self> {
         let loads = vec![0; usize::from(workers)];
         Arc::new(Self(Mutex::new(Table { owners: HashMap::new(), loads, most })))
     }
 
     /// The view of the worker at this index.
-    pub(crate) fn of_worker(self: &Arc<Self>, index: u16) -> WorkerPlacement {
+    pub fn of_worker(self: &Arc<Self>, index: u16) -> WorkerPlacement {
         WorkerPlacement { owners: Arc::clone(self), index }
     }
 
     /// Forgets everything a worker owned, because it begins anew.
-    pub(crate) fn forget(&self, index: u16) {
+    pub fn forget(&self, index: u16) {
         let mut table = self.table();
         table.owners.retain(|_, owner| *owner != index);
         if let Some(load) = table.loads.get_mut(usize::from(index)) {
@@ -50,7 +50,7 @@ impl Owners {
 
 /// One worker's view of the table.
 #[derive(Clone, Debug)]
-pub(crate) struct WorkerPlacement {
+pub struct WorkerPlacement {
     owners: Arc<Owners>,
     index: u16,
 }

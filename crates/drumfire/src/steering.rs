@@ -4,18 +4,12 @@
 
 use std::num::NonZeroU16;
 
+use drumfire_proto::limits::{ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES};
 use drumfire_proto::{Shard, SteeringSecret};
 use drumfire_socket::SteeringFilter;
 
 use crate::config::BindError;
 use crate::entropy;
-
-/// Where the routing tag stands in a packet to a server (PROTOCOL, "Datagrams"): after byte 0, at the front of
-/// the connection id.
-const ROUTING_TAG_OFFSET: usize = 1;
-
-/// Bytes of the shortest packet; the filter leaves what is shorter to the kernel's hash.
-const PACKET_MIN_BYTES: usize = 28;
 
 /// How datagrams and ids of one server find its workers.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +44,7 @@ impl Steering {
             return Ok(None);
         }
         let (secret, sockets) = (self.secret.to_bits(), usize::from(self.workers.get()));
-        SteeringFilter::new(ROUTING_TAG_OFFSET, PACKET_MIN_BYTES, secret, sockets)
+        SteeringFilter::new(ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES, secret, sockets)
             .map(Some)
             .map_err(BindError::from)
     }

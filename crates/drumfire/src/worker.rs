@@ -22,7 +22,9 @@ use drumfire_socket::{Io, Parker, Poller, Socket};
 pub(crate) use pass::PANICS_IN_A_ROW;
 pub(crate) use pass::Parts;
 pub use pass::Worker;
-pub(crate) use ring::{Ring, rings};
+pub use ring::{Ring, Wake, rings};
+
+pub use crate::owners::{Owners, WorkerPlacement};
 
 /// What the clocks showed, once per pass.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+pub use drumfire_wire::limits::{ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES};
 use drumfire_wire::limits::{DATAGRAM_START_BYTES, TAG_BYTES, TRANSPORT_HEADER_MAX_BYTES};
 
 /// Bytes of UDP payload this version sends at most: no path is probed for more.

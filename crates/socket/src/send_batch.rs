@@ -3,6 +3,7 @@
 //!
 //! It decides nothing about when or how to send.
 
+use crate::Drain;
 use std::net::SocketAddr;
 
 use crate::sys::SendHeaders;
@@ -16,6 +17,18 @@ pub enum SendMode {
     Sendmmsg,
     /// `sendmmsg` of trains: equal-sized datagrams in a row to one peer go as one message (`UDP_SEGMENT`).
     Gso,
+}
+
+impl SendMode {
+    /// The best mode of this platform for a socket that was granted segmentation or not.
+    #[must_use]
+    pub const fn best(has_gso: bool) -> Self {
+        match (has_gso, Drain::best()) {
+            (true, _) => Self::Gso,
+            (false, Drain::Recvmmsg) => Self::Sendmmsg,
+            (false, Drain::Recv) => Self::Single,
+        }
+    }
 }
 
 /// The most datagrams in one train (`UDP_MAX_SEGMENTS` of the oldest kernels that segment).

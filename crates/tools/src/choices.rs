@@ -60,6 +60,23 @@ pub enum Stage {
     Raw,
     /// Header decoded; loss, duplicates and reordering told apart per flow
     Parse,
+    /// Sealed packets of real connections, one per flow: opened, with the replay check, and no further
+    Open,
+    /// The whole pipeline: opened, acknowledged, delivered
+    Deliver,
+}
+
+/// What seals the packets of the stages that have connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Suite {
+    /// AES-128-GCM, where the processor has instructions for it
+    #[value(name = "aes-128-gcm")]
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    /// ChaCha20-Poly1305, everywhere
+    #[value(name = "chacha20-poly1305")]
+    #[serde(rename = "chacha20-poly1305")]
+    ChaCha20Poly1305,
 }
 
 impl Drain {
@@ -124,7 +141,38 @@ impl Stage {
         match self {
             Self::Raw => "raw",
             Self::Parse => "parse",
+            Self::Open => "open",
+            Self::Deliver => "deliver",
         }
+    }
+
+    /// Whether every flow is a connection, and every datagram one of its packets.
+    #[must_use]
+    pub const fn is_sealed(self) -> bool {
+        matches!(self, Self::Open | Self::Deliver)
+    }
+}
+
+impl Suite {
+    /// The one that two ends of this build on this machine agree on by themselves.
+    #[must_use]
+    pub fn best() -> Self {
+        if drumfire_proto::Config::default().has_aes_gcm { Self::Aes128Gcm } else { Self::ChaCha20Poly1305 }
+    }
+
+    /// The name on the command line and in the report.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Aes128Gcm => "aes-128-gcm",
+            Self::ChaCha20Poly1305 => "chacha20-poly1305",
+        }
+    }
+
+    /// The settings of an endpoint that agrees to this one.
+    #[must_use]
+    pub fn config(self) -> drumfire_proto::Config {
+        drumfire_proto::Config::default().has_aes_gcm(self == Self::Aes128Gcm)
     }
 }
 
@@ -181,6 +229,12 @@ impl fmt::Display for SendMode {
     }
 }
 
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -206,5 +260,6 @@ mod tests {
         assert_one_name::<Steer>();
         assert_one_name::<SendMode>();
         assert_one_name::<Stage>();
+        assert_one_name::<Suite>();
     }
 }

@@ -27,10 +27,10 @@ mod message;
 pub use channel::Channel;
 pub use ends::{ReceiverEnd, SenderEnd, Visitor};
 pub use error::ControlError;
-pub use message::{Books, Finished, Hello, Welcome};
+pub use message::{Books, Finished, Hello, PublicKey, Sealed, Welcome};
 
 /// The version of the messages; two sides with different versions refuse each other by name.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The longest line in bytes, its newline not counted: room for 65,536 ids, or as many 64-bit counts.
 pub const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;

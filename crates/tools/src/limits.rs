@@ -20,6 +20,12 @@ pub const MAX_SIZE: u32 = 65_507;
 
 const _: () = assert!(MIN_SIZE as usize == datagram::MIN_BYTES && MAX_SIZE as usize == datagram::MAX_BYTES);
 
+/// The shortest packet of the stages with connections, in bytes: a raw datagram inside, sealed.
+pub const SEALED_MIN_SIZE: u32 = 60;
+
+/// The longest packet of the stages with connections, in bytes: what a path is taken to carry.
+pub const SEALED_MAX_SIZE: u32 = 1_200;
+
 /// Packets per second in all that a sender may be asked to offer; above any rate one host reaches.
 pub const MAX_RATE: u64 = 1_000_000_000;
 

@@ -5,10 +5,13 @@
 
 mod board;
 mod crew;
+mod engine;
 mod ids;
 mod kernel_drops;
+mod ledger;
 mod lobby;
 mod outcome;
+pub(crate) mod pipeline;
 mod plan;
 mod serve;
 mod stage;

@@ -3,6 +3,7 @@
 //! [`run`] does one whole run; printing is the caller's.
 
 mod flow;
+mod handshake;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::choices::SendMode;
 use crate::clock;
 use crate::control::{self, ControlError, Finished, Hello, SenderEnd, Welcome};
 use crate::host;
-use crate::limits::OTHER_DESCRIPTORS;
+use crate::limits::{OTHER_DESCRIPTORS, SEALED_MAX_SIZE, SEALED_MIN_SIZE};
 use crate::report::{Books, Counted, CpuTime, Flags, Granted, LIMITED_BY_SENDER, Report, ThreadCount};
 use crate::table::thousands;
 use worker::{Part, PartError, PartTotals};
@@ -65,6 +66,10 @@ pub enum SendError {
     Sockets(std::io::Error),
     /// A thread could not be pinned or started.
     Thread(String),
+    /// A flow could not connect.
+    Handshake(String),
+    /// The receiver's stage needs datagrams of another size than the plan's; the least and the most.
+    Size(u32, u32),
 }
 
 impl std::fmt::Display for SendError {
@@ -74,6 +79,11 @@ impl std::fmt::Display for SendError {
             Self::Control(error) => error.fmt(f),
             Self::Sockets(error) => error.fmt(f),
             Self::Thread(line) => f.write_str(line),
+            Self::Handshake(line) => write!(f, "a flow could not connect: {line}"),
+            Self::Size(least, most) => write!(
+                f,
+                "--size: the receiver's stage takes packets of {least} to {most} bytes; give --size {least} or more"
+            ),
         }
     }
 }
@@ -111,6 +121,9 @@ pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError
     let greeted = SenderEnd::greet(channel, &hello(plan), || clock::now() < patience && !is_stopped());
     let (mut end, welcome) =
         greeted.map_err(|error| if is_stopped() { SendError::Stopped } else { error.into() })?;
+    if welcome.sealed.is_some() && !(SEALED_MIN_SIZE..=SEALED_MAX_SIZE).contains(&plan.size) {
+        return Err(SendError::Size(SEALED_MIN_SIZE, SEALED_MAX_SIZE));
+    }
     // Where the limit stays too low, opening the sockets says so.
     let _ = host::raise_open_files(u64::from(plan.flows) + OTHER_DESCRIPTORS);
     let mut team = Team::open(plan, to, &welcome)?;
@@ -191,6 +204,7 @@ impl Team {
             answer.map_err(|error| match error {
                 PartError::Sockets(error) => SendError::Sockets(error),
                 PartError::Pin(line) => SendError::Thread(line),
+                PartError::Handshake(line) => SendError::Handshake(line),
             })?;
         }
         Ok(team)
@@ -251,6 +265,7 @@ fn part(plan: &Plan, index: u32, to: SocketAddr, welcome: &Welcome, is_stopping:
         flows,
         to,
         size: plan.size as usize,
+        sealed: welcome.sealed,
         rate: plan.rate as f64 * share,
         secs: plan.secs,
         mode: plan.send.into(),

@@ -16,6 +16,10 @@ pub const TAG_BYTES: usize = 16;
 /// The steering filter reads the routing tag only from this length on.
 pub const TRANSPORT_MIN_BYTES: usize = 28;
 
+/// Where the routing tag stands in a packet to a server, in bytes from the front: behind byte 0, as the first part
+/// of the connection id.
+pub const ROUTING_TAG_OFFSET: usize = 1;
+
 /// Bytes of the longest transport header: byte 0, connection id, four bytes of packet number.
 pub const TRANSPORT_HEADER_MAX_BYTES: usize = 13;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 use drumfire_socket::{
-    Drain, DrainEnd, DropReason, FlushEnd, Io, Receiver, SendBatch, SendMode, Sender, Waiter, Woken,
+    DrainEnd, DropReason, FlushEnd, Io, Receiver, SendBatch, SendMode, Sender, Waiter, Woken,
 };
 
 use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER};
@@ -46,11 +46,7 @@ pub(super) struct Net<I, K> {
 
 impl<I: Io, K: Park<I>> Net<I, K> {
     pub(super) fn new(io: I, parker: K, waiter: Waiter, receiver: Receiver, has_gso: bool) -> Self {
-        let mode = match (has_gso, Drain::best()) {
-            (true, _) => SendMode::Gso,
-            (false, Drain::Recvmmsg) => SendMode::Sendmmsg,
-            (false, Drain::Recv) => SendMode::Single,
-        };
+        let mode = SendMode::best(has_gso);
         Self {
             io,
             parker,

@@ -57,7 +57,7 @@ pub(crate) struct Parts<P, I, K, C> {
     pub(crate) endpoint: Endpoint<P>,
     pub(crate) make: Make<P>,
     pub(crate) link: Arc<Link>,
-    pub(crate) ring: Ring,
+    pub(crate) ring: Ring<Link>,
     pub(crate) credit_bytes: usize,
 }
 
@@ -72,7 +72,7 @@ pub struct Worker<P, I, K, C> {
     make: Make<P>,
     peers: Peers,
     link: Arc<Link>,
-    ring: Ring,
+    ring: Ring<Link>,
     credit_bytes: usize,
     commands: VecDeque<Command>,
     reports: VecDeque<Report>,
@@ -183,7 +183,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     fn stages(&mut self) {
         let Reading { instant, now } = self.now;
         self.net.receive(&mut self.endpoint, now, instant);
-        self.ring.receive(&mut self.endpoint, now, &mut self.stats);
+        self.stats.forwarded_in += self.ring.receive(&mut self.endpoint, now);
         self.timers();
         self.outbound();
     }

@@ -7,38 +7,41 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use drumfire_proto::{Endpoint, Forwarded, Now, Placement};
 
-use crate::link::Link;
-use crate::stats::WorkerStats;
+/// Ends the wait of one worker's thread.
+pub trait Wake {
+    /// Ends it now, or the next one at once.
+    fn wake(&self);
+}
 
 /// Datagrams that wait in the ring into one worker, at most.
 const RING_DATAGRAMS: usize = 256;
 
 /// One worker's end of all rings.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub struct Ring<W> {
     inbox: Receiver<Forwarded>,
-    outboxes: Vec<Outbox>,
+    outboxes: Vec<Outbox<W>>,
     /// The oldest datagram for which there was no room. Those behind it wait in the endpoint, and are counted
     /// as dropped there when they are too many.
     held: Option<Forwarded>,
 }
 
 #[derive(Debug)]
-struct Outbox {
+struct Outbox<W> {
     sender: SyncSender<Forwarded>,
-    link: Arc<Link>,
+    worker: Arc<W>,
     is_owed_wake: bool,
 }
 
 /// A ring for each worker, from all others.
-pub(crate) fn rings(links: &[Arc<Link>]) -> Vec<Ring> {
-    let ends: Vec<_> = links.iter().map(|_| sync_channel(RING_DATAGRAMS)).collect();
+pub fn rings<W>(workers: &[Arc<W>]) -> Vec<Ring<W>> {
+    let ends: Vec<_> = workers.iter().map(|_| sync_channel(RING_DATAGRAMS)).collect();
     let senders: Vec<SyncSender<Forwarded>> = ends.iter().map(|(sender, _)| sender.clone()).collect();
     let outboxes = || {
-        let ends = senders.iter().zip(links);
-        ends.map(|(sender, link)| Outbox {
+        let ends = senders.iter().zip(workers);
+        ends.map(|(sender, worker)| Outbox {
             sender: sender.clone(),
-            link: Arc::clone(link),
+            worker: Arc::clone(worker),
             is_owed_wake: false,
         })
         .collect()
@@ -46,23 +49,20 @@ pub(crate) fn rings(links: &[Arc<Link>]) -> Vec<Ring> {
     ends.into_iter().map(|(_, inbox)| Ring { inbox, outboxes: outboxes(), held: None }).collect()
 }
 
-impl Ring {
-    /// Takes in what other workers sent.
-    pub(super) fn receive<P: Placement>(
-        &mut self,
-        endpoint: &mut Endpoint<P>,
-        now: Now,
-        stats: &mut WorkerStats,
-    ) {
+impl<W: Wake> Ring<W> {
+    /// Takes in what other workers sent; answers how much that was.
+    pub fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
+        let mut count = 0;
         // As many as there were room for: what comes meanwhile has its own wake-up.
         for forwarded in self.inbox.try_iter().take(RING_DATAGRAMS) {
-            stats.forwarded_in += 1;
+            count += 1;
             endpoint.handle_forwarded(now, forwarded);
         }
+        count
     }
 
     /// Gives other workers what is theirs. Answers whether something had to wait.
-    pub(super) fn send<P: Placement>(&mut self, endpoint: &mut Endpoint<P>) -> bool {
+    pub fn send<P: Placement>(&mut self, endpoint: &mut Endpoint<P>) -> bool {
         while let Some(forwarded) = self.held.take().or_else(|| endpoint.poll_forward()) {
             // An id that names no worker cannot be: the endpoint takes it modulo their number.
             let Some(outbox) = self.outboxes.get_mut(usize::from(forwarded.shard())) else { continue };
@@ -78,7 +78,7 @@ impl Ring {
         }
         for outbox in &mut self.outboxes {
             if std::mem::take(&mut outbox.is_owed_wake) {
-                outbox.link.wake();
+                outbox.worker.wake();
             }
         }
         self.held.is_some()

@@ -16,7 +16,8 @@ use super::output::{self, Output};
 use super::sender::{SenderArgs, Traffic};
 use super::usage::UsageError;
 use super::{Stop, refusal, values};
-use crate::choices::{Drain, Gro, SendMode, Stage, Steer};
+use crate::choices::{Drain, Gro, SendMode, Stage, Steer, Suite};
+use crate::limits::{SEALED_MAX_SIZE, SEALED_MIN_SIZE};
 use crate::receiver::Plan;
 
 /// What `receiver` was asked to do.
@@ -46,6 +47,8 @@ pub struct ReceiverArgs {
     pub plot: Option<PathBuf>,
     /// How far a datagram goes before it is counted.
     pub stage: Stage,
+    /// What seals packets, in the stages that have connections.
+    pub suite: Suite,
     /// The receive buffer to ask for, in bytes and per socket; what the kernel grants may differ.
     pub receive_buffer_bytes: u32,
     /// The traffic of the sender to start beside it, if any.
@@ -95,6 +98,9 @@ struct Flags {
     /// How far a datagram goes before it is counted
     #[arg(long, value_name = "STAGE", default_value = "parse")]
     stage: Stage,
+    /// What seals packets in the stages open and deliver [default: the fastest here]
+    #[arg(long, value_name = "SUITE")]
+    suite: Option<Suite>,
     /// Receive buffer to ask for, per socket
     #[arg(
         long, value_name = "BYTES", default_value = "4194304",
@@ -167,6 +173,7 @@ impl ReceiverArgs {
             json: flags.json,
             plot: flags.plot,
             stage: flags.stage,
+            suite: flags.suite.unwrap_or_else(Suite::best),
             receive_buffer_bytes: flags.receive_buffer,
             with_sender,
         })
@@ -196,6 +203,7 @@ impl ReceiverArgs {
             ("pin", json!(self.pin)),
             ("secs", json!(self.secs.map(|run| run.as_secs_f64()))),
             ("stage", json!(self.stage)),
+            ("suite", json!(self.stage.is_sealed().then_some(self.suite))),
             ("receive_buffer", json!(self.receive_buffer_bytes)),
             ("with_sender", json!(self.with_sender.is_some())),
         ];
@@ -212,6 +220,11 @@ impl Flags {
             return Err(
                 UsageError::new("--gro", problem, "give --drain recvmmsg, or --gro off").with_value("on")
             );
+        }
+        if let Some(suite) = self.suite.filter(|_| !self.stage.is_sealed()) {
+            let problem = format!("nothing is sealed in the stage {}", self.stage);
+            return Err(UsageError::new("--suite", problem, "add --stage open or --stage deliver")
+                .with_value(suite.name()));
         }
         if let Some(flag) = self.sender.first_given().filter(|_| !self.with_sender) {
             let way_out = format!("add --with-sender, or give {flag} to `sender`");
@@ -252,6 +265,14 @@ impl Flags {
             pin: self.pin.then_some(self.threads.min(crate::limits::MAX_CORE)),
         };
         traffic.check("--sender-threads")?;
+        if self.stage.is_sealed() && !(SEALED_MIN_SIZE..=SEALED_MAX_SIZE).contains(&traffic.size) {
+            let problem = format!(
+                "the stage {} takes packets of {SEALED_MIN_SIZE} to {SEALED_MAX_SIZE} bytes",
+                self.stage
+            );
+            let way_out = format!("give --size {SEALED_MIN_SIZE} to {SEALED_MAX_SIZE}");
+            return Err(UsageError::new("--size", problem, way_out).with_value(traffic.size.to_string()));
+        }
         Ok(Some(traffic))
     }
 

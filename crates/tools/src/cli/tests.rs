@@ -13,7 +13,7 @@ use serde_json::json;
 use super::*;
 use drumfire_socket::Wait;
 
-use crate::choices::{Drain, Gro, SendMode, Stage, Steer};
+use crate::choices::{Drain, Gro, SendMode, Stage, Steer, Suite};
 use crate::receiver::Plan;
 
 fn known_hosts(text: &str) -> io::Result<Vec<SocketAddr>> {
@@ -76,7 +76,10 @@ fn every_bad_receiver_line_names_its_flag_and_the_way_out() {
         ("--drain read", "--drain read", "give --drain recv|recvmmsg"),
         ("--gro maybe", "--gro maybe", "give --gro auto|on|off"),
         ("--steer left", "--steer left", "give --steer hash|tag"),
-        ("--stage open", "--stage open", "give --stage raw|parse"),
+        ("--stage close", "--stage close", "give --stage raw|parse|open|deliver"),
+        ("--stage open --suite none", "--suite none", "give --suite aes-128-gcm|chacha20-poly1305"),
+        ("--suite aes-128-gcm", "--suite aes-128-gcm", "add --stage open"),
+        ("--with-sender --stage open --size 59", "--size 59", "give --size 60 to 1200"),
         ("--wait", "--wait", "give --wait <WAY>"),
         ("--wait sleep", "--wait sleep", "give --wait notify, gather"),
         ("--wait gather=0", "--wait gather=0", "gather=1 to gather=10000"),
@@ -189,6 +192,7 @@ fn a_receiver_without_flags_listens_on_the_loopback_until_stopped() {
         json: None,
         plot: None,
         stage: Stage::Parse,
+        suite: Suite::best(),
         receive_buffer_bytes: 4 * 1024 * 1024,
         with_sender: None,
     };
@@ -212,6 +216,7 @@ fn every_flag_of_a_receiver_arrives() {
         json: Some(Output::Stdout),
         plot: Some("a.svg".into()),
         stage: Stage::Raw,
+        suite: Suite::best(),
         receive_buffer_bytes: 65_536,
         with_sender: None,
     };
@@ -296,7 +301,8 @@ fn the_report_names_every_flag_that_matters() {
         serde_json::Value::from(args.flags()),
         json!({
             "bind": "127.0.0.1:0", "threads": 4, "drain": "recvmmsg", "gro": "auto", "wait": "gather=50",
-            "steer": "tag", "pin": false, "secs": 1.5, "stage": "parse", "receive_buffer": 4_194_304,
+            "steer": "tag", "pin": false, "secs": 1.5, "stage": "parse", "suite": null,
+            "receive_buffer": 4_194_304,
             "with_sender": true, "sender_threads": 1, "flows": 64, "size": 128, "rate": 100_000, "send": "single",
         })
     );

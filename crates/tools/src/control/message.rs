@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use drumfire::{KeyTextError, ServerPublicKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::choices::{SendMode, Stage, Steer};
+use crate::choices::{SendMode, Stage, Steer, Suite};
 use crate::datagram::RouteId;
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
 use crate::report::Scope;
@@ -78,10 +79,54 @@ pub struct Welcome {
     pub ids: Vec<RouteId>,
     /// How far the receiver takes each datagram; with `raw` nothing is told apart by flow.
     pub stage: Stage,
+    /// Set where every flow has to be a connection.
+    pub sealed: Option<Sealed>,
     /// How datagrams find their thread.
     pub steer: Steer,
     /// Threads that receive; 1 to [`MAX_THREADS`].
     pub threads: u32,
+}
+
+/// What a sender needs to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The receiver's public key.
+    pub public_key: PublicKey,
+    /// The suite that both ends agree to.
+    pub suite: Suite,
+}
+
+/// A public key, in its text form 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct PublicKey(ServerPublicKey);
+
+impl PublicKey {
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 32] {
+        self.0.to_bytes()
+    }
+}
+
+impl From<[u8; 32]> for PublicKey {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(ServerPublicKey::from_bytes(bytes))
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> Self {
+        key.0.to_string()
+    }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = KeyTextError;
+
+    fn try_from(text: String) -> Result<Self, KeyTextError> {
+        text.parse().map(Self)
+    }
 }
 
 /// The sender's book, after its last datagram.

@@ -74,6 +74,7 @@ fn welcome(flows: usize) -> Welcome {
         session: u64::MAX,
         ids: vec![RouteId([0xff; 8]); flows],
         stage: Stage::Parse,
+        sealed: None,
         steer: Steer::Tag,
         threads: 4,
     }
@@ -241,9 +242,9 @@ fn a_message_that_does_not_fit_is_not_written() {
 
 #[test]
 fn another_version_is_refused_by_name_whatever_else_its_hello_says() {
-    let error = answer_to(r#"{"message":"hello","version":2,"flows":"a new shape"}"#);
-    assert!(matches!(error, ControlError::VersionDiffers { theirs: 2 }));
-    assert!(error.to_string().contains("version 2, this one version 1"), "{error}");
+    let error = answer_to(r#"{"message":"hello","version":3,"flows":"a new shape"}"#);
+    assert!(matches!(error, ControlError::VersionDiffers { theirs: 3 }));
+    assert!(error.to_string().contains("version 3, this one version 2"), "{error}");
 
     let other = Script::new(&[r#"{"message":"welcome","version":7,"ids":{}}"#]);
     let error = SenderEnd::greet(other, &hello(), never).unwrap_err();
@@ -329,12 +330,12 @@ fn what_is_not_the_expected_message_is_malformed() {
         "{}",
         "[]",
         r#"{"message":"hello"}"#,
-        r#"{"message":"hello","version":1}"#,
-        r#"{"message":"goodbye","version":1}"#,
+        r#"{"message":"hello","version":2}"#,
+        r#"{"message":"goodbye","version":2}"#,
         r#"{"message":"started"}"#,
         r#"{"message":"hello","version":-1}"#,
-        r#"{"message":"hello","version":1,"flows":-1,"threads":1,"size":28,"rate":0,"send":"gso","secs":1,"kernel_id":""}"#,
-        r#"{"message":"hello","version":1,"flows":1,"threads":1,"size":28,"rate":0,"send":"pigeon","secs":1,"kernel_id":""}"#,
+        r#"{"message":"hello","version":2,"flows":-1,"threads":1,"size":28,"rate":0,"send":"gso","secs":1,"kernel_id":""}"#,
+        r#"{"message":"hello","version":2,"flows":1,"threads":1,"size":28,"rate":0,"send":"pigeon","secs":1,"kernel_id":""}"#,
         &huge_flows,
         &nested,
         "\u{0}\u{1}\u{ff}",

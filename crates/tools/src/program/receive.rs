@@ -55,6 +55,7 @@ fn plan(args: &ReceiverArgs) -> Plan {
         steer: args.steer,
         cores,
         stage: args.stage,
+        suite: args.suite,
         receive_buffer_bytes: Some(args.receive_buffer_bytes as usize),
         // A sender of our own ends by itself.
         at_most: args.secs.filter(|_| args.with_sender.is_none()),

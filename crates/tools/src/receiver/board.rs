@@ -2,7 +2,11 @@
 //!
 //! Each thread writes its own board alone; readers may see one pass late, never a torn number.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use drumfire::worker::Wake;
+use drumfire_socket::Waker;
 
 /// One thread's board, on cache lines of its own.
 #[derive(Debug, Default)]
@@ -14,9 +18,24 @@ pub(super) struct Board {
     is_gro_on: AtomicBool,
     has_session: AtomicBool,
     thread_id: AtomicU32,
+    /// Ends the thread's wait, once it runs.
+    waker: OnceLock<Waker>,
+}
+
+impl Wake for Board {
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            // A thread that cannot be woken looks at its orders with its next datagram.
+            let _ = waker.wake();
+        }
+    }
 }
 
 impl Board {
+    pub(super) fn set_waker(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
+    }
+
     pub(super) fn set_thread_id(&self, thread_id: u32) {
         self.thread_id.store(thread_id, Ordering::Release);
     }

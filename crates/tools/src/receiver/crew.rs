@@ -8,13 +8,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use drumfire::worker::{Wake, rings};
 use drumfire_socket::{
     DropMeter, GroupConfig, QueueState, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waker,
 };
 
 use rustix::io::Errno;
 
-use super::board::Board;
+use super::pipeline::{PipelinePart, Service};
 use super::plan::Plan;
 use super::worker::{Session, Shared, Worker, WorkerTotals};
 use crate::choices::{Drain, Gro, Steer};
@@ -76,25 +77,29 @@ pub(super) struct Crew {
     address: SocketAddr,
     shared: Arc<Shared>,
     meters: Vec<Option<DropMeter>>,
-    wakers: Vec<Waker>,
     threads: Vec<Thread>,
     granted: Granted,
 }
 
 impl Crew {
     /// Binds the group and starts a thread for each socket.
-    pub(super) fn start(plan: &Plan, filter: Option<SteeringFilter>) -> Result<Self, StartError> {
+    pub(super) fn start(
+        plan: &Plan,
+        filter: Option<SteeringFilter>,
+        service: Option<&Service>,
+    ) -> Result<Self, StartError> {
         let sockets = bind(plan, filter)?;
         let address = sockets.first().map_or(Ok(plan.bind), Socket::local_addr).map_err(StartError::Bind)?;
         let granted = granted(&sockets);
         let shared = Arc::new(Shared {
-            boards: sockets.iter().map(|_| Board::default()).collect(),
+            boards: sockets.iter().map(|_| Arc::default()).collect(),
             session: OnceLock::new(),
+            has_started: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
         });
         let meters = sockets.iter().map(meter).collect::<Result<_, _>>()?;
-        let mut crew = Self { address, shared, meters, wakers: Vec::new(), threads: Vec::new(), granted };
-        match crew.hire(plan, sockets) {
+        let mut crew = Self { address, shared, meters, threads: Vec::new(), granted };
+        match crew.hire(plan, sockets, service) {
             Ok(()) => Ok(crew),
             Err(error) => {
                 // Those that did start must not go on receiving for nobody.
@@ -104,21 +109,32 @@ impl Crew {
         }
     }
 
-    fn hire(&mut self, plan: &Plan, sockets: Vec<Socket>) -> Result<(), StartError> {
-        for (index, socket) in (0_u32..).zip(sockets) {
+    fn hire(
+        &mut self,
+        plan: &Plan,
+        sockets: Vec<Socket>,
+        service: Option<&Service>,
+    ) -> Result<(), StartError> {
+        let rings = rings(&self.shared.boards);
+        for ((index, socket), ring) in (0_u16..).zip(sockets).zip(rings) {
+            let pipeline = service.map(|service| PipelinePart { service: service.clone(), index, ring });
+            let index = u32::from(index);
             let worker = Worker {
                 index,
                 socket,
                 receiver: ReceiverConfig::default().drain(plan.drain.into()).gro(plan.gro.into()),
                 wait: plan.wait,
                 stage: plan.stage,
+                pipeline,
                 may_see_trains: plan.gro != Gro::Off && plan.drain != Drain::Recv,
                 shared: Arc::clone(&self.shared),
             };
             let core = plan.cores.get(index as usize % plan.cores.len().max(1)).copied();
             let (thread, waker) = spawn(worker, core)?;
             self.threads.push(thread);
-            self.wakers.push(waker);
+            if let Some(board) = self.shared.boards.get(index as usize) {
+                board.set_waker(waker);
+            }
         }
         Ok(())
     }
@@ -135,7 +151,7 @@ impl Crew {
 
     /// Whether any socket takes trains, so that the kernel counts trains instead of datagrams.
     pub(super) fn is_gro_on(&self) -> bool {
-        self.shared.boards.iter().any(Board::is_gro_on)
+        self.shared.boards.iter().any(|board| board.is_gro_on())
     }
 
     /// Tells the threads the flows of the session and waits until all know them: a datagram taken before that
@@ -144,9 +160,14 @@ impl Crew {
         let _ = self.shared.session.set(Session { ids, is_one_host });
         self.wake();
         let patience = clock::now() + BEGIN_PATIENCE;
-        while !self.shared.boards.iter().all(Board::has_session) && clock::now() < patience {
+        while !self.shared.boards.iter().all(|board| board.has_session()) && clock::now() < patience {
             clock::pause(Duration::from_millis(1));
         }
+    }
+
+    /// Tells the threads that the sender's first datagram may come.
+    pub(super) fn on_start(&self) {
+        self.shared.has_started.store(true, Ordering::Release);
     }
 
     /// Whether the system keeps an account of what it drops.
@@ -157,7 +178,7 @@ impl Crew {
     pub(super) fn look(&mut self) -> Look {
         let boards = &self.shared.boards;
         Look {
-            received: boards.iter().map(Board::received).collect(),
+            received: boards.iter().map(|board| board.received()).collect(),
             queues: self.meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect(),
             cpu: self.cpu(),
         }
@@ -170,7 +191,7 @@ impl Crew {
 
     /// Host clock of the last pass that brought datagrams of the sender, on any thread; 0 when nothing came.
     pub(super) fn last_receive_ns(&self) -> u64 {
-        self.shared.boards.iter().map(Board::last_receive_ns).max().unwrap_or(0)
+        self.shared.boards.iter().map(|board| board.last_receive_ns()).max().unwrap_or(0)
     }
 
     /// Ends the threads and collects what they counted, by index.
@@ -184,10 +205,7 @@ impl Crew {
     }
 
     fn wake(&self) {
-        for waker in &self.wakers {
-            // A thread that cannot be woken looks at its orders with its next datagram.
-            let _ = waker.wake();
-        }
+        self.shared.boards.iter().for_each(|board| board.wake());
     }
 }
 
@@ -214,10 +232,14 @@ fn meter(socket: &Socket) -> Result<Option<DropMeter>, StartError> {
     }
 }
 
+/// Whether tags choose threads: one socket has nothing to steer, and some platforms have one alone.
+pub(super) fn is_steered(plan: &Plan) -> bool {
+    plan.steer == Steer::Tag && plan.threads > 1
+}
+
 /// The filter for this secret, when threads are chosen by tag.
 pub(super) fn filter(plan: &Plan, secret: u32) -> Result<Option<SteeringFilter>, StartError> {
-    // One socket has nothing to steer, and some platforms have one alone.
-    if plan.steer == Steer::Hash || plan.threads == 1 {
+    if !is_steered(plan) {
         return Ok(None);
     }
     SteeringFilter::new(TAG_OFFSET, MIN_BYTES, secret, plan.threads as usize)

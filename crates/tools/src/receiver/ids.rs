@@ -59,6 +59,11 @@ impl IdMint {
         Ok(Self { secret, sockets, pool })
     }
 
+    /// The secret and how many sockets it spreads over.
+    pub(super) fn steering(&self) -> (SteeringSecret, NonZeroU16) {
+        (self.secret, self.sockets)
+    }
+
     pub(super) fn secret(&self) -> u32 {
         self.secret.to_bits()
     }

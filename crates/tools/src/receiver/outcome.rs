@@ -136,7 +136,7 @@ impl Outcome {
             run_delay_share: largest(cpu.iter().map(|cpu| cpu.as_ref()?.run_delay_share(measured.window))),
             steal_share: measured.steal_share,
             samples: measured.samples,
-            notes: [notes, plan_notes(plan)].concat(),
+            notes: [notes, plan_notes(plan), stage_notes(totals)].concat(),
         }
     }
 
@@ -202,6 +202,15 @@ pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
         }
     }
     strays
+}
+
+/// What the threads' stages have to say, thread by thread.
+fn stage_notes(totals: &[WorkerTotals]) -> Vec<String> {
+    let of_thread = |totals: &WorkerTotals| {
+        let index = totals.index;
+        totals.stages.notes.iter().map(move |note| format!("thread {index}: {note}")).collect::<Vec<_>>()
+    };
+    totals.iter().flat_map(of_thread).collect()
 }
 
 fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<FlowTotals> {

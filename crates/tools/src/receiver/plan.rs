@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drumfire_socket::{ReuseportGroup, Wait};
 
-use crate::choices::{Drain, Gro, Stage, Steer};
+use crate::choices::{Drain, Gro, Stage, Steer, Suite};
 
 /// The settings of one receiver, whoever asks: the command line or a bench.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Plan {
     pub cores: Vec<usize>,
     /// How far a datagram goes before it is counted.
     pub stage: Stage,
+    /// What seals packets, in the stages that have connections.
+    pub suite: Suite,
     /// Receive buffer to ask for, per socket, in bytes; `None` = the system's default.
     pub receive_buffer_bytes: Option<usize>,
     /// How long to receive at most; `None` = until the sender is done.
@@ -48,6 +50,7 @@ impl Plan {
             steer: Steer::Tag,
             cores: Vec::new(),
             stage: Stage::Parse,
+            suite: Suite::best(),
             receive_buffer_bytes: None,
             at_most: None,
         }

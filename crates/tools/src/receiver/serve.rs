@@ -12,10 +12,11 @@ use super::crew::{self, Crew, Look, StartError};
 use super::ids::{self, IdMint};
 use super::lobby::{Arrival, Lobby};
 use super::outcome::{Measured, Outcome};
+use super::pipeline::Service;
 use super::plan::Plan;
 use super::watch::{Ticker, Watch};
 use crate::clock;
-use crate::control::{self, ControlError, Finished, ReceiverEnd, Welcome};
+use crate::control::{self, ControlError, Finished, ReceiverEnd, Sealed, Welcome};
 use crate::host;
 use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::report::Scope;
@@ -44,6 +45,7 @@ pub struct Station {
     crew: Crew,
     lobby: Lobby,
     mint: IdMint,
+    service: Option<Service>,
 }
 
 /// Why a run has no books.
@@ -99,11 +101,17 @@ impl Station {
         let mint = IdMint::new(plan.threads)
             .map_err(|error| StartError::Setting(format!("--threads {}: {error}", plan.threads)))?;
         let filter = crew::filter(&plan, mint.secret())?;
+        let steering = crew::is_steered(&plan).then(|| mint.steering());
+        let service = plan.stage.is_sealed().then(|| Service::new(plan.suite, steering)).transpose();
+        let service = service.map_err(StartError::Setting)?;
         let mut tries = PORT_TRIES;
         loop {
-            let crew = Crew::start(&plan, filter)?;
+            let crew = Crew::start(&plan, filter, service.as_ref())?;
             match control::listen(crew.address()) {
-                Ok(listener) => return Ok(Self { plan, crew, lobby: Lobby::new(listener, STEP), mint }),
+                Ok(listener) => {
+                    let lobby = Lobby::new(listener, STEP);
+                    return Ok(Self { plan, crew, lobby, mint, service });
+                }
                 Err(error) => {
                     crew.stop();
                     tries -= 1;
@@ -158,12 +166,17 @@ impl Station {
             session: ids::session_number(),
             ids: ids.to_vec(),
             stage: self.plan.stage,
+            sealed: self
+                .service
+                .as_ref()
+                .map(|service| Sealed { public_key: service.public_key().into(), suite: self.plan.suite }),
             steer: self.plan.steer,
             threads: self.plan.threads,
         })?;
         let deadline = clock::now() + START_PATIENCE;
         let started = end.wait_for_start(|| clock::now() < deadline && !(watch.is_stopped)());
         started.map_err(|error| if (watch.is_stopped)() { ServeError::Stopped } else { error.into() })?;
+        self.crew.on_start();
         let started = clock::now();
         let host_start_ns = clock::host_ns();
         // A thread that spins was busy while the sender made its sockets, and that is no part of the window.

@@ -12,14 +12,13 @@ use drumfire_socket::{
 
 use super::board::Board;
 use super::crew::StartError;
-use super::stage::{StageTotals, Stages};
+use super::engine::Engine;
+use super::ledger::StageTotals;
+use super::pipeline::PipelinePart;
 use crate::choices::Stage;
 use crate::clock;
 use crate::datagram::{MAX_BYTES, RouteId};
 use crate::host;
-
-/// Datagrams taken in one pass before timers and commands get their turn.
-const BUDGET: usize = 1_024;
 
 /// The flows of the sender that was welcomed.
 #[derive(Debug)]
@@ -31,8 +30,10 @@ pub(super) struct Session {
 /// What all threads of a crew look at.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) boards: Vec<Board>,
+    pub(super) boards: Vec<Arc<Board>>,
     pub(super) session: OnceLock<Session>,
+    /// The sender's first datagram may come from now on.
+    pub(super) has_started: AtomicBool,
     pub(super) is_stopping: AtomicBool,
 }
 
@@ -44,6 +45,8 @@ pub(super) struct Worker {
     pub(super) wait: Wait,
     pub(super) stage: Stage,
     pub(super) may_see_trains: bool,
+    /// Where the stage has connections.
+    pub(super) pipeline: Option<PipelinePart>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -81,6 +84,7 @@ pub(super) struct Ready {
     poller: Poller,
     receiver: Receiver,
     waiter: Waiter,
+    engine: Engine,
 }
 
 impl Worker {
@@ -96,7 +100,8 @@ impl Worker {
         let config = self.receiver.clone().max_datagram_bytes(MAX_BYTES);
         let receiver = Receiver::new(&mut self.socket, &config).map_err(unusable)?;
         let waiter = Waiter::new(self.wait).map_err(unusable)?;
-        Ok(Ready { worker: self, poller, receiver, waiter })
+        let engine = Engine::new(&mut self).map_err(StartError::Setting)?;
+        Ok(Ready { worker: self, poller, receiver, waiter, engine })
     }
 }
 
@@ -108,33 +113,33 @@ impl Ready {
 
     /// Receives until the crew stops or the socket is gone.
     pub(super) fn run(self) -> WorkerTotals {
-        let Self { mut worker, mut poller, mut receiver, mut waiter } = self;
+        let Self { mut worker, mut poller, mut receiver, mut waiter, mut engine } = self;
         let shared = Arc::clone(&worker.shared);
         let board = &shared.boards[worker.index as usize];
         board.set_thread_id(host::current_thread_id().unwrap_or(0));
-        let mut stages = Stages::new(worker.stage, worker.may_see_trains);
         let mut before_session = ReceiveCounts::default();
         let mut is_more_waiting = false;
         let mut fault = None;
         while !shared.is_stopping.load(Ordering::Acquire) {
-            if let Err(error) = waiter.wait(&mut poller, None, is_more_waiting) {
+            if let Err(error) = waiter.wait(&mut poller, engine.due_in(), is_more_waiting) {
                 fault = Some(error);
                 break;
             }
-            if !stages.has_session()
+            if !engine.ledger().has_session()
                 && let Some(session) = shared.session.get()
             {
-                stages.begin(&session.ids, session.is_one_host);
+                engine.begin(&session.ids, session.is_one_host);
                 before_session = receiver.counts().clone();
                 board.on_session();
             }
-            let (before, ours_before) = (arrivals(receiver.counts()), stages.ours());
-            let end = receiver.drain(&mut worker.socket, BUDGET, |received| stages.take(received));
+            let (before, ours_before) = (arrivals(receiver.counts()), engine.ledger().ours());
+            let has_started = shared.has_started.load(Ordering::Acquire);
+            let end = engine.pass(&mut receiver, &mut worker.socket, has_started);
             let new = arrivals(receiver.counts()) - before;
             waiter.on_pass(clock::now(), new);
             if new > 0 {
                 // Strangers do not stretch the window.
-                let ours_ns = (stages.ours() > ours_before).then(clock::host_ns);
+                let ours_ns = (engine.ledger().ours() > ours_before).then(clock::host_ns);
                 board.on_pass(receiver.counts().datagrams, ours_ns, receiver.is_gro_on());
             }
             is_more_waiting = end.is_more_waiting();
@@ -147,7 +152,7 @@ impl Ready {
             index: worker.index,
             counts: receiver.counts().clone(),
             before: before_session,
-            stages: stages.into_totals(),
+            stages: engine.into_totals(),
             fault,
         }
     }

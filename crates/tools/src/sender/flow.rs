@@ -4,8 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
+use drumfire_proto::PacketSealer;
 use drumfire_socket::{SendBatch, Socket};
 
+use super::handshake::{self, HandshakeError};
+use crate::control::Sealed;
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
 
 /// One flow and its place in it.
@@ -15,23 +18,54 @@ pub(super) struct Flow {
     id: RouteId,
     next_sequence: u64,
     pub(super) sent: u64,
+    seal: Option<Seal>,
+}
+
+/// What makes packets of a connection of the flow's datagrams.
+struct Seal {
+    sealer: PacketSealer,
+    /// The next message, whose header changes alone.
+    payload: Box<[u8]>,
 }
 
 impl Flow {
     /// Opens the socket of flow `index`.
     pub(super) fn open(index: u32, id: RouteId, to: SocketAddr) -> io::Result<Self> {
-        Ok(Self { socket: Socket::connect(to, None)?, index, id, next_sequence: 0, sent: 0 })
+        Ok(Self { socket: Socket::connect(to, None)?, index, id, next_sequence: 0, sent: 0, seal: None })
+    }
+
+    /// Makes the flow a connection, whose packets have `size` bytes.
+    pub(super) fn connect(
+        &mut self,
+        to: SocketAddr,
+        sealed: &Sealed,
+        size: usize,
+    ) -> Result<(), HandshakeError> {
+        let sealer = handshake::connect(&mut self.socket, to, sealed)?;
+        // A size without room was refused before.
+        let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
+        self.seal = Some(Seal { sealer, payload });
+        Ok(())
     }
 
     /// Puts the next `count` datagrams of `size` bytes into the batch; answers how many it took.
     pub(super) fn fill(&mut self, batch: &mut SendBatch, count: usize, size: usize, stamp_ns: u64) -> u64 {
-        let stamp = NonZeroU64::new(stamp_ns).filter(|_| size >= STAMPED_BYTES);
+        let room = self.seal.as_ref().map_or(size, |seal| seal.payload.len());
+        let stamp = NonZeroU64::new(stamp_ns).filter(|_| room >= STAMPED_BYTES);
         let mut filled = 0;
         while filled < count {
             let header = Header { id: self.id, flow: self.index, sequence: self.next_sequence, stamp };
-            let is_added = batch.push_with(None, size, |memory| {
-                // A size that holds no header was refused on the command line.
-                let _ = datagram::encode(memory, &header);
+            let seal = &mut self.seal;
+            // A size that holds no header was refused before.
+            let is_added = batch.push_with(None, size, |memory| match seal {
+                None => {
+                    let _ = datagram::encode(memory, &header);
+                }
+                Some(Seal { sealer, payload }) => {
+                    let _ = datagram::encode(payload, &header);
+                    // Keys last for more packets than any run sends.
+                    let _ = sealer.seal(memory, payload);
+                }
             });
             if !is_added {
                 break;

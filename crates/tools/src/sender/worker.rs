@@ -11,7 +11,9 @@ use std::time::Duration;
 use drumfire_socket::{Fault, FlushEnd, Parker, Poller, SendBatch, SendCounts, SendMode, Sender};
 
 use super::flow::Flow;
+use super::handshake::HandshakeError;
 use crate::clock;
+use crate::control::Sealed;
 use crate::datagram::RouteId;
 use crate::host::{self, ThreadClock, ThreadSample};
 
@@ -36,6 +38,8 @@ pub(super) struct Part {
     pub(super) flows: Vec<(u32, RouteId)>,
     pub(super) to: SocketAddr,
     pub(super) size: usize,
+    /// Set where every flow has to be a connection.
+    pub(super) sealed: Option<Sealed>,
     /// Datagrams per second of this thread; 0 = as fast as possible.
     pub(super) rate: f64,
     pub(super) secs: Duration,
@@ -65,6 +69,16 @@ pub(super) struct PartTotals {
 pub(super) enum PartError {
     Sockets(std::io::Error),
     Pin(String),
+    Handshake(String),
+}
+
+impl From<HandshakeError> for PartError {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Io(error) => Self::Sockets(error),
+            HandshakeError::Failed(line) => Self::Handshake(line),
+        }
+    }
 }
 
 impl Part {
@@ -89,7 +103,13 @@ impl Part {
         }
         let poller = Poller::new().map_err(PartError::Sockets)?;
         let flows = self.flows.iter().map(|&(index, id)| Flow::open(index, id, self.to));
-        Ok((flows.collect::<Result<_, _>>().map_err(PartError::Sockets)?, poller))
+        let mut flows = flows.collect::<Result<Vec<_>, _>>().map_err(PartError::Sockets)?;
+        if let Some(sealed) = &self.sealed {
+            for flow in &mut flows {
+                flow.connect(self.to, sealed, self.size)?;
+            }
+        }
+        Ok((flows, poller))
     }
 
     fn send(self, mut flows: Vec<Flow>, mut poller: Poller) -> PartTotals {
@@ -248,6 +268,7 @@ mod tests {
             flows: Vec::new(),
             to: SocketAddr::from(([127, 0, 0, 1], 9)),
             size,
+            sealed: None,
             rate,
             secs: Duration::from_secs(1),
             mode,

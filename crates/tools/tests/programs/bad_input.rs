@@ -35,7 +35,7 @@ fn every_bad_flag_of_the_receiver_gets_its_line() {
         ("--drain recv --gro on", "--gro on", "--gro off"),
         ("--wait gather=0", "--wait gather=0", "gather=1"),
         ("--steer left", "--steer left", "hash|tag"),
-        ("--stage open", "--stage open", "raw|parse"),
+        ("--stage close", "--stage close", "raw|parse|open|deliver"),
         ("--secs 0", "--secs 0", "give --secs 0.001 to 604800"),
         ("--with-sender --size 27", "--size 27", "give --size 28 to 65507"),
         ("--with-sender --size 65508", "--size 65508", "give --size 28 to 65507"),

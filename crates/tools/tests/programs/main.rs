@@ -7,6 +7,7 @@
 mod client;
 mod process;
 mod report;
+mod sealed;
 
 mod bad_input;
 mod combinations;

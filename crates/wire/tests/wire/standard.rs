@@ -35,6 +35,7 @@ fn every_limit_in_the_text_is_the_one_in_the_code() {
         ("DATAGRAM_MAX_BYTES", limits::DATAGRAM_MAX_BYTES as u64),
         ("TAG_BYTES", limits::TAG_BYTES as u64),
         ("TRANSPORT_MIN_BYTES", limits::TRANSPORT_MIN_BYTES as u64),
+        ("ROUTING_TAG_OFFSET", limits::ROUTING_TAG_OFFSET as u64),
         ("TRANSPORT_HEADER_MAX_BYTES", limits::TRANSPORT_HEADER_MAX_BYTES as u64),
         ("PACKET_NUMBER_END", limits::PACKET_NUMBER_END),
         ("HELLO_BYTES", limits::HELLO_BYTES as u64),

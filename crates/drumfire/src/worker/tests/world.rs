@@ -123,7 +123,7 @@ impl<P: Placement> Node<P> {
         address: SocketAddr,
         time: &Time,
         link: &Arc<Link>,
-        (index, ring): (u16, Ring),
+        (index, ring): (u16, Ring<Link>),
         mut make: Box<dyn FnMut() -> Option<Endpoint<P>> + Send>,
     ) -> Self {
         let mut wire = Fake::default();

@@ -1,0 +1,81 @@
+//! What a receiver thread does with its datagrams: the stages without connections, or those with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire_socket::{DrainEnd, Receiver, Socket};
+
+use super::ledger::{Ledger, StageTotals};
+use super::pipeline::Pipeline;
+use super::stage::Stages;
+use super::worker::Worker;
+use crate::datagram::RouteId;
+
+/// Datagrams taken in one pass before timers and commands get their turn.
+const BUDGET: usize = 1_024;
+
+/// One thread's stages.
+pub(super) enum Engine {
+    Plain(Box<Stages>),
+    Sealed(Box<Pipeline>),
+}
+
+impl Engine {
+    /// The engine of this worker.
+    pub(super) fn new(worker: &mut Worker) -> Result<Self, String> {
+        Ok(match worker.pipeline.take() {
+            Some(part) => {
+                let has_gso = worker.socket.granted().has_gso;
+                Self::Sealed(Box::new(Pipeline::new(worker.stage, part, has_gso)?))
+            }
+            None => Self::Plain(Box::new(Stages::new(worker.stage, worker.may_see_trains))),
+        })
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        match self {
+            Self::Plain(stages) => &stages.ledger,
+            Self::Sealed(pipeline) => &pipeline.ledger,
+        }
+    }
+
+    /// Starts a session.
+    pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
+        match self {
+            Self::Plain(stages) => stages.ledger.begin(ids, is_one_host),
+            Self::Sealed(pipeline) => pipeline.begin(ids, is_one_host),
+        }
+    }
+
+    /// When the next pass is due, however quiet it is.
+    pub(super) fn due_in(&self) -> Option<Duration> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Sealed(pipeline) => pipeline.due_in(),
+        }
+    }
+
+    /// Drains the socket through the stages.
+    pub(super) fn pass(
+        &mut self,
+        receiver: &mut Receiver,
+        socket: &mut Socket,
+        has_started: bool,
+    ) -> DrainEnd {
+        match self {
+            Self::Plain(stages) => receiver.drain(socket, BUDGET, |received| stages.take(received)),
+            Self::Sealed(pipeline) => {
+                let end = receiver.drain_mut(socket, BUDGET, |received| pipeline.take(received, has_started));
+                pipeline.finish_pass(socket);
+                end
+            }
+        }
+    }
+
+    pub(super) fn into_totals(self) -> StageTotals {
+        match self {
+            Self::Plain(stages) => stages.into_totals(),
+            Self::Sealed(pipeline) => pipeline.into_totals(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Whose a datagram is, and what arrived of each flow: one thread's book of a session.
+//!
+//! It sees borrowed bytes and counts; nothing is allocated after a session began.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drumfire_socket::Train;
+use hdrhistogram::Histogram;
+
+use crate::clock;
+use crate::datagram::{self, DropReason, RouteId};
+use crate::flows::{FlowCount, FlowTable};
+
+/// Latency is measured on one datagram in so many.
+const LATENCY_EVERY: u32 = 16;
+
+/// The longest latency told apart, one minute in nanoseconds.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
+
+/// One thread's book.
+pub(super) struct Ledger {
+    flows: Option<FlowTable>,
+    /// Datagrams that are the sender's.
+    ours: u64,
+    strays: [u64; DropReason::ALL.len()],
+    latency: Option<Histogram<u64>>,
+    until_latency: u32,
+}
+
+/// What a thread's stages counted, after it ended.
+pub(super) struct StageTotals {
+    pub(super) ours: u64,
+    pub(super) flows: Option<Vec<FlowCount>>,
+    pub(super) strays: BTreeMap<String, u64>,
+    pub(super) latency: Option<Histogram<u64>>,
+    /// What a reader of the report has to know of the stages.
+    pub(super) notes: Vec<String>,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self {
+            flows: None,
+            ours: 0,
+            strays: [0; DropReason::ALL.len()],
+            latency: None,
+            until_latency: LATENCY_EVERY,
+        }
+    }
+
+    /// Datagrams that are the sender's, since the session began.
+    pub(super) fn ours(&self) -> u64 {
+        self.ours
+    }
+
+    /// Whether the flows of a session are known here.
+    pub(super) fn has_session(&self) -> bool {
+        self.flows.is_some()
+    }
+
+    /// Starts a session: these are its flows. `is_one_host` says that the sender's clock is this host's.
+    pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
+        // A session of more flows than a table takes was refused before it came here.
+        self.flows = FlowTable::new(Arc::clone(ids)).ok();
+        self.latency = if is_one_host { Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).ok() } else { None };
+        self.ours = 0;
+        self.strays = [0; DropReason::ALL.len()];
+    }
+
+    /// Counts datagrams that look like the sender's without asking which they are.
+    pub(super) fn count_ours(&mut self, count: u64) {
+        self.ours += count;
+    }
+
+    /// Counts datagrams that are nobody's.
+    pub(super) fn stray(&mut self, reason: DropReason, count: u64) {
+        self.strays[reason.index()] += count;
+    }
+
+    /// Enters a datagram into its flow.
+    pub(super) fn enter(&mut self, bytes: &[u8]) {
+        let Some(flows) = &mut self.flows else {
+            self.stray(DropReason::UnknownFlow, 1);
+            return;
+        };
+        match datagram::decode(bytes).and_then(|header| flows.on_datagram(&header)) {
+            Ok(_) => self.ours += 1,
+            Err(reason) => self.stray(reason, 1),
+        }
+    }
+
+    /// Enters a whole train by its ends, if they show that it is one flow's; false when nothing was entered.
+    pub(super) fn enter_train(&mut self, train: &Train<'_>) -> bool {
+        let count = train.datagram_count();
+        let ends = datagram::decode(train.first()).ok().zip(datagram::decode(train.last()).ok());
+        let Some((flows, (first, last))) = self.flows.as_mut().zip(ends) else { return false };
+        let is_entered = count > 1 && flows.on_train(&first, &last, count);
+        if is_entered {
+            self.ours += count as u64;
+        }
+        is_entered
+    }
+
+    /// Measures one datagram in sixteen from its intended time of sending to now. `bytes` is the first of `count`
+    /// that came together; `handled_ns` keeps the clock's reading for a batch and is 0 before.
+    pub(super) fn sample_latency(&mut self, bytes: &[u8], count: usize, handled_ns: &mut u64) {
+        let Some(latency) = &mut self.latency else { return };
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        if count < self.until_latency {
+            self.until_latency -= count;
+            return;
+        }
+        self.until_latency = LATENCY_EVERY;
+        if let Some(stamp) = datagram::decode(bytes).ok().and_then(|header| header.stamp) {
+            if *handled_ns == 0 {
+                *handled_ns = clock::host_ns();
+            }
+            latency.saturating_record(handled_ns.saturating_sub(stamp.get()));
+        }
+    }
+
+    /// The totals; flows only where they were followed.
+    pub(super) fn into_totals(self, follows_flows: bool) -> StageTotals {
+        let strays =
+            DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), self.strays[reason.index()]));
+        StageTotals {
+            ours: self.ours,
+            flows: self.flows.filter(|_| follows_flows).map(|flows| flows.counts().to_vec()),
+            strays: strays.filter(|(_, count)| *count > 0).collect(),
+            latency: self.latency,
+            notes: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The stages of real connections on one receiver thread: parse, open, and either count there or acknowledge and
+//! deliver, with the very core that serves games.
+//!
+//! Each message holds a raw datagram, so that flows are followed as in the stages without connections. Handshakes
+//! are answered in both stages. It owns no socket and waits for nothing.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire::worker::{Owners, Ring, WorkerPlacement};
+use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
+use drumfire_proto::{
+    Config, DropReason, Endpoint, Event, Inbound, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard,
+    Stats, SteeringSecret,
+};
+use drumfire_socket::{Io, ReceivedMut, SendBatch, SendMode, Sender};
+use drumfire_wire::{Frame, Frames};
+
+use super::board::Board;
+use super::ledger::{Ledger, StageTotals};
+use crate::choices::{Stage, Suite};
+use crate::clock;
+use crate::datagram::RouteId;
+use crate::limits::{MAX_FLOWS, MAX_RUN};
+use crate::table::thousands;
+
+/// Datagrams written together.
+const BATCH: usize = 64;
+
+/// Silence is no reason to end a connection while a run may last: packets that are only opened look like it.
+const TIMEOUT: Duration = Duration::from_secs(2 * MAX_RUN.as_secs());
+
+/// Handshakes that may be done in a second: all flows of a sender come from one address.
+const HANDSHAKES: u32 = 1_000_000;
+
+/// The settings of both ends.
+pub(crate) fn config(suite: Suite) -> Config {
+    suite.config().timeouts(TIMEOUT, TIMEOUT)
+}
+
+/// What the pipelines of all threads have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    suite: Suite,
+    keys: Arc<[u8; 32]>,
+    persistent: Arc<[u8; 32]>,
+    process_key: Arc<[u8; 32]>,
+    /// Who owns which connection, where tags steer; else each thread keeps what the kernel's hash brings it.
+    shared: Option<SharedIds>,
+}
+
+/// What makes ids name their thread.
+#[derive(Clone, Debug)]
+struct SharedIds {
+    owners: Arc<Owners>,
+    steering: SteeringSecret,
+    threads: NonZeroU16,
+}
+
+impl Service {
+    /// Draws all secrets; `steering` is the one the kernel's filter knows, if it has one for these threads.
+    pub(super) fn new(suite: Suite, steering: Option<(SteeringSecret, NonZeroU16)>) -> Result<Self, String> {
+        let secret = || -> Result<Arc<[u8; 32]>, String> {
+            let mut bytes = [0; 32];
+            getrandom::fill(&mut bytes).map_err(|error| format!("the system has no randomness: {error}"))?;
+            Ok(Arc::new(bytes))
+        };
+        suite.config().check().map_err(|error| format!("--suite {suite}: {error}"))?;
+        Ok(Self {
+            suite,
+            keys: secret()?,
+            persistent: secret()?,
+            process_key: secret()?,
+            shared: steering.map(|(steering, threads)| SharedIds {
+                owners: Owners::new(threads.get(), MAX_FLOWS),
+                steering,
+                threads,
+            }),
+        })
+    }
+
+    /// By which a sender knows this receiver.
+    pub(super) fn public_key(&self) -> [u8; 32] {
+        *self.pair().public()
+    }
+
+    fn pair(&self) -> ServerKeyPair {
+        ServerKeyPair::from_secret(Secret::new(*self.keys))
+    }
+
+    fn endpoint(&self, index: u16) -> Result<Endpoint<WorkerPlacement>, String> {
+        let mut config = config(self.suite).connections(MAX_FLOWS);
+        // A sender as fast as it can, not a game's client.
+        config.pass_share_datagrams = u16::MAX;
+        let (shard, placement) = match &self.shared {
+            Some(SharedIds { owners, steering, threads }) => {
+                (Shard { index, count: *threads, steering: *steering }, owners.of_worker(index))
+            }
+            None => (Shard::ONLY, Owners::new(1, MAX_FLOWS).of_worker(0)),
+        };
+        let mut server =
+            ServerConfig::new(self.pair(), Secret::new(*self.persistent), Secret::new(*self.process_key))
+                .shard(shard);
+        server.half_open = MAX_FLOWS;
+        server.half_open_per_source = u16::MAX;
+        server.handshakes_per_second = HANDSHAKES;
+        server.source_handshakes_per_second = HANDSHAKES;
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|error| format!("the system has no randomness: {error}"))?;
+        Endpoint::server(config, server, placement, Secret::new(seed))
+            .map_err(|error| format!("--suite {}: {error}", self.suite))
+    }
+}
+
+/// What one thread's pipeline is made from.
+pub(super) struct PipelinePart {
+    pub(super) service: Service,
+    pub(super) index: u16,
+    pub(super) ring: Ring<Board>,
+}
+
+/// One thread's pipeline.
+pub(super) struct Pipeline {
+    stage: Stage,
+    endpoint: Endpoint<WorkerPlacement>,
+    ring: Ring<Board>,
+    pub(super) ledger: Ledger,
+    /// What the endpoint had counted when the session began.
+    before: Stats,
+    batch: SendBatch,
+    sender: Sender,
+    scratch: Box<[u8]>,
+    forwarded_in: u64,
+}
+
+impl Pipeline {
+    pub(super) fn new(stage: Stage, part: PipelinePart, has_gso: bool) -> Result<Self, String> {
+        let PipelinePart { service, index, ring } = part;
+        let endpoint = service.endpoint(index)?;
+        Ok(Self {
+            stage,
+            before: *endpoint.stats(),
+            endpoint,
+            ring,
+            ledger: Ledger::new(),
+            batch: SendBatch::new(BATCH, BATCH * DATAGRAM_SENT_MAX_BYTES),
+            sender: Sender::new(SendMode::best(has_gso)),
+            scratch: vec![0; DATAGRAM_SENT_MAX_BYTES].into(),
+            forwarded_in: 0,
+        })
+    }
+
+    /// Starts a session: what strangers sent before is not in it.
+    pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
+        self.before = *self.endpoint.stats();
+        self.ledger.begin(ids, is_one_host);
+    }
+
+    /// When the pipeline has to run again, however quiet it is.
+    pub(super) fn due_in(&self) -> Option<Duration> {
+        self.endpoint.poll_timeout().map(|due| due.since(now().monotonic))
+    }
+
+    /// Takes one batch. Until the sender has started, packets belong to handshakes and are taken in whole.
+    pub(super) fn take(&mut self, mut received: ReceivedMut<'_>, has_started: bool) {
+        let now = now();
+        let batch =
+            received.datagrams_mut().map(|datagram| Inbound { from: datagram.from, bytes: datagram.bytes });
+        let mut handled_ns = 0;
+        let Self { endpoint, ledger, stage, .. } = self;
+        if *stage == Stage::Open && has_started {
+            endpoint.open_datagrams(now, batch, |frames| {
+                for frame in Frames::new(frames).map_while(Result::ok) {
+                    if let Frame::Message(message) = frame {
+                        ledger.enter(message.payload);
+                        ledger.sample_latency(message.payload, 1, &mut handled_ns);
+                    }
+                }
+            });
+        } else {
+            endpoint.handle_datagrams(now, batch);
+        }
+        while let Some(event) = endpoint.poll_event() {
+            if let Event::Message { bytes, .. } = event {
+                ledger.enter(bytes);
+                ledger.sample_latency(bytes, 1, &mut handled_ns);
+            }
+        }
+    }
+
+    /// Does what is due, and sends everything there is to send.
+    pub(super) fn finish_pass<I: Io>(&mut self, io: &mut I) {
+        let now = now();
+        self.forwarded_in += self.ring.receive(&mut self.endpoint, now);
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now.monotonic) {
+            self.endpoint.handle_timeout(now);
+        }
+        loop {
+            while self.batch.len() < BATCH
+                && let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.scratch)
+            {
+                // There is room: the batch was made for so many of the largest.
+                let _ = self
+                    .batch
+                    .push(Some(transmit.to), self.scratch.get(..transmit.bytes).unwrap_or_default());
+            }
+            if self.batch.is_empty() {
+                break;
+            }
+            self.sender.flush(io, &mut self.batch, |_, _| {});
+            // What a full socket does not take is as if the network had lost it.
+            self.batch.clear();
+        }
+        // A Hello for which there is no room in its ring is repeated by its client.
+        self.ring.send(&mut self.endpoint);
+    }
+
+    pub(super) fn into_totals(self) -> StageTotals {
+        let stats = *self.endpoint.stats();
+        let drops = DropReason::ALL
+            .iter()
+            .map(|reason| (reason.name().to_owned(), stats.dropped(*reason) - self.before.dropped(*reason)));
+        let drops: BTreeMap<String, u64> = drops.filter(|(_, count)| *count > 0).collect();
+        let mut totals = self.ledger.into_totals(true);
+        for (name, count) in drops {
+            *totals.strays.entry(name).or_default() += count;
+        }
+        totals.notes.push(format!(
+            "{} connections, {} acks sent alone, {} datagrams from other threads",
+            thousands(self.endpoint.connection_count() as u64),
+            thousands(stats.acks_sent_alone),
+            thousands(self.forwarded_in),
+        ));
+        totals
+    }
+}
+
+fn now() -> Now {
+    Now { monotonic: Moment::from_nanos(clock::host_ns()), wall: Duration::ZERO }
+}

@@ -1,0 +1,239 @@
+//! The stages whose flows are connections: the books of real packets, and of everything that only looks like one.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use drumfire_proto::{
+    ClientConfig, Config, Endpoint, Inbound, Moment, Now, PacketSealer, Secret, ServerIdentity,
+};
+use drumfire_tools::choices::{SendMode, Suite};
+use drumfire_tools::control::{self, Finished, Hello, SenderEnd, Welcome};
+use drumfire_tools::datagram::{self, Header};
+use drumfire_tools::{clock, host};
+
+use crate::process::{receiver, sender, waiting_receiver};
+use crate::report::{IS_NATIVE, Report, SEVERAL};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SIZE: usize = 100;
+
+/// A flow that is a connection.
+struct Flow {
+    socket: UdpSocket,
+    sealer: PacketSealer,
+    header: Header,
+    newest: Vec<u8>,
+}
+
+impl Flow {
+    fn connect(to: SocketAddr, welcome: &Welcome, flow: u32) -> Self {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        socket.connect(to).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let sealed = welcome.sealed.unwrap();
+        let config = Config::default().has_aes_gcm(sealed.suite == Suite::Aes128Gcm);
+        let seed = Secret::new([u8::try_from(flow).unwrap() + 1; 32]);
+        let mut endpoint = Endpoint::client(config, ClientConfig::default(), seed).unwrap();
+        let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
+        let peer = endpoint.connect(now(), to, &identity).unwrap();
+        let deadline = clock::now() + PATIENCE;
+        let mut memory = [0; 2_048];
+        while endpoint.stats().packets_received == 0 {
+            assert!(clock::now() < deadline, "flow {flow} does not connect");
+            while let Some(transmit) = endpoint.poll_transmit(now(), &mut memory) {
+                socket.send(&memory[..transmit.bytes]).unwrap();
+            }
+            if let Ok(length) = socket.recv(&mut memory) {
+                endpoint.handle_datagrams(now(), [Inbound { from: to, bytes: &mut memory[..length] }]);
+            }
+            endpoint.handle_timeout(now());
+        }
+        let header = Header { id: welcome.ids[flow as usize], flow, sequence: 0, stamp: None };
+        Self { socket, sealer: endpoint.take_sealer(peer).unwrap(), header, newest: Vec::new() }
+    }
+
+    fn send(&mut self, count: u64) {
+        for _ in 0..count {
+            let mut payload = vec![0; PacketSealer::payload_bytes(SIZE).unwrap()];
+            datagram::encode(&mut payload, &self.header).unwrap();
+            self.header.sequence += 1;
+            self.newest = vec![0; SIZE];
+            self.sealer.seal(&mut self.newest, &payload).unwrap();
+            self.socket.send(&self.newest).unwrap();
+        }
+    }
+}
+
+fn now() -> Now {
+    Now { monotonic: Moment::from_nanos(clock::host_ns()), wall: Duration::ZERO }
+}
+
+fn greet(to: SocketAddr, flows: u32) -> (SenderEnd<TcpStream>, Welcome) {
+    let channel = control::connect(&[to], PATIENCE, Duration::from_millis(20)).unwrap();
+    let hello = Hello {
+        version: control::VERSION,
+        flows,
+        threads: 1,
+        size: SIZE.try_into().unwrap(),
+        rate: 1_000,
+        send: SendMode::Single,
+        secs: 1.0,
+        kernel_id: host::kernel_id(),
+    };
+    let deadline = clock::now() + PATIENCE;
+    SenderEnd::greet(channel, &hello, || clock::now() < deadline).unwrap()
+}
+
+fn finished(flows: &[Flow]) -> Finished {
+    let sent_per_flow: Vec<u64> = flows.iter().map(|flow| flow.header.sequence).collect();
+    let sent = sent_per_flow.iter().sum();
+    Finished {
+        sent_per_flow,
+        sent,
+        sent_bytes: sent * SIZE as u64,
+        offered: sent,
+        errors: BTreeMap::new(),
+        elapsed_ns: 1,
+        cpu_ns: 0,
+        late: false,
+        granted: serde_json::Map::new(),
+    }
+}
+
+/// Junk of every kind, so many of each, and the names it has to be counted by.
+fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
+    let real = &flow.newest;
+    let changed = |at: usize| {
+        let mut bytes = real.clone();
+        bytes[at] ^= 0x10;
+        bytes
+    };
+    let with_first = |first: u8, length: usize| {
+        let mut bytes = vec![0x55; length];
+        bytes[0] = first;
+        bytes
+    };
+    // What was changed behind the header of a packet that was taken has that packet's number: it is not opened.
+    let kinds: [(&str, u64, Vec<u8>); 12] = [
+        ("empty", 3, Vec::new()),
+        ("wrong_length", 2, real[..27].to_vec()),
+        ("wrong_length", 1, vec![0x09]),
+        ("fixed_bits", 4, with_first(0x00, 40)),
+        ("fixed_bits", 1, b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n".to_vec()),
+        ("unknown_kind", 5, with_first(0x8f, 40)),
+        ("packet_number_length", 6, with_first(0x08, 40)),
+        ("unexpected_kind", 7, with_first(0x8c, 100)),
+        ("forged_id", 8, changed(7)),
+        ("duplicate", 9, changed(SIZE - 1)),
+        ("duplicate", 2, changed(30)),
+        ("duplicate", 10, real.clone()),
+    ];
+    let stranger = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    stranger.connect(flow.socket.peer_addr().unwrap()).unwrap();
+    let mut expected = BTreeMap::new();
+    for (name, count, bytes) in kinds {
+        for _ in 0..count {
+            stranger.send(&bytes).unwrap();
+        }
+        *expected.entry(name.to_owned()).or_default() += count;
+    }
+    expected
+}
+
+#[test]
+fn junk_amid_sealed_packets_is_counted_by_name_and_the_books_close() {
+    for stage in ["open", "deliver"] {
+        for suite in [Suite::best(), Suite::ChaCha20Poly1305] {
+            let flags = format!("--stage {stage} --suite {suite} --threads {SEVERAL} --json -");
+            let (receiver, address) = waiting_receiver(&flags);
+            let (mut end, welcome) = greet(address, 3);
+            let mut flows: Vec<Flow> = (0..3).map(|flow| Flow::connect(address, &welcome, flow)).collect();
+            end.start().unwrap();
+            flows[0].send(20);
+            flows[2].send(5);
+            let mut expected = send_junk(&flows[0]);
+            let forged = forged_ahead(&mut flows[2]);
+            expected.insert("forged".to_owned(), forged.len() as u64);
+            for bytes in forged {
+                flows[2].socket.send(&bytes).unwrap();
+            }
+            flows[0].send(20);
+            let deadline = clock::now() + PATIENCE;
+            let books = end.finish(finished(&flows), || clock::now() < deadline).unwrap();
+            assert_eq!((books.received, books.unexplained), (45, 0), "{flags}");
+            assert_eq!(books.strays, expected, "{flags}");
+            let report = Report::of(&receiver.end().with_code(0));
+            assert_eq!(report.0["foreign"], serde_json::to_value(&expected).unwrap(), "{flags}");
+        }
+    }
+}
+
+/// Packets with the numbers that come next, every one changed in another place behind its header: only opening
+/// them tells.
+fn forged_ahead(flow: &mut Flow) -> Vec<Vec<u8>> {
+    let mut real = vec![0; SIZE];
+    let payload = vec![0; PacketSealer::payload_bytes(SIZE).unwrap()];
+    (13..SIZE)
+        .map(|at| {
+            flow.sealer.seal(&mut real, &payload).unwrap();
+            let mut forged = real.clone();
+            forged[at] ^= 1;
+            forged
+        })
+        .collect()
+}
+
+#[test]
+fn sealed_stages_close_their_books_with_every_sender() {
+    let drains: &[&str] = if IS_NATIVE {
+        &["--drain recv", "--drain recvmmsg --gro off", "--drain recvmmsg --gro on"]
+    } else {
+        &["--drain recv"]
+    };
+    for stage in ["open", "deliver"] {
+        for drain in drains {
+            for steer in ["hash", "tag"] {
+                for send in ["single", "sendmmsg", "gso"] {
+                    let ways = format!("--stage {stage} {drain} --steer {steer} --send {send}");
+                    let common = format!("--with-sender --secs 0.1 --flows 8 --json - --threads {SEVERAL}");
+                    let ended = receiver(&format!("{common} --rate 10000 {ways}")).end().with_code(0);
+                    let report = Report::of(&ended);
+                    assert_eq!(report.number("/received"), report.number("/sent"), "{ways}");
+                    assert_eq!(report.0.get("foreign"), None, "{ways}");
+                    assert_eq!(report.0["flags"]["suite"], Suite::best().name(), "{ways}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn connections_are_spread_evenly_over_the_threads() {
+    if IS_NATIVE {
+        let flags = "--with-sender --stage deliver --threads 4 --flows 32 --secs 0.2 --rate 16000 --json -";
+        let report = Report::of(&receiver(flags).end().with_code(0));
+        assert!(report.0["spread_max_over_mean"].as_f64().unwrap() <= 1.05, "{:#}", report.0["threads"]);
+    }
+}
+
+#[test]
+fn a_size_without_room_is_refused_in_one_line_on_either_side() {
+    for (size, stage) in [(59, "open"), (1_201, "deliver")] {
+        let ended = receiver(&format!("--with-sender --stage {stage} --size {size}")).end().with_code(2);
+        let line = ended.only_error_line();
+        assert!(line.contains("--size") && line.contains("60") && line.contains("1200"), "{line}");
+    }
+    let (receiver, address) = waiting_receiver("--stage deliver");
+    let line = sender(address, "--size 59 --secs 0.1").end().with_code(2);
+    assert!(line.only_error_line().contains("give --size 60"), "{line:#?}");
+    receiver.interrupt();
+    receiver.end();
+}
+
+#[test]
+fn a_suite_without_a_stage_that_seals_is_refused() {
+    let ended = receiver("--with-sender --suite aes-128-gcm").end().with_code(2);
+    let line = ended.only_error_line();
+    assert!(line.contains("--suite") && line.contains("--stage open"), "{line}");
+}
