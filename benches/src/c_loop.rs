@@ -79,6 +79,7 @@ impl CLoop {
             session: 0,
             ids: vec![RouteId::default(); hello.flows as usize],
             stage: Stage::Raw,
+            sealed: None,
             steer: Steer::Hash,
             threads: 1,
         })

@@ -8,6 +8,7 @@
 mod books;
 mod drain;
 mod ladder;
+mod pipeline;
 mod steering;
 mod trains;
 
@@ -24,9 +25,10 @@ use drumfire_tools::report::{Flags, Report};
 
 type Part = fn(&Bench, &mut Results) -> Result<(), String>;
 
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 6] = [
     ("drain", drain::measure),
     ("trains", trains::measure),
+    ("pipeline", pipeline::measure),
     ("steering", steering::measure),
     ("books", books::measure),
     ("ladder", ladder::measure),
@@ -131,7 +133,7 @@ fn report(recipe: &Recipe) -> Result<Report, String> {
 fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
     let plan = &recipe.plan;
     let traffic = &recipe.traffic;
-    let flags = Flags::from([
+    let mut flags = Flags::from([
         ("threads".to_owned(), plan.threads.into()),
         ("drain".to_owned(), plan.drain.name().into()),
         ("gro".to_owned(), plan.gro.name().into()),
@@ -144,6 +146,9 @@ fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
         ("send".to_owned(), traffic.send.name().into()),
         ("secs".to_owned(), traffic.secs.as_secs_f64().into()),
     ]);
+    if plan.stage.is_sealed() {
+        flags.insert("suite".to_owned(), plan.suite.name().into());
+    }
     let mut report = outcome.report("", "", flags);
     report.notes.push(format!(
         "{} receive calls for {} messages",
