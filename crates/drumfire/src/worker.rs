@@ -6,6 +6,7 @@
 //! flush; reports in one slice with one wake-up. What the world is, sockets or a simulation, is behind three
 //! contracts: [`drumfire_socket::Io`], [`Park`] and [`Clock`].
 
+mod arena;
 mod net;
 mod pass;
 mod peers;

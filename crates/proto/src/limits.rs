@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-pub use drumfire_wire::limits::{ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES};
 use drumfire_wire::limits::{DATAGRAM_START_BYTES, TAG_BYTES, TRANSPORT_HEADER_MAX_BYTES};
+pub use drumfire_wire::limits::{ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES};
 
 /// Bytes of UDP payload this version sends at most: no path is probed for more.
 pub const DATAGRAM_SENT_MAX_BYTES: usize = DATAGRAM_START_BYTES;

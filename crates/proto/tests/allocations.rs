@@ -150,3 +150,45 @@ fn a_flood_of_strangers_leaves_no_byte_behind() {
     assert_eq!(info.count_total, 0);
     assert!(pair.ends[1].stats().retry_bytes * 10 <= pair.ends[1].stats().hello_bytes);
 }
+
+#[cfg(feature = "measure")]
+#[test]
+fn packets_that_are_opened_alone_or_delivered_allocate_nothing() {
+    use drumfire_proto::PacketSealer;
+
+    for is_opened_alone in [true, false] {
+        let mut pair = Pair::connected();
+        pair.step();
+        let peer = pair.peers[0].unwrap();
+        let mut sealer = pair.ends[0].take_sealer(peer).unwrap();
+        let payload = vec![7; PacketSealer::payload_bytes(200).unwrap()];
+        let mut packets = vec![[0; 200]; 4_000];
+        for packet in &mut packets {
+            sealer.seal(packet, &payload).unwrap();
+        }
+        let mut memory = [0; 1_200];
+        let mut run = |packets: &mut [[u8; 200]]| {
+            let mut messages = 0;
+            for batch in packets.chunks_mut(32) {
+                let batch = batch.iter_mut().map(|bytes| Inbound { from: address(0), bytes });
+                if is_opened_alone {
+                    pair.ends[1].open_datagrams(pair.now, batch, |_| messages += 1);
+                } else {
+                    pair.ends[1].handle_datagrams(pair.now, batch);
+                }
+                while let Some(event) = pair.ends[1].poll_event() {
+                    messages += usize::from(matches!(event, Event::Message { .. }));
+                }
+                while pair.ends[1].poll_transmit(pair.now, &mut memory).is_some() {}
+                pair.now.monotonic = pair.now.monotonic.after(Duration::from_millis(1));
+                pair.ends[1].handle_timeout(pair.now);
+            }
+            messages
+        };
+        let (first, second) = packets.split_at_mut(2_000);
+        assert_eq!(run(first), 2_000);
+        let mut messages = 0;
+        let info = measure(|| messages = run(second));
+        assert_eq!((messages, info.count_total), (2_000, 0), "opened alone: {is_opened_alone}");
+    }
+}

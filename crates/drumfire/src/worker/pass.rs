@@ -12,12 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use drumfire_proto::{
     Close, CloseCode, CloseReason, ConnectError, Endpoint, Event, Placement, ServerIdentity,
 };
 use drumfire_socket::{Io, Receiver, Waiter};
 
+use super::arena::Arena;
 use super::net::Net;
 use super::peers::{Message, Peers};
 use super::{Clock, Park, RETRY_AFTER, Reading, Ring};
@@ -37,9 +38,6 @@ const STALLED_PASSES_MAX: u32 = 64;
 
 /// Rounds in which messages that wait move up while packets leave.
 const ROUNDS_PER_PASS: usize = 16;
-
-/// Memory for the messages of one pass is taken in pieces of this many bytes.
-const ARENA_BYTES: usize = 64 * 1_024;
 
 /// Makes the endpoint, and makes it again.
 pub(crate) type Make<P> = Box<dyn FnMut() -> Option<Endpoint<P>> + Send>;
@@ -76,7 +74,7 @@ pub struct Worker<P, I, K, C> {
     credit_bytes: usize,
     commands: VecDeque<Command>,
     reports: VecDeque<Report>,
-    arena: BytesMut,
+    arena: Arena,
     is_forward_held: bool,
     stalled_passes: u32,
     panics_in_a_row: u32,
@@ -101,7 +99,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             credit_bytes: parts.credit_bytes,
             commands: VecDeque::new(),
             reports: VecDeque::new(),
-            arena: BytesMut::new(),
+            arena: Arena::default(),
             is_forward_held: false,
             stalled_passes: 0,
             panics_in_a_row: 0,
@@ -298,7 +296,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
                 Some(Report::ConnectFailed { peer: name(peer), error })
             }
             Event::Message { peer, channel, bytes } => {
-                let bytes = copy(&mut self.arena, bytes);
+                let bytes = self.arena.copy(bytes);
                 Some(Report::Message { peer: name(peer), channel, bytes })
             }
             Event::Disconnected { peer, reason, text } => {
@@ -346,16 +344,4 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         self.stats.connections = self.endpoint.connection_count();
         self.link.set_stats(&self.stats);
     }
-}
-
-/// Copies a payload into memory that messages share.
-fn copy(arena: &mut BytesMut, payload: &[u8]) -> Bytes {
-    if payload.is_empty() {
-        return Bytes::new();
-    }
-    if arena.capacity() < payload.len() {
-        arena.reserve(ARENA_BYTES.max(payload.len()));
-    }
-    arena.extend_from_slice(payload);
-    arena.split().freeze()
 }

@@ -1,0 +1,101 @@
+//! Memory that messages share on their way to the application: a few large pieces in turn, each used again once
+//! the application has dropped all that was in it.
+//!
+//! What the application keeps is its own affair: the piece it lies in is then replaced by a new one.
+
+use bytes::{Bytes, BytesMut};
+
+/// Bytes of one piece.
+const PIECE_BYTES: usize = 64 * 1_024;
+
+/// Pieces that are waited for, at most; more is what the application keeps.
+const PIECES: usize = 4;
+
+/// The pieces of one worker.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    current: BytesMut,
+    /// Full ones, the oldest first.
+    full: Vec<BytesMut>,
+}
+
+impl Arena {
+    /// Copies a payload into the current piece.
+    pub(super) fn copy(&mut self, payload: &[u8]) -> Bytes {
+        if payload.is_empty() {
+            return Bytes::new();
+        }
+        if self.current.capacity() < payload.len() {
+            self.turn(PIECE_BYTES.max(payload.len()));
+        }
+        self.current.extend_from_slice(payload);
+        self.current.split().freeze()
+    }
+
+    /// Takes a piece whose messages are all gone, or a new one.
+    fn turn(&mut self, bytes: usize) {
+        // The current piece may be free itself.
+        if self.current.try_reclaim(bytes) {
+            return;
+        }
+        let place = self.full.iter_mut().position(|piece| piece.try_reclaim(bytes));
+        let next = match place {
+            Some(place) => self.full.remove(place),
+            None => BytesMut::with_capacity(bytes),
+        };
+        if self.full.len() == PIECES {
+            self.full.remove(0);
+        }
+        self.full.push(std::mem::replace(&mut self.current, next));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pointers(arena: &mut Arena, count: usize) -> Vec<*const u8> {
+        (0..count).map(|_| arena.copy(&[1; 1_000]).as_ptr()).collect()
+    }
+
+    #[test]
+    fn a_piece_is_used_again_when_nothing_in_it_is_kept() {
+        let mut arena = Arena::default();
+        let first = pointers(&mut arena, 65);
+        let second = pointers(&mut arena, 65);
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn messages_that_are_kept_stay_as_they_are() {
+        let mut arena = Arena::default();
+        let kept: Vec<Bytes> =
+            (0..2_000_u32).map(|number| arena.copy(&number.to_be_bytes().repeat(100))).collect();
+        for (number, bytes) in (0_u32..).zip(&kept) {
+            assert_eq!(bytes, &number.to_be_bytes().repeat(100));
+        }
+        assert!(arena.full.len() <= PIECES);
+    }
+
+    #[test]
+    fn a_message_that_is_held_in_every_batch_does_not_keep_pieces_from_coming_back() {
+        let mut arena = Arena::default();
+        let mut held = arena.copy(b"x");
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..1_000 {
+            let next = arena.copy(&[2; 1_000]);
+            seen.insert(next.as_ptr() as usize / PIECE_BYTES);
+            held = next;
+        }
+        drop(held);
+        assert!(seen.len() <= 2 * PIECES, "{} pieces", seen.len());
+    }
+
+    #[test]
+    fn a_message_longer_than_a_piece_gets_one_of_its_length() {
+        let mut arena = Arena::default();
+        let long = vec![3; PIECE_BYTES + 1];
+        assert_eq!(arena.copy(&long), long);
+        assert_eq!(arena.copy(b""), Bytes::new());
+    }
+}
