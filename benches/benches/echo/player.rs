@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire::{Bytes, SendOptions, ServerKey};
+use drumfire::{Bytes, SendOptions};
 use drumfire_crypto::{Secret, Suite};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
@@ -13,7 +13,7 @@ use drumfire_proto::{
 };
 use drumfire_tools::clock;
 
-use crate::encrypted::{CHANNEL, options};
+use crate::encrypted::{CHANNEL, key, options};
 use crate::load::Line;
 use crate::peer::Delivery;
 
@@ -36,7 +36,7 @@ impl Player {
         let config = Config::default().has_aes_gcm(suite == Suite::Aes128Gcm);
         let mut endpoint = Endpoint::client(config, ClientConfig::default(), seed(&socket))
             .map_err(|error| format!("a client: {error}"))?;
-        let identity = ServerIdentity { public_key: ServerKey::dev().public().to_bytes(), key_id: 0 };
+        let identity = ServerIdentity { public_key: key().public().to_bytes(), key_id: 0 };
         let server =
             endpoint.connect(now(), server, &identity).map_err(|error| format!("a client: {error}"))?;
         let mut player = Self { socket, endpoint, server, options: options(delivery), is_ready: false };

@@ -37,10 +37,10 @@ impl Rungs {
             },
             Extent::Default => Self {
                 drains: ALL_DRAINS,
-                sizes: &[32, 128, 512, 1_200],
+                sizes: &[32, 128, 1_200],
                 threads: &[1],
                 sends: &[SendMode::Single, SendMode::Gso],
-                window: Duration::from_millis(150),
+                window: Duration::from_millis(120),
             },
             Extent::Full => Self {
                 drains: ALL_DRAINS,

@@ -39,7 +39,7 @@ fn subjects() -> Vec<Subject> {
 pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String> {
     let window = match bench.extent {
         Extent::Quick => Duration::from_millis(200),
-        Extent::Default => Duration::from_millis(400),
+        Extent::Default => Duration::from_millis(300),
         Extent::Full => bench.window,
     };
     let recipe = |stage: Stage, suite: Suite, gro: Gro, rate: u64| {

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Once;
 
 use drumfire_proto::{Secret, ServerKeyPair};
 
@@ -30,7 +31,8 @@ impl ServerKey {
     }
 
     /// The key of first steps and tests: the same for everybody, so it protects nothing. A server that has it
-    /// may bind to loopback addresses only, and [`crate::Client::connect_dev`] expects it.
+    /// may bind to loopback addresses only and says so once on standard error; [`crate::Client::connect_dev`]
+    /// expects it.
     #[must_use]
     pub fn dev() -> Self {
         Self { pair: ServerKeyPair::from_secret(Secret::new(DEV_SECRET)), is_dev: true }
@@ -56,6 +58,19 @@ impl ServerKey {
 
     pub(crate) const fn is_dev(&self) -> bool {
         self.is_dev
+    }
+
+    /// Says on standard error, once per process, what a server with the development key is worth.
+    pub(crate) fn warn_if_dev(&self) {
+        static ONCE: Once = Once::new();
+        if self.is_dev {
+            ONCE.call_once(|| {
+                eprintln!(
+                    "drumfire: this server has the development key, which everybody knows: anybody can pose as it. \
+                     Give ServerConfig a key of its own, from ServerKey::generate()"
+                );
+            });
+        }
     }
 
     /// Another copy of the pair, for one more worker.

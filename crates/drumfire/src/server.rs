@@ -55,6 +55,7 @@ impl Server {
     /// [`BindError`] naming the setting that cannot be used, or what the system answered.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
         config.check()?;
+        config.key.warn_if_dev();
         let threads = config.workers.threads();
         let workers = threads.unwrap_or(NonZeroU16::MIN);
         let bell = Arc::new(Bell::default());

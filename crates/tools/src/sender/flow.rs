@@ -7,8 +7,7 @@ use std::num::NonZeroU64;
 use drumfire_proto::PacketSealer;
 use drumfire_socket::{SendBatch, Socket};
 
-use super::handshake::{self, HandshakeError};
-use crate::control::Sealed;
+use super::handshake::{Handshake, HandshakeError};
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
 
 /// One flow and its place in it.
@@ -35,13 +34,8 @@ impl Flow {
     }
 
     /// Makes the flow a connection, whose packets have `size` bytes.
-    pub(super) fn connect(
-        &mut self,
-        to: SocketAddr,
-        sealed: &Sealed,
-        size: usize,
-    ) -> Result<(), HandshakeError> {
-        let sealer = handshake::connect(&mut self.socket, to, sealed)?;
+    pub(super) fn seal(&mut self, handshake: Handshake, size: usize) -> Result<(), HandshakeError> {
+        let sealer = handshake.finish(&mut self.socket)?;
         // A size without room was refused before.
         let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
         self.seal = Some(Seal { sealer, payload });

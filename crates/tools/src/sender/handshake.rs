@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
-    Alone, ClientConfig, Endpoint, Event, Inbound, Moment, Now, PacketSealer, Secret, ServerIdentity,
+    Alone, ClientConfig, Endpoint, Event, Inbound, Moment, Now, PacketSealer, PeerId, Secret, ServerIdentity,
 };
 use drumfire_socket::{
     DrainEnd, Parker, Poller, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
@@ -40,68 +40,88 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Connects: afterwards the receiver has opened a packet of this connection and said so.
-pub(super) fn connect(
-    socket: &mut Socket,
+/// A connection in the making.
+pub(super) struct Handshake {
+    endpoint: Endpoint<Alone>,
+    server: PeerId,
     to: SocketAddr,
-    sealed: &Sealed,
-) -> Result<PacketSealer, HandshakeError> {
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(io::Error::other)?;
-    let failed = |error: &dyn std::fmt::Display| HandshakeError::Failed(error.to_string());
-    let config = pipeline::config(sealed.suite);
-    let mut endpoint = Endpoint::client(config, ClientConfig::default(), Secret::new(seed))
-        .map_err(|error| failed(&error))?;
-    let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
-    let peer = endpoint.connect(now(), to, &identity).map_err(|error| failed(&error))?;
-    let mut line = Line::open(socket)?;
-    let deadline = clock::now() + PATIENCE;
-    while clock::now() < deadline {
-        line.transmit(socket, &mut endpoint);
-        // Any packet of the receiver says that it has opened ours.
-        if endpoint.stats().packets_received > 0 {
-            return endpoint
-                .take_sealer(peer)
-                .ok_or_else(|| HandshakeError::Failed("the connection has no keys".to_owned()));
-        }
-        line.receive(socket, to, &mut endpoint)?;
-        while let Some(event) = endpoint.poll_event() {
-            match event {
-                Event::ConnectFailed { error, .. } => return Err(failed(&error)),
-                Event::Disconnected { reason, .. } => {
-                    return Err(HandshakeError::Failed(reason.name().to_owned()));
-                }
-                _ => {}
-            }
-        }
-    }
-    Err(HandshakeError::Failed("the receiver does not confirm the connection".to_owned()))
-}
-
-/// A socket on its way through a handshake.
-struct Line {
     poller: Poller,
     receiver: Receiver,
     sender: Sender,
     batch: SendBatch,
 }
 
-impl Line {
-    fn open(socket: &mut Socket) -> io::Result<Self> {
+impl Handshake {
+    /// Asks the receiver for a connection.
+    pub(super) fn begin(
+        socket: &mut Socket,
+        to: SocketAddr,
+        sealed: &Sealed,
+    ) -> Result<Self, HandshakeError> {
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(io::Error::other)?;
+        let failed = |error: &dyn std::fmt::Display| HandshakeError::Failed(error.to_string());
+        let config = pipeline::config(sealed.suite);
+        let mut endpoint = Endpoint::client(config, ClientConfig::default(), Secret::new(seed))
+            .map_err(|error| failed(&error))?;
+        let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
+        let server = endpoint.connect(now(), to, &identity).map_err(|error| failed(&error))?;
         let mut poller = Poller::new()?;
         poller.register(socket, 0)?;
         let receiver = Receiver::new(socket, &ReceiverConfig::default()).map_err(io::Error::other)?;
-        Ok(Self {
+        let mut handshake = Self {
+            endpoint,
+            server,
+            to,
             poller,
             receiver,
             sender: Sender::new(SendMode::Single),
             batch: SendBatch::new(1, DATAGRAM_SENT_MAX_BYTES),
-        })
+        };
+        handshake.transmit(socket);
+        Ok(handshake)
     }
 
-    fn transmit(&mut self, socket: &mut Socket, endpoint: &mut Endpoint<Alone>) {
+    /// Waits until the receiver has opened a packet of this connection and said so, which it may take its time
+    /// with: begin several before.
+    pub(super) fn finish(mut self, socket: &mut Socket) -> Result<PacketSealer, HandshakeError> {
+        let deadline = clock::now() + PATIENCE;
+        // Any packet of the receiver says that it has opened ours.
+        while self.endpoint.stats().packets_received == 0 {
+            if clock::now() >= deadline {
+                let line = "the receiver does not confirm the connection".to_owned();
+                return Err(HandshakeError::Failed(line));
+            }
+            self.step(socket)?;
+        }
+        let sealer = self.endpoint.take_sealer(self.server);
+        sealer.ok_or_else(|| HandshakeError::Failed("the connection has no keys".to_owned()))
+    }
+
+    /// Takes in what comes, at most for a short wait, and answers it.
+    pub(super) fn step(&mut self, socket: &mut Socket) -> Result<(), HandshakeError> {
+        self.receive(socket)?;
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::ConnectFailed { error, .. } => return Err(HandshakeError::Failed(error.to_string())),
+                Event::Disconnected { reason, .. } => {
+                    return Err(HandshakeError::Failed(reason.name().to_owned()));
+                }
+                _ => {}
+            }
+        }
+        self.transmit(socket);
+        Ok(())
+    }
+
+    /// Whether the handshake itself is over.
+    pub(super) fn is_connected(&self) -> bool {
+        self.endpoint.stats().connections_opened > 0
+    }
+
+    fn transmit(&mut self, socket: &mut Socket) {
         let mut scratch = [0; DATAGRAM_SENT_MAX_BYTES];
-        while let Some(transmit) = endpoint.poll_transmit(now(), &mut scratch) {
+        while let Some(transmit) = self.endpoint.poll_transmit(now(), &mut scratch) {
             // It is empty, and has room for the largest.
             let _ = self.batch.push(None, scratch.get(..transmit.bytes).unwrap_or_default());
             // What is not taken is as if the network had lost it: it is sent again.
@@ -110,19 +130,15 @@ impl Line {
         }
     }
 
-    fn receive(
-        &mut self,
-        socket: &mut Socket,
-        from: SocketAddr,
-        endpoint: &mut Endpoint<Alone>,
-    ) -> Result<(), HandshakeError> {
+    fn receive(&mut self, socket: &mut Socket) -> Result<(), HandshakeError> {
+        let Self { endpoint, to, .. } = self;
         let due = endpoint.poll_timeout().map_or(STEP, |due| due.since(now().monotonic).min(STEP));
         // A wait that fails ends at once, and the deadline still holds.
         let _ = self.poller.poll(Some(due));
         let end = self.receiver.drain_mut(socket, BUDGET, |mut received| {
             let datagrams = received.datagrams_mut();
-            endpoint
-                .handle_datagrams(now(), datagrams.map(|datagram| Inbound { from, bytes: datagram.bytes }));
+            let inbound = datagrams.map(|datagram| Inbound { from: *to, bytes: datagram.bytes });
+            endpoint.handle_datagrams(now(), inbound);
         });
         if let DrainEnd::Closed(fault) = end {
             return Err(HandshakeError::Failed(format!("its socket is gone: {fault}")));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use drumfire_socket::{Fault, FlushEnd, Parker, Poller, SendBatch, SendCounts, SendMode, Sender};
 
 use super::flow::Flow;
-use super::handshake::HandshakeError;
+use super::handshake::{Handshake, HandshakeError};
 use crate::clock;
 use crate::control::Sealed;
 use crate::datagram::RouteId;
@@ -28,6 +28,9 @@ const TRAIN_BYTES: usize = 65_000;
 
 /// A wait longer than this sleeps first; a shorter one spins, for a sleep may end this much late.
 const SPIN: Duration = Duration::from_micros(60);
+
+/// Flows that connect together.
+const CONNECTING: usize = 64;
 
 /// How long a full socket is left alone.
 const BLOCKED_REST: Duration = Duration::from_micros(50);
@@ -105,11 +108,25 @@ impl Part {
         let flows = self.flows.iter().map(|&(index, id)| Flow::open(index, id, self.to));
         let mut flows = flows.collect::<Result<Vec<_>, _>>().map_err(PartError::Sockets)?;
         if let Some(sealed) = &self.sealed {
-            for flow in &mut flows {
-                flow.connect(self.to, sealed, self.size)?;
+            for group in flows.chunks_mut(CONNECTING) {
+                self.connect(group, sealed)?;
             }
         }
         Ok((flows, poller))
+    }
+
+    /// Makes these flows connections.
+    fn connect(&self, flows: &mut [Flow], sealed: &Sealed) -> Result<(), HandshakeError> {
+        let mut handshakes = Vec::with_capacity(flows.len());
+        for flow in &mut *flows {
+            let mut handshake = Handshake::begin(&mut flow.socket, self.to, sealed)?;
+            // One after the other as far as both ends compute; what is left is waiting.
+            while !handshake.is_connected() {
+                handshake.step(&mut flow.socket)?;
+            }
+            handshakes.push(handshake);
+        }
+        flows.iter_mut().zip(handshakes).try_for_each(|(flow, handshake)| flow.seal(handshake, self.size))
     }
 
     fn send(self, mut flows: Vec<Flow>, mut poller: Poller) -> PartTotals {
