@@ -23,7 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Not here: servers with several workers, [`Access`](crate::Access) by token, and `wait`, which in a world
+//! Not here: servers with several workers, [`Access`] by token, and `wait`, which in a world
 //! does the I/O of the present moment: time passes in [`World::advance`] alone.
 
 mod either;
