@@ -54,7 +54,7 @@
 //!
 //! # Not here yet
 //!
-//! The `Handler` and async faces, groups, receipts, tokens, typed channels, refusals by name, metrics, tracing,
+//! The `Handler` and async faces, groups, receipts, tokens, typed channels, metrics, tracing,
 //! serde. Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
@@ -97,6 +97,6 @@ pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
     AckError, ChannelId, CloseCode, CloseError, CloseReason, ConnectError, DropReason, Mode, ProtocolError,
-    SendError, SendOptions,
+    Refusal, RefuseReason, SendError, SendOptions,
 };
 pub use drumfire_socket::Wait;

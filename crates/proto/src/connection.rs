@@ -15,7 +15,7 @@ use drumfire_wire::{CloseCode, ConnectionId};
 use crate::acks::Acks;
 use crate::channel::receive::ReceiveQueue;
 use crate::channel::send::SendQueue;
-use crate::error::CloseReason;
+use crate::error::{CloseReason, ConnectError};
 use crate::handshake::Agreement;
 use crate::handshake::client::Attempt;
 use crate::handshake::server::HalfOpen;
@@ -208,7 +208,9 @@ impl Connection {
     /// Does what is due. `Some` when the connection is over without a word to the peer.
     pub(crate) fn on_timeout(&mut self, now: Moment) -> Option<Over> {
         match &self.phase {
-            Phase::Connecting(attempt) => return (attempt.over_at() <= now).then_some(Over::NotConnected),
+            Phase::Connecting(attempt) => {
+                return (attempt.over_at() <= now).then(|| Over::NotConnected(attempt.failure(now)));
+            }
             Phase::HalfOpen(half_open) => return (half_open.expires_at() <= now).then_some(Over::Forgotten),
             Phase::Closing(closing) => return (closing.until <= now).then_some(Over::Forgotten),
             Phase::Open => {}
@@ -261,7 +263,7 @@ impl Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
     /// The client's attempt came to nothing.
-    NotConnected,
+    NotConnected(ConnectError),
     /// Nobody needs to hear of it.
     Forgotten,
     /// A timeout of an open connection.

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_crypto::{Entropy, IdKeys, Secret};
-use drumfire_wire::{ClientId, ConnectionIdLength, SharedParameters, limits as wire_limits};
+use drumfire_wire::{ClientId, ConnectionIdLength, Refusal, SharedParameters, limits as wire_limits};
 
 use crate::config::{ClientConfig, Config, ServerConfig};
 use crate::connection::{Bounds, Connection};
@@ -78,6 +78,11 @@ enum Reply {
         to: SocketAddr,
         client_id: ClientId,
         cookie: [u8; wire_limits::COOKIE_BYTES],
+    },
+    Refuse {
+        to: SocketAddr,
+        client_id: ClientId,
+        refusal: Refusal,
     },
     /// The Welcome of this half-open connection.
     Welcome(PeerId),

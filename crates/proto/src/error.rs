@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use drumfire_wire::{CloseCode, FrameError};
+use drumfire_wire::{CloseCode, FrameError, Refusal, RefuseReason, VERSION};
 
 use crate::loss::AckError;
 
@@ -68,6 +68,15 @@ impl core::error::Error for CloseError {}
 pub enum ConnectError {
     /// No genuine Welcome came in time: is the server there, and are its address, key and protocol id right?
     Timeout,
+    /// The server does not speak this client's version: one of the two is too old.
+    VersionMismatch {
+        /// The oldest version the server speaks.
+        min: u16,
+        /// The newest version the server speaks.
+        max: u16,
+    },
+    /// The server said no, and why.
+    Refused(Refusal),
     /// The application closed the attempt.
     Closed,
     /// The endpoint is a server's.
@@ -84,12 +93,41 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Timeout => "the server did not answer: check its address, public key and protocol id",
+            Self::VersionMismatch { min, max } => {
+                let advice = if VERSION < *min { "update the client" } else { "update the server" };
+                return write!(
+                    f,
+                    "the server speaks versions {min} to {max} of the protocol, this client {VERSION}: {advice}"
+                );
+            }
+            Self::Refused(refusal) => return display_refusal(refusal, f),
             Self::Closed => "the attempt was closed",
             Self::NotAClient => "this endpoint is a server's",
             Self::TooManyConnections => "the endpoint has no room for another connection",
             Self::BadServerKey => "the server's public key is not valid",
             Self::BadEntropy => "the source of entropy is broken",
         })
+    }
+}
+
+/// What to do about a refusal, in one line.
+fn display_refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(match refusal.reason {
+        RefuseReason::Version => "the server refuses this client's version of the protocol",
+        RefuseReason::Full => "the server is full",
+        RefuseReason::Banned => "the server does not admit this player",
+        RefuseReason::TokenExpired => "the token has expired: get a new one",
+        RefuseReason::TokenForeign => "the token is for another server: get one for this server",
+        RefuseReason::TokenUsed => "the token has been used: get a new one",
+        RefuseReason::TryThere => "another server takes this player",
+        RefuseReason::Other(_) => "the server refuses for a reason of a newer version",
+    })?;
+    if let Some(address) = refusal.address {
+        write!(f, ": connect to {address}")?;
+    }
+    match refusal.retry_after {
+        Some(after) => write!(f, "; try again in {} s", after.as_secs()),
+        None => Ok(()),
     }
 }
 

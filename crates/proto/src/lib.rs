@@ -98,4 +98,4 @@ pub use stats::{DropReason, Stats};
 pub use time::{Moment, Now};
 
 pub use drumfire_crypto::{Secret, ServerKeyPair};
-pub use drumfire_wire::{ChannelId, Close, CloseCode, SteeringSecret};
+pub use drumfire_wire::{ChannelId, Close, CloseCode, Refusal, RefuseReason, SteeringSecret};

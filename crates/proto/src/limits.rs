@@ -71,6 +71,15 @@ pub const HELLO_RESEND_MAX: Duration = Duration::from_secs(1);
 /// The least wait between two Hellos with a cookie: a forger of Retries gets no more out of a client.
 pub const COOKIE_HELLO_INTERVAL: Duration = Duration::from_millis(100);
 
+/// When a client that found the server full is told to try again.
+pub const FULL_RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// Refusals of the same kind in a row after which a client begins to believe one that proves nothing.
+pub const REFUSALS_BELIEVED: u32 = 3;
+
+/// How long a Welcome may still come after that.
+pub const REFUSAL_DELAY: Duration = Duration::from_secs(1);
+
 /// Cookies a pending client keeps.
 pub const COOKIES_KEPT: usize = 8;
 

@@ -228,6 +228,8 @@ pub struct Stats {
     pub hello_bytes: u64,
     /// Bytes of Retries sent.
     pub retry_bytes: u64,
+    /// Bytes of Refuses sent.
+    pub refuse_bytes: u64,
     /// Bytes of Welcomes sent.
     pub welcome_bytes: u64,
     /// Connections that became connected.
@@ -256,6 +258,7 @@ impl Default for Stats {
             handshakes_computed: 0,
             hello_bytes: 0,
             retry_bytes: 0,
+            refuse_bytes: 0,
             welcome_bytes: 0,
             connections_opened: 0,
             connections_closed: 0,

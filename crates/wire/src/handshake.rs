@@ -1,16 +1,18 @@
 //! The handshake datagrams as bytes: which section stands where.
 //!
 //! Deliberately no cryptography: keys, tokens, cookies, Noise messages and checks are opaque here, slices that
-//! others fill and judge. Refuse and Reset have their kind and their lengths only; nothing decodes them yet.
+//! others fill and judge. A Reset has its kind and its length only; nothing decodes it yet.
 
 mod hello;
 mod parameters;
+mod refuse;
 mod retry;
 mod suite;
 mod welcome;
 
 pub use hello::{Hello, HelloDraft, HelloFields};
 pub use parameters::{ClientParameters, ServerParameters, SharedParameters};
+pub use refuse::{Refusal, Refuse, RefuseReason};
 pub use retry::Retry;
 pub use suite::{Suite, SuiteOffer};
 pub use welcome::Welcome;

@@ -75,8 +75,8 @@ pub use frame::{
     ChannelId, Close, CloseCode, Delivery, Frame, FrameError, FrameWriter, Frames, Message, MessageId,
 };
 pub use handshake::{
-    ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Retry, ServerParameters, SharedParameters,
-    Suite, SuiteOffer, Welcome,
+    ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Refusal, Refuse, RefuseReason, Retry,
+    ServerParameters, SharedParameters, Suite, SuiteOffer, Welcome,
 };
 pub use header::{ConnectionIdLength, DatagramError, DatagramKind, TransportHeader};
 pub use packet_number::{PacketNumber, PacketNumberLength, TruncatedNumber};

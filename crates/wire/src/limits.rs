@@ -64,8 +64,11 @@ pub const RETRY_MIN_BYTES: usize = 64;
 /// Bytes of a Retry, at most: under a tenth of the Hello it answers, so a forged source gains nothing.
 pub const RETRY_MAX_BYTES: usize = 96;
 
-/// Bytes of a Refuse, at least: kind, client id and its 16-byte check.
-pub const REFUSE_MIN_BYTES: usize = 25;
+/// Bytes of the check that ends a Refuse.
+pub const REFUSE_MAC_BYTES: usize = 16;
+
+/// Bytes of a Refuse, at least. This version sends exactly this many.
+pub const REFUSE_MIN_BYTES: usize = 51;
 
 /// Bytes of a Refuse, at most, for the reason a Retry has.
 pub const REFUSE_MAX_BYTES: usize = 96;

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use drumfire_wire::{ClientId, DatagramKind, Hello, Retry, Welcome};
+use drumfire_wire::{ClientId, DatagramKind, Hello, Refuse, Retry, Welcome};
 
 use super::receive::Taken;
 use super::{Endpoint, Reply, Role};
@@ -27,6 +27,7 @@ impl<P: Placement> Endpoint<P> {
         match (kind, &self.role) {
             (DatagramKind::Hello, Role::Server(_)) => self.on_hello(now, from, bytes),
             (DatagramKind::Retry, Role::Client) => self.on_retry(now, from, bytes),
+            (DatagramKind::Refuse, Role::Client) => self.on_refuse(now, from, bytes),
             (DatagramKind::Welcome, Role::Client) => self.on_welcome(now, from, bytes),
             _ => Err(DropReason::UnexpectedKind),
         }
@@ -52,6 +53,7 @@ impl<P: Placement> Endpoint<P> {
         }
         limited?;
         self.welcome(now, from, &hello, hash)
+            .inspect_err(|reason| self.refuse(now, from, hello.fields.client_id, *reason))
     }
 
     /// The first valid packet of a half-open connection: it is connected.
@@ -68,8 +70,30 @@ impl<P: Placement> Endpoint<P> {
     fn on_hello(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) -> Result<Taken, DropReason> {
         add(&mut self.stats.hello_bytes, u64::try_from(bytes.len()).unwrap_or(0));
         let hello = Hello::decode(bytes)?;
+        self.judge_hello(now, from, bytes, &hello).inspect_err(|reason| {
+            // A client that has not proved its address is dropped for other reasons.
+            self.refuse(now, from, hello.fields.client_id, *reason);
+        })
+    }
+
+    /// Tells a client why it is dropped, where that is told.
+    fn refuse(&mut self, now: Moment, to: SocketAddr, client_id: ClientId, reason: DropReason) {
+        let Role::Server(greeter) = &mut self.role else { return };
+        if let Some(refusal) = greeter.refusal(now, reason) {
+            // Without room for the answer the client asks again.
+            let _ = self.reply(Reply::Refuse { to, client_id, refusal });
+        }
+    }
+
+    fn judge_hello(
+        &mut self,
+        now: Moment,
+        from: SocketAddr,
+        bytes: &[u8],
+        hello: &Hello<'_>,
+    ) -> Result<Taken, DropReason> {
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
-        match greeter.judge(now, from, &hello)? {
+        match greeter.judge(now, from, hello)? {
             Judgement::Retry(cookie) => {
                 return self.reply(Reply::Retry { to: from, client_id: hello.fields.client_id, cookie });
             }
@@ -79,7 +103,7 @@ impl<P: Placement> Endpoint<P> {
         if !is_known {
             greeter.check_limits(now, from)?;
         }
-        let hash = greeter.check_mac1(&hello)?;
+        let hash = greeter.check_mac1(hello)?;
         if is_known {
             return self.repeat_welcome(hash, from);
         }
@@ -88,7 +112,7 @@ impl<P: Placement> Endpoint<P> {
             return Err(DropReason::ForwardFull);
         }
         match self.placement.place(None, hash) {
-            Placed::Here => self.welcome(now, from, &hello, hash),
+            Placed::Here => self.welcome(now, from, hello, hash),
             Placed::Full => Err(DropReason::ServerFull),
             Placed::Elsewhere(shard) => {
                 self.forward(shard, from, bytes);
@@ -178,6 +202,18 @@ impl<P: Placement> Endpoint<P> {
             return Err(DropReason::UnknownClientId);
         };
         attempt.on_retry(now, &retry)?;
+        self.settle(peer);
+        Ok(Taken::Acted)
+    }
+
+    fn on_refuse(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) -> Result<Taken, DropReason> {
+        let refuse = Refuse::decode(bytes)?;
+        let peer = self.attempt_of(refuse.client_id, from)?;
+        let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
+        let Phase::Connecting(attempt) = &mut connection.phase else {
+            return Err(DropReason::UnknownClientId);
+        };
+        attempt.on_refuse(now, refuse.refusal);
         self.settle(peer);
         Ok(Taken::Acted)
     }

@@ -4,7 +4,7 @@ use drumfire_wire::{CloseCode, ConnectionId};
 
 use super::{Endpoint, Role};
 use crate::connection::{Over, Phase};
-use crate::error::{CloseReason, ConnectError, ProtocolError};
+use crate::error::{CloseReason, ProtocolError};
 use crate::placement::Placement;
 use crate::slab::PeerId;
 use crate::stats::add;
@@ -23,8 +23,8 @@ impl<P: Placement> Endpoint<P> {
             match over {
                 None => self.settle(peer),
                 Some(Over::Forgotten) => self.remove(peer),
-                Some(Over::NotConnected) => {
-                    self.events.connect_failed(peer, ConnectError::Timeout);
+                Some(Over::NotConnected(error)) => {
+                    self.events.connect_failed(peer, error);
                     self.remove(peer);
                 }
                 Some(Over::TimedOut(reason)) => {

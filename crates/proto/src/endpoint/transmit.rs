@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use drumfire_wire::{ClientId, Retry, limits as wire_limits};
+use drumfire_wire::{ClientId, Refusal, Refuse, Retry, limits as wire_limits};
 
 use super::{Endpoint, Reply};
 use crate::connection::{Phase, Sending};
@@ -34,6 +34,7 @@ impl<P: Placement> Endpoint<P> {
         while let Some(reply) = self.replies.pop_front() {
             let written = match reply {
                 Reply::Retry { to, client_id, cookie } => self.write_retry(to, client_id, &cookie, out),
+                Reply::Refuse { to, client_id, refusal } => self.write_refuse(to, client_id, refusal, out),
                 Reply::Welcome(peer) => self.write_welcome(peer, out),
             };
             if written.is_some() {
@@ -53,6 +54,21 @@ impl<P: Placement> Endpoint<P> {
         Retry { client_id, cookie }.encode(&mut out).ok()?;
         let bytes = wire_limits::RETRY_MIN_BYTES;
         add(&mut self.stats.retry_bytes, u64::try_from(bytes).unwrap_or(0));
+        Some((to, bytes))
+    }
+
+    fn write_refuse(
+        &mut self,
+        to: SocketAddr,
+        client_id: ClientId,
+        refusal: Refusal,
+        mut out: &mut [u8],
+    ) -> Option<(SocketAddr, usize)> {
+        // Who shares no secret with the server cannot check a MAC.
+        let mac = [0; wire_limits::REFUSE_MAC_BYTES];
+        Refuse { client_id, refusal, mac }.encode(&mut out).ok()?;
+        let bytes = wire_limits::REFUSE_MIN_BYTES;
+        add(&mut self.stats.refuse_bytes, u64::try_from(bytes).unwrap_or(0));
         Some((to, bytes))
     }
 

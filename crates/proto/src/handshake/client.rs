@@ -5,8 +5,8 @@
 
 use drumfire_crypto::{Entropy, Initiator, Mac1Key, Secret};
 use drumfire_wire::{
-    ClientId, ClientParameters, ConnectionId, HelloDraft, HelloFields, Retry, ServerParameters,
-    SharedParameters, Suite, SuiteOffer, VERSION, Welcome, limits as wire_limits,
+    ClientId, ClientParameters, ConnectionId, HelloDraft, HelloFields, Refusal, RefuseReason, Retry,
+    ServerParameters, SharedParameters, Suite, SuiteOffer, VERSION, Welcome, limits as wire_limits,
 };
 
 use super::{Agreement, key_suite};
@@ -14,6 +14,7 @@ use crate::config::ServerIdentity;
 use crate::error::ConnectError;
 use crate::limits::{
     COOKIE_HELLO_INTERVAL, COOKIES_KEPT, HANDSHAKE_DEADLINE, HELLO_RESEND_FIRST, HELLO_RESEND_MAX,
+    REFUSAL_DELAY, REFUSALS_BELIEVED,
 };
 use crate::stats::DropReason;
 use crate::time::Moment;
@@ -42,6 +43,17 @@ pub(crate) struct Attempt {
     send_at: Moment,
     wait: std::time::Duration,
     cookie_sent_at: Option<Moment>,
+    refused: Option<Refused>,
+}
+
+/// A refusal that cannot prove itself.
+#[derive(Debug)]
+struct Refused {
+    refusal: Refusal,
+    /// How often it came in a row.
+    count: u32,
+    /// When it is believed, once it came often enough.
+    believed_at: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -88,6 +100,7 @@ impl Attempt {
             send_at: now,
             wait: HELLO_RESEND_FIRST,
             cookie_sent_at: None,
+            refused: None,
         })
     }
 
@@ -97,7 +110,37 @@ impl Attempt {
 
     /// When the attempt has failed.
     pub(crate) fn over_at(&self) -> Moment {
-        self.started_at.after(HANDSHAKE_DEADLINE)
+        let deadline = self.started_at.after(HANDSHAKE_DEADLINE);
+        let refused = self.refused.as_ref().and_then(|refused| refused.believed_at);
+        refused.map_or(deadline, |refused| refused.min(deadline))
+    }
+
+    /// Why it has failed, once it has.
+    pub(crate) fn failure(&self, now: Moment) -> ConnectError {
+        let is_believed = |refused: &&Refused| refused.believed_at.is_some_and(|at| at <= now);
+        let Some(Refused { refusal, .. }) = self.refused.as_ref().filter(is_believed) else {
+            return ConnectError::Timeout;
+        };
+        let Refusal { reason, version_min: min, version_max: max, .. } = *refusal;
+        if reason == RefuseReason::Version && !(min..=max).contains(&VERSION) {
+            ConnectError::VersionMismatch { min, max }
+        } else {
+            ConnectError::Refused(*refusal)
+        }
+    }
+
+    /// Takes in a Refuse that answers this attempt. It proves nothing: the third of the same is believed, when no
+    /// Welcome comes soon after.
+    pub(crate) fn on_refuse(&mut self, now: Moment, refusal: Refusal) {
+        let before = self.refused.take().filter(|refused| refused.refusal == refusal);
+        let mut refused = before.unwrap_or(Refused { refusal, count: 0, believed_at: None });
+        refused.count = refused.count.saturating_add(1);
+        if refused.count >= REFUSALS_BELIEVED {
+            refused.believed_at.get_or_insert(now.after(REFUSAL_DELAY));
+        } else {
+            self.send_at = self.send_at.min(self.may_send_cookie_at(now));
+        }
+        self.refused = Some(refused);
     }
 
     /// When the next Hello is due.

@@ -8,15 +8,15 @@ use std::net::SocketAddr;
 use drumfire_crypto::cookie::{COOKIE_BYTES, CookieScope};
 use drumfire_crypto::{Cookies, Entropy, Mac1Key, Responder, Secret, ServerKeyPair};
 use drumfire_wire::{
-    ClientParameters, ConnectionId, Hello, ServerParameters, SharedParameters, Suite, VERSION, Welcome,
-    limits as wire_limits,
+    ClientParameters, ConnectionId, Hello, Refusal, RefuseReason, ServerParameters, SharedParameters, Suite,
+    VERSION, Welcome, limits as wire_limits,
 };
 
 use super::{Agreement, key_suite};
 use crate::config::{Config, ServerConfig};
 use crate::ids::{ConnectionIds, FoldBuild};
 use crate::limiter::{Sources, TokenBucket};
-use crate::limits::{HANDSHAKE_DEADLINE, WELCOMES_PER_HELLO};
+use crate::limits::{FULL_RETRY_AFTER, HANDSHAKE_DEADLINE, WELCOMES_PER_HELLO};
 use crate::placement::HelloHash;
 use crate::stats::DropReason;
 use crate::time::Moment;
@@ -146,6 +146,19 @@ impl Greeter {
             return Ok(Judgement::Retry(cookie));
         }
         if is_our_version { Ok(Judgement::Proved) } else { Err(DropReason::WrongVersion) }
+    }
+
+    /// What to tell a client that has proved its address and is dropped for this reason; `None` for nothing, also
+    /// when enough answers were sent.
+    pub(crate) fn refusal(&mut self, now: Moment, reason: DropReason) -> Option<Refusal> {
+        let (reason, retry_after) = match reason {
+            DropReason::WrongVersion => (RefuseReason::Version, None),
+            DropReason::ServerFull => (RefuseReason::Full, Some(FULL_RETRY_AFTER)),
+            _ => return None,
+        };
+        let refusal =
+            Refusal { reason, version_min: VERSION, version_max: VERSION, retry_after, address: None };
+        self.retries.take(now).then_some(refusal)
     }
 
     /// Whether one more handshake may begin, by everything that is counted.

@@ -2,14 +2,16 @@
 
 use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, Seen, World, address, identity, server_config};
 use drumfire_proto::{
-    Alone, ClientConfig, Config, ConnectError, DropReason, Endpoint, Inbound, Moment, Now, Secret,
-    ServerIdentity,
+    Alone, ClientConfig, Config, ConnectError, DropReason, Endpoint, Inbound, Moment, Now, Refusal,
+    RefuseReason, Secret, ServerIdentity,
 };
+use drumfire_wire::{ClientId, Refuse};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 const HELLO: u8 = 0x89;
 const RETRY: u8 = 0x8a;
+const REFUSE: u8 = 0x8b;
 const WELCOME: u8 = 0x8c;
 
 fn sent_of(world: &World, kind: u8) -> Vec<Vec<u8>> {
@@ -178,7 +180,7 @@ fn a_pending_client_outlives_ten_thousand_forged_replies() {
     world.run(Duration::from_secs(1));
     assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1));
     let stats = world.ends[CLIENT].stats();
-    assert_eq!(stats.dropped(DropReason::UnknownClientId), 4_000);
+    assert_eq!(stats.dropped(DropReason::UnknownClientId), 6_000);
 }
 
 #[test]
@@ -211,7 +213,7 @@ fn a_reply_from_somewhere_else_is_dropped() {
 }
 
 #[test]
-fn a_hello_of_another_version_gets_a_retry_and_then_nothing() {
+fn a_hello_of_another_version_gets_a_retry_and_then_a_refusal_with_the_versions_there_are() {
     let (mut world, first, _) = recorded();
     let mut newer = first;
     newer[1..3].copy_from_slice(&[0, 2]);
@@ -219,10 +221,111 @@ fn a_hello_of_another_version_gets_a_retry_and_then_nothing() {
     world.hand(SERVER, address(CLIENT), &newer);
     world.flush();
     let retries = sent_of(&world, RETRY);
-    assert_eq!(retries.len(), before + 1);
+    assert_eq!((retries.len(), sent_of(&world, REFUSE).len()), (before + 1, 0));
     newer[540..572].copy_from_slice(&retries.last().unwrap()[9..41]);
     world.hand(SERVER, address(CLIENT), &newer);
-    assert_eq!(world.ends[SERVER].stats().dropped(DropReason::WrongVersion), 1);
+    world.flush();
+    let stats = world.ends[SERVER].stats();
+    assert_eq!(stats.dropped(DropReason::WrongVersion), 1);
+    assert!((stats.refuse_bytes + stats.retry_bytes) * 10 <= stats.hello_bytes);
+    let refusal = Refuse::decode(&sent_of(&world, REFUSE)[0]).unwrap().refusal;
+    assert_eq!((refusal.reason, refusal.version_min, refusal.version_max), (RefuseReason::Version, 1, 1));
+}
+
+/// Runs a second in steps of a millisecond, with every datagram that is sent changed like this.
+fn run_changed(world: &mut World, change: impl Fn(&mut Vec<u8>)) {
+    for _ in 0..1_000 {
+        world.flush();
+        world.flying.values_mut().for_each(|flying| change(&mut flying.bytes));
+        world.run(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_client_of_another_version_learns_the_versions_of_the_server_within_two_seconds() {
+    let mut world = World::new(31, CLEAN);
+    let start = world.now;
+    world.connect();
+    for _ in 0..2 {
+        run_changed(&mut world, |bytes| match bytes[0] {
+            // To the server the client is of version 2, to the client the server of versions 3 and 4.
+            HELLO => bytes[1..3].copy_from_slice(&[0, 2]),
+            REFUSE => bytes[10..14].copy_from_slice(&[0, 3, 0, 4]),
+            _ => {}
+        });
+    }
+    let (at, _, seen) = world.last(CLIENT).unwrap();
+    let mismatch = ConnectError::VersionMismatch { min: 3, max: 4 };
+    assert_eq!(*seen, Seen::ConnectFailed(mismatch));
+    assert!(at.since(start) < Duration::from_millis(1_500), "{:?}", at.since(start));
+    assert!(mismatch.to_string().ends_with("update the client"));
+    let refused = sent_of(&world, REFUSE).len();
+    assert!((3..=4).contains(&refused), "{refused}: it asked no more often than it had to");
+}
+
+#[test]
+fn a_full_server_says_so_and_when_to_try_again() {
+    let (config, many) = (Config::default(), ClientConfig::many());
+    let mut world = World::with(32, CLEAN, config.clone(), many);
+    let seed = Secret::new([9; 32]);
+    world.ends[SERVER] = Endpoint::server(config.connections(1), server_config(), Alone, seed).unwrap();
+    world.connected();
+    let second = world.connect();
+    world.run(Duration::from_secs(3));
+    let Some((_, peer, Seen::ConnectFailed(ConnectError::Refused(refusal)))) = world.last(CLIENT) else {
+        panic!("{:?}", world.last(CLIENT));
+    };
+    assert_eq!((*peer, refusal.reason), (second, RefuseReason::Full));
+    assert_eq!(refusal.retry_after, Some(Duration::from_secs(10)));
+    assert!(ConnectError::Refused(*refusal).to_string().contains("full; try again in 10 s"));
+    assert_eq!(world.ends[SERVER].connection_count(), 1);
+}
+
+#[test]
+fn forged_refusals_from_off_path_and_two_of_a_kind_from_on_path_keep_nobody_out() {
+    let mut world = World::new(33, CLEAN);
+    world.connect();
+    world.flush();
+    let client_id: [u8; 8] = sent_of(&world, HELLO)[0][11..19].try_into().unwrap();
+    let refusal = |seconds: u64| Refusal {
+        reason: RefuseReason::Banned,
+        version_min: 1,
+        version_max: 1,
+        retry_after: Some(Duration::from_secs(seconds)),
+        address: None,
+    };
+    let forge = |world: &mut World, client_id: [u8; 8], seconds| {
+        let mut bytes = Vec::new();
+        let refuse = Refuse { client_id: ClientId(client_id), refusal: refusal(seconds), mac: [0; 16] };
+        refuse.encode(&mut bytes).unwrap();
+        world.hand(CLIENT, address(SERVER), &bytes);
+    };
+    for guess in 0..1_000_u64 {
+        forge(&mut world, guess.to_be_bytes(), 1);
+    }
+    assert_eq!(world.ends[CLIENT].stats().dropped(DropReason::UnknownClientId), 1_000);
+    for seconds in [1, 1, 2, 2, 3] {
+        forge(&mut world, client_id, seconds);
+    }
+    world.run(Duration::from_secs(6));
+    assert_eq!(world.peers(CLIENT).len(), 1);
+}
+
+#[test]
+fn a_welcome_after_three_refusals_still_connects() {
+    let mut world = World::new(34, CLEAN);
+    world.connect();
+    world.flush();
+    let client_id = ClientId(sent_of(&world, HELLO)[0][11..19].try_into().unwrap());
+    let (reason, version_min, version_max) = (RefuseReason::Full, 1, 1);
+    let refusal = Refusal { reason, version_min, version_max, retry_after: None, address: None };
+    let mut bytes = Vec::new();
+    Refuse { client_id, refusal, mac: [0; 16] }.encode(&mut bytes).unwrap();
+    for _ in 0..3 {
+        world.hand(CLIENT, address(SERVER), &bytes);
+    }
+    world.run(Duration::from_secs(6));
+    assert_eq!(world.peers(CLIENT).len(), 1);
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(super) const ZERO_BITS: u8 = 0x70;
 
 pub(crate) const HELLO: u8 = 0x89;
 pub(crate) const RETRY: u8 = 0x8a;
-const REFUSE: u8 = 0x8b;
+pub(crate) const REFUSE: u8 = 0x8b;
 pub(crate) const WELCOME: u8 = 0x8c;
 const RESET: u8 = 0x8d;
 

@@ -4,7 +4,7 @@
 
 use crate::samples::{Sample, packet, walk};
 use drumfire_wire::{
-    CloseCode, ConnectionId, ConnectionIdLength, PacketNumber, PacketNumberLength, RoutingTag,
+    CloseCode, ConnectionId, ConnectionIdLength, PacketNumber, PacketNumberLength, RefuseReason, RoutingTag,
     SteeringSecret, TransportHeader, limits, varint,
 };
 use std::collections::BTreeMap;
@@ -49,6 +49,7 @@ fn every_limit_in_the_text_is_the_one_in_the_code() {
         ("NOISE_MESSAGE_2_MIN_BYTES", limits::NOISE_MESSAGE_2_MIN_BYTES as u64),
         ("RETRY_MIN_BYTES", limits::RETRY_MIN_BYTES as u64),
         ("RETRY_MAX_BYTES", limits::RETRY_MAX_BYTES as u64),
+        ("REFUSE_MAC_BYTES", limits::REFUSE_MAC_BYTES as u64),
         ("REFUSE_MIN_BYTES", limits::REFUSE_MIN_BYTES as u64),
         ("REFUSE_MAX_BYTES", limits::REFUSE_MAX_BYTES as u64),
         ("WELCOME_MIN_BYTES", limits::WELCOME_MIN_BYTES as u64),
@@ -67,6 +68,13 @@ fn every_limit_in_the_text_is_the_one_in_the_code() {
     .into();
     let text: BTreeMap<&str, u64> =
         table("| limit | value |").iter().map(|row| (row[0], number(row[1]))).collect();
+    assert_eq!(text, code);
+}
+
+#[test]
+fn the_reasons_of_a_refuse_in_the_text_are_those_in_the_code() {
+    let text: Vec<_> = table("| reason | name |").iter().map(|row| (number(row[0]), row[1])).collect();
+    let code: Vec<_> = (1..=7).map(|byte| (u64::from(byte), RefuseReason::from_byte(byte).name())).collect();
     assert_eq!(text, code);
 }
 

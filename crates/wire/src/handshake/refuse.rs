@@ -1,0 +1,255 @@
+//! The Refuse: a server that cannot take a client says why, in one datagram that costs it next to nothing.
+//!
+//! Whether a client believes it is the client's business: off-path nobody knows its client id, on-path nothing
+//! but the MAC helps. The layout holds in every version, see PROTOCOL, "Versions".
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::time::Duration;
+
+use bytes::BufMut;
+
+use super::ClientId;
+use crate::encode_error::{EncodeError, check_room};
+use crate::header::{DatagramError, DatagramKind, REFUSE};
+use crate::limits::{REFUSE_MAC_BYTES, REFUSE_MIN_BYTES};
+use crate::reader::Reader;
+
+/// Why a server takes a client not, or not now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefuseReason {
+    /// It does not speak the client's version.
+    Version,
+    /// It has no room.
+    Full,
+    /// The player is not welcome.
+    Banned,
+    /// The token's time is over.
+    TokenExpired,
+    /// The token is for another server.
+    TokenForeign,
+    /// The token has been used.
+    TokenUsed,
+    /// Another server would take it.
+    TryThere,
+    /// A reason of a later version.
+    Other(u8),
+}
+
+/// The refusal itself: all of a Refuse but whom it answers and what proves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: RefuseReason,
+    /// The oldest version the server speaks.
+    pub version_min: u16,
+    /// The newest version the server speaks.
+    pub version_max: u16,
+    /// When to try again, in whole seconds up to 65,535; `None` for not at all.
+    pub retry_after: Option<Duration>,
+    /// Where to try instead.
+    pub address: Option<SocketAddr>,
+}
+
+/// A Refuse (PROTOCOL, "Refuse").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refuse {
+    /// The Hello's client id.
+    pub client_id: ClientId,
+    /// What it says.
+    pub refusal: Refusal,
+    /// Zero where server and client share no secret.
+    pub mac: [u8; REFUSE_MAC_BYTES],
+}
+
+/// How many bytes an address has, as the datagram says it.
+const NO_ADDRESS: u8 = 0;
+const IPV4: u8 = 4;
+const IPV6: u8 = 6;
+
+impl RefuseReason {
+    const ALL: [Self; 7] = [
+        Self::Version,
+        Self::Full,
+        Self::Banned,
+        Self::TokenExpired,
+        Self::TokenForeign,
+        Self::TokenUsed,
+        Self::TryThere,
+    ];
+
+    /// The byte on the wire.
+    #[must_use]
+    pub const fn to_byte(self) -> u8 {
+        match self {
+            Self::Version => 1,
+            Self::Full => 2,
+            Self::Banned => 3,
+            Self::TokenExpired => 4,
+            Self::TokenForeign => 5,
+            Self::TokenUsed => 6,
+            Self::TryThere => 7,
+            Self::Other(byte) => byte,
+        }
+    }
+
+    /// The reason of this byte.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Self {
+        Self::ALL.into_iter().find(|reason| reason.to_byte() == byte).unwrap_or(Self::Other(byte))
+    }
+
+    /// A stable name for counters and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Version => "version",
+            Self::Full => "full",
+            Self::Banned => "banned",
+            Self::TokenExpired => "token_expired",
+            Self::TokenForeign => "token_foreign",
+            Self::TokenUsed => "token_used",
+            Self::TryThere => "try_there",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
+impl Refuse {
+    /// Reads a Refuse. What follows the MAC is left to later versions.
+    ///
+    /// # Errors
+    ///
+    /// When the datagram is not a Refuse or of another length.
+    pub fn decode(datagram: &[u8]) -> Result<Self, DatagramError> {
+        match DatagramKind::of(datagram)? {
+            DatagramKind::Refuse => Self::sections(datagram).ok_or(DatagramError::WrongLength),
+            _ => Err(DatagramError::WrongKind),
+        }
+    }
+
+    fn sections(datagram: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(datagram);
+        reader.u8()?;
+        let client_id = ClientId(*reader.array()?);
+        let reason = RefuseReason::from_byte(reader.u8()?);
+        let version_min = u16::from_be_bytes(*reader.array()?);
+        let version_max = u16::from_be_bytes(*reader.array()?);
+        let seconds = u16::from_be_bytes(*reader.array()?);
+        let form = reader.u8()?;
+        let bytes: &[u8; 16] = reader.array()?;
+        let port = u16::from_be_bytes(*reader.array()?);
+        let ip = match form {
+            IPV4 => Some(IpAddr::from(Ipv4Addr::from(*bytes.first_chunk::<4>()?))),
+            IPV6 => Some(IpAddr::from(Ipv6Addr::from(*bytes))),
+            _ => None,
+        };
+        let refusal = Refusal {
+            reason,
+            version_min,
+            version_max,
+            retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
+            address: ip.map(|ip| SocketAddr::new(ip, port)),
+        };
+        Some(Self { client_id, refusal, mac: *reader.array()? })
+    }
+
+    /// Writes the whole datagram, [`REFUSE_MIN_BYTES`] long.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when `out` is too short; then nothing is written.
+    pub fn encode(&self, out: &mut impl BufMut) -> Result<(), EncodeError> {
+        check_room(REFUSE_MIN_BYTES, out.remaining_mut())?;
+        let Refusal { reason, version_min, version_max, retry_after, address } = self.refusal;
+        let seconds = retry_after.map_or(0, |after| u16::try_from(after.as_secs()).unwrap_or(u16::MAX));
+        out.put_u8(REFUSE);
+        out.put_slice(&self.client_id.0);
+        out.put_u8(reason.to_byte());
+        out.put_u16(version_min);
+        out.put_u16(version_max);
+        out.put_u16(seconds);
+        match address.map(|address| address.ip()) {
+            None => {
+                out.put_u8(NO_ADDRESS);
+                out.put_bytes(0, 16);
+            }
+            Some(IpAddr::V4(ip)) => {
+                out.put_u8(IPV4);
+                out.put_slice(&ip.octets());
+                out.put_bytes(0, 12);
+            }
+            Some(IpAddr::V6(ip)) => {
+                out.put_u8(IPV6);
+                out.put_slice(&ip.octets());
+            }
+        }
+        out.put_u16(address.map_or(0, |address| address.port()));
+        out.put_slice(&self.mac);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuse(address: Option<SocketAddr>, retry_after: Option<Duration>) -> Refuse {
+        let reason = RefuseReason::Full;
+        let refusal = Refusal { reason, version_min: 1, version_max: 3, retry_after, address };
+        Refuse { client_id: ClientId([9; 8]), refusal, mac: [0x77; 16] }
+    }
+
+    fn encoded(refuse: &Refuse) -> Vec<u8> {
+        let mut datagram = Vec::new();
+        refuse.encode(&mut datagram).unwrap();
+        datagram
+    }
+
+    #[test]
+    fn what_was_refused_comes_back_with_every_kind_of_address() {
+        let addresses = [None, Some("192.0.2.7:8000"), Some("[2001:db8::7]:65535")];
+        for address in addresses.map(|address| address.map(|text| text.parse().unwrap())) {
+            for seconds in [None, Some(1), Some(65_535)] {
+                let refuse = refuse(address, seconds.map(Duration::from_secs));
+                let datagram = encoded(&refuse);
+                assert_eq!(datagram.len(), REFUSE_MIN_BYTES);
+                assert_eq!(Refuse::decode(&datagram), Ok(refuse));
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_beyond_what_the_wire_can_say_is_the_longest() {
+        let datagram = encoded(&refuse(None, Some(Duration::from_secs(65_536))));
+        let refusal = Refuse::decode(&datagram).unwrap().refusal;
+        assert_eq!(refusal.retry_after, Some(Duration::from_secs(65_535)));
+    }
+
+    #[test]
+    fn every_byte_is_one_reason_and_comes_back() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(RefuseReason::from_byte(byte).to_byte(), byte);
+            assert_eq!(
+                matches!(RefuseReason::from_byte(byte), RefuseReason::Other(_)),
+                !(1..=7).contains(&byte)
+            );
+        }
+    }
+
+    #[test]
+    fn every_length_but_those_of_a_refuse_is_refused_and_without_room_nothing_is_written() {
+        let mut datagram = encoded(&refuse(None, None));
+        for length in 0..=100 {
+            let mut bytes = datagram.clone();
+            bytes.resize(length, 0);
+            assert_eq!(Refuse::decode(&bytes).is_ok(), (51..=96).contains(&length), "{length}");
+        }
+        datagram[0] = 0x8a;
+        datagram.resize(64, 0);
+        assert_eq!(Refuse::decode(&datagram), Err(DatagramError::WrongKind));
+        let mut buffer = [0; 50];
+        let error = refuse(None, None).encode(&mut buffer.as_mut_slice());
+        assert_eq!(error, Err(EncodeError::NoRoom { needed_bytes: 51 }));
+        assert_eq!(buffer, [0; 50]);
+    }
+}
