@@ -1,5 +1,5 @@
 //! The cryptography of drumfire: how packets are sealed and opened, how two ends agree on keys, and the small
-//! keyed functions around it (cookie, connection id check, reset token, first MAC of the Hello).
+//! keyed functions around it (token, cookie, connection id check, reset token, MACs of Hello and Refuse).
 //!
 //! Everything here takes bytes and gives bytes. The crate knows no datagram layout, owns no socket, reads no
 //! clock and draws no random number: times and entropy are arguments.
@@ -12,7 +12,8 @@
 //! | [`sealer`], [`opener`] | the two halves of a connection's packet protection |
 //! | [`replay`] | the window that lets each packet number through once |
 //! | [`handshake`] | Noise NKpsk0 with an injected ephemeral secret |
-//! | [`cookie`], [`mac1`], [`id_check`] | keyed functions over the Hello and the connection id |
+//! | [`cookie`], [`mac1`], [`refuse_mac`], [`id_check`] | keyed functions over Hello, Refuse and connection id |
+//! | [`token`] | tokens that a backend or a server seals, and their keys |
 //! | [`entropy`] | random bytes from one seed |
 //! | [`secret`] | bytes that are wiped on drop and never printed |
 //!
@@ -45,12 +46,14 @@ pub mod keys;
 pub mod mac1;
 pub mod nonce;
 pub mod opener;
+pub mod refuse_mac;
 pub mod replay;
 pub mod sealer;
 pub mod secret;
 pub mod suite;
 #[cfg(test)]
 mod test_support;
+pub mod token;
 
 pub use cookie::Cookies;
 pub use entropy::Entropy;
@@ -59,7 +62,9 @@ pub use id_check::IdKeys;
 pub use keys::{OpenKeys, SealKeys};
 pub use mac1::Mac1Key;
 pub use opener::{OpenError, Opener};
+pub use refuse_mac::RefuseKey;
 pub use replay::{ReplayError, ReplayWindow};
 pub use sealer::{SealError, Sealer};
 pub use secret::Secret;
 pub use suite::{Suite, TAG_BYTES};
+pub use token::{PlayerId, Token, TokenError, TokenId, TokenKey, TokenKind, TokenMasterKey};

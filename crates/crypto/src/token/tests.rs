@@ -1,0 +1,135 @@
+//! Tests of tokens: what comes back, what is refused, and at which second.
+
+use super::*;
+use crate::test_support::TestRandom;
+
+const PROTOCOL: u64 = 77;
+
+fn key() -> TokenKey {
+    TokenMasterKey::new(Secret::new([1; 32])).token_key(1, b"eu-1").unwrap()
+}
+
+fn token() -> Token {
+    Token {
+        kind: TokenKind::Connect,
+        id: TokenId([2; 16]),
+        player: PlayerId(3),
+        psk: Secret::new([4; 32]),
+        audience: 5,
+        issued_at: Duration::from_secs(1_000),
+        expires_at: Duration::from_secs(1_060),
+        session_ends_at: Some(Duration::from_secs(8_000)),
+        placement_key: Some(6),
+        user_data: (*b"warrior").into(),
+    }
+}
+
+fn sealed(token: &Token) -> [u8; SEALED_TOKEN_BYTES] {
+    key().seal(token, PROTOCOL, [9; 24]).unwrap()
+}
+
+#[test]
+fn what_was_sealed_comes_back_whatever_is_in_it() {
+    for (kind, session_ends_at, placement_key, bytes) in [
+        (TokenKind::Connect, None, None, 0),
+        (TokenKind::Resume, Some(Duration::from_secs(u64::MAX)), Some(0), 255),
+        (TokenKind::Connect, Some(Duration::from_secs(1)), Some(u64::MAX), 256),
+    ] {
+        let user_data = vec![7; bytes].into();
+        let token = Token { kind, session_ends_at, placement_key, user_data, ..token() };
+        assert_eq!(key().open(&sealed(&token), PROTOCOL), Ok(token));
+    }
+}
+
+#[test]
+fn a_token_that_cannot_be_is_not_sealed() {
+    let long = Token { user_data: vec![0; 257].into(), ..token() };
+    let seconds = |life: u64| Token { expires_at: Duration::from_secs(1_000 + life), ..token() };
+    let backwards = Token { expires_at: Duration::from_secs(999), ..token() };
+    for (token, fits) in [
+        (long, false),
+        (seconds(0), false),
+        (seconds(1), true),
+        (seconds(600), true),
+        (seconds(601), false),
+        (backwards, false),
+    ] {
+        assert_eq!(key().seal(&token, PROTOCOL, [0; 24]).is_ok(), fits, "{token:?}");
+    }
+}
+
+#[test]
+fn a_token_is_refused_for_every_changed_bit_and_with_every_other_key_or_protocol() {
+    let good = sealed(&token());
+    for bit in 0..SEALED_TOKEN_BYTES * 8 {
+        let mut changed = good;
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(key().open(&changed, PROTOCOL), Err(TokenError::Foreign), "bit {bit}");
+    }
+    assert_eq!(key().open(&good, PROTOCOL + 1), Err(TokenError::Foreign));
+    let master = TokenMasterKey::new(Secret::new([1; 32]));
+    let others = [
+        master.token_key(2, b"eu-1").unwrap(),
+        master.token_key(1, b"eu-2").unwrap(),
+        TokenMasterKey::new(Secret::new([2; 32])).token_key(1, b"eu-1").unwrap(),
+        TokenKey::new(2, key().secret.duplicate()).unwrap(),
+        TokenKey::resume(&Secret::new([1; 32]), b"eu-1"),
+    ];
+    for other in others {
+        assert_eq!(other.open(&good, PROTOCOL), Err(TokenError::Foreign), "{other:?}");
+    }
+}
+
+#[test]
+fn sealed_bodies_that_cannot_be_are_named_and_no_body_panics() {
+    let seal = |body: [u8; BODY_BYTES]| {
+        let (nonce, mut body) = ([9; 24], body);
+        let tag = key()
+            .cipher()
+            .encrypt_in_place_detached(&nonce.into(), &key().associated(PROTOCOL), &mut body)
+            .unwrap();
+        let bytes = [&nonce[..], &body, &tag].concat();
+        key().open(&bytes.try_into().unwrap(), PROTOCOL)
+    };
+    let mut good = [0; BODY_BYTES];
+    body::encode(&token(), &mut good).unwrap();
+    assert!(seal(good).is_ok());
+    for (at, value) in [(0, 0), (0, 3), (97, 2), (106, 2), (73, 0xff)] {
+        let mut bad = good;
+        bad[at] = value;
+        assert_eq!(seal(bad), Err(TokenError::Malformed), "byte {at} = {value}");
+    }
+    let mut random = TestRandom(1);
+    for _ in 0..100_000 {
+        let mut body = good;
+        for _ in 0..=random.below(8) {
+            body[random.below(110) as usize] = random.next().to_le_bytes()[0];
+        }
+        let _ = body::decode(&body);
+    }
+}
+
+#[test]
+fn a_token_is_good_from_five_seconds_before_its_issue_to_five_after_its_end() {
+    let at = |seconds| token().check(Duration::from_secs(seconds), 5);
+    for (seconds, is_good) in [(994, false), (995, true), (1_000, true), (1_065, true), (1_066, false)] {
+        assert_eq!(at(seconds).is_ok(), is_good, "{seconds}");
+    }
+    assert_eq!(at(0), Err(TokenError::Expired));
+    assert_eq!(at(u64::MAX), Err(TokenError::Expired));
+    assert_eq!(token().check(Duration::from_secs(1_000), 4), Err(TokenError::Foreign));
+}
+
+#[test]
+fn the_two_reserved_key_ids_are_nobodys() {
+    let master = TokenMasterKey::new(Secret::new([1; 32]));
+    for (id, is_free) in [(0, false), (1, true), (u32::MAX - 1, true), (u32::MAX, false)] {
+        assert_eq!(master.token_key(id, b"").is_some(), is_free, "{id}");
+    }
+}
+
+#[test]
+fn debug_shows_no_secret() {
+    let text = format!("{:?} {:?} {:?}", key(), token(), TokenMasterKey::new(Secret::new([1; 32])));
+    assert!(!text.contains("4, 4") && text.contains("psk: Secret(32 bytes)"), "{text}");
+}
