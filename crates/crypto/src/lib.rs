@@ -67,4 +67,4 @@ pub use replay::{ReplayError, ReplayWindow};
 pub use sealer::{SealError, Sealer};
 pub use secret::Secret;
 pub use suite::{Suite, TAG_BYTES};
-pub use token::{PlayerId, Token, TokenError, TokenId, TokenKey, TokenKind, TokenMasterKey};
+pub use token::{IssuedToken, PlayerId, Token, TokenError, TokenId, TokenKey, TokenKind, TokenMasterKey};

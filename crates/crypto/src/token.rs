@@ -194,6 +194,20 @@ impl TokenKey {
         Ok(sealed)
     }
 
+    /// Seals a token and gives it as its player holds it.
+    ///
+    /// # Errors
+    /// See [`TokenKey::seal`].
+    pub fn issue(
+        &self,
+        token: &Token,
+        protocol_id: u64,
+        nonce: [u8; NONCE_BYTES],
+    ) -> Result<IssuedToken, TokenError> {
+        let sealed = self.seal(token, protocol_id, nonce)?;
+        Ok(IssuedToken { key_id: self.id, sealed, psk: token.psk.duplicate() })
+    }
+
     /// Opens a sealed token.
     ///
     /// # Errors
@@ -221,6 +235,25 @@ impl TokenKey {
 
     fn associated(&self, protocol_id: u64) -> Vec<u8> {
         [SEAL_LABEL, &self.id.to_be_bytes(), &protocol_id.to_be_bytes()].concat()
+    }
+}
+
+/// A sealed token as its player holds it: what a client connects with.
+#[derive(Debug, PartialEq, Eq)]
+pub struct IssuedToken {
+    /// Which key sealed it.
+    pub key_id: u32,
+    /// The token, which only the server can read.
+    pub sealed: [u8; SEALED_TOKEN_BYTES],
+    /// What the player shares with the server. It must reach the player on a way that nobody can read.
+    pub psk: Secret<32>,
+}
+
+impl IssuedToken {
+    /// Another copy.
+    #[must_use]
+    pub const fn duplicate(&self) -> Self {
+        Self { key_id: self.key_id, sealed: self.sealed, psk: self.psk.duplicate() }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use drumfire_crypto::{Secret, ServerKeyPair, Suite, replay};
 use drumfire_wire::ConnectionIdLength;
 
+use crate::access::Access;
 use crate::error::ConfigError;
 use crate::ids::Shard;
 use crate::limits;
@@ -151,6 +152,8 @@ pub struct ServerConfig {
     pub keys: ServerKeyPair,
     /// The number by which clients name the key.
     pub key_id: u32,
+    /// Who may connect. Everybody by default.
+    pub access: Access,
     /// The secret from which connection ids and reset tokens are checked; outlives a restart.
     pub persistent: Secret<32>,
     /// Tells servers with the same persistent secret apart.
@@ -165,8 +168,10 @@ pub struct ServerConfig {
     pub half_open_per_source: u16,
     /// Diffie-Hellman handshakes per second, and at once.
     pub handshakes_per_second: u32,
-    /// Handshakes of one source per second, and at once.
+    /// Handshakes of one source per second.
     pub source_handshakes_per_second: u32,
+    /// Handshakes of one source at once.
+    pub source_handshakes_burst: u32,
     /// Retries per second; a tenth of a second's worth at once.
     pub retries_per_second: u32,
 }
@@ -178,6 +183,7 @@ impl ServerConfig {
         Self {
             keys,
             key_id: 0,
+            access: Access::Open,
             persistent,
             server_id: Vec::new(),
             process_key,
@@ -186,8 +192,38 @@ impl ServerConfig {
             half_open_per_source: limits::HALF_OPEN_PER_SOURCE,
             handshakes_per_second: limits::HANDSHAKES_PER_SECOND,
             source_handshakes_per_second: limits::SOURCE_HANDSHAKES_PER_SECOND,
+            source_handshakes_burst: limits::SOURCE_HANDSHAKES_PER_SECOND,
             retries_per_second: limits::RETRIES_PER_SECOND,
         }
+    }
+
+    /// For these clients, with the limits per source that suit them.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        let (half_open, per_second, burst) = match access {
+            Access::Open => (
+                limits::HALF_OPEN_PER_SOURCE,
+                limits::SOURCE_HANDSHAKES_PER_SECOND,
+                limits::SOURCE_HANDSHAKES_PER_SECOND,
+            ),
+            Access::Token(_) => (
+                limits::TOKEN_HALF_OPEN_PER_SOURCE,
+                limits::TOKEN_SOURCE_HANDSHAKES_PER_SECOND,
+                limits::TOKEN_SOURCE_HANDSHAKES_BURST,
+            ),
+        };
+        self.access = access;
+        self.half_open_per_source = half_open;
+        self.source_handshakes_per_second = per_second;
+        self.source_handshakes_burst = burst;
+        self
+    }
+
+    /// Told apart from servers with the same persistent secret by this.
+    #[must_use]
+    pub fn server_id(mut self, server_id: &[u8]) -> Self {
+        self.server_id = server_id.to_vec();
+        self
     }
 
     /// Serving this shard.
@@ -209,6 +245,8 @@ impl ServerConfig {
         require(self.half_open_per_source >= 1, "half_open_per_source", "at least 1")?;
         require(self.handshakes_per_second >= 1, "handshakes_per_second", "at least 1")?;
         require(self.source_handshakes_per_second >= 1, "source_handshakes_per_second", "at least 1")?;
+        require(self.source_handshakes_burst >= 1, "source_handshakes_burst", "at least 1")?;
+        self.access.check()?;
         require(self.retries_per_second >= 1, "retries_per_second", "at least 1")
     }
 }

@@ -17,8 +17,9 @@ use crate::channel::receive::ReceiveQueue;
 use crate::channel::send::SendQueue;
 use crate::error::{CloseReason, ConnectError};
 use crate::handshake::Agreement;
+use crate::handshake::admission::Grant;
 use crate::handshake::client::Attempt;
-use crate::handshake::server::HalfOpen;
+use crate::handshake::half_open::HalfOpen;
 use crate::limits::DATAGRAM_SENT_MAX_BYTES;
 use crate::loss::Loss;
 use crate::placement::HelloHash;
@@ -83,6 +84,8 @@ pub(crate) struct Connection {
     pub(crate) local_id: Option<ConnectionId>,
     /// The Hello that made it, on a server.
     pub(crate) hello: Option<HelloHash>,
+    /// What its player's token grants, on a server with tokens.
+    pub(crate) grant: Option<Box<Grant>>,
     pub(crate) session: Option<Session>,
     pub(crate) acks: Acks,
     pub(crate) loss: Loss,
@@ -110,6 +113,7 @@ impl Connection {
             path,
             local_id: None,
             hello: None,
+            grant: None,
             session: None,
             acks: Acks::default(),
             loss: Loss::default(),
@@ -190,7 +194,10 @@ impl Connection {
             Phase::Connecting(attempt) => Some(attempt.over_at()),
             Phase::HalfOpen(half_open) => Some(half_open.expires_at()),
             Phase::Closing(closing) => Some(closing.until),
-            Phase::Open => Some(self.liveness.over_at(self.loss.oldest_sent_at())),
+            Phase::Open => {
+                let over = self.liveness.over_at(self.loss.oldest_sent_at());
+                Some(self.session_ends_at().map_or(over, |ends| ends.min(over)))
+            }
         };
         if self.is_queued {
             return over;
@@ -215,6 +222,9 @@ impl Connection {
             Phase::Closing(closing) => return (closing.until <= now).then_some(Over::Forgotten),
             Phase::Open => {}
         }
+        if self.session_ends_at().is_some_and(|ends| ends <= now) {
+            return Some(Over::SessionEnded);
+        }
         if let Some(reason) = self.liveness.reason_at(now, self.loss.oldest_sent_at()) {
             return Some(Over::TimedOut(reason));
         }
@@ -233,6 +243,11 @@ impl Connection {
             self.shrink();
         }
         None
+    }
+
+    /// When the player's token says the session must end.
+    fn session_ends_at(&self) -> Option<Moment> {
+        self.grant.as_ref().and_then(|grant| grant.ends_at)
     }
 
     /// A probe repeats what has waited longest.
@@ -266,6 +281,8 @@ pub(crate) enum Over {
     NotConnected(ConnectError),
     /// Nobody needs to hear of it.
     Forgotten,
+    /// The token allows the session no longer.
+    SessionEnded,
     /// A timeout of an open connection.
     TimedOut(CloseReason),
 }
@@ -278,6 +295,6 @@ mod tests {
     fn a_connection_does_not_grow_unnoticed() {
         // Beside it on the heap, when idle: the replay window, 136 bytes at its default, and one range of acks.
         let bytes = size_of::<Connection>();
-        assert!(bytes <= 1_104, "{bytes}");
+        assert!(bytes <= 1_112, "{bytes}");
     }
 }

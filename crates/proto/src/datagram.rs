@@ -4,6 +4,8 @@
 
 use std::net::SocketAddr;
 
+use crate::placement::HelloHash;
+
 /// A datagram that arrived. Its bytes are opened in place, so their content afterwards is unspecified.
 #[derive(Debug)]
 pub struct Inbound<'a> {
@@ -22,13 +24,26 @@ pub struct Transmit {
     pub bytes: usize,
 }
 
-/// A datagram that belongs to another shard of the same server. Only an endpoint makes one: its checks were
+/// Something that belongs to another shard of the same server. Only an endpoint makes one: its checks were
 /// passed, so the other endpoint does not repeat them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forwarded {
     pub(crate) shard: u16,
-    pub(crate) from: SocketAddr,
-    pub(crate) bytes: Box<[u8]>,
+    pub(crate) errand: Errand,
+}
+
+/// What another shard is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// Take in this datagram.
+    Datagram {
+        /// Where it came from.
+        from: SocketAddr,
+        /// All of it.
+        bytes: Box<[u8]>,
+    },
+    /// Close the connection that this Hello made: its player has a newer one.
+    Replace(HelloHash),
 }
 
 impl Forwarded {
@@ -36,11 +51,5 @@ impl Forwarded {
     #[must_use]
     pub const fn shard(&self) -> u16 {
         self.shard
-    }
-
-    /// Where the datagram came from.
-    #[must_use]
-    pub const fn from(&self) -> SocketAddr {
-        self.from
     }
 }

@@ -17,14 +17,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_crypto::{Entropy, IdKeys, Secret};
-use drumfire_wire::{ClientId, ConnectionIdLength, Refusal, SharedParameters, limits as wire_limits};
+use drumfire_wire::{ClientId, ConnectionIdLength, SharedParameters, limits as wire_limits};
 
 use crate::config::{ClientConfig, Config, ServerConfig};
 use crate::connection::{Bounds, Connection};
 use crate::datagram::Forwarded;
 use crate::error::ConfigError;
 use crate::event::{Event, Events};
-use crate::handshake::server::Greeter;
+use crate::handshake::server::{Greeter, RefuseBytes};
 use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING};
 use crate::placement::{Alone, Placement};
@@ -63,6 +63,8 @@ pub struct Endpoint<P = Alone> {
     events: Events,
     stats: Stats,
     now: Moment,
+    /// Time since 1970, as it was told last.
+    wall: Duration,
 }
 
 #[derive(Debug)]
@@ -81,11 +83,13 @@ enum Reply {
     },
     Refuse {
         to: SocketAddr,
-        client_id: ClientId,
-        refusal: Refusal,
+        refuse: RefuseBytes,
     },
     /// The Welcome of this half-open connection.
-    Welcome(PeerId),
+    Welcome {
+        to: SocketAddr,
+        peer: PeerId,
+    },
 }
 
 impl<P: Placement> Endpoint<P> {
@@ -152,6 +156,7 @@ impl<P: Placement> Endpoint<P> {
             forwards: VecDeque::with_capacity(FORWARDS_WAITING),
             stats: Stats::default(),
             now: Moment::ORIGIN,
+            wall: Duration::ZERO,
         })
     }
 
@@ -204,6 +209,7 @@ impl<P: Placement> Endpoint<P> {
 
     /// Takes the time in; it never goes back.
     fn advance(&mut self, now: Now) -> Moment {
+        self.wall = now.wall;
         self.now = self.now.max(now.monotonic);
         self.now
     }
@@ -217,7 +223,7 @@ impl Endpoint<Alone> {
     pub fn client(config: Config, client: ClientConfig, seed: Secret<32>) -> Result<Self, ConfigError> {
         let mut entropy = Entropy::from_seed(seed);
         let ids = ConnectionIds::new(IdKeys::derive(&entropy.secret(), b"client"), Shard::ONLY);
-        Self::new(config, ids, client.ids(), Alone, entropy)
+        Self::new(config, ids, client.ids(), Alone::default(), entropy)
     }
 }
 

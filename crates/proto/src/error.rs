@@ -75,6 +75,8 @@ pub enum ConnectError {
         /// The newest version the server speaks.
         max: u16,
     },
+    /// The token's time is over, or the server began after it was issued: get a new one.
+    TokenExpired,
     /// The server said no, and why.
     Refused(Refusal),
     /// The application closed the attempt.
@@ -100,6 +102,7 @@ impl fmt::Display for ConnectError {
                     "the server speaks versions {min} to {max} of the protocol, this client {VERSION}: {advice}"
                 );
             }
+            Self::TokenExpired => "the token is out of date: get a new one, and check the clocks of its issuer and the server",
             Self::Refused(refusal) => return display_refusal(refusal, f),
             Self::Closed => "the attempt was closed",
             Self::NotAClient => "this endpoint is a server's",

@@ -6,9 +6,11 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use drumfire_crypto::PlayerId;
 use drumfire_wire::ChannelId;
 
 use crate::error::{CloseReason, ConnectError};
+use crate::handshake::admission::Grant;
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::slab::PeerId;
 
@@ -22,6 +24,10 @@ pub enum Event<'a> {
         peer: PeerId,
         /// Where.
         address: SocketAddr,
+        /// Which player, as its token says; `None` in open access and at a client.
+        player: Option<PlayerId>,
+        /// What the game's backend put into the token.
+        user_data: &'a [u8],
     },
     /// A client's attempt came to nothing; the id is stale.
     ConnectFailed {
@@ -71,7 +77,7 @@ struct Entry {
 
 #[derive(Debug, Clone, Copy)]
 enum What {
-    Connected(SocketAddr),
+    Connected(SocketAddr, Option<PlayerId>),
     ConnectFailed(ConnectError),
     Message(ChannelId),
     Disconnected(CloseReason),
@@ -87,8 +93,9 @@ impl Events {
         self.used_bytes.saturating_add(charge_bytes) <= self.limit_bytes
     }
 
-    pub(crate) fn connected(&mut self, peer: PeerId, address: SocketAddr) {
-        self.push(peer, What::Connected(address), &[]);
+    pub(crate) fn connected(&mut self, peer: PeerId, address: SocketAddr, grant: Option<&Grant>) {
+        let player = grant.map(|grant| grant.player);
+        self.push(peer, What::Connected(address, player), grant.map_or(&[], |grant| &grant.user_data));
     }
 
     pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
@@ -112,7 +119,9 @@ impl Events {
         self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
         let payload = self.bytes.get(start..end).unwrap_or_default();
         let event = match what {
-            What::Connected(address) => Event::Connected { peer, address },
+            What::Connected(address, player) => {
+                Event::Connected { peer, address, player, user_data: payload }
+            }
             What::ConnectFailed(error) => Event::ConnectFailed { peer, error },
             What::Message(channel) => {
                 return Some((Event::Message { peer, channel, bytes: payload }, charge(bytes)));
@@ -160,12 +169,12 @@ mod tests {
     #[test]
     fn events_come_in_the_order_they_happened_with_their_bytes() {
         let (mut events, peer) = (Events::new(1_000), peer());
-        events.connected(peer, "192.0.2.1:9".parse().unwrap());
+        events.connected(peer, "192.0.2.1:9".parse().unwrap(), None);
         events.message(peer, ChannelId(3), b"one");
         events.message(peer, ChannelId(4), b"");
         events.disconnected(peer, CloseReason::Silent, b"bye");
         let address = "192.0.2.1:9".parse().unwrap();
-        assert_eq!(events.pop(), Some((Event::Connected { peer, address }, 0)));
+        assert_eq!(events.pop(), Some((Event::Connected { peer, address, player: None, user_data: b"" }, 0)));
         assert_eq!(events.pop(), Some((Event::Message { peer, channel: ChannelId(3), bytes: b"one" }, 67)));
         assert_eq!(events.pop(), Some((Event::Message { peer, channel: ChannelId(4), bytes: b"" }, 64)));
         let last = Event::Disconnected { peer, reason: CloseReason::Silent, text: b"bye" };

@@ -2,7 +2,9 @@
 //!
 //! Datagrams in, verdicts and datagrams out; connections are made and kept elsewhere.
 
+pub(crate) mod admission;
 pub(crate) mod client;
+pub(crate) mod half_open;
 pub(crate) mod server;
 
 use drumfire_crypto::{OpenKeys, SealKeys, Suite};

@@ -70,6 +70,10 @@ impl ConnectionIds {
         }
     }
 
+    pub(crate) const fn shard_index(&self) -> u16 {
+        self.shard.index
+    }
+
     pub(crate) fn reset_token(&self, id: ConnectionId) -> [u8; 16] {
         self.keys.reset_token(&id.to_bytes())
     }

@@ -27,11 +27,11 @@
 //! let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
 //! let (client_at, server_at) = ("192.0.2.1:1".parse()?, "192.0.2.2:2".parse()?);
 //! // Seeds come from the system in a real program.
-//! let mut server = Endpoint::server(Config::default(), server, Alone, Secret::new([4; 32]))?;
+//! let mut server = Endpoint::server(Config::default(), server, Alone::default(), Secret::new([4; 32]))?;
 //! let mut client = Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([5; 32]))?;
 //!
 //! let now = Now::default();
-//! let peer = client.connect(now, server_at, &identity)?;
+//! let peer = client.connect(now, server_at, &identity, None)?;
 //! client.send(now, peer, ChannelId(0), "hello".into(), SendOptions::reliable_ordered())?;
 //! let mut memory = [0; 1200];
 //! for _ in 0..3 {
@@ -61,6 +61,7 @@
     )
 )]
 
+mod access;
 mod acks;
 mod channel;
 mod config;
@@ -71,6 +72,7 @@ mod error;
 mod event;
 mod handshake;
 mod ids;
+mod ledger;
 mod limiter;
 pub mod limits;
 mod loss;
@@ -82,6 +84,7 @@ mod stats;
 mod time;
 mod timers;
 
+pub use access::{Access, TokenAccess};
 pub use channel::{Mode, SendOptions};
 pub use config::{ClientConfig, Config, ServerConfig, ServerIdentity};
 pub use datagram::{Forwarded, Inbound, Transmit};
@@ -91,11 +94,15 @@ pub use endpoint::measure::PacketSealer;
 pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};
 pub use event::Event;
 pub use ids::Shard;
+pub use ledger::{ClaimError, TokenClaim, TokenLedger};
 pub use loss::AckError;
-pub use placement::{Alone, HelloHash, Placed, Placement, PlacementKey};
+pub use placement::{Alone, Claim, HelloHash, Placed, Placement, PlacementKey, Replaced};
 pub use slab::PeerId;
 pub use stats::{DropReason, Stats};
 pub use time::{Moment, Now};
 
-pub use drumfire_crypto::{Secret, ServerKeyPair};
+pub use drumfire_crypto::{
+    IssuedToken, PlayerId, Secret, ServerKeyPair, Token, TokenError, TokenId, TokenKey, TokenKind,
+    TokenMasterKey,
+};
 pub use drumfire_wire::{ChannelId, Close, CloseCode, Refusal, RefuseReason, SteeringSecret};

@@ -58,8 +58,8 @@ struct SourceBucket {
 }
 
 impl Sources {
-    pub(crate) fn new(hash: FoldBuild, per_second: u32, half_open_max: u16) -> Self {
-        let bucket = SourceBucket { handshakes: TokenBucket::new(per_second, per_second), half_open: 0 };
+    pub(crate) fn new(hash: FoldBuild, per_second: u32, burst: u32, half_open_max: u16) -> Self {
+        let bucket = SourceBucket { handshakes: TokenBucket::new(per_second, burst), half_open: 0 };
         Self { hash, buckets: vec![bucket; SOURCE_BUCKETS].into_boxed_slice(), half_open_max }
     }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_source_has_its_half_open_connections_and_its_rate() {
-        let mut sources = Sources::new(FoldBuild::new(7), 20, 16);
+        let mut sources = Sources::new(FoldBuild::new(7), 20, 20, 16);
         let one = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1));
         let same = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped(), 2));
         let other = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 2), 1));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn loopback_is_exempt() {
-        let mut sources = Sources::new(FoldBuild::new(7), 1, 1);
+        let mut sources = Sources::new(FoldBuild::new(7), 1, 1, 1);
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         for _ in 0..100 {
             assert!(sources.may_begin(ms(1), loopback));

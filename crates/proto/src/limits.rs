@@ -59,6 +59,9 @@ pub const HALF_OPEN: u32 = 4_096;
 /// Half-open connections of one source (an IPv4 address or an IPv6 /64) in open access.
 pub const HALF_OPEN_PER_SOURCE: u16 = 16;
 
+/// Half-open connections of one source with tokens.
+pub const TOKEN_HALF_OPEN_PER_SOURCE: u16 = 256;
+
 /// A handshake is over after this long, at either end.
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -83,14 +86,29 @@ pub const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 /// Cookies a pending client keeps.
 pub const COOKIES_KEPT: usize = 8;
 
-/// Welcomes for the same Hello, at most.
-pub const WELCOMES_PER_HELLO: u8 = 5;
+/// Welcomes for the same Hello from the same address, at most.
+pub const WELCOMES_PER_ADDRESS: u8 = 5;
+
+/// Addresses from which the same Hello is answered: who copies a Hello must not use up the answers to its owner.
+pub const ADDRESSES_PER_HELLO: usize = 4;
 
 /// Diffie-Hellman handshakes of one endpoint per second.
 pub const HANDSHAKES_PER_SECOND: u32 = 2_000;
 
 /// Handshakes of one source per second in open access, and at once.
 pub const SOURCE_HANDSHAKES_PER_SECOND: u32 = 20;
+
+/// Handshakes of one source per second with tokens: a house, a university and a carrier's NAT have many players.
+pub const TOKEN_SOURCE_HANDSHAKES_PER_SECOND: u32 = 500;
+
+/// Handshakes of one source at once with tokens.
+pub const TOKEN_SOURCE_HANDSHAKES_BURST: u32 = 1_000;
+
+/// Tokens a shard keeps in mind until they expire; more are refused. With lives of a minute, 546 players a second.
+pub const USED_TOKENS: usize = 32_768;
+
+/// Keys of tokens a server takes at once: those of a rotation, with room.
+pub const TOKEN_KEYS: usize = 8;
 
 /// Retries of one endpoint per second.
 pub const RETRIES_PER_SECOND: u32 = 10_000;

@@ -53,6 +53,16 @@ pub enum DropReason {
     UnknownServerKey,
     /// A Hello with a token, where none is taken.
     UnexpectedToken,
+    /// A Hello without a token, where one is needed.
+    TokenMissing,
+    /// A Hello with a token that was not made for this server.
+    TokenForeign,
+    /// A Hello with a token whose time is over, or that was issued before this server began.
+    TokenExpired,
+    /// A Hello with a token that says what cannot be.
+    TokenMalformed,
+    /// A Hello with a token that another Hello has used.
+    TokenUsed,
     /// A Hello without the mandatory suite.
     BadOffer,
     /// A Hello without a good cookie, when enough Retries were sent.
@@ -89,7 +99,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// How many there are.
-    pub const COUNT: usize = 38;
+    pub const COUNT: usize = 43;
 
     /// All of them, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -115,6 +125,11 @@ impl DropReason {
         Self::WrongVersion,
         Self::UnknownServerKey,
         Self::UnexpectedToken,
+        Self::TokenMissing,
+        Self::TokenForeign,
+        Self::TokenExpired,
+        Self::TokenMalformed,
+        Self::TokenUsed,
         Self::BadOffer,
         Self::RetryLimit,
         Self::SourceLimit,
@@ -159,6 +174,11 @@ impl DropReason {
             Self::WrongVersion => "wrong_version",
             Self::UnknownServerKey => "unknown_server_key",
             Self::UnexpectedToken => "unexpected_token",
+            Self::TokenMissing => "token_missing",
+            Self::TokenForeign => "token_foreign",
+            Self::TokenExpired => "token_expired",
+            Self::TokenMalformed => "token_malformed",
+            Self::TokenUsed => "token_used",
             Self::BadOffer => "bad_offer",
             Self::RetryLimit => "retry_limit",
             Self::SourceLimit => "source_limit",

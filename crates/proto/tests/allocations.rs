@@ -30,11 +30,11 @@ impl Pair {
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
         let ends = [
             Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([4; 32])).unwrap(),
-            Endpoint::server(Config::default(), server, Alone, Secret::new([5; 32])).unwrap(),
+            Endpoint::server(Config::default(), server, Alone::default(), Secret::new([5; 32])).unwrap(),
         ];
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let mut pair = Self { ends, peers: [None; 2], now, memory: Box::new([[0; 1_200]; 64]), delivered: 0 };
-        pair.ends[0].connect(now, address(1), &identity).unwrap();
+        pair.ends[0].connect(now, address(1), &identity, None).unwrap();
         for _ in 0..20 {
             pair.step();
         }

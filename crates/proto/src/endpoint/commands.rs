@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use drumfire_crypto::IssuedToken;
 use drumfire_wire::{ChannelId, ClientParameters, Close, ConnectionIdLength, limits::CLOSE_REASON_MAX_BYTES};
 
 use super::{Endpoint, Role};
@@ -17,7 +18,7 @@ use crate::slab::PeerId;
 use crate::time::Now;
 
 impl<P: Placement> Endpoint<P> {
-    /// Begins to connect. An event tells what comes of it: `Connected`, or `ConnectFailed` after 5 s at most.
+    /// Begins to connect, with a token where the server wants one. An event tells what comes of it: `Connected`, or `ConnectFailed` after 5 s at most.
     /// Messages may be sent at once; they wait for the connection.
     ///
     /// # Errors
@@ -27,6 +28,7 @@ impl<P: Placement> Endpoint<P> {
         now: Now,
         server: SocketAddr,
         identity: &ServerIdentity,
+        token: Option<&IssuedToken>,
     ) -> Result<PeerId, ConnectError> {
         let now = self.advance(now);
         if matches!(self.role, Role::Server(_)) {
@@ -43,6 +45,7 @@ impl<P: Placement> Endpoint<P> {
         };
         let request = Request {
             identity: *identity,
+            token,
             protocol_id: self.config.protocol_id,
             offer: offer(self.config.has_aes_gcm),
             parameters: ClientParameters { connection_id: local_id, shared: self.shared },

@@ -4,14 +4,18 @@
 
 use std::net::SocketAddr;
 
+use drumfire_crypto::RefuseKey;
 use drumfire_wire::{ClientId, DatagramKind, Hello, Refuse, Retry, Welcome};
 
 use super::receive::Taken;
 use super::{Endpoint, Reply, Role};
 use crate::connection::{Connection, Liveness, Path, Phase};
-use crate::handshake::server::{Answer, HalfOpen, Judgement};
+use crate::datagram::{Errand, Forwarded};
+use crate::handshake::admission::{Admitted, Denied};
+use crate::handshake::half_open::HalfOpen;
+use crate::handshake::server::{Answer, Judgement};
 use crate::limits::{DATAGRAM_SENT_MAX_BYTES, FORWARDS_WAITING, REPLIES_WAITING};
-use crate::placement::{HelloHash, Placed, Placement};
+use crate::placement::{HelloHash, Placed, Placement, Replaced};
 use crate::slab::PeerId;
 use crate::stats::{DropReason, add};
 use crate::time::Moment;
@@ -33,7 +37,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// A Hello whose cookie and limits another shard has checked.
+    /// A Hello whose cookie and limits another shard has checked, and for which it reserved a place here.
     pub(super) fn on_forwarded_hello(
         &mut self,
         now: Moment,
@@ -45,57 +49,82 @@ impl<P: Placement> Endpoint<P> {
         if self.by_hello.contains_key(&hash.to_key()) {
             return self.repeat_welcome(hash, from);
         }
-        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
-        let limited = greeter.check_limits(now, from);
-        if limited.is_err() {
-            // The place was reserved by the shard that sent it here.
+        let taken = self.take_forwarded(now, from, &hello);
+        if let Err(denied) = &taken {
             self.placement.release(hash);
+            self.refuse(now, from, &hello, denied);
         }
-        limited?;
-        self.welcome(now, from, &hello, hash)
-            .inspect_err(|reason| self.refuse(now, from, hello.fields.client_id, *reason))
+        taken.map_err(|denied| denied.reason)
+    }
+
+    fn take_forwarded(&mut self, now: Moment, from: SocketAddr, hello: &Hello<'_>) -> Result<Taken, Denied> {
+        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
+        greeter.check_limits(now, from)?;
+        let admitted = greeter.admit(self.wall, hello)?;
+        Ok(self.welcome(now, from, hello, admitted)?)
     }
 
     /// The first valid packet of a half-open connection: it is connected.
-    pub(super) fn confirm(&mut self, now: Moment, peer: PeerId) {
+    pub(super) fn confirm(&mut self, now: Moment, peer: PeerId, from: SocketAddr) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
+        let Phase::HalfOpen(half_open) = &mut connection.phase else { return };
+        let (source, mut grant) = (half_open.source(), half_open.grant.take());
+        if half_open.is_proved(from) {
+            connection.path.address = from;
+        }
         connection.open(now, false);
+        if let Some(grant) = &mut grant {
+            let left = grant.session_ends_at.map(|ends_at| ends_at.saturating_sub(self.wall));
+            grant.ends_at = left.map(|left| now.after(left));
+        }
         if let Role::Server(greeter) = &mut self.role {
-            greeter.end_half_open(connection.path.address);
+            greeter.end_half_open(source);
         }
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, connection.path.address);
+        self.events.connected(peer, connection.path.address, grant.as_deref());
+        connection.grant = grant;
+        let replaced = connection.hello.and_then(|hello| self.placement.confirm(hello));
+        let Some(Replaced { shard, hello }) = replaced else { return };
+        if shard == self.ids.shard_index() {
+            self.close_replaced(hello);
+        } else {
+            // One for each connection that is confirmed, so that no more wait than datagrams came.
+            self.forwards.push_back(Forwarded { shard, errand: Errand::Replace(hello) });
+        }
     }
 
     fn on_hello(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) -> Result<Taken, DropReason> {
         add(&mut self.stats.hello_bytes, u64::try_from(bytes.len()).unwrap_or(0));
         let hello = Hello::decode(bytes)?;
-        self.judge_hello(now, from, bytes, &hello).inspect_err(|reason| {
+        let taken = self.take_hello(now, from, bytes, &hello);
+        if let Err(denied) = &taken {
             // A client that has not proved its address is dropped for other reasons.
-            self.refuse(now, from, hello.fields.client_id, *reason);
-        })
+            self.refuse(now, from, &hello, denied);
+        }
+        taken.map_err(|denied| denied.reason)
     }
 
     /// Tells a client why it is dropped, where that is told.
-    fn refuse(&mut self, now: Moment, to: SocketAddr, client_id: ClientId, reason: DropReason) {
+    fn refuse(&mut self, now: Moment, to: SocketAddr, hello: &Hello<'_>, denied: &Denied) {
         let Role::Server(greeter) = &mut self.role else { return };
-        if let Some(refusal) = greeter.refusal(now, reason) {
+        if let Some(refuse) = greeter.refuse(now, hello, denied) {
             // Without room for the answer the client asks again.
-            let _ = self.reply(Reply::Refuse { to, client_id, refusal });
+            let _ = self.reply(Reply::Refuse { to, refuse });
         }
     }
 
-    fn judge_hello(
+    fn take_hello(
         &mut self,
         now: Moment,
         from: SocketAddr,
         bytes: &[u8],
         hello: &Hello<'_>,
-    ) -> Result<Taken, DropReason> {
-        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
+    ) -> Result<Taken, Denied> {
+        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
         match greeter.judge(now, from, hello)? {
             Judgement::Retry(cookie) => {
-                return self.reply(Reply::Retry { to: from, client_id: hello.fields.client_id, cookie });
+                let client_id = hello.fields.client_id;
+                return Ok(self.reply(Reply::Retry { to: from, client_id, cookie })?);
             }
             Judgement::Proved => {}
         }
@@ -103,22 +132,26 @@ impl<P: Placement> Endpoint<P> {
         if !is_known {
             greeter.check_limits(now, from)?;
         }
-        let hash = greeter.check_mac1(hello)?;
+        let admitted = greeter.admit(self.wall, hello)?;
+        let claim = admitted.claim;
         if is_known {
-            return self.repeat_welcome(hash, from);
+            return Ok(self.repeat_welcome(claim.hello, from)?);
         }
         // Asked before a place is reserved: one that is reserved and not reached would stay so.
         if self.forwards.len() >= FORWARDS_WAITING {
-            return Err(DropReason::ForwardFull);
+            return Err(DropReason::ForwardFull.into());
         }
-        match self.placement.place(None, hash) {
-            Placed::Here => self.welcome(now, from, hello, hash),
-            Placed::Full => Err(DropReason::ServerFull),
+        let reason = match self.placement.place(self.wall, &claim) {
+            Placed::Here => return Ok(self.welcome(now, from, hello, admitted)?),
             Placed::Elsewhere(shard) => {
                 self.forward(shard, from, bytes);
-                Ok(Taken::Counted)
+                return Ok(Taken::Counted);
             }
-        }
+            Placed::Full => DropReason::ServerFull,
+            Placed::Used => DropReason::TokenUsed,
+        };
+        let key = claim.token.map(|_| RefuseKey::derive(&admitted.psk));
+        Err(Denied { reason, key })
     }
 
     /// Sends the Welcome of a Hello that was answered before, if it still waits to be confirmed.
@@ -127,10 +160,10 @@ impl<P: Placement> Endpoint<P> {
         let peer = *self.by_hello.get(&hash.to_key()).ok_or(repeated)?;
         let connection = self.connections.get_mut(peer).ok_or(repeated)?;
         let Phase::HalfOpen(half_open) = &mut connection.phase else { return Err(repeated) };
-        if connection.hello != Some(hash) || connection.path.address != from || !half_open.take_welcome() {
+        if connection.hello != Some(hash) || !half_open.take_welcome(from) {
             return Err(repeated);
         }
-        self.reply(Reply::Welcome(peer))
+        self.reply(Reply::Welcome { to: from, peer })
     }
 
     /// The Diffie-Hellman, and a half-open connection. The place that was reserved is released if it fails.
@@ -139,13 +172,14 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         from: SocketAddr,
         hello: &Hello<'_>,
-        hash: HelloHash,
+        admitted: Admitted,
     ) -> Result<Taken, DropReason> {
-        let made = self.make_half_open(now, from, hello, hash);
+        let hash = admitted.claim.hello;
+        let made = self.make_half_open(now, from, hello, admitted);
         if made.is_err() {
             self.placement.release(hash);
         }
-        self.reply(Reply::Welcome(made?))
+        self.reply(Reply::Welcome { to: from, peer: made? })
     }
 
     fn make_half_open(
@@ -153,7 +187,7 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         from: SocketAddr,
         hello: &Hello<'_>,
-        hash: HelloHash,
+        admitted: Admitted,
     ) -> Result<PeerId, DropReason> {
         if self.connections.is_full() {
             return Err(DropReason::ServerFull);
@@ -163,13 +197,14 @@ impl<P: Placement> Endpoint<P> {
         }
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         add(&mut self.stats.handshakes_computed, 1);
-        let answer = greeter.answer(now, hello, &self.ids, &mut self.entropy)?;
+        let Admitted { claim, psk, grant } = admitted;
+        let answer = greeter.answer(now, hello, &psk, &self.ids, &mut self.entropy)?;
         let Answer { agreement, local_id, remote_id, welcome } = answer;
         let path = Path { address: from, remote_id, datagram_max_bytes: DATAGRAM_SENT_MAX_BYTES };
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
-        let mut half_open = HalfOpen::new(now, welcome);
-        half_open.take_welcome();
+        let mut half_open = HalfOpen::new(now, from, welcome, grant);
+        half_open.take_welcome(from);
         let (bounds, phase) = (self.bounds, Phase::HalfOpen(Box::new(half_open)));
         let peer = self
             .connections
@@ -177,10 +212,10 @@ impl<P: Placement> Endpoint<P> {
             .ok_or(DropReason::ServerFull)?;
         greeter.begin_half_open(now, from);
         if let Some(connection) = self.connections.get_mut(peer) {
-            connection.hello = Some(hash);
+            connection.hello = Some(claim.hello);
             connection.agree(agreement, remote_id, &mut self.entropy);
         }
-        self.by_hello.insert(hash.to_key(), peer);
+        self.by_hello.insert(claim.hello.to_key(), peer);
         self.name(peer, Some(local_id));
         self.settle(peer);
         Ok(peer)
@@ -213,7 +248,11 @@ impl<P: Placement> Endpoint<P> {
         let Phase::Connecting(attempt) = &mut connection.phase else {
             return Err(DropReason::UnknownClientId);
         };
-        attempt.on_refuse(now, refuse.refusal);
+        if attempt.on_refuse(now, &refuse, bytes) {
+            let error = attempt.failure(now);
+            self.events.connect_failed(peer, error);
+            self.remove(peer);
+        }
         self.settle(peer);
         Ok(Taken::Acted)
     }
@@ -230,7 +269,7 @@ impl<P: Placement> Endpoint<P> {
         connection.agree(agreement, Some(remote_id), &mut self.entropy);
         connection.open(now, true);
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, from);
+        self.events.connected(peer, from, None);
         self.settle(peer);
         Ok(Taken::Acted)
     }

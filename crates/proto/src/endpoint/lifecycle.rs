@@ -5,7 +5,7 @@ use drumfire_wire::{CloseCode, ConnectionId};
 use super::{Endpoint, Role};
 use crate::connection::{Over, Phase};
 use crate::error::{CloseReason, ProtocolError};
-use crate::placement::Placement;
+use crate::placement::{HelloHash, Placement};
 use crate::slab::PeerId;
 use crate::stats::add;
 use crate::time::Now;
@@ -27,6 +27,7 @@ impl<P: Placement> Endpoint<P> {
                     self.events.connect_failed(peer, error);
                     self.remove(peer);
                 }
+                Some(Over::SessionEnded) => self.close_for(peer, CloseCode::SessionEnded),
                 Some(Over::TimedOut(reason)) => {
                     self.disconnected(peer, reason, &[]);
                     self.remove(peer);
@@ -80,6 +81,25 @@ impl<P: Placement> Endpoint<P> {
         self.settle(peer);
     }
 
+    /// Closes the connection that this Hello made: its player has a newer one.
+    pub(super) fn close_replaced(&mut self, hello: HelloHash) {
+        let Some(peer) = self.by_hello.get(&hello.to_key()).copied() else { return };
+        if self.connections.get(peer).is_some_and(|connection| connection.hello == Some(hello)) {
+            self.close_for(peer, CloseCode::Replaced);
+        }
+    }
+
+    /// Closes an open connection for a reason of the protocol's own, and tells both sides.
+    fn close_for(&mut self, peer: PeerId, code: CloseCode) {
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        if !matches!(connection.phase, Phase::Open) {
+            return;
+        }
+        connection.begin_closing(self.now, code, 0, &[]);
+        self.disconnected(peer, CloseReason::Local { code, application_code: 0 }, &[]);
+        self.settle(peer);
+    }
+
     /// Ends a connection whose keys are used up; nothing can be sealed or opened any more.
     pub(super) fn end_keys(&mut self, peer: PeerId) {
         let is_told =
@@ -108,7 +128,7 @@ impl<P: Placement> Endpoint<P> {
             (Phase::Connecting(attempt), _) => {
                 self.by_client_id.remove(&u64::from_be_bytes(attempt.client_id().0));
             }
-            (Phase::HalfOpen(_), Role::Server(greeter)) => greeter.end_half_open(connection.path.address),
+            (Phase::HalfOpen(half_open), Role::Server(greeter)) => greeter.end_half_open(half_open.source()),
             _ => {}
         }
     }

@@ -9,7 +9,7 @@ use drumfire_wire::{ConnectionIdLength, DatagramKind, TransportHeader};
 
 use super::Endpoint;
 use crate::connection::{Phase, Received};
-use crate::datagram::{Forwarded, Inbound};
+use crate::datagram::{Errand, Forwarded, Inbound};
 use crate::error::CloseReason;
 use crate::ids::IdVerdict;
 use crate::limits::{FORWARDS_WAITING, STAGE_DATAGRAMS};
@@ -77,17 +77,20 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Takes in a datagram that another shard gave out with `poll_forward`.
-    pub fn handle_forwarded(&mut self, now: Now, mut forwarded: Forwarded) {
+    /// Takes in what another shard gave out with `poll_forward`.
+    pub fn handle_forwarded(&mut self, now: Now, forwarded: Forwarded) {
         let now = self.advance(now);
-        let from = forwarded.from;
-        if DatagramKind::of(&forwarded.bytes) == Ok(DatagramKind::Hello) {
+        let (from, mut bytes) = match forwarded.errand {
+            Errand::Datagram { from, bytes } => (from, bytes),
+            Errand::Replace(hello) => return self.close_replaced(hello),
+        };
+        if DatagramKind::of(&bytes) == Ok(DatagramKind::Hello) {
             add(&mut self.stats.datagrams_received, 1);
-            let verdict = self.on_forwarded_hello(now, from, &forwarded.bytes);
+            let verdict = self.on_forwarded_hello(now, from, &bytes);
             self.count_handshake(verdict);
             return;
         }
-        let mut staged = self.parse(Inbound { from, bytes: &mut forwarded.bytes });
+        let mut staged = self.parse(Inbound { from, bytes: &mut bytes });
         if matches!(staged.state, State::Forward(_)) {
             // Once is enough: two shards that disagree must not play ball.
             staged.state = State::Dropped(DropReason::Misrouted);
@@ -165,7 +168,7 @@ impl<P: Placement> Endpoint<P> {
             State::Opened(peer, opened) => {
                 let (peer, number) = (*peer, opened.number);
                 let frames = staged.bytes.get(opened.frames.clone()).unwrap_or_default();
-                match self.deliver_packet(now, peer, number, frames) {
+                match self.deliver_packet(now, peer, staged.from, number, frames) {
                     Ok(()) => add(&mut self.stats.packets_received, 1),
                     Err(reason) => self.stats.on_drop(reason),
                 }
@@ -180,12 +183,13 @@ impl<P: Placement> Endpoint<P> {
         &mut self,
         now: Moment,
         peer: PeerId,
+        from: SocketAddr,
         number: u64,
         frames: &[u8],
     ) -> Result<(), DropReason> {
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
         if matches!(connection.phase, Phase::HalfOpen(_)) {
-            self.confirm(now, peer);
+            self.confirm(now, peer, from);
         }
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
         match connection.on_packet(now, number, frames, &mut self.events, &mut self.stats) {
@@ -212,7 +216,8 @@ impl<P: Placement> Endpoint<P> {
             return;
         }
         add(&mut self.stats.forwarded, 1);
-        self.forwards.push_back(Forwarded { shard, from, bytes: bytes.into() });
+        let errand = Errand::Datagram { from, bytes: bytes.into() };
+        self.forwards.push_back(Forwarded { shard, errand });
     }
 
     fn count_handshake(&mut self, verdict: Result<Taken, DropReason>) {

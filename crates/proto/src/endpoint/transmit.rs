@@ -5,11 +5,12 @@
 
 use std::net::SocketAddr;
 
-use drumfire_wire::{ClientId, Refusal, Refuse, Retry, limits as wire_limits};
+use drumfire_wire::{ClientId, Retry, limits as wire_limits};
 
 use super::{Endpoint, Reply};
 use crate::connection::{Phase, Sending};
 use crate::datagram::Transmit;
+use crate::handshake::server::RefuseBytes;
 use crate::limits::{DATAGRAM_SENT_MAX_BYTES, SEND_TURN_DATAGRAMS};
 use crate::placement::Placement;
 use crate::slab::PeerId;
@@ -34,8 +35,8 @@ impl<P: Placement> Endpoint<P> {
         while let Some(reply) = self.replies.pop_front() {
             let written = match reply {
                 Reply::Retry { to, client_id, cookie } => self.write_retry(to, client_id, &cookie, out),
-                Reply::Refuse { to, client_id, refusal } => self.write_refuse(to, client_id, refusal, out),
-                Reply::Welcome(peer) => self.write_welcome(peer, out),
+                Reply::Refuse { to, refuse } => self.write_refuse(to, &refuse, out),
+                Reply::Welcome { to, peer } => self.write_welcome(to, peer, out),
             };
             if written.is_some() {
                 return written;
@@ -60,26 +61,22 @@ impl<P: Placement> Endpoint<P> {
     fn write_refuse(
         &mut self,
         to: SocketAddr,
-        client_id: ClientId,
-        refusal: Refusal,
-        mut out: &mut [u8],
+        refuse: &RefuseBytes,
+        out: &mut [u8],
     ) -> Option<(SocketAddr, usize)> {
-        // Who shares no secret with the server cannot check a MAC.
-        let mac = [0; wire_limits::REFUSE_MAC_BYTES];
-        Refuse { client_id, refusal, mac }.encode(&mut out).ok()?;
-        let bytes = wire_limits::REFUSE_MIN_BYTES;
-        add(&mut self.stats.refuse_bytes, u64::try_from(bytes).unwrap_or(0));
-        Some((to, bytes))
+        out.get_mut(..refuse.len())?.copy_from_slice(refuse);
+        add(&mut self.stats.refuse_bytes, u64::try_from(refuse.len()).unwrap_or(0));
+        Some((to, refuse.len()))
     }
 
     /// `None` when the connection is not half-open any more: then the client has its Welcome, or gave up.
-    fn write_welcome(&mut self, peer: PeerId, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+    fn write_welcome(&mut self, to: SocketAddr, peer: PeerId, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
         let connection = self.connections.get(peer)?;
         let Phase::HalfOpen(half_open) = &connection.phase else { return None };
         let welcome = half_open.welcome();
         out.get_mut(..welcome.len())?.copy_from_slice(welcome);
         add(&mut self.stats.welcome_bytes, u64::try_from(welcome.len()).unwrap_or(0));
-        Some((connection.path.address, welcome.len()))
+        Some((to, welcome.len()))
     }
 
     fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<(SocketAddr, usize)> {

@@ -3,9 +3,9 @@
 //! Whatever else comes is dropped and changes nothing, save that a Retry of ours adds a cookie. Where answers
 //! come from is checked by the caller.
 
-use drumfire_crypto::{Entropy, Initiator, Mac1Key, Secret};
+use drumfire_crypto::{Entropy, Initiator, IssuedToken, Mac1Key, RefuseKey, Secret};
 use drumfire_wire::{
-    ClientId, ClientParameters, ConnectionId, HelloDraft, HelloFields, Refusal, RefuseReason, Retry,
+    ClientId, ClientParameters, ConnectionId, HelloDraft, HelloFields, Refusal, Refuse, RefuseReason, Retry,
     ServerParameters, SharedParameters, Suite, SuiteOffer, VERSION, Welcome, limits as wire_limits,
 };
 
@@ -22,9 +22,11 @@ use crate::time::Moment;
 type Cookie = [u8; wire_limits::COOKIE_BYTES];
 
 /// What a client asks for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Request {
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
     pub(crate) identity: ServerIdentity,
+    /// What the game's backend gave; `None` for open access.
+    pub(crate) token: Option<&'a IssuedToken>,
     pub(crate) protocol_id: u64,
     pub(crate) offer: SuiteOffer,
     pub(crate) parameters: ClientParameters,
@@ -43,16 +45,18 @@ pub(crate) struct Attempt {
     send_at: Moment,
     wait: std::time::Duration,
     cookie_sent_at: Option<Moment>,
+    /// By which a refusal proves itself; only with a token.
+    refuse_key: Option<RefuseKey>,
     refused: Option<Refused>,
 }
 
-/// A refusal that cannot prove itself.
+/// A refusal, and what it is worth.
 #[derive(Debug)]
 struct Refused {
     refusal: Refusal,
     /// How often it came in a row.
     count: u32,
-    /// When it is believed, once it came often enough.
+    /// When it is believed, once it came often enough or proved itself.
     believed_at: Option<Moment>,
 }
 
@@ -64,20 +68,25 @@ struct KeptCookie {
 
 impl Attempt {
     /// Draws everything an attempt needs; the first Hello is due at once.
-    pub(crate) fn new(now: Moment, request: &Request, entropy: &mut Entropy) -> Result<Self, ConnectError> {
+    pub(crate) fn new(
+        now: Moment,
+        request: &Request<'_>,
+        entropy: &mut Entropy,
+    ) -> Result<Self, ConnectError> {
         let client_id = ClientId(entropy.bytes());
         let fields = HelloFields {
             version: VERSION,
             protocol_id: request.protocol_id,
             client_id,
             server_key_id: request.identity.key_id,
-            token_key_id: 0,
+            token_key_id: request.token.map_or(0, |token| token.key_id),
             suite_bits: request.offer.to_bits(),
         };
-        let mut hello = HelloDraft::new(&fields, &[0; wire_limits::SEALED_TOKEN_BYTES]);
+        let no_token = [0; wire_limits::SEALED_TOKEN_BYTES];
+        let mut hello = HelloDraft::new(&fields, request.token.map_or(&no_token, |token| &token.sealed));
         let [head, cookie] = hello.prologue();
         let prologue = [head, cookie].concat();
-        let psk = Secret::zeroed();
+        let psk = request.token.map_or(Secret::zeroed(), |token| token.psk.duplicate());
         let initiator = Initiator::new(
             &request.identity.public_key,
             &psk,
@@ -100,6 +109,7 @@ impl Attempt {
             send_at: now,
             wait: HELLO_RESEND_FIRST,
             cookie_sent_at: None,
+            refuse_key: request.token.map(|token| RefuseKey::derive(&token.psk)),
             refused: None,
         })
     }
@@ -122,16 +132,23 @@ impl Attempt {
             return ConnectError::Timeout;
         };
         let Refusal { reason, version_min: min, version_max: max, .. } = *refusal;
-        if reason == RefuseReason::Version && !(min..=max).contains(&VERSION) {
+        if reason == RefuseReason::TokenExpired {
+            ConnectError::TokenExpired
+        } else if reason == RefuseReason::Version && !(min..=max).contains(&VERSION) {
             ConnectError::VersionMismatch { min, max }
         } else {
             ConnectError::Refused(*refusal)
         }
     }
 
-    /// Takes in a Refuse that answers this attempt. It proves nothing: the third of the same is believed, when no
-    /// Welcome comes soon after.
-    pub(crate) fn on_refuse(&mut self, now: Moment, refusal: Refusal) {
+    /// Takes in a Refuse that answers this attempt, with its bytes. Answers whether it proved itself: then the
+    /// attempt is over. One that does not is believed at the third of the same, when no Welcome comes soon after.
+    pub(crate) fn on_refuse(&mut self, now: Moment, refuse: &Refuse, bytes: &[u8]) -> bool {
+        let refusal = refuse.refusal;
+        if self.is_proved(refuse, bytes) {
+            self.refused = Some(Refused { refusal, count: 1, believed_at: Some(now) });
+            return true;
+        }
         let before = self.refused.take().filter(|refused| refused.refusal == refusal);
         let mut refused = before.unwrap_or(Refused { refusal, count: 0, believed_at: None });
         refused.count = refused.count.saturating_add(1);
@@ -141,6 +158,15 @@ impl Attempt {
             self.send_at = self.send_at.min(self.may_send_cookie_at(now));
         }
         self.refused = Some(refused);
+        false
+    }
+
+    fn is_proved(&self, refuse: &Refuse, bytes: &[u8]) -> bool {
+        let [.., message_1] = self.hello.mac1_input();
+        self.refuse_key.as_ref().is_some_and(|key| {
+            let head = bytes.get(..Refuse::MAC_OFFSET).unwrap_or_default();
+            key.is_valid(head, message_1, &refuse.mac)
+        })
     }
 
     /// When the next Hello is due.
@@ -239,6 +265,7 @@ mod tests {
         };
         let request = Request {
             identity: ServerIdentity { public_key: *keys.public(), key_id: 0 },
+            token: None,
             protocol_id: 7,
             offer: offer(false),
             parameters: ClientParameters { connection_id: None, shared },

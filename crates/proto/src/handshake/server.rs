@@ -1,23 +1,24 @@
 //! The server's side: judges Hellos, cheapest check first, and answers those that pass.
 //!
 //! Nothing is kept for a Hello before its cookie has proved its address. Who owns the connection, and what is
-//! remembered of it, is decided by the endpoint. Open access only: a Hello with a token is dropped.
+//! remembered of it, is decided by the endpoint; whom a token lets in, by `admission`.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use drumfire_crypto::cookie::{COOKIE_BYTES, CookieScope};
-use drumfire_crypto::{Cookies, Entropy, Mac1Key, Responder, Secret, ServerKeyPair};
+use drumfire_crypto::{Cookies, Entropy, Responder, Secret, ServerKeyPair, TokenKey};
 use drumfire_wire::{
-    ClientParameters, ConnectionId, Hello, Refusal, RefuseReason, ServerParameters, SharedParameters, Suite,
-    VERSION, Welcome, limits as wire_limits,
+    ClientParameters, ConnectionId, Hello, Refusal, Refuse, RefuseReason, ServerParameters, SharedParameters,
+    Suite, VERSION, Welcome, limits as wire_limits,
 };
 
+use super::admission::{Admission, Admitted, Denied};
 use super::{Agreement, key_suite};
 use crate::config::{Config, ServerConfig};
 use crate::ids::{ConnectionIds, FoldBuild};
 use crate::limiter::{Sources, TokenBucket};
-use crate::limits::{FULL_RETRY_AFTER, HANDSHAKE_DEADLINE, WELCOMES_PER_HELLO};
-use crate::placement::HelloHash;
+use crate::limits::FULL_RETRY_AFTER;
 use crate::stats::DropReason;
 use crate::time::Moment;
 
@@ -34,6 +35,9 @@ pub(crate) enum Judgement {
     Proved,
 }
 
+/// A whole Refuse.
+pub(crate) type RefuseBytes = [u8; wire_limits::REFUSE_MIN_BYTES];
+
 /// What the server makes of a Hello that passed everything.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -44,42 +48,12 @@ pub(crate) struct Answer {
     pub(crate) welcome: Box<[u8]>,
 }
 
-/// A connection that was welcomed and has not spoken yet.
-#[derive(Debug)]
-pub(crate) struct HalfOpen {
-    welcome: Box<[u8]>,
-    welcomes_left: u8,
-    expires_at: Moment,
-}
-
-impl HalfOpen {
-    pub(crate) fn new(now: Moment, welcome: Box<[u8]>) -> Self {
-        Self { welcome, welcomes_left: WELCOMES_PER_HELLO, expires_at: now.after(HANDSHAKE_DEADLINE) }
-    }
-
-    pub(crate) const fn expires_at(&self) -> Moment {
-        self.expires_at
-    }
-
-    /// Whether the Welcome may be sent once more; the caller then must.
-    pub(crate) const fn take_welcome(&mut self) -> bool {
-        let is_left = self.welcomes_left > 0;
-        self.welcomes_left = self.welcomes_left.saturating_sub(1);
-        is_left
-    }
-
-    pub(crate) const fn welcome(&self) -> &[u8] {
-        &self.welcome
-    }
-}
-
 /// Judges and answers Hellos.
 #[derive(Debug)]
 pub(crate) struct Greeter {
     keys: ServerKeyPair,
     key_id: u32,
-    psk: Secret<32>,
-    mac1: Mac1Key,
+    admission: Admission,
     cookies: Cookies,
     sources: Sources,
     handshakes: TokenBucket,
@@ -98,14 +72,18 @@ impl Greeter {
         shared: SharedParameters,
         hash: FoldBuild,
     ) -> Self {
-        let psk = Secret::zeroed();
+        let resume = TokenKey::resume(&server.persistent, &server.server_id);
         Self {
-            mac1: Mac1Key::derive(server.keys.public(), &psk),
+            admission: Admission::new(server.access, *server.keys.public(), resume),
             keys: server.keys,
             key_id: server.key_id,
-            psk,
             cookies: Cookies::new(server.process_key),
-            sources: Sources::new(hash, server.source_handshakes_per_second, server.half_open_per_source),
+            sources: Sources::new(
+                hash,
+                server.source_handshakes_per_second,
+                server.source_handshakes_burst,
+                server.half_open_per_source,
+            ),
             handshakes: TokenBucket::new(server.handshakes_per_second, server.handshakes_per_second),
             retries: TokenBucket::new(server.retries_per_second, server.retries_per_second.div_ceil(10)),
             half_open_count: 0,
@@ -148,17 +126,33 @@ impl Greeter {
         if is_our_version { Ok(Judgement::Proved) } else { Err(DropReason::WrongVersion) }
     }
 
-    /// What to tell a client that has proved its address and is dropped for this reason; `None` for nothing, also
-    /// when enough answers were sent.
-    pub(crate) fn refusal(&mut self, now: Moment, reason: DropReason) -> Option<Refusal> {
-        let (reason, retry_after) = match reason {
+    /// The Refuse that tells a client, which has proved its address, why it is dropped; `None` for nothing, also when
+    /// enough answers were sent.
+    pub(crate) fn refuse(&mut self, now: Moment, hello: &Hello<'_>, denied: &Denied) -> Option<RefuseBytes> {
+        let (reason, retry_after) = match denied.reason {
             DropReason::WrongVersion => (RefuseReason::Version, None),
             DropReason::ServerFull => (RefuseReason::Full, Some(FULL_RETRY_AFTER)),
+            DropReason::TokenExpired => (RefuseReason::TokenExpired, None),
+            DropReason::TokenUsed => (RefuseReason::TokenUsed, None),
+            DropReason::UnexpectedToken
+            | DropReason::TokenMissing
+            | DropReason::TokenForeign
+            | DropReason::TokenMalformed => (RefuseReason::TokenForeign, None),
             _ => return None,
         };
+        if !self.retries.take(now) {
+            return None;
+        }
         let refusal =
             Refusal { reason, version_min: VERSION, version_max: VERSION, retry_after, address: None };
-        self.retries.take(now).then_some(refusal)
+        let mut bytes = [0; wire_limits::REFUSE_MIN_BYTES];
+        let mac = [0; wire_limits::REFUSE_MAC_BYTES];
+        Refuse { client_id: hello.fields.client_id, refusal, mac }.encode(&mut bytes.as_mut_slice()).ok()?;
+        let (head, mac) = bytes.split_last_chunk_mut()?;
+        if let Some(key) = &denied.key {
+            *mac = key.mac(head, hello.noise_message);
+        }
+        Some(bytes)
     }
 
     /// Whether one more handshake may begin, by everything that is counted.
@@ -175,13 +169,9 @@ impl Greeter {
         Ok(())
     }
 
-    /// Checks the first MAC; it is then the Hello's hash, for it covers all of it but the cookie.
-    pub(crate) fn check_mac1(&self, hello: &Hello<'_>) -> Result<HelloHash, DropReason> {
-        if self.mac1.is_valid(&hello.mac1_input(), hello.mac1) {
-            Ok(HelloHash(*hello.mac1))
-        } else {
-            Err(DropReason::BadMac1)
-        }
+    /// Checks token and first MAC at this time since 1970.
+    pub(crate) fn admit(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
+        self.admission.judge(wall, hello)
     }
 
     /// The Diffie-Hellman and the Welcome. Counts the handshake, whatever comes of it.
@@ -189,6 +179,7 @@ impl Greeter {
         &mut self,
         now: Moment,
         hello: &Hello<'_>,
+        psk: &Secret<32>,
         ids: &ConnectionIds,
         entropy: &mut Entropy,
     ) -> Result<Answer, DropReason> {
@@ -196,15 +187,9 @@ impl Greeter {
         let [head, cookie] = hello.prologue();
         let prologue = [head, cookie].concat();
         let mut payload = [0; ClientParameters::PAYLOAD_BYTES];
-        let (responder, _) = Responder::read(
-            &self.keys,
-            &self.psk,
-            &prologue,
-            hello.noise_message,
-            &entropy.secret(),
-            &mut payload,
-        )
-        .map_err(|_| DropReason::BadNoise)?;
+        let (responder, _) =
+            Responder::read(&self.keys, psk, &prologue, hello.noise_message, &entropy.secret(), &mut payload)
+                .map_err(|_| DropReason::BadNoise)?;
         let client = ClientParameters::decode(&payload).ok_or(DropReason::BadParameters)?;
         let offer = hello.fields.offered_suites().ok_or(DropReason::BadOffer)?;
         let has_aes_gcm = self.has_aes_gcm && offer.has(Suite::Aes128Gcm);
@@ -255,9 +240,6 @@ impl Greeter {
         }
         if fields.server_key_id != self.key_id {
             return Err(DropReason::UnknownServerKey);
-        }
-        if fields.token_key_id != 0 {
-            return Err(DropReason::UnexpectedToken);
         }
         if fields.offered_suites().is_none() {
             return Err(DropReason::BadOffer);

@@ -136,7 +136,7 @@ fn closing_an_attempt_ends_it_with_an_event() {
     world.run(Duration::from_secs(6));
     assert_eq!(world.seen[CLIENT].len(), 1);
     assert_eq!(world.seen[CLIENT][0].2, Seen::ConnectFailed(ConnectError::Closed));
-    assert!(world.ends[CLIENT].connect(now, address(SERVER), &identity()).is_ok());
+    assert!(world.ends[CLIENT].connect(now, address(SERVER), &identity(), None).is_ok());
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn another_server_key_or_protocol_id_gets_no_connection() {
         if wrong_key {
             identity = ServerIdentity { public_key: [9; 32], ..identity };
         }
-        world.ends[CLIENT].connect(now, address(SERVER), &identity).unwrap();
+        world.ends[CLIENT].connect(now, address(SERVER), &identity, None).unwrap();
         world.run(Duration::from_secs(6));
         assert!(matches!(world.last(CLIENT), Some((_, _, Seen::ConnectFailed(ConnectError::Timeout)))));
         assert!(world.ends[SERVER].stats().dropped(reason) > 0, "{reason:?}");
@@ -268,7 +268,8 @@ fn a_full_server_says_so_and_when_to_try_again() {
     let (config, many) = (Config::default(), ClientConfig::many());
     let mut world = World::with(32, CLEAN, config.clone(), many);
     let seed = Secret::new([9; 32]);
-    world.ends[SERVER] = Endpoint::server(config.connections(1), server_config(), Alone, seed).unwrap();
+    world.ends[SERVER] =
+        Endpoint::server(config.connections(1), server_config(), Alone::default(), seed).unwrap();
     world.connected();
     let second = world.connect();
     world.run(Duration::from_secs(3));
@@ -372,7 +373,7 @@ fn a_half_open_connection_is_forgotten_after_five_seconds() {
 #[test]
 fn one_source_has_sixteen_half_open_connections() {
     let mut server =
-        Endpoint::server(Config::default(), server_config(), Alone, Secret::new([1; 32])).unwrap();
+        Endpoint::server(Config::default(), server_config(), Alone::default(), Secret::new([1; 32])).unwrap();
     let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: Duration::ZERO };
     let begun = (0..20_u8).filter(|number| {
         let seed = Secret::new([*number; 32]);
@@ -386,7 +387,7 @@ fn one_source_has_sixteen_half_open_connections() {
 
 /// One client's Hellos until it would be welcomed; answers whether it was.
 fn say_hello(client: &mut Endpoint, server: &mut Endpoint, now: Now, from: SocketAddr) -> bool {
-    client.connect(now, address(SERVER), &identity()).unwrap();
+    client.connect(now, address(SERVER), &identity(), None).unwrap();
     let before = server.connection_count();
     let mut memory = [0; 1_200];
     for _ in 0..2 {
@@ -421,9 +422,9 @@ fn a_socket_without_ids_has_one_connection_at_a_time() {
     let mut world = World::new(11, CLEAN);
     world.connect();
     let now = world.now();
-    let second = world.ends[CLIENT].connect(now, address(SERVER), &identity());
+    let second = world.ends[CLIENT].connect(now, address(SERVER), &identity(), None);
     assert_eq!(second, Err(ConnectError::TooManyConnections));
-    let of_a_server = world.ends[SERVER].connect(now, address(SERVER), &identity());
+    let of_a_server = world.ends[SERVER].connect(now, address(SERVER), &identity(), None);
     assert_eq!(of_a_server, Err(ConnectError::NotAClient));
 }
 

@@ -9,11 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, Inbound, Moment, Now,
-    PeerId, Secret, SendError, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    PeerId, PlayerId, Secret, SendError, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
 pub(crate) const CLIENT: usize = 0;
 pub(crate) const SERVER: usize = 1;
+
+/// The first byte of a Refuse.
+pub(crate) const REFUSE_KIND: u8 = 0x8b;
 
 /// A repeatable generator (SplitMix64).
 #[derive(Clone)]
@@ -69,12 +72,18 @@ pub(crate) struct Flying {
 
 pub(crate) struct World {
     pub(crate) now: Moment,
+    /// Time since 1970 at the origin of `now`.
+    pub(crate) wall: Duration,
     pub(crate) ends: [Endpoint; 2],
     pub(crate) link: Link,
     pub(crate) random: Random,
     /// By when and in which order it was sent.
     pub(crate) flying: BTreeMap<(Moment, u64), Flying>,
     pub(crate) seen: [Vec<(Moment, PeerId, Seen)>; 2],
+    /// The players that the server heard of, with their data.
+    pub(crate) players: Vec<(PlayerId, Vec<u8>)>,
+    /// What was sent to an address where nobody of ours is.
+    pub(crate) stray: Vec<(SocketAddr, Vec<u8>)>,
     /// Every datagram sent: when, by whom, what.
     pub(crate) sent: Vec<(Moment, usize, Vec<u8>)>,
     sequence: u64,
@@ -111,9 +120,13 @@ impl World {
         drumfire_crypto::audit_nonce::start_world();
         let client = Endpoint::client(config.clone(), client, seed(number, CLIENT)).unwrap();
         let server =
-            Endpoint::server(config, server_config(), drumfire_proto::Alone, seed(number, SERVER)).unwrap();
+            Endpoint::server(config, server_config(), drumfire_proto::Alone::default(), seed(number, SERVER))
+                .unwrap();
         Self {
             now: Moment::from_nanos(1_000_000_000),
+            wall: Duration::ZERO,
+            players: Vec::new(),
+            stray: Vec::new(),
             ends: [client, server],
             link,
             random: Random(number),
@@ -125,12 +138,12 @@ impl World {
     }
 
     pub(crate) fn now(&self) -> Now {
-        Now { monotonic: self.now, wall: Duration::ZERO }
+        Now { monotonic: self.now, wall: self.wall + self.now.since(Moment::from_nanos(1_000_000_000)) }
     }
 
     pub(crate) fn connect(&mut self) -> PeerId {
         let now = self.now();
-        self.ends[CLIENT].connect(now, address(SERVER), &identity()).unwrap()
+        self.ends[CLIENT].connect(now, address(SERVER), &identity(), None).unwrap()
     }
 
     /// Connects over a clean link; gives the client's and the server's id.
@@ -224,14 +237,20 @@ impl World {
     fn flush_end(&mut self, end: usize) {
         let (now, mut memory) = (self.now(), [0; 1_200]);
         while let Some(transmit) = self.ends[end].poll_transmit(now, &mut memory) {
-            assert_eq!(transmit.to, address(1 - end));
+            if transmit.to != address(1 - end) {
+                self.stray.push((transmit.to, memory[..transmit.bytes].to_vec()));
+                continue;
+            }
             self.sent.push((self.now, end, memory[..transmit.bytes].to_vec()));
             self.launch(end, &memory[..transmit.bytes]);
         }
         assert!(self.ends[end].poll_forward().is_none());
         while let Some(event) = self.ends[end].poll_event() {
             let (peer, seen) = match event {
-                Event::Connected { peer, .. } => (peer, Seen::Connected),
+                Event::Connected { peer, player, user_data, .. } => {
+                    self.players.extend(player.map(|player| (player, user_data.to_vec())));
+                    (peer, Seen::Connected)
+                }
                 Event::ConnectFailed { peer, error } => (peer, Seen::ConnectFailed(error)),
                 Event::Message { peer, channel, bytes } => (peer, Seen::Message(channel.0, bytes.to_vec())),
                 Event::Disconnected { peer, reason, text } => {

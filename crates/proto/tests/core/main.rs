@@ -15,3 +15,4 @@ mod hostile;
 mod limits;
 mod shards;
 mod timeouts;
+mod tokens;

@@ -2,8 +2,8 @@
 
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
-    ChannelId, ClientConfig, Config, DropReason, Endpoint, Event, HelloHash, Inbound, Moment, Now, Placed,
-    Placement, PlacementKey, Secret, SendOptions, Shard, SteeringSecret,
+    ChannelId, Claim, ClientConfig, Config, DropReason, Endpoint, Event, HelloHash, Inbound, Moment, Now,
+    Placed, Placement, Replaced, Secret, SendOptions, Shard, SteeringSecret,
 };
 use std::cell::RefCell;
 use std::num::NonZeroU16;
@@ -22,14 +22,19 @@ struct Fixed {
 }
 
 impl Placement for Fixed {
-    fn place(&mut self, key: Option<PlacementKey>, hash: HelloHash) -> Placed {
-        assert_eq!(key, None, "open access has no keys");
-        self.log.borrow_mut().push(("place", self.index, hash));
+    fn place(&mut self, _: Duration, claim: &Claim) -> Placed {
+        assert_eq!((claim.key, claim.token), (None, None), "open access has neither keys nor tokens");
+        self.log.borrow_mut().push(("place", self.index, claim.hello));
         match self.owner {
             None => Placed::Full,
             Some(owner) if owner == self.index => Placed::Here,
             Some(owner) => Placed::Elsewhere(owner),
         }
+    }
+
+    fn confirm(&mut self, hash: HelloHash) -> Option<Replaced> {
+        self.log.borrow_mut().push(("confirm", self.index, hash));
+        None
     }
 
     fn release(&mut self, hash: HelloHash) {
@@ -101,7 +106,7 @@ impl Shards {
 #[test]
 fn a_hello_goes_to_the_owner_and_packets_reach_it_from_any_shard() {
     let mut shards = Shards::new(3, Some(2));
-    let peer = shards.client.connect(shards.now, address(SERVER), &identity()).unwrap();
+    let peer = shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     for receives in [0, 0, 1, 1] {
         shards.exchange(receives);
     }
@@ -121,7 +126,7 @@ fn a_hello_goes_to_the_owner_and_packets_reach_it_from_any_shard() {
 #[test]
 fn a_place_is_reserved_once_and_released_when_the_connection_dies() {
     let mut shards = Shards::new(2, Some(1));
-    shards.client.connect(shards.now, address(SERVER), &identity()).unwrap();
+    shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     shards.exchange(0);
     shards.exchange(0);
     assert_eq!(shards.servers[1].connection_count(), 1);
@@ -136,7 +141,7 @@ fn a_place_is_reserved_once_and_released_when_the_connection_dies() {
 #[test]
 fn a_full_server_forwards_and_computes_nothing() {
     let mut shards = Shards::new(2, None);
-    shards.client.connect(shards.now, address(SERVER), &identity()).unwrap();
+    shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     shards.exchange(0);
     shards.exchange(0);
     let stats = shards.servers[0].stats();
@@ -147,7 +152,7 @@ fn a_full_server_forwards_and_computes_nothing() {
 #[test]
 fn more_than_256_waiting_to_be_forwarded_are_dropped_and_counted() {
     let mut shards = Shards::new(2, Some(1));
-    shards.client.connect(shards.now, address(SERVER), &identity()).unwrap();
+    shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     for _ in 0..2 {
         shards.exchange(0);
     }
@@ -164,7 +169,7 @@ fn more_than_256_waiting_to_be_forwarded_are_dropped_and_counted() {
 #[test]
 fn a_packet_is_forwarded_once_at_most() {
     let mut shards = Shards::new(2, Some(1));
-    shards.client.connect(shards.now, address(SERVER), &identity()).unwrap();
+    shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     for _ in 0..2 {
         shards.exchange(0);
     }

@@ -115,6 +115,9 @@ impl RefuseReason {
 }
 
 impl Refuse {
+    /// Where the MAC stands; it covers everything before it.
+    pub const MAC_OFFSET: usize = REFUSE_MIN_BYTES - REFUSE_MAC_BYTES;
+
     /// Reads a Refuse. What follows the MAC is left to later versions.
     ///
     /// # Errors

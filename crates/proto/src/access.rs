@@ -1,0 +1,80 @@
+//! Who may connect, as the server's configuration says it.
+//!
+//! How a Hello is judged by it stands in `handshake::admission`.
+
+use std::time::Duration;
+
+use drumfire_crypto::TokenKey;
+
+use crate::error::ConfigError;
+use crate::limits;
+
+/// Who may connect to a server.
+#[derive(Debug)]
+pub enum Access {
+    /// Everybody who knows its public key.
+    Open,
+    /// Who has a token of the game's backend, or of the server itself.
+    Token(TokenAccess),
+}
+
+/// What tokens a server takes.
+#[derive(Debug)]
+pub struct TokenAccess {
+    /// The keys that seal them: one, or several while keys are rotated. Their ids differ.
+    pub keys: Vec<TokenKey>,
+    /// Which tokens are meant for this server, where several have the same key.
+    pub audience: u64,
+    /// When the server began, since 1970: tokens issued before may have been used then, and are refused.
+    pub since: Duration,
+}
+
+impl Access {
+    /// Another copy, for one more shard.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        match self {
+            Self::Open => Self::Open,
+            Self::Token(access) => Self::Token(TokenAccess {
+                keys: access.keys.iter().map(TokenKey::duplicate).collect(),
+                audience: access.audience,
+                since: access.since,
+            }),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let Self::Token(TokenAccess { keys, .. }) = self else { return Ok(()) };
+        let has_twins = keys.iter().enumerate().any(|(at, key)| {
+            let others = keys.iter().skip(at.saturating_add(1));
+            others.into_iter().any(|other| other.id() == key.id())
+        });
+        if keys.is_empty() || keys.len() > limits::TOKEN_KEYS || has_twins {
+            return Err(ConfigError { field: "access", must_be: "1 to 8 token keys with different ids" });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drumfire_crypto::Secret;
+
+    fn access(ids: impl IntoIterator<Item = u32>) -> Access {
+        let keys = ids.into_iter().map(|id| TokenKey::new(id, Secret::new([1; 32])).unwrap()).collect();
+        Access::Token(TokenAccess { keys, audience: 0, since: Duration::ZERO })
+    }
+
+    #[test]
+    fn one_to_eight_keys_with_different_ids_are_taken() {
+        for (ids, fits) in [(0..0, false), (1..2, true), (1..9, true), (1..10, false)]
+            .map(|(ids, fits)| (ids.collect(), fits))
+        {
+            let ids: Vec<u32> = ids;
+            assert_eq!(access(ids.clone()).check().is_ok(), fits, "{ids:?}");
+        }
+        assert!(access([1, 2, 1]).check().is_err());
+        assert!(Access::Open.check().is_ok());
+    }
+}

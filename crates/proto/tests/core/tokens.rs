@@ -1,0 +1,241 @@
+//! Access by token: who gets in, once, and what the others are told.
+
+use crate::harness::{
+    CLEAN, CLIENT, Flying, REFUSE_KIND, SERVER, Seen, World, address, identity, server_config,
+};
+use drumfire_proto::{
+    Access, Alone, ClientConfig, CloseCode, CloseReason, Config, ConnectError, DropReason, Endpoint,
+    IssuedToken, PlayerId, RefuseReason, Secret, Token, TokenAccess, TokenId, TokenKey, TokenKind,
+    TokenMasterKey,
+};
+use std::time::Duration;
+
+const NOW: Duration = Duration::from_secs(1_700_000_000);
+
+fn key(id: u32) -> TokenKey {
+    TokenMasterKey::new(Secret::new([7; 32])).token_key(id, b"eu-1").unwrap()
+}
+
+fn token(number: u8) -> Token {
+    Token {
+        kind: TokenKind::Connect,
+        id: TokenId([number; 16]),
+        player: PlayerId(number.into()),
+        psk: Secret::new([number; 32]),
+        audience: 3,
+        issued_at: NOW,
+        expires_at: NOW + Duration::from_secs(60),
+        session_ends_at: None,
+        placement_key: None,
+        user_data: vec![number; 5].into(),
+    }
+}
+
+fn issued(token: &Token) -> IssuedToken {
+    key(1).issue(token, 0, [1; 24]).unwrap()
+}
+
+fn server(since: Duration) -> Endpoint {
+    let access = Access::Token(TokenAccess { keys: vec![key(1), key(2)], audience: 3, since });
+    let config = server_config().access(access);
+    Endpoint::server(Config::default(), config, Alone::default(), Secret::new([8; 32])).unwrap()
+}
+
+/// A client with many connections, and a server that wants tokens.
+fn world(seed: u64) -> World {
+    let mut world = World::with(seed, CLEAN, Config::default(), ClientConfig::many());
+    world.wall = NOW;
+    world.ends[SERVER] = server(NOW - Duration::from_secs(10));
+    world
+}
+
+fn connect(world: &mut World, token: Option<&IssuedToken>) {
+    let now = world.now();
+    world.ends[CLIENT].connect(now, address(SERVER), &identity(), token).unwrap();
+}
+
+/// What the client hears of an attempt, and after how long.
+fn outcome(world: &mut World, token: Option<&IssuedToken>) -> (Seen, Duration) {
+    let start = world.now;
+    connect(world, token);
+    world.run(Duration::from_secs(6));
+    let (at, _, seen) = world.last(CLIENT).unwrap().clone();
+    (seen, at.since(start))
+}
+
+fn reason(seen: &Seen) -> RefuseReason {
+    match seen {
+        Seen::ConnectFailed(ConnectError::Refused(refusal)) => refusal.reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_player_with_a_token_gets_in_and_is_known_by_it() {
+    let mut world = world(1);
+    let (seen, _) = outcome(&mut world, Some(&issued(&token(9))));
+    assert_eq!(seen, Seen::Connected);
+    assert_eq!(world.players, [(PlayerId(9), vec![9; 5])]);
+    let rotated = key(2).issue(&token(4), 0, [2; 24]).unwrap();
+    assert_eq!(outcome(&mut world, Some(&rotated)).0, Seen::Connected);
+    assert_eq!(world.players.len(), 2);
+}
+
+#[test]
+fn a_token_opens_one_session_and_the_second_is_told_so_at_once() {
+    let mut world = world(2);
+    let token = issued(&token(9));
+    assert_eq!(outcome(&mut world, Some(&token)).0, Seen::Connected);
+    let (seen, after) = outcome(&mut world, Some(&token));
+    assert_eq!(reason(&seen), RefuseReason::TokenUsed);
+    assert!(after < Duration::from_millis(100), "{after:?}: the refusal proves itself");
+    assert_eq!(world.ends[SERVER].stats().dropped(DropReason::TokenUsed), 1);
+    let peer = world.peers(SERVER)[0];
+    let (now, bye) = (
+        world.now(),
+        drumfire_proto::Close { code: CloseCode::Application, application_code: 0, reason: b"" },
+    );
+    world.ends[SERVER].close(now, peer, &bye).unwrap();
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.ends[SERVER].connection_count(), 0);
+    assert_eq!(reason(&outcome(&mut world, Some(&token)).0), RefuseReason::TokenUsed);
+}
+
+#[test]
+fn tokens_that_do_not_fit_are_refused_by_name() {
+    let mut world = world(3);
+    let expired = Token {
+        issued_at: NOW - Duration::from_secs(9),
+        expires_at: NOW - Duration::from_secs(6),
+        ..token(1)
+    };
+    let old = Token { issued_at: NOW - Duration::from_secs(11), ..token(2) };
+    for out_of_date in [expired, old] {
+        let (seen, after) = outcome(&mut world, Some(&issued(&out_of_date)));
+        assert_eq!(seen, Seen::ConnectFailed(ConnectError::TokenExpired));
+        assert!(after < Duration::from_millis(100), "{after:?}");
+    }
+    assert_eq!(world.ends[SERVER].stats().dropped(DropReason::TokenExpired), 2);
+    let other_audience = Token { audience: 4, ..token(3) };
+    let (seen, after) = outcome(&mut world, Some(&issued(&other_audience)));
+    assert!(reason(&seen) == RefuseReason::TokenForeign && after < Duration::from_millis(100), "{after:?}");
+    // What the server cannot read, it cannot prove: the client believes it after a second.
+    let master = TokenMasterKey::new(Secret::new([7; 32]));
+    let unreadable = [
+        master.token_key(1, b"eu-2").unwrap().issue(&token(4), 0, [3; 24]).unwrap(),
+        master.token_key(3, b"eu-1").unwrap().issue(&token(4), 0, [3; 24]).unwrap(),
+        key(1).issue(&token(4), 1, [3; 24]).unwrap(),
+    ];
+    for unreadable in &unreadable {
+        let (seen, after) = outcome(&mut world, Some(unreadable));
+        assert!(reason(&seen) == RefuseReason::TokenForeign && after < Duration::from_secs(2), "{after:?}");
+    }
+    assert_eq!(reason(&outcome(&mut world, None).0), RefuseReason::TokenForeign);
+    let stats = world.ends[SERVER].stats();
+    assert!(stats.dropped(DropReason::TokenMissing) >= 3 && stats.dropped(DropReason::TokenForeign) >= 10);
+    assert_eq!((stats.handshakes_computed, world.peers(SERVER).len()), (0, 0));
+}
+
+#[test]
+fn who_saw_the_token_but_not_its_secret_gets_no_further_than_the_first_mac() {
+    let mut world = world(4);
+    let stolen = IssuedToken { psk: Secret::new([0; 32]), ..issued(&token(5)) };
+    let (seen, _) = outcome(&mut world, Some(&stolen));
+    assert_eq!(seen, Seen::ConnectFailed(ConnectError::Timeout));
+    let stats = world.ends[SERVER].stats();
+    assert_eq!(stats.handshakes_computed, 0);
+    assert!(stats.dropped(DropReason::BadMac1) >= 4);
+    assert_eq!(outcome(&mut world, Some(&issued(&token(5)))).0, Seen::Connected, "the token is not spent");
+}
+
+#[test]
+fn a_token_whose_handshake_came_to_nothing_is_free_again() {
+    let mut world = world(5);
+    let token = issued(&token(6));
+    connect(&mut world, Some(&token));
+    // The Welcome never arrives.
+    for _ in 0..2_000 {
+        world.run(Duration::from_millis(5));
+        world.flying.retain(|_, flying| flying.bytes[0] != 0x8c);
+    }
+    assert_eq!(world.ends[SERVER].connection_count(), 0);
+    assert_eq!(outcome(&mut world, Some(&token)).0, Seen::Connected);
+}
+
+#[test]
+fn a_player_who_comes_again_with_a_new_token_replaces_the_older_session() {
+    let mut world = world(6);
+    let again = Token { id: TokenId([99; 16]), psk: Secret::new([98; 32]), ..token(7) };
+    outcome(&mut world, Some(&issued(&token(7))));
+    connect(&mut world, Some(&issued(&again)));
+    world.run(Duration::from_secs(1));
+    let replaced = world.peers(SERVER)[0];
+    let code = CloseCode::Replaced;
+    let local = Seen::Disconnected(CloseReason::Local { code, application_code: 0 }, Vec::new());
+    assert!(world.seen[SERVER].iter().any(|(_, peer, seen)| *peer == replaced && *seen == local));
+    let remote = Seen::Disconnected(CloseReason::Remote { code, application_code: 0 }, Vec::new());
+    assert!(world.seen[CLIENT].iter().any(|(_, _, seen)| *seen == remote));
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.ends[SERVER].connection_count(), 1);
+}
+
+#[test]
+fn a_session_ends_when_its_token_says_so() {
+    let mut world = world(7);
+    let short = Token { session_ends_at: Some(NOW + Duration::from_secs(3)), ..token(8) };
+    connect(&mut world, Some(&issued(&short)));
+    let start = world.now;
+    world.run(Duration::from_millis(2_900));
+    assert_eq!(world.ends[SERVER].connection_count(), 1);
+    world.run(Duration::from_secs(1));
+    let (at, _, seen) = world.last(CLIENT).unwrap();
+    let code = CloseCode::SessionEnded;
+    assert_eq!(*seen, Seen::Disconnected(CloseReason::Remote { code, application_code: 0 }, Vec::new()));
+    let after = at.since(start);
+    assert!(after >= Duration::from_secs(3) && after < Duration::from_millis(3_200), "{after:?}");
+}
+
+#[test]
+fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
+    for seed in 0..200 {
+        let mut world = world(100 + seed);
+        connect(&mut world, Some(&issued(&token(9))));
+        let copier = "203.0.113.66:6666".parse().unwrap();
+        // The attacker hears everything the client sends, is always faster, and gets the answers to its own address.
+        for _ in 0..200 {
+            world.flush();
+            let copies: Vec<Vec<u8>> = world
+                .flying
+                .values()
+                .filter(|f| f.to == SERVER && f.from == address(CLIENT))
+                .map(|f| f.bytes.clone())
+                .collect();
+            for mut bytes in copies {
+                if let Some(cookie) =
+                    world.stray.iter().rev().find(|(to, bytes)| *to == copier && bytes[0] == 0x8a)
+                {
+                    if bytes[0] == 0x89 {
+                        bytes[540..572].copy_from_slice(&cookie.1[9..41]);
+                    }
+                }
+                let at = world.now;
+                world.inject(at, Flying { from: copier, to: SERVER, bytes });
+            }
+            world.run(Duration::from_millis(5));
+        }
+        assert!(world.stray.iter().any(|(_, bytes)| bytes[0] == 0x8c), "the copy was answered too");
+        assert_eq!(world.peers(CLIENT).len(), 1, "seed {seed}");
+        assert_eq!(world.peers(SERVER).len(), 1, "seed {seed}");
+        world.run(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_server_without_tokens_refuses_one_by_name() {
+    let mut world = World::with(9, CLEAN, Config::default(), ClientConfig::many());
+    let (seen, after) = outcome(&mut world, Some(&issued(&token(1))));
+    assert_eq!(reason(&seen), RefuseReason::TokenForeign);
+    assert!(after < Duration::from_secs(2), "{after:?}");
+    assert!(world.ends[SERVER].stats().dropped(DropReason::UnexpectedToken) >= 3);
+    assert!(world.sent.iter().any(|(_, end, bytes)| *end == SERVER && bytes[0] == REFUSE_KIND));
+}
