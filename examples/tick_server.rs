@@ -2,8 +2,8 @@
 //! player a snapshot of all.
 //!
 //! ```text
-//! cargo run --release --example tick_server -- server 0.0.0.0:7778 5f1c0e7ab4d2938c6e0f1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f
-//! cargo run --release --example tick_server -- client 127.0.0.1:7778 f640d58398ee6c9c7f6da5d4143222be5ee4154fad36540baac335d6aa270a4c
+//! cargo run --release --example tick_server -- server 0.0.0.0:7778 drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8
+//! cargo run --release --example tick_server -- client 127.0.0.1:7778 drumfire_public_9kDVg5jubJx_baXUFDIivl7kFU-tNlQLqsM11qonCkw
 //! ```
 //!
 //! Between two hosts put the server's address in place of 127.0.0.1. The secret key above stands in this file for

@@ -38,7 +38,7 @@ impl Player {
             .map_err(|error| format!("a client: {error}"))?;
         let identity = ServerIdentity { public_key: key().public().to_bytes(), key_id: 0 };
         let server =
-            endpoint.connect(now(), server, &identity).map_err(|error| format!("a client: {error}"))?;
+            endpoint.connect(now(), server, &identity, None).map_err(|error| format!("a client: {error}"))?;
         let mut player = Self { socket, endpoint, server, options: options(delivery), is_ready: false };
         player.transmit()?;
         Ok(player)

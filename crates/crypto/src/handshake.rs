@@ -19,6 +19,7 @@ use std::fmt;
 use noise::X25519;
 use snow::HandshakeState;
 
+use crate::hash::hkdf3;
 use crate::keys::{OpenKeys, SealKeys};
 use crate::secret::Secret;
 use crate::suite::{Suite, TAG_BYTES};
@@ -29,6 +30,8 @@ pub const PUBLIC_KEY_BYTES: usize = 32;
 pub const MESSAGE_1_OVERHEAD_BYTES: usize = PUBLIC_KEY_BYTES + TAG_BYTES;
 /// By how many bytes message 2 is longer than its payload: an ephemeral public key and a tag.
 pub const MESSAGE_2_OVERHEAD_BYTES: usize = PUBLIC_KEY_BYTES + TAG_BYTES;
+
+const PERSISTENT_LABEL: &[u8] = b"drumfire persistent";
 
 /// The server's long-lived key pair.
 #[derive(Debug)]
@@ -56,6 +59,17 @@ impl ServerKeyPair {
     #[must_use]
     pub const fn secret(&self) -> &Secret<32> {
         &self.secret
+    }
+
+    /// The server's persistent secret, for connection ids, resets and resume tokens: it lives as long as the key.
+    ///
+    /// ```text
+    /// (persistent, -, -) = HKDF3(secret key, "drumfire persistent")
+    /// ```
+    #[must_use]
+    pub fn persistent(&self) -> Secret<32> {
+        let [persistent, ..] = hkdf3(&self.secret, &[PERSISTENT_LABEL]);
+        persistent
     }
 }
 

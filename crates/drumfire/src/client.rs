@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig as CoreClient, CloseCode, CloseError, Endpoint, SendError, SendOptions,
-    ServerIdentity,
+    Alone, ChannelId, ClientConfig as CoreClient, CloseCode, CloseError, ConnectError, Endpoint, IssuedToken,
+    SendError, SendOptions, ServerIdentity,
 };
 use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
 
@@ -23,6 +23,7 @@ use crate::keys::{ServerKey, ServerPublicKey};
 use crate::link::{Bell, Link, Report};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
+use crate::tokens::ConnectToken;
 use crate::worker::{Parts, SocketWorker, rings};
 
 /// How far a client has come.
@@ -76,10 +77,24 @@ impl Client {
         key: ServerPublicKey,
         config: &ClientConfig,
     ) -> Result<Self, BindError> {
+        Self::begin(&Whom { server, key, token: None }, config)
+    }
+
+    /// [`Client::connect`] to the server that the token names, as the player it names.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used (the protocol id must be the token's), or what the
+    /// system answered.
+    pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
+        Self::begin(&Whom::of_token(token, config)?, config)
+    }
+
+    fn begin(whom: &Whom<'_>, config: &ClientConfig) -> Result<Self, BindError> {
         let core = config.core();
         core.check()?;
         let endpoint = Endpoint::client(core.clone(), CoreClient::default(), entropy::secret()?)?;
-        let mut socket = Socket::connect(server, None)?;
+        let mut socket = Socket::connect(whom.server, None)?;
         let mut parker = Poller::new()?;
         parker.register(&mut socket, 0)?;
         let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
@@ -104,10 +119,8 @@ impl Client {
             link,
             ring,
         }));
-        let identity = ServerIdentity { public_key: key.to_bytes(), key_id: 0 };
-        let (peer, credit) = worker
-            .connect(server, &identity)
-            .map_err(|_| BindError::Setting { field: "key", problem: "is not one that a server can have" })?;
+        let begun = worker.connect(whom.server, &whom.identity(), whom.token);
+        let (peer, credit) = begun.map_err(bad_key)?;
         let mut front = Front::new(links);
         front.add(peer, credit);
         worker.send();
@@ -216,6 +229,32 @@ impl Client {
             }
         }));
     }
+}
+
+/// To which server a client goes, and as whom.
+pub(crate) struct Whom<'a> {
+    pub(crate) server: SocketAddr,
+    pub(crate) key: ServerPublicKey,
+    pub(crate) token: Option<&'a IssuedToken>,
+}
+
+impl<'a> Whom<'a> {
+    pub(crate) fn of_token(token: &'a ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
+        if token.protocol_id() != config.protocol_id {
+            let problem = "must be the token's: backend, server and client of one build have the same";
+            return Err(BindError::Setting { field: "protocol_id", problem });
+        }
+        Ok(Self { server: token.address(), key: token.server(), token: Some(token.issued()) })
+    }
+
+    fn identity(&self) -> ServerIdentity {
+        ServerIdentity { public_key: self.key.to_bytes(), key_id: 0 }
+    }
+}
+
+/// Everything else a connect can fail with cannot happen to a client that begins.
+fn bad_key(_: ConnectError) -> BindError {
+    BindError::Setting { field: "key", problem: "is not one that a server can have" }
 }
 
 impl Drop for Client {

@@ -1,6 +1,6 @@
 //! The one place that reads the clocks.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use drumfire_proto::{Moment, Now};
 
@@ -20,15 +20,18 @@ impl SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
     fn read(&mut self) -> Reading {
         let instant = instant();
         let since = instant.saturating_duration_since(self.origin);
         let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        // A wall clock before 1970 is as good as none.
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Reading { instant, now: Now { monotonic: Moment::from_nanos(nanos), wall } }
+        Reading { instant, now: Now { monotonic: Moment::from_nanos(nanos), wall: wall() } }
     }
+}
+
+/// Time since 1970. A clock before that is as good as none.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
+pub(crate) fn wall() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the monotonic clock")]

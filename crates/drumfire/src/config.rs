@@ -6,19 +6,36 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use drumfire_proto::Config;
+use drumfire_proto::{Access as CoreAccess, Config, TokenAccess as CoreTokenAccess};
 use drumfire_socket::Wait;
 
 use crate::entropy::EntropyError;
 use crate::keys::ServerKey;
+use crate::tokens::TokenAccess;
 use crate::workers::Workers;
 
 /// Who may connect. It has no default: open access must be spelled out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Access {
     /// Everybody who knows the server's public key: for development, local networks and tests.
     Open,
+    /// Players with a token of the game's backend: for production.
+    Token(TokenAccess),
+}
+
+impl Access {
+    /// What the core is told; `since` is when the server began.
+    pub(crate) fn core(&self, since: Duration) -> CoreAccess {
+        match self {
+            Self::Open => CoreAccess::Open,
+            Self::Token(access) => CoreAccess::Token(CoreTokenAccess {
+                keys: access.keys.iter().map(|key| key.core().duplicate()).collect(),
+                audience: access.audience,
+                since,
+            }),
+        }
+    }
 }
 
 /// Settings of a [`crate::Server`].
@@ -31,6 +48,8 @@ pub struct ServerConfig {
     pub key: ServerKey,
     /// Who may connect.
     pub access: Access,
+    /// Tells servers with the same key apart, so that none can end the connections of another. Empty by default.
+    pub server_id: String,
     /// How many threads receive. [`Workers::Inline`] by default.
     pub workers: Workers,
     /// How the threads wait. The best this platform has by default.
@@ -62,6 +81,7 @@ impl ServerConfig {
             address,
             key,
             access,
+            server_id: String::new(),
             workers: Workers::Inline,
             wait: Wait::best(),
             protocol_id: core.protocol_id,
@@ -72,6 +92,13 @@ impl ServerConfig {
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
         }
+    }
+
+    /// Sets what tells this server from others with the same key.
+    #[must_use]
+    pub fn server_id(mut self, server_id: impl Into<String>) -> Self {
+        self.server_id = server_id.into();
+        self
     }
 
     /// Sets how many threads receive.
@@ -127,8 +154,8 @@ impl ServerConfig {
 
     /// Refuses what the core cannot know: who may see the development key.
     pub(crate) fn check(&self) -> Result<(), BindError> {
-        let Access::Open = self.access;
-        if self.key.is_dev() && !is_loopback(self.address.ip()) {
+        let is_public = !is_loopback(self.address.ip()) || !matches!(self.access, Access::Open);
+        if self.key.is_dev() && is_public {
             return Err(BindError::DevKey);
         }
         if self.workers == Workers::Count(0) {
@@ -246,7 +273,8 @@ pub enum BindError {
         /// What is wrong with it, or what it must be.
         problem: &'static str,
     },
-    /// Everybody knows the development key: bind to a loopback address, or use a key of your own.
+    /// Everybody knows the development key: use a key of your own, or bind to a loopback address with
+    /// [`Access::Open`].
     DevKey,
     /// The system has no randomness to give.
     Entropy(EntropyError),
@@ -259,7 +287,7 @@ impl fmt::Display for BindError {
         match self {
             Self::Setting { field, problem } => write!(f, "{field}: {problem}"),
             Self::DevKey => f.write_str(
-                "everybody knows the development key: bind to a loopback address, or use a key of your own",
+                "everybody knows the development key: use a key of your own, or bind to a loopback address in open access",
             ),
             Self::Entropy(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
@@ -311,6 +339,14 @@ mod tests {
             assert!(is_refused(address, ServerKey::dev()), "{address}");
             assert!(!is_refused(address, ServerKey::from_bytes([9; 32])), "{address}");
         }
+    }
+
+    #[test]
+    fn the_development_key_lets_nobody_in_by_token() {
+        let key = crate::TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
+        let access = Access::Token(TokenAccess::new(key));
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), access);
+        assert!(matches!(config.check(), Err(BindError::DevKey)));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
-use drumfire_proto::{CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
+use drumfire_proto::{Access, CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
 use drumfire_socket::{GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter};
 
-use crate::clock::SystemClock;
+use crate::clock::{self, SystemClock};
 use crate::config::{BindError, ServerConfig};
 use crate::entropy;
 use crate::keys::ServerKey;
@@ -74,8 +74,9 @@ pub(crate) fn start(
     let shared = Shared {
         owners: Owners::new(workers.get(), core.connections),
         core,
+        access: config.access.core(clock::wall()),
         key: Arc::new(config.key),
-        persistent: entropy::secret()?,
+        server_id: config.server_id,
         process_key: entropy::secret()?,
         steering,
         clock: SystemClock::start(),
@@ -123,7 +124,8 @@ struct Shared {
     core: Config,
     key: Arc<ServerKey>,
     owners: Arc<Owners>,
-    persistent: Secret<32>,
+    access: Access,
+    server_id: String,
     process_key: Secret<32>,
     steering: Steering,
     clock: SystemClock,
@@ -137,7 +139,8 @@ impl Shared {
             core: self.core.clone(),
             key: Arc::clone(&self.key),
             owners: Arc::clone(&self.owners),
-            persistent: self.persistent.duplicate(),
+            access: self.access.duplicate(),
+            server_id: self.server_id.clone(),
             process_key: self.process_key.duplicate(),
             steering: self.steering,
             index,
@@ -153,7 +156,8 @@ struct Plan {
     core: Config,
     key: Arc<ServerKey>,
     owners: Arc<Owners>,
-    persistent: Secret<32>,
+    access: Access,
+    server_id: String,
     process_key: Secret<32>,
     steering: Steering,
     index: u16,
@@ -164,9 +168,12 @@ struct Plan {
 
 impl Plan {
     fn endpoint(&self) -> Result<Endpoint<WorkerPlacement>, BindError> {
-        let server =
-            CoreServer::new(self.key.pair(), self.persistent.duplicate(), self.process_key.duplicate())
-                .shard(self.steering.shard(self.index));
+        let keys = self.key.pair();
+        let persistent = keys.persistent();
+        let server = CoreServer::new(keys, persistent, self.process_key.duplicate())
+            .access(self.access.duplicate())
+            .server_id(self.server_id.as_bytes())
+            .shard(self.steering.shard(self.index));
         let placement = self.owners.of_worker(self.index);
         Ok(Endpoint::server(self.core.clone(), server, placement, entropy::secret()?)?)
     }

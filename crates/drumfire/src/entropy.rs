@@ -18,9 +18,14 @@ impl std::error::Error for EntropyError {}
 
 /// 32 secret bytes.
 pub(crate) fn secret() -> Result<Secret<32>, EntropyError> {
-    let mut bytes = [0; 32];
+    Ok(Secret::new(bytes()?))
+}
+
+/// `N` random bytes.
+pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], EntropyError> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(EntropyError)?;
-    Ok(Secret::new(bytes))
+    Ok(bytes)
 }
 
 /// 32 random bits.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, ConnectError};
+use drumfire_proto::{ChannelId, CloseReason, ConnectError, PlayerId};
 
 use crate::peer::PeerId;
 
@@ -22,6 +22,10 @@ pub enum Event {
         peer: PeerId,
         /// Where it is.
         address: SocketAddr,
+        /// Which player, as its token says; `None` in open access.
+        player: Option<PlayerId>,
+        /// What the game's backend put into the token; empty in open access.
+        user_data: Bytes,
     },
     /// A message arrived.
     Message {

@@ -39,8 +39,8 @@
 //! # }
 //! ```
 //!
-//! For production take a [`ServerKey`] of your own instead of the development key, and give clients its
-//! [public half](ServerKey::public).
+//! For production take a [`ServerKey`] of your own instead of the development key, and let players in by
+//! [token](tokens), which tells their clients the [public half](ServerKey::public).
 //!
 //! # What is promised
 //!
@@ -54,7 +54,7 @@
 //!
 //! # Not here yet
 //!
-//! The `Handler` and async faces, groups, receipts, tokens, typed channels, metrics, tracing,
+//! The `Handler` and async faces, groups, receipts, typed channels, metrics, tracing,
 //! serde. Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
@@ -78,6 +78,7 @@ mod stats;
 mod steering;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod tokens;
 #[doc(hidden)]
 pub mod worker;
 mod workers;
@@ -91,12 +92,13 @@ pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
 pub use peer::PeerId;
 pub use server::Server;
 pub use stats::{Stats, WorkerStats};
+pub use tokens::{ConnectToken, IssueError, KeyIdError, TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 pub use workers::Workers;
 
 pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
-    AckError, ChannelId, CloseCode, CloseError, CloseReason, ConnectError, DropReason, Mode, ProtocolError,
-    Refusal, RefuseReason, SendError, SendOptions,
+    AckError, ChannelId, CloseCode, CloseError, CloseReason, ConnectError, DropReason, Mode, PlayerId,
+    ProtocolError, Refusal, RefuseReason, SendError, SendOptions,
 };
 pub use drumfire_socket::Wait;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, ConnectError, SendOptions};
+use drumfire_proto::{ChannelId, CloseReason, ConnectError, PlayerId, SendOptions};
 use drumfire_socket::Waker;
 
 use crate::credit::Credit;
@@ -35,10 +35,27 @@ pub(crate) enum Command {
 /// What a worker tells the application.
 #[derive(Debug)]
 pub(crate) enum Report {
-    Connected { peer: PeerId, address: SocketAddr, credit: Arc<Credit> },
-    ConnectFailed { peer: PeerId, error: ConnectError },
-    Message { peer: PeerId, channel: ChannelId, bytes: Bytes },
-    Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
+    Connected {
+        peer: PeerId,
+        address: SocketAddr,
+        player: Option<PlayerId>,
+        user_data: Bytes,
+        credit: Arc<Credit>,
+    },
+    ConnectFailed {
+        peer: PeerId,
+        error: ConnectError,
+    },
+    Message {
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+    },
+    Disconnected {
+        peer: PeerId,
+        reason: CloseReason,
+        text: Bytes,
+    },
 }
 
 impl Report {
@@ -235,7 +252,7 @@ mod tests {
         let public_key = crate::keys::ServerKey::dev().public().to_bytes();
         let identity = drumfire_proto::ServerIdentity { public_key, key_id: 0 };
         let server = "127.0.0.1:1".parse().unwrap();
-        let id = endpoint.connect(drumfire_proto::Now::default(), server, &identity).unwrap();
+        let id = endpoint.connect(drumfire_proto::Now::default(), server, &identity, None).unwrap();
         PeerId::new(0, 0, id)
     }
 

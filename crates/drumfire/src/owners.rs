@@ -1,11 +1,15 @@
 //! Which worker owns a new connection: one table for all workers of a server, asked once per handshake.
 //!
-//! Packets never come here: their ids steer. The table is bounded by the connections there may be.
+//! Packets never come here: their ids steer. The table is bounded by the connections and the used tokens there may
+//! be.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use drumfire_proto::{HelloHash, Placed, Placement, PlacementKey};
+use std::time::Duration;
+
+use drumfire_proto::limits::USED_TOKENS;
+use drumfire_proto::{Claim, ClaimError, HelloHash, Placed, Placement, PlacementKey, Replaced, TokenLedger};
 
 /// The table, shared by all workers.
 #[derive(Debug)]
@@ -19,13 +23,15 @@ struct Table {
     loads: Vec<u32>,
     /// The most one worker takes.
     most: u32,
+    tokens: TokenLedger,
 }
 
 impl Owners {
     /// For this many workers with at most so many connections each.
     pub fn new(workers: u16, most: u32) -> Arc<Self> {
         let loads = vec![0; usize::from(workers)];
-        Arc::new(Self(Mutex::new(Table { owners: HashMap::new(), loads, most })))
+        let tokens = TokenLedger::new(USED_TOKENS.saturating_mul(usize::from(workers)));
+        Arc::new(Self(Mutex::new(Table { owners: HashMap::new(), loads, most, tokens })))
     }
 
     /// The view of the worker at this index.
@@ -36,7 +42,10 @@ impl Owners {
     /// Forgets everything a worker owned, because it begins anew.
     pub fn forget(&self, index: u16) {
         let mut table = self.table();
-        table.owners.retain(|_, owner| *owner != index);
+        let Table { owners, tokens, .. } = &mut *table;
+        for hello in owners.extract_if(|_, owner| *owner == index).map(|(hello, _)| hello) {
+            tokens.release(hello);
+        }
         if let Some(load) = table.loads.get_mut(usize::from(index)) {
             *load = 0;
         }
@@ -56,21 +65,38 @@ pub struct WorkerPlacement {
 }
 
 impl Placement for WorkerPlacement {
-    fn place(&mut self, _: Option<PlacementKey>, hash: HelloHash) -> Placed {
+    fn place(&mut self, wall: Duration, claim: &Claim) -> Placed {
         let mut table = self.owners.table();
-        let owner = match table.owners.get(&hash) {
+        let claimed =
+            claim.token.as_ref().map_or(Ok(()), |token| table.tokens.claim(wall, token, claim.hello));
+        match claimed {
+            Ok(()) => {}
+            Err(ClaimError::Used) => return Placed::Used,
+            Err(ClaimError::Full) => return Placed::Full,
+        }
+        let owner = match table.owners.get(&claim.hello) {
             Some(owner) => *owner,
-            None => match table.reserve(hash, self.index) {
+            None => match table.reserve(claim, self.index) {
                 Some(owner) => owner,
-                None => return Placed::Full,
+                None => {
+                    table.tokens.release(claim.hello);
+                    return Placed::Full;
+                }
             },
         };
         if owner == self.index { Placed::Here } else { Placed::Elsewhere(owner) }
     }
 
-    fn release(&mut self, hash: HelloHash) {
+    fn confirm(&mut self, hello: HelloHash) -> Option<Replaced> {
         let mut table = self.owners.table();
-        if let Some(owner) = table.owners.remove(&hash)
+        let hello = table.tokens.confirm(hello)?;
+        table.owners.get(&hello).map(|shard| Replaced { shard: *shard, hello })
+    }
+
+    fn release(&mut self, hello: HelloHash) {
+        let mut table = self.owners.table();
+        table.tokens.release(hello);
+        if let Some(owner) = table.owners.remove(&hello)
             && let Some(load) = table.loads.get_mut(usize::from(owner))
         {
             *load = load.saturating_sub(1);
@@ -79,24 +105,43 @@ impl Placement for WorkerPlacement {
 }
 
 impl Table {
-    /// Takes a place with the least loaded worker; where `here` is one of them, it stays here.
-    fn reserve(&mut self, hash: HelloHash, here: u16) -> Option<u16> {
-        let least = *self.loads.iter().min().filter(|load| **load < self.most)?;
-        let here_load = self.loads.get(usize::from(here)).copied();
-        let owner = if here_load == Some(least) {
-            here
-        } else {
-            u16::try_from(self.loads.iter().position(|load| *load == least)?).ok()?
+    /// Takes a place: with the worker of the claim's key, or with the least loaded one, which is `here` where that is
+    /// one of them.
+    fn reserve(&mut self, claim: &Claim, here: u16) -> Option<u16> {
+        let owner = match claim.key {
+            Some(key) => self.worker_of(key).filter(|owner| self.load(*owner) < self.most)?,
+            None => self.least_loaded(here)?,
         };
         *self.loads.get_mut(usize::from(owner))? += 1;
-        self.owners.insert(hash, owner);
+        self.owners.insert(claim.hello, owner);
         Some(owner)
+    }
+
+    fn least_loaded(&self, here: u16) -> Option<u16> {
+        let least = *self.loads.iter().min().filter(|load| **load < self.most)?;
+        if self.load(here) == least {
+            return Some(here);
+        }
+        u16::try_from(self.loads.iter().position(|load| *load == least)?).ok()
+    }
+
+    /// The worker of all players with this key.
+    fn worker_of(&self, key: PlacementKey) -> Option<u16> {
+        let count = u64::try_from(self.loads.len()).ok()?;
+        // Rooms are often numbered one after the other, or in steps: their numbers are scattered first.
+        let scattered = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        u16::try_from(scattered.checked_rem(count)?).ok()
+    }
+
+    fn load(&self, worker: u16) -> u32 {
+        self.loads.get(usize::from(worker)).copied().unwrap_or(u32::MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drumfire_proto::{PlayerId, TokenClaim, TokenId};
 
     fn hash(number: u32) -> HelloHash {
         let mut bytes = [0; 16];
@@ -104,11 +149,16 @@ mod tests {
         HelloHash(bytes)
     }
 
+    /// A Hello without a token.
+    fn plain(number: u32) -> Claim {
+        Claim { hello: hash(number), key: None, token: None }
+    }
+
     fn owner_of(placed: Placed, here: u16) -> u16 {
         match placed {
             Placed::Here => here,
             Placed::Elsewhere(owner) => owner,
-            Placed::Full => panic!("there is room"),
+            placed => panic!("{placed:?}"),
         }
     }
 
@@ -117,9 +167,9 @@ mod tests {
         let owners = Owners::new(4, 100);
         for number in 0..100 {
             let first = u16::try_from(number % 4).unwrap();
-            let owner = owner_of(owners.of_worker(first).place(None, hash(number)), first);
+            let owner = owner_of(owners.of_worker(first).place(Duration::ZERO, &plain(number)), first);
             for here in 0..4 {
-                let again = owners.of_worker(here).place(None, hash(number));
+                let again = owners.of_worker(here).place(Duration::ZERO, &plain(number));
                 assert_eq!(owner_of(again, here), owner);
             }
         }
@@ -129,23 +179,23 @@ mod tests {
     #[test]
     fn a_hello_stays_where_it_came_unless_another_worker_has_less() {
         let owners = Owners::new(3, 100);
-        assert_eq!(owners.of_worker(2).place(None, hash(1)), Placed::Here);
-        assert_eq!(owners.of_worker(2).place(None, hash(2)), Placed::Elsewhere(0));
-        assert_eq!(owners.of_worker(2).place(None, hash(3)), Placed::Elsewhere(1));
-        assert_eq!(owners.of_worker(2).place(None, hash(4)), Placed::Here);
+        assert_eq!(owners.of_worker(2).place(Duration::ZERO, &plain(1)), Placed::Here);
+        assert_eq!(owners.of_worker(2).place(Duration::ZERO, &plain(2)), Placed::Elsewhere(0));
+        assert_eq!(owners.of_worker(2).place(Duration::ZERO, &plain(3)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(2).place(Duration::ZERO, &plain(4)), Placed::Here);
     }
 
     #[test]
     fn a_released_place_is_free_again_and_only_once() {
         let owners = Owners::new(2, 1);
         let mut here = owners.of_worker(0);
-        assert_eq!(here.place(None, hash(1)), Placed::Here);
-        assert_eq!(here.place(None, hash(2)), Placed::Elsewhere(1));
-        assert_eq!(here.place(None, hash(3)), Placed::Full);
+        assert_eq!(here.place(Duration::ZERO, &plain(1)), Placed::Here);
+        assert_eq!(here.place(Duration::ZERO, &plain(2)), Placed::Elsewhere(1));
+        assert_eq!(here.place(Duration::ZERO, &plain(3)), Placed::Full);
         owners.of_worker(1).release(hash(2));
         owners.of_worker(1).release(hash(2));
-        assert_eq!(here.place(None, hash(3)), Placed::Elsewhere(1));
-        assert_eq!(here.place(None, hash(4)), Placed::Full);
+        assert_eq!(here.place(Duration::ZERO, &plain(3)), Placed::Elsewhere(1));
+        assert_eq!(here.place(Duration::ZERO, &plain(4)), Placed::Full);
         assert_eq!(owners.table().owners.len(), 2);
     }
 
@@ -153,10 +203,69 @@ mod tests {
     fn a_worker_that_begins_anew_owns_nothing() {
         let owners = Owners::new(2, 4);
         for number in 0..8 {
-            owners.of_worker(0).place(None, hash(number));
+            owners.of_worker(0).place(Duration::ZERO, &plain(number));
         }
         owners.forget(1);
         assert_eq!(owners.table().loads, [4, 0]);
-        assert_eq!(owners.of_worker(0).place(None, hash(9)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(0).place(Duration::ZERO, &plain(9)), Placed::Elsewhere(1));
+    }
+
+    fn with_token(number: u8, key: Option<u64>) -> Claim {
+        let token = TokenClaim {
+            token: TokenId([number; 16]),
+            player: PlayerId(1),
+            expires_at: Duration::from_secs(100),
+        };
+        Claim { hello: hash(number.into()), key: key.map(PlacementKey), token: Some(token) }
+    }
+
+    #[test]
+    fn players_with_the_same_key_share_a_worker_as_long_as_it_has_room() {
+        let owners = Owners::new(4, 2);
+        let placed = |number: u32, key| {
+            let claim = Claim { key: Some(PlacementKey(key)), ..plain(number) };
+            owners.of_worker(0).place(Duration::ZERO, &claim)
+        };
+        let first = placed(1, 77);
+        assert_eq!(placed(2, 77), first);
+        assert_eq!(placed(3, 77), Placed::Full);
+        let spread: std::collections::HashSet<_> =
+            (0..64).map(|key| owners.table().worker_of(PlacementKey(key)).unwrap()).collect();
+        assert_eq!(spread.len(), 4);
+    }
+
+    #[test]
+    fn a_token_raced_on_all_workers_at_once_opens_one_session() {
+        let owners = Owners::new(4, 100);
+        let barrier = std::sync::Barrier::new(4);
+        for round in 0..200_u8 {
+            let used = std::thread::scope(|scope| {
+                let racers = (0..4).map(|worker| {
+                    let (mut placement, barrier) = (owners.of_worker(worker), &barrier);
+                    let token = with_token(round, None).token;
+                    scope.spawn(move || {
+                        let hello = hash(u32::from(round) << 8 | u32::from(worker));
+                        barrier.wait();
+                        placement.place(Duration::ZERO, &Claim { hello, key: None, token })
+                    })
+                });
+                let racers: Vec<_> = racers.collect();
+                racers.into_iter().map(|racer| racer.join().unwrap()).filter(|p| *p == Placed::Used).count()
+            });
+            assert_eq!(used, 3);
+        }
+    }
+
+    #[test]
+    fn an_older_session_is_closed_where_it_lives() {
+        let owners = Owners::new(2, 100);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(Duration::ZERO, &with_token(1, None)), Placed::Here);
+        assert_eq!(here.confirm(hash(1)), None);
+        assert_eq!(here.place(Duration::ZERO, &with_token(2, None)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(1).confirm(hash(2)), Some(Replaced { shard: 0, hello: hash(1) }));
+        here.release(hash(1));
+        owners.forget(1);
+        assert_eq!(here.place(Duration::ZERO, &with_token(2, None)), Placed::Used, "used stays used");
     }
 }

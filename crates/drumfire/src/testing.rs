@@ -23,7 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Not here: servers with several workers, [`Access`] by token, and `wait`, which in a world
+//! Not here: servers with several workers, and `wait`, which in a world
 //! does the I/O of the present moment: time passes in [`World::advance`] alone.
 
 mod either;
@@ -35,14 +35,16 @@ use std::time::Duration;
 
 use drumfire_proto::Secret;
 
+use crate::client::Whom;
 use crate::conditioner::{LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
 use crate::config::{Access, BindError, ClientConfig, ServerConfig};
 use crate::keys::{ServerKey, ServerPublicKey};
+use crate::tokens::ConnectToken;
 use crate::workers::Workers;
 use crate::{Client, Server};
 
 pub(crate) use either::EitherWorker;
-pub(crate) use memory::{MemoryWorker, Seat};
+pub(crate) use memory::{MemoryWorker, Seat, WALL_ORIGIN};
 use network::{Network, SERVER, SharedNetwork};
 
 /// The port of a server that asked for any.
@@ -136,12 +138,36 @@ impl World {
     /// # Errors
     /// [`BindError`] naming the setting that cannot be used.
     pub fn join(&mut self, config: &ClientConfig) -> Result<usize, BindError> {
+        let (server, key) = (self.server.local_addr(), self.key);
+        self.add(&Whom { server, key, token: None }, config)
+    }
+
+    /// [`World::join`] by token, which must name the address of this server. Issue it with
+    /// [`TokenRequest::issue_at`](crate::TokenRequest::issue_at) and [`World::wall`].
+    ///
+    /// # Errors
+    /// [`BindError`] naming the setting that cannot be used.
+    pub fn join_with_token(
+        &mut self,
+        token: &ConnectToken,
+        config: &ClientConfig,
+    ) -> Result<usize, BindError> {
+        self.add(&Whom::of_token(token, config)?, config)
+    }
+
+    /// What the wall clocks of all ends show, since 1970.
+    #[must_use]
+    pub fn wall(&self) -> Duration {
+        WALL_ORIGIN + Duration::from_nanos(self.network.now().as_nanos())
+    }
+
+    fn add(&mut self, whom: &Whom<'_>, config: &ClientConfig) -> Result<usize, BindError> {
         let place = self.clients.len();
         let number = u32::try_from(place).unwrap_or(u32::MAX);
         let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
         let port = self.network.lock().join(SocketAddr::from((address, CLIENT_PORT)));
-        let (seat, server) = (Seat::new(self.network.clone(), port), self.server.local_addr());
-        self.clients.push(Client::in_memory(server, self.key, config, seat, &mut self.random)?);
+        let seat = Seat::new(self.network.clone(), port);
+        self.clients.push(Client::in_memory(whom, config, seat, &mut self.random)?);
         Ok(place)
     }
 

@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
         let peer = match &event {
-            Event::Connected { peer, address } => {
+            Event::Connected { peer, address, .. } => {
                 let at = self.by_address.get(address).ok_or("a client from nowhere is connected")?;
                 if self.by_peer.insert(*peer, *at).is_some() {
                     return Err(format!("the id of client {at} had an owner before"));

@@ -1,16 +1,14 @@
 //! A client on the network of a world instead of a socket.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use drumfire_proto::{Alone, ClientConfig as CoreClient, Endpoint, ServerIdentity};
+use drumfire_proto::{Alone, ClientConfig as CoreClient, Endpoint};
 
-use super::{Client, ClientState};
+use super::{Client, ClientState, Whom, bad_key};
 use crate::conditioner::Random;
 use crate::config::{BindError, ClientConfig};
 use crate::event::Home;
 use crate::front::Front;
-use crate::keys::ServerPublicKey;
 use crate::link::{Bell, Link};
 use crate::testing::{EitherWorker, Seat, secret};
 use crate::worker::{Parts, Worker, rings};
@@ -18,8 +16,7 @@ use crate::worker::{Parts, Worker, rings};
 impl Client {
     /// Begins to connect from this place in a world's network; all its secrets come from `random`.
     pub(crate) fn in_memory(
-        server: SocketAddr,
-        key: ServerPublicKey,
+        whom: &Whom<'_>,
         config: &ClientConfig,
         seat: Seat,
         random: &mut Random,
@@ -49,10 +46,8 @@ impl Client {
             ring,
             credit_bytes,
         });
-        let identity = ServerIdentity { public_key: key.to_bytes(), key_id: 0 };
-        let (peer, credit) = worker
-            .connect(server, &identity)
-            .map_err(|_| BindError::Setting { field: "key", problem: "is not one that a server can have" })?;
+        let begun = worker.connect(whom.server, &whom.identity(), whom.token);
+        let (peer, credit) = begun.map_err(bad_key)?;
         let mut front = Front::new(links);
         front.add(peer, credit);
         let worker = Box::new(EitherWorker::Memory(worker));

@@ -12,7 +12,7 @@ use crate::event::Home;
 use crate::front::Front;
 use crate::link::{Bell, Link};
 use crate::owners::Owners;
-use crate::testing::{EitherWorker, Seat, secret};
+use crate::testing::{EitherWorker, Seat, WALL_ORIGIN, secret};
 use crate::worker::{Parts, Worker, rings};
 
 impl Server {
@@ -31,13 +31,17 @@ impl Server {
             return Err(BindError::Io(std::io::ErrorKind::Other.into()));
         };
         let (address, credit_bytes) = (config.address, core.send_memory_bytes);
-        let (persistent, process_key) = (secret(random), secret(random));
+        let process_key = secret(random);
         let owners = Owners::new(1, core.connections);
         let mut seeds = Random::new(random.bits());
         let mut endpoint = move || {
             // Nobody is owned by a worker that begins.
             owners.forget(0);
-            let server = CoreServer::new(config.key.pair(), persistent.duplicate(), process_key.duplicate());
+            let keys = config.key.pair();
+            let persistent = keys.persistent();
+            let server = CoreServer::new(keys, persistent, process_key.duplicate())
+                .access(config.access.core(WALL_ORIGIN))
+                .server_id(config.server_id.as_bytes());
             Endpoint::server(core.clone(), server, owners.of_worker(0), secret(&mut seeds))
         };
         let place = seat.take()?;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, ConnectError, Placement, ServerIdentity};
+use drumfire_proto::{CloseCode, ConnectError, IssuedToken, Placement, ServerIdentity};
 use drumfire_socket::{Poller, Socket};
 
 use super::MemoryWorker;
@@ -65,10 +65,11 @@ impl<P: Placement> EitherWorker<P> {
         &mut self,
         server: SocketAddr,
         identity: &ServerIdentity,
+        token: Option<&IssuedToken>,
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
         match self {
-            Self::Socket(worker) => worker.connect(server, identity),
-            Self::Memory(worker) => worker.connect(server, identity),
+            Self::Socket(worker) => worker.connect(server, identity, token),
+            Self::Memory(worker) => worker.connect(server, identity, token),
         }
     }
 }

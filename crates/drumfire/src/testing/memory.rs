@@ -15,6 +15,9 @@ use crate::clock;
 use crate::config::BindError;
 use crate::worker::{Clock, Park, Reading, Worker};
 
+/// What the wall clock of a world begins with, since 1970: a day of 2001.
+pub(crate) const WALL_ORIGIN: Duration = Duration::from_secs(1_000_000_000);
+
 /// The worker of an end in memory.
 pub(crate) type MemoryWorker<P> = Worker<P, MemoryIo, MemoryParker, VirtualClock>;
 
@@ -134,8 +137,7 @@ impl Clock for VirtualClock {
     fn read(&mut self) -> Reading {
         let monotonic = self.network.now();
         let since = Duration::from_nanos(monotonic.as_nanos());
-        // The wall clock of a world began in 2001.
-        let wall = Duration::from_secs(1_000_000_000) + since;
+        let wall = WALL_ORIGIN + since;
         Reading { instant: self.origin + since, now: Now { monotonic, wall } }
     }
 }

@@ -43,7 +43,7 @@ fn a_pair_connects_and_talks_both_ways() {
     let mut world = pair(1);
     world.advance(SECOND);
     let events: Vec<Event> = world.server.poll().collect();
-    let [Event::Connected { peer, address }] = events[..] else { panic!("{events:?}") };
+    let [Event::Connected { peer, address, .. }] = events[..] else { panic!("{events:?}") };
     assert_eq!(address, world.client_address(0));
     assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
     world.server.send(peer, ChannelId(3), "down", SendOptions::unreliable()).unwrap();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Close, CloseCode, CloseReason, ConnectError, Endpoint, Event, Placement, ServerIdentity,
+    Close, CloseCode, CloseReason, ConnectError, Endpoint, Event, IssuedToken, Placement, ServerIdentity,
 };
 use drumfire_socket::{Io, Receiver, Waiter};
 
@@ -152,9 +152,10 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         &mut self,
         server: SocketAddr,
         identity: &ServerIdentity,
+        token: Option<&IssuedToken>,
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
         self.now = self.clock.read();
-        let id = self.endpoint.connect(self.now.now, server, identity)?;
+        let id = self.endpoint.connect(self.now.now, server, identity, token)?;
         let credit = Arc::new(Credit::new(self.credit_bytes));
         self.peers.begin(id, &credit);
         Ok((PeerId::new(self.index, self.life, id), credit))
@@ -287,9 +288,10 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let (index, life) = (self.index, self.life);
         let name = |id| PeerId::new(index, life, id);
         Some(match self.endpoint.poll_event()? {
-            Event::Connected { peer, address } => {
+            Event::Connected { peer, address, player, user_data } => {
                 let credit = self.peers.connected(peer, self.credit_bytes);
-                Some(Report::Connected { peer: name(peer), address, credit })
+                let user_data = Bytes::copy_from_slice(user_data);
+                Some(Report::Connected { peer: name(peer), address, player, user_data, credit })
             }
             Event::ConnectFailed { peer, error } => {
                 self.stats.messages_undelivered += self.peers.gone(peer);

@@ -65,7 +65,7 @@ impl Handshake {
         let mut endpoint = Endpoint::client(config, ClientConfig::default(), Secret::new(seed))
             .map_err(|error| failed(&error))?;
         let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
-        let server = endpoint.connect(now(), to, &identity).map_err(|error| failed(&error))?;
+        let server = endpoint.connect(now(), to, &identity, None).map_err(|error| failed(&error))?;
         let mut poller = Poller::new()?;
         poller.register(socket, 0)?;
         let receiver = Receiver::new(socket, &ReceiverConfig::default()).map_err(io::Error::other)?;

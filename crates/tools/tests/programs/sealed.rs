@@ -36,7 +36,7 @@ impl Flow {
         let seed = Secret::new([u8::try_from(flow).unwrap() + 1; 32]);
         let mut endpoint = Endpoint::client(config, ClientConfig::default(), seed).unwrap();
         let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
-        let peer = endpoint.connect(now(), to, &identity).unwrap();
+        let peer = endpoint.connect(now(), to, &identity, None).unwrap();
         let deadline = clock::now() + PATIENCE;
         let mut memory = [0; 2_048];
         while endpoint.stats().packets_received == 0 {

@@ -1,0 +1,169 @@
+//! A connect token as its player gets it: where to connect, by which key the server is known, and what lets in.
+//!
+//! The layout stands in the standard, PROTOCOL section "Connect tokens".
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use drumfire_proto::{IssuedToken, Secret};
+
+use crate::keys::ServerPublicKey;
+use crate::keys::text::{self, KeyTextError, Label};
+
+/// The one version of the layout.
+const VERSION: u8 = 1;
+
+/// What a player connects with. It holds a secret: hand it over on an encrypted way only, and to nobody else.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ConnectToken {
+    pub(super) address: SocketAddr,
+    pub(super) server: ServerPublicKey,
+    pub(super) protocol_id: u64,
+    pub(super) expires_at: Duration,
+    pub(super) issued: IssuedToken,
+}
+
+impl ConnectToken {
+    /// Where the server is.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// By which key the server is known.
+    #[must_use]
+    pub const fn server(&self) -> ServerPublicKey {
+        self.server
+    }
+
+    /// The game and its build, which the client must have too.
+    #[must_use]
+    pub const fn protocol_id(&self) -> u64 {
+        self.protocol_id
+    }
+
+    /// When it stops to be good, since 1970.
+    #[must_use]
+    pub const fn expires_at(&self) -> Duration {
+        self.expires_at
+    }
+
+    pub(crate) const fn issued(&self) -> &IssuedToken {
+        &self.issued
+    }
+
+    /// The token as text, for the answer of an HTTPS request; parse it to have it back.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let server = self.server.to_bytes();
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let fields: [&[u8]; 9] = [
+            &[VERSION],
+            &server,
+            &self.protocol_id.to_be_bytes(),
+            &self.expires_at.as_secs().to_be_bytes(),
+            &self.issued.key_id.to_be_bytes(),
+            self.issued.psk.expose(),
+            &self.issued.sealed,
+            &ip.octets(),
+            &self.address.port().to_be_bytes(),
+        ];
+        text::encode(Label::Connect, &fields.concat())
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.take()? != [VERSION] {
+            return None;
+        }
+        let server = ServerPublicKey::from_bytes(fields.take()?);
+        let protocol_id = u64::from_be_bytes(fields.take()?);
+        let expires_at = Duration::from_secs(u64::from_be_bytes(fields.take()?));
+        let key_id = u32::from_be_bytes(fields.take()?);
+        let psk = Secret::new(fields.take()?);
+        let sealed = fields.take()?;
+        let ip = Ipv6Addr::from(fields.take::<16>()?).to_canonical();
+        let address = SocketAddr::new(ip, u16::from_be_bytes(fields.take()?));
+        let issued = IssuedToken { key_id, sealed, psk };
+        fields.0.is_empty().then_some(Self { address, server, protocol_id, expires_at, issued })
+    }
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}
+
+impl FromStr for ConnectToken {
+    type Err = KeyTextError;
+
+    fn from_str(text: &str) -> Result<Self, KeyTextError> {
+        Self::from_bytes(&text::decode(Label::Connect, text)?).ok_or(KeyTextError::damaged(Label::Connect))
+    }
+}
+
+impl Clone for ConnectToken {
+    fn clone(&self) -> Self {
+        Self {
+            address: self.address,
+            server: self.server,
+            protocol_id: self.protocol_id,
+            expires_at: self.expires_at,
+            issued: self.issued.duplicate(),
+        }
+    }
+}
+
+impl fmt::Display for ConnectToken {
+    /// Where it leads and until when; never its secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token for {}, good until {} s after 1970", self.address, self.expires_at.as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(address: &str) -> ConnectToken {
+        ConnectToken {
+            address: address.parse().unwrap(),
+            server: ServerPublicKey::from_bytes([3; 32]),
+            protocol_id: 4,
+            expires_at: Duration::from_secs(5),
+            issued: IssuedToken { key_id: 6, sealed: [7; 512], psk: Secret::new([8; 32]) },
+        }
+    }
+
+    #[test]
+    fn a_token_comes_back_from_its_text() {
+        for address in ["192.0.2.1:1", "[2001:db8::1]:65535"] {
+            assert_eq!(token(address).to_text().parse(), Ok(token(address)));
+        }
+    }
+
+    #[test]
+    fn a_token_that_was_cut_anywhere_is_refused() {
+        let text = token("192.0.2.1:1").to_text();
+        for length in 0..text.len() {
+            assert!(text[..length].parse::<ConnectToken>().is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_holds_no_secret() {
+        let token = token("192.0.2.1:1");
+        assert_eq!(token.to_string(), "token for 192.0.2.1:1, good until 5 s after 1970");
+        assert!(!format!("{token:?}").contains("8, 8"), "{token:?}");
+    }
+}
