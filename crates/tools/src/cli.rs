@@ -1,4 +1,4 @@
-//! The command lines of `receiver` and `sender`: what they accept, and one clear line for whatever they do
+//! The command lines of `receiver`, `sender` and `drumfire`: what they accept, and one clear line for whatever they do
 //! not.
 //!
 //! Bad input never shows a usage block, a panic or a backtrace: it is `error: <flag> <value>: <problem>; <way
@@ -9,6 +9,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 mod address;
+mod keys;
 mod output;
 mod receiver;
 mod refusal;
@@ -17,6 +18,7 @@ mod usage;
 mod values;
 
 pub use address::{BindAddress, Target, resolve_by_system};
+pub use keys::{Keygen, KeysArgs, Token as TokenArgs};
 pub use output::{Output, create_file};
 pub use receiver::ReceiverArgs;
 pub use sender::{SenderArgs, Traffic};

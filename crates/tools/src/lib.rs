@@ -1,7 +1,7 @@
-//! The parts of drumfire's `receiver` and `sender`: threads that receive, threads that send, the control
+//! The parts of drumfire's `receiver`, `sender` and `drumfire` (keys and tokens): threads that receive, threads that send, the control
 //! connection between the two, and the books and reports that come of it.
 //!
-//! The two binaries are thin; the benches use the same parts. Nothing here is meant for a game server: depend
+//! The three binaries are thin; the benches use the same parts. Nothing here is meant for a game server: depend
 //! on `drumfire-socket` for sockets.
 #![forbid(unsafe_code)]
 

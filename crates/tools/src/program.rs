@@ -1,9 +1,10 @@
-//! The two programs, from their arguments to their exit code.
+//! The three programs, from their arguments to their exit code.
 //!
 //! Exit codes: 0 for a run whose books close, 1 for one without closed books, 2 for input that cannot be used.
 
 mod files;
 mod guest;
+mod keys;
 mod receive;
 mod send;
 
@@ -14,7 +15,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cli::{SENDER_MODE, Stop, USAGE_EXIT_CODE, UsageError};
+use crate::cli::{KeysArgs, SENDER_MODE, Stop, USAGE_EXIT_CODE, UsageError};
 
 /// Exit code for a run without closed books.
 const RUN_EXIT_CODE: u8 = 1;
@@ -35,6 +36,12 @@ pub fn receiver(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs `sender` with these arguments, the program's name first.
 pub fn sender(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     end(send::run(args.into_iter().skip(1).collect(), send::Voice::Loud))
+}
+
+/// Runs `drumfire` with these arguments, the program's name first.
+pub fn drumfire(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = KeysArgs::parse(args.into_iter().skip(1));
+    end(args.map_err(Failure::from).and_then(keys::run))
 }
 
 /// Why a program ends without success.

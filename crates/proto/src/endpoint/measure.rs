@@ -107,7 +107,8 @@ mod tests {
         let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
         let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
-        let mut server = Endpoint::server(Config::default(), server, Alone::default(), Secret::new([4; 32])).unwrap();
+        let mut server =
+            Endpoint::server(Config::default(), server, Alone::default(), Secret::new([4; 32])).unwrap();
         let mut client =
             Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([5; 32])).unwrap();
         let (now, at) = (Now::default(), "192.0.2.2:2".parse().unwrap());

@@ -44,6 +44,13 @@ fn usage(error: &clap::Error) -> UsageError {
         ErrorKind::MissingRequiredArgument => {
             UsageError::new(flag, "it is missing, and nothing works without it", format!("give {shown}"))
         }
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            UsageError::new("the command", "it is missing", "give keygen, public or token")
+        }
+        ErrorKind::InvalidSubcommand => {
+            let command = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
+            UsageError::new(&command, "there is no such command", "give keygen, public or token")
+        }
         ErrorKind::ArgumentConflict => UsageError::new(flag, "it is there twice", "give it once"),
         ErrorKind::InvalidUtf8 => UsageError::new(
             "the command line",

@@ -12,6 +12,7 @@ mod sealed;
 mod bad_input;
 mod combinations;
 mod endings;
+mod keys;
 mod outputs;
 mod overflow;
 mod strangers;

@@ -17,6 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) const RECEIVER: &str = env!("CARGO_BIN_EXE_receiver");
 pub(crate) const SENDER: &str = env!("CARGO_BIN_EXE_sender");
+pub(crate) const DRUMFIRE: &str = env!("CARGO_BIN_EXE_drumfire");
 
 /// A running program.
 pub(crate) struct Program {

@@ -1,0 +1,8 @@
+//! `drumfire`: makes keys and issues tokens. `drumfire --help` tells the commands.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    drumfire_tools::program::drumfire(std::env::args_os())
+}

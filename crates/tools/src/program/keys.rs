@@ -1,0 +1,97 @@
+//! `drumfire keygen`, `drumfire public` and `drumfire token`.
+//!
+//! Key files are made new and for their owner alone; one that exists is never written over.
+
+use std::fmt::Display;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::str::FromStr;
+
+use drumfire::{KeyTextError, ServerKey, TokenKey, TokenMasterKey, TokenRequest};
+
+use super::Failure;
+use crate::cli::{Keygen, KeysArgs, TokenArgs, UsageError};
+
+pub(super) fn run(args: KeysArgs) -> Result<(), Failure> {
+    match args {
+        KeysArgs::Keygen(keygen) => generate(&keygen),
+        KeysArgs::Public { server } => say(&read::<ServerKey>("--server", &server)?.public()),
+        KeysArgs::Token(token) => issue(&token),
+    }
+}
+
+fn generate(keygen: &Keygen) -> Result<(), Failure> {
+    let Keygen { server, master, token_key, from, name, key_id } = keygen;
+    if let Some(path) = server {
+        let key = ServerKey::generate().map_err(failed)?;
+        write("--server", path, &key.to_text())?;
+        say(&key.public())?;
+    }
+    if let Some(path) = master {
+        write("--master", path, &TokenMasterKey::generate().map_err(failed)?.to_text())?;
+    }
+    if let (Some(path), Some(from), Some(name)) = (token_key, from, name) {
+        let master: TokenMasterKey = read("--from", from)?;
+        write("--token-key", path, &master.token_key(*key_id, name).map_err(failed)?.to_text())?;
+    }
+    Ok(())
+}
+
+fn issue(token: &TokenArgs) -> Result<(), Failure> {
+    let key: TokenKey = read("--token-key", &token.token_key)?;
+    let mut request = TokenRequest::new(token.player, token.address, token.server)
+        .protocol_id(token.protocol_id)
+        .audience(token.audience)
+        .life(token.life)
+        .user_data(token.user_data.as_bytes());
+    request.session = token.session;
+    request.placement_key = token.placement_key;
+    say(&request.issue(&key).map_err(failed)?.to_text())
+}
+
+fn read<K: FromStr<Err = KeyTextError>>(flag: &str, path: &Path) -> Result<K, Failure> {
+    let about = |problem: String, way_out: &str| {
+        UsageError::new(flag, problem, way_out).with_value(path.to_string_lossy())
+    };
+    let text = fs::read_to_string(path).map_err(|error| {
+        let problem = match error.kind() {
+            io::ErrorKind::NotFound => "there is no such file".to_owned(),
+            io::ErrorKind::InvalidData => "it is not text".to_owned(),
+            _ => format!("it cannot be read ({error})"),
+        };
+        about(problem, "give a file that `drumfire keygen` wrote")
+    })?;
+    let key = text.parse().map_err(|error: KeyTextError| {
+        about(error.to_string(), "give the right file, or make one with `drumfire keygen`")
+    })?;
+    Ok(key)
+}
+
+fn write(flag: &str, path: &Path, text: &str) -> Result<(), Failure> {
+    let mut file = create(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            UsageError::new(flag, "the file exists, and a key is never written over", "give another name")
+                .with_value(path.to_string_lossy())
+        }
+        _ => UsageError::for_file(flag, path, &error),
+    })?;
+    let written = writeln!(file, "{text}").and_then(|()| file.sync_all());
+    Ok(written.map_err(|error| UsageError::for_file(flag, path, &error))?)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn say(what: &dyn Display) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{what}").map_err(|error| Failure::Run(format!("standard output: {error}")))
+}
+
+fn failed(error: impl Display) -> Failure {
+    Failure::Run(error.to_string())
+}

@@ -1,0 +1,129 @@
+//! Keys and tokens through the real program: files, base64, and one line for whatever is wrong.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use drumfire::{
+    Access, Client, ClientConfig, ConnectToken, Event, PlayerId, Server, ServerConfig, ServerKey,
+    TokenAccess, TokenKey,
+};
+
+use crate::process::{DRUMFIRE, Ended, Folder, Program};
+
+fn run(folder: &Path, args: &str) -> Ended {
+    Program::start(Command::new(DRUMFIRE).current_dir(folder).args(args.split_whitespace())).end()
+}
+
+fn line(folder: &Path, args: &str) -> String {
+    let ended = run(folder, args).with_code(0);
+    assert_eq!(ended.stdout.len(), 1, "{ended:#?}");
+    ended.stdout[0].clone()
+}
+
+/// A folder with a server's key, its token key and the backend's master key; and the public key.
+fn keys(name: &str) -> (Folder, String) {
+    let folder = Folder::new(name);
+    let public = line(folder.path(), "keygen --server server.key");
+    assert_eq!(run(folder.path(), "keygen --master backend.key").with_code(0).stdout, [""; 0]);
+    let derive = "keygen --token-key eu.key --from backend.key --name eu-1";
+    assert_eq!(run(folder.path(), derive).with_code(0).stdout, [""; 0]);
+    (folder, public)
+}
+
+#[test]
+fn a_player_connects_with_keys_and_a_token_from_the_command_line() {
+    let (folder, public) = keys("connect");
+    assert_eq!(line(folder.path(), "public --server server.key"), public);
+    let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let key: ServerKey = text("server.key").parse().unwrap();
+    let token_key: TokenKey = text("eu.key").parse().unwrap();
+    let access = Access::Token(TokenAccess::new(token_key).audience(5));
+    let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), key, access).protocol_id(9);
+    let mut server = Server::bind(config).unwrap();
+    let token = line(
+        folder.path(),
+        &format!(
+            "token --token-key eu.key --server {public} --address {} --player 42 --protocol-id 9 --audience 5 \
+             --user-data knight",
+            server.local_addr()
+        ),
+    );
+    let token: ConnectToken = token.parse().unwrap();
+    let mut client = Client::connect_with_token(&token, &ClientConfig::default().protocol_id(9)).unwrap();
+    let connected = (0..10_000).find_map(|_| {
+        client.wait(Duration::from_millis(1));
+        client.poll();
+        server.poll().next()
+    });
+    let Some(Event::Connected { player, user_data, .. }) = connected else { panic!("{connected:?}") };
+    assert_eq!((player, &user_data[..]), (Some(PlayerId(42)), &b"knight"[..]));
+}
+
+#[cfg(unix)]
+#[test]
+fn key_files_are_for_their_owner_alone_and_never_written_over() {
+    use std::os::unix::fs::PermissionsExt;
+    let (folder, _) = keys("files");
+    for name in ["server.key", "backend.key", "eu.key"] {
+        let path = folder.path().join(name);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+        let before = fs::read(&path).unwrap();
+        let ended = run(folder.path(), &format!("keygen --server {name}")).with_code(2);
+        assert!(ended.only_error_line().contains("never written over; give another name"), "{ended:#?}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_gets_one_line_with_a_way_out() {
+    let (folder, public) = keys("wrong");
+    let token = |rest: &str| {
+        format!("token --token-key eu.key --server {public} --address 203.0.113.7:7777 --player 1 {rest}")
+    };
+    fs::write(folder.path().join("cut.key"), "drumfire_secret_AAAA").unwrap();
+    for (args, start, way_out) in [
+        (String::new(), "the command", "give keygen"),
+        ("sing".to_owned(), "sing", "give keygen"),
+        ("keygen".to_owned(), "--server", "give --server <FILE>"),
+        ("keygen --token-key a.key".to_owned(), "--from", "give --from <FILE>"),
+        ("keygen --token-key a --from b --name c".to_owned(), "--from b", "drumfire keygen"),
+        (
+            "keygen --token-key a --from server.key --name c".to_owned(),
+            "--from server.key",
+            "give the right file",
+        ),
+        (
+            "keygen --token-key a --from backend.key --name c --key-id 0".to_owned(),
+            "--key-id 0",
+            "give --key-id 1",
+        ),
+        (
+            "keygen --server no/such/folder.key".to_owned(),
+            "--server no/such/folder.key",
+            "a folder that exists",
+        ),
+        ("public --server missing.key".to_owned(), "--server missing.key", "drumfire keygen"),
+        ("public --server cut.key".to_owned(), "--server cut.key", "give the right file"),
+        ("public --server eu.key".to_owned(), "--server eu.key", "give the right file"),
+        (token("--life 601"), "--life 601", "give --life 1 to 600"),
+        (token("--life 0"), "--life 0", "give --life 1 to 600"),
+        (token("--session 0"), "--session 0", "leave it out"),
+        (token("--audience -1"), "--audience -1", "give 0 to"),
+        (token("").replace("--player 1", "--player me"), "--player me", "a number or a UUID"),
+        (token("").replace(":7777", ":0"), "--address 203.0.113.7:0", "such as 203.0.113.7:7777"),
+        (
+            token("").replace(&public, "drumfire_secret_AAAA"),
+            "--server drumfire_secret_AAAA",
+            "drumfire public",
+        ),
+        (token(&format!("--user-data {}", "x".repeat(257))), "--user-data", "up to 256 bytes"),
+    ] {
+        let ended = run(folder.path(), &args).with_code(2);
+        let line = ended.only_error_line();
+        assert!(line.starts_with(&format!("error: {start}")), "{args}: {line}");
+        let (_, advice) = line.rsplit_once("; ").unwrap_or_else(|| panic!("{args}: {line}"));
+        assert!(advice.contains(way_out), "{args}: {line}");
+    }
+}
