@@ -103,7 +103,7 @@ fn sealed_bodies_that_cannot_be_are_named_and_no_body_panics() {
     for _ in 0..100_000 {
         let mut body = good;
         for _ in 0..=random.below(8) {
-            body[random.below(110) as usize] = random.next().to_le_bytes()[0];
+            body[usize::try_from(random.below(110)).unwrap()] = random.next().to_le_bytes()[0];
         }
         let _ = body::decode(&body);
     }

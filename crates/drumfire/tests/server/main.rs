@@ -5,4 +5,5 @@ mod echo;
 mod limits;
 mod refusal;
 mod spread;
+mod tokens;
 mod world;

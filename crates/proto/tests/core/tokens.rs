@@ -210,13 +210,13 @@ fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
                 .filter(|f| f.to == SERVER && f.from == address(CLIENT))
                 .map(|f| f.bytes.clone())
                 .collect();
+            let retries = world.stray.iter().filter(|(to, bytes)| *to == copier && bytes[0] == 0x8a);
+            let cookie: Option<Vec<u8>> = retries.last().map(|(_, retry)| retry[9..41].to_vec());
             for mut bytes in copies {
-                if let Some(cookie) =
-                    world.stray.iter().rev().find(|(to, bytes)| *to == copier && bytes[0] == 0x8a)
+                if let Some(cookie) = &cookie
+                    && bytes[0] == 0x89
                 {
-                    if bytes[0] == 0x89 {
-                        bytes[540..572].copy_from_slice(&cookie.1[9..41]);
-                    }
+                    bytes[540..572].copy_from_slice(cookie);
                 }
                 let at = world.now;
                 world.inject(at, Flying { from: copier, to: SERVER, bytes });

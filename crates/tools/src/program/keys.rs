@@ -83,7 +83,6 @@ fn write(flag: &str, path: &Path, text: &str) -> Result<(), Failure> {
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
-    #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
 }

@@ -61,7 +61,6 @@ fn a_player_connects_with_keys_and_a_token_from_the_command_line() {
     assert_eq!((player, &user_data[..]), (Some(PlayerId(42)), &b"knight"[..]));
 }
 
-#[cfg(unix)]
 #[test]
 fn key_files_are_for_their_owner_alone_and_never_written_over() {
     use std::os::unix::fs::PermissionsExt;
