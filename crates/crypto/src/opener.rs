@@ -1,8 +1,9 @@
-//! The opening half of a connection: it opens packets and counts those that fail.
+//! The opening half of a connection: it opens packets of the current key epoch, the one before and the one after, and
+//! counts those that fail.
 //!
-//! It keeps no replay window (see [`crate::ReplayWindow`]) and does not restore truncated packet numbers. The
-//! count of failed opens belongs to the connection, not to a key: it goes on when the keys of an epoch
-//! change.
+//! It keeps no replay window (see [`crate::ReplayWindow`]) and does not restore truncated packet numbers. The count of
+//! failed opens belongs to the connection, not to a key: it goes on when the keys of an epoch change. When an epoch's
+//! keys are forgotten is the caller's decision, because it knows the time.
 
 use std::fmt;
 
@@ -17,49 +18,147 @@ pub const FAILED_OPEN_LIMIT: u64 = 1 << 36;
 
 /// Opens packets and counts failures.
 pub struct Opener {
-    keys: OpenKeys,
-    /// The expanded key, boxed because an idle connection has none.
-    working: Option<Box<Provider>>,
+    current: Epoch,
+    /// The key phase of the current epoch, which changes with every epoch.
+    key_phase: bool,
+    /// The epochs around it, boxed because they seldom exist.
+    around: Option<Box<Around>>,
     failed_count: u64,
 }
 
+/// The keys of one epoch.
+struct Epoch {
+    keys: OpenKeys,
+    /// The expanded key, boxed because an idle connection has none.
+    working: Option<Box<Provider>>,
+}
+
+#[derive(Default)]
+struct Around {
+    previous: Option<Epoch>,
+    /// Computed when a packet first claims to be of it, so that later claims cost no more than any forgery.
+    next: Option<Epoch>,
+    /// The lowest number opened in the current epoch: lower ones of the other phase are of the previous one.
+    first_number: Option<u64>,
+}
+
+/// A packet that was opened.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Opened<'a> {
+    /// What was sealed.
+    pub body: &'a mut [u8],
+    /// It is the first of a new epoch: the peer has changed its keys, and ours must follow.
+    pub is_new_epoch: bool,
+}
+
+impl Epoch {
+    const fn new(keys: OpenKeys) -> Self {
+        Self { keys, working: None }
+    }
+
+    fn open(&self, number: u64, aad: &[u8], body: &mut [u8], tag: &[u8; TAG_BYTES]) -> Result<(), AeadError> {
+        let keys = self.keys.epoch_keys();
+        let nonce = nonce(keys.iv(), number);
+        match &self.working {
+            Some(working) => working.open_in_place(nonce, aad, body, tag),
+            None => keys.expand().and_then(|working| working.open_in_place(nonce, aad, body, tag)),
+        }
+    }
+
+    fn expand(&mut self) {
+        if self.working.is_none() {
+            self.working = self.keys.epoch_keys().expand().ok().map(Box::new);
+        }
+    }
+}
+
 impl Opener {
-    /// An opener for the first epoch, with no failure yet.
+    /// An opener for the first epoch, with no failure yet. Its key phase is 0.
     #[must_use]
     pub const fn new(keys: OpenKeys) -> Self {
-        Self { keys, working: None, failed_count: 0 }
+        Self { current: Epoch::new(keys), key_phase: false, around: None, failed_count: 0 }
     }
 
     #[cfg(test)]
-    pub(crate) const fn with_failed_count(keys: OpenKeys, failed_count: u64) -> Self {
-        Self { keys, working: None, failed_count }
+    pub(crate) fn with_failed_count(keys: OpenKeys, failed_count: u64) -> Self {
+        Self { failed_count, ..Self::new(keys) }
     }
 
-    /// Checks and decrypts `sealed` (body and tag) of packet `number` in place and returns the body. Expands
-    /// the key for this one packet unless [`Opener::keep_expanded`] was called.
+    /// Checks and decrypts `sealed` (body and tag) of packet `number` in place. Expands the key for this one packet
+    /// unless [`Opener::keep_expanded`] was called. A packet of the next epoch that opens makes it the current one.
     ///
     /// # Errors
     /// See [`OpenError`]. The content of `sealed` is then unspecified and must not be used.
     pub fn open<'a>(
         &mut self,
         number: u64,
+        key_phase: bool,
         aad: &[u8],
         sealed: &'a mut [u8],
-    ) -> Result<&'a mut [u8], OpenError> {
+    ) -> Result<Opened<'a>, OpenError> {
         if self.failed_count >= FAILED_OPEN_LIMIT {
             return Err(OpenError::LimitReached);
         }
         let (body, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>().ok_or(OpenError::TooShort)?;
-        let keys = self.keys.epoch_keys();
-        let nonce = nonce(keys.iv(), number);
-        let opened = match &self.working {
-            Some(working) => working.open_in_place(nonce, aad, body, tag),
-            None => keys.expand().and_then(|working| working.open_in_place(nonce, aad, body, tag)),
-        };
-        match opened {
-            Ok(()) => Ok(body),
+        if key_phase == self.key_phase {
+            return match self.current.open(number, aad, body, tag) {
+                Ok(()) => {
+                    self.note_first(number);
+                    Ok(Opened { body, is_new_epoch: false })
+                }
+                Err(AeadError) => Err(self.on_failed()),
+            };
+        }
+        if let Some(previous) = self.previous_of(number) {
+            return match previous.open(number, aad, body, tag) {
+                Ok(()) => Ok(Opened { body, is_new_epoch: false }),
+                Err(AeadError) => Err(self.on_failed()),
+            };
+        }
+        match self.next_epoch().open(number, aad, body, tag) {
+            Ok(()) => {
+                self.step_to_next_epoch();
+                self.note_first(number);
+                Ok(Opened { body, is_new_epoch: true })
+            }
             Err(AeadError) => Err(self.on_failed()),
         }
+    }
+
+    /// Makes the next epoch the current one, because this end begins it; the current one's packets still open.
+    pub fn step_to_next_epoch(&mut self) {
+        self.next_epoch();
+        let around = self.around.get_or_insert_default();
+        let Some(mut next) = around.next.take() else { return };
+        if self.current.working.is_some() {
+            next.expand();
+        }
+        around.previous = Some(std::mem::replace(&mut self.current, next));
+        around.first_number = None;
+        self.key_phase = !self.key_phase;
+    }
+
+    /// Whether a packet of the current epoch was opened while the previous one's keys were kept.
+    #[must_use]
+    pub fn has_met_current(&self) -> bool {
+        self.around.as_ref().is_some_and(|around| around.first_number.is_some())
+    }
+
+    /// Whether the keys of the previous epoch are kept.
+    #[must_use]
+    pub fn has_previous(&self) -> bool {
+        self.around.as_ref().is_some_and(|around| around.previous.is_some())
+    }
+
+    /// Wipes the keys of the previous epoch.
+    pub fn forget_previous(&mut self) {
+        self.around = None;
+    }
+
+    /// The key phase of the current epoch.
+    #[must_use]
+    pub const fn key_phase(&self) -> bool {
+        self.key_phase
     }
 
     /// How many opens failed so far.
@@ -74,23 +173,43 @@ impl Opener {
         self.failed_count >= FAILED_OPEN_ALARM
     }
 
-    /// Expands the key now and keeps it (550 bytes or so on the heap), for a connection with several packets
+    /// Expands the current key now and keeps it (550 bytes or so on the heap), for a connection with several packets
     /// to open in a row.
     pub fn keep_expanded(&mut self) {
-        if self.working.is_none() {
-            self.working = self.keys.epoch_keys().expand().ok().map(Box::new);
-        }
+        self.current.expand();
     }
 
-    /// Drops the expanded key; the raw keys stay.
+    /// Drops expanded keys; the raw keys stay.
     pub fn drop_expanded(&mut self) {
-        self.working = None;
+        self.current.working = None;
+        if let Some(previous) = self.around.as_mut().and_then(|around| around.previous.as_mut()) {
+            previous.working = None;
+        }
     }
 
     /// The suite in use.
     #[must_use]
     pub const fn suite(&self) -> Suite {
-        self.keys.suite()
+        self.current.keys.suite()
+    }
+
+    /// The epoch before, if a packet of the other phase with this number belongs to it.
+    fn previous_of(&self, number: u64) -> Option<&Epoch> {
+        let around = self.around.as_ref()?;
+        around.previous.as_ref().filter(|_| around.first_number.is_none_or(|first| number < first))
+    }
+
+    fn next_epoch(&mut self) -> &Epoch {
+        let around = self.around.get_or_insert_default();
+        around.next.get_or_insert_with(|| Epoch::new(self.current.keys.next_epoch()))
+    }
+
+    fn note_first(&mut self, number: u64) {
+        if let Some(around) = &mut self.around
+            && around.previous.is_some()
+        {
+            around.first_number = Some(around.first_number.map_or(number, |first| first.min(number)));
+        }
     }
 
     #[cold]
@@ -134,119 +253,4 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keys::SealKeys;
-    use crate::sealer::Sealer;
-    use crate::secret::Secret;
-
-    fn open_keys(chain: u8) -> OpenKeys {
-        OpenKeys::first(&Secret::new([chain; 32]), Suite::ChaCha20Poly1305).unwrap()
-    }
-
-    fn sealer(suite: Suite) -> Sealer {
-        #[cfg(feature = "audit-nonce")]
-        crate::audit_nonce::start_world();
-        Sealer::new(SealKeys::first(&Secret::new([3; 32]), suite).unwrap())
-    }
-
-    fn sealed(sealer: &mut Sealer, aad: &[u8], body: &[u8]) -> (u64, Vec<u8>) {
-        let (mut body, mut tag) = (body.to_vec(), [0; TAG_BYTES]);
-        let number = sealer.seal(aad, &mut body, &mut tag).unwrap();
-        body.extend(tag);
-        (number, body)
-    }
-
-    #[test]
-    fn what_was_sealed_opens_in_any_order_with_every_suite() {
-        for suite in Suite::ALL.into_iter().filter(|suite| suite.is_supported()) {
-            let mut sealer = sealer(suite);
-            let mut opener = Opener::new(OpenKeys::first(&Secret::new([3; 32]), suite).unwrap());
-            let packets: Vec<_> = (0..50_usize).map(|i| sealed(&mut sealer, b"head", &vec![9; i])).collect();
-            for (number, mut packet) in packets.into_iter().rev() {
-                if number == 25 {
-                    opener.keep_expanded();
-                }
-                let length = usize::try_from(number).unwrap();
-                assert_eq!(opener.open(number, b"head", &mut packet).unwrap(), vec![9; length]);
-            }
-            assert_eq!(opener.failed_count(), 0);
-        }
-    }
-
-    #[test]
-    fn a_changed_number_header_byte_or_key_is_counted_as_forged() {
-        let (number, packet) = sealed(&mut sealer(Suite::ChaCha20Poly1305), b"head", b"body");
-        let mut opener = Opener::new(open_keys(3));
-        assert_eq!(opener.open(number + 1, b"head", &mut packet.clone()), Err(OpenError::Forged));
-        assert_eq!(opener.open(number, b"hea", &mut packet.clone()), Err(OpenError::Forged));
-        assert_eq!(opener.open(number, b"heae", &mut packet.clone()), Err(OpenError::Forged));
-        for at in 0..packet.len() {
-            let mut changed = packet.clone();
-            changed[at] ^= 1;
-            assert_eq!(opener.open(number, b"head", &mut changed), Err(OpenError::Forged));
-        }
-        assert_eq!(opener.failed_count(), 3 + packet.len() as u64);
-        assert_eq!(
-            Opener::new(open_keys(4)).open(number, b"head", &mut packet.clone()),
-            Err(OpenError::Forged)
-        );
-        assert!(opener.open(number, b"head", &mut packet.clone()).is_ok());
-    }
-
-    #[test]
-    fn a_packet_shorter_than_its_tag_is_refused_without_counting() {
-        let mut opener = Opener::new(open_keys(3));
-        for length in [0, 1, TAG_BYTES - 1] {
-            assert_eq!(opener.open(0, b"", &mut vec![0; length]), Err(OpenError::TooShort));
-        }
-        assert_eq!(opener.failed_count(), 0);
-        assert_eq!(opener.open(0, b"", &mut [0; TAG_BYTES]), Err(OpenError::Forged));
-        assert_eq!(opener.failed_count(), 1);
-    }
-
-    #[test]
-    fn the_alarm_is_raised_at_its_count_and_not_before() {
-        let mut opener = Opener::with_failed_count(open_keys(3), FAILED_OPEN_ALARM - 2);
-        for expected in [false, true, true] {
-            assert_eq!(opener.open(0, b"", &mut [0; 20]), Err(OpenError::Forged));
-            assert_eq!(opener.is_alarmed(), expected, "{}", opener.failed_count());
-        }
-    }
-
-    #[test]
-    fn the_connection_closes_at_exactly_the_limit_of_failed_opens() {
-        let (number, packet) = sealed(&mut sealer(Suite::ChaCha20Poly1305), b"", b"body");
-        let mut opener = Opener::with_failed_count(open_keys(3), FAILED_OPEN_LIMIT - 2);
-        assert_eq!(opener.open(0, b"", &mut [0; 20]), Err(OpenError::Forged));
-        assert_eq!(opener.failed_count(), FAILED_OPEN_LIMIT - 1);
-        assert!(opener.open(number, b"", &mut packet.clone()).is_ok(), "one below the limit still opens");
-        assert_eq!(opener.open(0, b"", &mut [0; 20]), Err(OpenError::LimitReached));
-        assert_eq!(opener.failed_count(), FAILED_OPEN_LIMIT);
-        for beyond in [FAILED_OPEN_LIMIT, FAILED_OPEN_LIMIT + 1, u64::MAX] {
-            let mut opener = Opener::with_failed_count(open_keys(3), beyond);
-            assert_eq!(opener.open(number, b"", &mut packet.clone()), Err(OpenError::LimitReached));
-            assert_eq!(opener.failed_count(), beyond, "the count stands still");
-        }
-    }
-
-    #[test]
-    fn the_next_epoch_of_both_halves_fits_together() {
-        let mut sealer = sealer(Suite::ChaCha20Poly1305);
-        sealer.keep_expanded();
-        sealed(&mut sealer, b"", b"old");
-        sealer.step_to_next_epoch();
-        let (number, packet) = sealed(&mut sealer, b"", b"new");
-        assert_eq!(Opener::new(open_keys(3)).open(number, b"", &mut packet.clone()), Err(OpenError::Forged));
-        assert_eq!(
-            Opener::new(open_keys(3).next_epoch()).open(number, b"", &mut packet.clone()).unwrap(),
-            b"new"
-        );
-    }
-
-    #[test]
-    fn debug_shows_the_suite_and_the_count_only() {
-        let text = format!("{:?}", Opener::new(open_keys(3)));
-        assert_eq!(text, "Opener { suite: ChaCha20Poly1305, failed_count: 0, .. }");
-    }
-}
+mod tests;

@@ -41,6 +41,10 @@ pub struct Config {
     pub pass_share_datagrams: u16,
     /// Packet numbers in the replay window: a multiple of 64, 64 to 8,192.
     pub replay_window: u32,
+    /// Packets sealed under one key before the next one is due; 64 to 8,388,608.
+    pub rekey_packets: u64,
+    /// Age of a key at which the next one is due; 1 s to 15 min.
+    pub rekey_interval: Duration,
 }
 
 impl Default for Config {
@@ -57,6 +61,8 @@ impl Default for Config {
             connections: limits::CONNECTIONS,
             pass_share_datagrams: limits::PASS_SHARE_DATAGRAMS,
             replay_window: replay::DEFAULT_WINDOW,
+            rekey_packets: limits::REKEY_PACKETS,
+            rekey_interval: limits::REKEY_INTERVAL,
         }
     }
 }
@@ -112,6 +118,14 @@ impl Config {
         self
     }
 
+    /// With a new key after so many packets or so long a time.
+    #[must_use]
+    pub const fn rekey(mut self, packets: u64, interval: Duration) -> Self {
+        self.rekey_packets = packets;
+        self.rekey_interval = interval;
+        self
+    }
+
     /// Checks every field.
     ///
     /// # Errors
@@ -140,7 +154,11 @@ impl Config {
         require(self.pass_share_datagrams >= 1, "pass_share_datagrams", "at least 1")?;
         let fits = (replay::WINDOW_STEP..=replay::MAX_WINDOW).contains(&self.replay_window)
             && self.replay_window.is_multiple_of(replay::WINDOW_STEP);
-        require(fits, "replay_window", "a multiple of 64 from 64 to 8192")
+        require(fits, "replay_window", "a multiple of 64 from 64 to 8192")?;
+        let fits = (64..=limits::REKEY_PACKETS).contains(&self.rekey_packets);
+        require(fits, "rekey_packets", "64 to 8388608")?;
+        let fits = (Duration::from_secs(1)..=limits::REKEY_INTERVAL).contains(&self.rekey_interval);
+        require(fits, "rekey_interval", "1 second to 15 minutes")
     }
 }
 
@@ -320,6 +338,17 @@ mod tests {
         assert_eq!(field(&ok().in_flight_bytes(2_399)), Some("in_flight_bytes"));
         assert_eq!(field(&ok().in_flight_bytes(2_400)), None);
         assert_eq!(field(&ok().connections(0)), Some("connections"));
+        let minutes = Duration::from_secs(15 * 60);
+        for (packets, interval, wrong) in [
+            (63, minutes, Some("rekey_packets")),
+            (64, minutes, None),
+            (1 << 23, second, None),
+            ((1 << 23) + 1, second, Some("rekey_packets")),
+            (64, short, Some("rekey_interval")),
+            (64, minutes + Duration::from_nanos(1), Some("rekey_interval")),
+        ] {
+            assert_eq!(field(&ok().rekey(packets, interval)), wrong);
+        }
         for (window, fits) in
             [(0, false), (63, false), (64, true), (65, false), (8_192, true), (8_256, false)]
         {

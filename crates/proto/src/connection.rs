@@ -15,6 +15,7 @@ use drumfire_wire::{CloseCode, ConnectionId};
 use crate::acks::Acks;
 use crate::channel::receive::ReceiveQueue;
 use crate::channel::send::SendQueue;
+use crate::epoch::EpochLimits;
 use crate::error::{CloseReason, ConnectError};
 use crate::handshake::Agreement;
 use crate::handshake::admission::Grant;
@@ -39,6 +40,7 @@ pub(crate) struct Bounds {
     pub(crate) in_flight_bytes: usize,
     pub(crate) pass_share_datagrams: u16,
     pub(crate) replay_window: u32,
+    pub(crate) epochs: EpochLimits,
 }
 
 /// Where packets to the peer go, and under which name.
@@ -134,12 +136,13 @@ impl Connection {
     /// Takes the keys and what was agreed on. From now on packets of the peer can be opened.
     pub(crate) fn agree(
         &mut self,
+        now: Moment,
         agreement: Agreement,
         remote_id: Option<ConnectionId>,
         entropy: &mut Entropy,
     ) {
         let Agreement { seals, opens, timeouts, peer_datagram_max_bytes } = agreement;
-        self.session = Some(Session::new(seals, opens, self.bounds.replay_window, entropy));
+        self.session = Some(Session::new(now, seals, opens, self.bounds.replay_window, entropy));
         self.path.remote_id = remote_id;
         self.path.datagram_max_bytes = usize::from(peer_datagram_max_bytes).min(DATAGRAM_SENT_MAX_BYTES);
         self.liveness.agree(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
@@ -205,7 +208,9 @@ impl Connection {
         let next = match &self.phase {
             Phase::Connecting(attempt) => Some(attempt.send_at()),
             _ if is_open => {
-                [self.acks.due(), self.loss.deadline(), self.liveness.next_at()].into_iter().flatten().min()
+                let forget_at = self.session.as_ref().and_then(Session::forget_at);
+                let dues = [self.acks.due(), self.loss.deadline(), self.liveness.next_at(), forget_at];
+                dues.into_iter().flatten().min()
             }
             _ => None,
         };
@@ -227,6 +232,9 @@ impl Connection {
         }
         if let Some(reason) = self.liveness.reason_at(now, self.loss.oldest_sent_at()) {
             return Some(Over::TimedOut(reason));
+        }
+        if let Some(session) = &mut self.session {
+            session.forget_due(now);
         }
         if !self.is_probe_due {
             let sending = &mut self.sending;
@@ -295,6 +303,6 @@ mod tests {
     fn a_connection_does_not_grow_unnoticed() {
         // Beside it on the heap, when idle: the replay window, 136 bytes at its default, and one range of acks.
         let bytes = size_of::<Connection>();
-        assert!(bytes <= 1_112, "{bytes}");
+        assert!(bytes <= 1_184, "{bytes}");
     }
 }

@@ -22,6 +22,7 @@ use drumfire_wire::{ClientId, ConnectionIdLength, SharedParameters, limits as wi
 use crate::config::{ClientConfig, Config, ServerConfig};
 use crate::connection::{Bounds, Connection};
 use crate::datagram::Forwarded;
+use crate::epoch::EpochLimits;
 use crate::error::ConfigError;
 use crate::event::{Event, Events};
 use crate::handshake::server::{Greeter, RefuseBytes};
@@ -131,6 +132,7 @@ impl<P: Placement> Endpoint<P> {
                 in_flight_bytes: config.in_flight_bytes,
                 pass_share_datagrams: config.pass_share_datagrams,
                 replay_window: config.replay_window,
+                epochs: EpochLimits { packets: config.rekey_packets, interval: config.rekey_interval },
             },
             shared: SharedParameters {
                 datagram_max_bytes: u16::try_from(wire_limits::DATAGRAM_MAX_BYTES).unwrap_or(u16::MAX),

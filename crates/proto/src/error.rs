@@ -145,6 +145,8 @@ pub enum ProtocolError {
     Ack(AckError),
     /// A reliable message's id was too far ahead.
     MessageTooFarAhead,
+    /// It changed its keys again before it could know that the last change had arrived.
+    KeyChange,
 }
 
 impl ProtocolError {
@@ -156,6 +158,7 @@ impl ProtocolError {
             Self::Ack(AckError::Unsent) => "ack_of_unsent",
             Self::Ack(AckError::Skipped) => "ack_of_skipped",
             Self::MessageTooFarAhead => "message_too_far_ahead",
+            Self::KeyChange => "key_change",
         }
     }
 }

@@ -68,6 +68,7 @@ mod config;
 mod connection;
 mod datagram;
 mod endpoint;
+mod epoch;
 mod error;
 mod event;
 mod handshake;

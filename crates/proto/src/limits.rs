@@ -113,6 +113,18 @@ pub const TOKEN_KEYS: usize = 8;
 /// Retries of one endpoint per second.
 pub const RETRIES_PER_SECOND: u32 = 10_000;
 
+/// Packets sealed under one key, after which the next one is due.
+pub const REKEY_PACKETS: u64 = 1 << 23;
+
+/// Age of a key at which the next one is due.
+pub const REKEY_INTERVAL: Duration = Duration::from_secs(15 * 60);
+
+/// Packets sealed under one key without a sign that the peer has it; then the connection ends.
+pub const KEY_PACKETS_UNCONFIRMED: u64 = 1 << 24;
+
+/// Probe timeouts for which old keys are kept, and after which a confirmed key may be followed by the next.
+pub const KEY_CHANGE_PROBES: u32 = 3;
+
 /// Handshake answers waiting to be sent.
 pub(crate) const REPLIES_WAITING: usize = 1_024;
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
 
 use crate::limits::{
-    ACK_DELAY_MAX, PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBE_INTERVAL_MAX, PROBES_BEFORE_SILENCE,
-    SKIPPED_KEPT,
+    ACK_DELAY_MAX, KEY_CHANGE_PROBES, PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBE_INTERVAL_MAX,
+    PROBES_BEFORE_SILENCE, SKIPPED_KEPT,
 };
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
@@ -212,6 +212,11 @@ impl Loss {
         let oldest = self.ring.iter().find(|entry| !entry.is_settled && entry.packet.carried > 0);
         let found = oldest.map_or(0..0, |entry| entry.carried_range(self.carried_gone, self.carried.len()));
         self.carried.range(found).copied()
+    }
+
+    /// How long a change of keys or paths is given to settle.
+    pub(crate) fn settling_time(&self) -> Duration {
+        self.probe_timeout().saturating_mul(KEY_CHANGE_PROBES)
     }
 
     /// How long to wait for an ack now, without doublings.

@@ -1,16 +1,20 @@
 //! A connection's keys, its packet numbers both ways, and the window that lets each number through once.
 //!
-//! One key epoch: packets of another phase are dropped. It moves nothing before a packet has opened.
+//! Keys change in both directions together: when this end finds its key used up, or when the peer's first packet under
+//! new keys opens. It moves nothing before a packet has opened.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use drumfire_crypto::{
     Entropy, OpenError, OpenKeys, Opener, ReplayError, ReplayWindow, SealError, SealKeys, Sealer, TAG_BYTES,
 };
 use drumfire_wire::{PacketNumber, TransportHeader};
 
+use crate::epoch::{EpochLimits, KeyEpoch};
 use crate::limits::{SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS};
 use crate::stats::DropReason;
+use crate::time::Moment;
 
 /// What protects the packets of one connection.
 #[derive(Debug)]
@@ -21,6 +25,7 @@ pub(crate) struct Session {
     /// The newest packet opened; the window by itself cannot tell none from packet 0.
     largest: Option<PacketNumber>,
     skip_at: u64,
+    epoch: KeyEpoch,
 }
 
 /// Where in a datagram the opened frames stand, and the packet's number.
@@ -28,6 +33,8 @@ pub(crate) struct Session {
 pub(crate) struct Opened {
     pub(crate) number: u64,
     pub(crate) frames: Range<usize>,
+    /// The peer changed its keys with it.
+    pub(crate) is_new_epoch: bool,
 }
 
 /// Why a packet was not opened.
@@ -37,47 +44,108 @@ pub(crate) enum Refusal {
     Drop(DropReason),
     /// So many forgeries came that the connection must close.
     KeyLimit,
+    /// The peer changed its keys again before it could know that the last change had arrived.
+    KeyChange,
 }
 
 impl Session {
     /// A session at its first packets. `replay_window` is a size that was checked before.
-    pub(crate) fn new(seals: SealKeys, opens: OpenKeys, replay_window: u32, entropy: &mut Entropy) -> Self {
+    pub(crate) fn new(
+        now: Moment,
+        seals: SealKeys,
+        opens: OpenKeys,
+        replay_window: u32,
+        entropy: &mut Entropy,
+    ) -> Self {
         let mut session = Self {
             sealer: Sealer::new(seals),
             opener: Opener::new(opens),
             replay: ReplayWindow::new(replay_window).unwrap_or_default(),
             largest: None,
             skip_at: 0,
+            epoch: KeyEpoch::new(now),
         };
         session.draw_skip(0, entropy);
         session
     }
 
-    /// Opens a packet in place.
-    pub(crate) fn open(&mut self, header: &TransportHeader, datagram: &mut [u8]) -> Result<Opened, Refusal> {
-        if header.key_phase {
-            return Err(Refusal::Drop(DropReason::KeyPhase));
-        }
+    /// Opens a packet in place; `settling` says how long keys of the epoch before are kept.
+    pub(crate) fn open(
+        &mut self,
+        now: Moment,
+        settling: impl FnOnce() -> Duration,
+        header: &TransportHeader,
+        datagram: &mut [u8],
+    ) -> Result<Opened, Refusal> {
         let number = header.number.expand(self.largest).0;
         self.replay.check(number).map_err(refused)?;
         let start = header.encoded_bytes();
         let (aad, sealed) =
             datagram.split_at_mut_checked(start).ok_or(Refusal::Drop(DropReason::WrongLength))?;
         let end = start.saturating_add(sealed.len()).saturating_sub(TAG_BYTES);
-        match self.opener.open(number, aad, sealed) {
-            Ok(_) => {}
+        let is_new_epoch = match self.opener.open(number, header.key_phase, aad, sealed) {
+            Ok(opened) => opened.is_new_epoch,
             Err(OpenError::TooShort) => return Err(Refusal::Drop(DropReason::WrongLength)),
             Err(OpenError::Forged) => return Err(Refusal::Drop(DropReason::Forged)),
             Err(OpenError::LimitReached) => return Err(Refusal::KeyLimit),
-        }
+        };
         self.replay.accept(number).map_err(refused)?;
         self.largest = self.largest.max(Some(PacketNumber(number)));
-        Ok(Opened { number, frames: start..end })
+        if is_new_epoch {
+            let next = self.unused();
+            if self.epoch.is_unused(next) {
+                return Err(Refusal::KeyChange);
+            }
+            self.sealer.step_to_next_epoch();
+            self.epoch.step(now, next);
+        }
+        if self.opener.has_met_current() {
+            self.epoch.on_met(now, settling());
+        }
+        Ok(Opened { number, frames: start..end, is_new_epoch })
+    }
+
+    /// Begins the next epoch if this one is over; answers whether it did.
+    pub(crate) fn change_keys_if_due(&mut self, now: Moment, limits: &EpochLimits) -> bool {
+        let next = self.unused();
+        let is_due = self.epoch.is_over(now, next, limits) && !self.opener.has_previous();
+        if is_due {
+            self.opener.step_to_next_epoch();
+            self.sealer.step_to_next_epoch();
+            self.epoch.step(now, next);
+        }
+        is_due
+    }
+
+    /// The peer acknowledged packet `largest`.
+    pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, settling: Duration) {
+        self.epoch.on_acked(now, largest, settling);
+    }
+
+    /// When keys of the epoch before are to be forgotten.
+    pub(crate) fn forget_at(&self) -> Option<Moment> {
+        self.epoch.forget_at()
+    }
+
+    /// Forgets them, if it is time.
+    pub(crate) fn forget_due(&mut self, now: Moment) {
+        if self.epoch.forget_at().is_some_and(|at| at <= now) {
+            self.opener.forget_previous();
+            self.epoch.on_forgotten();
+        }
+    }
+
+    /// The key phase of packets that are sealed now.
+    pub(crate) const fn key_phase(&self) -> bool {
+        self.opener.key_phase()
     }
 
     /// The number of the next packet, and the number that is skipped before it, if it is time for that.
     pub(crate) fn next_number(&mut self, entropy: &mut Entropy) -> Result<(u64, Option<u64>), SealError> {
         let next = self.sealer.next_number()?;
+        if self.epoch.is_exhausted(next) {
+            return Err(SealError::Exhausted);
+        }
         if next < self.skip_at {
             return Ok((next, None));
         }
@@ -133,6 +201,8 @@ mod tests {
     use drumfire_crypto::{Initiator, Responder, Secret, ServerKeyPair, Suite};
     use drumfire_wire::{ConnectionIdLength, PacketNumberLength};
 
+    const SETTLING: Duration = Duration::from_millis(300);
+
     fn pair() -> (Session, Session) {
         #[cfg(feature = "audit-nonce")]
         drumfire_crypto::audit_nonce::start_world();
@@ -147,13 +217,14 @@ mod tests {
         let mut entropy = Entropy::from_seed(Secret::new([4; 32]));
         let mut session = |secrets: drumfire_crypto::SessionSecrets| {
             let (seals, opens) = secrets.into_keys(Suite::ChaCha20Poly1305).unwrap();
-            Session::new(seals, opens, 64, &mut entropy)
+            Session::new(Moment::ORIGIN, seals, opens, 64, &mut entropy)
         };
         (session(of_client), session(of_server))
     }
 
     /// A packet with a number of two bytes and these frames; `None` for a number that was skipped.
-    fn packet(session: &mut Session, entropy: &mut Entropy, key_phase: bool) -> (Vec<u8>, u64, Option<u64>) {
+    fn packet(session: &mut Session, entropy: &mut Entropy) -> (Vec<u8>, u64, Option<u64>) {
+        let key_phase = session.key_phase();
         let (number, skipped) = session.next_number(entropy).unwrap();
         let truncated = PacketNumber(number).truncate(PacketNumberLength::Two);
         let header = TransportHeader { key_phase, connection_id: None, number: truncated };
@@ -169,7 +240,7 @@ mod tests {
     fn open(session: &mut Session, datagram: &[u8]) -> Result<(u64, Vec<u8>), Refusal> {
         let mut bytes = datagram.to_vec();
         let header = TransportHeader::decode(&bytes, ConnectionIdLength::Zero).unwrap();
-        let opened = session.open(&header, &mut bytes)?;
+        let opened = session.open(Moment::ORIGIN, || SETTLING, &header, &mut bytes)?;
         Ok((opened.number, bytes[opened.frames].to_vec()))
     }
 
@@ -177,7 +248,7 @@ mod tests {
     fn a_packet_opens_once_and_only_as_it_was_sealed() {
         let (mut client, mut server) = pair();
         let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
-        let (datagram, ..) = packet(&mut client, &mut entropy, false);
+        let (datagram, ..) = packet(&mut client, &mut entropy);
         for at in 0..datagram.len() {
             let mut changed = datagram.clone();
             changed[at] ^= 0x40;
@@ -190,22 +261,20 @@ mod tests {
     }
 
     #[test]
-    fn packets_below_the_window_are_too_old_and_of_another_phase_unknown() {
+    fn packets_below_the_window_are_too_old() {
         let (mut client, mut server) = pair();
         let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
-        let packets: Vec<_> = (0..66).map(|_| packet(&mut client, &mut entropy, false).0).collect();
+        let packets: Vec<_> = (0..66).map(|_| packet(&mut client, &mut entropy).0).collect();
         open(&mut server, &packets[65]).unwrap();
         assert_eq!(open(&mut server, &packets[1]), Err(Refusal::Drop(DropReason::TooOld)));
         assert_eq!(open(&mut server, &packets[2]).map(|(number, _)| number), Ok(2));
-        let (other, ..) = packet(&mut client, &mut entropy, true);
-        assert_eq!(open(&mut server, &other), Err(Refusal::Drop(DropReason::KeyPhase)));
     }
 
     #[test]
     fn forged_high_numbers_move_nothing() {
         let (mut client, mut server) = pair();
         let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
-        let packets: Vec<_> = (0..3).map(|_| packet(&mut client, &mut entropy, false).0).collect();
+        let packets: Vec<_> = (0..3).map(|_| packet(&mut client, &mut entropy).0).collect();
         open(&mut server, &packets[0]).unwrap();
         for high in 100..20_000_u16 {
             let mut forged = packets[1].clone();
@@ -221,7 +290,7 @@ mod tests {
         let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
         let (mut last, mut gaps) = (0, Vec::new());
         for _ in 0..20_000 {
-            if let (_, number, Some(skipped)) = packet(&mut client, &mut entropy, false) {
+            if let (_, number, Some(skipped)) = packet(&mut client, &mut entropy) {
                 assert_eq!(number, skipped + 1);
                 gaps.push(skipped - last);
                 last = skipped;

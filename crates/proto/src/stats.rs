@@ -31,8 +31,6 @@ pub enum DropReason {
     PassShare,
     /// Its connection has no keys yet.
     NoKeys,
-    /// It is of a key phase this version does not have.
-    KeyPhase,
     /// Its packet number was accepted before.
     Duplicate,
     /// Its packet number is below the replay window.
@@ -99,7 +97,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// How many there are.
-    pub const COUNT: usize = 43;
+    pub const COUNT: usize = 42;
 
     /// All of them, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -114,7 +112,6 @@ impl DropReason {
         Self::Misrouted,
         Self::PassShare,
         Self::NoKeys,
-        Self::KeyPhase,
         Self::Duplicate,
         Self::TooOld,
         Self::Forged,
@@ -163,7 +160,6 @@ impl DropReason {
             Self::Misrouted => "misrouted",
             Self::PassShare => "pass_share",
             Self::NoKeys => "no_keys",
-            Self::KeyPhase => "key_phase",
             Self::Duplicate => "duplicate",
             Self::TooOld => "too_old",
             Self::Forged => "forged",
@@ -242,6 +238,8 @@ pub struct Stats {
     pub unreliable_overflows: u64,
     /// Packets found lost.
     pub packets_lost: u64,
+    /// Changes of keys that this end began; those that peers began are not counted.
+    pub key_changes: u64,
     /// Diffie-Hellman handshakes computed.
     pub handshakes_computed: u64,
     /// Bytes of Hellos received, which is what may be answered in proportion.
@@ -275,6 +273,7 @@ impl Default for Stats {
             messages_delivered: 0,
             unreliable_overflows: 0,
             packets_lost: 0,
+            key_changes: 0,
             handshakes_computed: 0,
             hello_bytes: 0,
             retry_bytes: 0,

@@ -14,6 +14,9 @@ impl Moment {
     /// The origin.
     pub const ORIGIN: Self = Self(0);
 
+    /// The last there is.
+    pub(crate) const LAST: Self = Self(u64::MAX);
+
     /// The moment this many nanoseconds after the origin; 584 years fit.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {

@@ -58,14 +58,19 @@ impl Connection {
         entropy: &mut Entropy,
         stats: &mut Stats,
     ) -> Option<Sending> {
+        let epochs = self.bounds.epochs;
         let session = self.session.as_mut()?;
+        if matches!(self.phase, Phase::Open) && session.change_keys_if_due(now, &epochs) {
+            add(&mut stats.key_changes, 1);
+        }
+        let key_phase = session.key_phase();
         let (number, skipped) = session.next_number(entropy).ok()?;
         if let Some(skipped) = skipped {
             self.loss.on_skipped(skipped);
         }
         let length = PacketNumberLength::needed(PacketNumber(number), self.loss.largest_acked())?;
         let header = TransportHeader {
-            key_phase: false,
+            key_phase,
             connection_id: self.path.remote_id,
             number: PacketNumber(number).truncate(length),
         };

@@ -213,7 +213,7 @@ impl<P: Placement> Endpoint<P> {
         greeter.begin_half_open(now, from);
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(claim.hello);
-            connection.agree(agreement, remote_id, &mut self.entropy);
+            connection.agree(now, agreement, remote_id, &mut self.entropy);
         }
         self.by_hello.insert(claim.hello.to_key(), peer);
         self.name(peer, Some(local_id));
@@ -266,7 +266,7 @@ impl<P: Placement> Endpoint<P> {
         };
         let (agreement, remote_id) = attempt.on_welcome(&welcome)?;
         self.by_client_id.remove(&u64::from_be_bytes(welcome.client_id.0));
-        connection.agree(agreement, Some(remote_id), &mut self.entropy);
+        connection.agree(now, agreement, Some(remote_id), &mut self.entropy);
         connection.open(now, true);
         add(&mut self.stats.connections_opened, 1);
         self.events.connected(peer, from, None);

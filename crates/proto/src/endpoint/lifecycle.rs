@@ -72,6 +72,13 @@ impl<P: Placement> Endpoint<P> {
 
     /// Closes a connection whose peer broke the protocol, and tells it so.
     pub(super) fn close_broken(&mut self, peer: PeerId, error: ProtocolError) {
+        match self.connections.get(peer).map(|connection| &connection.phase) {
+            Some(Phase::Open) => {}
+            // Nobody has heard of it.
+            Some(Phase::HalfOpen(_)) => return self.remove(peer),
+            // It was told already.
+            _ => return,
+        }
         self.disconnected(peer, CloseReason::Protocol(error), error.name().as_bytes());
         if let Some(connection) = self.connections.get_mut(peer) {
             // Messages are not for a peer that cannot be trusted to count them.

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use drumfire_wire::{ConnectionIdLength, DatagramKind, TransportHeader};
 
 use super::Endpoint;
-use crate::connection::{Phase, Received};
+use crate::connection::{Connection, Phase, Received};
 use crate::datagram::{Errand, Forwarded, Inbound};
-use crate::error::CloseReason;
+use crate::error::{CloseReason, ProtocolError};
 use crate::ids::IdVerdict;
 use crate::limits::{FORWARDS_WAITING, STAGE_DATAGRAMS};
 use crate::placement::Placement;
@@ -139,6 +139,10 @@ impl<P: Placement> Endpoint<P> {
                 self.end_keys(peer);
                 State::Dropped(DropReason::Forged)
             }
+            Err(Refusal::KeyChange) => {
+                self.close_broken(peer, ProtocolError::KeyChange);
+                State::Dropped(DropReason::Protocol)
+            }
         };
     }
 
@@ -154,7 +158,8 @@ impl<P: Placement> Endpoint<P> {
         if !connection.take_share(now) {
             return Err(Refusal::Drop(DropReason::PassShare));
         }
-        connection.session.as_mut().ok_or(gone)?.open(header, bytes)
+        let Connection { session, loss, .. } = connection;
+        session.as_mut().ok_or(gone)?.open(now, || loss.settling_time(), header, bytes)
     }
 
     pub(super) fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {

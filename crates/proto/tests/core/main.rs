@@ -13,6 +13,8 @@ mod handshake;
 mod harness;
 mod hostile;
 mod limits;
+mod puppet;
+mod rekey;
 mod shards;
 mod timeouts;
 mod tokens;

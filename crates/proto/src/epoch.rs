@@ -1,0 +1,146 @@
+//! When keys change: the clockwork of one connection's key epochs (RFC 9001 section 6, PROTOCOL section "Key epochs").
+//!
+//! It holds no key. An epoch is over when its key has sealed enough or is old; the next one may begin once the peer has
+//! shown that it has this one's keys, and some time after.
+
+use std::time::Duration;
+
+use crate::limits::KEY_PACKETS_UNCONFIRMED;
+use crate::time::Moment;
+
+/// How long an epoch lasts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EpochLimits {
+    pub(crate) packets: u64,
+    pub(crate) interval: Duration,
+}
+
+/// The current epoch of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyEpoch {
+    /// The first packet number that may be sealed in it.
+    base: u64,
+    started_at: Moment,
+    /// When this end may begin the next one; never before the peer has acknowledged a packet of this one.
+    next_allowed_at: Moment,
+    /// When the keys of the epoch before are forgotten.
+    forget_at: Moment,
+}
+
+/// Later than anything that happens.
+const NEVER: Moment = Moment::LAST;
+
+impl KeyEpoch {
+    /// The first epoch.
+    pub(crate) const fn new(now: Moment) -> Self {
+        Self { base: 0, started_at: now, next_allowed_at: NEVER, forget_at: NEVER }
+    }
+
+    /// Whether this end should begin the next epoch before it seals packet `next`.
+    pub(crate) fn is_over(&self, now: Moment, next: u64, limits: &EpochLimits) -> bool {
+        let is_used = next.saturating_sub(self.base) >= limits.packets;
+        let is_old = now.since(self.started_at) >= limits.interval;
+        (is_used || is_old) && self.next_allowed_at <= now
+    }
+
+    /// Whether the key has sealed so much without a word of the peer that it must not seal packet `next`.
+    pub(crate) const fn is_exhausted(&self, next: u64) -> bool {
+        next.saturating_sub(self.base) >= KEY_PACKETS_UNCONFIRMED
+    }
+
+    /// Whether nothing has been sealed in this epoch, `next` being the next number: then the peer cannot have seen that
+    /// its last change arrived.
+    pub(crate) const fn is_unused(&self, next: u64) -> bool {
+        next <= self.base
+    }
+
+    /// A new epoch begins, with packet `next`.
+    pub(crate) const fn step(&mut self, now: Moment, next: u64) {
+        *self = Self { base: next, started_at: now, next_allowed_at: NEVER, forget_at: NEVER };
+    }
+
+    /// The peer acknowledged packet `largest`. `delay` is three probe timeouts, here and below.
+    pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, delay: Duration) {
+        if largest >= self.base && self.next_allowed_at == NEVER {
+            self.next_allowed_at = now.after(delay);
+        }
+    }
+
+    /// A packet of this epoch was opened while the keys of the one before are kept.
+    pub(crate) fn on_met(&mut self, now: Moment, delay: Duration) {
+        if self.forget_at == NEVER {
+            self.forget_at = now.after(delay);
+        }
+    }
+
+    /// When the keys of the epoch before are to be forgotten.
+    pub(crate) fn forget_at(&self) -> Option<Moment> {
+        (self.forget_at != NEVER).then_some(self.forget_at)
+    }
+
+    /// They were.
+    pub(crate) const fn on_forgotten(&mut self) {
+        self.forget_at = NEVER;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: EpochLimits = EpochLimits { packets: 100, interval: Duration::from_secs(60) };
+    const DELAY: Duration = Duration::from_millis(300);
+
+    fn ms(milliseconds: u64) -> Moment {
+        Moment::from_nanos(milliseconds * 1_000_000)
+    }
+
+    #[test]
+    fn an_epoch_ends_by_packets_or_by_age_and_not_one_before() {
+        let mut epoch = KeyEpoch::new(ms(0));
+        epoch.on_acked(ms(10), 0, DELAY);
+        for (at, next, is_over) in [
+            (400, 99, false),
+            (309, 100, false),
+            (310, 100, true),
+            (59_999, 99, false),
+            (60_000, 0, true),
+            (60_000, 101, true),
+        ] {
+            assert_eq!(epoch.is_over(ms(at), next, &LIMITS), is_over, "{at} ms, packet {next}");
+        }
+    }
+
+    #[test]
+    fn without_an_ack_of_the_epoch_the_next_does_not_begin() {
+        let mut epoch = KeyEpoch::new(ms(0));
+        epoch.step(ms(1_000), 500);
+        epoch.on_acked(ms(1_100), 499, DELAY);
+        assert!(!epoch.is_over(ms(100_000), 10_000, &LIMITS), "that was of the epoch before");
+        epoch.on_acked(ms(1_200), 500, DELAY);
+        epoch.on_acked(ms(99_900), 501, DELAY);
+        assert!(epoch.is_over(ms(100_000), 10_000, &LIMITS), "the first ack counts");
+    }
+
+    #[test]
+    fn an_unconfirmed_key_seals_up_to_its_limit() {
+        let mut epoch = KeyEpoch::new(ms(0));
+        epoch.step(ms(0), 7);
+        for (next, is_exhausted) in [(-1_i64, false), (0, true), (1, true)] {
+            let next = (7 + KEY_PACKETS_UNCONFIRMED).saturating_add_signed(next);
+            assert_eq!(epoch.is_exhausted(next), is_exhausted, "{next}");
+        }
+        assert!(epoch.is_unused(7) && !epoch.is_unused(8));
+    }
+
+    #[test]
+    fn old_keys_are_forgotten_once_some_time_after_the_new_ones_were_met() {
+        let mut epoch = KeyEpoch::new(ms(0));
+        assert_eq!(epoch.forget_at(), None);
+        epoch.on_met(ms(50), DELAY);
+        epoch.on_met(ms(60), DELAY);
+        assert_eq!(epoch.forget_at(), Some(ms(350)));
+        epoch.on_forgotten();
+        assert_eq!(epoch.forget_at(), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! Keys change while messages flow: nothing that is in time is lost to it, and nobody changes too often.
+
+use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
+use crate::puppet::Puppet;
+use drumfire_proto::{ClientConfig, CloseReason, Config, DropReason, ProtocolError, SendOptions};
+use std::time::Duration;
+
+/// Changes keys as often as the configuration permits.
+fn restless() -> Config {
+    Config::default().rekey(64, Duration::from_secs(1))
+}
+
+fn seeds() -> u64 {
+    std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(40)
+}
+
+#[test]
+fn keys_change_at_both_ends_as_often_as_they_may_and_nothing_in_time_is_lost() {
+    for seed in 0..seeds() {
+        let mut world = World::with(seed, CLEAN, restless(), ClientConfig::default());
+        let peers = <[_; 2]>::from(world.connected());
+        world.link = Link {
+            loss: world.random.below(31),
+            duplicate: world.random.below(21),
+            corrupt: 0,
+            delay: Duration::from_millis(1 + world.random.below(50)),
+            jitter: Duration::from_millis(world.random.below(30)),
+        };
+        let mut sent = [0_u32; 2];
+        for _ in 0..600 {
+            for end in [CLIENT, SERVER] {
+                world.reliable(end, peers[end], &sent[end].to_be_bytes()).unwrap();
+                world.send(end, peers[end], 1, b"state", SendOptions::unreliable()).unwrap();
+                sent[end] += 1;
+            }
+            world.run(Duration::from_millis(20));
+        }
+        world.link.loss = 0;
+        world.run(Duration::from_secs(5));
+        for end in [CLIENT, SERVER] {
+            let messages = world.messages(1 - end).into_iter().filter(|(channel, _)| *channel == 0);
+            assert!(messages.map(|(_, bytes)| bytes).eq((0..sent[end]).map(|n| n.to_be_bytes().to_vec())));
+            let stats = world.ends[end].stats();
+            assert_eq!(stats.dropped(DropReason::Forged), 0, "seed {seed}: every packet could be opened");
+        }
+        let changes = [CLIENT, SERVER].map(|end| world.ends[end].stats().key_changes);
+        assert!(changes[0] + changes[1] >= 8, "seed {seed}: {changes:?}");
+    }
+}
+
+#[test]
+fn keys_change_by_age_alone_on_a_connection_that_only_stays_alive() {
+    let mut world = World::with(1, CLEAN, Config::default(), ClientConfig::default());
+    world.connected();
+    world.run(Duration::from_secs(15 * 60 - 11));
+    let changes = |world: &World| [CLIENT, SERVER].map(|end| world.ends[end].stats().key_changes);
+    assert_eq!(changes(&world), [0, 0]);
+    world.run(Duration::from_secs(22));
+    assert_eq!(changes(&world).iter().sum::<u64>(), 1, "one end began, the other followed");
+    world.run(Duration::from_secs(60 * 60));
+    assert_eq!(world.ends.each_ref().map(drumfire_proto::Endpoint::connection_count), [1, 1]);
+    assert!((4..=5).contains(&changes(&world).iter().sum::<u64>()), "{:?}", changes(&world));
+}
+
+#[test]
+fn a_packet_of_the_old_keys_opens_for_three_probe_timeouts_and_not_for_ever() {
+    for (late, opens) in [(Duration::from_millis(10), true), (Duration::from_secs(3), false)] {
+        let mut world = World::with(2, CLEAN, restless(), ClientConfig::default());
+        let (client, server) = world.connected();
+        world.reliable(SERVER, server, b"something to acknowledge").unwrap();
+        world.run(Duration::from_millis(100));
+        world.send(CLIENT, client, 5, b"held back", SendOptions::unreliable()).unwrap();
+        world.flush();
+        let ((sent_at, _), held) = world.flying.pop_last().unwrap();
+        // The server changes its keys when they are a second old, and the client follows.
+        world.run(Duration::from_millis(600));
+        for _ in 0..2 {
+            world.reliable(SERVER, server, b"news").unwrap();
+            world.run(Duration::from_millis(50));
+        }
+        assert_eq!(world.ends[SERVER].stats().key_changes, 1);
+        let at = sent_at.max(world.now).after(late);
+        world.inject(at, held);
+        world.run(late + Duration::from_secs(1));
+        let got = world.messages(SERVER).contains(&(5, b"held back".to_vec()));
+        assert_eq!((got, world.ends[SERVER].stats().dropped(DropReason::Forged)), (opens, u64::from(!opens)));
+    }
+}
+
+#[test]
+fn a_peer_that_changes_its_keys_twice_without_a_word_from_us_breaks_the_protocol() {
+    let mut puppet = Puppet::connected(3);
+    puppet.server_sends(1);
+    let quiet = |puppet: &mut Puppet| puppet.say(|writer| writer.padding(20));
+    puppet.change_keys();
+    quiet(&mut puppet);
+    assert_eq!(puppet.ending(), None, "once is its right");
+    puppet.change_keys();
+    quiet(&mut puppet);
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::KeyChange)));
+}
+
+#[test]
+fn a_peer_that_waits_for_an_answer_may_change_its_keys_again_and_again() {
+    let mut puppet = Puppet::connected(4);
+    for _ in 0..10 {
+        puppet.server_sends(1);
+        puppet.change_keys();
+        puppet.say(|writer| writer.padding(20));
+        puppet.server_sends(1);
+        puppet.hear();
+    }
+    assert_eq!(puppet.ending(), None);
+}
