@@ -4,12 +4,14 @@
 //! memory of other packets: only the ids of reliable messages lean on each other, inside one packet.
 
 mod close;
+mod control;
 mod error;
 mod message;
 mod type_byte;
 mod writer;
 
 pub use close::{Close, CloseCode};
+pub use control::{NewConnectionId, PathData, ResumeToken};
 pub use error::FrameError;
 pub use message::{ChannelId, Delivery, Message, MessageId};
 pub use writer::FrameWriter;
@@ -37,14 +39,33 @@ pub enum Frame<'a> {
     Message(Message<'a>),
     /// Ends the connection.
     Close(Close<'a>),
+    /// Asks whoever reads it to give the data back.
+    PathChallenge(PathData),
+    /// Gives it back.
+    PathResponse(PathData),
+    /// One more id for packets to the server.
+    NewConnectionId(NewConnectionId),
+    /// The client will not use the id with this sequence number any more.
+    RetireConnectionId(u64),
+    /// What the client needs to come back.
+    ResumeToken(ResumeToken<'a>),
 }
 
 impl Frame<'_> {
     /// Whether a packet with this frame must be acknowledged.
     pub fn is_ack_eliciting(&self) -> bool {
         match self {
-            Self::Ping | Self::AckRequest | Self::Message(_) => true,
-            Self::Padding { .. } | Self::Ack(_) | Self::Close(_) => false,
+            Self::Ping
+            | Self::AckRequest
+            | Self::Message(_)
+            | Self::NewConnectionId(_)
+            | Self::RetireConnectionId(_)
+            | Self::ResumeToken(_) => true,
+            Self::Padding { .. }
+            | Self::Ack(_)
+            | Self::Close(_)
+            | Self::PathChallenge(_)
+            | Self::PathResponse(_) => false,
         }
     }
 }
@@ -72,6 +93,13 @@ impl<'a> Frames<'a> {
             type_byte::PING => Ok(Frame::Ping),
             type_byte::ACK_REQUEST => Ok(Frame::AckRequest),
             type_byte::ACK => Ack::decode(&mut self.reader).map(Frame::Ack),
+            type_byte::PATH_CHALLENGE => PathData::decode(&mut self.reader).map(Frame::PathChallenge),
+            type_byte::PATH_RESPONSE => PathData::decode(&mut self.reader).map(Frame::PathResponse),
+            type_byte::NEW_CONNECTION_ID => {
+                NewConnectionId::decode(&mut self.reader).map(Frame::NewConnectionId)
+            }
+            type_byte::RETIRE_CONNECTION_ID => Ok(Frame::RetireConnectionId(self.reader.varint()?)),
+            type_byte::RESUME_TOKEN => ResumeToken::decode(&mut self.reader).map(Frame::ResumeToken),
             type_byte::CLOSE => Close::decode(&mut self.reader).map(Frame::Close),
             _ => Message::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Message),
         }
@@ -119,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_type_this_version_does_not_know_is_an_error() {
-        let known = [0x00, 0x01, 0x02, 0x03, 0x0c, 0x80, 0x83, 0x93];
+        let known = [0x00, 0x01, 0x02, 0x03, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x80, 0x83, 0x93];
         for byte in 0..=u8::MAX {
             let is_unknown = frames(&[byte, 0, 0, 0, 0, 0]).contains(&Err(FrameError::UnknownFrame));
             assert_eq!(is_unknown, !known.contains(&byte), "{byte:#x}");

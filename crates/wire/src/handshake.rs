@@ -1,11 +1,12 @@
 //! The handshake datagrams as bytes: which section stands where.
 //!
 //! Deliberately no cryptography: keys, tokens, cookies, Noise messages and checks are opaque here, slices that
-//! others fill and judge. A Reset has its kind and its length only; nothing decodes it yet.
+//! others fill and judge.
 
 mod hello;
 mod parameters;
 mod refuse;
+mod reset;
 mod retry;
 mod suite;
 mod welcome;
@@ -13,6 +14,7 @@ mod welcome;
 pub use hello::{Hello, HelloDraft, HelloFields};
 pub use parameters::{ClientParameters, ServerParameters, SharedParameters};
 pub use refuse::{Refusal, Refuse, RefuseReason};
+pub use reset::Reset;
 pub use retry::Retry;
 pub use suite::{Suite, SuiteOffer};
 pub use welcome::Welcome;

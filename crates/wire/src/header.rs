@@ -8,7 +8,7 @@ mod transport;
 use core::fmt;
 
 pub use kind::DatagramKind;
-pub(crate) use kind::{HELLO, REFUSE, RETRY, WELCOME};
+pub(crate) use kind::{HELLO, REFUSE, RESET, RETRY, WELCOME};
 pub use transport::{ConnectionIdLength, TransportHeader};
 
 /// Why a datagram is not one of this protocol. It is dropped and counted, never answered.

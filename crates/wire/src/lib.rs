@@ -73,9 +73,10 @@ pub use connection_id::{ConnectionId, RoutingTag};
 pub use encode_error::EncodeError;
 pub use frame::{
     ChannelId, Close, CloseCode, Delivery, Frame, FrameError, FrameWriter, Frames, Message, MessageId,
+    NewConnectionId, PathData, ResumeToken,
 };
 pub use handshake::{
-    ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Refusal, Refuse, RefuseReason, Retry,
+    ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Refusal, Refuse, RefuseReason, Reset, Retry,
     ServerParameters, SharedParameters, Suite, SuiteOffer, Welcome,
 };
 pub use header::{ConnectionIdLength, DatagramError, DatagramKind, TransportHeader};

@@ -70,6 +70,15 @@ pub const REFUSE_MAC_BYTES: usize = 16;
 /// Bytes of a Refuse, at least. This version sends exactly this many.
 pub const REFUSE_MIN_BYTES: usize = 51;
 
+/// Bytes of the token that proves a Reset.
+pub const RESET_TOKEN_BYTES: usize = 16;
+
+/// Random bytes of a path challenge.
+pub const PATH_CHALLENGE_BYTES: usize = 8;
+
+/// Ids a server may have given to one connection and not taken back.
+pub const CONNECTION_IDS_ACTIVE: usize = 4;
+
 /// Bytes of a Refuse, at most, for the reason a Retry has.
 pub const REFUSE_MAX_BYTES: usize = 96;
 

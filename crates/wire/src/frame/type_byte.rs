@@ -14,6 +14,21 @@ pub(super) const ACK: u8 = 0x02;
 /// Ends the connection.
 pub(super) const CLOSE: u8 = 0x03;
 
+/// Asks whether somebody is at the end of a path.
+pub(super) const PATH_CHALLENGE: u8 = 0x07;
+
+/// Says so.
+pub(super) const PATH_RESPONSE: u8 = 0x08;
+
+/// One more id for packets to the server.
+pub(super) const NEW_CONNECTION_ID: u8 = 0x09;
+
+/// An id that will not be used any more.
+pub(super) const RETIRE_CONNECTION_ID: u8 = 0x0a;
+
+/// What a client needs to come back.
+pub(super) const RESUME_TOKEN: u8 = 0x0b;
+
 /// Asks for an ack at once.
 pub(super) const ACK_REQUEST: u8 = 0x0c;
 

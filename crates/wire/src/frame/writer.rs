@@ -4,10 +4,12 @@
 
 use bytes::BufMut;
 
+use super::control::{NewConnectionId, PathData, ResumeToken};
 use super::message::MessageId;
 use super::{Close, Message, type_byte};
 use crate::ack::{self, AckDelay, AckRange};
 use crate::encode_error::{EncodeError, check_room};
+use crate::varint;
 
 /// Writes the frames of one packet into a buffer that ends where the packet must end, tag excluded.
 ///
@@ -114,6 +116,67 @@ impl<B: BufMut> FrameWriter<B> {
         Ok(())
     }
 
+    /// Writes a path challenge.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn path_challenge(&mut self, data: PathData) -> Result<(), EncodeError> {
+        self.path_data(type_byte::PATH_CHALLENGE, data)
+    }
+
+    /// Writes the answer to a path challenge.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn path_response(&mut self, data: PathData) -> Result<(), EncodeError> {
+        self.path_data(type_byte::PATH_RESPONSE, data)
+    }
+
+    fn path_data(&mut self, byte: u8, data: PathData) -> Result<(), EncodeError> {
+        self.take(data.0.len().saturating_add(1))?;
+        self.out.put_u8(byte);
+        self.out.put_slice(&data.0);
+        Ok(())
+    }
+
+    /// Writes one more connection id.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn new_connection_id(&mut self, new: &NewConnectionId) -> Result<(), EncodeError> {
+        self.take(new.body_bytes().saturating_add(1))?;
+        self.out.put_u8(type_byte::NEW_CONNECTION_ID);
+        new.put_body(&mut self.out);
+        Ok(())
+    }
+
+    /// Writes that an id will not be used any more.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn retire_connection_id(&mut self, sequence: u64) -> Result<(), EncodeError> {
+        self.take(varint::encoded_bytes(sequence).saturating_add(1))?;
+        self.out.put_u8(type_byte::RETIRE_CONNECTION_ID);
+        varint::put(sequence, &mut self.out);
+        Ok(())
+    }
+
+    /// Writes a resume token.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn resume_token(&mut self, token: &ResumeToken<'_>) -> Result<(), EncodeError> {
+        self.take(ResumeToken::BODY_BYTES.saturating_add(1))?;
+        self.out.put_u8(type_byte::RESUME_TOKEN);
+        token.put_body(&mut self.out);
+        Ok(())
+    }
+
     /// Writes this many bytes of padding.
     ///
     /// # Errors
@@ -150,22 +213,30 @@ mod tests {
         let ranges = [AckRange::new(PacketNumber(5), PacketNumber(9)).unwrap()];
         let close = Close { code: CloseCode::Application, application_code: 1, reason: b"bye" };
         let message = reliable(7, None, b"hello");
+        let id = crate::ConnectionId::from_bytes([2; 8]);
+        let new = NewConnectionId { sequence: 3, id, reset_token: [4; 16] };
+        let token = ResumeToken { life_seconds: 600, psk: &[5; 32], sealed: &[6; 512] };
         let write = |room: usize, which: usize| {
-            let mut buffer = [0xaa; 16];
+            let mut buffer = [0xaa; 600];
             let mut writer = FrameWriter::new(&mut buffer[..room]);
             let result = match which {
                 0 => writer.message(&message),
                 1 => writer.ack(delay, ranges.iter().copied()),
                 2 => writer.close(&close),
                 3 => writer.ping(),
-                _ => writer.padding(4),
+                4 => writer.padding(4),
+                5 => writer.path_challenge(PathData([1; 8])),
+                6 => writer.path_response(PathData([1; 8])),
+                7 => writer.retire_connection_id(128),
+                8 => writer.new_connection_id(&new),
+                _ => writer.resume_token(&token),
             };
             let (written, remaining) = (writer.written_bytes(), writer.remaining_bytes());
             assert_eq!(written + remaining, room);
             assert!(buffer[written..].iter().all(|&byte| byte == 0xaa));
             result.map(|()| written)
         };
-        for (which, needed_bytes) in [10, 5, 7, 1, 4].into_iter().enumerate() {
+        for (which, needed_bytes) in [10, 5, 7, 1, 4, 9, 9, 3, 26, 547].into_iter().enumerate() {
             assert_eq!(write(needed_bytes - 1, which), Err(EncodeError::NoRoom { needed_bytes }));
             assert_eq!(write(needed_bytes, which), Ok(needed_bytes));
             assert_eq!(write(needed_bytes + 1, which), Ok(needed_bytes));

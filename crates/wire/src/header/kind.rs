@@ -20,7 +20,7 @@ pub(crate) const HELLO: u8 = 0x89;
 pub(crate) const RETRY: u8 = 0x8a;
 pub(crate) const REFUSE: u8 = 0x8b;
 pub(crate) const WELCOME: u8 = 0x8c;
-const RESET: u8 = 0x8d;
+pub(crate) const RESET: u8 = 0x8d;
 
 /// What a datagram claims to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

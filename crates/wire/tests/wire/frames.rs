@@ -54,6 +54,13 @@ fn assert_walk_is_sound(opened: &[u8]) {
                 assert!(inside(close.reason));
                 bytes += 4 + close.reason.len();
             }
+            Ok(Frame::PathChallenge(_) | Frame::PathResponse(_)) => bytes += 9,
+            Ok(Frame::NewConnectionId(_)) => bytes += 26,
+            Ok(Frame::RetireConnectionId(_)) => bytes += 2,
+            Ok(Frame::ResumeToken(token)) => {
+                assert!(inside(token.psk) && inside(token.sealed));
+                bytes += 547;
+            }
             Err(error) => {
                 assert!(!error.name().is_empty());
                 break;

@@ -3,8 +3,8 @@
 //! Deliberately nothing that checks; that is each test's own business.
 
 use drumfire_wire::{
-    AckDelay, AckRange, ChannelId, Close, CloseCode, Delivery, EncodeError, Frame, FrameError, FrameWriter,
-    Frames, Message, MessageId, PacketNumber,
+    AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Frame, FrameError,
+    FrameWriter, Frames, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -18,6 +18,11 @@ pub(crate) enum Sample {
     Ack { delay_us: u64, ranges: Vec<(u64, u64)> },
     Message { channel: u16, order: Option<(u64, Option<u64>)>, payload: Vec<u8> },
     Close { code: u8, application_code: u32, reason: Vec<u8> },
+    PathChallenge([u8; 8]),
+    PathResponse([u8; 8]),
+    NewConnectionId { sequence: u64, id: [u8; 8], reset_token: [u8; 16] },
+    RetireConnectionId(u64),
+    ResumeToken { life_seconds: u16, byte: u8 },
 }
 
 impl Sample {
@@ -38,6 +43,21 @@ impl Sample {
                 });
                 writer.message(&Message { channel: ChannelId(*channel), delivery, payload })
             }
+            Self::PathChallenge(data) => writer.path_challenge(PathData(*data)),
+            Self::PathResponse(data) => writer.path_response(PathData(*data)),
+            Self::NewConnectionId { sequence, id, reset_token } => {
+                writer.new_connection_id(&NewConnectionId {
+                    sequence: *sequence,
+                    id: ConnectionId::from_bytes(*id),
+                    reset_token: *reset_token,
+                })
+            }
+            Self::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
+            Self::ResumeToken { life_seconds, byte } => writer.resume_token(&ResumeToken {
+                life_seconds: *life_seconds,
+                psk: &[*byte; 32],
+                sealed: &[*byte; 512],
+            }),
             Self::Close { code, application_code, reason } => writer.close(&Close {
                 code: CloseCode::from_byte(*code).unwrap(),
                 application_code: *application_code,
@@ -63,6 +83,18 @@ impl Sample {
                 },
                 payload: message.payload.to_vec(),
             },
+            Frame::PathChallenge(data) => Self::PathChallenge(data.0),
+            Frame::PathResponse(data) => Self::PathResponse(data.0),
+            Frame::NewConnectionId(new) => Self::NewConnectionId {
+                sequence: new.sequence,
+                id: new.id.to_bytes(),
+                reset_token: new.reset_token,
+            },
+            Frame::RetireConnectionId(sequence) => Self::RetireConnectionId(sequence),
+            Frame::ResumeToken(token) => {
+                assert!(token.sealed.iter().chain(token.psk).all(|byte| *byte == token.psk[0]));
+                Self::ResumeToken { life_seconds: token.life_seconds, byte: token.psk[0] }
+            }
             Frame::Close(close) => Self::Close {
                 code: close.code.to_byte(),
                 application_code: close.application_code,
@@ -140,5 +172,13 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
             .prop_map(|(channel, order, payload)| Sample::Message { channel, order, payload }),
         (0_u8..8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..=128))
             .prop_map(|(code, application_code, reason)| Sample::Close { code, application_code, reason }),
+        any::<[u8; 8]>().prop_map(Sample::PathChallenge),
+        any::<[u8; 8]>().prop_map(Sample::PathResponse),
+        (any::<u64>(), any::<[u8; 8]>(), any::<[u8; 16]>()).prop_map(|(sequence, id, reset_token)| {
+            Sample::NewConnectionId { sequence, id, reset_token }
+        }),
+        any::<u64>().prop_map(Sample::RetireConnectionId),
+        (any::<u16>(), any::<u8>())
+            .prop_map(|(life_seconds, byte)| Sample::ResumeToken { life_seconds, byte }),
     ]
 }

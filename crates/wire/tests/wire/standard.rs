@@ -52,6 +52,9 @@ fn every_limit_in_the_text_is_the_one_in_the_code() {
         ("REFUSE_MAC_BYTES", limits::REFUSE_MAC_BYTES as u64),
         ("REFUSE_MIN_BYTES", limits::REFUSE_MIN_BYTES as u64),
         ("REFUSE_MAX_BYTES", limits::REFUSE_MAX_BYTES as u64),
+        ("RESET_TOKEN_BYTES", limits::RESET_TOKEN_BYTES as u64),
+        ("PATH_CHALLENGE_BYTES", limits::PATH_CHALLENGE_BYTES as u64),
+        ("CONNECTION_IDS_ACTIVE", limits::CONNECTION_IDS_ACTIVE as u64),
         ("WELCOME_MIN_BYTES", limits::WELCOME_MIN_BYTES as u64),
         ("WELCOME_MAX_BYTES", limits::WELCOME_MAX_BYTES as u64),
         ("RESET_BYTES", limits::RESET_BYTES as u64),
@@ -143,6 +146,14 @@ fn vector(name: &str) -> Vec<u8> {
             delay_us: 25_576,
             ranges: ranges(&[(998, 1_000), (995, 996), (990, 990)]),
         }]),
+        "path-challenge" => frames_vector(&[Sample::PathChallenge([0, 1, 2, 3, 4, 5, 6, 7])]),
+        "path-response" => frames_vector(&[Sample::PathResponse([0, 1, 2, 3, 4, 5, 6, 7])]),
+        "new-connection-id" => frames_vector(&[Sample::NewConnectionId {
+            sequence: 1,
+            id: [0x12, 0x34, 0x0a, 0x0b, 0x0c, 0xf0, 0xf1, 0xf2],
+            reset_token: std::array::from_fn(|at| at as u8),
+        }]),
+        "retire-connection-id" => frames_vector(&[Sample::RetireConnectionId(300)]),
         "close" => {
             frames_vector(&[Sample::Close { code: 0, application_code: 300, reason: b"bye".to_vec() }])
         }
@@ -160,7 +171,7 @@ fn vector(name: &str) -> Vec<u8> {
 #[test]
 fn every_test_vector_is_what_the_code_writes_and_reads() {
     let rows = table("| vector | bytes |");
-    assert_eq!(rows.len(), 16);
+    assert_eq!(rows.len(), 20);
     for row in rows {
         let bytes: Vec<u8> = row[1].split(' ').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         assert_eq!(vector(row[0]), bytes, "{}", row[0]);
