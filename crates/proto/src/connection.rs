@@ -7,22 +7,23 @@ mod liveness;
 mod packet;
 mod receive;
 
-use std::net::SocketAddr;
-
 use drumfire_crypto::Entropy;
-use drumfire_wire::{CloseCode, ConnectionId};
+use drumfire_wire::{CloseCode, ConnectionId, MessageId};
 
 use crate::acks::Acks;
 use crate::channel::receive::ReceiveQueue;
 use crate::channel::send::SendQueue;
+use crate::control::{Control, ControlQueue, is_control};
 use crate::epoch::EpochLimits;
 use crate::error::{CloseReason, ConnectError};
 use crate::handshake::Agreement;
 use crate::handshake::admission::Grant;
 use crate::handshake::client::Attempt;
 use crate::handshake::half_open::HalfOpen;
+use crate::identity::{Identity, KnownIds};
 use crate::limits::DATAGRAM_SENT_MAX_BYTES;
-use crate::loss::Loss;
+use crate::loss::{Fate, Loss};
+use crate::path::Path;
 use crate::placement::HelloHash;
 use crate::session::Session;
 use crate::slab::PeerId;
@@ -41,14 +42,6 @@ pub(crate) struct Bounds {
     pub(crate) pass_share_datagrams: u16,
     pub(crate) replay_window: u32,
     pub(crate) epochs: EpochLimits,
-}
-
-/// Where packets to the peer go, and under which name.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Path {
-    pub(crate) address: SocketAddr,
-    pub(crate) remote_id: Option<ConnectionId>,
-    pub(crate) datagram_max_bytes: usize,
 }
 
 /// How far a connection has come.
@@ -94,6 +87,10 @@ pub(crate) struct Connection {
     pub(crate) sending: SendQueue,
     pub(crate) receiving: ReceiveQueue,
     pub(crate) liveness: Liveness,
+    /// What must be told about the connection itself.
+    pub(crate) control: ControlQueue,
+    /// By which ids packets find the server; from the handshake on.
+    pub(crate) identity: Option<Identity>,
     /// Charges of this connection's messages that wait in the endpoint's events.
     pub(crate) events_bytes: usize,
     pub(crate) bounds: Bounds,
@@ -101,6 +98,8 @@ pub(crate) struct Connection {
     pub(crate) is_queued: bool,
     is_probe_due: bool,
     is_ping_due: bool,
+    /// The peer gave or retired an id, which the endpoint must follow.
+    has_id_news: bool,
     /// The bytes under way are used up, and the peer was asked for an ack.
     is_ack_asked: bool,
     pass: Moment,
@@ -122,11 +121,14 @@ impl Connection {
             sending: SendQueue::new(bounds.send_memory_bytes),
             receiving: ReceiveQueue::default(),
             liveness,
+            control: ControlQueue::default(),
+            identity: None,
             events_bytes: 0,
             bounds,
             is_queued: false,
             is_probe_due: false,
             is_ping_due: false,
+            has_id_news: false,
             is_ack_asked: false,
             pass: Moment::ORIGIN,
             pass_count: 0,
@@ -184,6 +186,8 @@ impl Connection {
             Phase::Open => {
                 self.is_probe_due
                     || self.is_ping_due
+                    || self.control.has_waiting()
+                    || self.path.has_to_send()
                     || self.acks.due().is_some_and(|due| due <= now)
                     || (self.sending.has_sendable() && self.may_send_data())
             }
@@ -209,7 +213,9 @@ impl Connection {
             Phase::Connecting(attempt) => Some(attempt.send_at()),
             _ if is_open => {
                 let forget_at = self.session.as_ref().and_then(Session::forget_at);
-                let dues = [self.acks.due(), self.loss.deadline(), self.liveness.next_at(), forget_at];
+                let leave_at = self.known_ids().and_then(KnownIds::leave_at);
+                let dues =
+                    [self.acks.due(), self.loss.deadline(), self.liveness.next_at(), forget_at, leave_at];
                 dues.into_iter().flatten().min()
             }
             _ => None,
@@ -236,10 +242,15 @@ impl Connection {
         if let Some(session) = &mut self.session {
             session.forget_due(now);
         }
+        if let Some(Identity::Client(known)) = &mut self.identity
+            && let Some(sequence) = known.take_left(now)
+        {
+            self.control.push(Control::RetireConnectionId(sequence));
+        }
         if !self.is_probe_due {
-            let sending = &mut self.sending;
+            let (sending, control) = (&mut self.sending, &mut self.control);
             let is_probe_due =
-                self.loss.on_timeout(now, |fate, id, packet| sending.on_fate(fate, id, packet));
+                self.loss.on_timeout(now, |fate, id, packet| route_fate(sending, control, fate, id, packet));
             if is_probe_due {
                 self.prepare_probe();
             }
@@ -253,6 +264,21 @@ impl Connection {
         None
     }
 
+    /// Whether the peer gave or retired an id since this was last asked.
+    pub(crate) const fn has_id_news(&mut self) -> bool {
+        std::mem::replace(&mut self.has_id_news, false)
+    }
+
+    /// Says something soon, so that the peer hears where this end is.
+    pub(crate) const fn ping(&mut self) {
+        self.is_ping_due = true;
+    }
+
+    /// At a client, the ids it may use.
+    pub(crate) fn known_ids(&self) -> Option<&KnownIds> {
+        if let Some(Identity::Client(known)) = &self.identity { Some(known) } else { None }
+    }
+
     /// When the player's token says the session must end.
     fn session_ends_at(&self) -> Option<Moment> {
         self.grant.as_ref().and_then(|grant| grant.ends_at)
@@ -262,7 +288,11 @@ impl Connection {
     fn prepare_probe(&mut self) {
         self.is_probe_due = true;
         for id in self.loss.oldest_carried() {
-            self.sending.repeat(id);
+            if is_control(id) {
+                self.control.repeat(id);
+            } else {
+                self.sending.repeat(id);
+            }
         }
     }
 
@@ -272,6 +302,8 @@ impl Connection {
 
     fn shrink(&mut self) {
         self.liveness.on_shrunk();
+        self.path.shrink();
+        self.control.shrink();
         self.acks.shrink();
         self.loss.shrink();
         self.sending.shrink();
@@ -279,6 +311,15 @@ impl Connection {
         if let Some(session) = &mut self.session {
             session.shrink();
         }
+    }
+}
+
+/// Tells whoever sent something what became of it.
+fn route_fate(sending: &mut SendQueue, control: &mut ControlQueue, fate: Fate, id: MessageId, packet: u64) {
+    if is_control(id) {
+        control.on_fate(fate, id, packet);
+    } else {
+        sending.on_fate(fate, id, packet);
     }
 }
 
@@ -303,6 +344,6 @@ mod tests {
     fn a_connection_does_not_grow_unnoticed() {
         // Beside it on the heap, when idle: the replay window, 136 bytes at its default, and one range of acks.
         let bytes = size_of::<Connection>();
-        assert!(bytes <= 1_184, "{bytes}");
+        assert!(bytes <= 1_256, "{bytes}");
     }
 }

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_crypto::{Entropy, IdKeys, Secret};
-use drumfire_wire::{ClientId, ConnectionIdLength, SharedParameters, limits as wire_limits};
+use drumfire_wire::{ClientId, ConnectionId, ConnectionIdLength, SharedParameters, limits as wire_limits};
 
 use crate::config::{ClientConfig, Config, ServerConfig};
 use crate::connection::{Bounds, Connection};
@@ -52,6 +52,8 @@ pub struct Endpoint<P = Alone> {
     only: Option<PeerId>,
     /// A client's attempts, by client id.
     by_client_id: PeerMap,
+    /// A client's connections, by the ids of the server, where there are many.
+    by_server_id: PeerMap,
     /// A server's connections, by the Hello that made them.
     by_hello: PeerMap,
     timers: Timers,
@@ -85,6 +87,10 @@ enum Reply {
     Refuse {
         to: SocketAddr,
         refuse: RefuseBytes,
+    },
+    Reset {
+        to: SocketAddr,
+        id: ConnectionId,
     },
     /// The Welcome of this half-open connection.
     Welcome {
@@ -150,6 +156,7 @@ impl<P: Placement> Endpoint<P> {
             by_id: HashMap::with_hasher(hash),
             only: None,
             by_client_id: HashMap::with_hasher(hash),
+            by_server_id: HashMap::with_hasher(hash),
             by_hello: HashMap::with_hasher(hash),
             timers: Timers::default(),
             active: VecDeque::new(),

@@ -145,6 +145,10 @@ pub enum ProtocolError {
     Ack(AckError),
     /// A reliable message's id was too far ahead.
     MessageTooFarAhead,
+    /// It gave or retired connection ids that it may not.
+    ConnectionIds,
+    /// It sent a frame that only the other side sends.
+    WrongSide,
     /// It changed its keys again before it could know that the last change had arrived.
     KeyChange,
 }
@@ -158,6 +162,8 @@ impl ProtocolError {
             Self::Ack(AckError::Unsent) => "ack_of_unsent",
             Self::Ack(AckError::Skipped) => "ack_of_skipped",
             Self::MessageTooFarAhead => "message_too_far_ahead",
+            Self::ConnectionIds => "connection_ids",
+            Self::WrongSide => "wrong_side",
             Self::KeyChange => "key_change",
         }
     }
@@ -188,6 +194,9 @@ pub enum CloseReason {
     Protocol(ProtocolError),
     /// The keys protected as much as they may, or too many forged packets came.
     KeyLimit,
+    /// The server does not know the connection any more: it was restarted, or closed it and its word was lost. Connect
+    /// again, with the resume token where there is one.
+    Reset,
 }
 
 impl CloseReason {
@@ -201,6 +210,7 @@ impl CloseReason {
             Self::Unacknowledged => "unacknowledged",
             Self::Protocol(_) => "protocol",
             Self::KeyLimit => "key_limit",
+            Self::Reset => "reset",
         }
     }
 }

@@ -125,6 +125,33 @@ pub const KEY_PACKETS_UNCONFIRMED: u64 = 1 << 24;
 /// Probe timeouts for which old keys are kept, and after which a confirmed key may be followed by the next.
 pub const KEY_CHANGE_PROBES: u32 = 3;
 
+/// How many times as many bytes go to an address that has not answered a challenge as came from there.
+pub const AMPLIFICATION: usize = 3;
+
+/// Addresses that may be a peer's new one, at a time.
+pub const PATH_CANDIDATES: usize = 2;
+
+/// Between two challenges of an address that does not answer.
+pub const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Rounds of challenges for a connection whose Hello came from several addresses.
+pub(crate) const CONTESTED_ROUNDS: u32 = 10;
+
+/// How long a resume token is good; another one is sent at half its life.
+pub const RESUME_LIFE: Duration = Duration::from_secs(600);
+
+/// Spare ids a server gives to a client.
+pub const SPARE_IDS: usize = 2;
+
+/// Resets of one endpoint per second; a tenth of a second's worth at once.
+pub const RESETS_PER_SECOND: u32 = 5_000;
+
+/// Between two resets for the same id.
+pub const RESET_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Ids told apart by that; ids that fall together share.
+pub(crate) const RESET_BUCKETS: usize = 1_024;
+
 /// Handshake answers waiting to be sent.
 pub(crate) const REPLIES_WAITING: usize = 1_024;
 

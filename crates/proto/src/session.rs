@@ -105,6 +105,18 @@ impl Session {
         Ok(Opened { number, frames: start..end, is_new_epoch })
     }
 
+    /// Whether this is another copy of the newest packet: its number is, and it opens as well. Nothing is taken in.
+    pub(crate) fn is_copy_of_newest(&mut self, header: &TransportHeader, datagram: &mut [u8]) -> bool {
+        let number = header.number.expand(self.largest).0;
+        let Some((aad, sealed)) = datagram.split_at_mut_checked(header.encoded_bytes()) else { return false };
+        self.is_newest(number) && self.opener.open(number, header.key_phase, aad, sealed).is_ok()
+    }
+
+    /// Whether no greater number than this was opened.
+    pub(crate) fn is_newest(&self, number: u64) -> bool {
+        self.largest == Some(PacketNumber(number))
+    }
+
     /// Begins the next epoch if this one is over; answers whether it did.
     pub(crate) fn change_keys_if_due(&mut self, now: Moment, limits: &EpochLimits) -> bool {
         let next = self.unused();

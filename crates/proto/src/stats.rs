@@ -93,11 +93,13 @@ pub enum DropReason {
     CookieLimit,
     /// A Welcome that does not open, or says what cannot be.
     BadWelcome,
+    /// A Reset that fits no connection.
+    BadReset,
 }
 
 impl DropReason {
     /// How many there are.
-    pub const COUNT: usize = 42;
+    pub const COUNT: usize = 43;
 
     /// All of them, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -143,6 +145,7 @@ impl DropReason {
         Self::WrongSource,
         Self::CookieLimit,
         Self::BadWelcome,
+        Self::BadReset,
     ];
 
     /// A stable name for counters and logs.
@@ -191,6 +194,7 @@ impl DropReason {
             Self::WrongSource => "wrong_source",
             Self::CookieLimit => "cookie_limit",
             Self::BadWelcome => "bad_welcome",
+            Self::BadReset => "bad_reset",
         }
     }
 }
@@ -248,6 +252,10 @@ pub struct Stats {
     pub retry_bytes: u64,
     /// Bytes of Refuses sent.
     pub refuse_bytes: u64,
+    /// Resets sent.
+    pub resets_sent: u64,
+    /// Times a connection's path moved to another address.
+    pub paths_moved: u64,
     /// Bytes of Welcomes sent.
     pub welcome_bytes: u64,
     /// Connections that became connected.
@@ -278,6 +286,8 @@ impl Default for Stats {
             hello_bytes: 0,
             retry_bytes: 0,
             refuse_bytes: 0,
+            resets_sent: 0,
+            paths_moved: 0,
             welcome_bytes: 0,
             connections_opened: 0,
             connections_closed: 0,

@@ -70,7 +70,8 @@ impl Client {
 
     /// A connection that nobody closed must not end: no link is bad enough for that.
     fn ended(&self, reason: CloseReason) -> Result<(), String> {
-        let is_lost_close = matches!(reason, CloseReason::Silent | CloseReason::Unacknowledged);
+        let is_lost_close =
+            matches!(reason, CloseReason::Silent | CloseReason::Unacknowledged | CloseReason::Reset);
         let is_word = matches!(reason, CloseReason::Local { .. } | CloseReason::Remote { .. });
         if self.is_closed && (is_word || is_lost_close) {
             Ok(())

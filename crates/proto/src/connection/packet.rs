@@ -3,6 +3,8 @@
 //! When a packet may go is decided here as far as acks, probes and bytes under way say; whose turn it is among
 //! connections is the endpoint's business.
 
+use std::net::SocketAddr;
+
 use bytes::BufMut;
 use drumfire_crypto::{Entropy, TAG_BYTES};
 use drumfire_wire::{Close, FrameWriter, PacketNumber, PacketNumberLength, TransportHeader};
@@ -10,14 +12,15 @@ use drumfire_wire::{Close, FrameWriter, PacketNumber, PacketNumberLength, Transp
 use super::{Connection, Phase};
 use crate::limits::{NUMBERS_BEFORE_PING, RANGES_BEFORE_PING};
 use crate::loss::SentPacket;
+use crate::path::Destination;
 use crate::stats::{Stats, add};
 use crate::time::Moment;
 
 /// What came of building a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
-    /// A datagram of this many bytes stands in the memory given.
-    Datagram(usize),
+    /// A datagram of this many bytes stands in the memory given, for this address.
+    Datagram(usize, SocketAddr),
     /// There is nothing to send now.
     Nothing,
     /// The keys are used up: the connection is over.
@@ -45,7 +48,10 @@ impl Connection {
             return Sending::Nothing;
         }
         if let Phase::Connecting(attempt) = &mut self.phase {
-            return attempt.write_hello(now, out).map_or(Sending::Nothing, Sending::Datagram);
+            let to = self.path.address;
+            return attempt
+                .write_hello(now, out)
+                .map_or(Sending::Nothing, |bytes| Sending::Datagram(bytes, to));
         }
         self.build_packet(now, out, entropy, stats).unwrap_or(Sending::KeyLimit)
     }
@@ -74,20 +80,22 @@ impl Connection {
             connection_id: self.path.remote_id,
             number: PacketNumber(number).truncate(length),
         };
-        let room = out.len().min(self.path.datagram_max_bytes);
+        let to = self.path.destination(now, self.loss.settling_time());
+        let room = out.len().min(self.path.datagram_max_bytes).min(to.room_bytes.unwrap_or(usize::MAX));
         let (head, rest) = out.get_mut(..room)?.split_at_mut_checked(header.encoded_bytes())?;
         header.encode(&mut &mut *head).ok()?;
         let body_max = rest.len().checked_sub(TAG_BYTES)?;
         let mut writer = FrameWriter::new(rest.get_mut(..body_max)?);
-        let content = self.write_frames(now, number, &mut writer, stats);
+        let content = self.write_frames(now, number, &to, &mut writer, stats);
         let missing = header.min_frames_bytes().saturating_sub(writer.written_bytes());
         writer.padding(missing).ok()?;
         let body_bytes = writer.written_bytes();
         let (body, tag) = rest.split_at_mut_checked(body_bytes)?;
         self.session.as_mut()?.seal(head, body, tag.first_chunk_mut::<TAG_BYTES>()?).ok()?;
         let bytes = header.encoded_bytes().saturating_add(body_bytes).saturating_add(TAG_BYTES);
+        self.path.on_sent(now, &to, bytes);
         self.on_built(now, number, bytes, content);
-        Some(Sending::Datagram(bytes))
+        Some(Sending::Datagram(bytes, to.address))
     }
 
     /// Fills a packet: an ack if one is owed, messages as far as they may go, and what else is due.
@@ -95,10 +103,23 @@ impl Connection {
         &mut self,
         now: Moment,
         number: u64,
+        to: &Destination,
         writer: &mut FrameWriter<B>,
         stats: &mut Stats,
     ) -> Content {
         let mut content = Content::default();
+        if let Some(data) = to.challenge {
+            // It is the first frame of a packet that has room for it.
+            let _ = writer.path_challenge(data);
+        }
+        if to.is_bare {
+            return content;
+        }
+        if let Some(data) = self.path.answer
+            && writer.path_response(data).is_ok()
+        {
+            self.path.answer = None;
+        }
         if self.acks.is_owed() {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
         }
@@ -108,9 +129,10 @@ impl Connection {
                 content.asks_for_ack = true;
             }
             let loss = &mut self.loss;
+            let control_count = self.control.fill(number, writer, |id| loss.carry(id));
             let filled = self.sending.fill(number, writer, |id| loss.carry(id));
-            content.asks_for_ack |= filled.message_count > 0;
-            content.carried = filled.reliable_count;
+            content.asks_for_ack |= filled.message_count > 0 || control_count > 0;
+            content.carried = filled.reliable_count.saturating_add(control_count);
             add(&mut stats.messages_sent, u64::from(filled.message_count));
             add(&mut stats.messages_resent, u64::from(filled.resent_count));
         }

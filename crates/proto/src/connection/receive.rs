@@ -2,13 +2,19 @@
 //!
 //! A packet that breaks the protocol, or whose messages have no room, does nothing at all.
 
+use std::time::Duration;
+
+use drumfire_crypto::token::RESUME_KEY_ID;
+use drumfire_crypto::{IssuedToken, Secret};
 use drumfire_wire::{ChannelId, Close, Delivery, Frame, Frames, MessageId, PacketNumber};
 
-use super::{Connection, Phase};
+use super::{Connection, Phase, route_fate};
 use crate::acks::Urgency;
 use crate::channel::receive::Arrival;
+use crate::control::Control;
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
+use crate::identity::Identity;
 use crate::limits::ACK_DELAY_MAX;
 use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
@@ -86,6 +92,15 @@ impl Connection {
                     }
                 }
                 Frame::Close(close) => return Received::Closed(close),
+                Frame::PathChallenge(data) => self.path.answer = Some(data),
+                Frame::PathResponse(data) => {
+                    add(&mut stats.paths_moved, u64::from(self.path.on_response(data)));
+                }
+                Frame::NewConnectionId(_) | Frame::RetireConnectionId(_) | Frame::ResumeToken(_) => {
+                    if let Err(error) = self.on_identity(now, &frame) {
+                        return Received::Broken(error);
+                    }
+                }
                 Frame::Ping | Frame::AckRequest | Frame::Padding { .. } => {}
             }
         }
@@ -108,12 +123,19 @@ impl Connection {
                         raise(Urgency::Low);
                     }
                 }
-                Frame::Ping => raise(Urgency::Low),
+                Frame::Ping
+                | Frame::NewConnectionId(_)
+                | Frame::RetireConnectionId(_)
+                | Frame::ResumeToken(_) => raise(Urgency::Low),
                 Frame::AckRequest => {
                     raise(Urgency::Low);
                     asks_for_ack_now = true;
                 }
-                Frame::Ack(_) | Frame::Close(_) | Frame::Padding { .. } => {}
+                Frame::Ack(_)
+                | Frame::Close(_)
+                | Frame::Padding { .. }
+                | Frame::PathChallenge(_)
+                | Frame::PathResponse(_) => {}
             }
         }
         contents.charge_bytes = charge_bytes;
@@ -150,11 +172,11 @@ impl Connection {
         stats: &mut Stats,
     ) -> Result<(), ProtocolError> {
         let unused = self.session.as_ref().map_or(0, crate::session::Session::unused);
-        let sending = &mut self.sending;
+        let (sending, control) = (&mut self.sending, &mut self.control);
         let lost_before = self.loss.lost_count();
         let news = self
             .loss
-            .on_ack(now, ack, unused, |fate, id, packet| sending.on_fate(fate, id, packet))
+            .on_ack(now, ack, unused, |fate, id, packet| route_fate(sending, control, fate, id, packet))
             .map_err(ProtocolError::Ack)?;
         add(&mut stats.packets_lost, self.loss.lost_count().saturating_sub(lost_before));
         if news.acknowledged_count > 0 {
@@ -168,6 +190,27 @@ impl Connection {
             self.acks.forget_up_to(number);
         }
         Ok(())
+    }
+
+    /// Takes in what the peer says of ids and tokens.
+    fn on_identity(&mut self, now: Moment, frame: &Frame<'_>) -> Result<(), ProtocolError> {
+        self.has_id_news = true;
+        match (&mut self.identity, frame) {
+            (Some(Identity::Client(known)), Frame::NewConnectionId(new)) => {
+                if let Some(sequence) = known.add(*new)? {
+                    self.control.push(Control::RetireConnectionId(sequence));
+                }
+                Ok(())
+            }
+            (Some(Identity::Client(known)), Frame::ResumeToken(token)) => {
+                let life = Duration::from_secs(token.life_seconds.into());
+                let (sealed, psk) = (*token.sealed, Secret::new(*token.psk));
+                known.resume = Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(life)));
+                Ok(())
+            }
+            (Some(Identity::Server(given)), Frame::RetireConnectionId(sequence)) => given.retire(*sequence),
+            _ => Err(ProtocolError::WrongSide),
+        }
     }
 
     fn deliver(&mut self, channel: ChannelId, payload: &[u8], events: &mut Events, stats: &mut Stats) {

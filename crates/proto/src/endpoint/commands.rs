@@ -9,13 +9,16 @@ use drumfire_wire::{ChannelId, ClientParameters, Close, ConnectionIdLength, limi
 use super::{Endpoint, Role};
 use crate::channel::SendOptions;
 use crate::config::ServerIdentity;
-use crate::connection::{Connection, Liveness, Path, Phase};
+use crate::connection::{Connection, Liveness, Phase};
+use crate::control::Control;
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
+use crate::identity::Identity;
 use crate::limits::{DATAGRAM_SENT_MAX_BYTES, MESSAGE_MAX_BYTES};
+use crate::path::Path;
 use crate::placement::Placement;
 use crate::slab::PeerId;
-use crate::time::Now;
+use crate::time::{Moment, Now};
 
 impl<P: Placement> Endpoint<P> {
     /// Begins to connect, with a token where the server wants one. An event tells what comes of it: `Connected`, or `ConnectFailed` after 5 s at most.
@@ -52,7 +55,7 @@ impl<P: Placement> Endpoint<P> {
         };
         let attempt = Attempt::new(now, &request, &mut self.entropy)?;
         let client_id = u64::from_be_bytes(attempt.client_id().0);
-        let path = Path { address: server, remote_id: None, datagram_max_bytes: DATAGRAM_SENT_MAX_BYTES };
+        let path = Path::new(server, None, DATAGRAM_SENT_MAX_BYTES);
         let liveness =
             Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
         let (bounds, phase) = (self.bounds, Phase::Connecting(Box::new(attempt)));
@@ -64,6 +67,32 @@ impl<P: Placement> Endpoint<P> {
         self.by_client_id.insert(client_id, peer);
         self.settle(peer);
         Ok(peer)
+    }
+
+    /// Tells a client's connection that its packets leave from another address from now on: it takes a spare id, so that
+    /// nobody who sees both paths can tell that they belong together. Answers whether there was one; without one the
+    /// connection goes on with the id it has. A server follows in any case.
+    pub fn change_path(&mut self, now: Now, peer: PeerId) -> bool {
+        let now = self.advance(now);
+        let Some(connection) = self.connections.get_mut(peer) else { return false };
+        let leave_at = now.after(connection.loss.settling_time());
+        let Some(Identity::Client(known)) = &mut connection.identity else { return false };
+        let Some((id, retired)) = known.change(leave_at) else { return false };
+        connection.path.remote_id = Some(id);
+        if let Some(sequence) = retired {
+            connection.control.push(Control::RetireConnectionId(sequence));
+        }
+        connection.ping();
+        self.settle(peer);
+        true
+    }
+
+    /// At a client, what lets it come back to this server as the same player: good until the moment with it. `None`
+    /// before the server has sent one.
+    #[must_use]
+    pub fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Moment)> {
+        let known = self.connections.get(peer)?.known_ids()?;
+        known.resume.as_ref().map(|(token, until)| (token, *until))
     }
 
     /// Queues a message. It leaves with the next `poll_transmit`, together with others.

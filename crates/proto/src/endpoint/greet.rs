@@ -5,16 +5,22 @@
 use std::net::SocketAddr;
 
 use drumfire_crypto::RefuseKey;
-use drumfire_wire::{ClientId, DatagramKind, Hello, Refuse, Retry, Welcome};
+use drumfire_wire::{
+    ClientId, DatagramKind, Hello, NewConnectionId, Refuse, Reset, Retry, Welcome, limits as wire_limits,
+};
 
 use super::receive::Taken;
 use super::{Endpoint, Reply, Role};
-use crate::connection::{Connection, Liveness, Path, Phase};
+use crate::connection::{Connection, Liveness, Phase};
+use crate::control::Control;
 use crate::datagram::{Errand, Forwarded};
+use crate::error::CloseReason;
 use crate::handshake::admission::{Admitted, Denied};
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::server::{Answer, Judgement};
-use crate::limits::{DATAGRAM_SENT_MAX_BYTES, FORWARDS_WAITING, REPLIES_WAITING};
+use crate::identity::{GivenIds, Identity, KnownIds};
+use crate::limits::{DATAGRAM_SENT_MAX_BYTES, FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
+use crate::path::Path;
 use crate::placement::{HelloHash, Placed, Placement, Replaced};
 use crate::slab::PeerId;
 use crate::stats::{DropReason, add};
@@ -33,6 +39,7 @@ impl<P: Placement> Endpoint<P> {
             (DatagramKind::Retry, Role::Client) => self.on_retry(now, from, bytes),
             (DatagramKind::Refuse, Role::Client) => self.on_refuse(now, from, bytes),
             (DatagramKind::Welcome, Role::Client) => self.on_welcome(now, from, bytes),
+            (DatagramKind::Reset, Role::Client) => self.on_reset(bytes),
             _ => Err(DropReason::UnexpectedKind),
         }
     }
@@ -69,10 +76,16 @@ impl<P: Placement> Endpoint<P> {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         let Phase::HalfOpen(half_open) = &mut connection.phase else { return };
         let (source, mut grant) = (half_open.source(), half_open.grant.take());
-        if half_open.is_proved(from) {
+        let proved = half_open.proved();
+        if proved.contains(&Some(from)) {
             connection.path.address = from;
         }
         connection.open(now, false);
+        let known = connection.path.address;
+        let others = proved.into_iter().flatten().filter(|address| *address != known);
+        if others.clone().next().is_some() {
+            connection.path.contest(now, others, wire_limits::HELLO_BYTES, &mut self.entropy);
+        }
         if let Some(grant) = &mut grant {
             let left = grant.session_ends_at.map(|ends_at| ends_at.saturating_sub(self.wall));
             grant.ends_at = left.map(|left| now.after(left));
@@ -83,6 +96,8 @@ impl<P: Placement> Endpoint<P> {
         add(&mut self.stats.connections_opened, 1);
         self.events.connected(peer, connection.path.address, grant.as_deref());
         connection.grant = grant;
+        self.give_spare_ids(peer);
+        let Some(connection) = self.connections.get(peer) else { return };
         let replaced = connection.hello.and_then(|hello| self.placement.confirm(hello));
         let Some(Replaced { shard, hello }) = replaced else { return };
         if shard == self.ids.shard_index() {
@@ -90,6 +105,20 @@ impl<P: Placement> Endpoint<P> {
         } else {
             // One for each connection that is confirmed, so that no more wait than datagrams came.
             self.forwards.push_back(Forwarded { shard, errand: Errand::Replace(hello) });
+        }
+    }
+
+    /// Gives a client as many spare ids as it may have.
+    pub(super) fn give_spare_ids(&mut self, peer: PeerId) {
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        let Some(Identity::Server(given)) = &mut connection.identity else { return };
+        while given.active_count() <= SPARE_IDS {
+            // Without an id to be drawn there are fewer.
+            let Ok(id) = self.ids.draw(&mut self.entropy) else { return };
+            let reset_token = self.ids.reset_token(id);
+            let sequence = given.give(id);
+            connection.control.push(Control::NewConnectionId(NewConnectionId { sequence, id, reset_token }));
+            self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer);
         }
     }
 
@@ -200,7 +229,7 @@ impl<P: Placement> Endpoint<P> {
         let Admitted { claim, psk, grant } = admitted;
         let answer = greeter.answer(now, hello, &psk, &self.ids, &mut self.entropy)?;
         let Answer { agreement, local_id, remote_id, welcome } = answer;
-        let path = Path { address: from, remote_id, datagram_max_bytes: DATAGRAM_SENT_MAX_BYTES };
+        let path = Path::new(from, remote_id, DATAGRAM_SENT_MAX_BYTES);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
         let mut half_open = HalfOpen::new(now, from, welcome, grant);
@@ -213,6 +242,9 @@ impl<P: Placement> Endpoint<P> {
         greeter.begin_half_open(now, from);
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(claim.hello);
+            let mut given = GivenIds::default();
+            given.give(local_id);
+            connection.identity = Some(Identity::Server(Box::new(given)));
             connection.agree(now, agreement, remote_id, &mut self.entropy);
         }
         self.by_hello.insert(claim.hello.to_key(), peer);
@@ -264,13 +296,35 @@ impl<P: Placement> Endpoint<P> {
         let Phase::Connecting(attempt) = &mut connection.phase else {
             return Err(DropReason::UnknownClientId);
         };
-        let (agreement, remote_id) = attempt.on_welcome(&welcome)?;
+        let (agreement, remote_id, reset_token) = attempt.on_welcome(&welcome)?;
         self.by_client_id.remove(&u64::from_be_bytes(welcome.client_id.0));
         connection.agree(now, agreement, Some(remote_id), &mut self.entropy);
+        connection.identity = Some(Identity::Client(Box::new(KnownIds::new(remote_id, reset_token))));
+        if self.only.is_none() {
+            self.by_server_id.insert(u64::from_be_bytes(remote_id.to_bytes()), peer);
+        }
         connection.open(now, true);
         add(&mut self.stats.connections_opened, 1);
         self.events.connected(peer, from, None);
         self.settle(peer);
+        Ok(Taken::Acted)
+    }
+
+    /// The server does not know the connection any more, and proves it.
+    fn on_reset(&mut self, bytes: &[u8]) -> Result<Taken, DropReason> {
+        let reset = Reset::decode(bytes)?;
+        let by_id = self.by_server_id.get(&u64::from_be_bytes(reset.connection_id.to_bytes()));
+        let peer = self.only.or(by_id.copied()).ok_or(DropReason::BadReset)?;
+        let connection = self.connections.get(peer).ok_or(DropReason::BadReset)?;
+        let is_genuine =
+            connection.known_ids().is_some_and(|known| known.is_reset(reset.connection_id, &reset.token));
+        if !is_genuine {
+            return Err(DropReason::BadReset);
+        }
+        if matches!(connection.phase, Phase::Open) {
+            self.disconnected(peer, CloseReason::Reset, &[]);
+        }
+        self.remove(peer);
         Ok(Taken::Acted)
     }
 

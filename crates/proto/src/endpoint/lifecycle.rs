@@ -4,11 +4,14 @@ use drumfire_wire::{CloseCode, ConnectionId};
 
 use super::{Endpoint, Role};
 use crate::connection::{Over, Phase};
+use crate::control::Control;
 use crate::error::{CloseReason, ProtocolError};
+use crate::identity::Identity;
+use crate::limits::RESUME_LIFE;
 use crate::placement::{HelloHash, Placement};
 use crate::slab::PeerId;
 use crate::stats::add;
-use crate::time::Now;
+use crate::time::{Moment, Now, part};
 
 impl<P: Placement> Endpoint<P> {
     /// Does everything that is due.
@@ -49,6 +52,42 @@ impl<P: Placement> Endpoint<P> {
         }
         if let Some(deadline) = connection.deadline() {
             self.timers.arm(peer.index(), deadline);
+        }
+    }
+
+    /// Takes note of what a packet did to the ids of a connection: forgets those that were retired, gives others in their
+    /// place, and lets Resets for new ones be found.
+    pub(super) fn follow_ids(&mut self, peer: PeerId) {
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        match &mut connection.identity {
+            Some(Identity::Server(given)) => {
+                let mut is_any_retired = false;
+                while let Some(id) = given.pop_retired() {
+                    self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
+                    is_any_retired = true;
+                }
+                if is_any_retired {
+                    self.give_spare_ids(peer);
+                }
+            }
+            Some(Identity::Client(known)) if self.only.is_none() => {
+                for id in known.ids() {
+                    self.by_server_id.insert(u64::from_be_bytes(id.id.to_bytes()), peer);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives a player another token to come back with, when the last one has lived half its life.
+    pub(super) fn give_resume_token(&mut self, now: Moment, peer: PeerId) {
+        let (Role::Server(greeter), Some(connection)) = (&self.role, self.connections.get_mut(peer)) else {
+            return;
+        };
+        let Some(grant) = connection.grant.as_mut().filter(|grant| grant.renew_at <= now) else { return };
+        grant.renew_at = now.after(part(RESUME_LIFE, 2));
+        if let Some(token) = greeter.resume_token(self.wall, grant, &mut self.entropy) {
+            connection.control.push(Control::ResumeToken(Box::new(token)));
         }
     }
 
@@ -126,6 +165,19 @@ impl<P: Placement> Endpoint<P> {
                 self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
             }
             None => self.only = None,
+        }
+        match &connection.identity {
+            Some(Identity::Server(given)) => {
+                for id in given.active() {
+                    self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
+                }
+            }
+            Some(Identity::Client(known)) => {
+                for id in known.ids() {
+                    self.by_server_id.remove(&u64::from_be_bytes(id.id.to_bytes()));
+                }
+            }
+            None => {}
         }
         if let Some(hash) = connection.hello {
             self.by_hello.remove(&hash.to_key());

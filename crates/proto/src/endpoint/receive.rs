@@ -5,14 +5,14 @@
 
 use std::net::SocketAddr;
 
-use drumfire_wire::{ConnectionIdLength, DatagramKind, TransportHeader};
+use drumfire_wire::{ConnectionId, ConnectionIdLength, DatagramKind, TransportHeader};
 
-use super::Endpoint;
+use super::{Endpoint, Reply, Role};
 use crate::connection::{Connection, Phase, Received};
 use crate::datagram::{Errand, Forwarded, Inbound};
 use crate::error::{CloseReason, ProtocolError};
 use crate::ids::IdVerdict;
-use crate::limits::{FORWARDS_WAITING, STAGE_DATAGRAMS};
+use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, STAGE_DATAGRAMS};
 use crate::placement::Placement;
 use crate::session::{Opened, Refusal};
 use crate::slab::PeerId;
@@ -32,6 +32,8 @@ enum State {
     Parsed(PeerId, TransportHeader),
     Opened(PeerId, Opened),
     Forward(u16),
+    /// A packet with an id of ours that no connection has.
+    Unknown(ConnectionId),
     Dropped(DropReason),
 }
 
@@ -117,7 +119,10 @@ impl<P: Placement> Endpoint<P> {
             (ConnectionIdLength::Eight, Some(id)) => match self.ids.judge(id) {
                 IdVerdict::Forged => return Err(DropReason::ForgedId),
                 IdVerdict::Elsewhere(shard) => return Ok(State::Forward(shard)),
-                IdVerdict::Ours => self.by_id.get(&u64::from_be_bytes(id.to_bytes())).copied(),
+                IdVerdict::Ours => match self.by_id.get(&u64::from_be_bytes(id.to_bytes())) {
+                    Some(peer) => Some(*peer),
+                    None => return Ok(State::Unknown(id)),
+                },
             },
             _ => self.only,
         };
@@ -134,6 +139,10 @@ impl<P: Placement> Endpoint<P> {
         let (peer, header) = (*peer, *header);
         staged.state = match self.open_packet(now, peer, &header, staged.bytes) {
             Ok(opened) => State::Opened(peer, opened),
+            Err(Refusal::Drop(DropReason::Duplicate)) => {
+                self.follow_copy(now, peer, staged.from, &header, staged.bytes);
+                State::Dropped(DropReason::Duplicate)
+            }
             Err(Refusal::Drop(reason)) => State::Dropped(reason),
             Err(Refusal::KeyLimit) => {
                 self.end_keys(peer);
@@ -165,15 +174,21 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {
         match &staged.state {
             State::Dropped(reason) => self.stats.on_drop(*reason),
+            State::Unknown(id) => {
+                self.stats.on_drop(DropReason::UnknownConnection);
+                self.reset(now, staged.from, *id);
+            }
             State::Forward(shard) => self.forward(*shard, staged.from, staged.bytes),
             State::Handshake(kind) => {
                 let verdict = self.on_handshake(now, *kind, staged.from, staged.bytes);
                 self.count_handshake(verdict);
             }
             State::Opened(peer, opened) => {
-                let (peer, number) = (*peer, opened.number);
+                let (peer, number, from) = (*peer, opened.number, staged.from);
                 let frames = staged.bytes.get(opened.frames.clone()).unwrap_or_default();
-                match self.deliver_packet(now, peer, staged.from, number, frames) {
+                let delivered = self.deliver_packet(now, peer, from, number, frames);
+                self.follow_path(now, peer, from, number, staged.bytes.len());
+                match delivered {
                     Ok(()) => add(&mut self.stats.packets_received, 1),
                     Err(reason) => self.stats.on_drop(reason),
                 }
@@ -198,7 +213,16 @@ impl<P: Placement> Endpoint<P> {
         }
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
         match connection.on_packet(now, number, frames, &mut self.events, &mut self.stats) {
-            Received::Delivered => Ok(()),
+            Received::Delivered => {
+                let has_id_news = connection.has_id_news();
+                if connection.grant.as_ref().is_some_and(|grant| grant.renew_at <= now) {
+                    self.give_resume_token(now, peer);
+                }
+                if has_id_news {
+                    self.follow_ids(peer);
+                }
+                Ok(())
+            }
             Received::Dropped(reason) => Err(reason),
             Received::Broken(error) => {
                 self.close_broken(peer, error);
@@ -211,6 +235,40 @@ impl<P: Placement> Endpoint<P> {
                 self.remove(peer);
                 Ok(())
             }
+        }
+    }
+
+    /// Takes note of where an opened packet came from: a client's address may have changed.
+    fn follow_path(&mut self, now: Moment, peer: PeerId, from: SocketAddr, number: u64, bytes: usize) {
+        if matches!(self.role, Role::Client) {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
+        connection.path.on_packet(now, from, bytes, is_newest, &mut self.entropy);
+    }
+
+    /// Takes note of where another copy of the newest packet came from, while the path is uncertain.
+    fn follow_copy(
+        &mut self,
+        now: Moment,
+        peer: PeerId,
+        from: SocketAddr,
+        header: &TransportHeader,
+        bytes: &mut [u8],
+    ) {
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        let Connection { path, session: Some(session), .. } = connection else { return };
+        if path.is_searching() && session.is_copy_of_newest(header, bytes) {
+            path.on_copy(now, from, bytes.len(), &mut self.entropy);
+        }
+    }
+
+    /// Tells whoever still sends to a connection of old that it is not known.
+    fn reset(&mut self, now: Moment, to: SocketAddr, id: ConnectionId) {
+        let Role::Server(greeter) = &mut self.role else { return };
+        if self.replies.len() < REPLIES_WAITING && greeter.may_reset(now, id) {
+            self.replies.push_back(Reply::Reset { to, id });
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use drumfire_wire::{ClientId, Retry, limits as wire_limits};
+use drumfire_wire::{ClientId, ConnectionId, Reset, Retry, limits as wire_limits};
 
 use super::{Endpoint, Reply};
 use crate::connection::{Phase, Sending};
@@ -36,6 +36,7 @@ impl<P: Placement> Endpoint<P> {
             let written = match reply {
                 Reply::Retry { to, client_id, cookie } => self.write_retry(to, client_id, &cookie, out),
                 Reply::Refuse { to, refuse } => self.write_refuse(to, &refuse, out),
+                Reply::Reset { to, id } => self.write_reset(to, id, out),
                 Reply::Welcome { to, peer } => self.write_welcome(to, peer, out),
             };
             if written.is_some() {
@@ -69,6 +70,17 @@ impl<P: Placement> Endpoint<P> {
         Some((to, refuse.len()))
     }
 
+    fn write_reset(
+        &mut self,
+        to: SocketAddr,
+        connection_id: ConnectionId,
+        mut out: &mut [u8],
+    ) -> Option<(SocketAddr, usize)> {
+        Reset { connection_id, token: self.ids.reset_token(connection_id) }.encode(&mut out).ok()?;
+        add(&mut self.stats.resets_sent, 1);
+        Some((to, wire_limits::RESET_BYTES))
+    }
+
     /// `None` when the connection is not half-open any more: then the client has its Welcome, or gave up.
     fn write_welcome(&mut self, to: SocketAddr, peer: PeerId, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
         let connection = self.connections.get(peer)?;
@@ -86,8 +98,7 @@ impl<P: Placement> Endpoint<P> {
                 continue;
             };
             match connection.build(now, out, &mut self.entropy, &mut self.stats) {
-                Sending::Datagram(bytes) => {
-                    let to = connection.path.address;
+                Sending::Datagram(bytes, to) => {
                     self.turn_count = self.turn_count.saturating_add(1);
                     if self.turn_count >= SEND_TURN_DATAGRAMS {
                         self.end_turn();

@@ -5,11 +5,15 @@
 use std::time::Duration;
 
 use drumfire_crypto::token::RESUME_KEY_ID;
-use drumfire_crypto::{Mac1Key, PlayerId, RefuseKey, Secret, Token, TokenError, TokenKey, TokenKind};
+use drumfire_crypto::{
+    Entropy, Mac1Key, PlayerId, RefuseKey, Secret, Token, TokenError, TokenId, TokenKey, TokenKind,
+};
 use drumfire_wire::Hello;
 
 use crate::access::{Access, TokenAccess};
+use crate::control::SealedResume;
 use crate::ledger::TokenClaim;
+use crate::limits::RESUME_LIFE;
 use crate::placement::{Claim, HelloHash, PlacementKey};
 use crate::stats::DropReason;
 use crate::time::Moment;
@@ -45,6 +49,8 @@ pub(crate) struct Grant {
     pub(crate) session_ends_at: Option<Duration>,
     /// The same on the connection's own clock, from when it is confirmed.
     pub(crate) ends_at: Option<Moment>,
+    /// When the client is due another resume token.
+    pub(crate) renew_at: Moment,
     pub(crate) placement_key: Option<u64>,
 }
 
@@ -69,6 +75,36 @@ impl Admission {
             Access::Token(access) => Rule::Token { access, resume },
         };
         Self { public_key, rule }
+    }
+
+    /// Seals a token with which the player of this grant can come back; `None` in open access, and when the session
+    /// ends too soon.
+    pub(crate) fn resume_token(
+        &self,
+        wall: Duration,
+        grant: &Grant,
+        protocol_id: u64,
+        entropy: &mut Entropy,
+    ) -> Option<SealedResume> {
+        let Rule::Token { access, resume } = &self.rule else { return None };
+        let issued_at = Duration::from_secs(wall.as_secs());
+        let latest = issued_at.saturating_add(RESUME_LIFE);
+        let expires_at = grant.session_ends_at.map_or(latest, |ends| ends.min(latest));
+        let token = Token {
+            kind: TokenKind::Resume,
+            id: TokenId(entropy.bytes()),
+            player: grant.player,
+            psk: entropy.secret(),
+            audience: access.audience,
+            issued_at,
+            expires_at,
+            session_ends_at: grant.session_ends_at,
+            placement_key: grant.placement_key,
+            user_data: grant.user_data.clone(),
+        };
+        let sealed = resume.seal(&token, protocol_id, entropy.bytes()).ok()?;
+        let life_seconds = u16::try_from(expires_at.saturating_sub(issued_at).as_secs()).ok()?;
+        Some(SealedResume { life_seconds, psk: token.psk, sealed })
     }
 
     /// Judges token and first MAC at this time since 1970.
@@ -101,6 +137,7 @@ impl Admission {
             user_data: token.user_data,
             session_ends_at: token.session_ends_at,
             ends_at: None,
+            renew_at: Moment::ORIGIN,
             placement_key: token.placement_key,
         };
         Ok(Admitted { claim, psk: token.psk, grant: Some(Box::new(grant)) })

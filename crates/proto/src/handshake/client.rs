@@ -191,11 +191,11 @@ impl Attempt {
         Ok(())
     }
 
-    /// Opens a Welcome that answers this attempt.
+    /// Opens a Welcome that answers this attempt: gives what was agreed on, the server's id, and its reset token.
     pub(crate) fn on_welcome(
         &mut self,
         welcome: &Welcome<'_>,
-    ) -> Result<(Agreement, ConnectionId), DropReason> {
+    ) -> Result<(Agreement, ConnectionId, [u8; 16]), DropReason> {
         let mut payload = [0; Welcome::NOISE_MESSAGE_MAX_BYTES];
         let bad = DropReason::BadWelcome;
         let (bytes, secrets) =
@@ -211,7 +211,7 @@ impl Attempt {
             timeouts: self.asked.agreed_with(parameters.shared),
             peer_datagram_max_bytes: parameters.shared.datagram_max_bytes,
         };
-        Ok((agreement, parameters.connection_id))
+        Ok((agreement, parameters.connection_id, parameters.reset_token))
     }
 
     /// Writes the Hello that is due, with the cookie that was tried least, and plans the next one.

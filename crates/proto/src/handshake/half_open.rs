@@ -62,9 +62,9 @@ impl HalfOpen {
         is_left
     }
 
-    /// Whether this address asked, with a good cookie.
-    pub(crate) fn is_proved(&self, address: SocketAddr) -> bool {
-        self.addresses.iter().flatten().any(|asked| asked.address == address)
+    /// The addresses that asked with a good cookie.
+    pub(crate) fn proved(&self) -> [Option<SocketAddr>; ADDRESSES_PER_HELLO] {
+        self.addresses.map(|asked| asked.map(|asked| asked.address))
     }
 
     pub(crate) const fn welcome(&self) -> &[u8] {
@@ -85,7 +85,7 @@ mod tests {
                 assert_eq!(half_open.take_welcome(address(port)), round < 5 && port < 5, "{round} {port}");
             }
         }
-        assert!((1..=5).all(|port| half_open.is_proved(address(port)) == (port < 5)));
+        assert_eq!(half_open.proved(), [1, 2, 3, 4].map(|port| Some(address(port))));
         assert_eq!(half_open.source(), address(1));
     }
 }

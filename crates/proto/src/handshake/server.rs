@@ -13,12 +13,14 @@ use drumfire_wire::{
     Suite, VERSION, Welcome, limits as wire_limits,
 };
 
-use super::admission::{Admission, Admitted, Denied};
+use super::admission::{Admission, Admitted, Denied, Grant};
 use super::{Agreement, key_suite};
 use crate::config::{Config, ServerConfig};
+use crate::control::SealedResume;
 use crate::ids::{ConnectionIds, FoldBuild};
 use crate::limiter::{Sources, TokenBucket};
 use crate::limits::FULL_RETRY_AFTER;
+use crate::resets::Resets;
 use crate::stats::DropReason;
 use crate::time::Moment;
 
@@ -58,6 +60,7 @@ pub(crate) struct Greeter {
     sources: Sources,
     handshakes: TokenBucket,
     retries: TokenBucket,
+    resets: Resets,
     half_open_count: u32,
     half_open_max: u32,
     protocol_id: u64,
@@ -86,6 +89,7 @@ impl Greeter {
             ),
             handshakes: TokenBucket::new(server.handshakes_per_second, server.handshakes_per_second),
             retries: TokenBucket::new(server.retries_per_second, server.retries_per_second.div_ceil(10)),
+            resets: Resets::new(hash),
             half_open_count: 0,
             half_open_max: server.half_open,
             protocol_id: config.protocol_id,
@@ -155,6 +159,11 @@ impl Greeter {
         Some(bytes)
     }
 
+    /// Whether a packet with an id that no connection has is answered with a Reset; the caller then must.
+    pub(crate) fn may_reset(&mut self, now: Moment, id: ConnectionId) -> bool {
+        self.resets.take(now, id)
+    }
+
     /// Whether one more handshake may begin, by everything that is counted.
     pub(crate) fn check_limits(&mut self, now: Moment, source: SocketAddr) -> Result<(), DropReason> {
         if !self.sources.may_begin(now, source) {
@@ -172,6 +181,16 @@ impl Greeter {
     /// Checks token and first MAC at this time since 1970.
     pub(crate) fn admit(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
         self.admission.judge(wall, hello)
+    }
+
+    /// What the player of this grant can come back with.
+    pub(crate) fn resume_token(
+        &self,
+        wall: Duration,
+        grant: &Grant,
+        entropy: &mut Entropy,
+    ) -> Option<SealedResume> {
+        self.admission.resume_token(wall, grant, self.protocol_id, entropy)
     }
 
     /// The Diffie-Hellman and the Welcome. Counts the handshake, whatever comes of it.

@@ -72,6 +72,8 @@ pub(crate) struct Flying {
 
 pub(crate) struct World {
     pub(crate) now: Moment,
+    /// Where the client is now.
+    pub(crate) client_address: SocketAddr,
     /// Time since 1970 at the origin of `now`.
     pub(crate) wall: Duration,
     pub(crate) ends: [Endpoint; 2],
@@ -124,6 +126,7 @@ impl World {
                 .unwrap();
         Self {
             now: Moment::from_nanos(1_000_000_000),
+            client_address: address(CLIENT),
             wall: Duration::ZERO,
             players: Vec::new(),
             stray: Vec::new(),
@@ -135,6 +138,18 @@ impl World {
             sent: Vec::new(),
             sequence: 0,
         }
+    }
+
+    fn address_of(&self, end: usize) -> SocketAddr {
+        if end == CLIENT { self.client_address } else { address(end) }
+    }
+
+    /// The server forgets everything but its keys.
+    pub(crate) fn restart_server(&mut self) {
+        let seed = Secret::new([0x77; 32]);
+        self.ends[SERVER] =
+            Endpoint::server(Config::default(), server_config(), drumfire_proto::Alone::default(), seed)
+                .unwrap();
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -237,7 +252,7 @@ impl World {
     fn flush_end(&mut self, end: usize) {
         let (now, mut memory) = (self.now(), [0; 1_200]);
         while let Some(transmit) = self.ends[end].poll_transmit(now, &mut memory) {
-            if transmit.to != address(1 - end) {
+            if transmit.to != self.address_of(1 - end) {
                 self.stray.push((transmit.to, memory[..transmit.bytes].to_vec()));
                 continue;
             }
@@ -278,7 +293,7 @@ impl World {
             let jitter = self.link.jitter.as_nanos() as u64;
             let late = if jitter == 0 { 0 } else { self.random.below(jitter) };
             let at = self.now.after(self.link.delay + Duration::from_nanos(late));
-            self.inject(at, Flying { from: address(from), to: 1 - from, bytes });
+            self.inject(at, Flying { from: self.address_of(from), to: 1 - from, bytes });
         }
     }
 

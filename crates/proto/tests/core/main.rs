@@ -13,6 +13,7 @@ mod handshake;
 mod harness;
 mod hostile;
 mod limits;
+mod paths;
 mod puppet;
 mod rekey;
 mod shards;

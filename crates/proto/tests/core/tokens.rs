@@ -210,8 +210,8 @@ fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
                 .filter(|f| f.to == SERVER && f.from == address(CLIENT))
                 .map(|f| f.bytes.clone())
                 .collect();
-            let retries = world.stray.iter().filter(|(to, bytes)| *to == copier && bytes[0] == 0x8a);
-            let cookie: Option<Vec<u8>> = retries.last().map(|(_, retry)| retry[9..41].to_vec());
+            let mut retries = world.stray.iter().filter(|(to, bytes)| *to == copier && bytes[0] == 0x8a);
+            let cookie: Option<Vec<u8>> = retries.next_back().map(|(_, retry)| retry[9..41].to_vec());
             for mut bytes in copies {
                 if let Some(cookie) = &cookie
                     && bytes[0] == 0x89
@@ -227,6 +227,12 @@ fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
         assert_eq!(world.peers(CLIENT).len(), 1, "seed {seed}");
         assert_eq!(world.peers(SERVER).len(), 1, "seed {seed}");
         world.run(Duration::from_secs(1));
+        let (client, server) = (world.peers(CLIENT)[0], world.peers(SERVER)[0]);
+        world.reliable(SERVER, server, b"welcome").unwrap();
+        world.reliable(CLIENT, client, b"thanks").unwrap();
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.ends[SERVER].address(server), Some(address(CLIENT)), "seed {seed}");
+        assert_eq!((world.messages(CLIENT).len(), world.messages(SERVER).len()), (1, 1), "seed {seed}");
     }
 }
 
@@ -238,4 +244,58 @@ fn a_server_without_tokens_refuses_one_by_name() {
     assert!(after < Duration::from_secs(2), "{after:?}");
     assert!(world.ends[SERVER].stats().dropped(DropReason::UnexpectedToken) >= 3);
     assert!(world.sent.iter().any(|(_, end, bytes)| *end == SERVER && bytes[0] == REFUSE_KIND));
+}
+
+/// The resume token of the client's newest connection.
+fn resume(world: &World) -> IssuedToken {
+    let client = *world.peers(CLIENT).last().unwrap();
+    world.ends[CLIENT].resume_token(client).expect("the server sent one").0.duplicate()
+}
+
+#[test]
+fn a_player_comes_back_to_a_restarted_server_with_what_it_was_given() {
+    let mut world = world(20);
+    assert_eq!(outcome(&mut world, Some(&issued(&token(9)))).0, Seen::Connected);
+    let resume = resume(&world);
+    world.ends[SERVER] = server(world.now().wall);
+    outcome(&mut world, Some(&issued(&token(9))));
+    let refused = Seen::ConnectFailed(ConnectError::TokenExpired);
+    assert!(world.seen[CLIENT].iter().any(|(_, _, seen)| *seen == refused), "it may have been used before");
+    outcome(&mut world, Some(&resume));
+    assert_eq!(world.players, [(PlayerId(9), vec![9; 5]), (PlayerId(9), vec![9; 5])]);
+    world.run(Duration::from_secs(10));
+    assert_eq!(reason(&outcome(&mut world, Some(&resume)).0), RefuseReason::TokenUsed);
+}
+
+#[test]
+fn a_player_who_lost_its_connection_comes_back_and_the_old_session_closes() {
+    let mut world = world(21);
+    outcome(&mut world, Some(&issued(&token(9))));
+    let (old, resume) = (world.peers(SERVER)[0], resume(&world));
+    connect(&mut world, Some(&resume));
+    world.run(Duration::from_secs(1));
+    let replaced = CloseReason::Local { code: CloseCode::Replaced, application_code: 0 };
+    let gone =
+        |(_, peer, seen): &(_, _, Seen)| *peer == old && *seen == Seen::Disconnected(replaced, Vec::new());
+    assert!(world.seen[SERVER].iter().any(gone));
+    assert_eq!(world.peers(SERVER).len(), 2);
+}
+
+#[test]
+fn resume_tokens_are_renewed_at_half_life_and_end_with_the_session() {
+    let mut world = world(22);
+    let hours = Token { session_ends_at: Some(NOW + Duration::from_secs(2_000)), ..token(9) };
+    outcome(&mut world, Some(&issued(&hours)));
+    let mut tokens = vec![resume(&world)];
+    for _ in 0..18 {
+        world.run(Duration::from_secs(100));
+        let newest = resume(&world);
+        if tokens.last() != Some(&newest) {
+            tokens.push(newest);
+        }
+    }
+    assert_eq!(tokens.len(), 7, "one each 300 s");
+    let (_, until) = world.ends[CLIENT].resume_token(world.peers(CLIENT)[0]).unwrap();
+    let end = drumfire_proto::Moment::from_nanos(1_000_000_000).after(Duration::from_secs(2_001));
+    assert!(until <= end, "not past the session: {until:?}");
 }

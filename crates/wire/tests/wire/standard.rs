@@ -151,7 +151,7 @@ fn vector(name: &str) -> Vec<u8> {
         "new-connection-id" => frames_vector(&[Sample::NewConnectionId {
             sequence: 1,
             id: [0x12, 0x34, 0x0a, 0x0b, 0x0c, 0xf0, 0xf1, 0xf2],
-            reset_token: std::array::from_fn(|at| at as u8),
+            reset_token: std::array::from_fn(|at| u8::try_from(at).unwrap()),
         }]),
         "retire-connection-id" => frames_vector(&[Sample::RetireConnectionId(300)]),
         "close" => {

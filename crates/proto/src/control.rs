@@ -1,0 +1,146 @@
+//! Frames about the connection itself that must arrive: kept until they are acknowledged, repeated when they are lost.
+//!
+//! What they mean is `identity`'s business. Their ids share the books of `loss` with messages, far above all ids that
+//! messages ever have.
+
+use bytes::BufMut;
+use drumfire_crypto::Secret;
+use drumfire_wire::{FrameWriter, MessageId, NewConnectionId, ResumeToken, limits::SEALED_TOKEN_BYTES};
+
+use crate::loss::Fate;
+
+/// The first id of a control frame; no connection lives long enough to have so many messages.
+const FIRST_ID: u64 = 1 << 63;
+
+/// A frame that must arrive.
+#[derive(Debug)]
+pub(crate) enum Control {
+    NewConnectionId(NewConnectionId),
+    RetireConnectionId(u64),
+    ResumeToken(Box<SealedResume>),
+}
+
+/// A resume token on its way to the client.
+#[derive(Debug)]
+pub(crate) struct SealedResume {
+    pub(crate) life_seconds: u16,
+    pub(crate) psk: Secret<32>,
+    pub(crate) sealed: [u8; SEALED_TOKEN_BYTES],
+}
+
+/// The frames that were not acknowledged yet.
+#[derive(Debug, Default)]
+pub(crate) struct ControlQueue {
+    items: Vec<Item>,
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Item {
+    id: u64,
+    frame: Control,
+    /// The packet it went with last; none while it waits for one.
+    sent_in: Option<u64>,
+}
+
+/// Whether this id in the books of `loss` is a control frame's.
+pub(crate) const fn is_control(id: MessageId) -> bool {
+    id.0 >= FIRST_ID
+}
+
+impl ControlQueue {
+    pub(crate) fn push(&mut self, frame: Control) {
+        let id = FIRST_ID.saturating_add(self.next_id);
+        self.next_id = self.next_id.saturating_add(1);
+        self.items.push(Item { id, frame, sent_in: None });
+    }
+
+    /// Whether something waits to be sent.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.items.iter().any(|item| item.sent_in.is_none())
+    }
+
+    /// Writes what waits into packet `number`, as far as there is room; answers how much that was.
+    pub(crate) fn fill<B: BufMut>(
+        &mut self,
+        number: u64,
+        writer: &mut FrameWriter<B>,
+        mut carry: impl FnMut(MessageId),
+    ) -> u32 {
+        let mut count = 0_u32;
+        for item in self.items.iter_mut().filter(|item| item.sent_in.is_none()) {
+            let written = match &item.frame {
+                Control::NewConnectionId(new) => writer.new_connection_id(new),
+                Control::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
+                Control::ResumeToken(token) => writer.resume_token(&ResumeToken {
+                    life_seconds: token.life_seconds,
+                    psk: token.psk.expose(),
+                    sealed: &token.sealed,
+                }),
+            };
+            if written.is_err() {
+                break;
+            }
+            item.sent_in = Some(number);
+            carry(MessageId(item.id));
+            count = count.saturating_add(1);
+        }
+        count
+    }
+
+    /// Learns what became of a frame that went with packet `number`.
+    pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, number: u64) {
+        match fate {
+            Fate::Acknowledged => self.items.retain(|item| item.id != id.0),
+            Fate::Lost => {
+                let lost = self.items.iter_mut().find(|item| item.id == id.0 && item.sent_in == Some(number));
+                if let Some(item) = lost {
+                    item.sent_in = None;
+                }
+            }
+        }
+    }
+
+    /// Sends it once more, whatever became of it.
+    pub(crate) fn repeat(&mut self, id: MessageId) {
+        if let Some(item) = self.items.iter_mut().find(|item| item.id == id.0) {
+            item.sent_in = None;
+        }
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn shrink(&mut self) {
+        self.items.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(queue: &mut ControlQueue, number: u64, room: usize) -> Vec<MessageId> {
+        let (mut memory, mut carried) = ([0; 100], Vec::new());
+        queue.fill(number, &mut FrameWriter::new(&mut memory[..room]), |id| carried.push(id));
+        carried
+    }
+
+    #[test]
+    fn a_frame_is_repeated_until_it_is_acknowledged() {
+        let mut queue = ControlQueue::default();
+        queue.push(Control::RetireConnectionId(1));
+        queue.push(Control::RetireConnectionId(2));
+        assert_eq!(fill(&mut queue, 1, 3).len(), 1, "there was room for one");
+        assert_eq!(fill(&mut queue, 2, 100).len(), 1);
+        assert!(!queue.has_waiting());
+        let first = MessageId(FIRST_ID);
+        queue.on_fate(Fate::Lost, first, 1);
+        assert_eq!(fill(&mut queue, 3, 100), [first]);
+        queue.on_fate(Fate::Lost, first, 1);
+        assert!(!queue.has_waiting(), "an old loss of what was sent again");
+        queue.on_fate(Fate::Acknowledged, first, 1);
+        queue.repeat(first);
+        assert!(!queue.has_waiting());
+        queue.repeat(MessageId(FIRST_ID + 1));
+        assert!(queue.has_waiting());
+    }
+}

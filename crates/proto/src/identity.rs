@@ -1,0 +1,199 @@
+//! By which ids packets of one connection find the server, and what lets a client come back (PROTOCOL, "Spare
+//! connection ids", "Reset", "Resume").
+//!
+//! A server gives ids and takes them back; a client uses one and keeps the others for when its path changes. How the
+//! frames travel is `control`'s business.
+
+use drumfire_crypto::IssuedToken;
+use drumfire_crypto::secret::is_equal;
+use drumfire_wire::limits::CONNECTION_IDS_ACTIVE;
+use drumfire_wire::{ConnectionId, NewConnectionId};
+
+use crate::error::ProtocolError;
+use crate::time::Moment;
+
+/// What one end knows of the ids of a connection.
+#[derive(Debug)]
+pub(crate) enum Identity {
+    Server(Box<GivenIds>),
+    Client(Box<KnownIds>),
+}
+
+/// The ids a server has given to a client and not taken back.
+#[derive(Debug, Default)]
+pub(crate) struct GivenIds {
+    active: Vec<(u64, ConnectionId)>,
+    next_sequence: u64,
+    /// Retired by the client; the endpoint has to forget them.
+    retired: Vec<ConnectionId>,
+}
+
+impl GivenIds {
+    /// Gives one more id; answers its sequence number.
+    pub(crate) fn give(&mut self, id: ConnectionId) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence = self.next_sequence.saturating_add(1);
+        self.active.push((sequence, id));
+        sequence
+    }
+
+    /// The client will not use this id any more.
+    pub(crate) fn retire(&mut self, sequence: u64) -> Result<(), ProtocolError> {
+        if sequence >= self.next_sequence {
+            return Err(ProtocolError::ConnectionIds);
+        }
+        // A frame that comes twice finds nothing the second time.
+        let Some(at) = self.active.iter().position(|(given, _)| *given == sequence) else { return Ok(()) };
+        if self.active.len() <= 1 {
+            return Err(ProtocolError::ConnectionIds);
+        }
+        let (_, id) = self.active.swap_remove(at);
+        self.retired.push(id);
+        Ok(())
+    }
+
+    /// An id that was retired and not forgotten yet.
+    pub(crate) fn pop_retired(&mut self) -> Option<ConnectionId> {
+        self.retired.pop()
+    }
+
+    pub(crate) fn active(&self) -> impl Iterator<Item = ConnectionId> {
+        self.active.iter().map(|(_, id)| *id)
+    }
+
+    pub(crate) fn active_count(&self) -> usize {
+        self.active.len()
+    }
+}
+
+/// The ids a client may use, and how to come back.
+#[derive(Debug)]
+pub(crate) struct KnownIds {
+    current: NewConnectionId,
+    spare: Vec<NewConnectionId>,
+    /// The id of the path before, until packets under way on it have arrived.
+    leaving: Option<(NewConnectionId, Moment)>,
+    /// The newest resume token, and when it stops to be good.
+    pub(crate) resume: Option<(IssuedToken, Moment)>,
+}
+
+impl KnownIds {
+    /// The Welcome's id.
+    pub(crate) const fn new(id: ConnectionId, reset_token: [u8; 16]) -> Self {
+        let current = NewConnectionId { sequence: 0, id, reset_token };
+        Self { current, spare: Vec::new(), leaving: None, resume: None }
+    }
+
+    /// Takes a spare id in. Answers the sequence number of one that came too late to be used, which is to be retired.
+    pub(crate) fn add(&mut self, new: NewConnectionId) -> Result<Option<u64>, ProtocolError> {
+        if self.ids().any(|known| known.sequence == new.sequence) {
+            return Ok(None);
+        }
+        if new.sequence < self.current.sequence {
+            return Ok(Some(new.sequence));
+        }
+        if self.ids().count() >= CONNECTION_IDS_ACTIVE {
+            return Err(ProtocolError::ConnectionIds);
+        }
+        self.spare.push(new);
+        Ok(None)
+    }
+
+    /// Takes a spare id for a new path, the one before to be left at this moment. Answers the new id, and the sequence
+    /// number of an id to be retired at once; `None` without a spare one.
+    pub(crate) fn change(&mut self, leave_at: Moment) -> Option<(ConnectionId, Option<u64>)> {
+        // The lowest, so that a number at or below the current one was there before.
+        let at = (0..self.spare.len()).min_by_key(|at| self.spare.get(*at).map(|spare| spare.sequence))?;
+        let next = self.spare.swap_remove(at);
+        let before = std::mem::replace(&mut self.current, next);
+        let retired = self.leaving.replace((before, leave_at)).map(|(left, _)| left.sequence);
+        Some((next.id, retired))
+    }
+
+    /// When an id is to be retired.
+    pub(crate) fn leave_at(&self) -> Option<Moment> {
+        self.leaving.as_ref().map(|(_, at)| *at)
+    }
+
+    /// The sequence number of the id that is to be retired by now.
+    pub(crate) fn take_left(&mut self, now: Moment) -> Option<u64> {
+        self.leaving.take_if(|(_, at)| *at <= now).map(|(left, _)| left.sequence)
+    }
+
+    /// Whether a Reset for this id with this token is genuine. Compares in constant time.
+    pub(crate) fn is_reset(&self, id: ConnectionId, token: &[u8; 16]) -> bool {
+        self.ids().any(|known| known.id == id && is_equal(&known.reset_token, token))
+    }
+
+    /// All ids that are in use or may be.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &NewConnectionId> {
+        self.leaving.iter().map(|(left, _)| left).chain(&self.spare).chain([&self.current])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(byte: u8) -> ConnectionId {
+        ConnectionId::from_bytes([byte; 8])
+    }
+
+    fn new(sequence: u64) -> NewConnectionId {
+        let byte = u8::try_from(sequence).unwrap();
+        NewConnectionId { sequence, id: id(byte), reset_token: [byte; 16] }
+    }
+
+    #[test]
+    fn a_server_takes_back_what_it_gave_once_and_never_the_last() {
+        let mut given = GivenIds::default();
+        assert_eq!([given.give(id(7)), given.give(id(8))], [0, 1]);
+        assert_eq!(given.retire(2), Err(ProtocolError::ConnectionIds), "never given");
+        assert_eq!((given.retire(0), given.retire(0)), (Ok(()), Ok(())));
+        assert_eq!((given.pop_retired(), given.pop_retired()), (Some(id(7)), None));
+        assert_eq!(given.retire(1), Err(ProtocolError::ConnectionIds), "the last one");
+        assert_eq!(given.active().collect::<Vec<_>>(), [id(8)]);
+    }
+
+    #[test]
+    fn a_client_keeps_four_ids_and_hears_of_each_once() {
+        let mut known = KnownIds::new(id(0), [0; 16]);
+        for sequence in [3, 1, 3, 1, 0] {
+            assert_eq!(known.add(new(sequence)), Ok(None));
+        }
+        assert_eq!(known.add(new(2)), Ok(None), "overtaken by the third");
+        assert_eq!(known.add(new(2)), Ok(None));
+        assert_eq!(known.add(new(4)), Err(ProtocolError::ConnectionIds), "the fifth");
+    }
+
+    #[test]
+    fn a_change_of_path_takes_the_lowest_spare_id_and_leaves_the_old_one_later() {
+        let mut known = KnownIds::new(id(0), [0; 16]);
+        assert_eq!(known.change(Moment::from_nanos(9)), None);
+        known.add(new(2)).unwrap();
+        known.add(new(1)).unwrap();
+        assert_eq!(known.change(Moment::from_nanos(9)), Some((id(1), None)));
+        assert_eq!(
+            (known.leave_at(), known.take_left(Moment::from_nanos(8))),
+            (Some(Moment::from_nanos(9)), None)
+        );
+        assert_eq!(known.change(Moment::from_nanos(20)), Some((id(2), Some(0))), "changed again before");
+        assert_eq!(known.take_left(Moment::from_nanos(20)), Some(1));
+        assert_eq!(known.leave_at(), None);
+        assert_eq!(known.add(new(1)), Ok(Some(1)), "it is of no use any more");
+        assert_eq!(known.change(Moment::ORIGIN), None);
+    }
+
+    #[test]
+    fn a_reset_must_fit_an_id_in_use_and_every_bit_of_its_token() {
+        let mut known = KnownIds::new(id(5), [1; 16]);
+        known.add(new(1)).unwrap();
+        assert!(known.is_reset(id(5), &[1; 16]) && known.is_reset(id(1), &[1; 16]));
+        assert!(!known.is_reset(id(6), &[1; 16]));
+        for bit in 0..128 {
+            let mut token = [1; 16];
+            token[bit / 8] ^= 1 << (bit % 8);
+            assert!(!known.is_reset(id(5), &token), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Where a connection's packets go, and how that moves when the peer's address changes (PROTOCOL, "Paths").
+//!
+//! It decides by newest packets and answered challenges alone; what is sealed and opened is not its business. Only
+//! servers move paths.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire_crypto::Entropy;
+use drumfire_wire::{ConnectionId, PathData};
+
+use crate::limits::{AMPLIFICATION, CHALLENGE_INTERVAL, CONTESTED_ROUNDS, PATH_CANDIDATES};
+use crate::time::Moment;
+
+/// Where packets to the peer go, and under which name.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) address: SocketAddr,
+    pub(crate) remote_id: Option<ConnectionId>,
+    pub(crate) datagram_max_bytes: usize,
+    /// What the peer asked to have back.
+    pub(crate) answer: Option<PathData>,
+    search: Option<Box<Search>>,
+}
+
+/// Where the next datagram goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Destination {
+    pub(crate) address: SocketAddr,
+    /// Bytes it may have at most; none for no limit of the path's own.
+    pub(crate) room_bytes: Option<usize>,
+    /// What to challenge the address with.
+    pub(crate) challenge: Option<PathData>,
+    /// Nothing but the challenge goes there.
+    pub(crate) is_bare: bool,
+}
+
+/// Addresses that may be the peer's now.
+#[derive(Debug)]
+struct Search {
+    candidates: [Option<Candidate>; PATH_CANDIDATES],
+    /// Where the newest packet came from, if that is a candidate.
+    leading: Option<SocketAddr>,
+    /// The challenge to the address that is known.
+    known: Challenge,
+    /// The known address answered while a candidate did not.
+    prefers_known: bool,
+    /// Rounds of challenges that are left to an address that several claimed when the connection began.
+    contested_rounds: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    address: SocketAddr,
+    challenge: Challenge,
+    received_bytes: usize,
+    sent_bytes: usize,
+    seen_at: Moment,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Challenge {
+    data: Option<PathData>,
+    is_due: bool,
+    sent_at: Option<Moment>,
+}
+
+impl Challenge {
+    /// Draws fresh data, unless the last challenge was less than a second ago and has no answer.
+    fn renew(&mut self, now: Moment, entropy: &mut Entropy) -> bool {
+        let is_open = self.data.is_some()
+            && (self.is_due || self.sent_at.is_some_and(|sent| now.since(sent) < CHALLENGE_INTERVAL));
+        if !is_open {
+            *self = Self { data: Some(PathData(entropy.bytes())), is_due: true, sent_at: None };
+        }
+        !is_open
+    }
+
+    fn is_answered_by(&self, data: PathData) -> bool {
+        self.data == Some(data) && self.sent_at.is_some()
+    }
+
+    /// Whether an answer may still be on its way.
+    fn is_fresh(&self, now: Moment, settling: Duration) -> bool {
+        self.is_due || self.sent_at.is_some_and(|sent| now.since(sent) < settling)
+    }
+}
+
+impl Candidate {
+    const fn new(address: SocketAddr, received_bytes: usize, now: Moment) -> Self {
+        let challenge = Challenge { data: None, is_due: false, sent_at: None };
+        Self { address, challenge, received_bytes, sent_bytes: 0, seen_at: now }
+    }
+
+    /// How much may still be sent to it.
+    const fn allowance_bytes(&self) -> usize {
+        self.received_bytes.saturating_mul(AMPLIFICATION).saturating_sub(self.sent_bytes)
+    }
+}
+
+impl Search {
+    fn new() -> Box<Self> {
+        Box::new(Self {
+            candidates: [None; PATH_CANDIDATES],
+            leading: None,
+            known: Challenge::default(),
+            prefers_known: false,
+            contested_rounds: 0,
+        })
+    }
+
+    /// The candidate with this address.
+    fn find(&mut self, address: SocketAddr) -> Option<&mut Candidate> {
+        self.candidates.iter_mut().flatten().find(|candidate| candidate.address == address)
+    }
+
+    /// The candidate with this address, new if need be, in the place of the one that was seen longest ago.
+    fn find_or_add(&mut self, address: SocketAddr, now: Moment) -> Option<&mut Candidate> {
+        if self.find(address).is_none() {
+            let place = self.candidates.iter_mut().min_by_key(|place| place.map(|taken| taken.seen_at))?;
+            *place = Some(Candidate::new(address, 0, now));
+        }
+        self.find(address)
+    }
+}
+
+impl Path {
+    pub(crate) const fn new(
+        address: SocketAddr,
+        remote_id: Option<ConnectionId>,
+        datagram_max_bytes: usize,
+    ) -> Self {
+        Self { address, remote_id, datagram_max_bytes, answer: None, search: None }
+    }
+
+    /// Notes where an opened packet of `bytes` came from; `is_newest` when no greater number was opened before.
+    pub(crate) fn on_packet(
+        &mut self,
+        now: Moment,
+        from: SocketAddr,
+        bytes: usize,
+        is_newest: bool,
+        entropy: &mut Entropy,
+    ) {
+        if from == self.address {
+            if let Some(search) = &mut self.search {
+                if is_newest {
+                    search.leading = None;
+                }
+                search.contest(now, entropy);
+            }
+            return;
+        }
+        if !is_newest {
+            if let Some(candidate) = self.search.as_mut().and_then(|search| search.find(from)) {
+                candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
+            }
+            return;
+        }
+        let search = self.search.get_or_insert_with(Search::new);
+        search.leading = Some(from);
+        let Some(candidate) = search.find_or_add(from, now) else { return };
+        candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
+        candidate.seen_at = now;
+        if candidate.challenge.renew(now, entropy) {
+            search.known.renew(now, entropy);
+        }
+        search.contest(now, entropy);
+    }
+
+    /// Notes that another copy of the newest packet came from elsewhere: whoever copies packets may be faster than the
+    /// peer, whose own come second then. Only while a path is looked for.
+    pub(crate) fn on_copy(&mut self, now: Moment, from: SocketAddr, bytes: usize, entropy: &mut Entropy) {
+        let Some(search) = self.search.as_mut().filter(|_| from != self.address) else { return };
+        let Some(candidate) = search.find_or_add(from, now) else { return };
+        candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
+        candidate.seen_at = now;
+        candidate.challenge.renew(now, entropy);
+    }
+
+    /// Whether it is not certain where the peer is.
+    pub(crate) const fn is_searching(&self) -> bool {
+        self.search.is_some()
+    }
+
+    /// The connection begins with several addresses that sent its Hello, `received_bytes` each: the one that is known
+    /// is not certain.
+    pub(crate) fn contest(
+        &mut self,
+        now: Moment,
+        others: impl Iterator<Item = SocketAddr>,
+        received_bytes: usize,
+        entropy: &mut Entropy,
+    ) {
+        let search = self.search.get_or_insert_with(Search::new);
+        search.contested_rounds = CONTESTED_ROUNDS;
+        for (place, address) in search.candidates.iter_mut().zip(others) {
+            *place = Some(Candidate::new(address, received_bytes, now));
+        }
+        search.contest(now, entropy);
+    }
+
+    /// Takes the answer to a challenge; answers whether the path moved.
+    pub(crate) fn on_response(&mut self, data: PathData) -> bool {
+        let Some(search) = &mut self.search else { return false };
+        if search.known.is_answered_by(data) {
+            search.known = Challenge::default();
+            search.prefers_known = true;
+            return false;
+        }
+        let answered =
+            search.candidates.iter().flatten().find(|candidate| candidate.challenge.is_answered_by(data));
+        let Some(address) = answered.map(|candidate| candidate.address) else { return false };
+        self.address = address;
+        self.search = None;
+        true
+    }
+
+    /// Whether a challenge or an answer waits to be sent.
+    pub(crate) fn has_to_send(&self) -> bool {
+        self.answer.is_some() || self.search.as_ref().is_some_and(|search| search.has_due())
+    }
+
+    /// Where the next datagram goes; `settling` is how long an answer is waited for.
+    pub(crate) fn destination(&self, now: Moment, settling: Duration) -> Destination {
+        let address = self.address;
+        let plain = Destination { address, room_bytes: None, challenge: None, is_bare: false };
+        let Some(search) = &self.search else { return plain };
+        let leading = search.leading.and_then(|leading| {
+            search.candidates.iter().flatten().find(|candidate| candidate.address == leading)
+        });
+        let is_known_silent = !search.prefers_known;
+        let moved = leading.filter(|candidate| {
+            is_known_silent
+                && candidate.challenge.is_fresh(now, settling)
+                && candidate.allowance_bytes() >= LEAST_BYTES
+        });
+        if let Some(data) = search.known.data.filter(|_| search.known.is_due) {
+            return Destination { challenge: Some(data), is_bare: moved.is_some(), ..plain };
+        }
+        let due = search
+            .candidates
+            .iter()
+            .flatten()
+            .find(|candidate| candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES);
+        if let Some(candidate) = due {
+            let is_bare = moved.is_none_or(|moved| moved.address != candidate.address);
+            return Destination {
+                address: candidate.address,
+                room_bytes: Some(candidate.allowance_bytes()),
+                challenge: candidate.challenge.data,
+                is_bare,
+            };
+        }
+        moved.map_or(plain, |candidate| Destination {
+            address: candidate.address,
+            room_bytes: Some(candidate.allowance_bytes()),
+            ..plain
+        })
+    }
+
+    /// Notes a datagram that was built for this destination.
+    pub(crate) fn on_sent(&mut self, now: Moment, to: &Destination, bytes: usize) {
+        let known = self.address;
+        let Some(search) = &mut self.search else { return };
+        let challenge = if to.address == known {
+            Some(&mut search.known)
+        } else {
+            search.find(to.address).map(|candidate| {
+                candidate.sent_bytes = candidate.sent_bytes.saturating_add(bytes);
+                &mut candidate.challenge
+            })
+        };
+        if let Some(challenge) = challenge.filter(|_| to.challenge.is_some()) {
+            challenge.is_due = false;
+            challenge.sent_at = Some(now);
+        }
+    }
+
+    /// Forgets candidates of a connection that is idle.
+    pub(crate) fn shrink(&mut self) {
+        self.search = None;
+    }
+}
+
+/// A datagram to a candidate is at least so long: a challenge with an ack fits.
+const LEAST_BYTES: usize = 64;
+
+impl Search {
+    fn has_due(&self) -> bool {
+        let may =
+            |candidate: &Candidate| candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES;
+        self.known.is_due || self.candidates.iter().flatten().any(may)
+    }
+
+    /// Challenges everybody once more, as long as it is not certain who is the peer.
+    fn contest(&mut self, now: Moment, entropy: &mut Entropy) {
+        if self.contested_rounds == 0 {
+            return;
+        }
+        let mut is_renewed = self.known.renew(now, entropy);
+        for candidate in self.candidates.iter_mut().flatten() {
+            is_renewed |= candidate.challenge.renew(now, entropy);
+        }
+        if is_renewed {
+            self.contested_rounds = self.contested_rounds.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

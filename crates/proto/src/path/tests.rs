@@ -1,0 +1,183 @@
+//! Tests of paths: who gets the datagrams, and when the path moves.
+
+use super::*;
+use drumfire_crypto::Secret;
+
+const SETTLING: Duration = Duration::from_millis(300);
+
+fn address(number: u16) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], number))
+}
+
+fn ms(milliseconds: u64) -> Moment {
+    Moment::from_nanos(milliseconds * 1_000_000)
+}
+
+struct Bench {
+    path: Path,
+    entropy: Entropy,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let path = Path::new(address(1), None, 1_200);
+        Self { path, entropy: Entropy::from_seed(Secret::new([1; 32])) }
+    }
+
+    fn hear(&mut self, at: u64, from: u16, bytes: usize, is_newest: bool) {
+        self.path.on_packet(ms(at), address(from), bytes, is_newest, &mut self.entropy);
+    }
+
+    /// Sends datagrams of 100 B until nothing but data is left to send; answers the challenges with their addresses,
+    /// and where the data went.
+    fn send(&mut self, at: u64) -> (Vec<(SocketAddr, PathData)>, SocketAddr) {
+        let mut challenges = Vec::new();
+        loop {
+            let to = self.path.destination(ms(at), SETTLING);
+            let bytes = to.room_bytes.unwrap_or(100).min(100);
+            self.path.on_sent(ms(at), &to, bytes);
+            match to.challenge {
+                Some(data) => challenges.push((to.address, data)),
+                None => return (challenges, to.address),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_newer_packet_from_elsewhere_challenges_both_and_takes_the_data_along() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 100, true);
+    let (challenges, data_to) = bench.send(0);
+    let addresses: Vec<_> = challenges.iter().map(|(address, _)| *address).collect();
+    assert_eq!((addresses, data_to), (vec![address(1), address(2)], address(2)));
+    assert_ne!(challenges[0].1, challenges[1].1);
+    assert!(bench.path.on_response(challenges[1].1));
+    assert_eq!(bench.path.address, address(2));
+    assert_eq!(bench.send(10), (vec![], address(2)));
+}
+
+#[test]
+fn older_packets_move_nothing() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 1_200, false);
+    assert_eq!(bench.send(0), (vec![], address(1)));
+}
+
+#[test]
+fn three_times_what_came_goes_to_a_candidate_and_the_rest_to_the_known_address() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 150, true);
+    let mut sent = 0;
+    for _ in 0..20 {
+        let to = bench.path.destination(ms(0), SETTLING);
+        let bytes = to.room_bytes.unwrap_or(100).min(100);
+        bench.path.on_sent(ms(0), &to, bytes);
+        sent += if to.address == address(2) { bytes } else { 0 };
+    }
+    assert!(sent <= 450 && sent > 386, "{sent}");
+    bench.hear(5, 2, 100, false);
+    assert_eq!(bench.path.destination(ms(5), SETTLING).address, address(2), "more came");
+}
+
+#[test]
+fn without_an_answer_the_data_goes_back_after_three_probe_timeouts() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 1_000, true);
+    assert_eq!(bench.send(0).1, address(2));
+    assert_eq!(bench.send(299).1, address(2));
+    assert_eq!(bench.send(300).1, address(1));
+}
+
+#[test]
+fn a_newer_packet_from_the_known_address_ends_it_at_once() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 1_000, true);
+    assert_eq!(bench.send(0).1, address(2));
+    bench.hear(1, 1, 100, true);
+    assert_eq!(bench.send(1).1, address(1));
+}
+
+#[test]
+fn once_the_known_address_answered_it_keeps_the_data_until_the_other_answers_too() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 1_000, true);
+    let (challenges, _) = bench.send(0);
+    assert!(!bench.path.on_response(challenges[0].1));
+    for at in (0..10_000).step_by(10) {
+        bench.hear(at, 2, 1_000, true);
+        let (challenges, data_to) = bench.send(at);
+        assert_eq!(data_to, address(1), "{at}");
+        for (_, data) in challenges.into_iter().filter(|(to, _)| *to == address(1)) {
+            bench.path.on_response(data);
+        }
+    }
+    bench.hear(10_000, 2, 1_000, true);
+    let (challenges, _) = bench.send(10_000);
+    let to_new = challenges.iter().find(|(to, _)| *to == address(2)).unwrap();
+    assert!(bench.path.on_response(to_new.1), "it is the peer after all");
+}
+
+#[test]
+fn an_address_without_an_answer_is_challenged_once_a_second() {
+    let mut bench = Bench::new();
+    let mut count = 0;
+    for at in 0..10_000 {
+        bench.hear(at, 2, 1_000, true);
+        count += bench.send(at).0.iter().filter(|(to, _)| *to == address(2)).count();
+    }
+    assert_eq!(count, 10);
+}
+
+#[test]
+fn two_candidates_are_kept_and_the_older_makes_room() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 1_000, true);
+    let second = bench.send(0).0;
+    bench.hear(1, 3, 1_000, true);
+    let third = bench.send(1).0;
+    bench.hear(2, 4, 1_000, true);
+    bench.send(2);
+    let data = |challenges: &[(SocketAddr, PathData)], of| {
+        challenges.iter().find(|(to, _)| *to == address(of)).unwrap().1
+    };
+    assert!(!bench.path.on_response(data(&second, 2)), "forgotten");
+    assert!(bench.path.on_response(data(&third, 3)), "kept");
+}
+
+#[test]
+fn answers_that_nobody_asked_for_move_nothing() {
+    let mut bench = Bench::new();
+    assert!(!bench.path.on_response(PathData([0; 8])));
+    bench.hear(0, 2, 1_000, true);
+    bench.send(0);
+    assert!(!bench.path.on_response(PathData([0; 8])));
+    assert_eq!(bench.path.address, address(1));
+}
+
+#[test]
+fn who_came_from_several_addresses_is_asked_at_all_of_them_until_one_answers() {
+    let mut bench = Bench::new();
+    bench.path.contest(ms(0), [address(2)].into_iter(), 1_200, &mut bench.entropy);
+    let (first, data_to) = bench.send(0);
+    assert_eq!((first.len(), data_to), (2, address(1)));
+    bench.hear(1_000, 1, 100, true);
+    let (again, _) = bench.send(1_000);
+    assert_eq!(again.len(), 2, "both were lost");
+    assert!(bench.path.on_response(again.iter().find(|(to, _)| *to == address(2)).unwrap().1));
+    assert_eq!(bench.path.address, address(2));
+}
+
+#[test]
+fn a_copy_of_the_newest_packet_makes_a_candidate_only_while_a_path_is_looked_for() {
+    let mut bench = Bench::new();
+    bench.path.on_copy(ms(0), address(3), 1_000, &mut bench.entropy);
+    assert_eq!(bench.send(0), (vec![], address(1)));
+    bench.hear(1, 2, 1_000, true);
+    bench.path.on_copy(ms(1), address(3), 1_000, &mut bench.entropy);
+    bench.path.on_copy(ms(1), address(1), 1_000, &mut bench.entropy);
+    let (challenges, data_to) = bench.send(1);
+    assert_eq!((challenges.len(), data_to), (3, address(2)), "the first one leads");
+    assert!(bench.path.on_response(challenges.iter().find(|(to, _)| *to == address(3)).unwrap().1));
+    assert_eq!(bench.path.address, address(3));
+}

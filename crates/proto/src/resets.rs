@@ -1,0 +1,70 @@
+//! How often a server answers packets of connections that it does not know.
+//!
+//! So many a second, and one for each id in a while: whoever sends packets with an old id gets no flood back. Ids are
+//! told apart in a table of fixed size.
+
+use std::hash::{BuildHasher, Hasher};
+
+use drumfire_wire::ConnectionId;
+
+use crate::ids::FoldBuild;
+use crate::limiter::TokenBucket;
+use crate::limits::{RESET_BUCKETS, RESET_INTERVAL, RESETS_PER_SECOND};
+use crate::time::Moment;
+
+/// The limits of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Resets {
+    hash: FoldBuild,
+    bucket: TokenBucket,
+    /// From when on the ids of each place may be answered again.
+    free_at: Box<[Moment]>,
+}
+
+impl Resets {
+    pub(crate) fn new(hash: FoldBuild) -> Self {
+        Self {
+            hash,
+            bucket: TokenBucket::new(RESETS_PER_SECOND, RESETS_PER_SECOND.div_ceil(10)),
+            free_at: vec![Moment::ORIGIN; RESET_BUCKETS].into_boxed_slice(),
+        }
+    }
+
+    /// Whether a packet with this id is answered; the caller then must.
+    pub(crate) fn take(&mut self, now: Moment, id: ConnectionId) -> bool {
+        let mut hasher = self.hash.build_hasher();
+        hasher.write_u64(u64::from_be_bytes(id.to_bytes()));
+        let count = u64::try_from(self.free_at.len()).unwrap_or(1).max(1);
+        let index = usize::try_from(hasher.finish().checked_rem(count).unwrap_or(0)).unwrap_or(0);
+        let Some(free_at) = self.free_at.get_mut(index).filter(|free_at| **free_at <= now) else {
+            return false;
+        };
+        if !self.bucket.take(now) {
+            return false;
+        }
+        *free_at = now.after(RESET_INTERVAL);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_answered_once_in_100_ms_and_all_together_5000_times_a_second() {
+        let mut resets = Resets::new(FoldBuild::new(0x1234_5678_9abc_def1));
+        let id = |number: u64| ConnectionId::from_bytes(number.to_be_bytes());
+        let ms = |milliseconds: u64| Moment::from_nanos(milliseconds * 1_000_000);
+        for (at, is_answered) in [(0, true), (0, false), (99, false), (100, true), (200, true)] {
+            assert_eq!(resets.take(ms(at), id(7)), is_answered, "{at} ms");
+        }
+        let mut answered = 0_u64;
+        for at in 1_000..3_000 {
+            for number in 0..100 {
+                answered += u64::from(resets.take(ms(at), id(at * 100 + number)));
+            }
+        }
+        assert!((9_000..=10_600).contains(&answered), "{answered} in two seconds");
+    }
+}

@@ -1,0 +1,214 @@
+//! Clients whose address changes, with and without somebody on the way who copies what they send.
+
+use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, World, address};
+use drumfire_proto::{CloseReason, DropReason, Inbound, SendOptions};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const ATTACKER: &str = "203.0.113.66:6666";
+
+fn seeds() -> u64 {
+    std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30)
+}
+
+fn new_address(number: u64) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 10_000 + u16::try_from(number % 50_000).unwrap()))
+}
+
+/// Runs for this long, while an attacker copies everything the client sends, from an address of its own, and is
+/// faster.
+fn run_copied(world: &mut World, duration: Duration) {
+    let end = world.now.after(duration);
+    while world.now < end {
+        world.flush();
+        let copies: Vec<Vec<u8>> = world
+            .flying
+            .values()
+            .filter(|f| f.to == SERVER && f.from != attacker())
+            .map(|f| f.bytes.clone())
+            .collect();
+        for bytes in copies {
+            let at = world.now;
+            world.inject(at, Flying { from: attacker(), to: SERVER, bytes });
+        }
+        world.run(Duration::from_millis(1));
+    }
+}
+
+fn attacker() -> SocketAddr {
+    ATTACKER.parse().unwrap()
+}
+
+#[test]
+fn a_client_whose_address_changes_again_and_again_loses_nothing_reliable() {
+    for seed in 0..seeds() {
+        let mut world = World::new(seed, CLEAN);
+        let (client, server) = world.connected();
+        world.link = Link { loss: world.random.below(11), jitter: Duration::from_millis(5), ..CLEAN };
+        let mut sent = 0_u32;
+        for _ in 0..20 {
+            world.client_address = new_address(world.random.next());
+            for _ in 0..world.random.below(40) + 10 {
+                world.reliable(CLIENT, client, &sent.to_be_bytes()).unwrap();
+                world.reliable(SERVER, server, &sent.to_be_bytes()).unwrap();
+                sent += 1;
+                world.run(Duration::from_millis(50));
+            }
+        }
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.ends[SERVER].address(server), Some(world.client_address), "seed {seed}");
+        for end in [CLIENT, SERVER] {
+            let all = (0..sent).map(|number| (0, number.to_be_bytes().to_vec()));
+            assert!(world.messages(end).into_iter().eq(all), "seed {seed}");
+        }
+        assert!(world.ends[SERVER].stats().paths_moved >= 10);
+    }
+}
+
+#[test]
+fn who_copies_packets_from_another_address_moves_no_path() {
+    for seed in 0..seeds() {
+        let mut world = World::new(seed, CLEAN);
+        let (client, server) = world.connected();
+        let mut sent = 0_u32;
+        for _ in 0..100 {
+            world.reliable(CLIENT, client, &sent.to_be_bytes()).unwrap();
+            world.reliable(SERVER, server, &sent.to_be_bytes()).unwrap();
+            sent += 1;
+            run_copied(&mut world, Duration::from_millis(50));
+            assert_eq!(world.ends[SERVER].address(server), Some(address(CLIENT)));
+        }
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.messages(CLIENT).len(), sent as usize, "seed {seed}");
+        assert_eq!(world.messages(SERVER).len(), sent as usize, "seed {seed}");
+        let stolen: usize = world.stray.iter().map(|(_, bytes)| bytes.len()).sum();
+        let given: usize = world.ends[SERVER].stats().datagrams_received as usize * 40;
+        assert!(stolen <= 3 * given, "{stolen} bytes for {given}");
+    }
+}
+
+#[test]
+fn a_client_that_moves_while_it_is_copied_is_followed_and_not_the_copier() {
+    for seed in 0..seeds() {
+        let mut world = World::new(seed, CLEAN);
+        let (client, server) = world.connected();
+        for number in 0..10_u64 {
+            world.client_address = new_address(number);
+            for byte in 0..20 {
+                world.reliable(CLIENT, client, &[byte]).unwrap();
+                world.reliable(SERVER, server, &[byte]).unwrap();
+                run_copied(&mut world, Duration::from_millis(50));
+                assert_ne!(world.ends[SERVER].address(server), Some(attacker()), "seed {seed}");
+            }
+            run_copied(&mut world, Duration::from_secs(2));
+        }
+        world.run(Duration::from_secs(5));
+        assert_eq!((world.messages(CLIENT).len(), world.messages(SERVER).len()), (200, 200), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_client_that_knows_it_moves_is_seen_under_another_id_there() {
+    let mut world = World::new(5, CLEAN);
+    let (client, _) = world.connected();
+    let ids = |world: &World| -> Vec<Vec<u8>> {
+        let sent = world.sent.iter().filter(|(_, end, bytes)| *end == CLIENT && bytes[0] < 0x80);
+        let mut ids: Vec<_> = sent.map(|(_, _, bytes)| bytes[1..9].to_vec()).collect();
+        ids.dedup();
+        ids
+    };
+    let before = ids(&world);
+    assert_eq!(before.len(), 1);
+    let mut seen = before;
+    for number in 0..12 {
+        let now = world.now();
+        world.sent.clear();
+        world.client_address = new_address(number);
+        assert!(world.ends[CLIENT].change_path(now, client), "a spare id for move {number}");
+        world.reliable(CLIENT, client, b"here now").unwrap();
+        world.run(Duration::from_secs(2));
+        let after = ids(&world);
+        assert_eq!(after.len(), 1, "one id on one path");
+        assert!(!seen.contains(&after[0]), "an id came again");
+        seen.extend(after);
+    }
+    assert_eq!(world.messages(SERVER).len(), 12);
+    assert_eq!(world.ends[SERVER].stats().dropped(DropReason::UnknownConnection), 0);
+}
+
+#[test]
+fn moves_faster_than_ids_come_go_on_with_the_old_one() {
+    let mut world = World::new(6, CLEAN);
+    let (client, _) = world.connected();
+    let now = world.now();
+    let fresh: Vec<bool> = (0..4).map(|_| world.ends[CLIENT].change_path(now, client)).collect();
+    assert_eq!(fresh, [true, true, false, false]);
+    world.reliable(CLIENT, client, b"still here").unwrap();
+    world.run(Duration::from_secs(3));
+    assert_eq!(world.messages(SERVER).len(), 1);
+    assert!(world.ends[CLIENT].change_path(world.now(), client), "there are others by now");
+}
+
+#[test]
+fn a_restarted_server_tells_its_clients_within_a_round_trip() {
+    let mut world = World::new(7, CLEAN);
+    let (client, _) = world.connected();
+    world.restart_server();
+    world.reliable(CLIENT, client, b"hello?").unwrap();
+    let start = world.now;
+    world.run(Duration::from_secs(1));
+    let (at, _, seen) = world.last(CLIENT).unwrap();
+    assert_eq!(*seen, crate::harness::Seen::Disconnected(CloseReason::Reset, Vec::new()));
+    assert!(at.since(start) <= Duration::from_millis(25), "{:?}", at.since(start));
+    assert_eq!(world.ends[SERVER].stats().resets_sent, 1);
+}
+
+#[test]
+fn a_million_forged_resets_close_nothing() {
+    let mut world = World::new(8, CLEAN);
+    let (client, _) = world.connected();
+    let id = world.sent.iter().rfind(|(_, end, bytes)| *end == CLIENT && bytes[0] < 0x80).unwrap().2[1..9]
+        .to_vec();
+    let now = world.now();
+    for number in 0..1_000_000_u64 {
+        let mut forged = [0x8d; 25];
+        forged[1..9].copy_from_slice(&id);
+        forged[9..17].copy_from_slice(&world.random.next().to_be_bytes());
+        forged[17..25].copy_from_slice(&number.to_be_bytes());
+        world.ends[CLIENT].handle_datagrams(now, [Inbound { from: address(SERVER), bytes: &mut forged }]);
+    }
+    assert_eq!(world.ends[CLIENT].stats().dropped(DropReason::BadReset), 1_000_000);
+    world.reliable(CLIENT, client, b"still here").unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.messages(SERVER).len(), 1);
+}
+
+#[test]
+fn two_servers_that_are_pointed_at_each_other_fall_silent() {
+    let mut world = World::new(9, CLEAN);
+    world.connected();
+    let packet =
+        world.sent.iter().rfind(|(_, end, bytes)| *end == CLIENT && bytes[0] < 0x80).unwrap().2.clone();
+    world.restart_server();
+    // What the client "sends" comes from another server's address, which gets the Reset and drops it.
+    world.hand(SERVER, "198.51.100.9:7777".parse().unwrap(), &packet);
+    world.flush();
+    let (_, reset) = world.stray.pop().unwrap();
+    assert_eq!(reset[0], 0x8d);
+    world.hand(SERVER, "198.51.100.9:7777".parse().unwrap(), &reset);
+    world.flush();
+    assert!(world.stray.is_empty());
+    assert_eq!(world.ends[SERVER].stats().dropped(DropReason::UnexpectedKind), 1);
+}
+
+#[test]
+fn unreliable_messages_reach_a_client_that_moved_before_it_answered_a_challenge() {
+    let mut world = World::new(10, CLEAN);
+    let (client, server) = world.connected();
+    world.client_address = new_address(1);
+    world.send(CLIENT, client, 1, b"input", SendOptions::unreliable()).unwrap();
+    world.run(Duration::from_millis(11));
+    world.send(SERVER, server, 1, b"state", SendOptions::unreliable()).unwrap();
+    world.run(Duration::from_millis(11));
+    assert_eq!(world.messages(CLIENT).len(), 1, "before a second round trip");
+}
