@@ -22,6 +22,8 @@ use drumfire::{
 };
 
 const CHANNEL: ChannelId = ChannelId(0);
+/// What comes here is answered unreliably.
+const LOSSY: ChannelId = ChannelId(1);
 const MESSAGES: u32 = 200;
 /// Between two messages of the client.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -76,8 +78,13 @@ fn serve(mut server: Server, should_stop: impl Fn() -> bool) {
             match event {
                 Event::Connected { address, .. } => println!("{address} is here"),
                 Event::Message { peer, channel, bytes } => {
+                    let options = if channel == LOSSY {
+                        SendOptions::unreliable()
+                    } else {
+                        SendOptions::reliable_ordered()
+                    };
                     // A client that does not take its answers gets fewer of them.
-                    let _ = server.send(peer, channel, bytes, SendOptions::reliable_ordered());
+                    let _ = server.send(peer, channel, bytes, options);
                 }
                 Event::Disconnected { reason, .. } => println!("a client left: {}", reason.name()),
                 _ => {}

@@ -22,10 +22,8 @@ pub enum Event {
         peer: PeerId,
         /// Where it is.
         address: SocketAddr,
-        /// Which player, as its token says; `None` in open access.
-        player: Option<PlayerId>,
-        /// What the game's backend put into the token; empty in open access.
-        user_data: Bytes,
+        /// Which player, as its token says; `None` in open access. Boxed, so that every other event stays small.
+        player: Option<Box<Player>>,
     },
     /// A message arrived.
     Message {
@@ -45,6 +43,16 @@ pub enum Event {
         /// What the closing side said, for a log: UTF-8 by custom only.
         text: Bytes,
     },
+}
+
+/// Who a peer is, as its token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Player {
+    /// By which the game's backend knows the player.
+    pub id: PlayerId,
+    /// What the backend put into the token, up to 256 bytes.
+    pub user_data: Box<[u8]>,
 }
 
 /// Something that happened to a client's connection, in the order it happened.

@@ -86,7 +86,7 @@ mod workers;
 pub use client::{Client, ClientState};
 pub use config::{Access, BindError, ClientConfig, ServerConfig};
 pub use entropy::EntropyError;
-pub use event::{ClientEvent, Event, Events};
+pub use event::{ClientEvent, Event, Events, Player};
 pub use front::CLOSE_TEXT_MAX_BYTES;
 pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
 pub use peer::PeerId;

@@ -11,10 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, ConnectError, PlayerId, SendOptions};
+use drumfire_proto::{ChannelId, CloseReason, ConnectError, SendOptions};
 use drumfire_socket::Waker;
 
 use crate::credit::Credit;
+use crate::event::Player;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
 use crate::worker::Wake;
@@ -35,27 +36,10 @@ pub(crate) enum Command {
 /// What a worker tells the application.
 #[derive(Debug)]
 pub(crate) enum Report {
-    Connected {
-        peer: PeerId,
-        address: SocketAddr,
-        player: Option<PlayerId>,
-        user_data: Bytes,
-        credit: Arc<Credit>,
-    },
-    ConnectFailed {
-        peer: PeerId,
-        error: ConnectError,
-    },
-    Message {
-        peer: PeerId,
-        channel: ChannelId,
-        bytes: Bytes,
-    },
-    Disconnected {
-        peer: PeerId,
-        reason: CloseReason,
-        text: Bytes,
-    },
+    Connected { peer: PeerId, address: SocketAddr, player: Option<Box<Player>>, credit: Arc<Credit> },
+    ConnectFailed { peer: PeerId, error: ConnectError },
+    Message { peer: PeerId, channel: ChannelId, bytes: Bytes },
+    Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
 }
 
 impl Report {

@@ -175,8 +175,8 @@ impl Server {
 
     fn gather(&mut self) {
         self.home.add(self.front.gather().filter_map(|report| match report {
-            Report::Connected { peer, address, player, user_data, .. } => {
-                Some(Event::Connected { peer, address, player, user_data })
+            Report::Connected { peer, address, player, .. } => {
+                Some(Event::Connected { peer, address, player })
             }
             Report::Message { peer, channel, bytes } => Some(Event::Message { peer, channel, bytes }),
             Report::Disconnected { peer, reason, text } => Some(Event::Disconnected { peer, reason, text }),

@@ -21,7 +21,6 @@ use crate::handshake::admission::Grant;
 use crate::handshake::client::Attempt;
 use crate::handshake::half_open::HalfOpen;
 use crate::identity::{Identity, KnownIds};
-use crate::limits::DATAGRAM_SENT_MAX_BYTES;
 use crate::loss::{Fate, Loss};
 use crate::path::Path;
 use crate::placement::HelloHash;
@@ -146,7 +145,7 @@ impl Connection {
         let Agreement { seals, opens, timeouts, peer_datagram_max_bytes } = agreement;
         self.session = Some(Session::new(now, seals, opens, self.bounds.replay_window, entropy));
         self.path.remote_id = remote_id;
-        self.path.datagram_max_bytes = usize::from(peer_datagram_max_bytes).min(DATAGRAM_SENT_MAX_BYTES);
+        self.path.datagram_max_bytes = peer_datagram_max_bytes.min(Path::START_BYTES);
         self.liveness.agree(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
     }
 

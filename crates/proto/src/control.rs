@@ -28,9 +28,15 @@ pub(crate) struct SealedResume {
     pub(crate) sealed: [u8; SEALED_TOKEN_BYTES],
 }
 
-/// The frames that were not acknowledged yet.
+/// The frames that were not acknowledged yet. Small for the many connections that have none.
 #[derive(Debug, Default)]
 pub(crate) struct ControlQueue {
+    books: Option<Box<Books>>,
+    has_waiting: bool,
+}
+
+#[derive(Debug, Default)]
+struct Books {
     items: Vec<Item>,
     next_id: u64,
 }
@@ -50,17 +56,21 @@ pub(crate) const fn is_control(id: MessageId) -> bool {
 
 impl ControlQueue {
     pub(crate) fn push(&mut self, frame: Control) {
-        let id = FIRST_ID.saturating_add(self.next_id);
-        self.next_id = self.next_id.saturating_add(1);
-        self.items.push(Item { id, frame, sent_in: None });
+        let books = self.books.get_or_insert_default();
+        let id = FIRST_ID.saturating_add(books.next_id);
+        books.next_id = books.next_id.saturating_add(1);
+        books.items.push(Item { id, frame, sent_in: None });
+        self.has_waiting = true;
     }
 
     /// Whether something waits to be sent.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.items.iter().any(|item| item.sent_in.is_none())
+    #[inline]
+    pub(crate) const fn has_waiting(&self) -> bool {
+        self.has_waiting
     }
 
     /// Writes what waits into packet `number`, as far as there is room; answers how much that was.
+    #[cold]
     pub(crate) fn fill<B: BufMut>(
         &mut self,
         number: u64,
@@ -68,7 +78,9 @@ impl ControlQueue {
         mut carry: impl FnMut(MessageId),
     ) -> u32 {
         let mut count = 0_u32;
-        for item in self.items.iter_mut().filter(|item| item.sent_in.is_none()) {
+        let Some(books) = &mut self.books else { return 0 };
+        self.has_waiting = false;
+        for item in books.items.iter_mut().filter(|item| item.sent_in.is_none()) {
             let written = match &item.frame {
                 Control::NewConnectionId(new) => writer.new_connection_id(new),
                 Control::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
@@ -79,6 +91,7 @@ impl ControlQueue {
                 }),
             };
             if written.is_err() {
+                self.has_waiting = true;
                 break;
             }
             item.sent_in = Some(number);
@@ -89,13 +102,20 @@ impl ControlQueue {
     }
 
     /// Learns what became of a frame that went with packet `number`.
+    #[cold]
     pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, number: u64) {
+        let Some(books) = &mut self.books else { return };
         match fate {
-            Fate::Acknowledged => self.items.retain(|item| item.id != id.0),
+            Fate::Acknowledged => {
+                books.items.retain(|item| item.id != id.0);
+                self.has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
+            }
             Fate::Lost => {
-                let lost = self.items.iter_mut().find(|item| item.id == id.0 && item.sent_in == Some(number));
+                let lost =
+                    books.items.iter_mut().find(|item| item.id == id.0 && item.sent_in == Some(number));
                 if let Some(item) = lost {
                     item.sent_in = None;
+                    self.has_waiting = true;
                 }
             }
         }
@@ -103,14 +123,18 @@ impl ControlQueue {
 
     /// Sends it once more, whatever became of it.
     pub(crate) fn repeat(&mut self, id: MessageId) {
-        if let Some(item) = self.items.iter_mut().find(|item| item.id == id.0) {
+        let Some(books) = &mut self.books else { return };
+        if let Some(item) = books.items.iter_mut().find(|item| item.id == id.0) {
             item.sent_in = None;
+            self.has_waiting = true;
         }
     }
 
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
-        self.items.shrink_to_fit();
+        if let Some(books) = &mut self.books {
+            books.items.shrink_to_fit();
+        }
     }
 }
 

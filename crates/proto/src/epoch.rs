@@ -38,9 +38,9 @@ impl KeyEpoch {
 
     /// Whether this end should begin the next epoch before it seals packet `next`.
     pub(crate) fn is_over(&self, now: Moment, next: u64, limits: &EpochLimits) -> bool {
-        let is_used = next.saturating_sub(self.base) >= limits.packets;
-        let is_old = now.since(self.started_at) >= limits.interval;
-        (is_used || is_old) && self.next_allowed_at <= now
+        self.next_allowed_at <= now
+            && (next.saturating_sub(self.base) >= limits.packets
+                || now.since(self.started_at) >= limits.interval)
     }
 
     /// Whether the key has sealed so much without a word of the peer that it must not seal packet `next`.
@@ -59,10 +59,11 @@ impl KeyEpoch {
         *self = Self { base: next, started_at: now, next_allowed_at: NEVER, forget_at: NEVER };
     }
 
-    /// The peer acknowledged packet `largest`. `delay` is three probe timeouts, here and below.
-    pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, delay: Duration) {
-        if largest >= self.base && self.next_allowed_at == NEVER {
-            self.next_allowed_at = now.after(delay);
+    /// The peer acknowledged packet `largest`. `delay` says three probe timeouts, here and below.
+    #[inline]
+    pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, delay: impl FnOnce() -> Duration) {
+        if self.next_allowed_at == NEVER && largest >= self.base {
+            self.next_allowed_at = now.after(delay());
         }
     }
 
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn an_epoch_ends_by_packets_or_by_age_and_not_one_before() {
         let mut epoch = KeyEpoch::new(ms(0));
-        epoch.on_acked(ms(10), 0, DELAY);
+        epoch.on_acked(ms(10), 0, || DELAY);
         for (at, next, is_over) in [
             (400, 99, false),
             (309, 100, false),
@@ -115,10 +116,10 @@ mod tests {
     fn without_an_ack_of_the_epoch_the_next_does_not_begin() {
         let mut epoch = KeyEpoch::new(ms(0));
         epoch.step(ms(1_000), 500);
-        epoch.on_acked(ms(1_100), 499, DELAY);
+        epoch.on_acked(ms(1_100), 499, || DELAY);
         assert!(!epoch.is_over(ms(100_000), 10_000, &LIMITS), "that was of the epoch before");
-        epoch.on_acked(ms(1_200), 500, DELAY);
-        epoch.on_acked(ms(99_900), 501, DELAY);
+        epoch.on_acked(ms(1_200), 500, || DELAY);
+        epoch.on_acked(ms(99_900), 501, || DELAY);
         assert!(epoch.is_over(ms(100_000), 10_000, &LIMITS), "the first ack counts");
     }
 

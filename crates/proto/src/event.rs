@@ -77,7 +77,8 @@ struct Entry {
 
 #[derive(Debug, Clone, Copy)]
 enum What {
-    Connected(SocketAddr, Option<PlayerId>),
+    /// With a player, whose id then stands before the user data.
+    Connected(SocketAddr, bool),
     ConnectFailed(ConnectError),
     Message(ChannelId),
     Disconnected(CloseReason),
@@ -94,8 +95,9 @@ impl Events {
     }
 
     pub(crate) fn connected(&mut self, peer: PeerId, address: SocketAddr, grant: Option<&Grant>) {
-        let player = grant.map(|grant| grant.player);
-        self.push(peer, What::Connected(address, player), grant.map_or(&[], |grant| &grant.user_data));
+        let Some(grant) = grant else { return self.push(peer, What::Connected(address, false), &[]) };
+        let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..]].concat();
+        self.push(peer, What::Connected(address, true), &payload);
     }
 
     pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
@@ -119,8 +121,11 @@ impl Events {
         self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
         let payload = self.bytes.get(start..end).unwrap_or_default();
         let event = match what {
-            What::Connected(address, player) => {
-                Event::Connected { peer, address, player, user_data: payload }
+            What::Connected(address, has_player) => {
+                let split = if has_player { payload.split_first_chunk() } else { None };
+                let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
+                let user_data = split.map_or(payload, |(_, user_data)| user_data);
+                Event::Connected { peer, address, player, user_data }
             }
             What::ConnectFailed(error) => Event::ConnectFailed { peer, error },
             What::Message(channel) => {

@@ -9,7 +9,9 @@ use std::time::Duration;
 use drumfire_crypto::Entropy;
 use drumfire_wire::{ConnectionId, PathData};
 
-use crate::limits::{AMPLIFICATION, CHALLENGE_INTERVAL, CONTESTED_ROUNDS, PATH_CANDIDATES};
+use crate::limits::{
+    AMPLIFICATION, CHALLENGE_INTERVAL, CONTESTED_ROUNDS, DATAGRAM_SENT_MAX_BYTES, PATH_CANDIDATES,
+};
 use crate::time::Moment;
 
 /// Where packets to the peer go, and under which name.
@@ -17,7 +19,7 @@ use crate::time::Moment;
 pub(crate) struct Path {
     pub(crate) address: SocketAddr,
     pub(crate) remote_id: Option<ConnectionId>,
-    pub(crate) datagram_max_bytes: usize,
+    pub(crate) datagram_max_bytes: u16,
     /// What the peer asked to have back.
     pub(crate) answer: Option<PathData>,
     search: Option<Box<Search>>,
@@ -125,12 +127,21 @@ impl Search {
 }
 
 impl Path {
-    pub(crate) const fn new(
-        address: SocketAddr,
-        remote_id: Option<ConnectionId>,
-        datagram_max_bytes: usize,
-    ) -> Self {
-        Self { address, remote_id, datagram_max_bytes, answer: None, search: None }
+    /// Bytes of UDP payload that every path is taken to carry.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "1200 fits, and a constant cannot be converted otherwise"
+    )]
+    pub(crate) const START_BYTES: u16 = DATAGRAM_SENT_MAX_BYTES as u16;
+
+    pub(crate) const fn new(address: SocketAddr, remote_id: Option<ConnectionId>) -> Self {
+        Self { address, remote_id, datagram_max_bytes: Self::START_BYTES, answer: None, search: None }
+    }
+
+    /// Whether packets from this address change nothing.
+    #[inline]
+    pub(crate) fn is_settled(&self, from: SocketAddr) -> bool {
+        self.search.is_none() && from == self.address
     }
 
     /// Notes where an opened packet of `bytes` came from; `is_newest` when no greater number was opened before.
@@ -216,29 +227,64 @@ impl Path {
         true
     }
 
-    /// Whether a challenge or an answer waits to be sent.
-    pub(crate) fn has_to_send(&self) -> bool {
-        self.answer.is_some() || self.search.as_ref().is_some_and(|search| search.has_due())
+    /// Whether there is anything to say of the path.
+    #[inline]
+    pub(crate) const fn has_news(&self) -> bool {
+        self.answer.is_some() || self.search.is_some()
     }
 
-    /// Where the next datagram goes; `settling` is how long an answer is waited for.
-    pub(crate) fn destination(&self, now: Moment, settling: Duration) -> Destination {
+    /// Whether a challenge or an answer waits to be sent.
+    #[inline]
+    pub(crate) fn has_to_send(&self) -> bool {
+        self.has_news()
+            && (self.answer.is_some() || self.search.as_ref().is_some_and(|search| search.has_due()))
+    }
+
+    /// Where the next datagram goes; `settling` says how long an answer is waited for.
+    #[inline]
+    pub(crate) fn destination(&self, now: Moment, settling: impl FnOnce() -> Duration) -> Destination {
         let address = self.address;
         let plain = Destination { address, room_bytes: None, challenge: None, is_bare: false };
-        let Some(search) = &self.search else { return plain };
-        let leading = search.leading.and_then(|leading| {
-            search.candidates.iter().flatten().find(|candidate| candidate.address == leading)
+        match &self.search {
+            None => plain,
+            Some(search) => search.destination(now, settling(), plain),
+        }
+    }
+
+    /// Notes a datagram that was built for this destination.
+    #[inline]
+    pub(crate) fn on_sent(&mut self, now: Moment, to: &Destination, bytes: usize) {
+        if let Some(search) = &mut self.search {
+            search.on_sent(now, self.address, to, bytes);
+        }
+    }
+
+    /// Forgets candidates of a connection that is idle.
+    pub(crate) fn shrink(&mut self) {
+        self.search = None;
+    }
+}
+
+/// A datagram to a candidate is at least so long: a challenge with an ack fits.
+const LEAST_BYTES: usize = 64;
+
+impl Search {
+    /// Where the next datagram goes; `plain` is one to the known address.
+    #[cold]
+    fn destination(&self, now: Moment, settling: Duration, plain: Destination) -> Destination {
+        let leading = self.leading.and_then(|leading| {
+            self.candidates.iter().flatten().find(|candidate| candidate.address == leading)
         });
-        let is_known_silent = !search.prefers_known;
+        let is_known_silent = !self.prefers_known;
         let moved = leading.filter(|candidate| {
             is_known_silent
                 && candidate.challenge.is_fresh(now, settling)
                 && candidate.allowance_bytes() >= LEAST_BYTES
         });
-        if let Some(data) = search.known.data.filter(|_| search.known.is_due) {
+        if let Some(data) = self.known.data.filter(|_| self.known.is_due) {
             return Destination { challenge: Some(data), is_bare: moved.is_some(), ..plain };
         }
-        let due = search
+        let due = self
             .candidates
             .iter()
             .flatten()
@@ -259,14 +305,12 @@ impl Path {
         })
     }
 
-    /// Notes a datagram that was built for this destination.
-    pub(crate) fn on_sent(&mut self, now: Moment, to: &Destination, bytes: usize) {
-        let known = self.address;
-        let Some(search) = &mut self.search else { return };
+    #[cold]
+    fn on_sent(&mut self, now: Moment, known: SocketAddr, to: &Destination, bytes: usize) {
         let challenge = if to.address == known {
-            Some(&mut search.known)
+            Some(&mut self.known)
         } else {
-            search.find(to.address).map(|candidate| {
+            self.find(to.address).map(|candidate| {
                 candidate.sent_bytes = candidate.sent_bytes.saturating_add(bytes);
                 &mut candidate.challenge
             })
@@ -277,16 +321,6 @@ impl Path {
         }
     }
 
-    /// Forgets candidates of a connection that is idle.
-    pub(crate) fn shrink(&mut self) {
-        self.search = None;
-    }
-}
-
-/// A datagram to a candidate is at least so long: a challenge with an ack fits.
-const LEAST_BYTES: usize = 64;
-
-impl Search {
     fn has_due(&self) -> bool {
         let may =
             |candidate: &Candidate| candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES;

@@ -117,20 +117,28 @@ impl Session {
         self.largest == Some(PacketNumber(number))
     }
 
-    /// Begins the next epoch if this one is over; answers whether it did.
-    pub(crate) fn change_keys_if_due(&mut self, now: Moment, limits: &EpochLimits) -> bool {
+    /// Whether this end should change its keys before it seals another packet.
+    #[inline]
+    pub(crate) fn is_key_used_up(&self, now: Moment, limits: &EpochLimits) -> bool {
+        self.epoch.is_over(now, self.unused(), limits)
+    }
+
+    /// Begins the next epoch; answers whether it did, for the one before the last must be forgotten.
+    #[cold]
+    pub(crate) fn change_keys(&mut self, now: Moment) -> bool {
         let next = self.unused();
-        let is_due = self.epoch.is_over(now, next, limits) && !self.opener.has_previous();
-        if is_due {
+        let may = !self.opener.has_previous();
+        if may {
             self.opener.step_to_next_epoch();
             self.sealer.step_to_next_epoch();
             self.epoch.step(now, next);
         }
-        is_due
+        may
     }
 
-    /// The peer acknowledged packet `largest`.
-    pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, settling: Duration) {
+    /// The peer acknowledged packet `largest`; `settling` as with [`Self::open`].
+    #[inline]
+    pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, settling: impl FnOnce() -> Duration) {
         self.epoch.on_acked(now, largest, settling);
     }
 

@@ -23,6 +23,7 @@ use super::net::Net;
 use super::peers::{Message, Peers};
 use super::{Clock, Park, RETRY_AFTER, Reading, Ring};
 use crate::credit::Credit;
+use crate::event::Player;
 use crate::link::{Command, Link, Report};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
@@ -290,8 +291,8 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         Some(match self.endpoint.poll_event()? {
             Event::Connected { peer, address, player, user_data } => {
                 let credit = self.peers.connected(peer, self.credit_bytes);
-                let user_data = Bytes::copy_from_slice(user_data);
-                Some(Report::Connected { peer: name(peer), address, player, user_data, credit })
+                let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
+                Some(Report::Connected { peer: name(peer), address, player, credit })
             }
             Event::ConnectFailed { peer, error } => {
                 self.stats.messages_undelivered += self.peers.gone(peer);

@@ -50,10 +50,9 @@ fn every_player_of_many_gets_in_and_is_known_on_every_worker() {
     world.until("all are connected", |world| world.peers.len() == 40);
     let mut players: Vec<u128> = Vec::new();
     for event in &world.events {
-        let Event::Connected { player, user_data, .. } = event else { panic!("{event:?}") };
-        let player = player.expect("a player").0;
-        assert_eq!(user_data[..], player.to_be_bytes());
-        players.push(player);
+        let Event::Connected { player: Some(player), .. } = event else { panic!("{event:?}") };
+        assert_eq!(player.user_data[..], player.id.0.to_be_bytes());
+        players.push(player.id.0);
     }
     players.sort_unstable();
     assert!(players.into_iter().eq(0..40));

@@ -64,9 +64,11 @@ impl Connection {
         entropy: &mut Entropy,
         stats: &mut Stats,
     ) -> Option<Sending> {
-        let epochs = self.bounds.epochs;
         let session = self.session.as_mut()?;
-        if matches!(self.phase, Phase::Open) && session.change_keys_if_due(now, &epochs) {
+        if session.is_key_used_up(now, &self.bounds.epochs)
+            && matches!(self.phase, Phase::Open)
+            && session.change_keys(now)
+        {
             add(&mut stats.key_changes, 1);
         }
         let key_phase = session.key_phase();
@@ -80,8 +82,9 @@ impl Connection {
             connection_id: self.path.remote_id,
             number: PacketNumber(number).truncate(length),
         };
-        let to = self.path.destination(now, self.loss.settling_time());
-        let room = out.len().min(self.path.datagram_max_bytes).min(to.room_bytes.unwrap_or(usize::MAX));
+        let to = self.path.destination(now, || self.loss.settling_time());
+        let room =
+            out.len().min(usize::from(self.path.datagram_max_bytes)).min(to.room_bytes.unwrap_or(usize::MAX));
         let (head, rest) = out.get_mut(..room)?.split_at_mut_checked(header.encoded_bytes())?;
         header.encode(&mut &mut *head).ok()?;
         let body_max = rest.len().checked_sub(TAG_BYTES)?;
@@ -108,17 +111,11 @@ impl Connection {
         stats: &mut Stats,
     ) -> Content {
         let mut content = Content::default();
-        if let Some(data) = to.challenge {
-            // It is the first frame of a packet that has room for it.
-            let _ = writer.path_challenge(data);
-        }
-        if to.is_bare {
-            return content;
-        }
-        if let Some(data) = self.path.answer
-            && writer.path_response(data).is_ok()
-        {
-            self.path.answer = None;
+        if self.path.has_news() {
+            self.write_path(to, writer);
+            if to.is_bare {
+                return content;
+            }
         }
         if self.acks.is_owed() {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
@@ -129,7 +126,10 @@ impl Connection {
                 content.asks_for_ack = true;
             }
             let loss = &mut self.loss;
-            let control_count = self.control.fill(number, writer, |id| loss.carry(id));
+            let mut control_count = 0;
+            if self.control.has_waiting() {
+                control_count = self.control.fill(number, writer, |id| loss.carry(id));
+            }
             let filled = self.sending.fill(number, writer, |id| loss.carry(id));
             content.asks_for_ack |= filled.message_count > 0 || control_count > 0;
             content.carried = filled.reliable_count.saturating_add(control_count);
@@ -162,6 +162,20 @@ impl Connection {
             add(&mut stats.acks_sent_alone, 1);
         }
         content
+    }
+
+    /// Writes what challenges and answers there are.
+    #[cold]
+    fn write_path<B: BufMut>(&mut self, to: &Destination, writer: &mut FrameWriter<B>) {
+        if let Some(data) = to.challenge {
+            // It is the first frame of a packet that has room for it.
+            let _ = writer.path_challenge(data);
+        }
+        if let Some(data) = self.path.answer.filter(|_| !to.is_bare)
+            && writer.path_response(data).is_ok()
+        {
+            self.path.answer = None;
+        }
     }
 
     fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: Content) {

@@ -181,9 +181,8 @@ impl Connection {
         add(&mut stats.packets_lost, self.loss.lost_count().saturating_sub(lost_before));
         if news.acknowledged_count > 0 {
             self.is_ack_asked = false;
-            let settling = self.loss.settling_time();
             if let (Some(session), Some(largest)) = (&mut self.session, self.loss.largest_acked()) {
-                session.on_acked(now, largest.0, settling);
+                session.on_acked(now, largest.0, || self.loss.settling_time());
             }
         }
         if let Some(PacketNumber(number)) = news.knows_up_to {

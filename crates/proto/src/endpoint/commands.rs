@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
 use crate::identity::Identity;
-use crate::limits::{DATAGRAM_SENT_MAX_BYTES, MESSAGE_MAX_BYTES};
+use crate::limits::MESSAGE_MAX_BYTES;
 use crate::path::Path;
 use crate::placement::Placement;
 use crate::slab::PeerId;
@@ -55,7 +55,7 @@ impl<P: Placement> Endpoint<P> {
         };
         let attempt = Attempt::new(now, &request, &mut self.entropy)?;
         let client_id = u64::from_be_bytes(attempt.client_id().0);
-        let path = Path::new(server, None, DATAGRAM_SENT_MAX_BYTES);
+        let path = Path::new(server, None);
         let liveness =
             Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
         let (bounds, phase) = (self.bounds, Phase::Connecting(Box::new(attempt)));

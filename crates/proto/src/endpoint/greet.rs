@@ -19,7 +19,7 @@ use crate::handshake::admission::{Admitted, Denied};
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::server::{Answer, Judgement};
 use crate::identity::{GivenIds, Identity, KnownIds};
-use crate::limits::{DATAGRAM_SENT_MAX_BYTES, FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
+use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
 use crate::placement::{HelloHash, Placed, Placement, Replaced};
 use crate::slab::PeerId;
@@ -229,7 +229,7 @@ impl<P: Placement> Endpoint<P> {
         let Admitted { claim, psk, grant } = admitted;
         let answer = greeter.answer(now, hello, &psk, &self.ids, &mut self.entropy)?;
         let Answer { agreement, local_id, remote_id, welcome } = answer;
-        let path = Path::new(from, remote_id, DATAGRAM_SENT_MAX_BYTES);
+        let path = Path::new(from, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
         let mut half_open = HalfOpen::new(now, from, welcome, grant);

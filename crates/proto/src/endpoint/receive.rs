@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 
+use drumfire_wire::limits::TAG_BYTES;
 use drumfire_wire::{ConnectionId, ConnectionIdLength, DatagramKind, TransportHeader};
 
 use super::{Endpoint, Reply, Role};
@@ -18,6 +19,9 @@ use crate::session::{Opened, Refusal};
 use crate::slab::PeerId;
 use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
+
+/// Bytes of the header of a packet to a server, at least.
+const HEADER_MIN_BYTES: usize = 1 + ConnectionId::BYTES + 2;
 
 /// A datagram on its way through the stages.
 pub(super) struct Staged<'a> {
@@ -186,9 +190,7 @@ impl<P: Placement> Endpoint<P> {
             State::Opened(peer, opened) => {
                 let (peer, number, from) = (*peer, opened.number, staged.from);
                 let frames = staged.bytes.get(opened.frames.clone()).unwrap_or_default();
-                let delivered = self.deliver_packet(now, peer, from, number, frames);
-                self.follow_path(now, peer, from, number, staged.bytes.len());
-                match delivered {
+                match self.deliver_packet(now, peer, from, number, frames) {
                     Ok(()) => add(&mut self.stats.packets_received, 1),
                     Err(reason) => self.stats.on_drop(reason),
                 }
@@ -212,7 +214,13 @@ impl<P: Placement> Endpoint<P> {
             self.confirm(now, peer, from);
         }
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
-        match connection.on_packet(now, number, frames, &mut self.events, &mut self.stats) {
+        let received = connection.on_packet(now, number, frames, &mut self.events, &mut self.stats);
+        if !connection.path.is_settled(from) && matches!(self.role, Role::Server(_)) {
+            let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
+            let bytes = frames.len().saturating_add(HEADER_MIN_BYTES).saturating_add(TAG_BYTES);
+            connection.path.on_packet(now, from, bytes, is_newest, &mut self.entropy);
+        }
+        match received {
             Received::Delivered => {
                 let has_id_news = connection.has_id_news();
                 if connection.grant.as_ref().is_some_and(|grant| grant.renew_at <= now) {
@@ -236,16 +244,6 @@ impl<P: Placement> Endpoint<P> {
                 Ok(())
             }
         }
-    }
-
-    /// Takes note of where an opened packet came from: a client's address may have changed.
-    fn follow_path(&mut self, now: Moment, peer: PeerId, from: SocketAddr, number: u64, bytes: usize) {
-        if matches!(self.role, Role::Client) {
-            return;
-        }
-        let Some(connection) = self.connections.get_mut(peer) else { return };
-        let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
-        connection.path.on_packet(now, from, bytes, is_newest, &mut self.entropy);
     }
 
     /// Takes note of where another copy of the newest packet came from, while the path is uncertain.

@@ -20,7 +20,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let path = Path::new(address(1), None, 1_200);
+        let path = Path::new(address(1), None);
         Self { path, entropy: Entropy::from_seed(Secret::new([1; 32])) }
     }
 
@@ -33,7 +33,7 @@ impl Bench {
     fn send(&mut self, at: u64) -> (Vec<(SocketAddr, PathData)>, SocketAddr) {
         let mut challenges = Vec::new();
         loop {
-            let to = self.path.destination(ms(at), SETTLING);
+            let to = self.path.destination(ms(at), || SETTLING);
             let bytes = to.room_bytes.unwrap_or(100).min(100);
             self.path.on_sent(ms(at), &to, bytes);
             match to.challenge {
@@ -70,14 +70,14 @@ fn three_times_what_came_goes_to_a_candidate_and_the_rest_to_the_known_address()
     bench.hear(0, 2, 150, true);
     let mut sent = 0;
     for _ in 0..20 {
-        let to = bench.path.destination(ms(0), SETTLING);
+        let to = bench.path.destination(ms(0), || SETTLING);
         let bytes = to.room_bytes.unwrap_or(100).min(100);
         bench.path.on_sent(ms(0), &to, bytes);
         sent += if to.address == address(2) { bytes } else { 0 };
     }
     assert!(sent <= 450 && sent > 386, "{sent}");
     bench.hear(5, 2, 100, false);
-    assert_eq!(bench.path.destination(ms(5), SETTLING).address, address(2), "more came");
+    assert_eq!(bench.path.destination(ms(5), || SETTLING).address, address(2), "more came");
 }
 
 #[test]

@@ -1,0 +1,426 @@
+"""A second client, written from crates/wire/PROTOCOL.md alone: sessions against a real echo server.
+
+    python client.py 127.0.0.1:7777 drumfire_public_... --sessions 100
+
+Each session connects, has messages echoed in both modes, changes its keys, has messages echoed again, moves to another
+port under a spare connection id (every fifth), and closes. It is a check of the standard and not a library: it sends
+what it lost again in the simplest way there is, and knows no congestion control.
+"""
+
+import argparse
+import base64
+import hashlib
+import hmac
+import os
+import socket
+import struct
+import time
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from noise.connection import Keypair, NoiseConnection
+
+PATTERN = b"Noise_NKpsk0_25519_ChaChaPoly_BLAKE2s"
+HELLO, RETRY, REFUSE, WELCOME, RESET = 0x89, 0x8A, 0x8B, 0x8C, 0x8D
+VERSION = 1
+PATIENCE = 5.0
+
+
+class Failure(Exception):
+    """Something that the standard does not allow, or that did not come in time."""
+
+
+def varint(value):
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class Reader:
+    """The bytes of an opened packet, from front to end."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, count):
+        part = self.data[self.at : self.at + count]
+        if len(part) < count:
+            raise Failure("a frame ends outside its packet")
+        self.at += count
+        return part
+
+    def varint(self):
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def is_empty(self):
+        return self.at == len(self.data)
+
+
+def hkdf3(chain, data):
+    def mac(key, text):
+        return hmac.new(key, text, hashlib.blake2s).digest()
+
+    temporary = mac(chain, data)
+    first = mac(temporary, b"\x01")
+    second = mac(temporary, first + b"\x02")
+    return first, second, mac(temporary, second + b"\x03")
+
+
+class Keys:
+    """One direction in one epoch ("Seal, keys and key epochs")."""
+
+    def __init__(self, chain, suite, epoch=0):
+        self.suite, self.epoch = suite, epoch
+        self.chain, key, iv = hkdf3(chain, b"drumfire epoch" + bytes([suite]))
+        self.iv = iv[:12]
+        self.aead = ChaCha20Poly1305(key) if suite == 1 else AESGCM(key[:16])
+
+    def next(self):
+        return Keys(self.chain, self.suite, self.epoch + 1)
+
+    def nonce(self, number):
+        return self.iv[:4] + struct.pack(">Q", struct.unpack(">Q", self.iv[4:])[0] ^ number)
+
+    def seal(self, number, header, frames):
+        return self.aead.encrypt(self.nonce(number), frames, header)
+
+    def open(self, number, header, sealed):
+        try:
+            return self.aead.decrypt(self.nonce(number), sealed, header)
+        except InvalidTag:
+            return None
+
+
+def expand(low, length, largest):
+    """The number nearest to the expected one ("Packet numbers")."""
+    expected = 0 if largest is None else largest + 1
+    window = 1 << (8 * length)
+    candidate = expected & ~(window - 1) | low
+    if candidate <= expected and expected - candidate >= window // 2 and candidate + window < 1 << 64:
+        return candidate + window
+    if candidate > expected and candidate - expected > window // 2 and candidate >= window:
+        return candidate - window
+    return candidate
+
+
+class Session:
+    """One connection, from Hello to Close."""
+
+    def __init__(self, server, public_key, suites):
+        self.server, self.public_key, self.suites = server, public_key, suites
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.number, self.largest, self.received = 0, None, []
+        self.owes_ack = False
+        self.unacked = {}  # packet number -> frames to repeat
+        self.sent_at = {}
+        self.first_ack_of_epoch = None
+        self.epoch_base = 0
+        self.previous = None
+        self.next_id, self.floor, self.waiting, self.delivered = 0, 0, {}, set()
+        self.messages = []
+        self.spare_ids = {}
+        self.is_closed = False
+
+    # The handshake.
+
+    def connect(self):
+        client_id = os.urandom(8)
+        head = struct.pack(">BHQ8sIIB", HELLO, VERSION, 0, client_id, 0, 0, self.suites) + bytes(512)
+        prologue = head + bytes(32)
+        noise = NoiseConnection.from_name(PATTERN)
+        noise.set_as_initiator()
+        noise.set_psks(bytes(32))
+        noise.set_keypair_from_public_bytes(Keypair.REMOTE_STATIC, self.public_key)
+        noise.set_prologue(prologue)
+        noise.start_handshake()
+        parameters = struct.pack(">B8sHII", 0, bytes(8), 1200, 30_000, 10_000)
+        message_1 = bytes(noise.write_message(parameters.ljust(564, b"\0")))
+        key = hashlib.blake2s(b"drumfire mac1" + self.public_key + bytes(32)).digest()
+        mac1 = hashlib.blake2s(prologue + message_1, key=key, digest_size=16).digest()
+        cookie, until = bytes(32), time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            self.send(head + cookie + message_1 + mac1)
+            answer = self.receive(0.25)
+            if answer is None or answer[1:9] != client_id:
+                continue
+            if answer[0] == RETRY and 64 <= len(answer) <= 96:
+                cookie = answer[9:41]
+            elif answer[0] == WELCOME:
+                payload = bytes(noise.read_message(answer[9:]))
+                return self.welcomed(noise, payload)
+            elif answer[0] == REFUSE:
+                raise Failure(f"refused for reason {answer[9]}")
+        raise Failure("no Welcome")
+
+    def welcomed(self, noise, payload):
+        self.connection_id, self.reset_token = payload[0:8], payload[8:24]
+        self.suite, largest, silent, unacknowledged = struct.unpack(">BHII", payload[24:35])
+        if not self.suites & 1 << self.suite - 1:
+            raise Failure("a suite that was not offered")
+        if largest < 1200 or silent < 1000 or unacknowledged < 1000:
+            raise Failure("parameters out of bounds")
+        protocol = noise.noise_protocol
+        self.seals = Keys(bytes(protocol.cipher_state_encrypt.k), self.suite)
+        self.opens = Keys(bytes(protocol.cipher_state_decrypt.k), self.suite)
+        self.send_frames(b"\x01", repeats=True)
+
+    # Datagrams.
+
+    def send(self, datagram):
+        self.socket.sendto(datagram, self.server)
+
+    def receive(self, timeout):
+        self.socket.settimeout(max(timeout, 0.001))
+        try:
+            return self.socket.recv(65_535)
+        except (TimeoutError, ConnectionRefusedError):
+            return None
+
+    def send_frames(self, frames, repeats=False):
+        if self.owes_ack:
+            frames = self.ack() + frames
+            self.owes_ack = False
+        number, self.number = self.number, self.number + 1
+        byte_0 = 0x08 | (self.seals.epoch & 1) << 2 | 3
+        header = bytes([byte_0]) + self.connection_id + struct.pack(">I", number & 0xFFFFFFFF)
+        body = frames.ljust(28 - len(header) - 16, b"\0")
+        self.send(header + self.seals.seal(number, header, body))
+        if repeats:
+            self.unacked[number] = frames
+            self.sent_at[number] = time.monotonic()
+        return number
+
+    def ack(self):
+        ranges = []
+        for number in sorted(set(self.received), reverse=True):
+            if ranges and ranges[-1][0] == number + 1:
+                ranges[-1][0] = number
+            elif len(ranges) < 32:
+                ranges.append([number, number])
+        low, high = ranges[0]
+        out = b"\x02" + varint(high) + varint(0) + varint(len(ranges) - 1) + varint(high - low)
+        for (before, _), (low, high) in zip(ranges, ranges[1:]):
+            out += varint(before - high - 2) + varint(high - low)
+        return out
+
+    def step(self, timeout=0.02):
+        """Takes in one datagram, answers what must be answered, and repeats what seems lost."""
+        datagram = self.receive(timeout)
+        if datagram is not None and datagram[0] < 0x80:
+            self.on_packet(datagram)
+        elif datagram is not None and datagram[0] == RESET and datagram[1:25] == self.connection_id + self.reset_token:
+            raise Failure("the server does not know the connection")
+        now = time.monotonic()
+        for number in [n for n, at in self.sent_at.items() if now - at > 0.2]:
+            frames = self.unacked.pop(number)
+            del self.sent_at[number]
+            self.send_frames(frames, repeats=True)
+        if self.owes_ack:
+            self.send_frames(b"")
+
+    def until(self, what, is_true):
+        deadline = time.monotonic() + PATIENCE
+        while not is_true():
+            if time.monotonic() > deadline:
+                raise Failure(f"not in time: {what}")
+            self.step()
+
+    def on_packet(self, datagram):
+        length = (datagram[0] & 3) + 1
+        header, sealed = datagram[: 1 + length], datagram[1 + length :]
+        if datagram[0] & 0xF8 != 0x08 or length == 1 or len(datagram) < 28:
+            raise Failure("not a transport packet")
+        number = expand(int.from_bytes(header[1:], "big"), length, self.largest)
+        if number in self.received:
+            return
+        phase = datagram[0] >> 2 & 1
+        if phase == self.opens.epoch & 1:
+            keys = self.opens
+        elif self.previous is not None:
+            keys = self.previous
+        else:
+            keys = self.opens.next()
+        frames = keys.open(number, header, sealed)
+        if frames is None:
+            raise Failure(f"packet {number} of phase {phase} does not open")
+        if keys is not self.opens and keys is not self.previous:
+            # The server changed its keys: ours follow.
+            self.previous, self.opens, self.seals = self.opens, keys, self.seals.next()
+            self.epoch_base, self.first_ack_of_epoch = self.number, None
+        self.received.append(number)
+        self.largest = number if self.largest is None else max(self.largest, number)
+        self.on_frames(Reader(frames))
+
+    def on_frames(self, reader):
+        last_id = None
+        while not reader.is_empty():
+            kind = reader.take(1)[0]
+            if kind == 0x00:
+                continue
+            if kind in (0x01, 0x0C):
+                self.owes_ack = True
+            elif kind == 0x02:
+                self.on_ack(reader)
+            elif kind == 0x03:
+                code, application_code = reader.take(1)[0], reader.varint()
+                reason = reader.take(reader.varint())
+                raise Failure(f"the server closed: {code}, {application_code}, {reason}")
+            elif kind == 0x07:
+                self.send_frames(b"\x08" + reader.take(8))
+            elif kind == 0x08:
+                reader.take(8)
+            elif kind == 0x09:
+                sequence = reader.varint()
+                self.spare_ids[sequence] = (reader.take(8), reader.take(16))
+                self.owes_ack = True
+            elif kind == 0x80:
+                channel, payload = reader.varint(), reader.take(reader.varint())
+                self.messages.append((channel, payload))
+                self.owes_ack = True
+            elif kind in (0x83, 0x93):
+                channel = reader.varint()
+                last_id = last_id + 1 if kind == 0x93 else reader.varint()
+                back = reader.varint()
+                payload = reader.take(reader.varint())
+                self.on_reliable(channel, last_id, last_id - back if back else None, payload)
+                self.owes_ack = True
+            else:
+                raise Failure(f"frame {kind:#x} is not in the standard")
+
+    def on_reliable(self, channel, number, after, payload):
+        if number in self.delivered or number in self.waiting:
+            return
+        self.waiting[number] = (channel, after, payload)
+        ready = True
+        while ready:
+            ready = False
+            for number in sorted(self.waiting):
+                channel, after, payload = self.waiting[number]
+                if after is None or after in self.delivered:
+                    del self.waiting[number]
+                    self.delivered.add(number)
+                    self.messages.append((channel, payload))
+                    ready = True
+                    break
+
+    def on_ack(self, reader):
+        largest, _delay, more, first = (reader.varint() for _ in range(4))
+        if largest >= self.number:
+            raise Failure("an ack of a packet that was never sent")
+        ranges, low = [(largest - first, largest)], largest - first
+        for _ in range(more):
+            high = low - reader.varint() - 2
+            low = high - reader.varint()
+            ranges.append((low, high))
+        for number in list(self.unacked):
+            if any(low <= number <= high for low, high in ranges):
+                del self.unacked[number]
+                del self.sent_at[number]
+        if largest >= self.epoch_base and self.first_ack_of_epoch is None:
+            self.first_ack_of_epoch = time.monotonic()
+
+    # What a session does.
+
+    def reliable(self, channel, payload):
+        number, self.next_id = self.next_id, self.next_id + 1
+        back = b"\0" if number == 0 or not self.unacked else varint(1)
+        frame = b"\x83" + varint(channel) + varint(number) + back + varint(len(payload)) + payload
+        self.send_frames(frame, repeats=True)
+
+    def unreliable(self, channel, payload):
+        self.send_frames(b"\x80" + varint(channel) + varint(len(payload)) + payload)
+
+    def echo(self, rounds):
+        for round_number in range(rounds):
+            payload = os.urandom(1 + 37 * round_number % 900)
+            self.reliable(0, payload)
+            self.until("a reliable echo", lambda: (0, payload) in self.messages)
+            payload = os.urandom(8)
+            for _ in range(50):
+                self.unreliable(1, payload)
+                self.step(0.05)
+                if (1, payload) in self.messages:
+                    break
+            else:
+                raise Failure("no unreliable echo in 50 tries")
+            self.messages.clear()
+
+    def change_keys(self):
+        self.until("an ack of this epoch", lambda: self.first_ack_of_epoch is not None)
+        # Three probe timeouts: the round trip is next to nothing, acks wait for 25 ms at most.
+        settled = self.first_ack_of_epoch + 0.1
+        self.until("the time to change keys", lambda: time.monotonic() >= settled)
+        before = self.opens.epoch
+        self.previous, self.opens, self.seals = self.opens, self.opens.next(), self.seals.next()
+        self.epoch_base, self.first_ack_of_epoch = self.number, None
+        self.send_frames(b"\x01", repeats=True)
+        self.until("an ack under new keys", lambda: self.first_ack_of_epoch is not None)
+        if self.opens.epoch != before + 1:
+            raise Failure("the server did not follow")
+        self.until("the time to forget keys", lambda: time.monotonic() >= self.first_ack_of_epoch + 0.1)
+        self.previous = None
+
+    def move(self):
+        """Goes on from another port, under a spare id; the id before is retired."""
+        self.until("a spare connection id", lambda: self.spare_ids)
+        before = getattr(self, "sequence", 0)
+        self.sequence = min(self.spare_ids)
+        self.connection_id, self.reset_token = self.spare_ids.pop(self.sequence)
+        old, self.socket = self.socket, socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.echo(2)
+        old.close()
+        time.sleep(0.1)
+        self.send_frames(b"\x0a" + varint(before), repeats=True)
+        self.until("an ack of the retired id", lambda: not self.unacked)
+
+    def close(self, code):
+        reason = b"interop"
+        self.send_frames(b"\x03\x00" + varint(code) + varint(len(reason)) + reason)
+        self.socket.close()
+
+
+def public_key(text):
+    label = "drumfire_public_"
+    if not text.startswith(label):
+        raise argparse.ArgumentTypeError(f"a public key begins with {label}")
+    encoded = text[len(label) :]
+    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("server")
+    parser.add_argument("key", type=public_key)
+    parser.add_argument("--sessions", type=int, default=100)
+    arguments = parser.parse_args()
+    host, _, port = arguments.server.rpartition(":")
+    suites = {1: 0, 2: 0}
+    for number in range(arguments.sessions):
+        session = Session((host, int(port)), arguments.key, 0b01 if number % 2 else 0b11)
+        try:
+            session.connect()
+            session.echo(3)
+            session.change_keys()
+            session.echo(2)
+            if number % 5 == 0:
+                session.move()
+            session.close(number)
+        except Failure as why:
+            raise SystemExit(f"session {number}: {why}")
+        suites[session.suite] += 1
+    print(f"{arguments.sessions} sessions: {suites[1]} with ChaCha20-Poly1305, {suites[2]} with AES-128-GCM")
+
+
+if __name__ == "__main__":
+    main()
