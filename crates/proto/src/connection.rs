@@ -7,6 +7,8 @@ mod liveness;
 mod packet;
 mod receive;
 
+use std::sync::Arc;
+
 use drumfire_crypto::Entropy;
 use drumfire_wire::{CloseCode, ConnectionId, MessageId};
 
@@ -32,7 +34,7 @@ pub(crate) use liveness::Liveness;
 pub(crate) use packet::Sending;
 pub(crate) use receive::Received;
 
-/// What a connection needs to know of the configuration.
+/// What a connection needs to know of the configuration; all connections of an endpoint share it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) send_memory_bytes: usize,
@@ -88,11 +90,13 @@ pub(crate) struct Connection {
     pub(crate) liveness: Liveness,
     /// What must be told about the connection itself.
     pub(crate) control: ControlQueue,
+    /// At a client, when the id of the path before is retired.
+    leave_at: Option<Moment>,
     /// By which ids packets find the server; from the handshake on.
     pub(crate) identity: Option<Identity>,
     /// Charges of this connection's messages that wait in the endpoint's events.
     pub(crate) events_bytes: usize,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: Arc<Bounds>,
     /// Whether it stands in the endpoint's queue of those that have something to send.
     pub(crate) is_queued: bool,
     is_probe_due: bool,
@@ -106,7 +110,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(peer: PeerId, phase: Phase, path: Path, liveness: Liveness, bounds: Bounds) -> Self {
+    pub(crate) fn new(
+        peer: PeerId,
+        phase: Phase,
+        path: Path,
+        liveness: Liveness,
+        bounds: Arc<Bounds>,
+    ) -> Self {
         Self {
             peer,
             phase,
@@ -121,6 +131,7 @@ impl Connection {
             receiving: ReceiveQueue::default(),
             liveness,
             control: ControlQueue::default(),
+            leave_at: None,
             identity: None,
             events_bytes: 0,
             bounds,
@@ -212,7 +223,7 @@ impl Connection {
             Phase::Connecting(attempt) => Some(attempt.send_at()),
             _ if is_open => {
                 let forget_at = self.session.as_ref().and_then(Session::forget_at);
-                let leave_at = self.known_ids().and_then(KnownIds::leave_at);
+                let leave_at = self.leave_at;
                 let dues =
                     [self.acks.due(), self.loss.deadline(), self.liveness.next_at(), forget_at, leave_at];
                 dues.into_iter().flatten().min()
@@ -241,10 +252,8 @@ impl Connection {
         if let Some(session) = &mut self.session {
             session.forget_due(now);
         }
-        if let Some(Identity::Client(known)) = &mut self.identity
-            && let Some(sequence) = known.take_left(now)
-        {
-            self.control.push(Control::RetireConnectionId(sequence));
+        if self.leave_at.is_some_and(|at| at <= now) {
+            self.leave_id();
         }
         if !self.is_probe_due {
             let (sending, control) = (&mut self.sending, &mut self.control);
@@ -268,9 +277,29 @@ impl Connection {
         std::mem::replace(&mut self.has_id_news, false)
     }
 
-    /// Says something soon, so that the peer hears where this end is.
-    pub(crate) const fn ping(&mut self) {
+    /// Takes a spare id for a new path, if there is one. The one before is retired when what was sent to it has arrived.
+    pub(crate) fn change_id(&mut self, now: Moment) -> bool {
+        let leave_at = now.after(self.loss.settling_time());
+        let Some(Identity::Client(known)) = &mut self.identity else { return false };
+        let Some((id, retired)) = known.change() else { return false };
+        self.leave_at = Some(leave_at);
+        self.path.remote_id = Some(id);
+        if let Some(sequence) = retired {
+            self.control.push(Control::RetireConnectionId(sequence));
+        }
         self.is_ping_due = true;
+        true
+    }
+
+    /// Retires the id of the path before.
+    #[cold]
+    fn leave_id(&mut self) {
+        self.leave_at = None;
+        if let Some(Identity::Client(known)) = &mut self.identity
+            && let Some(sequence) = known.take_left()
+        {
+            self.control.push(Control::RetireConnectionId(sequence));
+        }
     }
 
     /// At a client, the ids it may use.
@@ -343,6 +372,6 @@ mod tests {
     fn a_connection_does_not_grow_unnoticed() {
         // Beside it on the heap, when idle: the replay window, 136 bytes at its default, and one range of acks.
         let bytes = size_of::<Connection>();
-        assert!(bytes <= 1_256, "{bytes}");
+        assert!(bytes <= 1_160, "{bytes}");
     }
 }

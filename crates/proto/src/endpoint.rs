@@ -14,6 +14,7 @@ mod transmit;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_crypto::{Entropy, IdKeys, Secret};
@@ -38,7 +39,7 @@ use crate::timers::Timers;
 #[derive(Debug)]
 pub struct Endpoint<P = Alone> {
     config: Config,
-    bounds: Bounds,
+    bounds: Arc<Bounds>,
     shared: SharedParameters,
     role: Role,
     placement: P,
@@ -132,14 +133,14 @@ impl<P: Placement> Endpoint<P> {
         let hash = FoldBuild::new(u64::from_be_bytes(entropy.bytes()));
         let connections = if id_length == ConnectionIdLength::Zero { 1 } else { config.connections };
         Ok(Self {
-            bounds: Bounds {
+            bounds: Arc::new(Bounds {
                 send_memory_bytes: config.send_memory_bytes,
                 receive_memory_bytes: config.receive_memory_bytes,
                 in_flight_bytes: config.in_flight_bytes,
                 pass_share_datagrams: config.pass_share_datagrams,
                 replay_window: config.replay_window,
                 epochs: EpochLimits { packets: config.rekey_packets, interval: config.rekey_interval },
-            },
+            }),
             shared: SharedParameters {
                 datagram_max_bytes: u16::try_from(wire_limits::DATAGRAM_MAX_BYTES).unwrap_or(u16::MAX),
                 silent_timeout: whole_milliseconds(config.silent_timeout),

@@ -72,7 +72,7 @@ pub(crate) struct KnownIds {
     current: NewConnectionId,
     spare: Vec<NewConnectionId>,
     /// The id of the path before, until packets under way on it have arrived.
-    leaving: Option<(NewConnectionId, Moment)>,
+    leaving: Option<NewConnectionId>,
     /// The newest resume token, and when it stops to be good.
     pub(crate) resume: Option<(IssuedToken, Moment)>,
 }
@@ -99,25 +99,20 @@ impl KnownIds {
         Ok(None)
     }
 
-    /// Takes a spare id for a new path, the one before to be left at this moment. Answers the new id, and the sequence
-    /// number of an id to be retired at once; `None` without a spare one.
-    pub(crate) fn change(&mut self, leave_at: Moment) -> Option<(ConnectionId, Option<u64>)> {
+    /// Takes a spare id for a new path. Answers the new id, and the sequence number of an id to be retired at once;
+    /// `None` without a spare one.
+    pub(crate) fn change(&mut self) -> Option<(ConnectionId, Option<u64>)> {
         // The lowest, so that a number at or below the current one was there before.
         let at = (0..self.spare.len()).min_by_key(|at| self.spare.get(*at).map(|spare| spare.sequence))?;
         let next = self.spare.swap_remove(at);
         let before = std::mem::replace(&mut self.current, next);
-        let retired = self.leaving.replace((before, leave_at)).map(|(left, _)| left.sequence);
+        let retired = self.leaving.replace(before).map(|left| left.sequence);
         Some((next.id, retired))
     }
 
-    /// When an id is to be retired.
-    pub(crate) fn leave_at(&self) -> Option<Moment> {
-        self.leaving.as_ref().map(|(_, at)| *at)
-    }
-
-    /// The sequence number of the id that is to be retired by now.
-    pub(crate) fn take_left(&mut self, now: Moment) -> Option<u64> {
-        self.leaving.take_if(|(_, at)| *at <= now).map(|(left, _)| left.sequence)
+    /// The sequence number of the id of the path before, which is to be retired now.
+    pub(crate) fn take_left(&mut self) -> Option<u64> {
+        self.leaving.take().map(|left| left.sequence)
     }
 
     /// Whether a Reset for this id with this token is genuine. Compares in constant time.
@@ -127,7 +122,7 @@ impl KnownIds {
 
     /// All ids that are in use or may be.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &NewConnectionId> {
-        self.leaving.iter().map(|(left, _)| left).chain(&self.spare).chain([&self.current])
+        self.leaving.iter().chain(&self.spare).chain([&self.current])
     }
 }
 
@@ -169,19 +164,14 @@ mod tests {
     #[test]
     fn a_change_of_path_takes_the_lowest_spare_id_and_leaves_the_old_one_later() {
         let mut known = KnownIds::new(id(0), [0; 16]);
-        assert_eq!(known.change(Moment::from_nanos(9)), None);
+        assert_eq!(known.change(), None);
         known.add(new(2)).unwrap();
         known.add(new(1)).unwrap();
-        assert_eq!(known.change(Moment::from_nanos(9)), Some((id(1), None)));
-        assert_eq!(
-            (known.leave_at(), known.take_left(Moment::from_nanos(8))),
-            (Some(Moment::from_nanos(9)), None)
-        );
-        assert_eq!(known.change(Moment::from_nanos(20)), Some((id(2), Some(0))), "changed again before");
-        assert_eq!(known.take_left(Moment::from_nanos(20)), Some(1));
-        assert_eq!(known.leave_at(), None);
+        assert_eq!(known.change(), Some((id(1), None)));
+        assert_eq!(known.change(), Some((id(2), Some(0))), "changed again before");
+        assert_eq!((known.take_left(), known.take_left()), (Some(1), None));
         assert_eq!(known.add(new(1)), Ok(Some(1)), "it is of no use any more");
-        assert_eq!(known.change(Moment::ORIGIN), None);
+        assert_eq!(known.change(), None);
     }
 
     #[test]

@@ -5,23 +5,23 @@
 use std::time::Duration;
 
 use crate::limits::{ACK_GAP_INTERVAL, GRANULARITY, ROUND_TRIP_INITIAL};
-use crate::time::part;
+use crate::time::{Span, part};
 
 /// The estimate for one path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
-    latest: Duration,
-    smoothed: Duration,
-    variation: Duration,
+    latest: Span,
+    smoothed: Span,
+    variation: Span,
     has_sample: bool,
 }
 
 impl Default for RoundTrip {
     fn default() -> Self {
         Self {
-            latest: ROUND_TRIP_INITIAL,
-            smoothed: ROUND_TRIP_INITIAL,
-            variation: part(ROUND_TRIP_INITIAL, 2),
+            latest: Span::new(ROUND_TRIP_INITIAL),
+            smoothed: Span::new(ROUND_TRIP_INITIAL),
+            variation: Span::new(part(ROUND_TRIP_INITIAL, 2)),
             has_sample: false,
         }
     }
@@ -31,39 +31,40 @@ impl RoundTrip {
     /// Takes a sample, and how long of it the peer says it waited. The peer is believed: acks wait on purpose
     /// here, longer than many round trips, and a peer that lies only gets its own packets resent too early.
     pub(crate) fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
-        self.latest = sample;
+        self.latest = Span::new(sample);
         let adjusted = sample.saturating_sub(ack_delay);
         if !self.has_sample {
             self.has_sample = true;
-            self.smoothed = adjusted;
-            self.variation = part(adjusted, 2);
+            self.smoothed = Span::new(adjusted);
+            self.variation = Span::new(part(adjusted, 2));
             return;
         }
-        let deviation = self.smoothed.abs_diff(adjusted);
-        self.variation = part(self.variation.saturating_mul(3).saturating_add(deviation), 4);
-        self.smoothed = part(self.smoothed.saturating_mul(7).saturating_add(adjusted), 8);
+        let (smoothed, variation) = (self.smoothed(), self.variation.to_duration());
+        let deviation = smoothed.abs_diff(adjusted);
+        self.variation = Span::new(part(variation.saturating_mul(3).saturating_add(deviation), 4));
+        self.smoothed = Span::new(part(smoothed.saturating_mul(7).saturating_add(adjusted), 8));
     }
 
     pub(crate) const fn smoothed(&self) -> Duration {
-        self.smoothed
+        self.smoothed.to_duration()
     }
 
     /// The smoothed round trip, if it was ever measured.
     pub(crate) fn measured(&self) -> Option<Duration> {
-        self.has_sample.then_some(self.smoothed)
+        self.has_sample.then_some(self.smoothed())
     }
 
     /// A packet sent this long ago, before one that was acknowledged, is lost: 9/8 of the round trip, and as long
     /// as the peer may hold back the ack of a packet that came late.
     pub(crate) fn loss_delay(&self) -> Duration {
-        let longer = self.smoothed.max(self.latest);
+        let longer = self.smoothed.max(self.latest).to_duration();
         longer.saturating_add(part(longer, 8)).saturating_add(ACK_GAP_INTERVAL).max(GRANULARITY)
     }
 
     /// How long to wait for an ack before probing, when the peer may wait `ack_delay` with it.
     pub(crate) fn probe_timeout(&self, ack_delay: Duration) -> Duration {
-        let margin = self.variation.saturating_mul(4).max(GRANULARITY);
-        self.smoothed.saturating_add(margin).saturating_add(ack_delay)
+        let margin = self.variation.to_duration().saturating_mul(4).max(GRANULARITY);
+        self.smoothed().saturating_add(margin).saturating_add(ack_delay)
     }
 }
 

@@ -47,6 +47,29 @@ impl Moment {
     }
 }
 
+/// A length of time in half the memory of a [`Duration`], for what every connection keeps: nanoseconds, up to 584
+/// years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Span(u64);
+
+impl Span {
+    pub(crate) const fn new(duration: Duration) -> Self {
+        let nanos = duration.as_nanos();
+        #[expect(clippy::cast_possible_truncation, reason = "checked in the same line")]
+        Self(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
+    }
+
+    pub(crate) const fn to_duration(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+
+    /// The moment this much after another, at most the last there is.
+    #[inline]
+    pub(crate) const fn after(self, moment: Moment) -> Moment {
+        Moment(moment.0.saturating_add(self.0))
+    }
+}
+
 /// What the clocks showed when something happened; the first argument of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
@@ -65,6 +88,15 @@ pub(crate) fn part(duration: Duration, parts: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_is_a_duration_as_far_as_it_reaches() {
+        for duration in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(30)] {
+            assert_eq!(Span::new(duration).to_duration(), duration);
+        }
+        assert_eq!(Span::new(Duration::MAX).to_duration(), Duration::from_nanos(u64::MAX));
+        assert_eq!(Span::new(Duration::MAX).after(Moment::ORIGIN), Moment::LAST);
+    }
 
     #[test]
     fn moments_saturate_at_both_ends() {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::error::CloseReason;
 use crate::limits::{IDLE_AFTER, KEEP_ALIVE_INTERVAL};
-use crate::time::{Moment, part};
+use crate::time::{Moment, Span, part};
 
 /// The clockwork of one connection's silence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Liveness {
-    silent_timeout: Duration,
-    unacknowledged_timeout: Duration,
+    silent_timeout: Span,
+    unacknowledged_timeout: Span,
     received_at: Moment,
     sent_at: Moment,
     /// Only clients keep connections alive.
@@ -30,8 +30,8 @@ impl Liveness {
         unacknowledged: Duration,
     ) -> Self {
         Self {
-            silent_timeout: silent,
-            unacknowledged_timeout: unacknowledged,
+            silent_timeout: Span::new(silent),
+            unacknowledged_timeout: Span::new(unacknowledged),
             received_at: now,
             sent_at: now,
             is_client,
@@ -41,8 +41,8 @@ impl Liveness {
     }
 
     pub(crate) const fn agree(&mut self, silent: Duration, unacknowledged: Duration) {
-        self.silent_timeout = silent;
-        self.unacknowledged_timeout = unacknowledged;
+        self.silent_timeout = Span::new(silent);
+        self.unacknowledged_timeout = Span::new(unacknowledged);
     }
 
     /// Notes a packet that opened; answers whether the connection is busy: this is not the first for long.
@@ -62,15 +62,15 @@ impl Liveness {
     /// When the connection is over if nothing happens, `oldest` being when the oldest packet without an ack was
     /// sent.
     pub(crate) fn over_at(&self, oldest: Option<Moment>) -> Moment {
-        let silent = self.received_at.after(self.silent_timeout);
-        oldest.map_or(silent, |oldest| silent.min(oldest.after(self.unacknowledged_timeout)))
+        let silent = self.silent_timeout.after(self.received_at);
+        oldest.map_or(silent, |oldest| silent.min(self.unacknowledged_timeout.after(oldest)))
     }
 
     /// Why the connection is over by now, if it is.
     pub(crate) fn reason_at(&self, now: Moment, oldest: Option<Moment>) -> Option<CloseReason> {
-        if oldest.is_some_and(|oldest| oldest.after(self.unacknowledged_timeout) <= now) {
+        if oldest.is_some_and(|oldest| self.unacknowledged_timeout.after(oldest) <= now) {
             Some(CloseReason::Unacknowledged)
-        } else if self.received_at.after(self.silent_timeout) <= now {
+        } else if self.silent_timeout.after(self.received_at) <= now {
             Some(CloseReason::Silent)
         } else {
             None
@@ -100,7 +100,7 @@ impl Liveness {
     }
 
     fn keep_alive_at(&self) -> Moment {
-        self.sent_at.after(KEEP_ALIVE_INTERVAL.min(part(self.silent_timeout, 3)))
+        self.sent_at.after(KEEP_ALIVE_INTERVAL.min(part(self.silent_timeout.to_duration(), 3)))
     }
 
     fn idle_at(&self) -> Moment {

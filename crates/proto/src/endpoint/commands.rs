@@ -1,6 +1,7 @@
 //! What the application asks of an endpoint: connect, send, close.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_crypto::IssuedToken;
@@ -10,10 +11,8 @@ use super::{Endpoint, Role};
 use crate::channel::SendOptions;
 use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
-use crate::control::Control;
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
-use crate::identity::Identity;
 use crate::limits::MESSAGE_MAX_BYTES;
 use crate::path::Path;
 use crate::placement::Placement;
@@ -58,7 +57,7 @@ impl<P: Placement> Endpoint<P> {
         let path = Path::new(server, None);
         let liveness =
             Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
-        let (bounds, phase) = (self.bounds, Phase::Connecting(Box::new(attempt)));
+        let (bounds, phase) = (Arc::clone(&self.bounds), Phase::Connecting(Box::new(attempt)));
         let peer = self
             .connections
             .insert_with(|peer| Connection::new(peer, phase, path, liveness, bounds))
@@ -74,17 +73,9 @@ impl<P: Placement> Endpoint<P> {
     /// connection goes on with the id it has. A server follows in any case.
     pub fn change_path(&mut self, now: Now, peer: PeerId) -> bool {
         let now = self.advance(now);
-        let Some(connection) = self.connections.get_mut(peer) else { return false };
-        let leave_at = now.after(connection.loss.settling_time());
-        let Some(Identity::Client(known)) = &mut connection.identity else { return false };
-        let Some((id, retired)) = known.change(leave_at) else { return false };
-        connection.path.remote_id = Some(id);
-        if let Some(sequence) = retired {
-            connection.control.push(Control::RetireConnectionId(sequence));
-        }
-        connection.ping();
+        let has_changed = self.connections.get_mut(peer).is_some_and(|connection| connection.change_id(now));
         self.settle(peer);
-        true
+        has_changed
     }
 
     /// At a client, what lets it come back to this server as the same player: good until the moment with it. `None`

@@ -3,6 +3,7 @@
 //! What is in them is judged in `handshake`; here connections are made of them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use drumfire_crypto::RefuseKey;
 use drumfire_wire::{
@@ -234,7 +235,7 @@ impl<P: Placement> Endpoint<P> {
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
         let mut half_open = HalfOpen::new(now, from, welcome, grant);
         half_open.take_welcome(from);
-        let (bounds, phase) = (self.bounds, Phase::HalfOpen(Box::new(half_open)));
+        let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(Box::new(half_open)));
         let peer = self
             .connections
             .insert_with(|peer| Connection::new(peer, phase, path, liveness, bounds))
