@@ -17,6 +17,9 @@ const RUN_DEADLINE: Duration = Duration::from_secs(600);
 /// Fifteen seconds of scenarios on two cores, and the build before them.
 const SIM_DEADLINE: Duration = Duration::from_secs(600);
 
+/// A hundred sessions of a quarter of a second, the build and the packages before them.
+const INTEROP_DEADLINE: Duration = Duration::from_secs(600);
+
 /// Examples with a command for a server and one for a client in their heads.
 const TWO_HOST_EXAMPLES: [&str; 2] = ["echo", "tick_server"];
 
@@ -99,6 +102,8 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     if let Some(package) = workspace.package_in("examples") {
         steps.extend(example_steps(package)?);
         steps.extend(two_host_example_steps(package));
+        let interop = step("a client in Python", "xtask interop").within(INTEROP_DEADLINE);
+        steps.push(Step { can_be_skipped: true, ..interop });
     }
     if let Some(package) = workspace.package_in("benches") {
         steps.extend(bench_steps(package)?);

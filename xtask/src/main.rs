@@ -1,10 +1,11 @@
-//! Project tasks: `cargo xtask ci`, `cargo xtask sim`, `cargo xtask tidy`, `cargo xtask two-hosts`.
+//! Project tasks: `cargo xtask ci`, `cargo xtask interop`, `cargo xtask sim`, `cargo xtask tidy`, `cargo xtask two-hosts`.
 //!
 //! This file only reads the command line and turns the outcome into an exit code: 0 done, 1 failed, 2 bad usage,
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
 #![forbid(unsafe_code)]
 
 mod ci;
+mod interop;
 mod netns;
 mod run;
 mod running;
@@ -34,6 +35,12 @@ enum Task {
         #[arg(long)]
         skip_debug_tests: bool,
     },
+    /// Check the standard's vectors and hold sessions with a client in Python that is written from the standard alone.
+    Interop {
+        /// How many sessions.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        sessions: u32,
+    },
     /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
     Sim {
         /// From the first up to, and without, the second.
@@ -61,6 +68,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
+        Task::Interop { sessions } => interop::run(sessions),
         Task::Sim { seeds } => sim::run(&seeds),
         Task::Tidy => tidy::run(),
         Task::TwoHostsExample { name } => two_hosts_example::run(&name),

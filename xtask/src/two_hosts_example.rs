@@ -22,12 +22,7 @@ const END_DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) fn run(name: &str) -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;
-    let path = workspace.root.join("examples").join(format!("{name}.rs"));
-    let text = fs::read_to_string(&path)
-        .map_err(|why| Stop::failed(format!("{name}: cannot read {}: {why}", path.display())))?;
-    let [server, client] =
-        ["server", "client"].map(|role| arguments(&text, name, role).map_err(Stop::Failed));
-    let (server, client) = (server?, client?);
+    let [server, client] = commands(&workspace, name)?;
     remove_leftovers()?;
     // Made before the build, so that a machine that cannot do it says so at once.
     let pair = Pair::create(std::process::id())?;
@@ -38,9 +33,29 @@ pub(crate) fn run(name: &str) -> Result<(), Stop> {
     let mut server = Running::start("server", &pair.inside(Side::A, &program, &server))?;
     // It may come first: a client repeats its hello.
     let mut client = Running::start("client", &pair.inside(Side::B, &program, &client))?;
-    wait_for_client(&mut client, &mut server, &interrupt)?;
+    wait_for_client(&mut client, &mut server, END_DEADLINE, &interrupt)?;
     print!("{}", client.output());
     Ok(())
+}
+
+/// The arguments of the two commands in the head of an example, the server's first.
+fn commands(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
+    let path = workspace.root.join("examples").join(format!("{name}.rs"));
+    let text = fs::read_to_string(&path)
+        .map_err(|why| Stop::failed(format!("{name}: cannot read {}: {why}", path.display())))?;
+    let [server, client] =
+        ["server", "client"].map(|role| arguments(&text, name, role).map_err(Stop::Failed));
+    Ok([server?, client?])
+}
+
+/// The keys that stand in the head of an example, the server's secret one first.
+pub(crate) fn keys(workspace: &Workspace, name: &str) -> Result<[String; 2], Stop> {
+    let [server, client] = commands(workspace, name)?;
+    let key = |words: Vec<String>| words.into_iter().find(|word| word.starts_with("drumfire_"));
+    key(server)
+        .zip(key(client))
+        .map(|(secret, public)| [secret, public])
+        .ok_or_else(|| Stop::failed(format!("{name}: no keys in its head")))
 }
 
 /// The arguments of the command for this role in the head of an example, with the server at side A.
@@ -53,7 +68,8 @@ fn arguments(example: &str, name: &str, role: &str) -> Result<Vec<String>, Strin
     Ok(words.iter().map(|word| word.replace("127.0.0.1", &Side::A.address().to_string())).collect())
 }
 
-fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
+/// Builds the example.
+pub(crate) fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
     let args = ["build", "--release", "-p", "drumfire-examples", "--example", name];
     let command = CommandLine::new("cargo", &args);
     println!("{command}");
@@ -63,14 +79,20 @@ fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
     }
 }
 
-fn wait_for_client(client: &mut Running, server: &mut Running, ctrl_c: &Interrupt) -> Result<(), Stop> {
+/// Waits until the client is done. The server must outlive it.
+pub(crate) fn wait_for_client(
+    client: &mut Running,
+    server: &mut Running,
+    deadline: Duration,
+    ctrl_c: &Interrupt,
+) -> Result<(), Stop> {
     let stopwatch = Stopwatch::start();
     while !client.is_done()? {
         if server.is_done()? {
             return Err(Stop::failed("the server ended before its client"));
         }
-        if stopwatch.elapsed() >= END_DEADLINE {
-            let limit = END_DEADLINE.as_secs();
+        if stopwatch.elapsed() >= deadline {
+            let limit = deadline.as_secs();
             return Err(Stop::failed(format!("the client still runs after {limit} s: killed")));
         }
         ctrl_c.pause()?;
@@ -106,11 +128,11 @@ mod tests {
     #[test]
     fn the_clients_end_is_the_end_and_the_servers_is_a_failure() {
         let (mut client, mut server) = (shell("client", "echo done"), shell("server", "exec sleep 600"));
-        wait_for_client(&mut client, &mut server, &Interrupt::never()).unwrap();
+        wait_for_client(&mut client, &mut server, END_DEADLINE, &Interrupt::never()).unwrap();
         assert_eq!(client.output(), "done\n");
         let (mut client, mut server) = (shell("client", "exec sleep 600"), shell("server", "exit 0"));
-        assert!(wait_for_client(&mut client, &mut server, &Interrupt::never()).is_err());
+        assert!(wait_for_client(&mut client, &mut server, END_DEADLINE, &Interrupt::never()).is_err());
         let (mut client, mut server) = (shell("client", "exit 3"), shell("server", "exec sleep 600"));
-        assert!(wait_for_client(&mut client, &mut server, &Interrupt::never()).is_err());
+        assert!(wait_for_client(&mut client, &mut server, END_DEADLINE, &Interrupt::never()).is_err());
     }
 }

@@ -1,0 +1,79 @@
+//! `cargo xtask interop`: the second implementation, in Python, checks the standard's vectors and holds sessions with the
+//! server of the example `echo`.
+//!
+//! Its packages go into a virtual environment of their own below the target directory.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::run::{CommandLine, Interrupt, Stop};
+use crate::running::Running;
+use crate::two_hosts_example;
+use crate::workspace::Workspace;
+
+const EXAMPLE: &str = "echo";
+/// A session takes a quarter of a second; at this age the client is killed.
+const SESSION_DEADLINE: Duration = Duration::from_secs(3);
+/// What the sessions get on top.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Checks the vectors, then holds `sessions` sessions.
+///
+/// # Errors
+/// [`Stop::Needs`] where Python or its packages cannot be had, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a
+/// vector or a session fails.
+pub(crate) fn run(sessions: u32) -> Result<(), Stop> {
+    let interrupt = Interrupt::on_ctrl_c()?;
+    let workspace = Workspace::load()?;
+    let scripts = workspace.root.join("xtask/interop");
+    let python = environment(&workspace, &scripts)?;
+
+    let vectors = [text(&scripts.join("vectors.py")), text(&workspace.root.join("crates/wire/vectors"))];
+    let vectors = CommandLine::new(&python, &vectors).env("PYTHONWARNINGS", "ignore");
+    print!("{vectors}\n{}", vectors.output(&workspace.root)?);
+
+    two_hosts_example::build(&workspace, EXAMPLE)?;
+    let [secret, public] = two_hosts_example::keys(&workspace, EXAMPLE)?;
+    let address = free_address()?;
+    let program = text(&workspace.target.join("release/examples").join(EXAMPLE));
+    let server = CommandLine::new(&program, &["server", &address, &secret]);
+    let mut server = Running::start("server", &server)?;
+    let client = [&text(&scripts.join("client.py")), &address, &public, "--sessions", &sessions.to_string()];
+    let mut client = Running::start("client", &CommandLine::new(&python, &client))?;
+    let deadline = START_DEADLINE.saturating_add(SESSION_DEADLINE.saturating_mul(sessions));
+    two_hosts_example::wait_for_client(&mut client, &mut server, deadline, &interrupt)?;
+    print!("{}", client.output());
+    Ok(())
+}
+
+/// The Python of an environment with the packages, made if need be.
+fn environment(workspace: &Workspace, scripts: &Path) -> Result<String, Stop> {
+    let folder = workspace.target.join("interop");
+    let python = text(&folder.join("bin/python"));
+    let make = CommandLine::new("python3", &["-m", "venv", &text(&folder)]);
+    needed(&make, workspace, "python3 with its venv module")?;
+    let requirements = text(&scripts.join("requirements.txt"));
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", &requirements];
+    needed(&CommandLine::new(&python, &install), workspace, "a Python package index")?;
+    Ok(python)
+}
+
+fn needed(command: &CommandLine, workspace: &Workspace, what: &str) -> Result<(), Stop> {
+    println!("{command}");
+    match command.output(&workspace.root) {
+        Ok(_) => Ok(()),
+        Err(Stop::Failed(why)) => Err(Stop::Needs(format!("{what}: {why}"))),
+        Err(other) => Err(other),
+    }
+}
+
+/// An address on the loopback that was free a moment ago.
+fn free_address() -> Result<String, Stop> {
+    let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    address.map(|address| address.to_string()).map_err(|why| Stop::failed(format!("no free port: {why}")))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
