@@ -12,14 +12,17 @@ use crate::tally::Tally;
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
+/// So many share a socket. A server lets no more begin at once from one address.
+pub(crate) const CONNECTIONS_PER_SOCKET: usize = 16;
+
+/// Where in a message's number its connection stands, the count of its messages being below.
+const CONNECTION_SHIFT: u32 = 40;
+
 /// A closed loop goes on without a message that has not come back for this long.
 const GIVEN_UP_NS: u64 = 250_000_000;
 
 /// What is still out at the window's end has this long to come back.
 const SETTLE: Duration = Duration::from_secs(2);
-
-/// Connections begun together.
-const CONNECTING: usize = 32;
 
 /// All connections stand after this long, or never.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -30,16 +33,20 @@ const CHORE_NS: u64 = 50_000;
 /// A schedule begins this long after it was made.
 const LEAD_NS: u64 = 1_000_000;
 
-/// One connection of a client.
-pub(crate) trait Line {
-    /// Whether messages can be sent.
+/// Connections of a client that share a socket.
+pub(crate) trait Crowd {
+    /// Whether messages can be sent on all of them.
     fn is_ready(&self) -> bool;
 
-    /// Does what is to be done, without waiting, and gives out the messages that came.
-    fn receive(&mut self, take: impl FnMut(&[u8])) -> Result<(), String>;
+    /// Does what is to be done at `now` (the host's clock in nanoseconds), without waiting, and gives out the messages
+    /// that came. What must be answered leaves with the next flush.
+    fn receive(&mut self, now: u64, take: impl FnMut(&[u8])) -> Result<(), String>;
 
-    /// Sends a message now; false when there is no room for it.
-    fn send(&mut self, message: &[u8]) -> Result<bool, String>;
+    /// Takes a message for one of them, by its place; false when there is no room for it.
+    fn send(&mut self, now: u64, place: usize, message: &[u8]) -> Result<bool, String>;
+
+    /// Sends what was taken.
+    fn flush(&mut self, now: u64) -> Result<(), String>;
 }
 
 /// A load.
@@ -100,14 +107,15 @@ impl Load {
 }
 
 /// All connections, and what is out on each.
-pub(crate) struct Drive<L> {
-    lines: Vec<L>,
+pub(crate) struct Drive<C> {
+    crowds: Vec<C>,
     out: Vec<Out>,
+    /// Connections on which something came in the last look.
+    came: Vec<usize>,
     tally: Tally,
 }
 
 /// The messages of one connection that are not back yet, oldest first.
-#[derive(Default)]
 struct Out {
     next: u64,
     waiting: VecDeque<Sent>,
@@ -119,31 +127,32 @@ struct Sent {
     due: u64,
 }
 
-impl<L: Line> Drive<L> {
-    /// Makes all connections.
+impl<C: Crowd> Drive<C> {
+    /// Makes all connections; `crowd` makes some that share a socket.
     ///
     /// # Errors
     ///
     /// Why one of them could not be made.
-    pub(crate) fn connect(count: usize, mut line: impl FnMut() -> Result<L, String>) -> Result<Self, String> {
+    pub(crate) fn connect(
+        count: usize,
+        mut crowd: impl FnMut(usize) -> Result<C, String>,
+    ) -> Result<Self, String> {
         let deadline = clock::now() + PATIENCE;
-        let mut lines = Vec::with_capacity(count);
-        while lines.len() < count {
-            let first = lines.len();
-            for _ in first..count.min(first + CONNECTING) {
-                lines.push(line()?);
-            }
-            while !lines.iter().all(L::is_ready) {
-                for line in &mut lines {
-                    line.receive(|_| {})?;
-                }
+        let mut crowds = Vec::new();
+        for first in (0..count).step_by(CONNECTIONS_PER_SOCKET) {
+            let mut made = crowd(CONNECTIONS_PER_SOCKET.min(count - first))?;
+            while !made.is_ready() {
+                let now = clock::host_ns();
+                made.receive(now, |_| {})?;
+                made.flush(now)?;
                 if clock::now() > deadline {
                     return Err(format!("{count} connections were not made within {PATIENCE:?}"));
                 }
             }
+            crowds.push(made);
         }
-        let out = lines.iter().map(|_| Out::default()).collect();
-        Ok(Self { lines, out, tally: Tally::default() })
+        let out = (0..count).map(Out::of).collect();
+        Ok(Self { crowds, out, came: Vec::with_capacity(count), tally: Tally::default() })
     }
 
     /// Runs the load and answers what came of it.
@@ -162,90 +171,124 @@ impl<L: Line> Drive<L> {
     }
 
     fn closed(&mut self, window: Window) -> Result<(), String> {
-        for at in 0..self.lines.len() {
-            self.send(at, clock::host_ns())?;
+        for connection in 0..self.out.len() {
+            let now = clock::host_ns();
+            self.send(connection, now, now)?;
+            self.crowds[crowd_of(connection)].flush(now)?;
         }
         loop {
-            let now = clock::host_ns();
-            if now >= window.end {
-                return Ok(());
-            }
-            for at in 0..self.lines.len() {
-                self.visit(at)?;
-                let newest = self.out[at].waiting.back();
-                if newest.is_none_or(|sent| sent.due + GIVEN_UP_NS < now) {
-                    self.send(at, clock::host_ns())?;
+            for crowd in 0..self.crowds.len() {
+                let now = clock::host_ns();
+                if now >= window.end {
+                    return Ok(());
                 }
+                self.look(crowd, now)?;
+                if self.came.is_empty() {
+                    self.give_up(crowd, now);
+                }
+                let now = clock::host_ns();
+                while let Some(connection) = self.came.pop() {
+                    if self.out[connection].may_send(now) {
+                        self.send(connection, now, now)?;
+                    }
+                }
+                self.crowds[crowd].flush(now)?;
             }
         }
     }
 
+    /// Goes on without messages that have not come back for long.
+    fn give_up(&mut self, crowd: usize, now: u64) {
+        let first = crowd * CONNECTIONS_PER_SOCKET;
+        let connections = first..self.out.len().min(first + CONNECTIONS_PER_SOCKET);
+        self.came.extend(connections.filter(|at| self.out[*at].may_send(now)));
+    }
+
     fn open(&mut self, rate: u64, window: Window) -> Result<(), String> {
         let first = clock::host_ns() + LEAD_NS;
-        let count = self.lines.len();
+        let count = self.out.len();
         let due_of = |message: u64| first + message * 1_000_000_000 / rate;
         let (mut message, mut turn, mut chore, mut chore_due) = (0_u64, 0, 0, first);
-        let mut busy: VecDeque<usize> = VecDeque::new();
         loop {
             let now = clock::host_ns();
             if now >= window.end {
                 return Ok(());
             }
             if due_of(message) <= now {
-                let at = turn;
-                turn = (turn + 1) % count;
                 self.tally.on_departure(now, now - due_of(message));
-                self.send(at, due_of(message))?;
-                if !busy.contains(&at) {
-                    busy.push_back(at);
-                }
+                self.send(turn, now, due_of(message))?;
+                self.crowds[crowd_of(turn)].flush(now)?;
+                turn = (turn + 1) % count;
                 message += 1;
             }
-            for _ in 0..busy.len() {
-                let Some(at) = busy.pop_front() else { break };
-                self.visit(at)?;
-                if !self.out[at].waiting.is_empty() {
-                    busy.push_back(at);
+            let mut is_any_busy = false;
+            for crowd in 0..self.crowds.len() {
+                if self.is_busy(crowd) {
+                    is_any_busy = true;
+                    self.look_and_flush(crowd)?;
                 }
             }
-            if chore_due <= now && busy.is_empty() {
-                self.visit(chore)?;
-                chore = (chore + 1) % count;
+            if chore_due <= now && !is_any_busy {
+                self.look_and_flush(chore)?;
+                chore = (chore + 1) % self.crowds.len();
                 chore_due = now + CHORE_NS;
             }
         }
+    }
+
+    fn is_busy(&self, crowd: usize) -> bool {
+        let out = self.out.chunks(CONNECTIONS_PER_SOCKET).nth(crowd);
+        out.is_some_and(|out| out.iter().any(|out| !out.waiting.is_empty()))
     }
 
     /// Waits for what is still out.
     fn settle(&mut self) -> Result<(), String> {
         let deadline = clock::now() + SETTLE;
         while self.out.iter().any(|out| !out.waiting.is_empty()) && clock::now() < deadline {
-            for at in 0..self.lines.len() {
-                self.visit(at)?;
+            for crowd in 0..self.crowds.len() {
+                self.look_and_flush(crowd)?;
             }
         }
         self.tally.lost = self.out.iter().map(|out| out.waiting.len() as u64).sum();
         Ok(())
     }
 
-    /// Takes what came on one connection.
-    fn visit(&mut self, at: usize) -> Result<(), String> {
-        let (out, tally) = (&mut self.out[at], &mut self.tally);
-        self.lines[at].receive(|message| {
-            let now = clock::host_ns();
-            match number_of(message).and_then(|number| out.take(number)) {
-                Some(due) => tally.on_echo(now, now.saturating_sub(due)),
-                None => tally.strangers += 1,
-            }
-        })
+    fn look_and_flush(&mut self, crowd: usize) -> Result<(), String> {
+        let now = clock::host_ns();
+        self.look(crowd, now)?;
+        self.crowds[crowd].flush(now)
     }
 
-    fn send(&mut self, at: usize, due: u64) -> Result<(), String> {
-        let out = &mut self.out[at];
-        if self.lines[at].send(&message(out.next))? {
+    /// Takes what came for one crowd.
+    fn look(&mut self, crowd: usize, now: u64) -> Result<(), String> {
+        let Self { crowds, out, came, tally } = self;
+        came.clear();
+        crowds[crowd].receive(now, |message| {
+            let now = clock::host_ns();
+            let known = number_of(message).and_then(|number| {
+                let connection = usize::try_from(number >> CONNECTION_SHIFT).ok()?;
+                let due = out.get_mut(connection).filter(|_| crowd_of(connection) == crowd)?.take(number)?;
+                Some((connection, due))
+            });
+            match known {
+                Some((connection, due)) => {
+                    tally.on_echo(now, now.saturating_sub(due));
+                    came.push(connection);
+                }
+                None => tally.strangers += 1,
+            }
+        })?;
+        tally.on_look(now, came.is_empty());
+        Ok(())
+    }
+
+    fn send(&mut self, connection: usize, now: u64, due: u64) -> Result<(), String> {
+        let out = &mut self.out[connection];
+        let place = connection % CONNECTIONS_PER_SOCKET;
+        if self.crowds[crowd_of(connection)].send(now, place, &message(out.next))? {
             out.waiting.push_back(Sent { number: out.next, due });
             out.next += 1;
-            self.tally.on_sent(clock::host_ns());
+            self.tally.on_sent(now);
         } else {
             self.tally.refused += 1;
         }
@@ -253,7 +296,20 @@ impl<L: Line> Drive<L> {
     }
 }
 
+const fn crowd_of(connection: usize) -> usize {
+    connection / CONNECTIONS_PER_SOCKET
+}
+
 impl Out {
+    fn of(connection: usize) -> Self {
+        Self { next: (connection as u64) << CONNECTION_SHIFT, waiting: VecDeque::new() }
+    }
+
+    /// Whether a closed loop has nothing to wait for.
+    fn may_send(&self, now: u64) -> bool {
+        self.waiting.back().is_none_or(|sent| sent.due + GIVEN_UP_NS < now)
+    }
+
     /// Takes a message that came back off the list and answers when it was to be sent.
     fn take(&mut self, number: u64) -> Option<u64> {
         let place = self.waiting.iter().position(|sent| sent.number == number)?;

@@ -16,6 +16,7 @@ mod round;
 mod server;
 mod show;
 mod tally;
+mod wire;
 
 use std::cell::RefCell;
 use std::ffi::OsString;

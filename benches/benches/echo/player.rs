@@ -1,8 +1,6 @@
-//! drumfire's client, made of the connection core and a plain socket: one `recv` and one `send` per message, as the
-//! raw client does, so that 500 of them on one core keep a server busy.
+//! drumfire's client, made of the connection core and a plain socket, with several connections on it.
 
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::{Bytes, SendOptions};
@@ -14,73 +12,67 @@ use drumfire_proto::{
 use drumfire_tools::clock;
 
 use crate::encrypted::{CHANNEL, key, options};
-use crate::load::Line;
+use crate::load::Crowd;
 use crate::peer::Delivery;
+use crate::wire::Wire;
 
-/// More than any datagram of the bench.
-const BUFFER_BYTES: usize = 2_048;
-
-/// One client.
-pub(crate) struct Player {
-    socket: UdpSocket,
+/// The connections of one socket.
+pub(crate) struct Players {
+    wire: Wire,
     endpoint: Endpoint<Alone>,
-    server: PeerId,
+    peers: Vec<PeerId>,
     options: SendOptions,
-    is_ready: bool,
+    ready_count: usize,
+    /// Room for one datagram on its way out.
+    memory: Box<[u8; DATAGRAM_SENT_MAX_BYTES]>,
 }
 
-impl Player {
-    /// Begins to connect, offering this suite at most.
-    pub(crate) fn connect(server: SocketAddr, delivery: Delivery, suite: Suite) -> Result<Self, String> {
-        let socket = socket(server).map_err(|error| format!("a client's socket: {error}"))?;
+impl Players {
+    /// Begins to connect `count` times, offering this suite at most.
+    pub(crate) fn connect(
+        server: SocketAddr,
+        count: usize,
+        delivery: Delivery,
+        suite: Suite,
+    ) -> Result<Self, String> {
+        let fail = |error: &dyn std::fmt::Display| format!("a client: {error}");
         let config = Config::default().has_aes_gcm(suite == Suite::Aes128Gcm);
-        let mut endpoint = Endpoint::client(config, ClientConfig::default(), seed(&socket))
-            .map_err(|error| format!("a client: {error}"))?;
+        let mut endpoint = Endpoint::client(config, ClientConfig::many(), seed()).map_err(|e| fail(&e))?;
         let identity = ServerIdentity { public_key: key().public().to_bytes(), key_id: 0 };
-        let server =
-            endpoint.connect(now(), server, &identity, None).map_err(|error| format!("a client: {error}"))?;
-        let mut player = Self { socket, endpoint, server, options: options(delivery), is_ready: false };
-        player.transmit()?;
-        Ok(player)
-    }
-
-    fn transmit(&mut self) -> Result<(), String> {
-        let mut out = [0; DATAGRAM_SENT_MAX_BYTES];
-        while let Some(transmit) = self.endpoint.poll_transmit(now(), &mut out) {
-            match self.socket.send(&out[..transmit.bytes]) {
-                Ok(_) => {}
-                // As if the network had lost it.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionRefused) => {}
-                Err(error) => return Err(format!("a client's socket: {error}")),
-            }
-        }
-        Ok(())
+        let now = clock::host_ns();
+        let connected = (0..count).map(|_| endpoint.connect(at(now), server, &identity, None));
+        let peers = connected.collect::<Result<_, _>>().map_err(|e| fail(&e))?;
+        let mut players = Self {
+            wire: Wire::connect(server)?,
+            endpoint,
+            peers,
+            options: options(delivery),
+            ready_count: 0,
+            memory: Box::new([0; DATAGRAM_SENT_MAX_BYTES]),
+        };
+        players.flush(now)?;
+        Ok(players)
     }
 }
 
-impl Line for Player {
+impl Crowd for Players {
     fn is_ready(&self) -> bool {
-        self.is_ready
+        self.ready_count == self.peers.len()
     }
 
-    fn receive(&mut self, mut take: impl FnMut(&[u8])) -> Result<(), String> {
-        let mut buffer = [0; BUFFER_BYTES];
-        match self.socket.recv(&mut buffer) {
-            Ok(length) => {
-                let from = self.endpoint.address(self.server).unwrap_or(([0, 0, 0, 0], 0).into());
-                self.endpoint.handle_datagrams(now(), [Inbound { from, bytes: &mut buffer[..length] }]);
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionRefused) => {}
-            Err(error) => return Err(format!("a client's socket: {error}")),
-        }
-        let now = now();
+    fn receive(&mut self, now: u64, mut take: impl FnMut(&[u8])) -> Result<(), String> {
+        let (now, endpoint) = (at(now), &mut self.endpoint);
+        self.wire.receive(|mut received| {
+            let datagrams = received.datagrams_mut();
+            let inbound = datagrams.map(|datagram| Inbound { from: datagram.from, bytes: datagram.bytes });
+            endpoint.handle_datagrams(now, inbound);
+        });
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now.monotonic) {
             self.endpoint.handle_timeout(now);
         }
         while let Some(event) = self.endpoint.poll_event() {
             match event {
-                Event::Connected { .. } => self.is_ready = true,
+                Event::Connected { .. } => self.ready_count += 1,
                 Event::Message { bytes, .. } => take(bytes),
                 Event::ConnectFailed { error, .. } => return Err(format!("a client: {error}")),
                 Event::Disconnected { reason, .. } => {
@@ -89,35 +81,33 @@ impl Line for Player {
                 _ => {}
             }
         }
-        self.transmit()
+        Ok(())
     }
 
-    fn send(&mut self, message: &[u8]) -> Result<bool, String> {
+    fn send(&mut self, now: u64, place: usize, message: &[u8]) -> Result<bool, String> {
         let bytes = Bytes::copy_from_slice(message);
-        match self.endpoint.send(now(), self.server, CHANNEL, bytes, self.options) {
-            Ok(()) => self.transmit().map(|()| true),
+        match self.endpoint.send(at(now), self.peers[place], CHANNEL, bytes, self.options) {
+            Ok(()) => Ok(true),
             Err(SendError::Full) => Ok(false),
             Err(error) => Err(format!("a client: {error}")),
         }
     }
-}
 
-fn socket(server: SocketAddr) -> std::io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.connect(server)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+    fn flush(&mut self, now: u64) -> Result<(), String> {
+        while let Some(transmit) = self.endpoint.poll_transmit(at(now), &mut self.memory[..]) {
+            self.wire.push(&self.memory[..transmit.bytes])?;
+        }
+        self.wire.flush()
+    }
 }
 
 /// Another one for every client; nobody is kept out by it.
-fn seed(socket: &UdpSocket) -> Secret<32> {
+fn seed() -> Secret<32> {
     let mut seed = [0; 32];
-    let port = socket.local_addr().map_or(0, |address| address.port());
     seed[..8].copy_from_slice(&clock::host_ns().to_be_bytes());
-    seed[8..10].copy_from_slice(&port.to_be_bytes());
     Secret::new(seed)
 }
 
-fn now() -> Now {
-    Now { monotonic: Moment::from_nanos(clock::host_ns()), wall: Duration::ZERO }
+fn at(nanos: u64) -> Now {
+    Now { monotonic: Moment::from_nanos(nanos), wall: Duration::ZERO }
 }

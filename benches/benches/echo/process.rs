@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use drumfire_tools::{clock, host};
 
-use crate::load::{Drive, Line, Load, Window};
+use crate::load::{Crowd, Drive, Load, Window};
 use crate::peer::Peer;
-use crate::player::Player;
+use crate::player::Players;
 use crate::{encrypted, raw, server};
 
 /// The first argument of the server's process.
@@ -28,9 +28,6 @@ const LINES_MAX_BYTES: u64 = 1 << 16;
 
 /// The load runs for so long before it is counted.
 const WARM_UP: Duration = Duration::from_millis(250);
-
-/// A raw client has two descriptors.
-const OPEN_FILES: u64 = 2_048;
 
 /// A running process.
 pub(crate) struct Process {
@@ -141,28 +138,24 @@ fn serve(peer: &str, core: &str) -> Result<(), String> {
 
 fn connect(peer: &str, core: &str, load: &str, millis: &str, address: &str) -> Result<(), String> {
     pin(core)?;
-    // Too few of them end in an error that says so.
-    let _ = host::raise_open_files(OPEN_FILES);
     let address = address.parse().map_err(|_| "not an address".to_owned())?;
     let load = Load::named(load).ok_or("not a load")?;
     let counted = Duration::from_millis(millis.parse().map_err(|_| "not a time".to_owned())?);
     match Peer::named(peer).ok_or("not a peer")? {
-        Peer::Raw => {
-            drive(load, counted, || raw::RawLine::connect(address).map_err(|error| error.to_string()))
-        }
+        Peer::Raw => drive(load, counted, |_| raw::RawCrowd::connect(address)),
         Peer::Drumfire(_, delivery, suite) => {
-            drive(load, counted, || Player::connect(address, delivery, suite))
+            drive(load, counted, |count| Players::connect(address, count, delivery, suite))
         }
     }
 }
 
 /// Connects, says when the window is, runs the load, says what came of it.
-fn drive<L: Line>(
+fn drive<C: Crowd>(
     load: Load,
     counted: Duration,
-    line: impl FnMut() -> Result<L, String>,
+    crowd: impl FnMut(usize) -> Result<C, String>,
 ) -> Result<(), String> {
-    let drive = Drive::connect(load.connections(), line)?;
+    let drive = Drive::connect(load.connections(), crowd)?;
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let start = clock::host_ns() + nanos(WARM_UP);
     let window = Window { start, end: start + nanos(counted) };

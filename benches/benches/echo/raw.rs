@@ -9,8 +9,9 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Socket, Type};
 
-use crate::load::Line;
+use crate::load::Crowd;
 use crate::server::{self, RECEIVE_BUFFER_BYTES, Served};
+use crate::wire::Wire;
 
 const SOCKET: Token = Token(0);
 
@@ -72,43 +73,34 @@ fn drain(socket: &UdpSocket, buffer: &mut [u8], served: &mut Served) -> io::Resu
     }
 }
 
-/// A client's socket. It is watched by a poll that nobody asks, as those of drumfire's clients are: what the
-/// kernel does for a datagram is then the same.
-pub(crate) struct RawLine {
-    socket: UdpSocket,
-    _poll: Poll,
-}
+/// The messages of several connections, on one socket as those of drumfire's clients are.
+pub(crate) struct RawCrowd(Wire);
 
-impl RawLine {
-    pub(crate) fn connect(server: SocketAddr) -> io::Result<Self> {
-        let mut socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0).into())?;
-        socket.connect(server)?;
-        let poll = Poll::new()?;
-        poll.registry().register(&mut socket, SOCKET, Interest::READABLE)?;
-        Ok(Self { socket, _poll: poll })
+impl RawCrowd {
+    pub(crate) fn connect(server: SocketAddr) -> Result<Self, String> {
+        Wire::connect(server).map(Self)
     }
 }
 
-impl Line for RawLine {
+impl Crowd for RawCrowd {
     fn is_ready(&self) -> bool {
         true
     }
 
-    fn receive(&mut self, mut take: impl FnMut(&[u8])) -> Result<(), String> {
-        let mut buffer = [0; BUFFER_BYTES];
-        match self.socket.recv(&mut buffer) {
-            Ok(length) => take(&buffer[..length]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(format!("a client's socket: {error}")),
-        }
+    fn receive(&mut self, _: u64, mut take: impl FnMut(&[u8])) -> Result<(), String> {
+        self.0.receive(|mut received| {
+            for datagram in received.datagrams_mut() {
+                take(datagram.bytes);
+            }
+        });
         Ok(())
     }
 
-    fn send(&mut self, message: &[u8]) -> Result<bool, String> {
-        match self.socket.send(message) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(format!("a client's socket: {error}")),
-        }
+    fn send(&mut self, _: u64, _: usize, message: &[u8]) -> Result<bool, String> {
+        self.0.push(message).map(|()| true)
+    }
+
+    fn flush(&mut self, _: u64) -> Result<(), String> {
+        self.0.flush()
     }
 }

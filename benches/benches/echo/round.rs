@@ -19,6 +19,10 @@ const OUTSTANDING: &str = "outstanding";
 /// A closed loop that leaves the server's core this idle is the client's figure, not the server's.
 const SATURATED: f64 = 0.9;
 
+/// A client that finds something in nearly every look is itself the limit: a server that waits for it still looks busy, with
+/// a few datagrams at a time.
+const IDLE_LEAST: f64 = 0.05;
+
 /// A schedule whose sends are later than this, for one in ten, is the client's figure.
 const LATE_NS: u64 = 20_000;
 
@@ -159,8 +163,9 @@ fn report_of(
     report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
     report.steal_share = watched.steal_share;
     let server_core_share = cpu.map_or(0.0, |cpu| cpu.total_s() / length.as_secs_f64());
+    let idle_share = told.idle_looks as f64 / told.looks.max(1) as f64;
     let is_client_limit = match load {
-        Load::Closed { .. } => server_core_share < SATURATED,
+        Load::Closed { .. } => server_core_share < SATURATED || idle_share < IDLE_LEAST,
         Load::Open { .. } => told.delay.is_some_and(|delay| delay.p90 > LATE_NS),
     };
     report.limited_by = is_client_limit.then(|| "client".to_owned());
@@ -169,6 +174,7 @@ fn report_of(
         server_core_share * 100.0,
         watched.rss_kib
     ));
+    report.notes.push(format!("{:.0} % of the client's looks found nothing", idle_share * 100.0));
     if let Some(delay) = told.delay {
         report.notes.push(format!(
             "sends left {} us after their time at half of them, {} us at 99 %",

@@ -26,6 +26,10 @@ pub(crate) struct Tally {
     pub(crate) refused: u64,
     /// Came, and were not on their way: second copies, and bytes that were never sent.
     pub(crate) strangers: u64,
+    /// Looks at a socket within the window.
+    pub(crate) looks: u64,
+    /// Those that found nothing.
+    pub(crate) idle_looks: u64,
     latency: Histogram<u64>,
     /// How late messages of a schedule left.
     delay: Histogram<u64>,
@@ -41,6 +45,8 @@ pub(crate) struct Told {
     pub(crate) lost: u64,
     pub(crate) refused: u64,
     pub(crate) strangers: u64,
+    pub(crate) looks: u64,
+    pub(crate) idle_looks: u64,
     pub(crate) latency: Option<Latency>,
     pub(crate) delay: Option<Latency>,
 }
@@ -60,6 +66,8 @@ impl Default for Tally {
             lost: 0,
             refused: 0,
             strangers: 0,
+            looks: 0,
+            idle_looks: 0,
             latency: histogram(),
             delay: histogram(),
         }
@@ -86,6 +94,13 @@ impl Tally {
         }
     }
 
+    pub(crate) fn on_look(&mut self, now: u64, is_idle: bool) {
+        if (self.window.start..self.window.end).contains(&now) {
+            self.looks += 1;
+            self.idle_looks += u64::from(is_idle);
+        }
+    }
+
     pub(crate) fn on_departure(&mut self, now: u64, delay_ns: u64) {
         if now >= self.window.start {
             self.delay.saturating_record(delay_ns);
@@ -101,6 +116,8 @@ impl Tally {
             "lost": self.lost,
             "refused": self.refused,
             "strangers": self.strangers,
+            "looks": self.looks,
+            "idle_looks": self.idle_looks,
             "latency": Latency::of(&self.latency),
             "delay": Latency::of(&self.delay),
         })
@@ -121,6 +138,8 @@ impl Told {
             lost: count("lost")?,
             refused: count("refused")?,
             strangers: count("strangers")?,
+            looks: count("looks")?,
+            idle_looks: count("idle_looks")?,
             latency: times("latency"),
             delay: times("delay"),
         })

@@ -375,3 +375,34 @@ mod tests {
         assert!(bytes <= 1_160, "{bytes}");
     }
 }
+#[cfg(test)]
+mod sizes {
+    use super::*;
+    #[test]
+    fn print_sizes() {
+        macro_rules! p { ($($t:ty),*) => { $( println!("{:>6} {}", size_of::<$t>(), stringify!($t)); )* } }
+        p!(
+            Connection,
+            Phase,
+            Path,
+            Option<ConnectionId>,
+            Option<HelloHash>,
+            Option<Session>,
+            Session,
+            Acks,
+            Loss,
+            SendQueue,
+            ReceiveQueue,
+            Liveness,
+            ControlQueue,
+            Option<Identity>,
+            crate::rtt::RoundTrip,
+            drumfire_crypto::Sealer,
+            drumfire_crypto::Opener,
+            drumfire_crypto::ReplayWindow,
+            crate::identity::KnownIds,
+            crate::identity::GivenIds,
+            Option<Moment>
+        );
+    }
+}

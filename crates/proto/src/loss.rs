@@ -22,11 +22,11 @@ use crate::time::Moment;
 pub(crate) struct SentPacket {
     pub(crate) number: u64,
     pub(crate) at: Moment,
-    pub(crate) bytes: usize,
-    /// Reliable messages inside, noted before with [`Loss::carry`].
-    pub(crate) carried: u32,
     /// The newest packet that an ack inside speaks of.
     pub(crate) acks_up_to: Option<PacketNumber>,
+    pub(crate) bytes: u16,
+    /// Reliable messages inside, noted before with [`Loss::carry`].
+    pub(crate) carried: u16,
 }
 
 /// What became of a packet with a reliable message in it.
@@ -123,7 +123,7 @@ impl Loss {
 
     /// Notes a packet that asks for an ack, after the messages it carries.
     pub(crate) fn on_sent(&mut self, packet: SentPacket) {
-        self.in_flight_bytes = self.in_flight_bytes.saturating_add(packet.bytes);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_add(usize::from(packet.bytes));
         self.in_flight_count = self.in_flight_count.saturating_add(1);
         self.carrying_count = self.carrying_count.saturating_add(usize::from(packet.carried > 0));
         let all = self.carried_gone.saturating_add(u64::try_from(self.carried.len()).unwrap_or(u64::MAX));
@@ -233,6 +233,10 @@ impl Loss {
     pub(crate) fn shrink(&mut self) {
         self.ring.shrink_to_fit();
         self.carried.shrink_to_fit();
+        if self.ring.is_empty() {
+            // Whoever acknowledges them from now on gains nothing.
+            self.skipped = VecDeque::new();
+        }
     }
 
     fn probe_at(&self) -> Moment {
@@ -263,7 +267,7 @@ impl Loss {
                 for id in self.carried.range(entry.carried_range(self.carried_gone, self.carried.len())) {
                     fate(Fate::Acknowledged, *id, packet.number);
                 }
-                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes);
+                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(usize::from(packet.bytes));
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
                 self.carrying_count = self.carrying_count.saturating_sub(usize::from(packet.carried > 0));
                 news.acknowledged_count = news.acknowledged_count.saturating_add(1);
@@ -290,7 +294,7 @@ impl Loss {
                 for id in self.carried.range(entry.carried_range(self.carried_gone, self.carried.len())) {
                     fate(Fate::Lost, *id, packet.number);
                 }
-                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes);
+                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(usize::from(packet.bytes));
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
                 self.carrying_count = self.carrying_count.saturating_sub(usize::from(packet.carried > 0));
                 self.lost_count = self.lost_count.saturating_add(1);
@@ -309,7 +313,7 @@ impl Entry {
     /// Where its ids stand among the `count` there are now, when `gone` have left at the front.
     fn carried_range(&self, gone: u64, count: usize) -> Range<usize> {
         let start = usize::try_from(self.carried_from.saturating_sub(gone)).unwrap_or(usize::MAX);
-        let end = start.saturating_add(usize::try_from(self.packet.carried).unwrap_or(0));
+        let end = start.saturating_add(usize::from(self.packet.carried));
         start.min(count)..end.min(count)
     }
 }

@@ -3,30 +3,33 @@
 //! Nothing here or anywhere in the crate asks a clock, and a moment has no meaning beside others of the same
 //! origin. Arithmetic saturates: no clock, however wrong, makes it panic.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// A point on a monotonic clock, in nanoseconds after an origin that the caller chooses. All shards of a
 /// server must use the same origin, because they check each other's cookies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Moment(u64);
+///
+/// One that may be missing takes no more memory than one that is there: connections keep many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(NonZeroU64);
 
 impl Moment {
     /// The origin.
-    pub const ORIGIN: Self = Self(0);
+    pub const ORIGIN: Self = Self(NonZeroU64::MIN);
 
     /// The last there is.
-    pub(crate) const LAST: Self = Self(u64::MAX);
+    pub(crate) const LAST: Self = Self(NonZeroU64::MAX);
 
     /// The moment this many nanoseconds after the origin; 584 years fit.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(Self::ORIGIN.0.saturating_add(nanos))
     }
 
     /// Nanoseconds after the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get().saturating_sub(Self::ORIGIN.0.get())
     }
 
     /// The moment this much later, at most the last there is.
@@ -38,12 +41,18 @@ impl Moment {
     /// How long after `earlier` this is; zero when it is not after it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
     /// Whole seconds after the origin.
     pub(crate) const fn seconds(self) -> u64 {
-        self.0 / 1_000_000_000
+        self.as_nanos() / 1_000_000_000
+    }
+}
+
+impl Default for Moment {
+    fn default() -> Self {
+        Self::ORIGIN
     }
 }
 
@@ -104,7 +113,9 @@ mod tests {
         assert_eq!(last.after(Duration::from_nanos(1)), last);
         assert_eq!(Moment::ORIGIN.after(Duration::MAX), last);
         assert_eq!(Moment::ORIGIN.since(last), Duration::ZERO);
-        assert_eq!(last.since(Moment::ORIGIN), Duration::from_nanos(u64::MAX));
+        assert_eq!(last.since(Moment::ORIGIN), Duration::from_nanos(u64::MAX - 1));
+        assert_eq!(Moment::from_nanos(7).as_nanos(), 7);
         assert_eq!(Moment::from_nanos(1_999_999_999).seconds(), 1);
+        assert_eq!(size_of::<Option<Moment>>(), 8);
     }
 }

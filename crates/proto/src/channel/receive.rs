@@ -3,15 +3,14 @@
 //! Ids are remembered as a floor and a window above it (PROTOCOL, "Messages"). A message that is due is handed
 //! on at once and never kept here; packets, acks and the application's queue are elsewhere.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+mod kept;
+
+use std::collections::VecDeque;
 
 use drumfire_wire::{ChannelId, MessageId};
 
-use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
-
-/// Ends a list of places.
-const NONE: u16 = u16::MAX;
+use self::kept::{Kept, NONE};
+use crate::limits::MESSAGE_IDS_AHEAD;
 
 /// Bytes an id of the window is charged.
 const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
@@ -23,12 +22,8 @@ pub(crate) struct ReceiveQueue {
     floor: u64,
     /// The ids from the floor on.
     window: VecDeque<Slot>,
-    kept: Vec<Kept>,
-    /// Places of `kept` that are free.
-    free: Vec<u16>,
-    kept_bytes: usize,
-    /// Messages that became due together, smallest id first; empty between calls.
-    due: BinaryHeap<Reverse<(u64, u16)>>,
+    /// Messages that wait for others. Boxed, because few connections have any.
+    kept: Option<Box<Kept>>,
 }
 
 /// What is known of one id.
@@ -39,15 +34,6 @@ struct Slot {
     kept: u16,
     /// The first of those that wait for this one.
     first_waiting: u16,
-}
-
-/// A message that waits for another, in a list with the others that wait for the same.
-#[derive(Debug)]
-struct Kept {
-    id: u64,
-    channel: ChannelId,
-    payload: Box<[u8]>,
-    next_waiting: u16,
 }
 
 /// A reliable message as a packet brought it.
@@ -72,12 +58,12 @@ impl ReceiveQueue {
 
     /// Bytes in use, charges included.
     pub(crate) fn used_bytes(&self) -> usize {
-        self.kept_bytes.saturating_add(self.window.len().saturating_mul(SLOT_CHARGE_BYTES))
+        self.kept_bytes().saturating_add(self.window.len().saturating_mul(SLOT_CHARGE_BYTES))
     }
 
     /// Bytes of the payloads kept, with their charges: what a delivery may set free at most.
-    pub(crate) const fn kept_bytes(&self) -> usize {
-        self.kept_bytes
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.bytes())
     }
 
     /// Takes a message that is in reach; `deliver` hears it and all that waited for it, in order. Answers
@@ -108,11 +94,7 @@ impl ReceiveQueue {
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
         self.window.shrink_to_fit();
-        if self.free.len() == self.kept.len() {
-            self.kept = Vec::new();
-            self.free = Vec::new();
-        }
-        self.due.shrink_to_fit();
+        self.kept.take_if(|kept| kept.is_empty());
     }
 
     /// The slot of an id, made if need be; `None` below the floor and out of reach.
@@ -136,29 +118,8 @@ impl ReceiveQueue {
     }
 
     fn keep(&mut self, arrival: &Arrival<'_>, after: u64) {
-        let Some(waits_for) = self.existing(after) else { return };
-        let next_waiting = waits_for.first_waiting;
-        let kept = Kept {
-            id: arrival.id.0,
-            channel: arrival.channel,
-            payload: arrival.payload.into(),
-            next_waiting,
-        };
-        let place = match self.free.pop() {
-            Some(place) => {
-                if let Some(old) = self.kept.get_mut(usize::from(place)) {
-                    *old = kept;
-                }
-                place
-            }
-            None => {
-                // There are at most as many as the window has ids, far fewer than places have numbers.
-                let place = u16::try_from(self.kept.len()).unwrap_or(NONE);
-                self.kept.push(kept);
-                place
-            }
-        };
-        self.kept_bytes = self.kept_bytes.saturating_add(charge(arrival.payload.len()));
+        let Some(first_waiting) = self.existing(after).map(|slot| slot.first_waiting) else { return };
+        let place = self.kept.get_or_insert_default().put(arrival, first_waiting);
         if let Some(waits_for) = self.existing(after) {
             waits_for.first_waiting = place;
         }
@@ -170,12 +131,8 @@ impl ReceiveQueue {
     /// Delivers everything that waited for `id`, which was just delivered, and what waited for that.
     fn deliver_waiting(&mut self, id: u64, mut deliver: impl FnMut(ChannelId, &[u8])) {
         self.make_due(id);
-        while let Some(Reverse((id, place))) = self.due.pop() {
-            let Some(kept) = self.kept.get_mut(usize::from(place)) else { continue };
-            let payload = std::mem::take(&mut kept.payload);
-            deliver(kept.channel, &payload);
-            self.kept_bytes = self.kept_bytes.saturating_sub(charge(payload.len()));
-            self.free.push(place);
+        while let Some((id, channel, payload)) = self.kept.as_mut().and_then(|kept| kept.pop_due()) {
+            deliver(channel, &payload);
             if let Some(slot) = self.existing(id) {
                 slot.kept = NONE;
             }
@@ -186,16 +143,11 @@ impl ReceiveQueue {
     /// Moves those that wait for `id` to the due ones.
     fn make_due(&mut self, id: u64) {
         let Some(slot) = self.existing(id) else { return };
-        let mut place = std::mem::replace(&mut slot.first_waiting, NONE);
-        while let Some(kept) = self.kept.get(usize::from(place)) {
-            self.due.push(Reverse((kept.id, place)));
-            place = kept.next_waiting;
+        let first = std::mem::replace(&mut slot.first_waiting, NONE);
+        if let Some(kept) = &mut self.kept {
+            kept.make_due(first);
         }
     }
-}
-
-fn charge(payload_bytes: usize) -> usize {
-    payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
 }
 
 #[cfg(test)]
@@ -296,7 +248,7 @@ mod tests {
         assert_eq!(world.queue.used_bytes(), 65 + 2 * SLOT_CHARGE_BYTES);
         world.arrive(0, 0, None);
         world.queue.shrink();
-        assert_eq!((world.queue.used_bytes(), world.queue.kept.capacity()), (0, 0));
+        assert_eq!((world.queue.used_bytes(), world.queue.kept.is_some()), (0, false));
     }
 
     #[test]

@@ -181,7 +181,10 @@ impl Connection {
     fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: Content) {
         if content.asks_for_ack {
             let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
-            self.loss.on_sent(SentPacket { number, at: now, bytes, carried: content.carried, acks_up_to });
+            // Neither can be more in a datagram.
+            let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
+            let carried = u16::try_from(content.carried).unwrap_or(u16::MAX);
+            self.loss.on_sent(SentPacket { number, at: now, acks_up_to, bytes, carried });
             self.is_probe_due = false;
             self.is_ping_due = false;
         }

@@ -1,0 +1,162 @@
+use super::*;
+use crate::limits::SEND_MEMORY_BYTES;
+use drumfire_wire::{Frame, Frames};
+
+/// What a packet of `room` bytes takes: (channel, id and what it comes after, payload).
+type Taken = Vec<(u16, Option<(u64, Option<u64>)>, Vec<u8>)>;
+
+fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
+    let mut buffer = vec![0; room];
+    let mut writer = FrameWriter::new(&mut buffer[..]);
+    let mut carried = Vec::new();
+    let filled = queue.fill(number, &mut writer, |id| carried.push(id.0));
+    let bytes = writer.written_bytes();
+    let taken: Taken = Frames::new(&buffer[..bytes])
+        .map(|frame| match frame.unwrap() {
+            Frame::Message(message) => {
+                let order = match message.delivery {
+                    Delivery::Unreliable => None,
+                    Delivery::ReliableOrdered { id, after } => Some((id.0, after.map(|after| after.0))),
+                };
+                (message.channel.0, order, message.payload.to_vec())
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(carried, taken.iter().filter_map(|(_, order, _)| order.map(|(id, _)| id)).collect::<Vec<_>>());
+    assert_eq!((filled.message_count as usize, filled.reliable_count as usize), (taken.len(), carried.len()));
+    taken
+}
+
+fn queue() -> SendQueue {
+    SendQueue::new(SEND_MEMORY_BYTES)
+}
+
+fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
+    assert!(queue.push(ChannelId(channel), Mode::ReliableOrdered, vec![byte].into()));
+}
+
+fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
+    taken.iter().filter_map(|(_, order, _)| *order).collect()
+}
+
+#[test]
+fn messages_of_both_modes_share_a_packet_in_the_order_they_came() {
+    let mut queue = queue();
+    reliable(&mut queue, 1, 10);
+    queue.push(ChannelId(2), Mode::Unreliable, vec![11].into());
+    reliable(&mut queue, 1, 12);
+    let taken = packet(&mut queue, 0, 100);
+    let payloads: Vec<_> = taken.iter().map(|(_, _, payload)| payload[0]).collect();
+    assert_eq!(payloads, [10, 11, 12]);
+    assert_eq!(orders(&taken), [(0, None), (1, Some(0))]);
+    assert!(!queue.has_sendable());
+    assert_eq!(queue.used_bytes, 2 * 65, "the unreliable one is gone");
+}
+
+#[test]
+fn what_does_not_fit_waits_for_the_next_packet() {
+    let mut queue = queue();
+    for byte in 0..3 {
+        reliable(&mut queue, 0, byte);
+    }
+    assert_eq!(packet(&mut queue, 0, 11).len(), 2);
+    assert_eq!(packet(&mut queue, 1, 3).len(), 0);
+    assert_eq!(orders(&packet(&mut queue, 2, 6)), [(2, Some(1))]);
+}
+
+#[test]
+fn a_lost_message_goes_first_keeps_its_id_and_names_only_what_is_unacknowledged() {
+    let mut queue = queue();
+    for byte in 0..4 {
+        reliable(&mut queue, 0, byte);
+    }
+    packet(&mut queue, 0, 100);
+    for (fate, id) in [(Fate::Acknowledged, 1), (Fate::Lost, 2), (Fate::Acknowledged, 3)] {
+        queue.on_fate(fate, MessageId(id), 0);
+    }
+    reliable(&mut queue, 0, 9);
+    // Message 1 arrived, so 2 comes after 0; 3 arrived, so 4 comes after 2.
+    assert_eq!(orders(&packet(&mut queue, 1, 100)), [(2, Some(0)), (4, Some(2))]);
+    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(Fate::Acknowledged, MessageId(2), 1);
+    queue.on_fate(Fate::Acknowledged, MessageId(4), 1);
+    assert_eq!((queue.reliable.as_ref().unwrap().standing(), queue.used_bytes), ((5, 0), 0));
+}
+
+#[test]
+fn a_message_whose_copy_is_under_way_is_not_lost_with_the_first() {
+    let mut queue = queue();
+    reliable(&mut queue, 0, 1);
+    packet(&mut queue, 0, 100);
+    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    assert_eq!(packet(&mut queue, 7, 100).len(), 1);
+    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    assert!(!queue.has_sendable());
+    queue.on_fate(Fate::Lost, MessageId(0), 7);
+    assert!(queue.has_sendable());
+    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    assert!(!queue.has_sendable());
+    assert_eq!(packet(&mut queue, 8, 100).len(), 0);
+}
+
+#[test]
+fn a_message_can_be_repeated_while_it_is_under_way() {
+    let mut queue = queue();
+    reliable(&mut queue, 0, 1);
+    packet(&mut queue, 0, 100);
+    for number in 1..4 {
+        queue.repeat(MessageId(0));
+        queue.repeat(MessageId(0));
+        assert_eq!(orders(&packet(&mut queue, number, 100)), [(0, None)]);
+    }
+    queue.on_fate(Fate::Acknowledged, MessageId(0), 1);
+    queue.repeat(MessageId(0));
+    assert!(!queue.has_sendable());
+}
+
+#[test]
+fn no_id_goes_4096_beyond_the_oldest_under_way() {
+    let mut queue = SendQueue::new(usize::MAX);
+    for _ in 0..5_000 {
+        reliable(&mut queue, 0, 0);
+    }
+    let taken: usize = (0..100).map(|number| packet(&mut queue, number, 1_000).len()).sum();
+    assert_eq!(taken, 4_096);
+    assert!(!queue.has_sendable());
+    queue.push(ChannelId(0), Mode::Unreliable, Bytes::new());
+    assert_eq!(packet(&mut queue, 100, 1_000).len(), 1, "unreliable ones pass");
+    queue.on_fate(Fate::Acknowledged, MessageId(1), 0);
+    assert!(!queue.has_sendable());
+    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    assert_eq!(packet(&mut queue, 101, 1_000).len(), 2);
+}
+
+#[test]
+fn memory_is_charged_per_message_and_ends_at_its_limit() {
+    let mut queue = SendQueue::new(3 * 64 + 5);
+    assert!(queue.push(ChannelId(0), Mode::Unreliable, Bytes::new()));
+    assert!(queue.push(ChannelId(0), Mode::ReliableOrdered, vec![0; 5].into()));
+    assert!(!queue.push(ChannelId(0), Mode::Unreliable, vec![0; 1].into()));
+    assert!(queue.push(ChannelId(0), Mode::Unreliable, Bytes::new()));
+    assert!(!queue.push(ChannelId(0), Mode::Unreliable, Bytes::new()));
+    packet(&mut queue, 0, 100);
+    assert_eq!(queue.used_bytes, 69);
+    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    assert_eq!(queue.used_bytes, 0);
+}
+
+#[test]
+fn ids_go_on_after_memory_was_given_back() {
+    let mut queue = queue();
+    reliable(&mut queue, 0, 1);
+    packet(&mut queue, 0, 100);
+    queue.shrink();
+    assert!(queue.reliable.is_some(), "one is under way");
+    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    queue.shrink();
+    assert!(queue.reliable.is_none());
+    reliable(&mut queue, 0, 2);
+    assert_eq!(orders(&packet(&mut queue, 1, 100)), [(1, None)]);
+}

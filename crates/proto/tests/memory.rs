@@ -1,0 +1,124 @@
+//! What a connection costs a server in memory, counted by the allocator.
+#![cfg(not(feature = "audit-nonce"))]
+
+use allocation_counter::measure;
+use bytes::Bytes;
+use drumfire_proto::{
+    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const CLIENTS: usize = 64;
+/// At most, for a connection that has been silent for a while.
+const IDLE_BYTES: i64 = 1_024;
+
+struct Crowd {
+    server: Endpoint<Alone>,
+    clients: Vec<Endpoint<Alone>>,
+    now: Now,
+    /// Bytes that the server has allocated and not freed.
+    server_bytes: i64,
+    peers: Vec<PeerId>,
+}
+
+impl Crowd {
+    fn new() -> Self {
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+        let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+        let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
+        let server =
+            Endpoint::server(Config::default(), server, Alone::default(), Secret::new([5; 32])).unwrap();
+        let clients = (0..CLIENTS)
+            .map(|index| {
+                let seed = Secret::new([u8::try_from(index).unwrap(); 32]);
+                let mut client = Endpoint::client(Config::default(), ClientConfig::default(), seed).unwrap();
+                client.connect(now, address(0), &identity, None).unwrap();
+                client
+            })
+            .collect();
+        Self { server, clients, now, server_bytes: 0, peers: Vec::new() }
+    }
+
+    fn counted<T>(&mut self, act: impl FnOnce(&mut Endpoint<Alone>) -> T) -> T {
+        let mut done = None;
+        let info = measure(|| done = Some(act(&mut self.server)));
+        self.server_bytes += info.bytes_current;
+        done.unwrap()
+    }
+
+    /// Everything that is sent arrives at once; then time passes.
+    fn step(&mut self, by: Duration) {
+        let now = self.now;
+        let mut memory = [0; 1_200];
+        for index in 0..CLIENTS {
+            let client = &mut self.clients[index];
+            client.handle_timeout(now);
+            while client.poll_event().is_some() {}
+            let mut inbound = Vec::new();
+            while let Some(transmit) = client.poll_transmit(now, &mut memory) {
+                inbound.push(memory[..transmit.bytes].to_vec());
+            }
+            for mut bytes in inbound {
+                self.counted(|server| {
+                    server.handle_datagrams(now, [Inbound { from: address(index + 1), bytes: &mut bytes }]);
+                });
+            }
+        }
+        self.counted(|server| server.handle_timeout(now));
+        let mut connected = [None; CLIENTS];
+        self.counted(|server| {
+            let mut places = connected.iter_mut();
+            while let Some(event) = server.poll_event() {
+                if let Event::Connected { peer, .. } = event {
+                    *places.next().unwrap() = Some(peer);
+                }
+            }
+        });
+        self.peers.extend(connected.into_iter().flatten());
+        while let Some(transmit) = self.counted(|server| server.poll_transmit(now, &mut memory)) {
+            let index = usize::from(transmit.to.port()) - 1;
+            let inbound = Inbound { from: address(0), bytes: &mut memory[..transmit.bytes] };
+            self.clients[index].handle_datagrams(now, [inbound]);
+        }
+        self.now.monotonic = self.now.monotonic.after(by);
+    }
+
+    fn per_connection(&self) -> i64 {
+        assert_eq!(self.peers.len(), CLIENTS);
+        self.server_bytes / i64::try_from(CLIENTS).unwrap()
+    }
+}
+
+fn address(number: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], u16::try_from(number).unwrap()))
+}
+
+#[test]
+fn an_idle_connection_takes_at_most_a_kibibyte() {
+    let mut crowd = Crowd::new();
+    for _ in 0..50 {
+        crowd.step(Duration::from_millis(10));
+    }
+    println!("fresh: {} B", crowd.per_connection());
+    for options in [SendOptions::unreliable(), SendOptions::reliable_ordered()] {
+        for _ in 0..50 {
+            let (now, peers) = (crowd.now, crowd.peers.clone());
+            for peer in peers {
+                for _ in 0..3 {
+                    let payload = Bytes::from_static(&[7; 64]);
+                    crowd.counted(|server| server.send(now, peer, ChannelId(0), payload, options)).unwrap();
+                }
+            }
+            crowd.step(Duration::from_millis(10));
+        }
+        println!("busy: {} B", crowd.per_connection());
+    }
+    for _ in 0..400 {
+        crowd.step(Duration::from_millis(50));
+    }
+    println!("idle: {} B", crowd.per_connection());
+    assert!(crowd.per_connection() <= IDLE_BYTES, "{} B", crowd.per_connection());
+}
