@@ -196,10 +196,9 @@ impl Connection {
             Phase::Open => {
                 self.is_probe_due
                     || self.is_ping_due
-                    || self.control.has_waiting()
                     || self.path.has_to_send()
                     || self.acks.due().is_some_and(|due| due <= now)
-                    || (self.sending.has_sendable() && self.may_send_data())
+                    || ((self.sending.has_sendable() || self.control.has_waiting()) && self.may_send_data())
             }
         }
     }
@@ -310,6 +309,15 @@ impl Connection {
     /// When the player's token says the session must end.
     fn session_ends_at(&self) -> Option<Moment> {
         self.grant.as_ref().and_then(|grant| grant.ends_at)
+    }
+
+    /// Packets go to another address from now on: what went to the one before is likely lost, and must not wait for a
+    /// probe timer that many losses have slowed down.
+    fn on_moved(&mut self, now: Moment) {
+        if self.loss.has_in_flight() {
+            self.loss.begin_anew(now);
+            self.prepare_probe();
+        }
     }
 
     /// A probe repeats what has waited longest.

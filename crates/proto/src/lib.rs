@@ -106,6 +106,8 @@ pub use slab::PeerId;
 pub use stats::{DropReason, Stats};
 pub use time::{Moment, Now};
 
+#[cfg(feature = "audit-nonce")]
+pub use drumfire_crypto::audit_nonce;
 pub use drumfire_crypto::{
     IssuedToken, PlayerId, Secret, ServerKeyPair, Token, TokenError, TokenId, TokenKey, TokenKind,
     TokenMasterKey,

@@ -173,11 +173,14 @@ impl Loss {
                 }
             });
         }
+        let is_newer = self.largest_acked < Some(largest);
         self.largest_acked = self.largest_acked.max(Some(largest));
         if let Some(sample) = sample {
             self.round_trip.on_sample(sample, ack.delay.to_duration());
         }
-        if news.acknowledged_count > 0 {
+        // Also when it names only packets that asked for none: all before them may be found lost by it, and then no probe
+        // would ever bring another ack.
+        if news.acknowledged_count > 0 || is_newer {
             self.progress_at = now;
             self.probe_count = 0;
         }
@@ -205,6 +208,12 @@ impl Loss {
         self.probe_count = self.probe_count.saturating_add(1);
         self.progress_at = now;
         true
+    }
+
+    /// Forgets how many probes went unanswered: they went astray for a reason that is gone.
+    pub(crate) const fn begin_anew(&mut self, now: Moment) {
+        self.probe_count = 0;
+        self.progress_at = now;
     }
 
     /// The messages of the oldest packet under way that has any: what a probe had best repeat.

@@ -116,7 +116,8 @@ fn an_idle_connection_gives_back_what_only_a_busy_one_needs() {
         }
     }
     let busy = crowd.per_connection();
-    for _ in 0..400 {
+    // A good five seconds after the last keep-alive.
+    for _ in 0..430 {
         crowd.step(Duration::from_millis(50));
     }
     let idle = crowd.per_connection();

@@ -111,13 +111,15 @@ impl Connection {
         stats: &mut Stats,
     ) -> Content {
         let mut content = Content::default();
+        // Who looks for a path has likely lost packets, and learns now which, whether they asked for an ack or not.
+        let is_answer = self.path.answer.is_some();
         if self.path.has_news() {
             self.write_path(to, writer);
             if to.is_bare {
                 return content;
             }
         }
-        if self.acks.is_owed() {
+        if self.acks.is_owed() || is_answer {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
         }
         if self.is_probe_due || self.may_send_data() {

@@ -94,7 +94,10 @@ impl Connection {
                 Frame::Close(close) => return Received::Closed(close),
                 Frame::PathChallenge(data) => self.path.answer = Some(data),
                 Frame::PathResponse(data) => {
-                    add(&mut stats.paths_moved, u64::from(self.path.on_response(data)));
+                    if self.path.on_response(data) {
+                        add(&mut stats.paths_moved, 1);
+                        self.on_moved(now);
+                    }
                 }
                 Frame::NewConnectionId(_) | Frame::RetireConnectionId(_) | Frame::ResumeToken(_) => {
                     if let Err(error) = self.on_identity(now, &frame) {

@@ -148,3 +148,17 @@ fn what_the_peer_knows_of_our_acks_is_the_newest_it_acknowledged() {
     assert_eq!(ack(&mut loss, 10, &[(0, 1)], 3).unwrap().1.knows_up_to, Some(PacketNumber(40)));
     assert_eq!(ack(&mut loss, 11, &[(0, 2)], 3).unwrap().1.knows_up_to, Some(PacketNumber(44)));
 }
+
+#[test]
+fn an_ack_by_which_all_is_lost_breaks_the_silence_of_who_waits_for_it() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..3);
+    while !loss.is_silenced() {
+        let due = loss.deadline().unwrap();
+        loss.on_timeout(due, |_, _, _| {});
+    }
+    // It names a packet that asked for no ack.
+    let (fates, news) = ack(&mut loss, 60_000, &[(9, 9)], 10).unwrap();
+    assert_eq!((fates.len(), news.acknowledged_count, loss.has_in_flight()), (3, 0, false));
+    assert!(!loss.is_silenced(), "nothing is under way that could be acknowledged, and nothing may be sent");
+}

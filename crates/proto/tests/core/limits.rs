@@ -107,3 +107,21 @@ fn a_server_that_is_full_makes_no_connection() {
     assert_eq!(world.peers(SERVER).len(), 3);
     assert!(world.ends[SERVER].stats().dropped(DropReason::ServerFull) > 0);
 }
+
+#[test]
+fn control_frames_that_may_not_be_sent_yet_do_not_keep_a_connection_busy() {
+    let mut world = World::new(3, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    world.link.loss = 100;
+    for _ in 0..100 {
+        world.send(CLIENT, client, 0, &[1; 1_100], SendOptions::unreliable()).unwrap();
+    }
+    world.flush();
+    let now = world.now();
+    // The second change retires an id, which must wait as everything else does.
+    assert!(world.ends[CLIENT].change_path(now, client) && world.ends[CLIENT].change_path(now, client));
+    let mut memory = [0; 1_200];
+    let sent = (0..100).take_while(|_| world.ends[CLIENT].poll_transmit(now, &mut memory).is_some()).count();
+    assert!(sent < 3, "{sent}");
+}

@@ -66,6 +66,39 @@ fn a_client_whose_address_changes_again_and_again_loses_nothing_reliable() {
 }
 
 #[test]
+fn a_client_that_moved_and_had_nothing_to_say_is_found_before_its_server_gives_up() {
+    let mut world = World::new(1, CLEAN);
+    let (_, server) = world.connected();
+    world.run(Duration::from_secs(1));
+    // It neither sends nor hears: only its keep-alive can tell the server where it is.
+    world.client_address = new_address(1);
+    world.reliable(SERVER, server, b"where are you?").unwrap();
+    world.run(Duration::from_secs(12));
+    assert_eq!(world.messages(CLIENT), [(0, b"where are you?".to_vec())]);
+    // The server does not wait for its probe timer, which has slowed down to seconds by then.
+    let [.., (heard_at, _, _)] = world.seen[CLIENT][..] else { panic!() };
+    let said = world.sent.iter().filter(|(_, end, _)| *end == CLIENT).map(|(at, ..)| *at);
+    let first = said.filter(|at| heard_at.since(*at) < Duration::from_secs(1)).min().unwrap();
+    assert!(heard_at.since(first) < Duration::from_millis(80), "{:?}", heard_at.since(first));
+}
+
+#[test]
+fn an_answer_to_a_challenge_tells_which_packets_are_lost() {
+    let mut world = World::new(1, CLEAN);
+    let (client, server) = world.connected();
+    world.run(Duration::from_secs(1));
+    // All that the server says for six seconds is lost; then the client says something from elsewhere.
+    world.reliable(SERVER, server, b"lost at first").unwrap();
+    world.client_address = new_address(1);
+    world.run(Duration::from_secs(6));
+    let lost = world.ends[SERVER].stats().packets_lost;
+    world.send(CLIENT, client, 0, b"here", SendOptions::unreliable()).unwrap();
+    // A round trip for the challenge, before anything that asks for an ack could arrive.
+    world.run(Duration::from_millis(41));
+    assert!(world.ends[SERVER].stats().packets_lost > lost);
+}
+
+#[test]
 fn who_copies_packets_from_another_address_moves_no_path() {
     for seed in 0..seeds() {
         let mut world = World::new(seed, CLEAN);
