@@ -92,7 +92,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     }
     steps.push(step("tests, release", "test --workspace --release"));
     if workspace.package_in("crates/sim").is_some() {
-        steps.push(step("simulator", "xtask sim --seeds 0..1000").within(SIM_DEADLINE));
+        steps.push(step("simulator", "xtask sim --seeds 0..2000").within(SIM_DEADLINE));
     }
     let mut docs = step("docs", "doc --workspace --no-deps");
     docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");

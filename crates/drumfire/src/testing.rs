@@ -36,7 +36,7 @@ use std::time::Duration;
 use drumfire_proto::Secret;
 
 use crate::client::Whom;
-use crate::conditioner::{LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
+use crate::conditioner::{Datagram, LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
 use crate::config::{Access, BindError, ClientConfig, ServerConfig};
 use crate::keys::{ServerKey, ServerPublicKey};
 use crate::tokens::ConnectToken;
@@ -112,6 +112,18 @@ pub struct WorldCounts {
     pub waiting: u64,
     /// Datagrams to an address that nobody has.
     pub unreachable: u64,
+    /// Datagrams of [`World::inject`].
+    pub injected: u64,
+}
+
+/// What the server exchanged with one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// Bytes of the datagrams that it took from there.
+    pub received_bytes: u64,
+    /// Bytes of the datagrams that it sent there.
+    pub sent_bytes: u64,
 }
 
 impl World {
@@ -126,6 +138,8 @@ impl World {
         if config.address.port() == 0 {
             config.address.set_port(SERVER_PORT);
         }
+        #[cfg(feature = "audit-nonce")]
+        drumfire_proto::audit_nonce::start_world();
         let mut random = Random::new(seed);
         let network = SharedNetwork::new(Network::new(config.address, random.bits()));
         let (key, start) = (config.key.public(), network.now());
@@ -232,6 +246,24 @@ impl World {
         let mut network = self.network.lock();
         let path = network.path(client);
         [&path.up, &path.down].map(|link| (*link.counts(), link.flying_count() as u64))
+    }
+
+    /// Puts a datagram into the receive queue of the end at `to`, past all links, as somebody does who can write any
+    /// source address. Answers whether somebody is there.
+    pub fn inject(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) -> bool {
+        self.network.lock().inject(Datagram { from, to, bytes })
+    }
+
+    /// Every datagram that was sent since the last call, as somebody sees it who listens next to each sender. The first
+    /// call begins to listen.
+    pub fn take_seen(&mut self) -> Vec<Datagram> {
+        self.network.lock().take_seen()
+    }
+
+    /// What the server exchanged with each address so far, in no order.
+    #[must_use]
+    pub fn traffic(&self) -> Vec<(SocketAddr, Traffic)> {
+        self.network.lock().traffic().collect()
     }
 
     /// What happened to the datagrams beside the links.

@@ -8,7 +8,8 @@ use drumfire::testing::World;
 pub(crate) fn check(world: &World) -> Result<(), String> {
     let server = world.server.stats();
     let server = server.workers.first().ok_or("the server has no worker")?;
-    let (mut sent_down, mut delivered, mut taken) = (0, 0, server.received.datagrams);
+    let (mut sent_down, mut delivered, mut taken) =
+        (0, 0, server.received.datagrams + server.received.dropped_in_all());
     for (at, client) in world.clients.iter().enumerate() {
         let stats = client.stats();
         let name = format!("client {at}");
@@ -22,12 +23,12 @@ pub(crate) fn check(world: &World) -> Result<(), String> {
         equal(&format!("what {name} sent"), stats.sent.datagrams, to_server.pushed)?;
         sent_down += to_client.pushed;
         delivered += to_server.delivered + to_client.delivered;
-        taken += stats.received.datagrams;
+        taken += stats.received.datagrams + stats.received.dropped_in_all();
     }
     of_end("the server", server)?;
     let counts = world.counts();
     equal("what the server sent", server.sent.datagrams, sent_down + counts.unreachable)?;
-    equal("what arrived", delivered, taken + counts.waiting + counts.inbox_full)
+    equal("what arrived", delivered + counts.injected, taken + counts.waiting + counts.inbox_full)
 }
 
 fn of_end(name: &str, stats: &WorkerStats) -> Result<(), String> {

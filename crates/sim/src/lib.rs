@@ -1,8 +1,9 @@
 //! Scenarios from seeds: a server and its clients over bad links in virtual time, first chaos, then calm, and
 //! everything that must hold checked after every step.
 //!
-//! What runs is the worker loop of production behind the types a game uses. Real sockets and threads are not
-//! its business, nor are attackers yet.
+//! What runs is the worker loop of production behind the types a game uses. Clients change their addresses, links fail
+//! altogether for a while, and attackers beside and between the ends invent, copy, repeat and change datagrams. Real
+//! sockets and threads are not its business.
 //!
 //! ```
 //! let outcome = drumfire_sim::run(7)?;
@@ -11,12 +12,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod attacker;
 mod books;
 mod client;
 mod dice;
 mod flow;
+mod ledger;
 mod run;
 mod scenario;
 
 pub use run::{Failure, Outcome, run, run_scenario};
-pub use scenario::{Closer, Closing, Plan, Scenario};
+pub use scenario::{Attack, Closer, Closing, Plan, Scenario};

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire::conditioner::{Delay, LinkConfig, Random};
+use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
 use drumfire::testing::{self, World};
 use drumfire::{ChannelId, Event, PeerId, SendError, SendOptions};
 
+use crate::attacker::Attacker;
 use crate::books;
 use crate::client::{Client, Stage};
+use crate::ledger::{self, Class};
 use crate::scenario::{Closer, Plan, Scenario};
 
 /// Messages one end sends in one go, at most.
@@ -36,6 +38,10 @@ pub struct Outcome {
     pub sent: u64,
     /// Messages that were delivered.
     pub delivered: u64,
+    /// Times that a client changed its address.
+    pub rebound: u64,
+    /// Datagrams of attackers.
+    pub attacks: u64,
 }
 
 /// What did not hold.
@@ -81,8 +87,11 @@ struct Run<'a> {
     world: World,
     random: Random,
     clients: Vec<Client>,
+    attacker: Attacker,
+    /// Clients by every address they ever had, and by those from which their packets are copied.
     by_address: HashMap<SocketAddr, usize>,
     by_peer: HashMap<PeerId, usize>,
+    rebound: u64,
 }
 
 impl<'a> Run<'a> {
@@ -92,10 +101,22 @@ impl<'a> Run<'a> {
             world.set_up(at, &plan.up).map_err(|error| error.to_string())?;
             world.set_down(at, &plan.down).map_err(|error| error.to_string())?;
         }
-        let by_address = (0..scenario.clients.len()).map(|at| (world.client_address(at), at)).collect();
         let clients = scenario.clients.iter().map(|_| Client::default()).collect();
         let random = Random::part(scenario.seed, 2);
-        Ok(Self { scenario, world, random, clients, by_address, by_peer: HashMap::new() })
+        let attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
+        let (by_address, by_peer) = (HashMap::new(), HashMap::new());
+        let mut run = Self { scenario, world, random, clients, attacker, by_address, by_peer, rebound: 0 };
+        (0..scenario.clients.len()).for_each(|at| run.note_address(at));
+        // From now on it is written down.
+        run.world.take_seen();
+        Ok(run)
+    }
+
+    /// Writes down where a client is now.
+    fn note_address(&mut self, at: usize) {
+        let address = self.world.client_address(at);
+        self.by_address.insert(address, at);
+        self.by_address.insert(Class::copier(address), at);
     }
 
     fn whole(&mut self) -> Result<Outcome, String> {
@@ -105,6 +126,8 @@ impl<'a> Run<'a> {
                 self.say()?;
             }
             self.close(tick);
+            self.disturb(tick)?;
+            self.attacker.act(&mut self.world);
             self.step(self.scenario.tick)?;
         }
         let calm = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10)));
@@ -115,6 +138,33 @@ impl<'a> Run<'a> {
             self.step(CALM_STEP)?;
         }
         self.judge()
+    }
+
+    /// Addresses change, and links are cut and mended.
+    fn disturb(&mut self, tick: u64) -> Result<(), String> {
+        for (at, plan) in self.scenario.clients.iter().enumerate() {
+            if plan.rebind_ticks > 0 && (tick + 1).is_multiple_of(plan.rebind_ticks) {
+                let before = self.world.client_address(at);
+                self.world.rebind(at, SocketAddr::new(before.ip(), before.port() + 1));
+                self.note_address(at);
+                self.rebound += 1;
+            }
+            let (cut_at, mended_at) = plan.partition;
+            let links = if cut_at < mended_at && tick == cut_at {
+                let cut = LinkConfig::default().loss(Loss::Even(1.0));
+                [cut.clone(), cut]
+            } else if tick == mended_at {
+                [plan.up.clone(), plan.down.clone()]
+            } else {
+                continue;
+            };
+            let [up, down] = links;
+            self.world
+                .set_up(at, &up)
+                .and_then(|()| self.world.set_down(at, &down))
+                .map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     /// Everybody sends what the dice say.
@@ -187,7 +237,8 @@ impl<'a> Run<'a> {
                 self.clients[at].on_client(event).map_err(|reason| late(format!("client {at}: {reason}")))?;
             }
         }
-        books::check(&self.world).map_err(late)
+        books::check(&self.world).map_err(late)?;
+        ledger::check(&self.world, &self.attacker).map_err(late)
     }
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
@@ -208,7 +259,8 @@ impl<'a> Run<'a> {
 
     /// What must hold in the end.
     fn judge(&self) -> Result<Outcome, String> {
-        let mut outcome = Outcome { trace: self.world.trace(), ..Outcome::default() };
+        let (trace, rebound, attacks) = (self.world.trace(), self.rebound, self.attacker.sent());
+        let mut outcome = Outcome { trace, rebound, attacks, ..Outcome::default() };
         for (at, client) in self.clients.iter().enumerate() {
             client.judge().map_err(|reason| format!("in the end, client {at}: {reason}"))?;
             let is_failed = client.at_client == Stage::Failed;

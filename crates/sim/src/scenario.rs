@@ -22,8 +22,19 @@ pub struct Scenario {
     pub chaos_ticks: u64,
     /// The first tick in which nobody says anything, and the first in which everybody does again.
     pub silence: (u64, u64),
+    /// What an attacker does during the chaos.
+    pub attack: Attack,
     /// How long the links are good afterwards.
     pub calm: Duration,
+}
+
+/// Datagrams of an attacker per tick.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attack {
+    /// Invented by somebody who sees nothing.
+    pub off_path: u32,
+    /// Made of what the ends send, by somebody who sees it all.
+    pub on_path: u32,
 }
 
 /// One client's part.
@@ -41,6 +52,10 @@ pub struct Plan {
     pub rate: f64,
     /// Fraction of messages that are reliable.
     pub reliable: f64,
+    /// Ticks between two changes of its address; 0 for none.
+    pub rebind_ticks: u64,
+    /// The first tick in which nothing gets through, and the first in which it does again.
+    pub partition: (u64, u64),
     /// The tick in which it is closed, and by whom; most clients stay.
     pub closing: Option<Closing>,
 }
@@ -74,7 +89,15 @@ impl Scenario {
         let silence = (silent_from, silent_from + random.below(chaos_ticks / 3));
         let count = between(&mut random, 1, 16);
         let clients = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
-        Self { seed, clients, tick, chaos_ticks, silence, calm: Duration::from_secs(45) }
+        let attack = Attack::draw(&mut random);
+        Self { seed, clients, tick, chaos_ticks, silence, attack, calm: Duration::from_secs(45) }
+    }
+}
+
+impl Attack {
+    fn draw(random: &mut Random) -> Self {
+        let mut some = || if random.below(2) == 0 { 0 } else { u32::try_from(random.below(12)).unwrap_or(0) };
+        Self { off_path: some(), on_path: some() }
     }
 }
 
@@ -86,7 +109,13 @@ impl Plan {
             tick: random.below(chaos_ticks),
             by: if random.below(2) == 0 { Closer::Client } else { Closer::Server },
         });
+        let rebind_ticks = if random.below(3) == 0 { between(random, 10, 100) } else { 0 };
+        let cut_at = random.below(chaos_ticks);
+        let partition =
+            (cut_at, if random.below(4) == 0 { cut_at + random.below(chaos_ticks / 3) } else { 0 });
         Self {
+            rebind_ticks,
+            partition,
             up: link(random),
             down: link(random),
             channels: u16::try_from(between(random, 1, 4)).unwrap_or(1),

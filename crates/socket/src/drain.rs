@@ -175,6 +175,12 @@ impl ReceiveCounts {
         self.drops.get(reason as usize).copied().unwrap_or(0)
     }
 
+    /// Datagrams dropped for any reason.
+    #[must_use]
+    pub fn dropped_in_all(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+
     fn drop(&mut self, reason: DropReason, datagrams: usize) {
         if let Some(counter) = self.drops.get_mut(reason as usize) {
             count(counter, datagrams);

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::WorldCounts;
+use super::{Traffic, WorldCounts};
 use crate::conditioner::{Datagram, Link, LinkConfig, Moment, Random};
 
 /// The server's port; the client at place `n` has port `n + 1`.
@@ -48,7 +48,12 @@ pub(crate) struct Network {
     by_address: HashMap<SocketAddr, usize>,
     inbox_full: u64,
     unreachable: u64,
+    injected: u64,
     trace: u64,
+    /// What the server took from each address and sent to it.
+    traffic: HashMap<SocketAddr, Traffic>,
+    /// What was sent since somebody last looked, while somebody watches.
+    seen: Option<Vec<Datagram>>,
 }
 
 /// One end's socket.
@@ -76,7 +81,10 @@ impl Network {
             by_address: HashMap::new(),
             inbox_full: 0,
             unreachable: 0,
+            injected: 0,
             trace: 0,
+            traffic: HashMap::new(),
+            seen: None,
         }
     }
 
@@ -166,13 +174,40 @@ impl Network {
 
     /// The oldest datagram in an end's queue.
     pub(super) fn receive(&mut self, port: usize) -> Option<Datagram> {
-        self.ports[port].inbox.pop_front()
+        let datagram = self.ports[port].inbox.pop_front()?;
+        if port == SERVER {
+            self.traffic.entry(datagram.from).or_default().received_bytes += datagram.bytes.len() as u64;
+        }
+        Some(datagram)
+    }
+
+    /// Puts a datagram into the queue of whoever it is for, past all links; false when that is nobody.
+    pub(super) fn inject(&mut self, datagram: Datagram) -> bool {
+        let Some(port) = self.ports.iter_mut().find(|port| port.address == datagram.to) else { return false };
+        self.injected += 1;
+        self.inbox_full += u64::from(!port.take(datagram));
+        true
+    }
+
+    /// What was sent since the last call; the first one begins to watch.
+    pub(super) fn take_seen(&mut self) -> Vec<Datagram> {
+        self.seen.replace(Vec::new()).unwrap_or_default()
+    }
+
+    pub(super) fn traffic(&self) -> impl Iterator<Item = (SocketAddr, Traffic)> {
+        self.traffic.iter().map(|(address, traffic)| (*address, *traffic))
     }
 
     /// Puts a datagram on its link; `to` is `None` from a client, which has one place to send to.
     pub(super) fn send(&mut self, port: usize, to: Option<SocketAddr>, datagram: &[u8]) {
         self.note(port, datagram);
         let (now, from, server) = (self.now, self.ports[port].address, self.ports[SERVER].address);
+        if let Some(to) = to.filter(|_| port == SERVER) {
+            self.traffic.entry(to).or_default().sent_bytes += datagram.len() as u64;
+        }
+        if let Some(seen) = &mut self.seen {
+            seen.push(Datagram { from, to: to.unwrap_or(server), bytes: datagram.to_vec() });
+        }
         let client = match (port.checked_sub(1), to) {
             (Some(client), _) => Some(client),
             (None, Some(to)) => self.by_address.get(&to).copied(),
@@ -190,7 +225,12 @@ impl Network {
 
     pub(super) fn counts(&self) -> WorldCounts {
         let waiting = self.ports.iter().map(|port| port.inbox.len() as u64).sum();
-        WorldCounts { inbox_full: self.inbox_full, waiting, unreachable: self.unreachable }
+        WorldCounts {
+            inbox_full: self.inbox_full,
+            waiting,
+            unreachable: self.unreachable,
+            injected: self.injected,
+        }
     }
 
     pub(super) const fn trace(&self) -> u64 {
@@ -249,6 +289,24 @@ mod tests {
         let counts = network.counts();
         assert_eq!((counts.waiting, counts.inbox_full), (INBOX_DATAGRAMS as u64, 1));
         assert_eq!(network.receive(SERVER).unwrap().from, address(2));
+    }
+
+    #[test]
+    fn what_is_injected_arrives_at_once_whoever_it_claims_to_be_from_and_all_that_is_sent_is_seen() {
+        let mut network = Network::new(address(1), 0);
+        let port = network.join(address(2));
+        assert!(network.take_seen().is_empty());
+        let datagram = |from, to| Datagram { from: address(from), to: address(to), bytes: vec![7; 9] };
+        assert!(network.inject(datagram(9, 1)) && network.inject(datagram(1, 2)));
+        assert!(!network.inject(datagram(1, 3)), "nobody is there");
+        assert_eq!(network.take_due(), [SERVER, port]);
+        assert_eq!(network.receive(SERVER), Some(datagram(9, 1)));
+        network.send(SERVER, Some(address(9)), b"who?");
+        assert_eq!(network.counts().injected, 2);
+        let traffic: Vec<_> = network.traffic().collect();
+        assert_eq!(traffic, [(address(9), Traffic { received_bytes: 9, sent_bytes: 4 })]);
+        let seen = network.take_seen();
+        assert_eq!((seen.len(), seen[0].to, &seen[0].bytes[..]), (1, address(9), b"who?".as_slice()));
     }
 
     #[test]

@@ -72,8 +72,9 @@ fn sweep(seeds: Range<u64>) -> Result<(), Failure> {
         return Err(failure);
     }
     println!(
-        "{done} seeds held: {} clients connected, {} did not, {} closed, {} messages sent, {} delivered, trace {:016x}",
-        sum.connected, sum.failed, sum.closed, sum.sent, sum.delivered, sum.trace
+        "{done} seeds held: {} clients connected, {} did not, {} closed, {} messages sent, {} delivered, \
+         {} changes of address, {} datagrams of attackers, trace {:016x}",
+        sum.connected, sum.failed, sum.closed, sum.sent, sum.delivered, sum.rebound, sum.attacks, sum.trace
     );
     Ok(())
 }
@@ -114,5 +115,7 @@ impl Found {
         self.sum.closed += outcome.closed;
         self.sum.sent += outcome.sent;
         self.sum.delivered += outcome.delivered;
+        self.sum.rebound += outcome.rebound;
+        self.sum.attacks += outcome.attacks;
     }
 }

@@ -1,0 +1,196 @@
+//! Somebody between and beside the ends: invents datagrams, and copies, repeats and changes those of others, from any
+//! address. They hold no key.
+//!
+//! What they must not achieve is judged elsewhere; what the server sends to their addresses is `ledger`'s business.
+
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use drumfire::conditioner::{Datagram, Random};
+use drumfire::testing::World;
+
+use crate::ledger::Class;
+use crate::scenario::Attack;
+
+/// Datagrams of others that are remembered.
+const KEPT: usize = 256;
+
+const HELLO: u8 = 0x89;
+const RETRY: u8 = 0x8a;
+const REFUSE: u8 = 0x8b;
+const WELCOME: u8 = 0x8c;
+const RESET: u8 = 0x8d;
+const HELLO_BYTES: usize = 1_200;
+/// Where a Hello has its cookie.
+const COOKIE_AT: usize = 540;
+const COOKIE_BYTES: usize = 32;
+
+/// Attacks the whole world.
+pub(crate) struct Attacker {
+    plan: Attack,
+    random: Random,
+    kept: Vec<Datagram>,
+    /// Hellos of others, by their client id.
+    hellos: Vec<Vec<u8>>,
+    /// Addresses that brought a good cookie: a server knows that somebody answers there.
+    proved: HashSet<SocketAddr>,
+    sent: u64,
+}
+
+impl Attacker {
+    pub(crate) fn new(plan: Attack, random: Random) -> Self {
+        Self { plan, random, kept: Vec::new(), hellos: Vec::new(), proved: HashSet::new(), sent: 0 }
+    }
+
+    /// Datagrams sent so far.
+    pub(crate) const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether the server knows that somebody answers at this address.
+    pub(crate) fn has_proved(&self, address: SocketAddr) -> bool {
+        self.proved.contains(&address)
+    }
+
+    /// One go, between two looks of the applications.
+    pub(crate) fn act(&mut self, world: &mut World) {
+        for _ in 0..self.plan.off_path {
+            self.invent(world);
+        }
+        if self.plan.on_path == 0 {
+            return;
+        }
+        let server = world.server.local_addr();
+        for datagram in world.take_seen() {
+            if datagram.from == server && Class::of(datagram.to) == Some(Class::Copier) {
+                self.answer(world, &datagram);
+            } else {
+                self.keep(datagram);
+            }
+        }
+        for _ in 0..self.plan.on_path {
+            self.abuse(world);
+        }
+    }
+
+    /// What needs no knowledge but addresses.
+    fn invent(&mut self, world: &mut World) {
+        let server = world.server.local_addr();
+        let client = world.client_address(self.below(world.clients.len()));
+        let length = self.below(1_300);
+        let (from, to, bytes) = match self.random.below(6) {
+            0 | 1 => (Class::Hello.address(&mut self.random), server, self.hello()),
+            2 => {
+                // A packet with an id of nobody's, which may be answered with a Reset.
+                let mut packet = self.bytes(28 + length);
+                packet[0] = 0x0b;
+                (Class::Junk.address(&mut self.random), server, packet)
+            }
+            3 => (Class::Junk.address(&mut self.random), server, self.bytes(length)),
+            4 => (server, client, self.bytes(length)),
+            _ => {
+                let client_id = self.bytes(8);
+                (server, client, self.reply(&client_id))
+            }
+        };
+        self.send(world, from, to, bytes);
+    }
+
+    /// What is made of the datagrams of others.
+    fn abuse(&mut self, world: &mut World) {
+        let server = world.server.local_addr();
+        let at = self.below(self.kept.len());
+        let Some(mut seen) = self.kept.get(at).cloned() else { return };
+        let is_hello = seen.bytes.first() == Some(&HELLO);
+        match self.random.below(7) {
+            // Again, as it was.
+            0 => {}
+            // A copy from somewhere else: the path must not follow it.
+            1 | 2 if seen.to == server => seen.from = Class::copier(seen.from),
+            3 => {
+                if let Some(at) = seen.bytes.len().checked_sub(1).map(|last| self.below(last + 1)) {
+                    seen.bytes[at] ^= 1 << self.random.below(8);
+                }
+            }
+            4 => seen.bytes.truncate(self.below(seen.bytes.len() + 1)),
+            // Back to where it came from.
+            5 => (seen.from, seen.to) = (seen.to, seen.from),
+            _ if is_hello => {
+                let client_id = seen.bytes[11..19].to_vec();
+                (seen.from, seen.to) = (server, seen.from);
+                seen.bytes = self.reply(&client_id);
+            }
+            _ => {}
+        }
+        self.send(world, seen.from, seen.to, seen.bytes);
+    }
+
+    /// The server sent something to an address of ours: with a cookie, the Hello of somebody else may be good from here.
+    fn answer(&mut self, world: &mut World, datagram: &Datagram) {
+        let (Some(&RETRY), Some(client_id), Some(cookie)) =
+            (datagram.bytes.first(), datagram.bytes.get(1..9), datagram.bytes.get(9..9 + COOKIE_BYTES))
+        else {
+            return;
+        };
+        let hello = self.hellos.iter().find(|hello| hello.get(11..19) == Some(client_id));
+        if let Some(mut hello) = hello.cloned() {
+            hello[COOKIE_AT..COOKIE_AT + COOKIE_BYTES].copy_from_slice(cookie);
+            self.proved.insert(datagram.to);
+            self.send(world, datagram.to, datagram.from, hello);
+        }
+    }
+
+    fn keep(&mut self, datagram: Datagram) {
+        let is_new = |hello: &Vec<u8>| hello.get(11..19) != datagram.bytes.get(11..19);
+        if datagram.bytes.first() == Some(&HELLO) && self.hellos.iter().all(is_new) {
+            self.hellos.push(datagram.bytes.clone());
+        }
+        if self.kept.len() < KEPT {
+            self.kept.push(datagram);
+        } else {
+            let at = self.below(KEPT);
+            self.kept[at] = datagram;
+        }
+    }
+
+    fn hello(&mut self) -> Vec<u8> {
+        let mut hello = self.bytes(HELLO_BYTES);
+        hello[0] = HELLO;
+        // The server's version, protocol and keys, so that only the cookie stands between it and more work.
+        hello[1..11].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        hello[19..28].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        if self.random.below(2) == 0 {
+            hello[COOKIE_AT..COOKIE_AT + COOKIE_BYTES].fill(0);
+        }
+        hello
+    }
+
+    /// A datagram as a server might answer.
+    fn reply(&mut self, client_id: &[u8]) -> Vec<u8> {
+        let kinds = [(RETRY, 64), (REFUSE, 51), (WELCOME, 92), (RESET, 25)];
+        let (kind, length) = kinds[self.below(kinds.len())];
+        let mut reply = self.bytes(length);
+        reply[0] = kind;
+        reply[1..9].copy_from_slice(client_id);
+        reply
+    }
+
+    fn send(&mut self, world: &mut World, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
+        self.sent += u64::from(world.inject(from, to, bytes));
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.random.below(bound.max(1) as u64)).unwrap_or(0)
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length.div_ceil(8)).flat_map(|_| self.random.bits().to_be_bytes()).take(length).collect()
+    }
+}
+
+/// An address of this network.
+pub(crate) fn address_in(network: [u8; 2], number: u64) -> SocketAddr {
+    let [_, _, _, _, _, port, third, fourth] = number.to_be_bytes();
+    let [first, second] = network;
+    SocketAddr::from((Ipv4Addr::new(first, second, third, fourth), 1_024 + u16::from(port)))
+}
