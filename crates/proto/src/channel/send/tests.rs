@@ -1,3 +1,5 @@
+//! The order, the bounds and the books of messages on their way out, packet by packet.
+
 use super::*;
 use crate::limits::SEND_MEMORY_BYTES;
 use drumfire_wire::{Frame, Frames};
