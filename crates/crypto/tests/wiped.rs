@@ -2,10 +2,10 @@
 //!
 //! What is not wiped is named in the crate's documentation: expanded keys of the accelerated provider, the inner state of
 //! the Noise implementation and of hash functions.
-#![cfg(target_os = "linux")]
+//! Systems without `/proc/self/mem` have nothing to read; the tests say so and pass.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::time::Duration;
 
 use drumfire_crypto::{
@@ -18,23 +18,33 @@ const WORD: usize = 8;
 /// An allocator keeps its books in the first bytes of what was given back.
 const BOOKS_BYTES: usize = 16;
 
-/// What stands at this address, whoever it belongs to.
-fn memory(address: usize, bytes: usize) -> Vec<u8> {
+/// What stands at this address, whoever it belongs to; nothing where it cannot be read.
+fn memory(address: usize, bytes: usize) -> Option<Vec<u8>> {
+    let mut file = File::open("/proc/self/mem").ok()?;
     let mut read = vec![0; bytes];
-    File::open("/proc/self/mem").unwrap().read_exact_at(&mut read, u64::try_from(address).unwrap()).unwrap();
-    read
+    file.seek(SeekFrom::Start(u64::try_from(address).unwrap())).unwrap();
+    file.read_exact(&mut read).unwrap();
+    Some(read)
 }
 
-/// Whether at least this many bytes of a value were changed when it was dropped, the allocator's aside.
-fn is_wiped<T>(value: T, secret_bytes: usize) -> bool {
+/// Whether at least this many bytes of a value were changed when it was dropped, the allocator's aside; nothing where that
+/// cannot be seen.
+fn wiped<T>(value: T, secret_bytes: usize) -> Option<bool> {
     let value = Box::new(value);
     let (address, bytes) = ((&raw const *value).addr(), size_of::<T>());
-    let before = memory(address, bytes);
+    let Some(before) = memory(address, bytes) else {
+        println!("this system does not let a process read its memory as a file");
+        return None;
+    };
     drop(value);
-    let after = memory(address, bytes);
+    let after = memory(address, bytes)?;
     let words = before.chunks(WORD).zip(after.chunks(WORD)).skip(BOOKS_BYTES / WORD);
     let changed = words.filter(|(before, after)| before != after).count() * WORD;
-    changed + BOOKS_BYTES >= secret_bytes
+    Some(changed + BOOKS_BYTES >= secret_bytes)
+}
+
+fn is_wiped<T>(value: T, secret_bytes: usize) -> bool {
+    wiped(value, secret_bytes).unwrap_or(true)
 }
 
 struct Careless([u8; 64]);
@@ -55,7 +65,7 @@ fn sessions() -> (SessionSecrets, SessionSecrets) {
 fn the_look_at_memory_sees_what_is_not_wiped() {
     let careless = Careless([0xa5; 64]);
     assert_eq!(careless.0[5], 0xa5);
-    assert!(!is_wiped(careless, 64));
+    assert_ne!(wiped(careless, 64), Some(true));
 }
 
 #[test]
