@@ -7,6 +7,7 @@
     reason = "small numbers of a test, cut on purpose where they are cut"
 )]
 
+mod attacks;
 mod closing;
 mod delivery;
 mod handshake;

@@ -1,0 +1,214 @@
+//! Attacks in numbers: so many tries, and none of them gets anything. Optimized builds try a hundred times as often.
+
+use crate::harness::{CLEAN, CLIENT, Flying, Link, Random, SERVER, World, address};
+use drumfire_proto::{DropReason, SendOptions};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const HELLO: u8 = 0x89;
+const RETRY: u8 = 0x8a;
+const REFUSE: u8 = 0x8b;
+const WELCOME: u8 = 0x8c;
+const RESET: u8 = 0x8d;
+
+/// `tries` in an optimized build, else a hundredth of them.
+fn scaled(tries: u64) -> u64 {
+    if cfg!(debug_assertions) { tries / 100 } else { tries }
+}
+
+/// Some bytes of a datagram are changed, sixteen at most.
+fn mutant(genuine: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = genuine.to_vec();
+    while bytes == genuine {
+        for _ in 0..=random.below(16) {
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] = random.next().to_le_bytes()[0];
+        }
+    }
+    bytes
+}
+
+/// A world in which the client has its cookie and the server has not seen the Hello with it.
+fn before_the_second_hello(seed: u64) -> (World, Vec<u8>) {
+    let mut world = World::new(seed, CLEAN);
+    world.connect();
+    world.run(Duration::from_millis(25));
+    let hellos = world.sent.iter().filter(|(_, end, bytes)| *end == CLIENT && bytes[0] == HELLO);
+    let hello = hellos.last().unwrap().2.clone();
+    world.flying.clear();
+    (world, hello)
+}
+
+#[test]
+fn no_mutant_of_a_hello_makes_a_connection() {
+    let (mut world, hello) = before_the_second_hello(1);
+    let mut random = Random(1);
+    for number in 0..scaled(900_000) {
+        let mutant = mutant(&hello, &mut random);
+        world.hand(SERVER, address(CLIENT), &mutant);
+        if number % 100 == 0 {
+            world.now = world.now.after(Duration::from_micros(100));
+            world.flush();
+            world.flying.clear();
+            world.sent.clear();
+        }
+    }
+    let stats = world.ends[SERVER].stats();
+    assert_eq!((world.ends[SERVER].connection_count(), stats.handshakes_computed), (0, 0));
+    assert_eq!(stats.unexplained(), 0);
+    assert!(stats.retry_bytes * 10 <= stats.hello_bytes);
+}
+
+#[test]
+fn no_mutant_of_a_welcome_connects_and_the_genuine_one_still_does() {
+    let (mut world, hello) = before_the_second_hello(2);
+    world.hand(SERVER, address(CLIENT), &hello);
+    world.flush();
+    let welcome = world.sent.iter().find(|(_, _, bytes)| bytes[0] == WELCOME).unwrap().2.clone();
+    world.flying.clear();
+    let mut random = Random(2);
+    for _ in 0..scaled(100_000) {
+        let mutant = mutant(&welcome, &mut random);
+        world.hand(CLIENT, address(SERVER), &mutant);
+    }
+    world.flush();
+    assert!(world.peers(CLIENT).is_empty());
+    world.hand(CLIENT, address(SERVER), &welcome);
+    world.run(Duration::from_millis(100));
+    assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1));
+}
+
+#[test]
+fn a_million_hellos_from_as_many_addresses_cost_no_key_agreement_and_no_more_than_a_tenth_in_answers() {
+    let mut world = World::new(3, CLEAN);
+    let mut hello = vec![0; 1_200];
+    hello[0] = HELLO;
+    hello[2] = 1;
+    hello[27] = 1;
+    for number in 0..u32::try_from(scaled(1_000_000)).unwrap() {
+        hello[11..15].copy_from_slice(&number.to_be_bytes());
+        // Half of them bring a cookie, which is not theirs.
+        hello[540] = u8::from(number % 2 == 0);
+        let from = SocketAddr::from((number.wrapping_mul(0x9e37_79b1).to_be_bytes(), 7));
+        world.hand(SERVER, from, &hello);
+        if number % 100 == 0 {
+            world.now = world.now.after(Duration::from_millis(1));
+            world.flush();
+            world.stray.clear();
+        }
+    }
+    let stats = world.ends[SERVER].stats();
+    assert_eq!((world.ends[SERVER].connection_count(), stats.handshakes_computed), (0, 0));
+    assert!(stats.retry_bytes > 0 && stats.retry_bytes * 10 <= stats.hello_bytes);
+    // And everybody else still gets in.
+    world.connect();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.peers(SERVER).len(), 1);
+}
+
+/// A reply that somebody forges who has seen the Hello.
+fn forged(client_id: &[u8], random: &mut Random) -> Vec<u8> {
+    // Few Welcomes, because each costs the client a key agreement.
+    let kinds = [(RETRY, 64), (REFUSE, 51), (RESET, 25), (0x09, 60)];
+    let (kind, bytes) = if random.below(100) == 0 { (WELCOME, 92) } else { kinds[random.below(4) as usize] };
+    let mut forged: Vec<u8> = (0..bytes).map(|_| random.next().to_le_bytes()[0]).collect();
+    forged[0] = kind;
+    // Off path nobody knows the client id.
+    if random.happens(70) {
+        forged[1..9].copy_from_slice(client_id);
+    }
+    forged
+}
+
+#[test]
+fn ten_thousand_forged_replies_keep_no_client_out() {
+    for seed in 0..scaled(1_000) {
+        let link = Link { delay: Duration::from_millis(5 + seed % 60), ..CLEAN };
+        let (mut world, mut random) = (World::new(seed, link), Random(seed));
+        world.connect();
+        world.flush();
+        let client_id = world.sent[0].2[11..19].to_vec();
+        for number in 0..10_000_u64 {
+            // Over the first second, in which an honest handshake has its two round trips.
+            let at = world.now.after(Duration::from_micros(number * 100));
+            let bytes = forged(&client_id, &mut random);
+            world.inject(at, Flying { from: address(SERVER), to: CLIENT, bytes });
+        }
+        world.run(Duration::from_secs(5));
+        assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1), "seed {seed}");
+    }
+}
+
+#[test]
+fn packets_that_were_recorded_are_never_taken_again() {
+    let mut world = World::new(5, CLEAN);
+    let (client, server) = world.connected();
+    let mut random = Random(5);
+    for round in 0..scaled(20_000) {
+        world.send(CLIENT, client, 0, &round.to_be_bytes(), SendOptions::unreliable()).unwrap();
+        world.send(SERVER, server, 0, &round.to_be_bytes(), SendOptions::unreliable()).unwrap();
+        world.run(Duration::from_millis(2));
+    }
+    world.run(Duration::from_millis(100));
+    let messages = [CLIENT, SERVER].map(|end| world.messages(end).len());
+    let recorded = std::mem::take(&mut world.sent);
+    for number in 0..recorded.len() {
+        let (_, from, bytes) = &recorded[random.below(recorded.len() as u64) as usize];
+        world.hand(1 - from, address(*from), bytes);
+        if number % 50 == 0 {
+            world.now = world.now.after(Duration::from_millis(1));
+            world.flush();
+        }
+    }
+    world.flush();
+    assert_eq!([CLIENT, SERVER].map(|end| world.messages(end).len()), messages);
+    let refused = [CLIENT, SERVER].map(|end| {
+        let stats = world.ends[end].stats();
+        stats.dropped(DropReason::Duplicate) + stats.dropped(DropReason::TooOld)
+    });
+    assert!(refused.iter().sum::<u64>() > recorded.len() as u64 / 2, "{refused:?}");
+}
+
+/// An hour in which the client's address changes every second to tenth second, and somebody copies each of its packets from
+/// another address, before the client's own arrives or after.
+#[test]
+fn an_hour_of_changing_addresses_and_copied_packets_loses_nothing_and_moves_to_no_copier() {
+    let copier: SocketAddr = "203.0.113.66:4444".parse().unwrap();
+    let (mut world, mut random) = (World::new(6, CLEAN), Random(6));
+    let (client, server) = world.connected();
+    let end = world.now.after(Duration::from_secs(scaled(3_600)));
+    let (mut moved_at, mut said) = (world.now, 0_u32);
+    while world.now < end {
+        if moved_at <= world.now {
+            let number = u16::try_from(random.below(60_000)).unwrap();
+            world.client_address = SocketAddr::from(([192, 0, 2, 1], 1_024 + number));
+            moved_at = world.now.after(Duration::from_millis(1_000 + random.below(9_000)));
+        }
+        let bytes = said.to_be_bytes();
+        let sent =
+            world.reliable(CLIENT, client, &bytes).and_then(|()| world.reliable(SERVER, server, &bytes));
+        sent.unwrap();
+        said += 1;
+        world.flush();
+        let of_client =
+            world.flying.iter().filter(|(_, flying)| flying.to == SERVER && flying.from != copier);
+        let copies: Vec<_> = of_client.map(|((at, _), flying)| (*at, flying.bytes.clone())).collect();
+        for (arrives_at, bytes) in copies {
+            let after = if random.happens(50) { world.now } else { arrives_at };
+            let at = after.after(Duration::from_micros(random.below(9_000)));
+            world.inject(at, Flying { from: copier, to: SERVER, bytes });
+        }
+        world.run(Duration::from_millis(50));
+        world.sent.clear();
+    }
+    world.run(Duration::from_secs(5));
+    for end in [CLIENT, SERVER] {
+        let numbers: Vec<u32> = world
+            .messages(end)
+            .iter()
+            .map(|(_, bytes)| u32::from_be_bytes(bytes[..].try_into().unwrap()))
+            .collect();
+        assert!(numbers.iter().copied().eq(0..said), "all {said}, in order, at end {end}");
+    }
+    assert_eq!(world.ends[SERVER].address(server), Some(world.client_address));
+}
