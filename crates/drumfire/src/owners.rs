@@ -210,13 +210,13 @@ mod tests {
         assert_eq!(owners.of_worker(0).place(Duration::ZERO, &plain(9)), Placed::Elsewhere(1));
     }
 
-    fn with_token(number: u8, key: Option<u64>) -> Claim {
+    fn with_token(number: u32, key: Option<u64>) -> Claim {
         let token = TokenClaim {
-            token: TokenId([number; 16]),
+            token: TokenId(hash(number).0),
             player: PlayerId(1),
             expires_at: Duration::from_secs(100),
         };
-        Claim { hello: hash(number.into()), key: key.map(PlacementKey), token: Some(token) }
+        Claim { hello: hash(number), key: key.map(PlacementKey), token: Some(token) }
     }
 
     #[test]
@@ -234,26 +234,46 @@ mod tests {
         assert_eq!(spread.len(), 4);
     }
 
-    #[test]
-    fn a_token_raced_on_all_workers_at_once_opens_one_session() {
-        let owners = Owners::new(4, 100);
+    /// Every worker tries every token, from a Hello of its own; answers which were taken, by token and Hello.
+    fn race(owners: &Arc<Owners>, tokens: u32) -> Vec<(u32, HelloHash)> {
         let barrier = std::sync::Barrier::new(4);
-        for round in 0..200_u8 {
-            let used = std::thread::scope(|scope| {
-                let racers = (0..4).map(|worker| {
-                    let (mut placement, barrier) = (owners.of_worker(worker), &barrier);
-                    let token = with_token(round, None).token;
-                    scope.spawn(move || {
-                        let hello = hash(u32::from(round) << 8 | u32::from(worker));
-                        barrier.wait();
-                        placement.place(Duration::ZERO, &Claim { hello, key: None, token })
-                    })
-                });
-                let racers: Vec<_> = racers.collect();
-                racers.into_iter().map(|racer| racer.join().unwrap()).filter(|p| *p == Placed::Used).count()
+        let mut taken = std::thread::scope(|scope| {
+            let racers = (0..4).map(|worker| {
+                let (mut placement, barrier) = (owners.of_worker(worker), &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let tries = (0..tokens).map(|token| (token, hash(token << 8 | u32::from(worker))));
+                    let is_taken = |(token, hello): &(u32, HelloHash)| {
+                        let claim = Claim { hello: *hello, ..with_token(*token, None) };
+                        placement.place(Duration::ZERO, &claim) != Placed::Used
+                    };
+                    tries.filter(is_taken).collect::<Vec<_>>()
+                })
             });
-            assert_eq!(used, 3);
+            let racers: Vec<_> = racers.collect();
+            racers.into_iter().flat_map(|racer| racer.join().unwrap()).collect::<Vec<_>>()
+        });
+        taken.sort_unstable();
+        taken
+    }
+
+    #[test]
+    fn tokens_raced_on_all_workers_replayed_and_used_after_the_close_open_one_session_each() {
+        const TOKENS: u32 = 25_000;
+        let owners = Owners::new(4, TOKENS);
+        let taken = race(&owners, TOKENS);
+        assert!(taken.iter().map(|(token, _)| *token).eq(0..TOKENS), "each once in 100,000 tries");
+        for (_, hello) in &taken {
+            owners.of_worker(0).confirm(*hello);
         }
+        // Its own Hello finds the connection that it made.
+        assert_eq!(race(&owners, TOKENS), taken, "while the sessions last");
+        assert_eq!(owners.table().owners.len(), taken.len());
+        for (_, hello) in &taken {
+            owners.of_worker(0).release(*hello);
+        }
+        assert!(race(&owners, TOKENS).is_empty(), "after their close");
+        assert_eq!(owners.table().owners.len(), 0);
     }
 
     #[test]
