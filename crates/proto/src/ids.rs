@@ -1,4 +1,4 @@
-//! Connection ids of this endpoint: drawn so that they steer to its shard, checked before any look-up, and
+//! Connection ids of this endpoint: drawn so that they steer to its shard, checked when no connection has them, and
 //! mapped to connections.
 //!
 //! What other ends call themselves is not its business.

@@ -129,12 +129,15 @@ impl<P: Placement> Endpoint<P> {
     fn parse_packet(&self, bytes: &[u8]) -> Result<State, DropReason> {
         let header = TransportHeader::decode(bytes, self.id_length)?;
         let peer = match (self.id_length, header.connection_id) {
-            (ConnectionIdLength::Eight, Some(id)) => match self.ids.judge(id) {
-                IdVerdict::Forged => return Err(DropReason::ForgedId),
-                IdVerdict::Elsewhere(shard) => return Ok(State::Forward(shard)),
-                IdVerdict::Ours => match self.by_id.get(&u64::from_be_bytes(id.to_bytes())) {
-                    Some(peer) => Some(*peer),
-                    None => return Ok(State::Unknown(id)),
+            (ConnectionIdLength::Eight, Some(id)) => match self.by_id.get(&u64::from_be_bytes(id.to_bytes()))
+            {
+                Some(peer) => Some(*peer),
+                // Only an id that no connection has is looked at more closely: the check costs more than the look-up,
+                // whose hash strangers cannot aim at.
+                None => match self.ids.judge(id) {
+                    IdVerdict::Forged => return Err(DropReason::ForgedId),
+                    IdVerdict::Elsewhere(shard) => return Ok(State::Forward(shard)),
+                    IdVerdict::Ours => return Ok(State::Unknown(id)),
                 },
             },
             _ => self.only,

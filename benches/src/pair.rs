@@ -1,0 +1,111 @@
+//! A server's endpoint with connections that are only ever sealed for: what single steps of the protocol cost, without
+//! sockets and without a peer's own work.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire_proto::{
+    Alone, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PacketSealer, Secret, ServerConfig,
+    ServerIdentity, ServerKeyPair,
+};
+
+/// How long an attempt may take, in virtual time.
+const PATIENCE_MS: u64 = 2_000;
+
+/// A server and what seals for each of its connections.
+#[derive(Debug)]
+pub struct Crowd {
+    /// The server.
+    pub server: Endpoint<Alone>,
+    /// Where each connection's packets come from, and what seals them.
+    pub sealers: Vec<(SocketAddr, PacketSealer)>,
+    /// The virtual time.
+    pub now: Now,
+}
+
+/// A server's endpoint and by what clients know it.
+///
+/// # Panics
+/// Never: the default settings can be used.
+#[must_use]
+pub fn server() -> (Endpoint<Alone>, ServerIdentity) {
+    let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+    let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+    let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+    match Endpoint::server(Config::default(), config, Alone::default(), Secret::new([5; 32])) {
+        Ok(server) => (server, identity),
+        Err(error) => panic!("the default settings: {error}"),
+    }
+}
+
+/// A client's endpoint; another `seed` gives another client.
+///
+/// # Panics
+/// Never: the default settings can be used.
+#[must_use]
+pub fn client(seed: u8, has_aes_gcm: bool) -> Endpoint<Alone> {
+    let config = Config::default().has_aes_gcm(has_aes_gcm);
+    match Endpoint::client(config, ClientConfig::default(), Secret::new([seed; 32])) {
+        Ok(client) => client,
+        Err(error) => panic!("the default settings: {error}"),
+    }
+}
+
+/// Where the server is.
+#[must_use]
+pub fn server_address() -> SocketAddr {
+    SocketAddr::from(([198, 51, 100, 1], 7_777))
+}
+
+/// So many milliseconds after the beginning.
+#[must_use]
+pub fn at_ms(milliseconds: u64) -> Now {
+    Now { monotonic: Moment::from_nanos(1 + milliseconds * 1_000_000), wall: Duration::ZERO }
+}
+
+impl Crowd {
+    /// So many connections, 250 at most.
+    ///
+    /// # Errors
+    /// When one was not made in time.
+    pub fn connect(count: u8, has_aes_gcm: bool) -> Result<Self, String> {
+        let (mut server, identity) = server();
+        let (mut sealers, mut elapsed) = (Vec::new(), 0);
+        for number in 0..count {
+            let address = SocketAddr::from(([192, 0, 2, number], 50_000));
+            let mut client = client(number, has_aes_gcm);
+            let connected = client.connect(at_ms(elapsed), server_address(), &identity, None);
+            let peer = connected.map_err(|error| error.to_string())?;
+            let deadline = elapsed + PATIENCE_MS;
+            let mut memory = [0; 1_200];
+            while !matches!(client.poll_event(), Some(Event::Connected { .. })) {
+                let now = at_ms(elapsed);
+                exchange(&mut client, &mut server, now, address, &mut memory);
+                exchange(&mut server, &mut client, now, server_address(), &mut memory);
+                client.handle_timeout(now);
+                elapsed += 1;
+                if elapsed > deadline {
+                    return Err(format!("connection {number} was not made"));
+                }
+            }
+            exchange(&mut client, &mut server, at_ms(elapsed), address, &mut memory);
+            let sealer = client.take_sealer(peer).ok_or("a connection without keys")?;
+            sealers.push((address, sealer));
+        }
+        while server.poll_event().is_some() {}
+        Ok(Self { server, sealers, now: at_ms(elapsed) })
+    }
+}
+
+/// Hands over what one end has to say.
+fn exchange(
+    from: &mut Endpoint<Alone>,
+    to: &mut Endpoint<Alone>,
+    now: Now,
+    address: SocketAddr,
+    memory: &mut [u8; 1_200],
+) {
+    while let Some(transmit) = from.poll_transmit(now, &mut memory[..]) {
+        to.handle_datagrams(now, [Inbound { from: address, bytes: &mut memory[..transmit.bytes] }]);
+    }
+}
