@@ -7,7 +7,7 @@
 //! reset = keyed BLAKE2s(reset key, whole id), 16 bytes
 //! ```
 //!
-//! The check lets a server drop datagrams with invented ids before any look-up; 24 bits stop noise, not an
+//! The check lets a server drop datagrams with invented ids at little cost, without a word; 24 bits stop noise, not an
 //! observer. Where the check sits inside an id is the caller's business.
 
 use siphasher::sip128::SipHasher24;

@@ -33,8 +33,8 @@ fn before_the_second_hello(seed: u64) -> (World, Vec<u8>) {
     let mut world = World::new(seed, CLEAN);
     world.connect();
     world.run(Duration::from_millis(25));
-    let hellos = world.sent.iter().filter(|(_, end, bytes)| *end == CLIENT && bytes[0] == HELLO);
-    let hello = hellos.last().unwrap().2.clone();
+    let mut hellos = world.sent.iter().filter(|(_, end, bytes)| *end == CLIENT && bytes[0] == HELLO);
+    let hello = hellos.next_back().unwrap().2.clone();
     world.flying.clear();
     (world, hello)
 }
