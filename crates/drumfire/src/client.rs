@@ -46,6 +46,12 @@ pub struct Client {
     home: Home<ClientEvent>,
     peer: PeerId,
     state: ClientState,
+    /// Where the server is, and what a token for it must say.
+    server: SocketAddr,
+    key: ServerPublicKey,
+    protocol_id: u64,
+    /// Kept here, because it is wanted when the connection is gone.
+    resume: Option<ConnectToken>,
     /// A wait did the I/O, and no poll since.
     has_worked: bool,
 }
@@ -124,7 +130,28 @@ impl Client {
         let mut front = Front::new(links);
         front.add(peer, credit);
         worker.send();
-        Ok(Self { front, worker, home: Home::new(), peer, state: ClientState::Connecting, has_worked: false })
+        Ok(Self::new(front, worker, peer, whom, config))
+    }
+
+    fn new(
+        front: Front,
+        worker: Box<SocketWorker<Alone>>,
+        peer: PeerId,
+        whom: &Whom<'_>,
+        config: &ClientConfig,
+    ) -> Self {
+        Self {
+            front,
+            worker,
+            home: Home::new(),
+            peer,
+            state: ClientState::Connecting,
+            server: whom.server,
+            key: whom.key,
+            protocol_id: config.protocol_id,
+            resume: None,
+            has_worked: false,
+        }
     }
 
     /// [`Client::connect`] to a server with [`ServerKey::dev`], with the default settings: for first steps and
@@ -205,13 +232,73 @@ impl Client {
         self.front.close(self.peer, code, text)
     }
 
+    /// What lets this player come back to this server with [`Client::connect_with_token`], also after the connection is
+    /// lost or the server was restarted. A server with access by token sends one when it has let the player in, and
+    /// another from time to time; each is good for ten minutes, once, but never longer than the session.
+    ///
+    /// It opens a new connection: what was under way is not carried over.
+    #[must_use]
+    pub fn resume_token(&self) -> Option<&ConnectToken> {
+        self.resume.as_ref()
+    }
+
+    /// Goes on from a new socket, for a device that changed its network or woke up: the server follows, nothing reliable
+    /// is lost, and nobody who sees both networks can tell that they belong together. An address that changes on its way
+    /// through the network, as a NAT does it, needs no call.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # while client.state() != ClientState::Connected {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     server.wait(Duration::from_millis(1));
+    /// #     (client.poll(), server.poll());
+    /// # }
+    /// client.send(ChannelId(0), "from here", SendOptions::reliable_ordered())?;
+    /// client.rebind()?;
+    /// client.send(ChannelId(0), "and from there", SendOptions::reliable_ordered())?;
+    /// # let mut messages = 0;
+    /// # while messages < 2 {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     server.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     messages += server.poll().filter(|event| matches!(event, Event::Message { .. })).count();
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the system answered; then the client goes on from the socket it has.
+    pub fn rebind(&mut self) -> std::io::Result<()> {
+        self.flush();
+        self.worker.rebind(self.peer, Socket::connect(self.server, None)?)
+    }
+
     /// What the client counted.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.front.stats().workers.pop().unwrap_or_default()
     }
 
+    /// Keeps the newest resume token.
+    fn keep_resume_token(&mut self) {
+        let Some((issued, expires_at)) = self.worker.resume_token(self.peer) else { return };
+        if self.resume.as_ref().is_none_or(|kept| kept.issued() != issued) {
+            let (server, protocol_id) = (self.key, self.protocol_id);
+            let issued = issued.duplicate();
+            self.resume =
+                Some(ConnectToken { address: self.server, server, protocol_id, expires_at, issued });
+        }
+    }
+
     fn gather(&mut self) {
+        self.keep_resume_token();
         let state = &mut self.state;
         self.home.add(self.front.gather().map(|report| match report {
             Report::Connected { .. } => {

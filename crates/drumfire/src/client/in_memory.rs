@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use drumfire_proto::{Alone, ClientConfig as CoreClient, Endpoint};
 
-use super::{Client, ClientState, Whom, bad_key};
+use super::{Client, Whom, bad_key};
 use crate::conditioner::Random;
 use crate::config::{BindError, ClientConfig};
-use crate::event::Home;
 use crate::front::Front;
 use crate::link::{Bell, Link};
 use crate::testing::{EitherWorker, Seat, secret};
@@ -51,7 +50,7 @@ impl Client {
         let mut front = Front::new(links);
         front.add(peer, credit);
         let worker = Box::new(EitherWorker::Memory(worker));
-        Ok(Self { front, worker, home: Home::new(), peer, state: ClientState::Connecting, has_worked: false })
+        Ok(Self::new(front, worker, peer, whom, config))
     }
 
     /// Hands over what was sent but not flushed.

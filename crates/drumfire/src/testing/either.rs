@@ -72,4 +72,22 @@ impl<P: Placement> EitherWorker<P> {
             Self::Memory(worker) => worker.connect(server, identity, token),
         }
     }
+
+    pub(crate) fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Duration)> {
+        match self {
+            Self::Socket(worker) => worker.resume_token(peer),
+            Self::Memory(worker) => worker.resume_token(peer),
+        }
+    }
+
+    /// In memory the world moves the client; what is left to do is the same.
+    pub(crate) fn rebind(&mut self, peer: PeerId, socket: Socket) -> std::io::Result<()> {
+        match self {
+            Self::Socket(worker) => worker.rebind(peer, socket),
+            Self::Memory(worker) => {
+                worker.change_path(peer);
+                Ok(())
+            }
+        }
+    }
 }

@@ -18,11 +18,11 @@ const VERSION: u8 = 1;
 /// What a player connects with. It holds a secret: hand it over on an encrypted way only, and to nobody else.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConnectToken {
-    pub(super) address: SocketAddr,
-    pub(super) server: ServerPublicKey,
-    pub(super) protocol_id: u64,
-    pub(super) expires_at: Duration,
-    pub(super) issued: IssuedToken,
+    pub(crate) address: SocketAddr,
+    pub(crate) server: ServerPublicKey,
+    pub(crate) protocol_id: u64,
+    pub(crate) expires_at: Duration,
+    pub(crate) issued: IssuedToken,
 }
 
 impl ConnectToken {

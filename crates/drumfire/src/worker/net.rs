@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 use drumfire_socket::{
-    DrainEnd, DropReason, FlushEnd, Io, Receiver, SendBatch, SendMode, Sender, Waiter, Woken,
+    DrainEnd, DropReason, FlushEnd, Io, Poller, Receiver, SendBatch, SendMode, Sender, Socket, Waiter, Woken,
 };
 
 use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER};
@@ -42,6 +42,17 @@ pub(super) struct Net<I, K> {
     is_watching_room: bool,
     rest: Option<Duration>,
     is_gone: bool,
+}
+
+impl Net<Socket, Poller> {
+    /// Goes on with this socket.
+    pub(super) fn replace(&mut self, mut socket: Socket) -> std::io::Result<()> {
+        self.parker.register(&mut socket, 0)?;
+        self.io = socket;
+        (self.is_more_waiting, self.is_told, self.is_quiet) = (true, false, false);
+        (self.is_watching_room, self.is_gone) = (false, false);
+        Ok(())
+    }
 }
 
 impl<I: Io, K: Park<I>> Net<I, K> {

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Close, CloseCode, CloseReason, ConnectError, Endpoint, Event, IssuedToken, Placement, ServerIdentity,
+    Close, CloseCode, CloseReason, ConnectError, Endpoint, Event, IssuedToken, Now, Placement, ServerIdentity,
 };
-use drumfire_socket::{Io, Receiver, Waiter};
+use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
 use super::arena::Arena;
 use super::net::Net;
@@ -80,6 +80,15 @@ pub struct Worker<P, I, K, C> {
     stalled_passes: u32,
     panics_in_a_row: u32,
     stats: WorkerStats,
+}
+
+impl<P: Placement, C: Clock> Worker<P, Socket, Poller, C> {
+    /// Goes on with this socket; what the one before still held is lost.
+    pub(crate) fn rebind(&mut self, peer: PeerId, socket: Socket) -> std::io::Result<()> {
+        self.net.replace(socket)?;
+        self.change_path(peer);
+        Ok(())
+    }
 }
 
 impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
@@ -160,6 +169,24 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let credit = Arc::new(Credit::new(self.credit_bytes));
         self.peers.begin(id, &credit);
         Ok((PeerId::new(self.index, self.life, id), credit))
+    }
+
+    /// What lets a client come back to its server, and until when since 1970.
+    pub(crate) fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Duration)> {
+        if peer.life() != self.life {
+            return None;
+        }
+        let (token, until) = self.endpoint.resume_token(peer.id())?;
+        let Now { monotonic, wall } = self.now.now;
+        Some((token, wall.saturating_add(until.since(monotonic))))
+    }
+
+    /// Takes another connection id, because packets leave from another address from now on.
+    pub(crate) fn change_path(&mut self, peer: PeerId) {
+        if peer.life() == self.life {
+            self.now = self.clock.read();
+            self.endpoint.change_path(self.now.now, peer.id());
+        }
     }
 
     fn guarded(&mut self, work: impl FnOnce(&mut Self)) {

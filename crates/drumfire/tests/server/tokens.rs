@@ -127,3 +127,30 @@ fn without_a_token_or_with_one_for_another_server_nobody_gets_in_and_is_told_why
     world.until("it was answered", |world| !world.heard[2].is_empty());
     assert_eq!(world.heard[2], [ClientEvent::ConnectFailed { error: ConnectError::TokenExpired }]);
 }
+
+#[test]
+fn a_player_comes_back_by_resume_token_and_the_old_session_gives_way() {
+    let (mut world, backend) = world(Workers::Count(2));
+    let token = backend.token(&world, 7);
+    join(&mut world, &token);
+    world.until("a resume token came", |world| world.clients[0].resume_token().is_some());
+    let resume = world.clients[0].resume_token().expect("a token").clone();
+    assert_ne!(resume, token);
+    assert_eq!((resume.address(), resume.server()), (token.address(), token.server()));
+    // It is for the same way as any other token.
+    let resume: ConnectToken = resume.to_text().parse().expect("its text");
+    join(&mut world, &resume);
+    world.until("the player is back", |world| has_connected(&world.heard[1]));
+    world.until("the old session is over", |world| {
+        matches!(world.heard[0].last(), Some(ClientEvent::Disconnected { .. }))
+    });
+    let players: Vec<_> = world
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Connected { player, .. } => player.as_ref().map(|player| player.id),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(players, [PlayerId(7); 2]);
+}
