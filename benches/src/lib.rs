@@ -6,6 +6,7 @@
 mod c_loop;
 mod figures;
 mod flags;
+pub mod hellos;
 pub mod pair;
 mod rounds;
 mod run;
