@@ -7,9 +7,9 @@
 
 use std::fmt;
 
-use crate::keys::OpenKeys;
+use crate::keys::{OpenKeys, Working};
 use crate::nonce::nonce;
-use crate::suite::{AeadError, PacketKey, Provider, Suite, TAG_BYTES};
+use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 
 /// Failed opens on one connection from which an alarm is due.
 pub const FAILED_OPEN_ALARM: u64 = 1 << 20;
@@ -30,7 +30,7 @@ pub struct Opener {
 struct Epoch {
     keys: OpenKeys,
     /// The expanded key, boxed because an idle connection has none.
-    working: Option<Box<Provider>>,
+    working: Option<Box<Working>>,
 }
 
 #[derive(Default)]
@@ -57,11 +57,11 @@ impl Epoch {
     }
 
     fn open(&self, number: u64, aad: &[u8], body: &mut [u8], tag: &[u8; TAG_BYTES]) -> Result<(), AeadError> {
-        let keys = self.keys.epoch_keys();
-        let nonce = nonce(keys.iv(), number);
+        let mut open =
+            |working: &Working| working.provider.open_in_place(nonce(working.iv(), number), aad, body, tag);
         match &self.working {
-            Some(working) => working.open_in_place(nonce, aad, body, tag),
-            None => keys.expand().and_then(|working| working.open_in_place(nonce, aad, body, tag)),
+            Some(working) => open(working),
+            None => self.keys.epoch_keys().expand().and_then(|working| open(&working)),
         }
     }
 

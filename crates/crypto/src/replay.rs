@@ -46,6 +46,12 @@ impl ReplayWindow {
         self.0.accept(number)
     }
 
+    /// Gives its memory back, for a connection that is idle: from now on every number up to the highest accepted one
+    /// counts as too old.
+    pub fn forget(&mut self) {
+        self.0.forget();
+    }
+
     /// The highest number accepted so far, 0 before the first.
     #[must_use]
     pub const fn highest(&self) -> u64 {
@@ -90,23 +96,32 @@ impl std::error::Error for ReplayError {}
 /// One word more than the window needs, so that the ring may be cleared by whole words. `LOG2` is a parameter
 /// because the tests walk through every state of a window of 8 numbers, which has words of 2.
 struct Bitmap<const LOG2: u32> {
+    /// None after everything was forgotten.
     words: Box<[u64]>,
-    /// Where in the ring the highest number's word is.
-    head: usize,
     highest: u64,
-    size: u64,
+    /// Lower numbers are too old, whatever the window's size.
+    floor: u64,
+    /// Where in the ring the highest number's word is.
+    head: u32,
+    size: u32,
 }
 
 impl<const LOG2: u32> Bitmap<LOG2> {
     fn new(size: u32) -> Self {
+        Self { words: Self::words(size), highest: 0, floor: 0, head: 0, size }
+    }
+
+    fn words(size: u32) -> Box<[u64]> {
         let word_count = (size >> LOG2).saturating_add(1);
-        let words = (0..word_count).map(|_| 0).collect();
-        Self { words, head: 0, highest: 0, size: u64::from(size) }
+        (0..word_count).map(|_| 0).collect()
     }
 
     fn check(&self, number: u64) -> Result<(), ReplayError> {
+        if number < self.floor {
+            return Err(ReplayError::TooOld);
+        }
         let Some(depth) = self.highest.checked_sub(number) else { return Ok(()) };
-        if depth >= self.size {
+        if depth >= u64::from(self.size) {
             return Err(ReplayError::TooOld);
         }
         let word = self.words.get(self.index_of(number)).ok_or(ReplayError::TooOld)?;
@@ -115,7 +130,9 @@ impl<const LOG2: u32> Bitmap<LOG2> {
 
     fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
         self.check(number)?;
-        if number > self.highest {
+        if self.words.is_empty() {
+            (self.words, self.head, self.highest) = (Self::words(self.size), 0, number);
+        } else if number > self.highest {
             self.move_to(number);
         }
         let index = self.index_of(number);
@@ -125,12 +142,18 @@ impl<const LOG2: u32> Bitmap<LOG2> {
         Ok(())
     }
 
+    fn forget(&mut self) {
+        // Numbers end long before the highest there is.
+        self.floor = self.highest.saturating_add(1);
+        self.words = Box::default();
+    }
+
     /// Makes `number`, which is higher than the highest, the highest, and clears the words between.
     fn move_to(&mut self, number: u64) {
         let blocks = (number >> LOG2).saturating_sub(self.highest >> LOG2);
         self.highest = number;
-        let word_count = self.words.len();
-        match usize::try_from(blocks) {
+        let word_count = u32::try_from(self.words.len()).unwrap_or(u32::MAX);
+        match u32::try_from(blocks) {
             Ok(blocks) if blocks < word_count => {
                 for _ in 0..blocks {
                     self.head = if self.head.saturating_add(1) < word_count {
@@ -138,7 +161,7 @@ impl<const LOG2: u32> Bitmap<LOG2> {
                     } else {
                         0
                     };
-                    if let Some(word) = self.words.get_mut(self.head) {
+                    if let Some(word) = self.words.get_mut(at(self.head)) {
                         *word = 0;
                     }
                 }
@@ -152,9 +175,9 @@ impl<const LOG2: u32> Bitmap<LOG2> {
     fn index_of(&self, number: u64) -> usize {
         let blocks_back = (self.highest >> LOG2).saturating_sub(number >> LOG2);
         let blocks_back = usize::try_from(blocks_back).unwrap_or(usize::MAX);
-        match self.head.checked_sub(blocks_back) {
+        match at(self.head).checked_sub(blocks_back) {
             Some(index) => index,
-            None => self.head.saturating_add(self.words.len()).saturating_sub(blocks_back),
+            None => at(self.head).saturating_add(self.words.len()).saturating_sub(blocks_back),
         }
     }
 
@@ -162,6 +185,10 @@ impl<const LOG2: u32> Bitmap<LOG2> {
         let in_word = number & (1_u64 << LOG2).saturating_sub(1);
         1 << in_word
     }
+}
+
+fn at(head: u32) -> usize {
+    usize::try_from(head).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

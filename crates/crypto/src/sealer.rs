@@ -6,9 +6,9 @@
 
 use std::fmt;
 
-use crate::keys::SealKeys;
+use crate::keys::{SealKeys, Working};
 use crate::nonce::{PacketNumbers, nonce};
-use crate::suite::{AeadError, PacketKey, Provider, Suite, TAG_BYTES};
+use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 
 /// Seals packets, each with a number of its own.
 ///
@@ -34,7 +34,7 @@ pub struct Sealer {
     keys: SealKeys,
     numbers: PacketNumbers,
     /// The expanded key, boxed because an idle connection has none.
-    working: Option<Box<Provider>>,
+    working: Option<Box<Working>>,
 }
 
 impl Sealer {
@@ -69,10 +69,11 @@ impl Sealer {
         let keys = self.keys.epoch_keys();
         #[cfg(feature = "audit-nonce")]
         crate::audit_nonce::record(keys.fingerprint(), number);
-        let nonce = nonce(keys.iv(), number);
+        let mut seal =
+            |working: &Working| working.provider.seal_in_place(nonce(working.iv(), number), aad, body, tag);
         let sealed = match &self.working {
-            Some(working) => working.seal_in_place(nonce, aad, body, tag),
-            None => keys.expand().and_then(|working| working.seal_in_place(nonce, aad, body, tag)),
+            Some(working) => seal(working),
+            None => keys.expand().and_then(|working| seal(&working)),
         };
         sealed.map_err(|AeadError| SealError::Refused)?;
         Ok(number)

@@ -22,19 +22,26 @@ pub(crate) enum Identity {
 /// The ids a server has given to a client and not taken back.
 #[derive(Debug, Default)]
 pub(crate) struct GivenIds {
-    active: Vec<(u64, ConnectionId)>,
+    given: [Option<Given>; CONNECTION_IDS_ACTIVE],
     next_sequence: u64,
-    /// Retired by the client; the endpoint has to forget them.
-    retired: Vec<ConnectionId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Given {
+    sequence: u64,
+    id: ConnectionId,
+    /// By the client; the endpoint has to forget it.
+    is_retired: bool,
 }
 
 impl GivenIds {
-    /// Gives one more id; answers its sequence number.
-    pub(crate) fn give(&mut self, id: ConnectionId) -> u64 {
+    /// Gives one more id; answers its sequence number, or nothing when there are as many as may be.
+    pub(crate) fn give(&mut self, id: ConnectionId) -> Option<u64> {
+        let place = self.given.iter_mut().find(|place| place.is_none())?;
         let sequence = self.next_sequence;
         self.next_sequence = self.next_sequence.saturating_add(1);
-        self.active.push((sequence, id));
-        sequence
+        *place = Some(Given { sequence, id, is_retired: false });
+        Some(sequence)
     }
 
     /// The client will not use this id any more.
@@ -42,27 +49,29 @@ impl GivenIds {
         if sequence >= self.next_sequence {
             return Err(ProtocolError::ConnectionIds);
         }
+        let is_last = self.active_count() <= 1;
+        let mut active = self.given.iter_mut().flatten().filter(|given| !given.is_retired);
         // A frame that comes twice finds nothing the second time.
-        let Some(at) = self.active.iter().position(|(given, _)| *given == sequence) else { return Ok(()) };
-        if self.active.len() <= 1 {
+        let Some(given) = active.find(|given| given.sequence == sequence) else { return Ok(()) };
+        if is_last {
             return Err(ProtocolError::ConnectionIds);
         }
-        let (_, id) = self.active.swap_remove(at);
-        self.retired.push(id);
+        given.is_retired = true;
         Ok(())
     }
 
     /// An id that was retired and not forgotten yet.
     pub(crate) fn pop_retired(&mut self) -> Option<ConnectionId> {
-        self.retired.pop()
+        let is_retired = |place: &&mut Option<Given>| place.as_ref().is_some_and(|given| given.is_retired);
+        self.given.iter_mut().find(is_retired)?.take().map(|given| given.id)
     }
 
     pub(crate) fn active(&self) -> impl Iterator<Item = ConnectionId> {
-        self.active.iter().map(|(_, id)| *id)
+        self.given.iter().flatten().filter(|given| !given.is_retired).map(|given| given.id)
     }
 
     pub(crate) fn active_count(&self) -> usize {
-        self.active.len()
+        self.active().count()
     }
 }
 
@@ -142,7 +151,7 @@ mod tests {
     #[test]
     fn a_server_takes_back_what_it_gave_once_and_never_the_last() {
         let mut given = GivenIds::default();
-        assert_eq!([given.give(id(7)), given.give(id(8))], [0, 1]);
+        assert_eq!([given.give(id(7)), given.give(id(8))], [Some(0), Some(1)]);
         assert_eq!(given.retire(2), Err(ProtocolError::ConnectionIds), "never given");
         assert_eq!((given.retire(0), given.retire(0)), (Ok(()), Ok(())));
         assert_eq!((given.pop_retired(), given.pop_retired()), (Some(id(7)), None));

@@ -62,11 +62,12 @@ pub(crate) struct Loss {
     carried: VecDeque<MessageId>,
     /// How many ids have left `carried` at its front.
     carried_gone: u64,
-    skipped: VecDeque<u64>,
+    /// Boxed, because an idle connection has none.
+    skipped: Option<Box<VecDeque<u64>>>,
     largest_acked: Option<PacketNumber>,
     in_flight_bytes: usize,
-    in_flight_count: usize,
-    carrying_count: usize,
+    in_flight_count: u32,
+    carrying_count: u32,
     /// When the oldest packet below the largest acknowledged one counts as lost.
     loss_at: Option<Moment>,
     /// When an ack last brought something new, or a probe became due.
@@ -125,7 +126,7 @@ impl Loss {
     pub(crate) fn on_sent(&mut self, packet: SentPacket) {
         self.in_flight_bytes = self.in_flight_bytes.saturating_add(usize::from(packet.bytes));
         self.in_flight_count = self.in_flight_count.saturating_add(1);
-        self.carrying_count = self.carrying_count.saturating_add(usize::from(packet.carried > 0));
+        self.carrying_count = self.carrying_count.saturating_add(u32::from(packet.carried > 0));
         let all = self.carried_gone.saturating_add(u64::try_from(self.carried.len()).unwrap_or(u64::MAX));
         let carried_from = all.saturating_sub(u64::from(packet.carried));
         self.ring.push_back(Entry { packet, carried_from, is_settled: false });
@@ -133,12 +134,11 @@ impl Loss {
 
     /// Notes a packet number that was used for nothing.
     pub(crate) fn on_skipped(&mut self, number: u64) {
-        if self.skipped.len() >= SKIPPED_KEPT {
-            self.skipped.pop_front();
-        } else if self.skipped.is_empty() {
-            self.skipped.reserve_exact(SKIPPED_KEPT);
+        let skipped = self.skipped.get_or_insert_with(|| Box::new(VecDeque::with_capacity(SKIPPED_KEPT)));
+        if skipped.len() >= SKIPPED_KEPT {
+            skipped.pop_front();
         }
-        self.skipped.push_back(number);
+        skipped.push_back(number);
     }
 
     /// Takes an ack in, when `next_number` is the first that was not sent. `fate` hears what became of each
@@ -157,7 +157,9 @@ impl Loss {
         if largest.0 >= next_number {
             return Err(AckError::Unsent);
         }
-        if ack.ranges.iter().any(|range| self.skipped.iter().any(|skipped| is_in(range, *skipped))) {
+        if let Some(skipped) = &self.skipped
+            && ack.ranges.iter().any(|range| skipped.iter().any(|skipped| is_in(range, *skipped)))
+        {
             return Err(AckError::Skipped);
         }
         let mut news = AckNews::default();
@@ -244,7 +246,7 @@ impl Loss {
         self.carried.shrink_to_fit();
         if self.ring.is_empty() {
             // Whoever acknowledges them from now on gains nothing.
-            self.skipped = VecDeque::new();
+            self.skipped = None;
         }
     }
 
@@ -278,7 +280,7 @@ impl Loss {
                 }
                 self.in_flight_bytes = self.in_flight_bytes.saturating_sub(usize::from(packet.bytes));
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
-                self.carrying_count = self.carrying_count.saturating_sub(usize::from(packet.carried > 0));
+                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.carried > 0));
                 news.acknowledged_count = news.acknowledged_count.saturating_add(1);
                 news.knows_up_to = news.knows_up_to.max(packet.acks_up_to);
                 on_packet(&packet);
@@ -305,7 +307,7 @@ impl Loss {
                 }
                 self.in_flight_bytes = self.in_flight_bytes.saturating_sub(usize::from(packet.bytes));
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
-                self.carrying_count = self.carrying_count.saturating_sub(usize::from(packet.carried > 0));
+                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.carried > 0));
                 self.lost_count = self.lost_count.saturating_add(1);
             } else if !entry.is_settled {
                 self.loss_at = Some(self.loss_at.map_or(lost_at, |earlier| earlier.min(lost_at)));

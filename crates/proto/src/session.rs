@@ -195,10 +195,12 @@ impl Session {
         self.opener.keep_expanded();
     }
 
-    /// Drops the expanded keys of a connection that is idle.
+    /// Drops the expanded keys of a connection that is idle, and which of the packets before arrived: whatever comes of
+    /// them now is too old.
     pub(crate) fn shrink(&mut self) {
         self.sealer.drop_expanded();
         self.opener.drop_expanded();
+        self.replay.forget();
     }
 
     fn draw_skip(&mut self, from: u64, entropy: &mut Entropy) {

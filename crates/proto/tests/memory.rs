@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Tables grow in powers of two: so many connections fill theirs by half on average.
 const CLIENTS: usize = 160;
 /// At most, for a connection that has been silent for a while, its places in tables included.
-const IDLE_BYTES: i64 = 1_560;
+const IDLE_BYTES: i64 = 1_300;
 
 struct Crowd {
     server: Endpoint<Alone>,

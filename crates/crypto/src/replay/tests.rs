@@ -95,7 +95,7 @@ fn walk_every_state(lowest: u64) {
         let bits = map.words.iter().fold(0, |bits, word| (bits << 2) | usize::try_from(*word).unwrap());
         // The initial state at the top of the range has a highest number outside of the 256.
         let place = map.highest.checked_sub(lowest).map_or(256, |place| usize::try_from(place).unwrap());
-        ((place * 5 + map.head) << 10) | bits
+        ((place * 5 + at(map.head)) << 10) | bits
     };
     let copy = |map: &Bitmap<LOG2>| Bitmap::<LOG2> { words: map.words.clone(), ..*map };
     let mut models: Vec<Option<Model>> = vec![None; (257 * 5) << 10];
@@ -168,4 +168,26 @@ fn a_million_random_operations_agree_with_a_set() {
             }
         }
     }
+}
+
+#[test]
+fn after_forgetting_only_higher_numbers_pass_and_each_once() {
+    let mut window = ReplayWindow::new(64).unwrap();
+    for number in [0, 5, 100] {
+        assert_eq!(window.accept(number), Ok(()));
+    }
+    window.forget();
+    assert_eq!(window.highest(), 100);
+    for number in [0, 1, 5, 99, 100] {
+        assert_eq!(window.check(number), Err(ReplayError::TooOld), "{number}");
+        assert_eq!(window.accept(number), Err(ReplayError::TooOld), "{number}");
+    }
+    for number in [104, 101, 103, 300, 299] {
+        assert_eq!(window.accept(number), Ok(()), "{number}");
+        assert_eq!(window.accept(number), Err(ReplayError::Duplicate), "{number}");
+    }
+    assert_eq!(window.accept(102), Err(ReplayError::TooOld));
+    window.forget();
+    window.forget();
+    assert_eq!((window.accept(300), window.accept(301)), (Err(ReplayError::TooOld), Ok(())));
 }

@@ -117,7 +117,7 @@ impl<P: Placement> Endpoint<P> {
             // Without an id to be drawn there are fewer.
             let Ok(id) = self.ids.draw(&mut self.entropy) else { return };
             let reset_token = self.ids.reset_token(id);
-            let sequence = given.give(id);
+            let Some(sequence) = given.give(id) else { return };
             connection.control.push(Control::NewConnectionId(NewConnectionId { sequence, id, reset_token }));
             self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer);
         }
