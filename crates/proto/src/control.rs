@@ -32,13 +32,13 @@ pub(crate) struct SealedResume {
 #[derive(Debug, Default)]
 pub(crate) struct ControlQueue {
     books: Option<Box<Books>>,
+    next_id: u32,
     has_waiting: bool,
 }
 
 #[derive(Debug, Default)]
 struct Books {
     items: Vec<Item>,
-    next_id: u64,
 }
 
 #[derive(Debug)]
@@ -56,9 +56,10 @@ pub(crate) const fn is_control(id: MessageId) -> bool {
 
 impl ControlQueue {
     pub(crate) fn push(&mut self, frame: Control) {
+        let id = FIRST_ID.saturating_add(self.next_id.into());
+        // Years of frames fit.
+        self.next_id = self.next_id.saturating_add(1);
         let books = self.books.get_or_insert_default();
-        let id = FIRST_ID.saturating_add(books.next_id);
-        books.next_id = books.next_id.saturating_add(1);
         books.items.push(Item { id, frame, sent_in: None });
         self.has_waiting = true;
     }
@@ -132,9 +133,7 @@ impl ControlQueue {
 
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
-        if let Some(books) = &mut self.books {
-            books.items.shrink_to_fit();
-        }
+        self.books.take_if(|books| books.items.is_empty());
     }
 }
 

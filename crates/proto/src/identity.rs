@@ -23,12 +23,13 @@ pub(crate) enum Identity {
 #[derive(Debug, Default)]
 pub(crate) struct GivenIds {
     given: [Option<Given>; CONNECTION_IDS_ACTIVE],
-    next_sequence: u64,
+    /// More than a connection lives to give.
+    next_sequence: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Given {
-    sequence: u64,
+    sequence: u32,
     id: ConnectionId,
     /// By the client; the endpoint has to forget it.
     is_retired: bool,
@@ -41,11 +42,12 @@ impl GivenIds {
         let sequence = self.next_sequence;
         self.next_sequence = self.next_sequence.saturating_add(1);
         *place = Some(Given { sequence, id, is_retired: false });
-        Some(sequence)
+        Some(sequence.into())
     }
 
     /// The client will not use this id any more.
     pub(crate) fn retire(&mut self, sequence: u64) -> Result<(), ProtocolError> {
+        let sequence = u32::try_from(sequence).unwrap_or(u32::MAX);
         if sequence >= self.next_sequence {
             return Err(ProtocolError::ConnectionIds);
         }

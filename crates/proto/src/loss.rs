@@ -58,14 +58,13 @@ pub(crate) struct AckNews {
 pub(crate) struct Loss {
     /// By ascending number. A packet whose fate is known is marked, and leaves when it is the oldest.
     ring: VecDeque<Entry>,
-    /// Ids of reliable messages in the packets of the ring, in the order of the packets.
-    carried: VecDeque<MessageId>,
-    /// How many ids have left `carried` at its front.
-    carried_gone: u64,
+    /// Boxed, because few connections carry any.
+    carried: Option<Box<Carried>>,
     /// Boxed, because an idle connection has none.
-    skipped: Option<Box<VecDeque<u64>>>,
-    largest_acked: Option<PacketNumber>,
-    in_flight_bytes: usize,
+    skipped: Option<Box<Skipped>>,
+    /// The number after the largest acknowledged one; 0 before the first.
+    acked_end: u64,
+    in_flight_bytes: u32,
     in_flight_count: u32,
     carrying_count: u32,
     /// When the oldest packet below the largest acknowledged one counts as lost.
@@ -73,7 +72,7 @@ pub(crate) struct Loss {
     /// When an ack last brought something new, or a probe became due.
     progress_at: Moment,
     probe_count: u32,
-    lost_count: u64,
+    lost_count: u32,
     round_trip: RoundTrip,
 }
 
@@ -85,17 +84,32 @@ struct Entry {
     is_settled: bool,
 }
 
+/// Ids of reliable messages in the packets of the ring, in the order of the packets.
+#[derive(Debug, Default)]
+struct Carried {
+    ids: VecDeque<MessageId>,
+    /// How many have left at the front.
+    gone: u64,
+}
+
+/// The last packet numbers that were used for nothing.
+#[derive(Debug, Default)]
+struct Skipped {
+    numbers: [u64; SKIPPED_KEPT],
+    count: usize,
+}
+
 impl Loss {
     pub(crate) const fn round_trip(&self) -> &RoundTrip {
         &self.round_trip
     }
 
-    pub(crate) const fn largest_acked(&self) -> Option<PacketNumber> {
-        self.largest_acked
+    pub(crate) fn largest_acked(&self) -> Option<PacketNumber> {
+        self.acked_end.checked_sub(1).map(PacketNumber)
     }
 
-    pub(crate) const fn in_flight_bytes(&self) -> usize {
-        self.in_flight_bytes
+    pub(crate) fn in_flight_bytes(&self) -> usize {
+        usize::try_from(self.in_flight_bytes).unwrap_or(usize::MAX)
     }
 
     pub(crate) const fn has_in_flight(&self) -> bool {
@@ -103,8 +117,8 @@ impl Loss {
     }
 
     /// Packets found lost so far.
-    pub(crate) const fn lost_count(&self) -> u64 {
-        self.lost_count
+    pub(crate) fn lost_count(&self) -> u64 {
+        self.lost_count.into()
     }
 
     /// Whether so many probes went unanswered that only probes may be sent.
@@ -119,26 +133,22 @@ impl Loss {
 
     /// Notes a reliable message of the packet that is being built.
     pub(crate) fn carry(&mut self, id: MessageId) {
-        self.carried.push_back(id);
+        self.carried.get_or_insert_default().ids.push_back(id);
     }
 
     /// Notes a packet that asks for an ack, after the messages it carries.
     pub(crate) fn on_sent(&mut self, packet: SentPacket) {
-        self.in_flight_bytes = self.in_flight_bytes.saturating_add(usize::from(packet.bytes));
+        self.in_flight_bytes = self.in_flight_bytes.saturating_add(packet.bytes.into());
         self.in_flight_count = self.in_flight_count.saturating_add(1);
         self.carrying_count = self.carrying_count.saturating_add(u32::from(packet.carried > 0));
-        let all = self.carried_gone.saturating_add(u64::try_from(self.carried.len()).unwrap_or(u64::MAX));
+        let all = self.carried.as_ref().map_or(0, |carried| carried.all());
         let carried_from = all.saturating_sub(u64::from(packet.carried));
         self.ring.push_back(Entry { packet, carried_from, is_settled: false });
     }
 
     /// Notes a packet number that was used for nothing.
     pub(crate) fn on_skipped(&mut self, number: u64) {
-        let skipped = self.skipped.get_or_insert_with(|| Box::new(VecDeque::with_capacity(SKIPPED_KEPT)));
-        if skipped.len() >= SKIPPED_KEPT {
-            skipped.pop_front();
-        }
-        skipped.push_back(number);
+        self.skipped.get_or_insert_default().push(number);
     }
 
     /// Takes an ack in, when `next_number` is the first that was not sent. `fate` hears what became of each
@@ -158,7 +168,7 @@ impl Loss {
             return Err(AckError::Unsent);
         }
         if let Some(skipped) = &self.skipped
-            && ack.ranges.iter().any(|range| skipped.iter().any(|skipped| is_in(range, *skipped)))
+            && ack.ranges.iter().any(|range| skipped.is_any_in(range))
         {
             return Err(AckError::Skipped);
         }
@@ -175,8 +185,8 @@ impl Loss {
                 }
             });
         }
-        let is_newer = self.largest_acked < Some(largest);
-        self.largest_acked = self.largest_acked.max(Some(largest));
+        let is_newer = self.largest_acked() < Some(largest);
+        self.acked_end = self.acked_end.max(largest.0.saturating_add(1));
         if let Some(sample) = sample {
             self.round_trip.on_sample(sample, ack.delay.to_duration());
         }
@@ -221,8 +231,8 @@ impl Loss {
     /// The messages of the oldest packet under way that has any: what a probe had best repeat.
     pub(crate) fn oldest_carried(&self) -> impl Iterator<Item = MessageId> {
         let oldest = self.ring.iter().find(|entry| !entry.is_settled && entry.packet.carried > 0);
-        let found = oldest.map_or(0..0, |entry| entry.carried_range(self.carried_gone, self.carried.len()));
-        self.carried.range(found).copied()
+        let carried = oldest.and_then(|entry| Some(self.carried.as_ref()?.of(entry)));
+        carried.into_iter().flatten()
     }
 
     /// How long a change of keys or paths is given to settle.
@@ -243,8 +253,8 @@ impl Loss {
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
         self.ring.shrink_to_fit();
-        self.carried.shrink_to_fit();
         if self.ring.is_empty() {
+            self.carried = None;
             // Whoever acknowledges them from now on gains nothing.
             self.skipped = None;
         }
@@ -275,10 +285,10 @@ impl Loss {
             if !entry.is_settled {
                 entry.is_settled = true;
                 let packet = entry.packet;
-                for id in self.carried.range(entry.carried_range(self.carried_gone, self.carried.len())) {
-                    fate(Fate::Acknowledged, *id, packet.number);
+                for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
+                    fate(Fate::Acknowledged, id, packet.number);
                 }
-                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(usize::from(packet.bytes));
+                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
                 self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.carried > 0));
                 news.acknowledged_count = news.acknowledged_count.saturating_add(1);
@@ -290,7 +300,7 @@ impl Loss {
 
     /// Names the packets that are lost by now, lets go of what is settled, and notes when to look again.
     fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(Fate, MessageId, u64)) {
-        let Some(largest) = self.largest_acked else { return };
+        let Some(largest) = self.largest_acked() else { return };
         let delay = self.round_trip.loss_delay();
         self.loss_at = None;
         for entry in &mut self.ring {
@@ -302,10 +312,10 @@ impl Loss {
             if !entry.is_settled && (is_overtaken || lost_at <= now) {
                 entry.is_settled = true;
                 let packet = entry.packet;
-                for id in self.carried.range(entry.carried_range(self.carried_gone, self.carried.len())) {
-                    fate(Fate::Lost, *id, packet.number);
+                for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
+                    fate(Fate::Lost, id, packet.number);
                 }
-                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(usize::from(packet.bytes));
+                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
                 self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.carried > 0));
                 self.lost_count = self.lost_count.saturating_add(1);
@@ -314,18 +324,48 @@ impl Loss {
             }
         }
         while let Some(entry) = self.ring.pop_front_if(|entry| entry.is_settled) {
-            self.carried.drain(entry.carried_range(self.carried_gone, self.carried.len()));
-            self.carried_gone = self.carried_gone.saturating_add(u64::from(entry.packet.carried));
+            if let Some(carried) = &mut self.carried {
+                carried.forget(&entry);
+            }
         }
     }
 }
 
-impl Entry {
-    /// Where its ids stand among the `count` there are now, when `gone` have left at the front.
-    fn carried_range(&self, gone: u64, count: usize) -> Range<usize> {
-        let start = usize::try_from(self.carried_from.saturating_sub(gone)).unwrap_or(usize::MAX);
-        let end = start.saturating_add(usize::from(self.packet.carried));
-        start.min(count)..end.min(count)
+impl Carried {
+    /// All there ever were.
+    fn all(&self) -> u64 {
+        self.gone.saturating_add(u64::try_from(self.ids.len()).unwrap_or(u64::MAX))
+    }
+
+    /// Those of a packet of the ring.
+    fn of(&self, entry: &Entry) -> impl Iterator<Item = MessageId> {
+        self.ids.range(self.range(entry)).copied()
+    }
+
+    /// Forgets those of the oldest packet.
+    fn forget(&mut self, entry: &Entry) {
+        self.ids.drain(self.range(entry));
+        self.gone = self.gone.saturating_add(u64::from(entry.packet.carried));
+    }
+
+    fn range(&self, entry: &Entry) -> Range<usize> {
+        let start = usize::try_from(entry.carried_from.saturating_sub(self.gone)).unwrap_or(usize::MAX);
+        let end = start.saturating_add(usize::from(entry.packet.carried));
+        start.min(self.ids.len())..end.min(self.ids.len())
+    }
+}
+
+impl Skipped {
+    fn push(&mut self, number: u64) {
+        let place = self.count.checked_rem(SKIPPED_KEPT).unwrap_or(0);
+        if let Some(oldest) = self.numbers.get_mut(place) {
+            *oldest = number;
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    fn is_any_in(&self, range: AckRange) -> bool {
+        self.numbers.iter().take(self.count).any(|number| is_in(range, *number))
     }
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct Session {
     sealer: Sealer,
     opener: Opener,
     replay: ReplayWindow,
-    /// The newest packet opened; the window by itself cannot tell none from packet 0.
-    largest: Option<PacketNumber>,
+    /// The number after the newest packet opened; the window by itself cannot tell none from packet 0.
+    expected: u64,
     skip_at: u64,
     epoch: KeyEpoch,
 }
@@ -61,7 +61,7 @@ impl Session {
             sealer: Sealer::new(seals),
             opener: Opener::new(opens),
             replay: ReplayWindow::new(replay_window).unwrap_or_default(),
-            largest: None,
+            expected: 0,
             skip_at: 0,
             epoch: KeyEpoch::new(now),
         };
@@ -77,7 +77,7 @@ impl Session {
         header: &TransportHeader,
         datagram: &mut [u8],
     ) -> Result<Opened, Refusal> {
-        let number = header.number.expand(self.largest).0;
+        let number = header.number.expand(self.largest()).0;
         self.replay.check(number).map_err(refused)?;
         let start = header.encoded_bytes();
         let (aad, sealed) =
@@ -90,7 +90,7 @@ impl Session {
             Err(OpenError::LimitReached) => return Err(Refusal::KeyLimit),
         };
         self.replay.accept(number).map_err(refused)?;
-        self.largest = self.largest.max(Some(PacketNumber(number)));
+        self.expected = self.expected.max(number.saturating_add(1));
         if is_new_epoch {
             let next = self.unused();
             if self.epoch.is_unused(next) {
@@ -107,14 +107,18 @@ impl Session {
 
     /// Whether this is another copy of the newest packet: its number is, and it opens as well. Nothing is taken in.
     pub(crate) fn is_copy_of_newest(&mut self, header: &TransportHeader, datagram: &mut [u8]) -> bool {
-        let number = header.number.expand(self.largest).0;
+        let number = header.number.expand(self.largest()).0;
         let Some((aad, sealed)) = datagram.split_at_mut_checked(header.encoded_bytes()) else { return false };
         self.is_newest(number) && self.opener.open(number, header.key_phase, aad, sealed).is_ok()
     }
 
+    fn largest(&self) -> Option<PacketNumber> {
+        self.expected.checked_sub(1).map(PacketNumber)
+    }
+
     /// Whether no greater number than this was opened.
     pub(crate) fn is_newest(&self, number: u64) -> bool {
-        self.largest == Some(PacketNumber(number))
+        self.largest() == Some(PacketNumber(number))
     }
 
     /// Whether this end should change its keys before it seals another packet.

@@ -20,10 +20,16 @@ const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
 pub(crate) struct ReceiveQueue {
     /// The smallest id not yet received.
     floor: u64,
-    /// The ids from the floor on.
+    /// Boxed, because where everything comes in order there is nothing.
+    ahead: Option<Box<Ahead>>,
+}
+
+/// What is known of the ids from the floor on.
+#[derive(Debug, Default)]
+struct Ahead {
     window: VecDeque<Slot>,
-    /// Messages that wait for others. Boxed, because few connections have any.
-    kept: Option<Box<Kept>>,
+    /// Messages that wait for others.
+    kept: Kept,
 }
 
 /// What is known of one id.
@@ -58,12 +64,14 @@ impl ReceiveQueue {
 
     /// Bytes in use, charges included.
     pub(crate) fn used_bytes(&self) -> usize {
-        self.kept_bytes().saturating_add(self.window.len().saturating_mul(SLOT_CHARGE_BYTES))
+        self.ahead.as_ref().map_or(0, |ahead| {
+            ahead.kept.bytes().saturating_add(ahead.window.len().saturating_mul(SLOT_CHARGE_BYTES))
+        })
     }
 
     /// Bytes of the payloads kept, with their charges: what a delivery may set free at most.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.bytes())
+        self.ahead.as_ref().map_or(0, |ahead| ahead.kept.bytes())
     }
 
     /// Takes a message that is in reach; `deliver` hears it and all that waited for it, in order. Answers
@@ -73,34 +81,58 @@ impl ReceiveQueue {
         arrival: &Arrival<'_>,
         mut deliver: impl FnMut(ChannelId, &[u8]),
     ) -> bool {
-        let Some(slot) = self.slot_for(arrival.id.0) else { return false };
-        if slot.is_received {
-            return false;
-        }
-        slot.is_received = true;
-        match arrival.after {
-            Some(after) if !self.is_delivered(after.0) => self.keep(arrival, after.0),
-            _ => {
-                deliver(arrival.channel, arrival.payload);
-                self.deliver_waiting(arrival.id.0, deliver);
-            }
-        }
-        while self.window.pop_front_if(|slot| slot.is_received && slot.kept == NONE).is_some() {
+        let is_next = arrival.id.0 == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
+        if is_next && self.ahead.as_ref().is_none_or(|ahead| ahead.window.is_empty()) {
+            deliver(arrival.channel, arrival.payload);
             self.floor = self.floor.saturating_add(1);
+            return true;
         }
-        true
+        let Some(place) = arrival.id.0.checked_sub(self.floor).filter(|place| *place <= MESSAGE_IDS_AHEAD)
+        else {
+            return false;
+        };
+        let (is_new, passed) = self.ahead.get_or_insert_default().accept(self.floor, place, arrival, deliver);
+        self.floor = self.floor.saturating_add(passed);
+        is_new
     }
 
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
-        self.window.shrink_to_fit();
-        self.kept.take_if(|kept| kept.is_empty());
+        self.ahead.take_if(|ahead| ahead.window.is_empty());
+    }
+}
+
+impl Ahead {
+    /// Takes the message whose id is `place` beyond `floor`; answers whether it was new, and by how much the floor rises.
+    fn accept(
+        &mut self,
+        floor: u64,
+        place: u64,
+        arrival: &Arrival<'_>,
+        mut deliver: impl FnMut(ChannelId, &[u8]),
+    ) -> (bool, u64) {
+        let Some(slot) = self.slot_for(place) else { return (false, 0) };
+        if slot.is_received {
+            return (false, 0);
+        }
+        slot.is_received = true;
+        match arrival.after {
+            Some(after) if !self.is_delivered(floor, after.0) => self.keep(floor, arrival, after.0),
+            _ => {
+                deliver(arrival.channel, arrival.payload);
+                self.deliver_waiting(floor, arrival.id.0, deliver);
+            }
+        }
+        let mut passed = 0_u64;
+        while self.window.pop_front_if(|slot| slot.is_received && slot.kept == NONE).is_some() {
+            passed = passed.saturating_add(1);
+        }
+        (true, passed)
     }
 
-    /// The slot of an id, made if need be; `None` below the floor and out of reach.
-    fn slot_for(&mut self, id: u64) -> Option<&mut Slot> {
-        let ahead = id.checked_sub(self.floor).filter(|ahead| *ahead <= MESSAGE_IDS_AHEAD)?;
-        let at = usize::try_from(ahead).ok()?;
+    /// The slot of this place, made if need be.
+    fn slot_for(&mut self, place: u64) -> Option<&mut Slot> {
+        let at = usize::try_from(place).ok()?;
         if at >= self.window.len() {
             let empty = Slot { is_received: false, kept: NONE, first_waiting: NONE };
             self.window.resize(at.saturating_add(1), empty);
@@ -108,45 +140,43 @@ impl ReceiveQueue {
         self.window.get_mut(at)
     }
 
-    fn existing(&mut self, id: u64) -> Option<&mut Slot> {
-        let at = usize::try_from(id.checked_sub(self.floor)?).ok()?;
+    fn existing(&mut self, floor: u64, id: u64) -> Option<&mut Slot> {
+        let at = usize::try_from(id.checked_sub(floor)?).ok()?;
         self.window.get_mut(at)
     }
 
-    fn is_delivered(&mut self, id: u64) -> bool {
-        id < self.floor || self.existing(id).is_some_and(|slot| slot.is_received && slot.kept == NONE)
+    fn is_delivered(&mut self, floor: u64, id: u64) -> bool {
+        id < floor || self.existing(floor, id).is_some_and(|slot| slot.is_received && slot.kept == NONE)
     }
 
-    fn keep(&mut self, arrival: &Arrival<'_>, after: u64) {
-        let Some(first_waiting) = self.existing(after).map(|slot| slot.first_waiting) else { return };
-        let place = self.kept.get_or_insert_default().put(arrival, first_waiting);
-        if let Some(waits_for) = self.existing(after) {
+    fn keep(&mut self, floor: u64, arrival: &Arrival<'_>, after: u64) {
+        let Some(first_waiting) = self.existing(floor, after).map(|slot| slot.first_waiting) else { return };
+        let place = self.kept.put(arrival, first_waiting);
+        if let Some(waits_for) = self.existing(floor, after) {
             waits_for.first_waiting = place;
         }
-        if let Some(slot) = self.existing(arrival.id.0) {
+        if let Some(slot) = self.existing(floor, arrival.id.0) {
             slot.kept = place;
         }
     }
 
     /// Delivers everything that waited for `id`, which was just delivered, and what waited for that.
-    fn deliver_waiting(&mut self, id: u64, mut deliver: impl FnMut(ChannelId, &[u8])) {
-        self.make_due(id);
-        while let Some((id, channel, payload)) = self.kept.as_mut().and_then(|kept| kept.pop_due()) {
+    fn deliver_waiting(&mut self, floor: u64, id: u64, mut deliver: impl FnMut(ChannelId, &[u8])) {
+        self.make_due(floor, id);
+        while let Some((id, channel, payload)) = self.kept.pop_due() {
             deliver(channel, &payload);
-            if let Some(slot) = self.existing(id) {
+            if let Some(slot) = self.existing(floor, id) {
                 slot.kept = NONE;
             }
-            self.make_due(id);
+            self.make_due(floor, id);
         }
     }
 
     /// Moves those that wait for `id` to the due ones.
-    fn make_due(&mut self, id: u64) {
-        let Some(slot) = self.existing(id) else { return };
+    fn make_due(&mut self, floor: u64, id: u64) {
+        let Some(slot) = self.existing(floor, id) else { return };
         let first = std::mem::replace(&mut slot.first_waiting, NONE);
-        if let Some(kept) = &mut self.kept {
-            kept.make_due(first);
-        }
+        self.kept.make_due(first);
     }
 }
 
@@ -248,7 +278,7 @@ mod tests {
         assert_eq!(world.queue.used_bytes(), 65 + 2 * SLOT_CHARGE_BYTES);
         world.arrive(0, 0, None);
         world.queue.shrink();
-        assert_eq!((world.queue.used_bytes(), world.queue.kept.is_some()), (0, false));
+        assert_eq!((world.queue.used_bytes(), world.queue.ahead.is_some()), (0, false));
     }
 
     #[test]

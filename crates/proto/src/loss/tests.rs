@@ -16,6 +16,10 @@ fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
     }
 }
 
+fn carried_count(loss: &Loss) -> usize {
+    loss.carried.as_ref().map_or(0, |carried| carried.ids.len())
+}
+
 type Fates = Vec<(Fate, u64)>;
 
 fn ack(loss: &mut Loss, at: u64, ranges: &[(u64, u64)], next: u64) -> Result<(Fates, AckNews), AckError> {
@@ -42,7 +46,7 @@ fn an_acknowledged_packet_settles_its_messages_and_gives_a_sample() {
     assert_eq!((news.acknowledged_count, loss.lost_count()), (2, 0));
     assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(40));
     assert_eq!((loss.in_flight_bytes(), loss.has_in_flight(), loss.deadline()), (0, false, None));
-    assert_eq!((loss.ring.len(), loss.carried.len()), (0, 0));
+    assert_eq!((loss.ring.len(), carried_count(&loss)), (0, 0));
 }
 
 #[test]
@@ -135,7 +139,7 @@ fn the_ring_holds_what_is_under_way_and_at_most_three_more() {
         if number % 2 == 1 {
             ack(&mut loss, number + 5, &[(number, number)], number + 1).unwrap();
         }
-        assert!(loss.ring.len() <= 4 && loss.carried.len() <= 4, "{}", loss.ring.len());
+        assert!(loss.ring.len() <= 4 && carried_count(&loss) <= 4, "{}", loss.ring.len());
     }
 }
 

@@ -39,10 +39,6 @@ impl Kept {
         self.bytes
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.free.len() == self.places.len()
-    }
-
     /// Keeps a message at the head of the list that began at `next_waiting`; answers its place.
     pub(super) fn put(&mut self, arrival: &Arrival<'_>, next_waiting: u16) -> u16 {
         self.bytes = self.bytes.saturating_add(charge(arrival.payload.len()));
