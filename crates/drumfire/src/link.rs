@@ -70,6 +70,8 @@ impl Bell {
         drop(state);
         if must_notify {
             self.rung.notify_one();
+            // Where the two share a core, the application answers before the worker sleeps and has to be woken in turn.
+            std::thread::yield_now();
         }
     }
 
