@@ -144,13 +144,16 @@ fn a_player_comes_back_by_resume_token_and_the_old_session_gives_way() {
     world.until("the old session is over", |world| {
         matches!(world.heard[0].last(), Some(ClientEvent::Disconnected { .. }))
     });
-    let players: Vec<_> = world
-        .events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Connected { player, .. } => player.as_ref().map(|player| player.id),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(players, [PlayerId(7); 2]);
+    // The two live on different workers, whose events come in no order.
+    world.until("the server heard of both", |world| players(world).len() == 2);
+    assert_eq!(players(&world), [PlayerId(7); 2]);
+}
+
+/// The players whose connection the server heard of.
+fn players(world: &World) -> Vec<PlayerId> {
+    let player = |event: &Event| match event {
+        Event::Connected { player, .. } => player.as_ref().map(|player| player.id),
+        _ => None,
+    };
+    world.events.iter().filter_map(player).collect()
 }

@@ -2,9 +2,11 @@
 //!
 //! Deliberately without keys: whether a changed datagram is believed is decided by the seal, not here.
 
+use crate::mutants;
 use drumfire_wire::{
     ClientId, ConnectionId, ConnectionIdLength, DatagramError, DatagramKind, Hello, HelloDraft, HelloFields,
-    PacketNumber, PacketNumberLength, Retry, TransportHeader, VERSION, Welcome, limits,
+    PacketNumber, PacketNumberLength, Refusal, Refuse, RefuseReason, Reset, Retry, TransportHeader, VERSION,
+    Welcome, limits,
 };
 use proptest::prelude::*;
 
@@ -37,6 +39,30 @@ fn welcome() -> Vec<u8> {
     datagram
 }
 
+fn refuse() -> Vec<u8> {
+    let refusal = Refusal {
+        reason: RefuseReason::TryThere,
+        version_min: 1,
+        version_max: 1,
+        retry_after: None,
+        address: Some(([192, 0, 2, 7], 7_777).into()),
+    };
+    let mut datagram = Vec::new();
+    Refuse { client_id: ClientId([2; 8]), refusal, mac: [9; 16] }.encode(&mut datagram).unwrap();
+    datagram
+}
+
+fn reset() -> Vec<u8> {
+    let mut datagram = Vec::new();
+    Reset { connection_id: ConnectionId::from_bytes([7; 8]), token: [9; 16] }.encode(&mut datagram).unwrap();
+    datagram
+}
+
+/// One datagram of each kind.
+fn recorded() -> [Vec<u8>; 6] {
+    [hello(), retry(), refuse(), welcome(), reset(), transport()]
+}
+
 fn transport() -> Vec<u8> {
     let header = TransportHeader {
         key_phase: true,
@@ -55,6 +81,8 @@ fn assert_decoders_agree(datagram: &[u8]) {
     assert_eq!(Hello::decode(datagram).is_ok(), kind == Ok(DatagramKind::Hello));
     assert_eq!(Retry::decode(datagram).is_ok(), kind == Ok(DatagramKind::Retry));
     assert_eq!(Welcome::decode(datagram).is_ok(), kind == Ok(DatagramKind::Welcome));
+    assert_eq!(Reset::decode(datagram).is_ok(), kind == Ok(DatagramKind::Reset));
+    assert!(Refuse::decode(datagram).is_err() || kind == Ok(DatagramKind::Refuse));
     for ids in [ConnectionIdLength::Zero, ConnectionIdLength::Eight] {
         match TransportHeader::decode(datagram, ids) {
             Ok(header) => {
@@ -74,7 +102,7 @@ fn assert_decoders_agree(datagram: &[u8]) {
 
 #[test]
 fn every_prefix_of_a_recorded_datagram_ends_well() {
-    for datagram in [hello(), retry(), welcome(), transport()] {
+    for datagram in recorded() {
         assert_decoders_agree(&datagram);
         for end in 0..datagram.len() {
             assert_decoders_agree(&datagram[..end]);
@@ -89,8 +117,15 @@ fn sections(datagram: &[u8]) -> String {
 }
 
 #[test]
+fn every_mutant_of_a_recorded_datagram_ends_well() {
+    for datagram in recorded() {
+        mutants::of(&datagram, assert_decoders_agree);
+    }
+}
+
+#[test]
 fn every_flipped_bit_of_a_recorded_datagram_ends_well() {
-    for mut datagram in [hello(), retry(), welcome(), transport()] {
+    for mut datagram in recorded() {
         for bit in 0..8 * datagram.len() {
             datagram[bit / 8] ^= 1 << (bit % 8);
             assert_decoders_agree(&datagram);

@@ -2,6 +2,7 @@
 //!
 //! Deliberately only through the public face; each frame's own edges are tested beside its code.
 
+use crate::mutants;
 use crate::samples::{Sample, any_sample, packet, walk, with_joined_padding};
 use drumfire_wire::{Frame, FrameError, FrameWriter, Frames};
 use proptest::prelude::*;
@@ -85,6 +86,13 @@ fn every_prefix_of_a_recorded_packet_gives_its_first_frames() {
             assert_eq!(some, all[..some.len()]);
             assert_walk_is_sound(&opened[..end]);
         }
+    }
+}
+
+#[test]
+fn every_mutant_of_a_recorded_packet_ends_well() {
+    for opened in recorded() {
+        mutants::of(&opened, assert_walk_is_sound);
     }
 }
 

@@ -5,5 +5,6 @@
 mod datagrams;
 mod economy;
 mod frames;
+mod mutants;
 mod samples;
 mod standard;

@@ -1,0 +1,48 @@
+//! Bytes that were right once, with some of them changed, cut off or put in: a million of each kind in an optimized build,
+//! a hundredth of that in any other.
+
+const MUTANTS: u64 = if cfg!(debug_assertions) { 10_000 } else { 1_000_000 };
+
+/// Calls `look` with mutants of these bytes.
+pub(crate) fn of(genuine: &[u8], mut look: impl FnMut(&[u8])) {
+    let mut random = Random(genuine.len() as u64);
+    let mut mutant = Vec::new();
+    for _ in 0..MUTANTS {
+        mutant.clear();
+        mutant.extend_from_slice(genuine);
+        for _ in 0..=random.below(6) {
+            let at = random.below(mutant.len() + 1);
+            match random.below(8) {
+                0 => mutant.truncate(at),
+                1 => mutant.insert(at, random.byte()),
+                _ => {
+                    if let Some(byte) = mutant.get_mut(at) {
+                        *byte = random.byte();
+                    }
+                }
+            }
+        }
+        look(&mutant);
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.bits() % bound.max(1) as u64).unwrap_or(0)
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.bits().to_le_bytes()[0]
+    }
+}
