@@ -5,15 +5,15 @@
 
 use super::{File, Violation, line_at, starts_of};
 
-/// Never written, with what to do instead.
-const NEVER: [(&str, &str); 6] = [
-    ("todo!(", "write it, or leave the whole function out"),
-    ("unimplemented!(", "write it, or leave the whole function out"),
-    ("#[ignore", "a test runs or does not exist"),
-    ("#[allow(", "use `#[expect(.., reason = \"..\")]`"),
-    ("#![allow(", "use `#![expect(.., reason = \"..\")]`"),
-    ("cfg_select!", "platforms differ behind the contract of socket's `sys` alone"),
+/// Macros that are never called, with what to do instead.
+const MACROS: [(&str, &str); 3] = [
+    ("todo", "write it, or leave the whole function out"),
+    ("unimplemented", "write it, or leave the whole function out"),
+    ("cfg_select", "platforms differ behind the contract of socket's `sys` alone"),
 ];
+/// Attributes that nothing has, with what to do instead.
+const ATTRIBUTES: [(&str, &str); 2] =
+    [("ignore", "a test runs or does not exist"), ("allow", "use `expect(.., reason = \"..\")`")];
 /// The module behind whose contract platforms differ.
 const SYS: &str = "crates/socket/src/sys";
 /// Its Linux side, which alone speaks to the system's C interface.
@@ -49,9 +49,14 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
 
 fn never(file: &File) -> Vec<Violation> {
     let code = &file.code;
-    let words = NEVER.iter().flat_map(|(word, instead)| {
+    let called = MACROS.iter().map(|(name, instead)| (format!("{name}!"), instead));
+    let had = ATTRIBUTES
+        .iter()
+        .flat_map(|(name, instead)| ["#[", "#!["].map(|opening| (format!("{opening}{name}"), instead)));
+    let words = called.chain(had).flat_map(|(word, instead)| {
         let what = format!("`{word}`: {instead}");
-        starts_of(code, word).map(move |at| file.violation(line_at(code, at), what.clone()))
+        let places: Vec<usize> = starts_of(code, &word).collect();
+        places.into_iter().map(move |at| file.violation(line_at(code, at), what.clone()))
     });
     let conditional = starts_of(code, "cfg_attr(")
         .filter(|at| starts_of(arguments(code, *at), "allow(").next().is_some())
@@ -117,27 +122,24 @@ mod tests {
 
     #[test]
     fn stubs_ignored_tests_and_allow_are_refused() {
-        for bad in [
-            "fn f() { todo!() }",
-            "fn f() { unimplemented!(\"later\") }",
-            "#[ignore]",
-            "#[ignore = \"slow\"]",
-            "#[allow(dead_code)]",
-            "#![allow(dead_code)]",
-            "#![cfg_attr(test, allow(clippy::panic))]",
-            "cfg_select! { unix => {} }",
-        ] {
+        let stubs = ["todo", "unimplemented"].map(|stub| format!("fn f() {{ {stub}!(\"later\") }}"));
+        let ignored = ["", " = \"slow\""].map(|why| format!("#[{}{why}]", "ignore"));
+        let lenient = ["#", "#!"].map(|opening| format!("{opening}[{}(missing_docs)]", "allow"));
+        let conditional = ["#![cfg_attr(test, allow(clippy::panic))]", "cfg_select! { unix => {} }"];
+        let all = stubs.into_iter().chain(ignored).chain(lenient).chain(conditional.map(str::to_owned));
+        for bad in all {
             assert_eq!(found("crates/wire/src/a.rs", &format!("//!\n{bad}\n")).len(), 1, "{bad}");
         }
     }
 
     #[test]
     fn the_same_words_in_texts_and_names_are_fine() {
+        let quoted = format!("{}!() and #[{}] and #[{}(x)]", "todo", "ignore", "allow");
         for good in [
-            "// todo!( and #[allow(x)]",
-            "let a = \"#[ignore] unimplemented!()\";",
+            format!("// {quoted}").as_str(),
+            &format!("let a = \"{quoted}\";"),
             "if bucket.allow(now) {}",
-            "#[expect(dead_code, reason = \"..\")]",
+            "#[expect(missing_docs, reason = \"..\")]",
             "#![cfg_attr(test, expect(clippy::panic))]",
             "let ignore = [1];",
         ] {
