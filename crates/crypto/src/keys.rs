@@ -1,4 +1,4 @@
-//! Raw keys of a session, per direction and epoch, and the ratchet from one epoch to the next.
+//! What a session's keys are derived from, per direction and epoch, and the ratchet from one epoch to the next.
 //!
 //! An epoch's keys are derived with the Noise HKDF over BLAKE2s. The chain starts with the direction's half
 //! of the handshake's split, and each step is
@@ -9,10 +9,10 @@
 //! ```
 //!
 //! so that no key of one suite says anything about a key of the other, and an epoch's chain says nothing
-//! about earlier ones. Only raw keys live here (about 80 bytes per direction): an idle connection keeps
-//! nothing else, and the expanded key, which costs more than 500 bytes, is made by [`crate::Sealer`] and
-//! [`crate::Opener`] when they need it. Seal keys and open keys are different types, neither can be copied,
-//! and neither gives its bytes away.
+//! about earlier ones. Only the chain lives here (40 bytes per direction): an idle connection keeps nothing
+//! else. Key and IV are derived from it and expanded, in 2 us and more than 500 bytes, when [`crate::Sealer`] and
+//! [`crate::Opener`] need them. Seal keys and open keys are different types, neither can be copied, and neither gives
+//! its bytes away.
 
 use std::fmt;
 

@@ -7,7 +7,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`suite`] | the cipher suites, the one trait for packet protection and its two providers |
-//! | [`keys`] | raw keys per direction and epoch, and the ratchet to the next epoch |
+//! | [`keys`] | what keys are derived from, per direction and epoch, and the ratchet to the next epoch |
 //! | [`nonce`] | packet numbers that are used once, and the nonces made from them |
 //! | [`sealer`], [`opener`] | the two halves of a connection's packet protection |
 //! | [`replay`] | the window that lets each packet number through once |
@@ -21,7 +21,7 @@
 //! AES-128-GCM is not offered. Feature `audit-nonce` is for tests: see the module of that name.
 //!
 //! Known gaps: the accelerated provider does not wipe its expanded keys, and neither the Noise implementation
-//! nor the hash functions wipe their inner state. What this crate owns (raw keys, secrets, seeds) is wiped on
+//! nor the hash functions wipe their inner state. What this crate owns (chains, secrets, seeds) is wiped on
 //! drop.
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -129,10 +129,7 @@ impl Opener {
     pub fn step_to_next_epoch(&mut self) {
         self.next_epoch();
         let around = self.around.get_or_insert_default();
-        let Some(mut next) = around.next.take() else { return };
-        if self.current.working.is_some() {
-            next.expand();
-        }
+        let Some(next) = around.next.take() else { return };
         around.previous = Some(std::mem::replace(&mut self.current, next));
         around.first_number = None;
         self.key_phase = !self.key_phase;
@@ -179,11 +176,13 @@ impl Opener {
         self.current.expand();
     }
 
-    /// Drops expanded keys; the raw keys stay.
+    /// Drops expanded keys; what they are derived from stays.
     pub fn drop_expanded(&mut self) {
         self.current.working = None;
-        if let Some(previous) = self.around.as_mut().and_then(|around| around.previous.as_mut()) {
-            previous.working = None;
+        if let Some(around) = &mut self.around {
+            for epoch in around.previous.iter_mut().chain(&mut around.next) {
+                epoch.working = None;
+            }
         }
     }
 
@@ -201,7 +200,12 @@ impl Opener {
 
     fn next_epoch(&mut self) -> &Epoch {
         let around = self.around.get_or_insert_default();
-        around.next.get_or_insert_with(|| Epoch::new(self.current.keys.next_epoch()))
+        let next = around.next.get_or_insert_with(|| Epoch::new(self.current.keys.next_epoch()));
+        if self.current.working.is_some() {
+            // Else every packet that claims to be of it would cost a derivation.
+            next.expand();
+        }
+        next
     }
 
     fn note_first(&mut self, number: u64) {

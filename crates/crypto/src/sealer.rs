@@ -102,7 +102,7 @@ impl Sealer {
         }
     }
 
-    /// Drops the expanded key; the raw keys stay.
+    /// Drops the expanded key; what it is derived from stays.
     pub fn drop_expanded(&mut self) {
         self.working = None;
     }

@@ -174,3 +174,19 @@ fn debug_shows_the_suite_and_the_count_only() {
     let text = format!("{:?}", Opener::new(open_keys(3)));
     assert_eq!(text, "Opener { suite: ChaCha20Poly1305, failed_count: 0, .. }");
 }
+
+#[test]
+fn a_packet_that_claims_to_be_of_the_next_epoch_costs_a_busy_connection_no_derivation() {
+    let mut opener = Opener::new(open_keys(3));
+    opener.keep_expanded();
+    let claim = |opener: &mut Opener| opener.open(7, true, b"", &mut [0; 40]).is_err();
+    let is_next_expanded = |opener: &Opener| {
+        opener.around.as_ref().and_then(|around| around.next.as_ref()).map(|next| next.working.is_some())
+    };
+    assert!(claim(&mut opener));
+    assert_eq!(is_next_expanded(&opener), Some(true));
+    opener.drop_expanded();
+    assert_eq!(is_next_expanded(&opener), Some(false));
+    assert!(claim(&mut opener));
+    assert_eq!(is_next_expanded(&opener), Some(false), "an idle one keeps no memory for it");
+}

@@ -44,6 +44,14 @@ pub(crate) struct Filled {
     pub(crate) resent_count: u32,
 }
 
+impl Filled {
+    fn add(&mut self, is_reliable: bool, is_resent: bool) {
+        self.message_count = self.message_count.saturating_add(1);
+        self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
+        self.resent_count = self.resent_count.saturating_add(is_resent.into());
+    }
+}
+
 impl SendQueue {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
         Self { unreliable: VecDeque::new(), reliable: None, next_id: 0, stamp: 0, used_bytes: 0, limit_bytes }
@@ -154,7 +162,7 @@ impl SendQueue {
         }
         self.used_bytes = self.used_bytes.saturating_sub(charge(payload.len()));
         self.unreliable.pop_front();
-        filled.message_count = filled.message_count.saturating_add(1);
+        filled.add(false, false);
         true
     }
 }

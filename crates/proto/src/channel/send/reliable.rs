@@ -78,11 +78,9 @@ impl Reliable {
 
     /// A packet with this message is lost.
     pub(super) fn on_lost(&mut self, id: u64, packet: u64) {
-        let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return };
         // A copy in a later packet is still under way.
-        if sent.packet == packet && sent.state == State::UnderWay {
-            sent.state = State::Lost;
-            self.lost.push_back(id);
+        if sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.packet == packet) {
+            self.repeat(id);
         }
     }
 
@@ -113,9 +111,7 @@ impl Reliable {
                     return false;
                 }
                 carry(MessageId(id));
-                filled.message_count = filled.message_count.saturating_add(1);
-                filled.reliable_count = filled.reliable_count.saturating_add(1);
-                filled.resent_count = filled.resent_count.saturating_add(1);
+                filled.add(true, true);
             }
             self.lost.pop_front();
         }
@@ -162,8 +158,7 @@ impl Reliable {
             self.sent.push_back(Sent { channel, payload, previous, packet: number, state: State::UnderWay });
         }
         carry(MessageId(id));
-        filled.message_count = filled.message_count.saturating_add(1);
-        filled.reliable_count = filled.reliable_count.saturating_add(1);
+        filled.add(true, false);
         true
     }
 
