@@ -7,9 +7,9 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::example;
 use crate::run::{CommandLine, Interrupt, Stop};
 use crate::running::Running;
-use crate::two_hosts_example;
 use crate::workspace::Workspace;
 
 const EXAMPLE: &str = "echo";
@@ -33,8 +33,8 @@ pub(crate) fn run(sessions: u32) -> Result<(), Stop> {
     let vectors = CommandLine::new(&python, &vectors).env("PYTHONWARNINGS", "ignore");
     print!("{vectors}\n{}", vectors.output(&workspace.root)?);
 
-    two_hosts_example::build(&workspace, EXAMPLE)?;
-    let [secret, public] = two_hosts_example::keys(&workspace, EXAMPLE)?;
+    example::build(&workspace, EXAMPLE)?;
+    let [secret, public] = example::keys(&workspace, EXAMPLE)?;
     let address = free_address()?;
     let program = text(&workspace.target.join("release/examples").join(EXAMPLE));
     let server = CommandLine::new(&program, &["server", &address, &secret]);
@@ -42,7 +42,7 @@ pub(crate) fn run(sessions: u32) -> Result<(), Stop> {
     let client = [&text(&scripts.join("client.py")), &address, &public, "--sessions", &sessions.to_string()];
     let mut client = Running::start("client", &CommandLine::new(&python, &client))?;
     let deadline = START_DEADLINE.saturating_add(SESSION_DEADLINE.saturating_mul(sessions));
-    two_hosts_example::wait_for_client(&mut client, &mut server, deadline, &interrupt)?;
+    example::wait_for_client(&mut client, &mut server, deadline, &interrupt)?;
     print!("{}", client.output());
     Ok(())
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod example;
 mod interop;
 mod netns;
 mod run;

@@ -243,7 +243,7 @@ impl Client {
     }
 
     /// Goes on from a new socket, for a device that changed its network or woke up: the server follows, nothing reliable
-    /// is lost, and nobody who sees both networks can tell that they belong together. An address that changes on its way
+    /// is lost, and packets carry another connection id from then on, if the server has given one. An address that changes on its way
     /// through the network, as a NAT does it, needs no call.
     ///
     /// ```

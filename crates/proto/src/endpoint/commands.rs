@@ -69,7 +69,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Tells a client's connection that its packets leave from another address from now on: it takes a spare id, so that
-    /// nobody who sees both paths can tell that they belong together. Answers whether there was one; without one the
+    /// no id ties both paths together; packet numbers, which are not hidden, still may. Answers whether there was one; without one the
     /// connection goes on with the id it has. A server follows in any case.
     pub fn change_path(&mut self, now: Now, peer: PeerId) -> bool {
         let now = self.advance(now);
