@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use drumfire_proto::{Access as CoreAccess, Config, TokenAccess as CoreTokenAccess};
+use drumfire_proto::{Access as CoreAccess, Config, Cookie, TokenAccess as CoreTokenAccess};
 use drumfire_socket::Wait;
 
 use crate::entropy::EntropyError;
@@ -48,6 +48,8 @@ pub struct ServerConfig {
     pub key: ServerKey,
     /// Who may connect.
     pub access: Access,
+    /// When a client must prove its address before the server does anything for it. [`Cookie::Always`] by default.
+    pub cookie: Cookie,
     /// Tells servers with the same key apart, so that none can end the connections of another. Empty by default.
     pub server_id: String,
     /// How many threads receive. [`Workers::Inline`] by default.
@@ -81,6 +83,7 @@ impl ServerConfig {
             address,
             key,
             access,
+            cookie: Cookie::Always,
             server_id: String::new(),
             workers: Workers::Inline,
             wait: Wait::best(),
@@ -92,6 +95,21 @@ impl ServerConfig {
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
         }
+    }
+
+    /// Sets when a client must prove its address first.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # let address = "127.0.0.1:0".parse().unwrap();
+    /// # let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    /// // A connect takes one round trip less while the server is calm.
+    /// let config = config.cookie(Cookie::UnderLoad);
+    /// ```
+    #[must_use]
+    pub fn cookie(mut self, cookie: Cookie) -> Self {
+        self.cookie = cookie;
+        self
     }
 
     /// Sets what tells this server from others with the same key.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
-use drumfire_proto::{Access, CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
+use drumfire_proto::{Access, CloseCode, Config, Cookie, Endpoint, Secret, ServerConfig as CoreServer};
 use drumfire_socket::{GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter};
 
 use crate::clock::{self, SystemClock};
@@ -71,25 +71,26 @@ pub(crate) fn start(
     core.check()?;
     let group = ReuseportGroup::bind(&group(&config, workers, steering)?)?;
     let address = group.local_addr();
-    let shared = Shared {
+    let shared = Arc::new(Shared {
         owners: Owners::new(workers.get(), core.connections),
         core,
         access: config.access.core(clock::wall()),
-        key: Arc::new(config.key),
+        cookie: config.cookie,
+        key: config.key,
         server_id: config.server_id,
         process_key: entropy::secret()?,
         steering,
         clock: SystemClock::start(),
         wait: if has_threads { config.wait } else { Wait::Notify },
         has_threads,
-    };
+    });
     let seats = group.into_sockets().into_iter().zip(rings(links)).zip(links);
     let mut seats = (0..).zip(seats).map(|(index, ((socket, ring), link))| Seat {
         index,
         socket,
         ring,
         link: Arc::clone(link),
-        plan: shared.plan(index),
+        shared: Arc::clone(&shared),
     });
     if !has_threads && let Some(seat) = seats.next() {
         return Ok((Crew::Inline(Box::new(seat.take()?)), address));
@@ -122,9 +123,10 @@ fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Resu
 /// What all workers have in common.
 struct Shared {
     core: Config,
-    key: Arc<ServerKey>,
+    key: ServerKey,
     owners: Arc<Owners>,
     access: Access,
+    cookie: Cookie,
     server_id: String,
     process_key: Secret<32>,
     steering: Steering,
@@ -134,47 +136,16 @@ struct Shared {
 }
 
 impl Shared {
-    fn plan(&self, index: u16) -> Plan {
-        Plan {
-            core: self.core.clone(),
-            key: Arc::clone(&self.key),
-            owners: Arc::clone(&self.owners),
-            access: self.access.duplicate(),
-            server_id: self.server_id.clone(),
-            process_key: self.process_key.duplicate(),
-            steering: self.steering,
-            index,
-            clock: self.clock,
-            wait: self.wait,
-            has_thread: self.has_threads,
-        }
-    }
-}
-
-/// All that a worker's endpoint is made from, again if need be.
-struct Plan {
-    core: Config,
-    key: Arc<ServerKey>,
-    owners: Arc<Owners>,
-    access: Access,
-    server_id: String,
-    process_key: Secret<32>,
-    steering: Steering,
-    index: u16,
-    clock: SystemClock,
-    wait: Wait,
-    has_thread: bool,
-}
-
-impl Plan {
-    fn endpoint(&self) -> Result<Endpoint<WorkerPlacement>, BindError> {
+    /// A worker's endpoint, made as often as need be.
+    fn endpoint(&self, index: u16) -> Result<Endpoint<WorkerPlacement>, BindError> {
         let keys = self.key.pair();
         let persistent = keys.persistent();
         let server = CoreServer::new(keys, persistent, self.process_key.duplicate())
             .access(self.access.duplicate())
+            .cookie(self.cookie)
             .server_id(self.server_id.as_bytes())
-            .shard(self.steering.shard(self.index));
-        let placement = self.owners.of_worker(self.index);
+            .shard(self.steering.shard(index));
+        let placement = self.owners.of_worker(index);
         Ok(Endpoint::server(self.core.clone(), server, placement, entropy::secret()?)?)
     }
 }
@@ -185,7 +156,7 @@ struct Seat {
     socket: Socket,
     ring: Ring<Link>,
     link: Arc<Link>,
-    plan: Plan,
+    shared: Arc<Shared>,
 }
 
 impl Seat {
@@ -194,25 +165,25 @@ impl Seat {
         let mut parker = Poller::new()?;
         parker.register(&mut self.socket, 0)?;
         // Alone on the application's own thread, it waits only when nobody is there to wake it.
-        if self.plan.has_thread {
+        if self.shared.has_threads {
             self.link.set_waker(parker.waker());
         }
         let receiver = Receiver::new(&mut self.socket, &ReceiverConfig::default())?;
-        let plan = self.plan;
+        let (shared, index) = (self.shared, self.index);
         Ok(SocketWorker::new(Parts {
-            index: self.index,
+            index,
             has_gso: self.socket.granted().has_gso,
             is_connected: false,
             io: self.socket,
             parker,
-            clock: plan.clock,
-            waiter: Waiter::new(plan.wait)?,
+            clock: shared.clock,
+            waiter: Waiter::new(shared.wait)?,
             receiver,
-            endpoint: plan.endpoint()?,
-            credit_bytes: plan.core.send_memory_bytes,
+            endpoint: shared.endpoint(index)?,
+            credit_bytes: shared.core.send_memory_bytes,
             make: Box::new(move || {
-                plan.owners.forget(plan.index);
-                plan.endpoint().ok()
+                shared.owners.forget(index);
+                shared.endpoint(index).ok()
             }),
             link: self.link,
             ring: self.ring,

@@ -71,8 +71,7 @@ pub fn pair(seed: u64) -> World {
 /// With more clients than 65,536, which the default settings do not allow.
 #[must_use]
 pub fn world(clients: usize, seed: u64) -> World {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, SERVER_PORT));
-    let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    let config = server_config();
     assert!(clients <= config.connections as usize, "{clients} clients are more than the server takes");
     let mut world = match World::new(config, seed) {
         Ok(world) => world,
@@ -84,6 +83,13 @@ pub fn world(clients: usize, seed: u64) -> World {
         }
     }
     world
+}
+
+/// The settings of the server of [`world`]: everybody may come in.
+#[must_use]
+pub fn server_config() -> ServerConfig {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, SERVER_PORT));
+    ServerConfig::new(address, ServerKey::dev(), Access::Open)
 }
 
 /// A server, its clients, and the network between them.

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use crate::handshake::half_open::Asker;
 use crate::placement::HelloHash;
 
 /// A datagram that arrived. Its bytes are opened in place, so their content afterwards is unspecified.
@@ -35,8 +36,15 @@ pub struct Forwarded {
 /// What another shard is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Errand {
-    /// Take in this datagram.
-    Datagram {
+    /// Take in this Hello.
+    Hello {
+        /// Who sent it.
+        asker: Asker,
+        /// All of it.
+        bytes: Box<[u8]>,
+    },
+    /// Take in this packet.
+    Packet {
         /// Where it came from.
         from: SocketAddr,
         /// All of it.

@@ -94,7 +94,7 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Timeout => "the server did not answer: check its address, public key and protocol id",
+            Self::Timeout => "the server did not answer: check its address and public key",
             Self::VersionMismatch { min, max } => {
                 let advice = if VERSION < *min { "update the client" } else { "update the server" };
                 return write!(
@@ -123,6 +123,9 @@ fn display_refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result
         RefuseReason::TokenForeign => "the token is for another server: get one for this server",
         RefuseReason::TokenUsed => "the token has been used: get a new one",
         RefuseReason::TryThere => "another server takes this player",
+        RefuseReason::Protocol => {
+            "the server has another protocol id: it is another game's or another build's"
+        }
         RefuseReason::Other(_) => "the server refuses for a reason of a newer version",
     })?;
     if let Some(address) = refusal.address {

@@ -5,6 +5,7 @@
 pub(crate) mod admission;
 pub(crate) mod client;
 pub(crate) mod half_open;
+pub(crate) mod load;
 pub(crate) mod server;
 
 use drumfire_crypto::{OpenKeys, SealKeys, Suite};

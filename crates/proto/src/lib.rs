@@ -91,7 +91,7 @@ mod timers;
 
 pub use access::{Access, TokenAccess};
 pub use channel::{Mode, SendOptions};
-pub use config::{ClientConfig, Config, ServerConfig, ServerIdentity};
+pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
 pub use datagram::{Forwarded, Inbound, Transmit};
 pub use endpoint::Endpoint;
 #[cfg(feature = "measure")]

@@ -110,6 +110,16 @@ pub const USED_TOKENS: usize = 32_768;
 /// Keys of tokens a server takes at once: those of a rotation, with room.
 pub const TOKEN_KEYS: usize = 8;
 
+/// Handshakes of one endpoint per second above which [`Cookie::UnderLoad`](crate::Cookie::UnderLoad) asks for a cookie, and
+/// at once.
+pub const LOAD_HANDSHAKES_PER_SECOND: u32 = 64;
+
+/// Half-open connections of one endpoint from which on it does.
+pub const LOAD_HALF_OPEN: u32 = 128;
+
+/// How long it goes on asking after the last sign of load.
+pub const LOAD_STICKY: Duration = Duration::from_secs(1);
+
 /// Retries of one endpoint per second.
 pub const RETRIES_PER_SECOND: u32 = 10_000;
 

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use drumfire::Cookie;
 use drumfire::conditioner::Random;
 use drumfire::testing::{Traffic, World};
 
@@ -11,7 +12,7 @@ use crate::attacker::{Attacker, address_in};
 /// The addresses an attacker writes into datagrams, by what they are used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Sources of Hellos: a Retry is a tenth of one at most.
+    /// Sources of Hellos: a Retry is a tenth of one at most, and a Welcome, which a calm server may send, no longer.
     Hello,
     /// Sources of anything else that was invented: a Reset is shorter than what it answers.
     Junk,
@@ -50,21 +51,21 @@ impl Class {
     }
 
     /// Bytes that may be sent for so many received, in tenths.
-    const fn tenths(self) -> u64 {
-        match self {
-            Self::Hello => 1,
-            Self::Junk => 10,
-            Self::Copier => 30,
+    const fn tenths(self, cookie: Cookie) -> u64 {
+        match (self, cookie) {
+            (Self::Hello, Cookie::Always) => 1,
+            (Self::Hello, Cookie::UnderLoad) | (Self::Junk, _) => 10,
+            (Self::Copier, _) => 30,
         }
     }
 }
 
 /// Says which address got more than it may.
-pub(crate) fn check(world: &World, attacker: &Attacker) -> Result<(), String> {
+pub(crate) fn check(world: &World, cookie: Cookie, attacker: &Attacker) -> Result<(), String> {
     for (address, Traffic { received_bytes, sent_bytes, .. }) in world.traffic() {
         if let Some(class) = Class::of(address)
             && !attacker.has_proved(address)
-            && sent_bytes * 10 > received_bytes * class.tenths()
+            && sent_bytes * 10 > received_bytes * class.tenths(cookie)
         {
             return Err(format!("{address} ({class:?}) got {sent_bytes} bytes for {received_bytes}"));
         }

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
+use drumfire::conditioner::{Delay, LinkConfig, Random};
 use drumfire::testing::{self, World};
-use drumfire::{ChannelId, Event, PeerId, SendError, SendOptions};
+use drumfire::{ChannelId, ClientConfig, Event, PeerId, SendError, SendOptions};
 
 use crate::attacker::Attacker;
 use crate::books;
@@ -96,8 +96,10 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario) -> Result<Self, String> {
-        let mut world = testing::world(scenario.clients.len(), scenario.seed);
+        let config = testing::server_config().cookie(scenario.cookie);
+        let mut world = World::new(config, scenario.seed).map_err(|error| error.to_string())?;
         for (at, plan) in scenario.clients.iter().enumerate() {
+            world.join(&ClientConfig::default()).map_err(|error| error.to_string())?;
             world.set_up(at, &plan.up).map_err(|error| error.to_string())?;
             world.set_down(at, &plan.down).map_err(|error| error.to_string())?;
         }
@@ -140,7 +142,7 @@ impl<'a> Run<'a> {
         self.judge()
     }
 
-    /// Addresses change, and links are cut and mended.
+    /// Addresses change, and holes come and go.
     fn disturb(&mut self, tick: u64) -> Result<(), String> {
         for (at, plan) in self.scenario.clients.iter().enumerate() {
             if plan.rebind_ticks > 0 && (tick + 1).is_multiple_of(plan.rebind_ticks) {
@@ -149,16 +151,15 @@ impl<'a> Run<'a> {
                 self.note_address(at);
                 self.rebound += 1;
             }
-            let (cut_at, mended_at) = plan.partition;
-            let links = if cut_at < mended_at && tick == cut_at {
-                let cut = LinkConfig::default().loss(Loss::Even(1.0));
-                [cut.clone(), cut]
-            } else if tick == mended_at {
-                [plan.up.clone(), plan.down.clone()]
-            } else {
-                continue;
+            let Some(hole) = plan.hole.as_ref().filter(|hole| !hole.ticks.is_empty()) else { continue };
+            let through = |link: &LinkConfig| {
+                if tick == hole.ticks.start {
+                    Some(link.clone().datagram_max_bytes(hole.datagram_max_bytes))
+                } else {
+                    (tick == hole.ticks.end).then(|| link.clone())
+                }
             };
-            let [up, down] = links;
+            let (Some(up), Some(down)) = (through(&plan.up), through(&plan.down)) else { continue };
             self.world
                 .set_up(at, &up)
                 .and_then(|()| self.world.set_down(at, &down))
@@ -238,7 +239,7 @@ impl<'a> Run<'a> {
             }
         }
         books::check(&self.world).map_err(late)?;
-        ledger::check(&self.world, &self.attacker).map_err(late)
+        ledger::check(&self.world, self.scenario.cookie, &self.attacker).map_err(late)
     }
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {

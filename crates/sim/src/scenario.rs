@@ -2,10 +2,11 @@
 //!
 //! It decides nothing while a scenario runs.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use drumfire::MESSAGE_MAX_BYTES;
 use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
+use drumfire::{Cookie, MESSAGE_MAX_BYTES};
 
 use crate::dice::{between, fraction, millis};
 
@@ -22,6 +23,8 @@ pub struct Scenario {
     pub chaos_ticks: u64,
     /// The first tick in which nobody says anything, and the first in which everybody does again.
     pub silence: (u64, u64),
+    /// When the server asks for cookies.
+    pub cookie: Cookie,
     /// What an attacker does during the chaos.
     pub attack: Attack,
     /// How long the links are good afterwards.
@@ -54,10 +57,20 @@ pub struct Plan {
     pub reliable: f64,
     /// Ticks between two changes of its address; 0 for none.
     pub rebind_ticks: u64,
-    /// The first tick in which nothing gets through, and the first in which it does again.
-    pub partition: (u64, u64),
+    /// When little or nothing gets through.
+    pub hole: Option<Hole>,
     /// The tick in which it is closed, and by whom; most clients stay.
     pub closing: Option<Closing>,
+}
+
+/// A while in which a path swallows all datagrams but short ones, both ways: none at all where it is cut, long ones
+/// where it goes through a tunnel that drops what does not fit and says nothing.
+#[derive(Clone, Debug)]
+pub struct Hole {
+    /// In these ticks.
+    pub ticks: Range<u64>,
+    /// Bytes of the longest datagram that gets through; 1 for none.
+    pub datagram_max_bytes: usize,
 }
 
 /// A connection's end on purpose.
@@ -90,7 +103,8 @@ impl Scenario {
         let count = between(&mut random, 1, 16);
         let clients = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
         let attack = Attack::draw(&mut random);
-        Self { seed, clients, tick, chaos_ticks, silence, attack, calm: Duration::from_secs(45) }
+        let cookie = if random.below(3) == 0 { Cookie::UnderLoad } else { Cookie::Always };
+        Self { seed, clients, tick, chaos_ticks, silence, cookie, attack, calm: Duration::from_secs(45) }
     }
 }
 
@@ -110,12 +124,9 @@ impl Plan {
             by: if random.below(2) == 0 { Closer::Client } else { Closer::Server },
         });
         let rebind_ticks = if random.below(3) == 0 { between(random, 10, 100) } else { 0 };
-        let cut_at = random.below(chaos_ticks);
-        let partition =
-            (cut_at, if random.below(4) == 0 { cut_at + random.below(chaos_ticks / 3) } else { 0 });
         Self {
             rebind_ticks,
-            partition,
+            hole: Hole::draw(random, chaos_ticks),
             up: link(random),
             down: link(random),
             channels: u16::try_from(between(random, 1, 4)).unwrap_or(1),
@@ -124,6 +135,19 @@ impl Plan {
             reliable: random.fraction(),
             closing,
         }
+    }
+}
+
+impl Hole {
+    fn draw(random: &mut Random, chaos_ticks: u64) -> Option<Self> {
+        let begin = random.below(chaos_ticks);
+        let end = begin + random.below(chaos_ticks / 3);
+        let datagram_max_bytes = match random.below(8) {
+            0 | 1 => 1,
+            2 => usize::try_from(between(random, 28, 1_199)).unwrap_or(1),
+            _ => return None,
+        };
+        Some(Self { ticks: begin..end, datagram_max_bytes })
     }
 }
 

@@ -41,6 +41,7 @@ impl Server {
             let persistent = keys.persistent();
             let server = CoreServer::new(keys, persistent, process_key.duplicate())
                 .access(config.access.core(WALL_ORIGIN))
+                .cookie(config.cookie)
                 .server_id(config.server_id.as_bytes());
             Endpoint::server(core.clone(), server, owners.of_worker(0), secret(&mut seeds))
         };

@@ -42,11 +42,17 @@ fn a_wrong_key_connects_to_nobody() {
 }
 
 #[test]
-fn a_wrong_protocol_id_connects_to_nobody() {
+fn a_wrong_protocol_id_connects_to_nobody_and_says_so() {
     let server = Server::bind(config(Workers::Count(1)).protocol_id(1)).expect("a server");
     let config = ClientConfig::default().protocol_id(2);
     let key = ServerKey::dev().public();
-    is_refused(&mut Client::connect(server.local_addr(), key, &config).expect("a client"));
+    let mut client = Client::connect(server.local_addr(), key, &config).expect("a client");
+    assert!(client.wait(Duration::from_secs(20)), "nothing was said");
+    let Some(ClientEvent::ConnectFailed { error: error @ ConnectError::Refused(_) }) = client.poll().next()
+    else {
+        panic!("not refused");
+    };
+    assert!(error.to_string().contains("another protocol id"), "{error}");
     assert!(server.stats().dropped(DropReason::WrongProtocol) > 0);
 }
 

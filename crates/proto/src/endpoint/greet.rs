@@ -17,8 +17,8 @@ use crate::control::Control;
 use crate::datagram::{Errand, Forwarded};
 use crate::error::CloseReason;
 use crate::handshake::admission::{Admitted, Denied};
-use crate::handshake::half_open::HalfOpen;
-use crate::handshake::server::{Answer, Judgement};
+use crate::handshake::half_open::{Asker, HalfOpen};
+use crate::handshake::server::{Answer, Judgement, told};
 use crate::identity::{GivenIds, Identity, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
@@ -49,27 +49,28 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn on_forwarded_hello(
         &mut self,
         now: Moment,
-        from: SocketAddr,
+        asker: Asker,
         bytes: &[u8],
     ) -> Result<Taken, DropReason> {
         let hello = Hello::decode(bytes)?;
         let hash = HelloHash(*hello.mac1);
-        if self.by_hello.contains_key(&hash.to_key()) {
-            return self.repeat_welcome(hash, from);
-        }
-        let taken = self.take_forwarded(now, from, &hello);
-        if let Err(denied) = &taken {
-            self.placement.release(hash);
-            self.refuse(now, from, &hello, denied);
-        }
-        taken.map_err(|denied| denied.reason)
+        let taken = if self.by_hello.contains_key(&hash.to_key()) {
+            self.repeat_welcome(hash, asker).map_err(Denied::from)
+        } else {
+            let taken = self.take_forwarded(now, asker, &hello);
+            if taken.is_err() {
+                self.placement.release(hash);
+            }
+            taken
+        };
+        taken.or_else(|denied| self.deny(now, asker, &hello, &denied))
     }
 
-    fn take_forwarded(&mut self, now: Moment, from: SocketAddr, hello: &Hello<'_>) -> Result<Taken, Denied> {
+    fn take_forwarded(&mut self, now: Moment, asker: Asker, hello: &Hello<'_>) -> Result<Taken, Denied> {
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
-        greeter.check_limits(now, from)?;
+        greeter.check_limits(now, asker.source())?;
         let admitted = greeter.admit(self.wall, hello)?;
-        Ok(self.welcome(now, from, hello, admitted)?)
+        Ok(self.welcome(now, asker, hello, admitted)?)
     }
 
     /// The first valid packet of a half-open connection: it is connected.
@@ -78,8 +79,9 @@ impl<P: Placement> Endpoint<P> {
         let Phase::HalfOpen(half_open) = &mut connection.phase else { return };
         let (source, mut grant) = (half_open.source(), half_open.grant.take());
         let proved = half_open.proved();
-        if proved.contains(&Some(from)) {
-            connection.path.address = from;
+        let first = proved.iter().flatten().next().copied();
+        if let Some(address) = Some(from).filter(|from| proved.contains(&Some(*from))).or(first) {
+            connection.path.address = address;
         }
         connection.open(now, false);
         let known = connection.path.address;
@@ -126,55 +128,72 @@ impl<P: Placement> Endpoint<P> {
     fn on_hello(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) -> Result<Taken, DropReason> {
         add(&mut self.stats.hello_bytes, u64::try_from(bytes.len()).unwrap_or(0));
         let hello = Hello::decode(bytes)?;
-        let taken = self.take_hello(now, from, bytes, &hello);
-        if let Err(denied) = &taken {
-            // A client that has not proved its address is dropped for other reasons.
-            self.refuse(now, from, &hello, denied);
-        }
-        taken.map_err(|denied| denied.reason)
+        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
+        let proved = Asker { address: from, is_proved: true };
+        let asker = match greeter.judge(now, from, &hello) {
+            Ok(Judgement::Retry) => return self.retry(now, from, &hello),
+            Ok(Judgement::Unproved) => Asker { is_proved: false, ..proved },
+            Ok(Judgement::Proved) => proved,
+            // What is told of these, is told to clients that have proved their address.
+            Err(reason) => return self.deny(now, proved, &hello, &reason.into()),
+        };
+        self.take_hello(now, asker, bytes, &hello).or_else(|denied| self.deny(now, asker, &hello, &denied))
     }
 
-    /// Tells a client why it is dropped, where that is told.
-    fn refuse(&mut self, now: Moment, to: SocketAddr, hello: &Hello<'_>, denied: &Denied) {
-        let Role::Server(greeter) = &mut self.role else { return };
-        if let Some(refuse) = greeter.refuse(now, hello, denied) {
-            // Without room for the answer the client asks again.
-            let _ = self.reply(Reply::Refuse { to, refuse });
+    /// Asks a client to prove its address.
+    fn retry(&mut self, now: Moment, to: SocketAddr, hello: &Hello<'_>) -> Result<Taken, DropReason> {
+        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
+        let cookie = greeter.retry(now, to, hello)?;
+        self.reply(Reply::Retry { to, client_id: hello.fields.client_id, cookie })
+    }
+
+    /// Tells a client why it is dropped, where that is told; one that has not proved its address must first.
+    fn deny(
+        &mut self,
+        now: Moment,
+        asker: Asker,
+        hello: &Hello<'_>,
+        denied: &Denied,
+    ) -> Result<Taken, DropReason> {
+        let has_more = told(denied.reason).is_some() || denied.reason == DropReason::HelloRepeated;
+        if has_more && !asker.is_proved {
+            return self.retry(now, asker.address, hello);
         }
+        if let Role::Server(greeter) = &mut self.role
+            && let Some(refuse) = greeter.refuse(now, hello, denied)
+        {
+            // Without room for the answer the client asks again.
+            let _ = self.reply(Reply::Refuse { to: asker.address, refuse });
+        }
+        Err(denied.reason)
     }
 
     fn take_hello(
         &mut self,
         now: Moment,
-        from: SocketAddr,
+        asker: Asker,
         bytes: &[u8],
         hello: &Hello<'_>,
     ) -> Result<Taken, Denied> {
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
-        match greeter.judge(now, from, hello)? {
-            Judgement::Retry(cookie) => {
-                let client_id = hello.fields.client_id;
-                return Ok(self.reply(Reply::Retry { to: from, client_id, cookie })?);
-            }
-            Judgement::Proved => {}
-        }
         let is_known = self.by_hello.contains_key(&HelloHash(*hello.mac1).to_key());
         if !is_known {
-            greeter.check_limits(now, from)?;
+            greeter.check_limits(now, asker.source())?;
         }
         let admitted = greeter.admit(self.wall, hello)?;
         let claim = admitted.claim;
         if is_known {
-            return Ok(self.repeat_welcome(claim.hello, from)?);
+            return Ok(self.repeat_welcome(claim.hello, asker)?);
         }
         // Asked before a place is reserved: one that is reserved and not reached would stay so.
         if self.forwards.len() >= FORWARDS_WAITING {
             return Err(DropReason::ForwardFull.into());
         }
         let reason = match self.placement.place(self.wall, &claim) {
-            Placed::Here => return Ok(self.welcome(now, from, hello, admitted)?),
+            Placed::Here => return Ok(self.welcome(now, asker, hello, admitted)?),
             Placed::Elsewhere(shard) => {
-                self.forward(shard, from, bytes);
+                greeter.on_forwarded(now);
+                self.forward(shard, || Errand::Hello { asker, bytes: bytes.into() });
                 return Ok(Taken::Counted);
             }
             Placed::Full => DropReason::ServerFull,
@@ -185,37 +204,37 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Sends the Welcome of a Hello that was answered before, if it still waits to be confirmed.
-    fn repeat_welcome(&mut self, hash: HelloHash, from: SocketAddr) -> Result<Taken, DropReason> {
+    fn repeat_welcome(&mut self, hash: HelloHash, asker: Asker) -> Result<Taken, DropReason> {
         let repeated = DropReason::HelloRepeated;
         let peer = *self.by_hello.get(&hash.to_key()).ok_or(repeated)?;
         let connection = self.connections.get_mut(peer).ok_or(repeated)?;
         let Phase::HalfOpen(half_open) = &mut connection.phase else { return Err(repeated) };
-        if connection.hello != Some(hash) || !half_open.take_welcome(from) {
+        if connection.hello != Some(hash) || !half_open.take_welcome(asker) {
             return Err(repeated);
         }
-        self.reply(Reply::Welcome { to: from, peer })
+        self.reply(Reply::Welcome { to: asker.address, peer })
     }
 
     /// The Diffie-Hellman, and a half-open connection. The place that was reserved is released if it fails.
     fn welcome(
         &mut self,
         now: Moment,
-        from: SocketAddr,
+        asker: Asker,
         hello: &Hello<'_>,
         admitted: Admitted,
     ) -> Result<Taken, DropReason> {
         let hash = admitted.claim.hello;
-        let made = self.make_half_open(now, from, hello, admitted);
+        let made = self.make_half_open(now, asker, hello, admitted);
         if made.is_err() {
             self.placement.release(hash);
         }
-        self.reply(Reply::Welcome { to: from, peer: made? })
+        self.reply(Reply::Welcome { to: asker.address, peer: made? })
     }
 
     fn make_half_open(
         &mut self,
         now: Moment,
-        from: SocketAddr,
+        asker: Asker,
         hello: &Hello<'_>,
         admitted: Admitted,
     ) -> Result<PeerId, DropReason> {
@@ -230,17 +249,16 @@ impl<P: Placement> Endpoint<P> {
         let Admitted { claim, psk, grant } = admitted;
         let answer = greeter.answer(now, hello, &psk, &self.ids, &mut self.entropy)?;
         let Answer { agreement, local_id, remote_id, welcome } = answer;
-        let path = Path::new(from, remote_id);
+        let path = Path::new(asker.address, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
-        let mut half_open = HalfOpen::new(now, from, welcome, grant);
-        half_open.take_welcome(from);
+        let half_open = HalfOpen::new(now, asker, welcome, grant);
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(Box::new(half_open)));
         let peer = self
             .connections
             .insert_with(|peer| Connection::new(peer, phase, path, liveness, bounds))
             .ok_or(DropReason::ServerFull)?;
-        greeter.begin_half_open(now, from);
+        greeter.begin_half_open(now, asker.source());
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(claim.hello);
             let mut given = GivenIds::default();

@@ -96,15 +96,14 @@ impl<P: Placement> Endpoint<P> {
     pub fn handle_forwarded(&mut self, now: Now, forwarded: Forwarded) {
         let now = self.advance(now);
         let (from, mut bytes) = match forwarded.errand {
-            Errand::Datagram { from, bytes } => (from, bytes),
+            Errand::Packet { from, bytes } => (from, bytes),
+            Errand::Hello { asker, bytes } => {
+                add(&mut self.stats.datagrams_received, 1);
+                let verdict = self.on_forwarded_hello(now, asker, &bytes);
+                return self.count_handshake(verdict);
+            }
             Errand::Replace(hello) => return self.close_replaced(hello),
         };
-        if DatagramKind::of(&bytes) == Ok(DatagramKind::Hello) {
-            add(&mut self.stats.datagrams_received, 1);
-            let verdict = self.on_forwarded_hello(now, from, &bytes);
-            self.count_handshake(verdict);
-            return;
-        }
         let mut staged = self.parse(Inbound { from, bytes: &mut bytes });
         if matches!(staged.state, State::Forward(_)) {
             // Once is enough: two shards that disagree must not play ball.
@@ -194,7 +193,9 @@ impl<P: Placement> Endpoint<P> {
                 self.stats.on_drop(DropReason::UnknownConnection);
                 self.reset(now, staged.from, *id);
             }
-            State::Forward(shard) => self.forward(*shard, staged.from, staged.bytes),
+            State::Forward(shard) => {
+                self.forward(*shard, || Errand::Packet { from: staged.from, bytes: (&*staged.bytes).into() });
+            }
             State::Handshake(kind) => {
                 let verdict = self.on_handshake(now, *kind, staged.from, staged.bytes);
                 self.count_handshake(verdict);
@@ -283,14 +284,13 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Puts a datagram aside for another shard.
-    pub(super) fn forward(&mut self, shard: u16, from: SocketAddr, bytes: &[u8]) {
+    pub(super) fn forward(&mut self, shard: u16, errand: impl FnOnce() -> Errand) {
         if self.forwards.len() >= FORWARDS_WAITING {
             self.stats.on_drop(DropReason::ForwardFull);
             return;
         }
         add(&mut self.stats.forwarded, 1);
-        let errand = Errand::Datagram { from, bytes: bytes.into() };
-        self.forwards.push_back(Forwarded { shard, errand });
+        self.forwards.push_back(Forwarded { shard, errand: errand() });
     }
 
     fn count_handshake(&mut self, verdict: Result<Taken, DropReason>) {

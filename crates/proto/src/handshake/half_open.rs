@@ -14,57 +14,77 @@ use crate::time::Moment;
 pub(crate) struct HalfOpen {
     welcome: Box<[u8]>,
     expires_at: Moment,
-    /// The address by which this one is counted: the first that asked.
-    source: SocketAddr,
+    /// The address by which this one is counted: the first that asked, if it was proved.
+    source: Option<SocketAddr>,
     addresses: [Option<Asked>; ADDRESSES_PER_HELLO],
     /// What the token grants, for the connection to come.
     pub(crate) grant: Option<Box<Grant>>,
 }
 
-/// An address that asked with a good cookie.
+/// An address that asked: with a good cookie, save for the first while the server is calm.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     address: SocketAddr,
+    is_proved: bool,
     welcomes_left: u8,
 }
 
+/// Who sent a Hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) address: SocketAddr,
+    /// Whether a cookie showed that somebody is there.
+    pub(crate) is_proved: bool,
+}
+
+impl Asker {
+    /// The address, if it is proved.
+    pub(crate) fn source(self) -> Option<SocketAddr> {
+        self.is_proved.then_some(self.address)
+    }
+}
+
 impl HalfOpen {
-    pub(crate) fn new(
-        now: Moment,
-        source: SocketAddr,
-        welcome: Box<[u8]>,
-        grant: Option<Box<Grant>>,
-    ) -> Self {
-        Self {
-            welcome,
-            expires_at: now.after(HANDSHAKE_DEADLINE),
-            source,
-            addresses: [None; ADDRESSES_PER_HELLO],
-            grant,
+    pub(crate) fn new(now: Moment, asker: Asker, welcome: Box<[u8]>, grant: Option<Box<Grant>>) -> Self {
+        let Asker { address, is_proved } = asker;
+        let first = Asked { address, is_proved, welcomes_left: WELCOMES_PER_ADDRESS.saturating_sub(1) };
+        let mut addresses = [None; ADDRESSES_PER_HELLO];
+        if let Some(place) = addresses.first_mut() {
+            *place = Some(first);
         }
+        Self { welcome, expires_at: now.after(HANDSHAKE_DEADLINE), source: asker.source(), addresses, grant }
     }
 
     pub(crate) const fn expires_at(&self) -> Moment {
         self.expires_at
     }
 
-    pub(crate) const fn source(&self) -> SocketAddr {
+    pub(crate) const fn source(&self) -> Option<SocketAddr> {
         self.source
     }
 
-    /// Whether the Welcome may be sent once more to this address, which proved itself; the caller then must.
-    pub(crate) fn take_welcome(&mut self, to: SocketAddr) -> bool {
-        let is_same = |asked: &Option<Asked>| asked.is_none_or(|asked| asked.address == to);
+    /// Whether the Welcome may be sent once more to who asks; the caller then must. Another address than the first must
+    /// be proved.
+    pub(crate) fn take_welcome(&mut self, asker: Asker) -> bool {
+        let Asker { address, is_proved } = asker;
+        let is_same = |asked: &Option<Asked>| asked.is_none_or(|asked| asked.address == address);
         let Some(place) = self.addresses.iter_mut().find(|asked| is_same(asked)) else { return false };
-        let asked = place.get_or_insert(Asked { address: to, welcomes_left: WELCOMES_PER_ADDRESS });
+        if place.is_none() && !is_proved {
+            return false;
+        }
+        let asked = place.get_or_insert(Asked { address, is_proved, welcomes_left: WELCOMES_PER_ADDRESS });
+        asked.is_proved |= is_proved;
         let is_left = asked.welcomes_left > 0;
         asked.welcomes_left = asked.welcomes_left.saturating_sub(1);
         is_left
     }
 
-    /// The addresses that asked with a good cookie.
+    /// The addresses where somebody is, now that a packet opened: those that were proved by cookie, or else the only one
+    /// to which a Welcome went, for without it there is no packet that opens.
     pub(crate) fn proved(&self) -> [Option<SocketAddr>; ADDRESSES_PER_HELLO] {
-        self.addresses.map(|asked| asked.map(|asked| asked.address))
+        let is_alone = self.addresses.iter().flatten().count() == 1;
+        self.addresses
+            .map(|asked| asked.filter(|asked| asked.is_proved || is_alone).map(|asked| asked.address))
     }
 
     pub(crate) const fn welcome(&self) -> &[u8] {
@@ -76,16 +96,52 @@ impl HalfOpen {
 mod tests {
     use super::*;
 
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], port))
+    }
+
+    fn proved(port: u16) -> Asker {
+        Asker { address: address(port), is_proved: true }
+    }
+
+    fn unproved(port: u16) -> Asker {
+        Asker { is_proved: false, ..proved(port) }
+    }
+
+    fn half_open(first: Asker) -> HalfOpen {
+        HalfOpen::new(Moment::ORIGIN, first, Box::default(), None)
+    }
+
     #[test]
     fn four_addresses_get_five_welcomes_each_and_a_fifth_address_none() {
-        let address = |port| SocketAddr::from(([192, 0, 2, 1], port));
-        let mut half_open = HalfOpen::new(Moment::ORIGIN, address(1), Box::default(), None);
+        let mut half_open = half_open(proved(1));
         for round in 0..7 {
             for port in 1..=5 {
-                assert_eq!(half_open.take_welcome(address(port)), round < 5 && port < 5, "{round} {port}");
+                let is_first = (round, port) == (0, 1);
+                let is_sent = is_first || half_open.take_welcome(proved(port));
+                assert_eq!(is_sent, round < 5 && port < 5, "{round} {port}");
             }
         }
         assert_eq!(half_open.proved(), [1, 2, 3, 4].map(|port| Some(address(port))));
-        assert_eq!(half_open.source(), address(1));
+        assert_eq!(half_open.source(), Some(address(1)));
+    }
+
+    #[test]
+    fn an_unproved_address_gets_its_welcomes_only_if_it_asked_first() {
+        let mut half_open = half_open(unproved(1));
+        assert!(!half_open.take_welcome(unproved(2)));
+        assert!((1..5).all(|_| half_open.take_welcome(unproved(1))));
+        assert!(!half_open.take_welcome(unproved(1)));
+        assert_eq!(half_open.proved(), [Some(address(1)), None, None, None]);
+        assert_eq!(half_open.source(), None, "it counts against nobody");
+    }
+
+    #[test]
+    fn an_unproved_address_is_believed_no_more_once_another_is_proved() {
+        let mut half_open = half_open(unproved(1));
+        assert!(half_open.take_welcome(proved(2)));
+        assert_eq!(half_open.proved(), [None, Some(address(2)), None, None]);
+        assert!(half_open.take_welcome(proved(1)));
+        assert_eq!(half_open.proved(), [Some(address(1)), Some(address(2)), None, None]);
     }
 }

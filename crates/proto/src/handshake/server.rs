@@ -14,6 +14,7 @@ use drumfire_wire::{
 };
 
 use super::admission::{Admission, Admitted, Denied, Grant};
+use super::load::Load;
 use super::{Agreement, key_suite};
 use crate::config::{Config, ServerConfig};
 use crate::control::SealedResume;
@@ -28,12 +29,14 @@ use crate::time::Moment;
 const _: () = assert!(wire_limits::RETRY_MIN_BYTES * 10 <= wire_limits::HELLO_BYTES);
 const _: () = assert!(wire_limits::WELCOME_MAX_BYTES <= wire_limits::HELLO_BYTES);
 
-/// Whether a Hello's cookie is good.
+/// What a Hello's cookie says of its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// It is not: this one is.
-    Retry([u8; wire_limits::COOKIE_BYTES]),
-    /// It is.
+    /// Nothing, and it must.
+    Retry,
+    /// Nothing, which will do while the server is calm.
+    Unproved,
+    /// Who sent the Hello is there.
     Proved,
 }
 
@@ -57,6 +60,7 @@ pub(crate) struct Greeter {
     key_id: u32,
     admission: Admission,
     cookies: Cookies,
+    load: Load,
     sources: Sources,
     handshakes: TokenBucket,
     retries: TokenBucket,
@@ -81,6 +85,7 @@ impl Greeter {
             keys: server.keys,
             key_id: server.key_id,
             cookies: Cookies::new(server.process_key),
+            load: Load::new(server.cookie),
             sources: Sources::new(
                 hash,
                 server.source_handshakes_per_second,
@@ -98,7 +103,7 @@ impl Greeter {
         }
     }
 
-    /// The checks that cost next to nothing, the cookie, and the version, in this order.
+    /// The checks that cost next to nothing, the cookie, and the versions of protocol and game, in this order.
     pub(crate) fn judge(
         &mut self,
         now: Moment,
@@ -106,44 +111,51 @@ impl Greeter {
         hello: &Hello<'_>,
     ) -> Result<Judgement, DropReason> {
         let fields = &hello.fields;
-        let is_our_version = fields.version == VERSION;
-        if is_our_version {
+        let mismatch = if fields.version != VERSION {
+            Some(DropReason::WrongVersion)
+        } else if fields.protocol_id != self.protocol_id {
+            Some(DropReason::WrongProtocol)
+        } else {
             self.check_fields(hello)?;
-        }
-        let scope = CookieScope { source, client_id: fields.client_id.0, message_1: hello.noise_message };
-        let is_good = match hello.cookie.split_first_chunk::<COOKIE_BYTES>() {
+            None
+        };
+        let is_proved = match hello.cookie.split_first_chunk::<COOKIE_BYTES>() {
             Some((cookie, rest)) => {
-                rest.iter().all(|byte| *byte == 0) && self.cookies.is_valid(now.seconds(), &scope, cookie)
+                rest.iter().all(|byte| *byte == 0)
+                    && self.cookies.is_valid(now.seconds(), &scope(source, hello), cookie)
             }
             None => false,
         };
-        if !is_good {
-            if !self.retries.take(now) {
-                return Err(DropReason::RetryLimit);
-            }
-            let mut cookie = [0; wire_limits::COOKIE_BYTES];
-            for (byte, made) in cookie.iter_mut().zip(self.cookies.make(now.seconds(), &scope)) {
-                *byte = made;
-            }
-            return Ok(Judgement::Retry(cookie));
+        match (is_proved, mismatch) {
+            (true, None) => Ok(Judgement::Proved),
+            (true, Some(reason)) => Err(reason),
+            (false, None) if !self.load.wants_cookie(now, self.half_open_count) => Ok(Judgement::Unproved),
+            (false, _) => Ok(Judgement::Retry),
         }
-        if is_our_version { Ok(Judgement::Proved) } else { Err(DropReason::WrongVersion) }
+    }
+
+    /// The cookie by which this client proves its address, unless enough answers were sent.
+    pub(crate) fn retry(
+        &mut self,
+        now: Moment,
+        source: SocketAddr,
+        hello: &Hello<'_>,
+    ) -> Result<[u8; wire_limits::COOKIE_BYTES], DropReason> {
+        if !self.retries.take(now) {
+            return Err(DropReason::RetryLimit);
+        }
+        let mut cookie = [0; wire_limits::COOKIE_BYTES];
+        for (byte, made) in cookie.iter_mut().zip(self.cookies.make(now.seconds(), &scope(source, hello))) {
+            *byte = made;
+        }
+        Ok(cookie)
     }
 
     /// The Refuse that tells a client, which has proved its address, why it is dropped; `None` for nothing, also when
     /// enough answers were sent.
     pub(crate) fn refuse(&mut self, now: Moment, hello: &Hello<'_>, denied: &Denied) -> Option<RefuseBytes> {
-        let (reason, retry_after) = match denied.reason {
-            DropReason::WrongVersion => (RefuseReason::Version, None),
-            DropReason::ServerFull => (RefuseReason::Full, Some(FULL_RETRY_AFTER)),
-            DropReason::TokenExpired => (RefuseReason::TokenExpired, None),
-            DropReason::TokenUsed => (RefuseReason::TokenUsed, None),
-            DropReason::UnexpectedToken
-            | DropReason::TokenMissing
-            | DropReason::TokenForeign
-            | DropReason::TokenMalformed => (RefuseReason::TokenForeign, None),
-            _ => return None,
-        };
+        let reason = told(denied.reason)?;
+        let retry_after = (reason == RefuseReason::Full).then_some(FULL_RETRY_AFTER);
         if !self.retries.take(now) {
             return None;
         }
@@ -164,9 +176,9 @@ impl Greeter {
         self.resets.take(now, id)
     }
 
-    /// Whether one more handshake may begin, by everything that is counted.
-    pub(crate) fn check_limits(&mut self, now: Moment, source: SocketAddr) -> Result<(), DropReason> {
-        if !self.sources.may_begin(now, source) {
+    /// Whether one more handshake may begin, by everything that is counted; `source` is an address that is proved.
+    pub(crate) fn check_limits(&mut self, now: Moment, source: Option<SocketAddr>) -> Result<(), DropReason> {
+        if source.is_some_and(|source| !self.sources.may_begin(now, source)) {
             return Err(DropReason::SourceLimit);
         }
         if self.half_open_count >= self.half_open_max {
@@ -203,6 +215,7 @@ impl Greeter {
         entropy: &mut Entropy,
     ) -> Result<Answer, DropReason> {
         self.handshakes.take(now);
+        self.load.on_handshake(now);
         let [head, cookie] = hello.prologue();
         let prologue = [head, cookie].concat();
         let mut payload = [0; ClientParameters::PAYLOAD_BYTES];
@@ -240,23 +253,30 @@ impl Greeter {
         Ok(Answer { agreement, local_id, remote_id: client.connection_id, welcome: welcome.into() })
     }
 
-    /// Counts a connection that became half-open.
-    pub(crate) fn begin_half_open(&mut self, now: Moment, source: SocketAddr) {
+    /// Counts a Hello that was let through to another shard.
+    pub(crate) fn on_forwarded(&mut self, now: Moment) {
+        self.load.on_handshake(now);
+    }
+
+    /// Counts a connection that became half-open, and whose it is, if its address is proved: who writes the address of
+    /// another into a Hello must not use up what is the other's.
+    pub(crate) fn begin_half_open(&mut self, now: Moment, source: Option<SocketAddr>) {
         self.half_open_count = self.half_open_count.saturating_add(1);
-        self.sources.begin(now, source);
+        if let Some(source) = source {
+            self.sources.begin(now, source);
+        }
     }
 
     /// Counts the end of a half-open connection, good or bad.
-    pub(crate) fn end_half_open(&mut self, source: SocketAddr) {
+    pub(crate) fn end_half_open(&mut self, source: Option<SocketAddr>) {
         self.half_open_count = self.half_open_count.saturating_sub(1);
-        self.sources.end(source);
+        if let Some(source) = source {
+            self.sources.end(source);
+        }
     }
 
     fn check_fields(&self, hello: &Hello<'_>) -> Result<(), DropReason> {
         let fields = &hello.fields;
-        if fields.protocol_id != self.protocol_id {
-            return Err(DropReason::WrongProtocol);
-        }
         if fields.server_key_id != self.key_id {
             return Err(DropReason::UnknownServerKey);
         }
@@ -264,5 +284,26 @@ impl Greeter {
             return Err(DropReason::BadOffer);
         }
         Ok(())
+    }
+}
+
+/// What a cookie is made over.
+const fn scope<'a>(source: SocketAddr, hello: &Hello<'a>) -> CookieScope<'a> {
+    CookieScope { source, client_id: hello.fields.client_id.0, message_1: hello.noise_message }
+}
+
+/// Why a Hello is dropped, as far as its client may know.
+pub(crate) const fn told(reason: DropReason) -> Option<RefuseReason> {
+    match reason {
+        DropReason::WrongVersion => Some(RefuseReason::Version),
+        DropReason::WrongProtocol => Some(RefuseReason::Protocol),
+        DropReason::ServerFull => Some(RefuseReason::Full),
+        DropReason::TokenExpired => Some(RefuseReason::TokenExpired),
+        DropReason::TokenUsed => Some(RefuseReason::TokenUsed),
+        DropReason::UnexpectedToken
+        | DropReason::TokenMissing
+        | DropReason::TokenForeign
+        | DropReason::TokenMalformed => Some(RefuseReason::TokenForeign),
+        _ => None,
     }
 }

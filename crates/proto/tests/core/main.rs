@@ -9,6 +9,7 @@
 
 mod attacks;
 mod closing;
+mod cookies;
 mod delivery;
 mod handshake;
 mod harness;

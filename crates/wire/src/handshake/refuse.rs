@@ -31,6 +31,8 @@ pub enum RefuseReason {
     TokenUsed,
     /// Another server would take it.
     TryThere,
+    /// The server is another game's or another build's.
+    Protocol,
     /// A reason of a later version.
     Other(u8),
 }
@@ -67,7 +69,7 @@ const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 
 impl RefuseReason {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Version,
         Self::Full,
         Self::Banned,
@@ -75,6 +77,7 @@ impl RefuseReason {
         Self::TokenForeign,
         Self::TokenUsed,
         Self::TryThere,
+        Self::Protocol,
     ];
 
     /// The byte on the wire.
@@ -88,6 +91,7 @@ impl RefuseReason {
             Self::TokenForeign => 5,
             Self::TokenUsed => 6,
             Self::TryThere => 7,
+            Self::Protocol => 8,
             Self::Other(byte) => byte,
         }
     }
@@ -109,6 +113,7 @@ impl RefuseReason {
             Self::TokenForeign => "token_foreign",
             Self::TokenUsed => "token_used",
             Self::TryThere => "try_there",
+            Self::Protocol => "protocol",
             Self::Other(_) => "other",
         }
     }
@@ -234,7 +239,7 @@ mod tests {
             assert_eq!(RefuseReason::from_byte(byte).to_byte(), byte);
             assert_eq!(
                 matches!(RefuseReason::from_byte(byte), RefuseReason::Other(_)),
-                !(1..=7).contains(&byte)
+                !(1..=8).contains(&byte)
             );
         }
     }

@@ -1,0 +1,89 @@
+//! When a Hello must bring a cookie: always, or only while a shard is under load (PROTOCOL, "Retry").
+
+use crate::config::Cookie;
+use crate::limiter::TokenBucket;
+use crate::limits::{LOAD_HALF_OPEN, LOAD_HANDSHAKES_PER_SECOND, LOAD_STICKY};
+use crate::time::Moment;
+
+/// How busy a shard is with handshakes.
+#[derive(Debug)]
+pub(crate) struct Load {
+    cookie: Cookie,
+    /// Handshakes that begin without a sign of load.
+    calm: TokenBucket,
+    loaded_until: Moment,
+}
+
+impl Load {
+    pub(crate) fn new(cookie: Cookie) -> Self {
+        Self {
+            cookie,
+            calm: TokenBucket::new(LOAD_HANDSHAKES_PER_SECOND, LOAD_HANDSHAKES_PER_SECOND),
+            loaded_until: Moment::ORIGIN,
+        }
+    }
+
+    /// Whether an address must prove itself now.
+    pub(crate) fn wants_cookie(&mut self, now: Moment, half_open_count: u32) -> bool {
+        if self.cookie == Cookie::Always {
+            return true;
+        }
+        if half_open_count >= LOAD_HALF_OPEN || !self.calm.has(now) {
+            self.loaded_until = now.after(LOAD_STICKY);
+        }
+        now < self.loaded_until
+    }
+
+    /// Counts a Hello that is let through to the Diffie-Hellman, here or at another shard.
+    pub(crate) fn on_handshake(&mut self, now: Moment) {
+        self.calm.take(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(milliseconds: u64) -> Moment {
+        Moment::from_nanos(milliseconds * 1_000_000)
+    }
+
+    #[test]
+    fn always_is_always() {
+        assert!(Load::new(Cookie::Always).wants_cookie(ms(5_000), 0));
+    }
+
+    #[test]
+    fn the_handshake_after_the_64th_in_a_second_needs_a_cookie_and_so_do_those_of_the_next_second() {
+        let mut load = Load::new(Cookie::UnderLoad);
+        for _ in 0..64 {
+            assert!(!load.wants_cookie(ms(5_000), 0));
+            load.on_handshake(ms(5_000));
+        }
+        assert!(load.wants_cookie(ms(5_000), 0));
+        assert!(load.wants_cookie(ms(5_999), 0), "sticky");
+        assert!(!load.wants_cookie(ms(6_000), 0));
+    }
+
+    #[test]
+    fn load_that_goes_on_keeps_the_cookie_wanted() {
+        let mut load = Load::new(Cookie::UnderLoad);
+        let wanted = (0..5_000).filter(|at| {
+            let is_wanted = load.wants_cookie(ms(*at), 0);
+            load.on_handshake(ms(*at));
+            is_wanted
+        });
+        assert!((4_900..4_936).contains(&wanted.count()), "all but the first few");
+        assert!(load.wants_cookie(ms(5_998), 0));
+        assert!(!load.wants_cookie(ms(6_000), 0));
+    }
+
+    #[test]
+    fn the_128th_half_open_connection_is_load() {
+        let mut load = Load::new(Cookie::UnderLoad);
+        assert!(!load.wants_cookie(ms(5_000), 127));
+        assert!(load.wants_cookie(ms(5_000), 128));
+        assert!(load.wants_cookie(ms(5_999), 0));
+        assert!(!load.wants_cookie(ms(6_000), 0));
+    }
+}
