@@ -16,7 +16,7 @@ pub(crate) fn run(seeds: &Range<u64>) -> Result<(), Stop> {
     let Some(package) = workspace.package_in("crates/sim") else {
         return Err(Stop::failed("crates/sim: there is no such package"));
     };
-    let package = ["-p", &package.name, "--features", "audit-nonce", "--bin", &package.name];
+    let package = ["-p", &package.name, "--features", "audit-nonce,hostile", "--bin", &package.name];
     let args = [&["run", "--release", "--quiet"], package.as_slice(), &["--"]].concat();
     let command =
         CommandLine::new("cargo", &args).arg("--seeds").arg(format!("{}..{}", seeds.start, seeds.end));

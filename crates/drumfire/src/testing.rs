@@ -26,6 +26,7 @@
 //! Not here: servers with several workers, and `wait`, which in a world
 //! does the I/O of the present moment: time passes in [`World::advance`] alone.
 
+mod clockwork;
 mod either;
 mod memory;
 mod network;
@@ -43,6 +44,7 @@ use crate::tokens::ConnectToken;
 use crate::workers::Workers;
 use crate::{Client, Server};
 
+pub use clockwork::ClockConfig;
 pub(crate) use either::EitherWorker;
 pub(crate) use memory::{MemoryWorker, Seat, WALL_ORIGIN};
 use network::{Network, SERVER, SharedNetwork};
@@ -175,7 +177,7 @@ impl World {
         self.add(&Whom::of_token(token, config)?, config)
     }
 
-    /// What the wall clocks of all ends show, since 1970.
+    /// What a wall clock shows that is right, since 1970.
     #[must_use]
     pub fn wall(&self) -> Duration {
         WALL_ORIGIN + Duration::from_nanos(self.network.now().as_nanos())
@@ -225,6 +227,20 @@ impl World {
         self.network.lock().path(client).down.set_config(config.clone())
     }
 
+    /// How this client's clocks go from now on.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    pub fn set_client_clock(&mut self, client: usize, config: &ClockConfig) {
+        assert!(client < self.clients.len(), "there is no client {client}, there are {}", self.clients.len());
+        self.network.lock().set_clock(client + 1, config);
+    }
+
+    /// How the server's clocks go from now on.
+    pub fn set_server_clock(&mut self, config: &ClockConfig) {
+        self.network.lock().set_clock(SERVER, config);
+    }
+
     /// Gives a client another address, as a NAT does that forgot it: what it sends comes from there, and what is
     /// sent to the address before reaches nobody.
     ///
@@ -252,6 +268,21 @@ impl World {
         let mut network = self.network.lock();
         let path = network.path(client);
         [&path.up, &path.down].map(|link| (*link.counts(), link.flying_count() as u64))
+    }
+
+    /// From now on this client, which is connected, breaks the rules: it seals other frames than it should, from this seed.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    #[cfg(feature = "hostile")]
+    pub fn turn_client_hostile(&mut self, client: usize, seed: u64) {
+        self.clients[client].turn_hostile(seed);
+    }
+
+    /// From now on the server breaks the rules towards this peer alone.
+    #[cfg(feature = "hostile")]
+    pub fn turn_server_hostile(&mut self, peer: crate::PeerId, seed: u64) {
+        self.server.turn_hostile(peer, seed);
     }
 
     /// Puts a datagram into the receive queue of the end at `to`, past all links, as somebody does who can write any

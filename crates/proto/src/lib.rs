@@ -73,6 +73,8 @@ mod epoch;
 mod error;
 mod event;
 mod handshake;
+#[cfg(feature = "hostile")]
+mod hostile;
 mod identity;
 mod ids;
 mod ledger;

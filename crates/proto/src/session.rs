@@ -26,6 +26,8 @@ pub(crate) struct Session {
     expected: u64,
     skip_at: u64,
     epoch: KeyEpoch,
+    #[cfg(feature = "hostile")]
+    hostile: Option<Box<crate::hostile::Hostile>>,
 }
 
 /// Where in a datagram the opened frames stand, and the packet's number.
@@ -64,6 +66,8 @@ impl Session {
             expected: 0,
             skip_at: 0,
             epoch: KeyEpoch::new(now),
+            #[cfg(feature = "hostile")]
+            hostile: None,
         };
         session.draw_skip(0, entropy);
         session
@@ -190,7 +194,17 @@ impl Session {
         body: &mut [u8],
         tag: &mut [u8; TAG_BYTES],
     ) -> Result<u64, SealError> {
+        #[cfg(feature = "hostile")]
+        if let Some(hostile) = &mut self.hostile {
+            hostile.twist(body);
+        }
         self.sealer.seal(aad, body, tag)
+    }
+
+    /// From now on other frames are sealed than were written.
+    #[cfg(feature = "hostile")]
+    pub(crate) fn turn_hostile(&mut self, seed: u64) {
+        self.hostile = Some(Box::new(crate::hostile::Hostile::new(seed)));
     }
 
     /// Keeps the expanded keys, for a connection that is busy.

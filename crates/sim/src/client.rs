@@ -20,6 +20,8 @@ pub(crate) struct Client {
     pub(crate) at_client: Stage,
     pub(crate) at_server: Stage,
     pub(crate) peer: Option<PeerId>,
+    /// One of its ends breaks the rules: what they say to each other is worth nothing.
+    pub(crate) is_hostile: bool,
     /// Somebody closed it.
     pub(crate) is_closed: bool,
     pub(crate) up: Flow,
@@ -39,6 +41,7 @@ impl Client {
                 self.at_client = Stage::Failed;
                 Ok(())
             }
+            (ClientEvent::Message { .. }, Stage::Connected) if self.is_hostile => Ok(()),
             (ClientEvent::Message { channel, bytes }, Stage::Connected) => {
                 self.down.on_delivered(channel, &bytes)
             }
@@ -57,6 +60,7 @@ impl Client {
                 (self.at_server, self.peer) = (Stage::Connected, Some(peer));
                 Ok(())
             }
+            (Event::Message { .. }, Stage::Connected) if self.is_hostile => Ok(()),
             (Event::Message { channel, bytes, .. }, Stage::Connected) => {
                 self.up.on_delivered(channel, &bytes)
             }
@@ -73,7 +77,7 @@ impl Client {
         let is_lost_close =
             matches!(reason, CloseReason::Silent | CloseReason::Unacknowledged | CloseReason::Reset);
         let is_word = matches!(reason, CloseReason::Local { .. } | CloseReason::Remote { .. });
-        if self.is_closed && (is_word || is_lost_close) {
+        if self.is_hostile || self.is_closed && (is_word || is_lost_close) {
             Ok(())
         } else {
             Err(format!("the connection ended by itself: {reason:?}"))
@@ -83,6 +87,7 @@ impl Client {
     /// What must hold when all is calm.
     pub(crate) fn judge(&self) -> Result<(), String> {
         match (self.at_client, self.at_server) {
+            _ if self.is_hostile => Ok(()),
             (Stage::Connected, Stage::Connected) if !self.is_closed => {
                 for (name, flow) in [("up", &self.up), ("down", &self.down)] {
                     if let Some(arrived) = flow.missing() {

@@ -22,4 +22,4 @@ mod run;
 mod scenario;
 
 pub use run::{Failure, Outcome, run, run_scenario};
-pub use scenario::{Attack, Closer, Closing, Plan, Scenario};
+pub use scenario::{Attack, Closing, Hole, Plan, Scenario, Side, WrongClock};

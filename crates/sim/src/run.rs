@@ -7,14 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Random};
-use drumfire::testing::{self, World};
+use drumfire::testing::{self, ClockConfig, World};
 use drumfire::{ChannelId, ClientConfig, Event, PeerId, SendError, SendOptions};
 
 use crate::attacker::Attacker;
 use crate::books;
 use crate::client::{Client, Stage};
 use crate::ledger::{self, Class};
-use crate::scenario::{Closer, Plan, Scenario};
+use crate::scenario::{Plan, Scenario, Side, WrongClock};
 
 /// Messages one end sends in one go, at most.
 const BURST_MESSAGES: u32 = 8;
@@ -42,6 +42,8 @@ pub struct Outcome {
     pub rebound: u64,
     /// Datagrams of attackers.
     pub attacks: u64,
+    /// Connections of which one end broke the rules.
+    pub hostile: u64,
 }
 
 /// What did not hold.
@@ -129,9 +131,13 @@ impl<'a> Run<'a> {
             }
             self.close(tick);
             self.disturb(tick)?;
+            self.set_clocks(tick);
             self.attacker.act(&mut self.world);
             self.step(self.scenario.tick)?;
         }
+        let right = ClockConfig::default();
+        self.world.set_server_clock(&right);
+        (0..self.clients.len()).for_each(|at| self.world.set_client_clock(at, &right));
         let calm = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10)));
         self.world.set_links(&calm).map_err(|error| error.to_string())?;
         let end = self.world.elapsed() + self.scenario.calm;
@@ -168,6 +174,22 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Clocks go wrong, and right again.
+    fn set_clocks(&mut self, tick: u64) {
+        let due = |clock: &Option<WrongClock>| {
+            let WrongClock { tick: from, ticks, config } = (*clock)?;
+            if tick == from { Some(config) } else { (tick == from + ticks).then(ClockConfig::default) }
+        };
+        if let Some(config) = due(&self.scenario.clock) {
+            self.world.set_server_clock(&config);
+        }
+        for (at, plan) in self.scenario.clients.iter().enumerate() {
+            if let Some(config) = due(&plan.clock) {
+                self.world.set_client_clock(at, &config);
+            }
+        }
+    }
+
     /// Everybody sends what the dice say.
     fn say(&mut self) -> Result<(), String> {
         for (at, plan) in self.scenario.clients.iter().enumerate() {
@@ -175,14 +197,14 @@ impl<'a> Run<'a> {
                 if !self.random.happens(plan.rate) {
                     break;
                 }
-                self.say_one(at, plan, Closer::Client)?;
-                self.say_one(at, plan, Closer::Server)?;
+                self.say_one(at, plan, Side::Client)?;
+                self.say_one(at, plan, Side::Server)?;
             }
         }
         Ok(())
     }
 
-    fn say_one(&mut self, at: usize, plan: &Plan, by: Closer) -> Result<(), String> {
+    fn say_one(&mut self, at: usize, plan: &Plan, by: Side) -> Result<(), String> {
         let client = &mut self.clients[at];
         let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
         let length = self.random.below(plan.message_max_bytes as u64 + 1);
@@ -190,14 +212,14 @@ impl<'a> Run<'a> {
         let is_reliable = self.random.happens(plan.reliable);
         let options = if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
         let (flow, stage) = match by {
-            Closer::Client => (&mut client.up, client.at_client),
-            Closer::Server => (&mut client.down, client.at_server),
+            Side::Client => (&mut client.up, client.at_client),
+            Side::Server => (&mut client.down, client.at_server),
         };
         let bytes = flow.next(options.mode, length, &mut self.random);
         let answer = match (by, client.peer) {
-            (Closer::Client, _) => self.world.clients[at].send(channel, bytes.clone(), options),
-            (Closer::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
-            (Closer::Server, None) => return Ok(()),
+            (Side::Client, _) => self.world.clients[at].send(channel, bytes.clone(), options),
+            (Side::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
+            (Side::Server, None) => return Ok(()),
         };
         let is_over = client.is_closed || matches!(stage, Stage::Failed | Stage::Over);
         match answer {
@@ -218,9 +240,9 @@ impl<'a> Run<'a> {
                 continue;
             };
             client.is_closed = match (closing.by, client.peer) {
-                (Closer::Client, _) => self.world.clients[at].close(7, "bye").is_ok(),
-                (Closer::Server, Some(peer)) => self.world.server.close(peer, 8, "out").is_ok(),
-                (Closer::Server, None) => false,
+                (Side::Client, _) => self.world.clients[at].close(7, "bye").is_ok(),
+                (Side::Server, Some(peer)) => self.world.server.close(peer, 8, "out").is_ok(),
+                (Side::Server, None) => false,
             };
         }
     }
@@ -238,8 +260,29 @@ impl<'a> Run<'a> {
                 self.clients[at].on_client(event).map_err(|reason| late(format!("client {at}: {reason}")))?;
             }
         }
+        #[cfg(feature = "hostile")]
+        self.turn_hostile();
         books::check(&self.world).map_err(late)?;
         ledger::check(&self.world, self.scenario.cookie, &self.attacker).map_err(late)
+    }
+
+    /// Ends that are to break the rules begin to, once they are connected.
+    #[cfg(feature = "hostile")]
+    fn turn_hostile(&mut self) {
+        for (at, plan) in self.scenario.clients.iter().enumerate() {
+            let client = &mut self.clients[at];
+            let is_connected = client.at_client == Stage::Connected && client.at_server == Stage::Connected;
+            if client.is_hostile || !is_connected {
+                continue;
+            }
+            let seed = self.scenario.seed ^ ((at as u64) << 48);
+            match (plan.hostile, client.peer) {
+                (Some(Side::Client), _) => self.world.turn_client_hostile(at, seed),
+                (Some(Side::Server), Some(peer)) => self.world.turn_server_hostile(peer, seed),
+                _ => continue,
+            }
+            client.is_hostile = true;
+        }
     }
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
@@ -267,13 +310,17 @@ impl<'a> Run<'a> {
             let is_failed = client.at_client == Stage::Failed;
             outcome.failed += u64::from(is_failed);
             outcome.connected += u64::from(!is_failed);
+            outcome.hostile += u64::from(client.is_hostile);
             outcome.closed += u64::from(client.at_client == Stage::Over);
             outcome.sent += client.up.sent() + client.down.sent();
             outcome.delivered += client.up.delivered + client.down.delivered;
         }
         let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
         let counted = self.world.server.stats().connections();
-        if counted == open {
+        // One end that breaks the rules may have been thrown out a moment ago; its connection then still lingers.
+        let lingering =
+            self.clients.iter().filter(|client| client.is_hostile && client.at_server == Stage::Over);
+        if (open..=open + lingering.count()).contains(&counted) {
             Ok(outcome)
         } else {
             Err(format!("in the end the server has {counted} connections, and not {open}"))

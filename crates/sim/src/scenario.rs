@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
+use drumfire::testing::ClockConfig;
 use drumfire::{Cookie, MESSAGE_MAX_BYTES};
 
 use crate::dice::{between, fraction, millis};
@@ -25,6 +26,8 @@ pub struct Scenario {
     pub silence: (u64, u64),
     /// When the server asks for cookies.
     pub cookie: Cookie,
+    /// What is wrong with the server's clocks.
+    pub clock: Option<WrongClock>,
     /// What an attacker does during the chaos.
     pub attack: Attack,
     /// How long the links are good afterwards.
@@ -57,8 +60,12 @@ pub struct Plan {
     pub reliable: f64,
     /// Ticks between two changes of its address; 0 for none.
     pub rebind_ticks: u64,
+    /// What is wrong with its clocks.
+    pub clock: Option<WrongClock>,
     /// When little or nothing gets through.
     pub hole: Option<Hole>,
+    /// The end that breaks the rules once it is connected, where that can be done; none with most clients.
+    pub hostile: Option<Side>,
     /// The tick in which it is closed, and by whom; most clients stay.
     pub closing: Option<Closing>,
 }
@@ -73,18 +80,29 @@ pub struct Hole {
     pub datagram_max_bytes: usize,
 }
 
+/// The clocks of one end go wrong, and are right again in the calm, save that what they showed before stays.
+#[derive(Clone, Copy, Debug)]
+pub struct WrongClock {
+    /// From this tick on,
+    pub tick: u64,
+    /// for so many ticks,
+    pub ticks: u64,
+    /// like this.
+    pub config: ClockConfig,
+}
+
 /// A connection's end on purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Closing {
     /// In this tick.
     pub tick: u64,
     /// Who closes.
-    pub by: Closer,
+    pub by: Side,
 }
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closer {
+pub enum Side {
     /// The client.
     Client,
     /// The server.
@@ -104,7 +122,9 @@ impl Scenario {
         let clients = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
         let attack = Attack::draw(&mut random);
         let cookie = if random.below(3) == 0 { Cookie::UnderLoad } else { Cookie::Always };
-        Self { seed, clients, tick, chaos_ticks, silence, cookie, attack, calm: Duration::from_secs(45) }
+        let clock = WrongClock::draw(&mut random, chaos_ticks);
+        let calm = Duration::from_secs(45);
+        Self { seed, clients, tick, chaos_ticks, silence, cookie, clock, attack, calm }
     }
 }
 
@@ -121,11 +141,12 @@ impl Plan {
         let message_max_bytes = most[usize::try_from(random.below(4)).unwrap_or(0)];
         let closing = (random.below(4) == 0).then(|| Closing {
             tick: random.below(chaos_ticks),
-            by: if random.below(2) == 0 { Closer::Client } else { Closer::Server },
+            by: if random.below(2) == 0 { Side::Client } else { Side::Server },
         });
         let rebind_ticks = if random.below(3) == 0 { between(random, 10, 100) } else { 0 };
         Self {
             rebind_ticks,
+            clock: WrongClock::draw(random, chaos_ticks),
             hole: Hole::draw(random, chaos_ticks),
             up: link(random),
             down: link(random),
@@ -134,7 +155,42 @@ impl Plan {
             rate: random.fraction() * 0.8,
             reliable: random.fraction(),
             closing,
+            hostile: Side::hostile(random),
         }
+    }
+}
+
+impl WrongClock {
+    fn draw(random: &mut Random, chaos_ticks: u64) -> Option<Self> {
+        let (tick, whole) = (random.below(chaos_ticks), chaos_ticks);
+        let signed = |random: &mut Random, most: u64| {
+            let size = i64::try_from(random.below(most + 1)).unwrap_or(0);
+            if random.below(2) == 0 { size } else { -size }
+        };
+        let right = ClockConfig::default();
+        let (ticks, config) = match random.below(12) {
+            // Drifting all the time.
+            0 => (whole, right.rate_ppm(u32::try_from(between(random, 900_000, 1_100_000)).unwrap_or(1))),
+            // Set by somebody.
+            1 => (whole, right.wall_offset_seconds(signed(random, 3_600))),
+            // Back or forward at once, by less than what ends a connection.
+            2 => (whole, right.step_nanos(signed(random, 2_000_000_000))),
+            // Not at all for a while, as on a machine that is moved.
+            3 => (random.below(chaos_ticks / 3), right.rate_ppm(0)),
+            _ => return None,
+        };
+        Some(Self { tick, ticks, config })
+    }
+}
+
+impl Side {
+    fn hostile(random: &mut Random) -> Option<Self> {
+        let side = match random.below(16) {
+            0 => Self::Client,
+            1 => Self::Server,
+            _ => return None,
+        };
+        cfg!(feature = "hostile").then_some(side)
     }
 }
 

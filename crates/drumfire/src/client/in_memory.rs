@@ -53,6 +53,11 @@ impl Client {
         Ok(Self::new(front, worker, peer, whom, config))
     }
 
+    #[cfg(feature = "hostile")]
+    pub(crate) fn turn_hostile(&mut self, seed: u64) {
+        self.worker.turn_hostile(self.peer, seed);
+    }
+
     /// Hands over what was sent but not flushed.
     pub(crate) fn flush_front(&mut self) {
         self.front.flush();

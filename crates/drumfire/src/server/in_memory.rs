@@ -65,6 +65,13 @@ impl Server {
         Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address, has_worked: false })
     }
 
+    #[cfg(feature = "hostile")]
+    pub(crate) fn turn_hostile(&mut self, peer: crate::PeerId, seed: u64) {
+        if let Crew::Inline(worker) = &mut self.crew {
+            worker.turn_hostile(peer, seed);
+        }
+    }
+
     /// Hands over what was sent but not flushed.
     pub(crate) fn flush_front(&mut self) {
         self.front.flush();

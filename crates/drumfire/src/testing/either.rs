@@ -80,6 +80,14 @@ impl<P: Placement> EitherWorker<P> {
         }
     }
 
+    #[cfg(feature = "hostile")]
+    pub(crate) fn turn_hostile(&mut self, peer: PeerId, seed: u64) {
+        match self {
+            Self::Socket(worker) => worker.turn_hostile(peer, seed),
+            Self::Memory(worker) => worker.turn_hostile(peer, seed),
+        }
+    }
+
     /// In memory the world moves the client; what is left to do is the same.
     pub(crate) fn rebind(&mut self, peer: PeerId, socket: Socket) -> std::io::Result<()> {
         match self {

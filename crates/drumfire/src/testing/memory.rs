@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use drumfire_proto::Now;
 use drumfire_socket::{
     Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
 };
@@ -50,7 +49,7 @@ impl Seat {
         Ok(Parts {
             io,
             parker: MemoryParker { network: network.clone(), port },
-            clock: VirtualClock { network, origin: clock::instant() },
+            clock: VirtualClock { network, port, origin: clock::instant() },
             waiter: Waiter::new(Wait::Notify)?,
             receiver,
         })
@@ -106,17 +105,13 @@ pub(crate) struct MemoryParker {
 
 impl Parker for MemoryParker {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
-        let mut network = self.network.lock();
-        let at = timeout.map(|timeout| network.now().after(timeout));
-        network.wake_at(self.port, at);
+        self.network.lock().wake_after(self.port, timeout);
         // What ends the wait is known only when time has passed.
         Ok(Ready { readable: 1, ..Ready::default() })
     }
 
     fn nap(&mut self, duration: Duration) {
-        let mut network = self.network.lock();
-        let at = network.now().after(duration);
-        network.wake_at(self.port, Some(at));
+        self.network.lock().wake_after(self.port, Some(duration));
     }
 }
 
@@ -126,18 +121,17 @@ impl Park<MemoryIo> for MemoryParker {
     }
 }
 
-/// Shows the time of the world.
+/// Shows what its end takes for the time of the world.
 pub(crate) struct VirtualClock {
     network: SharedNetwork,
+    port: usize,
     /// Some instant: only differences between readings matter.
     origin: Instant,
 }
 
 impl Clock for VirtualClock {
     fn read(&mut self) -> Reading {
-        let monotonic = self.network.now();
-        let since = Duration::from_nanos(monotonic.as_nanos());
-        let wall = WALL_ORIGIN + since;
-        Reading { instant: self.origin + since, now: Now { monotonic, wall } }
+        let now = self.network.lock().clocks_of(self.port);
+        Reading { instant: self.origin + Duration::from_nanos(now.monotonic.as_nanos()), now }
     }
 }

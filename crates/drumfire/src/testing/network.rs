@@ -5,7 +5,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use drumfire_proto::Now;
+
+use super::clockwork::{ClockConfig, Clockwork};
 use super::{Traffic, WorldCounts};
 use crate::conditioner::{Datagram, Link, LinkConfig, Moment, Random};
 
@@ -61,6 +65,7 @@ pub(crate) struct Network {
 struct Port {
     address: SocketAddr,
     inbox: VecDeque<Datagram>,
+    clock: Clockwork,
     wake_at: Option<Moment>,
 }
 
@@ -127,10 +132,6 @@ impl Network {
         self.path(client).up.rebind(Some(address));
     }
 
-    pub(super) const fn now(&self) -> Moment {
-        self.now
-    }
-
     pub(super) fn set_now(&mut self, now: Moment) {
         self.now = self.now.max(now);
     }
@@ -168,8 +169,22 @@ impl Network {
         due
     }
 
-    pub(super) fn wake_at(&mut self, port: usize, at: Option<Moment>) {
-        self.ports[port].wake_at = at;
+    /// Wakes an end when so much time has passed by its own clock, `None` for never.
+    pub(super) fn wake_after(&mut self, port: usize, timeout: Option<Duration>) {
+        let (now, port) = (self.now, &mut self.ports[port]);
+        port.wake_at = timeout.and_then(|timeout| port.clock.after(now, timeout));
+    }
+
+    pub(super) fn set_clock(&mut self, port: usize, config: &ClockConfig) {
+        let (now, port) = (self.now, &mut self.ports[port]);
+        port.clock.set(now, config);
+        // Whatever it waited for may be due by now, or later.
+        port.wake_at = Some(now);
+    }
+
+    /// What an end takes for the time.
+    pub(super) fn clocks_of(&self, port: usize) -> Now {
+        self.ports[port].clock.now(self.now)
     }
 
     /// The oldest datagram in an end's queue.
@@ -251,7 +266,7 @@ impl Network {
 
 impl Port {
     fn new(address: SocketAddr) -> Self {
-        Self { address, inbox: VecDeque::new(), wake_at: None }
+        Self { address, inbox: VecDeque::new(), clock: Clockwork::right(), wake_at: None }
     }
 
     /// Puts a datagram into the queue; false when it is full.
@@ -325,7 +340,7 @@ mod tests {
         let trace = |nanos, sends: [(usize, &[u8]); 2]| {
             let mut network = Network::new(address(1), 0);
             network.join(address(2));
-            network.set_now(START.after(std::time::Duration::from_nanos(nanos)));
+            network.set_now(START.after(Duration::from_nanos(nanos)));
             for (port, bytes) in sends {
                 network.send(port, Some(address(2)), bytes);
             }

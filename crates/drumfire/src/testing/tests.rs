@@ -130,6 +130,28 @@ fn a_rebound_client_sends_from_its_new_address_and_the_old_one_reaches_nobody() 
 }
 
 #[test]
+fn clocks_that_go_wrong_end_no_connection_and_a_jump_of_a_year_ends_it_cleanly() {
+    let mut world = world(5, 12);
+    world.advance(SECOND);
+    assert_eq!(world.server.poll().count(), 5);
+    world.set_client_clock(0, &ClockConfig::default().rate_ppm(900_000));
+    world.set_client_clock(1, &ClockConfig::default().rate_ppm(1_100_000));
+    world.set_client_clock(2, &ClockConfig::default().step_nanos(-1));
+    world.set_client_clock(3, &ClockConfig::default().wall_offset_seconds(-3_600));
+    world.set_server_clock(&ClockConfig::default().step_nanos(-3_000_000_000));
+    world.advance(600 * SECOND);
+    let ended: Vec<Event> = world.server.poll().collect();
+    assert_eq!(ended, []);
+    let year = 365 * 24 * 3_600 * 1_000_000_000;
+    world.set_client_clock(4, &ClockConfig::default().step_nanos(year));
+    world.advance(60 * SECOND);
+    let events: Vec<ClientEvent> = world.clients[4].poll().collect();
+    assert!(matches!(events[..], [ClientEvent::Connected, ClientEvent::Disconnected { .. }]), "{events:?}");
+    assert_eq!(world.server.poll().count(), 1);
+    assert_eq!(world.server.stats().connections(), 4);
+}
+
+#[test]
 fn a_server_that_is_dropped_tells_its_clients() {
     let World { server, mut clients, network, .. } = {
         let mut world = pair(1);

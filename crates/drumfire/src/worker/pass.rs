@@ -189,6 +189,14 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         }
     }
 
+    /// From now on this end of the connection breaks the rules.
+    #[cfg(feature = "hostile")]
+    pub(crate) fn turn_hostile(&mut self, peer: PeerId, seed: u64) {
+        if peer.life() == self.life {
+            self.endpoint.turn_hostile(peer.id(), seed);
+        }
+    }
+
     fn guarded(&mut self, work: impl FnOnce(&mut Self)) {
         self.now = self.clock.read();
         // Everything behind the guard is either whole after a panic or replaced when it panics again.

@@ -20,6 +20,16 @@ use crate::slab::PeerId;
 use crate::time::{Moment, Now};
 
 impl<P: Placement> Endpoint<P> {
+    /// For tests only: from now on this end of the connection breaks the rules, from this seed.
+    #[cfg(feature = "hostile")]
+    pub fn turn_hostile(&mut self, peer: PeerId, seed: u64) {
+        if let Some(session) =
+            self.connections.get_mut(peer).and_then(|connection| connection.session.as_mut())
+        {
+            session.turn_hostile(seed);
+        }
+    }
+
     /// Begins to connect, with a token where the server wants one. An event tells what comes of it: `Connected`, or `ConnectFailed` after 5 s at most.
     /// Messages may be sent at once; they wait for the connection.
     ///

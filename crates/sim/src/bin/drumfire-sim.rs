@@ -73,8 +73,16 @@ fn sweep(seeds: Range<u64>) -> Result<(), Failure> {
     }
     println!(
         "{done} seeds held: {} clients connected, {} did not, {} closed, {} messages sent, {} delivered, \
-         {} changes of address, {} datagrams of attackers, trace {:016x}",
-        sum.connected, sum.failed, sum.closed, sum.sent, sum.delivered, sum.rebound, sum.attacks, sum.trace
+         {} changes of address, {} datagrams of attackers, {} ends that broke the rules, trace {:016x}",
+        sum.connected,
+        sum.failed,
+        sum.closed,
+        sum.sent,
+        sum.delivered,
+        sum.rebound,
+        sum.attacks,
+        sum.hostile,
+        sum.trace
     );
     Ok(())
 }
@@ -117,5 +125,6 @@ impl Found {
         self.sum.delivered += outcome.delivered;
         self.sum.rebound += outcome.rebound;
         self.sum.attacks += outcome.attacks;
+        self.sum.hostile += outcome.hostile;
     }
 }
