@@ -4,27 +4,22 @@
 mod in_memory;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig as CoreClient, CloseCode, CloseError, ConnectError, Endpoint, IssuedToken,
-    SendError, SendOptions, ServerIdentity,
+    ChannelId, ClientConfig as CoreClient, CloseError, IssuedToken, SendError, SendOptions, ServerIdentity,
 };
-use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
+use drumfire_socket::Socket;
 
-use crate::clock::{self, SystemClock};
 use crate::config::{BindError, ClientConfig};
-use crate::entropy;
-use crate::event::{ClientEvent, Events, Home};
-use crate::front::Front;
+use crate::event::{ClientEvent, Events};
+use crate::inline::Inline;
 use crate::keys::{ServerKey, ServerPublicKey};
-use crate::link::{Bell, Link, Report};
+use crate::link::Report;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
 use crate::tokens::ConnectToken;
-use crate::worker::{Parts, SocketWorker, rings};
 
 /// How far a client has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +36,7 @@ pub enum ClientState {
 ///
 /// Dropping it closes the connection and tells the server once.
 pub struct Client {
-    front: Front,
-    worker: Box<SocketWorker<Alone>>,
-    home: Home<ClientEvent>,
+    inline: Inline<ClientEvent>,
     peer: PeerId,
     state: ClientState,
     /// Where the server is, and what a token for it must say.
@@ -52,8 +45,6 @@ pub struct Client {
     protocol_id: u64,
     /// Kept here, because it is wanted when the connection is gone.
     resume: Option<ConnectToken>,
-    /// A wait did the I/O, and no poll since.
-    has_worked: bool,
 }
 
 impl Client {
@@ -97,61 +88,30 @@ impl Client {
     }
 
     fn begin(whom: &Whom<'_>, config: &ClientConfig) -> Result<Self, BindError> {
-        let core = config.core();
-        core.check()?;
-        let endpoint = Endpoint::client(core.clone(), CoreClient::default(), entropy::secret()?)?;
-        let mut socket = Socket::connect(whom.server, None)?;
-        let mut parker = Poller::new()?;
-        parker.register(&mut socket, 0)?;
-        let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
-        let links = vec![Arc::new(Link::new(Arc::new(Bell::default())))];
-        let (Some(link), Some(ring)) = (links.first().cloned(), rings(&links).pop()) else {
-            return Err(BindError::Io(std::io::ErrorKind::Other.into()));
-        };
-        let mut worker = Box::new(SocketWorker::new(Parts {
-            index: 0,
-            has_gso: socket.granted().has_gso,
-            is_connected: true,
-            io: socket,
-            parker,
-            clock: SystemClock::start(),
-            waiter: Waiter::new(Wait::Notify)?,
-            receiver,
-            endpoint,
-            credit_bytes: core.send_memory_bytes,
-            make: Box::new(move || {
-                Endpoint::client(core.clone(), CoreClient::default(), entropy::secret().ok()?).ok()
-            }),
-            link,
-            ring,
-        }));
-        let begun = worker.connect(whom.server, &whom.identity(), whom.token);
-        let (peer, credit) = begun.map_err(bad_key)?;
-        let mut front = Front::new(links);
-        front.add(peer, credit);
-        worker.send();
-        Ok(Self::new(front, worker, peer, whom, config))
+        let socket = Socket::connect(whom.server, None)?;
+        let inline = Inline::new(socket, true, config.core(), CoreClient::default())?;
+        let mut client = Self::new(inline, whom, config)?;
+        client.inline.worker.send();
+        Ok(client)
     }
 
     fn new(
-        front: Front,
-        worker: Box<SocketWorker<Alone>>,
-        peer: PeerId,
+        mut inline: Inline<ClientEvent>,
         whom: &Whom<'_>,
         config: &ClientConfig,
-    ) -> Self {
-        Self {
-            front,
-            worker,
-            home: Home::new(),
+    ) -> Result<Self, BindError> {
+        // Everything else a connect can fail with cannot happen to a client that begins.
+        let bad_key = |_| BindError::Setting { field: "key", problem: "is not one that a server can have" };
+        let peer = inline.begin(whom).map_err(bad_key)?;
+        Ok(Self {
+            inline,
             peer,
             state: ClientState::Connecting,
             server: whom.server,
             key: whom.key,
             protocol_id: config.protocol_id,
             resume: None,
-            has_worked: false,
-        }
+        })
     }
 
     /// [`Client::connect`] to a server with [`ServerKey::dev`], with the default settings: for first steps and
@@ -173,31 +133,19 @@ impl Client {
     /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
     /// least some ten times per second.
     pub fn poll(&mut self) -> Events<ClientEvent> {
-        let has_flushed = self.front.flush();
-        // What a wait has just done need not be done again.
-        if !std::mem::take(&mut self.has_worked) || has_flushed {
-            self.worker.work();
-        }
+        self.inline.work();
         self.gather();
-        self.home.take()
+        self.inline.take()
     }
 
     /// Does the I/O until there are events to poll, at most for `timeout`; answers whether there are.
     pub fn wait(&mut self, timeout: Duration) -> bool {
-        self.front.flush();
-        let start = clock::instant();
+        let until = self.inline.begin_wait(timeout);
         loop {
             self.gather();
-            if !self.home.is_empty() {
-                return true;
+            if let Some(has_events) = self.inline.go_on_waiting(&until) {
+                return has_events;
             }
-            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
-            if left.is_zero() {
-                return false;
-            }
-            self.worker.wait(Some(left));
-            self.worker.work();
-            self.has_worked = true;
         }
     }
 
@@ -212,13 +160,12 @@ impl Client {
         bytes: impl Into<Bytes>,
         options: SendOptions,
     ) -> Result<(), SendError> {
-        self.front.send(self.peer, channel, bytes.into(), options)
+        self.inline.front.send(self.peer, channel, bytes.into(), options)
     }
 
     /// Sends everything that was taken since the last call.
     pub fn flush(&mut self) {
-        self.front.flush();
-        self.worker.send();
+        self.inline.flush();
     }
 
     /// Closes the connection, with the next `flush` or `poll`, with a code of the application's own and a line
@@ -229,7 +176,7 @@ impl Client {
     /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
     /// connection is over.
     pub fn close(&mut self, code: u32, text: &str) -> Result<(), CloseError> {
-        self.front.close(self.peer, code, text)
+        self.inline.front.close(self.peer, code, text)
     }
 
     /// What lets this player come back to this server with [`Client::connect_with_token`], also after the connection is
@@ -276,19 +223,20 @@ impl Client {
     ///
     /// What the system answered; then the client goes on from the socket it has.
     pub fn rebind(&mut self) -> std::io::Result<()> {
-        self.flush();
-        self.worker.rebind(self.peer, Socket::connect(self.server, None)?)
+        self.inline.rebind(Socket::connect(self.server, None)?)?;
+        self.inline.worker.change_path(self.peer);
+        Ok(())
     }
 
     /// What the client counted.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.front.stats().workers.pop().unwrap_or_default()
+        self.inline.stats()
     }
 
     /// Keeps the newest resume token.
     fn keep_resume_token(&mut self) {
-        let Some((issued, expires_at)) = self.worker.resume_token(self.peer) else { return };
+        let Some((issued, expires_at)) = self.inline.worker.resume_token(self.peer) else { return };
         if self.resume.as_ref().is_none_or(|kept| kept.issued() != issued) {
             let (server, protocol_id) = (self.key, self.protocol_id);
             let issued = issued.duplicate();
@@ -300,7 +248,7 @@ impl Client {
     fn gather(&mut self) {
         self.keep_resume_token();
         let state = &mut self.state;
-        self.home.add(self.front.gather().map(|report| match report {
+        self.inline.gather(|report| match report {
             Report::Connected { .. } => {
                 *state = ClientState::Connected;
                 ClientEvent::Connected
@@ -314,7 +262,7 @@ impl Client {
                 *state = ClientState::Closed;
                 ClientEvent::Disconnected { reason, text }
             }
-        }));
+        });
     }
 }
 
@@ -331,23 +279,16 @@ impl<'a> Whom<'a> {
             let problem = "must be the token's: backend, server and client of one build have the same";
             return Err(BindError::Setting { field: "protocol_id", problem });
         }
-        Ok(Self { server: token.address(), key: token.server(), token: Some(token.issued()) })
+        Ok(Self::of_any_token(token))
     }
 
-    fn identity(&self) -> ServerIdentity {
+    /// For who has looked at the protocol id.
+    pub(crate) fn of_any_token(token: &'a ConnectToken) -> Self {
+        Self { server: token.address(), key: token.server(), token: Some(token.issued()) }
+    }
+
+    pub(crate) fn identity(&self) -> ServerIdentity {
         ServerIdentity { public_key: self.key.to_bytes(), key_id: 0 }
-    }
-}
-
-/// Everything else a connect can fail with cannot happen to a client that begins.
-fn bad_key(_: ConnectError) -> BindError {
-    BindError::Setting { field: "key", problem: "is not one that a server can have" }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.front.flush();
-        self.worker.finish(CloseCode::Application);
     }
 }
 

@@ -59,6 +59,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod clients;
 mod clock;
 #[cfg(feature = "conditioner")]
 pub mod conditioner;
@@ -68,6 +69,7 @@ mod crew;
 mod entropy;
 mod event;
 mod front;
+mod inline;
 mod keys;
 mod link;
 mod owners;
@@ -84,6 +86,7 @@ pub mod worker;
 mod workers;
 
 pub use client::{Client, ClientState};
+pub use clients::{Clients, ClientsEvent};
 pub use config::{Access, BindError, ClientConfig, ServerConfig};
 pub use entropy::EntropyError;
 pub use event::{ClientEvent, Event, Events, Player};

@@ -87,6 +87,8 @@ pub enum ConnectError {
     TooManyConnections,
     /// The server's public key is not one that anybody has.
     BadServerKey,
+    /// The token is for a game or build with another protocol id.
+    TokenForOtherProtocol,
     /// The entropy gave no connection id.
     BadEntropy,
 }
@@ -108,6 +110,7 @@ impl fmt::Display for ConnectError {
             Self::NotAClient => "this endpoint is a server's",
             Self::TooManyConnections => "the endpoint has no room for another connection",
             Self::BadServerKey => "the server's public key is not valid",
+            Self::TokenForOtherProtocol => "the token is for another protocol id: backend, server and client of one build have the same",
             Self::BadEntropy => "the source of entropy is broken",
         })
     }

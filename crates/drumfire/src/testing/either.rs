@@ -88,14 +88,18 @@ impl<P: Placement> EitherWorker<P> {
         }
     }
 
-    /// In memory the world moves the client; what is left to do is the same.
-    pub(crate) fn rebind(&mut self, peer: PeerId, socket: Socket) -> std::io::Result<()> {
+    /// In memory the world moves the client.
+    pub(crate) fn replace_socket(&mut self, socket: Socket) -> std::io::Result<()> {
         match self {
-            Self::Socket(worker) => worker.rebind(peer, socket),
-            Self::Memory(worker) => {
-                worker.change_path(peer);
-                Ok(())
-            }
+            Self::Socket(worker) => worker.replace_socket(socket),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn change_path(&mut self, peer: PeerId) {
+        match self {
+            Self::Socket(worker) => worker.change_path(peer),
+            Self::Memory(worker) => worker.change_path(peer),
         }
     }
 }

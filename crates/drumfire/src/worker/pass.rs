@@ -84,10 +84,8 @@ pub struct Worker<P, I, K, C> {
 
 impl<P: Placement, C: Clock> Worker<P, Socket, Poller, C> {
     /// Goes on with this socket; what the one before still held is lost.
-    pub(crate) fn rebind(&mut self, peer: PeerId, socket: Socket) -> std::io::Result<()> {
-        self.net.replace(socket)?;
-        self.change_path(peer);
-        Ok(())
+    pub(crate) fn replace_socket(&mut self, socket: Socket) -> std::io::Result<()> {
+        self.net.replace(socket)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Servers and clients over real loopback sockets, one file per subject.
 
+mod clients;
 mod close;
 mod echo;
 mod limits;

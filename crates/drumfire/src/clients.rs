@@ -1,0 +1,264 @@
+//! Many connections over one socket: bots that put load on a server, and gateways that speak for others.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{
+    ChannelId, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError, SendError, SendOptions,
+};
+use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
+
+use crate::client::Whom;
+use crate::config::{BindError, ClientConfig};
+use crate::event::Events;
+use crate::inline::Inline;
+use crate::keys::ServerPublicKey;
+use crate::link::Report;
+use crate::peer::PeerId;
+use crate::places::Places;
+use crate::stats::WorkerStats;
+use crate::tokens::ConnectToken;
+
+/// Something that happened to one of the connections of [`Clients`]: in the order it happened, `Connected` or
+/// `ConnectFailed` first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientsEvent {
+    /// The server is there and proved itself.
+    Connected {
+        /// On which connection.
+        peer: PeerId,
+    },
+    /// There is no connection, and will be none. Its id names nobody any more.
+    ConnectFailed {
+        /// Which attempt.
+        peer: PeerId,
+        /// Why.
+        error: ConnectError,
+    },
+    /// A message arrived.
+    Message {
+        /// On which connection.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// What. It shares memory with its neighbours: copy what is kept for long.
+        bytes: Bytes,
+    },
+    /// The connection is over. Its id names nobody any more.
+    Disconnected {
+        /// Which one.
+        peer: PeerId,
+        /// Why.
+        reason: CloseReason,
+        /// What the closing side said, for a log: UTF-8 by custom only.
+        text: Bytes,
+    },
+}
+
+/// Many connections over one socket, to one server or several, without a thread of their own.
+///
+/// Packets to it carry a connection id of 8 bytes, which those to a [`Client`](crate::Client) do not need. Dropping it
+/// closes all connections and tells the servers once.
+///
+/// ```
+/// # use std::time::Duration;
+/// use drumfire::{Clients, ClientConfig, ClientsEvent};
+/// # use drumfire::*;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// # let mut server = Server::bind(config.workers(Workers::Inline))?;
+/// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
+/// let mut bots = Clients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
+/// for _ in 0..50 {
+///     bots.connect(address, key)?;
+/// }
+/// let mut playing = Vec::new();
+/// while playing.len() < 50 {
+///     bots.wait(Duration::from_millis(1));
+/// #   server.wait(Duration::from_millis(1));
+/// #   server.poll().count();
+///     for event in bots.poll() {
+///         if let ClientsEvent::Connected { peer } = event {
+///             playing.push(peer);
+///         }
+///     }
+/// }
+/// assert_eq!(bots.connect(address, key), Err(ConnectError::TooManyConnections));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Clients {
+    inline: Inline<ClientsEvent>,
+    address: SocketAddr,
+    protocol_id: u64,
+    targets: Places<PeerId, Target>,
+}
+
+/// Where a connection goes.
+struct Target {
+    server: SocketAddr,
+    key: ServerPublicKey,
+}
+
+impl Clients {
+    /// Binds a socket to `address` for so many connections at most; port 0 takes a free one. The address must be able to
+    /// reach the servers: `0.0.0.0:0` for those with IPv4 addresses, `[::]:0` for all where the system allows it.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
+        let core = config.core().connections(connections);
+        let (socket, address) = bound(address)?;
+        let inline = Inline::new(socket, false, core, CoreClient::many())?;
+        Ok(Self { inline, address, protocol_id: config.protocol_id, targets: Places::default() })
+    }
+
+    /// Where the socket is bound, the port resolved.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to connect to the server at `server` that has this key, with the next `flush` or `poll`. What comes of it is
+    /// an event: `Connected`, or `ConnectFailed` after 5 s at most. Messages may be sent at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]: `TooManyConnections` when there are as many as were asked for, `BadServerKey` for a key that no
+    /// server can have.
+    pub fn connect(&mut self, server: SocketAddr, key: ServerPublicKey) -> Result<PeerId, ConnectError> {
+        self.begin(&Whom { server, key, token: None })
+    }
+
+    /// [`Clients::connect`] to the server that the token names, as the player it names.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], also `TokenForOtherProtocol` when the token's protocol id is not that of the settings.
+    pub fn connect_with_token(&mut self, token: &ConnectToken) -> Result<PeerId, ConnectError> {
+        if token.protocol_id() != self.protocol_id {
+            return Err(ConnectError::TokenForOtherProtocol);
+        }
+        self.begin(&Whom::of_any_token(token))
+    }
+
+    fn begin(&mut self, whom: &Whom<'_>) -> Result<PeerId, ConnectError> {
+        let peer = self.inline.begin(whom)?;
+        self.targets.insert(peer, Target { server: whom.server, key: whom.key });
+        Ok(peer)
+    }
+
+    /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
+    /// least some ten times per second.
+    pub fn poll(&mut self) -> Events<ClientsEvent> {
+        self.inline.work();
+        self.gather();
+        self.inline.take()
+    }
+
+    /// Does the I/O until there are events to poll, at most for `timeout`; answers whether there are.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        let until = self.inline.begin_wait(timeout);
+        loop {
+            self.gather();
+            if let Some(has_events) = self.inline.go_on_waiting(&until) {
+                return has_events;
+            }
+        }
+    }
+
+    /// Takes a message for the server of this connection; it leaves with the next `flush` or `poll`.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `UnknownPeer` once the connection is over.
+    pub fn send(
+        &mut self,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        self.inline.front.send(peer, channel, bytes.into(), options)
+    }
+
+    /// Sends everything that was taken since the last call.
+    pub fn flush(&mut self) {
+        self.inline.flush();
+    }
+
+    /// Closes a connection, with the next `flush` or `poll`, with a code of the application's own and a line for the
+    /// server's log. `Disconnected` comes last, here too.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
+    /// connection is over.
+    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+        self.inline.front.close(peer, code, text)
+    }
+
+    /// What lets this player come back, as [`Client::resume_token`](crate::Client::resume_token) says; while the
+    /// connection is there, so keep the newest.
+    #[must_use]
+    pub fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
+        let (issued, expires_at) = self.inline.worker.resume_token(peer)?;
+        let &Target { server, key } = self.targets.get(peer)?;
+        let issued = issued.duplicate();
+        Some(ConnectToken { address: server, server: key, protocol_id: self.protocol_id, expires_at, issued })
+    }
+
+    /// Goes on from a new socket at `address`, with all connections, as [`Client::rebind`](crate::Client::rebind) does.
+    ///
+    /// # Errors
+    ///
+    /// What the system answered; then everything goes on from the socket there is.
+    pub fn rebind(&mut self, address: SocketAddr) -> std::io::Result<()> {
+        let (socket, address) = bound(address)?;
+        self.inline.rebind(socket)?;
+        self.address = address;
+        for (peer, _) in self.targets.iter() {
+            self.inline.worker.change_path(*peer);
+        }
+        Ok(())
+    }
+
+    /// What the clients counted, all together.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.inline.stats()
+    }
+
+    fn gather(&mut self) {
+        let targets = &mut self.targets;
+        self.inline.gather(|report| match report {
+            Report::Connected { peer, .. } => ClientsEvent::Connected { peer },
+            Report::ConnectFailed { peer, error } => {
+                targets.remove(peer);
+                ClientsEvent::ConnectFailed { peer, error }
+            }
+            Report::Message { peer, channel, bytes } => ClientsEvent::Message { peer, channel, bytes },
+            Report::Disconnected { peer, reason, text } => {
+                targets.remove(peer);
+                ClientsEvent::Disconnected { peer, reason, text }
+            }
+        });
+    }
+}
+
+/// A socket at this address that shares it with nobody.
+fn bound(address: SocketAddr) -> std::io::Result<(Socket, SocketAddr)> {
+    let group = ReuseportGroup::bind(&GroupConfig::new(address))?;
+    let address = group.local_addr();
+    let socket = group.into_sockets().pop().ok_or(std::io::ErrorKind::Other)?;
+    Ok((socket, address))
+}
+
+impl std::fmt::Debug for Clients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clients").field("address", &self.address).finish_non_exhaustive()
+    }
+}

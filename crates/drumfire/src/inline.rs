@@ -1,0 +1,147 @@
+//! One socket and its connections on the application's own thread: what every kind of client is made of.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint};
+use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
+
+use crate::client::Whom;
+use crate::clock::{self, SystemClock};
+use crate::config::BindError;
+use crate::entropy;
+use crate::event::{Events, Home};
+use crate::front::Front;
+use crate::link::{Bell, Link, Report};
+use crate::peer::PeerId;
+use crate::stats::WorkerStats;
+use crate::worker::{Parts, Ring, SocketWorker, rings};
+
+/// A worker that the application drives, and what it is told of it.
+pub(crate) struct Inline<E> {
+    pub(crate) front: Front,
+    pub(crate) worker: Box<SocketWorker<Alone>>,
+    home: Home<E>,
+    /// A wait did the I/O, and no poll since.
+    has_worked: bool,
+}
+
+impl<E> Inline<E> {
+    /// Goes to work on this socket, with an endpoint of this kind.
+    pub(crate) fn new(
+        mut socket: Socket,
+        is_connected: bool,
+        core: Config,
+        kind: CoreClient,
+    ) -> Result<Self, BindError> {
+        core.check()?;
+        let mut parker = Poller::new()?;
+        parker.register(&mut socket, 0)?;
+        let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
+        let (front, link, ring) = front()?;
+        let credit_bytes = core.send_memory_bytes;
+        let worker = SocketWorker::new(Parts {
+            index: 0,
+            has_gso: socket.granted().has_gso,
+            is_connected,
+            io: socket,
+            parker,
+            clock: SystemClock::start(),
+            waiter: Waiter::new(Wait::Notify)?,
+            receiver,
+            endpoint: Endpoint::client(core.clone(), kind, entropy::secret()?)?,
+            credit_bytes,
+            make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
+            link,
+            ring,
+        });
+        Ok(Self::of(front, worker))
+    }
+
+    pub(crate) fn of(front: Front, worker: SocketWorker<Alone>) -> Self {
+        Self { front, worker: Box::new(worker), home: Home::new(), has_worked: false }
+    }
+
+    /// Begins to connect; the Hello leaves with the next work.
+    pub(crate) fn begin(&mut self, whom: &Whom<'_>) -> Result<PeerId, ConnectError> {
+        let (peer, credit) = self.worker.connect(whom.server, &whom.identity(), whom.token)?;
+        self.front.add(peer, credit);
+        Ok(peer)
+    }
+
+    /// Does the I/O without waiting, unless a wait has just done it.
+    pub(crate) fn work(&mut self) {
+        let has_flushed = self.front.flush();
+        if !std::mem::take(&mut self.has_worked) || has_flushed {
+            self.worker.work();
+        }
+    }
+
+    /// Takes in what the worker reported, as events.
+    pub(crate) fn gather(&mut self, event: impl FnMut(Report) -> E) {
+        self.home.add(self.front.gather().map(event));
+    }
+
+    pub(crate) fn take(&self) -> Events<E> {
+        self.home.take()
+    }
+
+    /// When a wait that begins now is over.
+    pub(crate) fn begin_wait(&mut self, timeout: Duration) -> Deadline {
+        self.front.flush();
+        Deadline { start: clock::instant(), timeout }
+    }
+
+    /// Goes on with a wait after all reports were gathered; answers at its end whether there are events.
+    pub(crate) fn go_on_waiting(&mut self, until: &Deadline) -> Option<bool> {
+        if !self.home.is_empty() {
+            return Some(true);
+        }
+        let left = until.timeout.saturating_sub(clock::instant().saturating_duration_since(until.start));
+        if left.is_zero() {
+            return Some(false);
+        }
+        self.worker.wait(Some(left));
+        self.worker.work();
+        self.has_worked = true;
+        None
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.front.flush();
+        self.worker.send();
+    }
+
+    /// Goes on from another socket.
+    pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
+        self.flush();
+        self.worker.replace_socket(socket)
+    }
+
+    pub(crate) fn stats(&self) -> WorkerStats {
+        self.front.stats().workers.pop().unwrap_or_default()
+    }
+}
+
+impl<E> Drop for Inline<E> {
+    fn drop(&mut self) {
+        self.front.flush();
+        self.worker.finish(CloseCode::Application);
+    }
+}
+
+/// The end of a wait.
+pub(crate) struct Deadline {
+    start: Instant,
+    timeout: Duration,
+}
+
+/// The hand-over to and from one worker.
+pub(crate) fn front() -> Result<(Front, Arc<Link>, Ring<Link>), BindError> {
+    let links = vec![Arc::new(Link::new(Arc::new(Bell::default())))];
+    match (links.first().cloned(), rings(&links).pop()) {
+        (Some(link), Some(ring)) => Ok((Front::new(links), link, ring)),
+        // One link has one ring.
+        _ => Err(BindError::Io(std::io::ErrorKind::Other.into())),
+    }
+}
