@@ -15,6 +15,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use crate::LocalAddress;
 use crate::sys::RecvHeaders;
 use crate::train::{Segments, Train, segment_count};
 
@@ -32,6 +33,8 @@ const STAGGER_BYTES: usize = 193;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub(crate) from: SocketAddr,
+    /// Which of the host's addresses it came to, where that is asked.
+    pub(crate) local: LocalAddress,
     pub(crate) bytes: usize,
     /// Stride of a train; 0 where the kernel named none.
     pub(crate) segment_bytes: usize,
@@ -42,6 +45,7 @@ pub(crate) struct Slot {
 impl Slot {
     const EMPTY: Self = Self {
         from: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        local: LocalAddress::ANY,
         bytes: 0,
         segment_bytes: 0,
         is_truncated: false,
@@ -115,6 +119,7 @@ impl RecvBatch {
         room.zip(message).for_each(|(to, from)| *to = *from);
         *slot = Slot {
             from,
+            local: LocalAddress::ANY,
             bytes,
             segment_bytes: segment_bytes.unwrap_or(0),
             is_truncated: message.len() > self.slot_bytes,
@@ -183,6 +188,8 @@ pub struct Received<'a> {
 pub struct Datagram<'a> {
     /// The sender's address, as the socket reported it.
     pub from: SocketAddr,
+    /// Which of the host's addresses it came to, on a socket bound to an unspecified one.
+    pub local: LocalAddress,
     /// The payload, at least one byte.
     pub bytes: &'a [u8],
 }
@@ -193,7 +200,8 @@ impl<'a> Received<'a> {
         self.memory.chunks(self.stride).zip(self.slots).filter(|(_, slot)| slot.bytes > 0).map(
             |(memory, slot)| {
                 let segment_bytes = if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes };
-                Train { from: slot.from, bytes: memory.get(..slot.bytes).unwrap_or(memory), segment_bytes }
+                let bytes = memory.get(..slot.bytes).unwrap_or(memory);
+                Train { from: slot.from, local: slot.local, bytes, segment_bytes }
             },
         )
     }
@@ -202,7 +210,7 @@ impl<'a> Received<'a> {
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'a>> + use<'a> {
         self.trains().flat_map(|train| {
             let segments: Segments<'a> = train.segments();
-            segments.map(move |bytes| Datagram { from: train.from, bytes })
+            segments.map(move |bytes| Datagram { from: train.from, local: train.local, bytes })
         })
     }
 }
@@ -219,6 +227,8 @@ pub struct ReceivedMut<'a> {
 pub struct DatagramMut<'a> {
     /// The sender's address, as the socket reported it.
     pub from: SocketAddr,
+    /// Which of the host's addresses it came to, on a socket bound to an unspecified one.
+    pub local: LocalAddress,
     /// The payload, at least one byte.
     pub bytes: &'a mut [u8],
 }
@@ -230,7 +240,11 @@ impl ReceivedMut<'_> {
         messages.filter(|(_, slot)| slot.bytes > 0).flat_map(|(memory, slot)| {
             let segment_bytes = if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes };
             let message = memory.get_mut(..slot.bytes).unwrap_or_default();
-            message.chunks_mut(segment_bytes).map(|bytes| DatagramMut { from: slot.from, bytes })
+            message.chunks_mut(segment_bytes).map(|bytes| DatagramMut {
+                from: slot.from,
+                local: slot.local,
+                bytes,
+            })
         })
     }
 }

@@ -144,7 +144,12 @@ impl ReuseportGroup {
             }
         }
         let has_filter = config.steering.is_some() && config.sockets > 1;
-        let sockets = bound.into_iter().map(|socket| Socket::from_bound(socket, false, has_filter));
+        let locals = sys::LocalAddresses::default();
+        let sockets = bound.into_iter().map(|socket| {
+            // Bound to one address, the kernel has no choice where answers leave from.
+            let tells = address.ip().is_unspecified() && sys::tell_local_address(&socket, address.is_ipv6());
+            Socket::from_bound(socket, false, has_filter, tells.then(|| locals.share()))
+        });
         Ok(Self { sockets: sockets.collect::<io::Result<_>>()?, address })
     }
 

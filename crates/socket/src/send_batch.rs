@@ -3,10 +3,10 @@
 //!
 //! It decides nothing about when or how to send.
 
-use crate::Drain;
 use std::net::SocketAddr;
 
 use crate::sys::SendHeaders;
+use crate::{Drain, LocalAddress};
 
 /// How datagrams are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub(crate) const MAX_MESSAGES: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) to: Option<SocketAddr>,
+    /// Which of the host's addresses it leaves from.
+    pub(crate) local: LocalAddress,
     pub(crate) at: usize,
     pub(crate) bytes: usize,
 }
@@ -77,6 +79,16 @@ impl SendBatch {
         self.push_with(to, datagram.len(), |memory| memory.copy_from_slice(datagram))
     }
 
+    /// [`Self::push`], to leave from this address of the host, on a socket bound to an unspecified one.
+    #[must_use]
+    pub fn push_from(&mut self, local: LocalAddress, to: SocketAddr, datagram: &[u8]) -> bool {
+        let is_taken = self.push(Some(to), datagram);
+        if let (true, Some(entry)) = (is_taken, self.entries.last_mut()) {
+            entry.local = local;
+        }
+        is_taken
+    }
+
     /// Adds a datagram of `bytes` bytes that `write` fills in place; false when there is no room left.
     #[must_use]
     pub fn push_with(&mut self, to: Option<SocketAddr>, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
@@ -87,7 +99,7 @@ impl SendBatch {
             return false;
         };
         write(memory);
-        self.entries.push(Entry { to, at: self.used, bytes });
+        self.entries.push(Entry { to, local: LocalAddress::ANY, at: self.used, bytes });
         self.used += bytes;
         true
     }
@@ -142,10 +154,16 @@ impl Outgoing<'_> {
         self.entries.iter().map(|entry| (entry.to, self.payload(entry)))
     }
 
-    /// How many datagrams the first train holds: equal lengths to one peer, the last may be shorter.
+    /// How many datagrams the first train holds: equal lengths from one address to one peer, the last may be shorter.
     #[must_use]
     pub fn first_train(&self) -> usize {
         first_train(self.entries)
+    }
+
+    /// The first datagram alone.
+    pub(crate) fn first(&mut self) -> Outgoing<'_> {
+        let entries = self.entries.get(..1).unwrap_or_default();
+        Outgoing { arena: self.arena, entries, headers: self.headers }
     }
 
     pub(crate) fn payload(&self, entry: &Entry) -> &[u8] {
@@ -160,7 +178,8 @@ pub(crate) fn first_train(entries: &[Entry]) -> usize {
     let mut count = 1;
     for entry in entries.iter().take(MAX_TRAIN).skip(1) {
         total += entry.bytes;
-        let fits = entry.to == first.to && entry.bytes <= first.bytes && entry.bytes > 0;
+        let is_same_way = entry.to == first.to && entry.local == first.local;
+        let fits = is_same_way && entry.bytes <= first.bytes && entry.bytes > 0;
         if !fits || total > MAX_TRAIN_BYTES {
             break;
         }
@@ -199,6 +218,15 @@ mod tests {
         assert_eq!(train(&[(1, 100); 65]), 64);
         assert_eq!(train(&[(1, 1_200); 64]), 54);
         assert_eq!(train(&[(1, 65_507), (1, 10)]), 1);
+    }
+
+    #[test]
+    fn datagrams_from_two_addresses_are_no_train() {
+        let (mut batch, to) = (batch(&[]), SocketAddr::from(([127, 0, 0, 1], 1)));
+        for local in [1, 1, 2] {
+            assert!(batch.push_from(LocalAddress::from_number(local), to, b"x"));
+        }
+        assert_eq!(batch.outgoing().first_train(), 2);
     }
 
     #[test]

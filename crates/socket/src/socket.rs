@@ -27,6 +27,8 @@ pub struct Socket {
     udp: mio::net::UdpSocket,
     is_connected: bool,
     granted: Granted,
+    /// Where every datagram says which of the host's addresses it came to.
+    locals: Option<sys::LocalAddresses>,
 }
 
 impl Socket {
@@ -47,13 +49,14 @@ impl Socket {
         }
         socket.bind(&any.into())?;
         socket.connect(&peer.into())?;
-        Self::from_bound(socket, true, false)
+        Self::from_bound(socket, true, false, None)
     }
 
     pub(crate) fn from_bound(
         socket: socket2::Socket,
         is_connected: bool,
         has_filter: bool,
+        locals: Option<sys::LocalAddresses>,
     ) -> io::Result<Self> {
         let granted = Granted {
             receive_buffer_bytes: socket.recv_buffer_size()?,
@@ -62,7 +65,7 @@ impl Socket {
             has_filter,
         };
         let udp: std::net::UdpSocket = socket.into();
-        Ok(Self { udp: mio::net::UdpSocket::from_std(udp), is_connected, granted })
+        Ok(Self { udp: mio::net::UdpSocket::from_std(udp), is_connected, granted, locals })
     }
 
     /// The address it is bound to.
@@ -98,20 +101,22 @@ impl Socket {
 impl Io for Socket {
     fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
         let mut parts = batch.parts();
-        let filled = if parts.slots.len() == 1 {
+        let filled = if parts.slots.len() == 1 && self.locals.is_none() {
             sys::recv_one(&self.udp, &mut parts)?
         } else {
-            sys::recv_batch(&self.udp, &mut parts)?
+            sys::recv_batch(&self.udp, &mut parts, &mut self.locals)?
         };
         batch.set_filled(filled);
         Ok(())
     }
 
     fn send(&mut self, outgoing: &mut Outgoing<'_>, mode: SendMode) -> Result<usize, Fault> {
+        let Self { udp, locals, .. } = self;
         match mode {
-            SendMode::Single => sys::send_one(&self.udp, outgoing),
-            SendMode::Sendmmsg => sys::send_batch(&self.udp, outgoing, false),
-            SendMode::Gso => sys::send_batch(&self.udp, outgoing, true),
+            SendMode::Single if locals.is_none() => sys::send_one(udp, outgoing),
+            SendMode::Single => sys::send_batch(udp, &mut outgoing.first(), false, locals),
+            SendMode::Sendmmsg => sys::send_batch(udp, outgoing, false, locals),
+            SendMode::Gso => sys::send_batch(udp, outgoing, true, locals),
         }
     }
 

@@ -9,7 +9,9 @@
 //! | `RecvHeaders`, `SendHeaders` | memory for batched calls, made once per batch |
 //! | `recv_batch`, `send_batch` | one system call; called only with `HAS_BATCHES` |
 //! | `share_port`, `attach` | `SO_REUSEPORT` and its filter; called only with `HAS_GROUPS` |
+//! | `LocalAddresses` | the numbers of the host's addresses, the same on all sockets that share them |
 //! | `enable_gro`, `has_gso` | false where trains are unknown |
+//! | `tell_local_address` | false where a socket cannot tell; only then is a datagram's local address `ANY` |
 //! | `duplicate`, `queue` | the kernel's account of a socket, or `Unsupported` |
 //! | `prepare_thread_for_naps` | this thread's sleeps end within microseconds, as far as the platform can |
 //! | `fault` | the name of an error |
@@ -31,7 +33,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::batch::RecvParts;
-use crate::{Fault, Outgoing};
+use crate::{Fault, LocalAddress, Outgoing};
 
 /// What the kernel tells of a receive queue.
 pub(crate) struct Queue {
@@ -64,6 +66,7 @@ pub(crate) fn recv_one(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -> 
         },
     };
     slot.from = from;
+    slot.local = LocalAddress::ANY;
     slot.bytes = bytes;
     slot.segment_bytes = 0;
     slot.is_truncated = false;

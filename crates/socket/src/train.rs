@@ -15,11 +15,15 @@
 
 use std::net::SocketAddr;
 
+use crate::LocalAddress;
+
 /// One message from the kernel: one datagram, or several of one sender in a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
     /// The sender's address, as the socket reported it.
     pub from: SocketAddr,
+    /// Which of the host's addresses it came to, on a socket bound to an unspecified one.
+    pub local: LocalAddress,
     /// The datagrams, end to end. Never empty.
     pub bytes: &'a [u8],
     /// Length of each datagram but the last, which may be shorter. At least 1.
@@ -83,7 +87,8 @@ mod tests {
     use super::*;
 
     fn train(bytes: &[u8], segment_bytes: usize) -> Train<'_> {
-        Train { from: "127.0.0.1:1".parse().expect("an address"), bytes, segment_bytes }
+        let from = "127.0.0.1:1".parse().expect("an address");
+        Train { from, local: LocalAddress::ANY, bytes, segment_bytes }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! caller's borrow keeps alive for the length of the call.
 
 mod address;
+mod control;
+mod local;
 mod receive;
 mod transmit;
 
@@ -11,6 +13,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
 
+pub(crate) use local::LocalAddresses;
 pub(crate) use receive::{RecvHeaders, recv_batch};
 pub(crate) use transmit::{SendHeaders, send_batch};
 
@@ -59,6 +62,17 @@ pub(crate) fn attach(socket: &socket2::Socket, program: &[Instruction]) -> io::R
 pub(crate) fn enable_gro(udp: &mio::net::UdpSocket) -> bool {
     let on: libc::c_int = 1;
     set_option(udp, libc::SOL_UDP, libc::UDP_GRO, &on).is_ok()
+}
+
+/// Lets the kernel say of every datagram which of the host's addresses it came to; answers whether it will.
+pub(crate) fn tell_local_address(socket: &socket2::Socket, is_v6: bool) -> bool {
+    let on: libc::c_int = 1;
+    if is_v6 {
+        // Of IPv4 datagrams that come to such a socket too.
+        set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &on).is_ok()
+    } else {
+        set_option(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, &on).is_ok()
+    }
 }
 
 pub(crate) fn has_gso(socket: &socket2::Socket) -> bool {

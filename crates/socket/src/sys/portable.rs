@@ -30,8 +30,22 @@ impl SendHeaders {
     }
 }
 
+/// Without a word of the kernel there is nothing to number.
+#[derive(Debug, Default)]
+pub(crate) struct LocalAddresses;
+
+impl LocalAddresses {
+    pub(crate) const fn share(&self) -> Self {
+        Self
+    }
+}
+
 /// Without batches a batch is one datagram.
-pub(crate) fn recv_batch(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -> Result<usize, Fault> {
+pub(crate) fn recv_batch(
+    udp: &mio::net::UdpSocket,
+    parts: &mut RecvParts<'_>,
+    _locals: &mut Option<LocalAddresses>,
+) -> Result<usize, Fault> {
     let RecvHeaders = parts.headers;
     debug_assert!(
         parts.limit == 1 && parts.slot_bytes <= parts.stride,
@@ -45,6 +59,7 @@ pub(crate) fn send_batch(
     udp: &mio::net::UdpSocket,
     outgoing: &mut Outgoing<'_>,
     is_segmented: bool,
+    _locals: &mut Option<LocalAddresses>,
 ) -> Result<usize, Fault> {
     let SendHeaders = outgoing.headers;
     if is_segmented && outgoing.first_train() > 1 {
@@ -62,6 +77,10 @@ pub(crate) fn attach(_socket: &socket2::Socket, _program: &[Instruction]) -> io:
 }
 
 pub(crate) fn enable_gro(_udp: &mio::net::UdpSocket) -> bool {
+    false
+}
+
+pub(crate) fn tell_local_address(_socket: &socket2::Socket, _is_v6: bool) -> bool {
     false
 }
 

@@ -4,29 +4,17 @@
 use std::os::fd::AsRawFd;
 
 use super::address::Name;
-use crate::Fault;
+use super::control::ControlSpace;
+use super::local::LocalAddresses;
 use crate::batch::RecvParts;
-
-/// Room for the one control message asked for: the stride of a train (`UDP_GRO`, an int).
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Control {
-    header: libc::cmsghdr,
-    stride: libc::c_int,
-    padding: u32,
-}
-
-const CONTROL_BYTES: usize = size_of::<Control>();
-
-const EMPTY_CONTROL: Control =
-    Control { header: libc::cmsghdr { cmsg_len: 0, cmsg_level: 0, cmsg_type: 0 }, stride: 0, padding: 0 };
+use crate::{Fault, LocalAddress};
 
 /// Headers, addresses and control space for one batch.
 pub(crate) struct RecvHeaders {
     messages: Box<[libc::mmsghdr]>,
     vectors: Box<[libc::iovec]>,
     names: Box<[Name]>,
-    controls: Box<[Control]>,
+    controls: Box<[ControlSpace]>,
 }
 
 // SAFETY: the raw pointers inside are written anew before each call and read by nobody between calls, so they
@@ -42,12 +30,16 @@ impl RecvHeaders {
             messages: vec![message; slots].into_boxed_slice(),
             vectors: vec![vector; slots].into_boxed_slice(),
             names: vec![Name::EMPTY; slots].into_boxed_slice(),
-            controls: vec![EMPTY_CONTROL; slots].into_boxed_slice(),
+            controls: vec![ControlSpace::EMPTY; slots].into_boxed_slice(),
         }
     }
 }
 
-pub(crate) fn recv_batch(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -> Result<usize, Fault> {
+pub(crate) fn recv_batch(
+    udp: &mio::net::UdpSocket,
+    parts: &mut RecvParts<'_>,
+    locals: &mut Option<LocalAddresses>,
+) -> Result<usize, Fault> {
     let RecvHeaders { messages, vectors, names, controls } = &mut *parts.headers;
     let mut offered: libc::c_uint = 0;
     for ((((message, vector), name), control), slot) in messages
@@ -66,7 +58,7 @@ pub(crate) fn recv_batch(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -
         header.msg_name = std::ptr::from_mut(name).cast();
         header.msg_namelen = Name::BYTES;
         header.msg_control = std::ptr::from_mut(control).cast();
-        header.msg_controllen = CONTROL_BYTES as _;
+        header.msg_controllen = size_of::<ControlSpace>() as _;
         offered += 1;
     }
     // SAFETY: the first `offered` headers point at memory, names and control space that this function's borrows
@@ -90,15 +82,12 @@ pub(crate) fn recv_batch(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -
         slot.bytes = (message.msg_len as usize).min(parts.slot_bytes);
         slot.is_truncated = flags & libc::MSG_TRUNC != 0;
         slot.is_control_truncated = flags & libc::MSG_CTRUNC != 0;
-        slot.segment_bytes = segment_bytes(message.msg_hdr.msg_controllen as _, control);
+        let said = control.read(message.msg_hdr.msg_controllen as _);
+        slot.segment_bytes = said.segment_bytes;
+        slot.local = match (&mut *locals, said.local) {
+            (Some(locals), Some(address)) => locals.number_of(address),
+            _ => LocalAddress::ANY,
+        };
     }
     Ok(received)
-}
-
-/// The stride of a train; 0 where the kernel wrote none.
-fn segment_bytes(written: usize, control: &Control) -> usize {
-    let is_stride = written >= size_of::<libc::cmsghdr>() + size_of::<libc::c_int>()
-        && control.header.cmsg_level == libc::SOL_UDP
-        && control.header.cmsg_type == libc::UDP_GRO;
-    if is_stride { usize::try_from(control.stride).unwrap_or(0) } else { 0 }
 }

@@ -3,24 +3,17 @@
 use std::os::fd::AsRawFd;
 
 use super::address::Name;
+use super::control::ControlSpace;
+use super::local::LocalAddresses;
 use crate::send_batch::first_train;
 use crate::{Fault, Outgoing};
-
-/// The control message that asks for segmentation (`UDP_SEGMENT`, a u16), laid out as `CMSG_FIRSTHDR` expects.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Control {
-    header: libc::cmsghdr,
-    segment_bytes: u16,
-    padding: [u16; 3],
-}
 
 /// Headers and addresses for one send call.
 pub(crate) struct SendHeaders {
     messages: Box<[libc::mmsghdr]>,
     vectors: Box<[libc::iovec]>,
     names: Box<[Name]>,
-    controls: Box<[Control]>,
+    controls: Box<[ControlSpace]>,
     /// Datagrams in each message.
     counts: Box<[usize]>,
 }
@@ -34,17 +27,11 @@ impl SendHeaders {
         // SAFETY: msghdr and iovec are integers and pointers, for which all zeroes is a value.
         let (message, vector) =
             unsafe { (std::mem::zeroed::<libc::mmsghdr>(), std::mem::zeroed::<libc::iovec>()) };
-        let header = libc::cmsghdr {
-            cmsg_len: (size_of::<libc::cmsghdr>() + size_of::<u16>()) as _,
-            cmsg_level: libc::SOL_UDP,
-            cmsg_type: libc::UDP_SEGMENT,
-        };
         Self {
             messages: vec![message; messages].into_boxed_slice(),
             vectors: vec![vector; messages].into_boxed_slice(),
             names: vec![Name::EMPTY; messages].into_boxed_slice(),
-            controls: vec![Control { header, segment_bytes: 0, padding: [0; 3] }; messages]
-                .into_boxed_slice(),
+            controls: vec![ControlSpace::EMPTY; messages].into_boxed_slice(),
             counts: vec![0; messages].into_boxed_slice(),
         }
     }
@@ -56,6 +43,7 @@ pub(crate) fn send_batch(
     udp: &mio::net::UdpSocket,
     outgoing: &mut Outgoing<'_>,
     is_segmented: bool,
+    locals: &mut Option<LocalAddresses>,
 ) -> Result<usize, Fault> {
     let SendHeaders { messages, vectors, names, controls, counts } = &mut *outgoing.headers;
     let mut rest = outgoing.entries;
@@ -82,10 +70,12 @@ pub(crate) fn send_batch(
             if first.to.is_some() { std::ptr::from_mut(name).cast() } else { std::ptr::null_mut() };
         header.msg_control = std::ptr::null_mut();
         header.msg_controllen = 0;
-        if let (true, Ok(segment_bytes)) = (*count > 1, u16::try_from(first.bytes)) {
-            control.segment_bytes = segment_bytes;
+        let segment_bytes = if *count > 1 { u16::try_from(first.bytes).ok() } else { None };
+        let local = locals.as_mut().and_then(|locals| locals.address_of(first.local));
+        let control_bytes = control.write(segment_bytes, local);
+        if control_bytes > 0 {
             header.msg_control = std::ptr::from_mut(control).cast();
-            header.msg_controllen = size_of::<Control>() as _;
+            header.msg_controllen = control_bytes as _;
         }
         offered += 1;
     }
