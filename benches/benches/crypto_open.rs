@@ -35,7 +35,7 @@ fn open_all(crowd: &mut Crowd, packets: &mut [(SocketAddr, Vec<u8>)]) -> Duratio
     let mut took = Duration::ZERO;
     for batch in packets.chunks_mut(BATCH) {
         crowd.now.monotonic = crowd.now.monotonic.after(Duration::from_micros(10));
-        let batch = batch.iter_mut().map(|(from, bytes)| Inbound { from: *from, bytes });
+        let batch = batch.iter_mut().map(|(from, bytes)| Inbound { from: (*from).into(), bytes });
         let start = clock::now();
         crowd.server.open_datagrams(crowd.now, batch, |_| {});
         took += start.elapsed();

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use drumfire_socket::{SteeringFilter, Train};
+use drumfire_socket::{LocalAddress, SteeringFilter, Train};
 use drumfire_tools::datagram::{self, Header, RouteId};
 use drumfire_tools::flows::FlowTable;
 
@@ -29,7 +29,7 @@ fn train() -> Vec<u8> {
 fn trains(criterion: &mut Criterion) {
     let bytes = train();
     let from = ([127, 0, 0, 1], 9).into();
-    let train = Train { from, bytes: &bytes, segment_bytes: SIZE };
+    let train = Train { from, local: LocalAddress::ANY, bytes: &bytes, segment_bytes: SIZE };
     let mut group = criterion.benchmark_group("train of 64");
     group.throughput(Throughput::Elements(DATAGRAMS as u64));
     group.bench_function("split", |bencher| {

@@ -31,7 +31,7 @@ pub fn take(endpoint: &mut Endpoint<Alone>, now: Now) -> Option<Vec<u8>> {
 
 /// Hands an endpoint one datagram.
 pub fn hand(endpoint: &mut Endpoint<Alone>, now: Now, from: SocketAddr, bytes: &mut [u8]) {
-    endpoint.handle_datagrams(now, [Inbound { from, bytes }]);
+    endpoint.handle_datagrams(now, [Inbound { from: from.into(), bytes }]);
 }
 
 /// A client and its first Hello.

@@ -106,6 +106,6 @@ fn exchange(
     memory: &mut [u8; 1_200],
 ) {
     while let Some(transmit) = from.poll_transmit(now, &mut memory[..]) {
-        to.handle_datagrams(now, [Inbound { from: address, bytes: &mut memory[..transmit.bytes] }]);
+        to.handle_datagrams(now, [Inbound { from: address.into(), bytes: &mut memory[..transmit.bytes] }]);
     }
 }

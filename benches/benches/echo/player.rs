@@ -64,7 +64,8 @@ impl Crowd for Players {
         let (now, endpoint) = (at(now), &mut self.endpoint);
         self.wire.receive(|mut received| {
             let datagrams = received.datagrams_mut();
-            let inbound = datagrams.map(|datagram| Inbound { from: datagram.from, bytes: datagram.bytes });
+            let inbound =
+                datagrams.map(|datagram| Inbound { from: datagram.from.into(), bytes: datagram.bytes });
             endpoint.handle_datagrams(now, inbound);
         });
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now.monotonic) {

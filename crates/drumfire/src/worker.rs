@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use drumfire_proto::Now;
 use drumfire_socket::{Io, Parker, Poller, Socket};
 
+pub use net::{inbound, push};
 #[cfg(test)]
 pub(crate) use pass::PANICS_IN_A_ROW;
 pub(crate) use pass::Parts;

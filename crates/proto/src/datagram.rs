@@ -2,16 +2,15 @@
 //!
 //! Memory is always the caller's: packets are opened and sealed where they lie.
 
-use std::net::SocketAddr;
-
 use crate::handshake::half_open::Asker;
 use crate::placement::HelloHash;
+use crate::route::Route;
 
 /// A datagram that arrived. Its bytes are opened in place, so their content afterwards is unspecified.
 #[derive(Debug)]
 pub struct Inbound<'a> {
     /// Where it came from.
-    pub from: SocketAddr,
+    pub from: Route,
     /// All of it, and nothing else.
     pub bytes: &'a mut [u8],
 }
@@ -20,7 +19,7 @@ pub struct Inbound<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
     /// Where it goes.
-    pub to: SocketAddr,
+    pub to: Route,
     /// How many bytes it has.
     pub bytes: usize,
 }
@@ -46,7 +45,7 @@ pub(crate) enum Errand {
     /// Take in this packet.
     Packet {
         /// Where it came from.
-        from: SocketAddr,
+        from: Route,
         /// All of it.
         bytes: Box<[u8]>,
     },

@@ -30,6 +30,7 @@ use crate::handshake::server::{Greeter, RefuseBytes};
 use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING};
 use crate::placement::{Alone, Placement};
+use crate::route::Route;
 use crate::slab::{PeerId, Slab};
 use crate::stats::Stats;
 use crate::time::{Moment, Now};
@@ -81,21 +82,21 @@ enum Role {
 #[derive(Debug, Clone, Copy)]
 enum Reply {
     Retry {
-        to: SocketAddr,
+        to: Route,
         client_id: ClientId,
         cookie: [u8; wire_limits::COOKIE_BYTES],
     },
     Refuse {
-        to: SocketAddr,
+        to: Route,
         refuse: RefuseBytes,
     },
     Reset {
-        to: SocketAddr,
+        to: Route,
         id: ConnectionId,
     },
     /// The Welcome of this half-open connection.
     Welcome {
-        to: SocketAddr,
+        to: Route,
         peer: PeerId,
     },
 }
@@ -214,7 +215,7 @@ impl<P: Placement> Endpoint<P> {
     /// Where a peer is, `None` for a stale id.
     #[must_use]
     pub fn address(&self, peer: PeerId) -> Option<SocketAddr> {
-        self.connections.get(peer).map(|connection| connection.path.address)
+        self.connections.get(peer).map(|connection| connection.path.route.peer)
     }
 
     /// Takes the time in; it never goes back.

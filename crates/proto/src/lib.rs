@@ -25,7 +25,8 @@
 //! let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
 //! let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
 //! let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
-//! let (client_at, server_at) = ("192.0.2.1:1".parse()?, "192.0.2.2:2".parse()?);
+//! let client_at: std::net::SocketAddr = "192.0.2.1:1".parse()?;
+//! let server_at: std::net::SocketAddr = "192.0.2.2:2".parse()?;
 //! // Seeds come from the system in a real program.
 //! let mut server = Endpoint::server(Config::default(), server, Alone::default(), Secret::new([4; 32]))?;
 //! let mut client = Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([5; 32]))?;
@@ -36,10 +37,10 @@
 //! let mut memory = [0; 1200];
 //! for _ in 0..3 {
 //!     while let Some(sent) = client.poll_transmit(now, &mut memory) {
-//!         server.handle_datagrams(now, [Inbound { from: client_at, bytes: &mut memory[..sent.bytes] }]);
+//!         server.handle_datagrams(now, [Inbound { from: client_at.into(), bytes: &mut memory[..sent.bytes] }]);
 //!     }
 //!     while let Some(sent) = server.poll_transmit(now, &mut memory) {
-//!         client.handle_datagrams(now, [Inbound { from: server_at, bytes: &mut memory[..sent.bytes] }]);
+//!         client.handle_datagrams(now, [Inbound { from: server_at.into(), bytes: &mut memory[..sent.bytes] }]);
 //!     }
 //! }
 //! assert!(matches!(server.poll_event(), Some(Event::Connected { .. })));
@@ -84,6 +85,7 @@ mod loss;
 mod path;
 mod placement;
 mod resets;
+mod route;
 mod rtt;
 mod session;
 mod slab;
@@ -104,6 +106,7 @@ pub use ids::Shard;
 pub use ledger::{ClaimError, TokenClaim, TokenLedger};
 pub use loss::AckError;
 pub use placement::{Alone, Claim, HelloHash, Placed, Placement, PlacementKey, Replaced};
+pub use route::{LocalAddress, Route};
 pub use slab::PeerId;
 pub use stats::{DropReason, Stats};
 pub use time::{Moment, Now};

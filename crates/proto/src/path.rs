@@ -3,7 +3,6 @@
 //! It decides by newest packets and answered challenges alone; what is sealed and opened is not its business. Only
 //! servers move paths.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_crypto::Entropy;
@@ -12,12 +11,13 @@ use drumfire_wire::{ConnectionId, PathData};
 use crate::limits::{
     AMPLIFICATION, CHALLENGE_INTERVAL, CONTESTED_ROUNDS, DATAGRAM_SENT_MAX_BYTES, PATH_CANDIDATES,
 };
+use crate::route::Route;
 use crate::time::Moment;
 
 /// Where packets to the peer go, and under which name.
 #[derive(Debug)]
 pub(crate) struct Path {
-    pub(crate) address: SocketAddr,
+    pub(crate) route: Route,
     pub(crate) remote_id: Option<ConnectionId>,
     pub(crate) datagram_max_bytes: u16,
     /// What the peer asked to have back.
@@ -28,7 +28,7 @@ pub(crate) struct Path {
 /// Where the next datagram goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Destination {
-    pub(crate) address: SocketAddr,
+    pub(crate) route: Route,
     /// Bytes it may have at most; none for no limit of the path's own.
     pub(crate) room_bytes: Option<usize>,
     /// What to challenge the address with.
@@ -42,7 +42,7 @@ pub(crate) struct Destination {
 struct Search {
     candidates: [Option<Candidate>; PATH_CANDIDATES],
     /// Where the newest packet came from, if that is a candidate.
-    leading: Option<SocketAddr>,
+    leading: Option<Route>,
     /// The challenge to the address that is known.
     known: Challenge,
     /// The known address answered while a candidate did not.
@@ -53,7 +53,7 @@ struct Search {
 
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
-    address: SocketAddr,
+    route: Route,
     challenge: Challenge,
     received_bytes: usize,
     sent_bytes: usize,
@@ -89,9 +89,9 @@ impl Challenge {
 }
 
 impl Candidate {
-    const fn new(address: SocketAddr, received_bytes: usize, now: Moment) -> Self {
+    const fn new(route: Route, received_bytes: usize, now: Moment) -> Self {
         let challenge = Challenge { data: None, is_due: false, sent_at: None };
-        Self { address, challenge, received_bytes, sent_bytes: 0, seen_at: now }
+        Self { route, challenge, received_bytes, sent_bytes: 0, seen_at: now }
     }
 
     /// How much may still be sent to it.
@@ -112,17 +112,17 @@ impl Search {
     }
 
     /// The candidate with this address.
-    fn find(&mut self, address: SocketAddr) -> Option<&mut Candidate> {
-        self.candidates.iter_mut().flatten().find(|candidate| candidate.address == address)
+    fn find(&mut self, route: Route) -> Option<&mut Candidate> {
+        self.candidates.iter_mut().flatten().find(|candidate| candidate.route == route)
     }
 
     /// The candidate with this address, new if need be, in the place of the one that was seen longest ago.
-    fn find_or_add(&mut self, address: SocketAddr, now: Moment) -> Option<&mut Candidate> {
-        if self.find(address).is_none() {
+    fn find_or_add(&mut self, route: Route, now: Moment) -> Option<&mut Candidate> {
+        if self.find(route).is_none() {
             let place = self.candidates.iter_mut().min_by_key(|place| place.map(|taken| taken.seen_at))?;
-            *place = Some(Candidate::new(address, 0, now));
+            *place = Some(Candidate::new(route, 0, now));
         }
-        self.find(address)
+        self.find(route)
     }
 }
 
@@ -134,26 +134,26 @@ impl Path {
     )]
     pub(crate) const START_BYTES: u16 = DATAGRAM_SENT_MAX_BYTES as u16;
 
-    pub(crate) const fn new(address: SocketAddr, remote_id: Option<ConnectionId>) -> Self {
-        Self { address, remote_id, datagram_max_bytes: Self::START_BYTES, answer: None, search: None }
+    pub(crate) const fn new(route: Route, remote_id: Option<ConnectionId>) -> Self {
+        Self { route, remote_id, datagram_max_bytes: Self::START_BYTES, answer: None, search: None }
     }
 
     /// Whether packets from this address change nothing.
     #[inline]
-    pub(crate) fn is_settled(&self, from: SocketAddr) -> bool {
-        self.search.is_none() && from == self.address
+    pub(crate) fn is_settled(&self, from: Route) -> bool {
+        self.search.is_none() && from == self.route
     }
 
     /// Notes where an opened packet of `bytes` came from; `is_newest` when no greater number was opened before.
     pub(crate) fn on_packet(
         &mut self,
         now: Moment,
-        from: SocketAddr,
+        from: Route,
         bytes: usize,
         is_newest: bool,
         entropy: &mut Entropy,
     ) {
-        if from == self.address {
+        if from == self.route {
             if let Some(search) = &mut self.search {
                 if is_newest {
                     search.leading = None;
@@ -181,8 +181,8 @@ impl Path {
 
     /// Notes that another copy of the newest packet came from elsewhere: whoever copies packets may be faster than the
     /// peer, whose own come second then. Only while a path is looked for.
-    pub(crate) fn on_copy(&mut self, now: Moment, from: SocketAddr, bytes: usize, entropy: &mut Entropy) {
-        let Some(search) = self.search.as_mut().filter(|_| from != self.address) else { return };
+    pub(crate) fn on_copy(&mut self, now: Moment, from: Route, bytes: usize, entropy: &mut Entropy) {
+        let Some(search) = self.search.as_mut().filter(|_| from != self.route) else { return };
         let Some(candidate) = search.find_or_add(from, now) else { return };
         candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
         candidate.seen_at = now;
@@ -199,14 +199,14 @@ impl Path {
     pub(crate) fn contest(
         &mut self,
         now: Moment,
-        others: impl Iterator<Item = SocketAddr>,
+        others: impl Iterator<Item = Route>,
         received_bytes: usize,
         entropy: &mut Entropy,
     ) {
         let search = self.search.get_or_insert_with(Search::new);
         search.contested_rounds = CONTESTED_ROUNDS;
-        for (place, address) in search.candidates.iter_mut().zip(others) {
-            *place = Some(Candidate::new(address, received_bytes, now));
+        for (place, route) in search.candidates.iter_mut().zip(others) {
+            *place = Some(Candidate::new(route, received_bytes, now));
         }
         search.contest(now, entropy);
     }
@@ -221,8 +221,8 @@ impl Path {
         }
         let answered =
             search.candidates.iter().flatten().find(|candidate| candidate.challenge.is_answered_by(data));
-        let Some(address) = answered.map(|candidate| candidate.address) else { return false };
-        self.address = address;
+        let Some(route) = answered.map(|candidate| candidate.route) else { return false };
+        self.route = route;
         self.search = None;
         true
     }
@@ -243,8 +243,8 @@ impl Path {
     /// Where the next datagram goes; `settling` says how long an answer is waited for.
     #[inline]
     pub(crate) fn destination(&self, now: Moment, settling: impl FnOnce() -> Duration) -> Destination {
-        let address = self.address;
-        let plain = Destination { address, room_bytes: None, challenge: None, is_bare: false };
+        let route = self.route;
+        let plain = Destination { route, room_bytes: None, challenge: None, is_bare: false };
         match &self.search {
             None => plain,
             Some(search) => search.destination(now, settling(), plain),
@@ -255,7 +255,7 @@ impl Path {
     #[inline]
     pub(crate) fn on_sent(&mut self, now: Moment, to: &Destination, bytes: usize) {
         if let Some(search) = &mut self.search {
-            search.on_sent(now, self.address, to, bytes);
+            search.on_sent(now, self.route, to, bytes);
         }
     }
 
@@ -273,7 +273,7 @@ impl Search {
     #[cold]
     fn destination(&self, now: Moment, settling: Duration, plain: Destination) -> Destination {
         let leading = self.leading.and_then(|leading| {
-            self.candidates.iter().flatten().find(|candidate| candidate.address == leading)
+            self.candidates.iter().flatten().find(|candidate| candidate.route == leading)
         });
         let is_known_silent = !self.prefers_known;
         let moved = leading.filter(|candidate| {
@@ -290,27 +290,27 @@ impl Search {
             .flatten()
             .find(|candidate| candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES);
         if let Some(candidate) = due {
-            let is_bare = moved.is_none_or(|moved| moved.address != candidate.address);
+            let is_bare = moved.is_none_or(|moved| moved.route != candidate.route);
             return Destination {
-                address: candidate.address,
+                route: candidate.route,
                 room_bytes: Some(candidate.allowance_bytes()),
                 challenge: candidate.challenge.data,
                 is_bare,
             };
         }
         moved.map_or(plain, |candidate| Destination {
-            address: candidate.address,
+            route: candidate.route,
             room_bytes: Some(candidate.allowance_bytes()),
             ..plain
         })
     }
 
     #[cold]
-    fn on_sent(&mut self, now: Moment, known: SocketAddr, to: &Destination, bytes: usize) {
-        let challenge = if to.address == known {
+    fn on_sent(&mut self, now: Moment, known: Route, to: &Destination, bytes: usize) {
+        let challenge = if to.route == known {
             Some(&mut self.known)
         } else {
-            self.find(to.address).map(|candidate| {
+            self.find(to.route).map(|candidate| {
                 candidate.sent_bytes = candidate.sent_bytes.saturating_add(bytes);
                 &mut candidate.challenge
             })

@@ -54,8 +54,8 @@ impl Pair {
                 count += 1;
             }
             let batch = self.memory.iter_mut().zip(lengths).take(count);
-            let batch =
-                batch.map(|(memory, bytes)| Inbound { from: address(end), bytes: &mut memory[..bytes] });
+            let batch = batch
+                .map(|(memory, bytes)| Inbound { from: address(end).into(), bytes: &mut memory[..bytes] });
             self.ends[1 - end].handle_datagrams(self.now, batch);
             while let Some(event) = self.ends[1 - end].poll_event() {
                 match event {
@@ -116,10 +116,10 @@ fn datagrams_that_are_dropped_allocate_nothing() {
     }
     let info = measure(|| {
         for junk in &mut junk {
-            pair.ends[1].handle_datagrams(pair.now, [Inbound { from: address(0), bytes: junk }]);
+            pair.ends[1].handle_datagrams(pair.now, [Inbound { from: address(0).into(), bytes: junk }]);
         }
         for hello in &mut hellos {
-            pair.ends[1].handle_datagrams(pair.now, [Inbound { from: address(0), bytes: hello }]);
+            pair.ends[1].handle_datagrams(pair.now, [Inbound { from: address(0).into(), bytes: hello }]);
         }
         pair.step();
     });
@@ -137,7 +137,7 @@ fn a_flood_of_strangers_leaves_no_byte_behind() {
         for number in 0..count {
             hello[11..15].copy_from_slice(&number.to_be_bytes());
             let from = SocketAddr::from((number.to_be_bytes(), 7));
-            pair.ends[1].handle_datagrams(pair.now, [Inbound { from, bytes: &mut hello }]);
+            pair.ends[1].handle_datagrams(pair.now, [Inbound { from: from.into(), bytes: &mut hello }]);
             if number % 100 == 0 {
                 pair.now.monotonic = pair.now.monotonic.after(Duration::from_millis(1));
                 let mut memory = [0; 1_200];
@@ -170,7 +170,7 @@ fn packets_that_are_opened_alone_or_delivered_allocate_nothing() {
         let mut run = |packets: &mut [[u8; 200]]| {
             let mut messages = 0;
             for batch in packets.chunks_mut(32) {
-                let batch = batch.iter_mut().map(|bytes| Inbound { from: address(0), bytes });
+                let batch = batch.iter_mut().map(|bytes| Inbound { from: address(0).into(), bytes });
                 if is_opened_alone {
                     pair.ends[1].open_datagrams(pair.now, batch, |_| messages += 1);
                 } else {

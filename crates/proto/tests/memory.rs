@@ -73,7 +73,10 @@ impl Crowd {
             }
             for mut bytes in inbound {
                 self.counted(|server| {
-                    server.handle_datagrams(now, [Inbound { from: address(index + 1), bytes: &mut bytes }]);
+                    server.handle_datagrams(
+                        now,
+                        [Inbound { from: address(index + 1).into(), bytes: &mut bytes }],
+                    );
                 });
             }
         }
@@ -89,8 +92,8 @@ impl Crowd {
         });
         self.peers.extend(connected.into_iter().flatten());
         while let Some(transmit) = self.counted(|server| server.poll_transmit(now, &mut memory)) {
-            let index = usize::from(transmit.to.port()) - 1;
-            let inbound = Inbound { from: address(0), bytes: &mut memory[..transmit.bytes] };
+            let index = usize::from(transmit.to.peer.port()) - 1;
+            let inbound = Inbound { from: address(0).into(), bytes: &mut memory[..transmit.bytes] };
             self.clients[index].handle_datagrams(now, [inbound]);
         }
         self.now.monotonic = self.now.monotonic.after(by);

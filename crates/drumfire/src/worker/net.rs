@@ -5,9 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use drumfire_proto::{Endpoint, Inbound, Now, Placement};
+use drumfire_proto::{Endpoint, Inbound, Now, Placement, Route};
 use drumfire_socket::{
-    DrainEnd, DropReason, FlushEnd, Io, Poller, Receiver, SendBatch, SendMode, Sender, Socket, Waiter, Woken,
+    DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, Poller, Receiver, SendBatch, SendMode,
+    Sender, Socket, Waiter, Woken,
 };
 
 use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER};
@@ -42,6 +43,19 @@ pub(super) struct Net<I, K> {
     is_watching_room: bool,
     rest: Option<Duration>,
     is_gone: bool,
+}
+
+/// A datagram of the socket as the endpoint takes it.
+pub fn inbound(datagram: DatagramMut<'_>) -> Inbound<'_> {
+    let local = drumfire_proto::LocalAddress(datagram.local.to_number());
+    Inbound { from: Route { peer: datagram.from, local }, bytes: datagram.bytes }
+}
+
+/// Puts a datagram of the endpoint into a batch, to leave from the address that its peer knows; false when there is no
+/// room.
+#[must_use]
+pub fn push(batch: &mut SendBatch, to: Route, datagram: &[u8]) -> bool {
+    batch.push_from(LocalAddress::from_number(to.local.0), to.peer, datagram)
 }
 
 impl Net<Socket, Poller> {
@@ -125,10 +139,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         self.is_told = false;
         let end = self.receiver.drain_mut(&mut self.io, BUDGET_DATAGRAMS, |mut received| {
             let datagrams = received.datagrams_mut();
-            endpoint.handle_datagrams(
-                now,
-                datagrams.map(|datagram| Inbound { from: datagram.from, bytes: datagram.bytes }),
-            );
+            endpoint.handle_datagrams(now, datagrams.map(inbound));
         });
         self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
         self.is_gone |= matches!(end, DrainEnd::Closed(_));
@@ -151,9 +162,13 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         while self.batch.len() < BATCH_DATAGRAMS
             && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
         {
-            let to = (!self.is_connected).then_some(transmit.to);
+            let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
             // There is room: the batch was empty, and has it for so many of the largest.
-            let _ = self.batch.push(to, self.scratch.get(..transmit.bytes).unwrap_or_default());
+            let _ = if self.is_connected {
+                self.batch.push(None, datagram)
+            } else {
+                push(&mut self.batch, transmit.to, datagram)
+            };
         }
         !self.batch.is_empty()
     }

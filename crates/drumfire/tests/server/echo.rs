@@ -1,7 +1,12 @@
 //! Messages there and back, over real sockets, with and without threads.
 
 use crate::world::{World, config};
-use drumfire::{Bytes, ChannelId, ClientEvent, Event, SendOptions, Workers};
+use std::net::SocketAddr;
+
+use drumfire::{
+    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, SendOptions, ServerConfig, ServerKey,
+    Workers,
+};
 
 const RELIABLE: ChannelId = ChannelId(0);
 const UNRELIABLE: ChannelId = ChannelId(1);
@@ -106,5 +111,28 @@ fn events_that_a_loop_left_come_with_the_next_poll() {
     }
     for (event, number) in seen.iter().zip(0..) {
         assert!(matches!(event, Event::Message { bytes, .. } if *bytes == payload(0, number)));
+    }
+}
+
+#[test]
+fn a_server_for_all_addresses_answers_from_the_one_that_was_asked() {
+    let loopback = [[127, 0, 0, 1], [127, 0, 0, 2], [127, 9, 9, 9]];
+    // Where the platform cannot tell, only the first is promised.
+    let count = if drumfire_socket::ReuseportGroup::MAX_SOCKETS == 1 { 1 } else { loopback.len() };
+    let reached = &loopback[..count];
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let key = ServerKey::generate().expect("randomness");
+        let public = key.public();
+        let config = ServerConfig::new("0.0.0.0:0".parse().expect("an address"), key, Access::Open);
+        let mut world = World::new(config.workers(workers), 0);
+        let port = world.server.local_addr().port();
+        for ip in reached {
+            let server = SocketAddr::from((*ip, port));
+            world.clients.push(Client::connect(server, public, &ClientConfig::default()).expect("a client"));
+            world.heard.push(Vec::new());
+        }
+        world.until("all are connected", |world| {
+            world.peers.len() == reached.len() && world.heard.iter().all(|heard| !heard.is_empty())
+        });
     }
 }

@@ -3,8 +3,6 @@
 //! When a packet may go is decided here as far as acks, probes and bytes under way say; whose turn it is among
 //! connections is the endpoint's business.
 
-use std::net::SocketAddr;
-
 use bytes::BufMut;
 use drumfire_crypto::{Entropy, TAG_BYTES};
 use drumfire_wire::{Close, FrameWriter, PacketNumber, PacketNumberLength, TransportHeader};
@@ -13,6 +11,7 @@ use super::{Connection, Phase};
 use crate::limits::{NUMBERS_BEFORE_PING, RANGES_BEFORE_PING};
 use crate::loss::SentPacket;
 use crate::path::Destination;
+use crate::route::Route;
 use crate::stats::{Stats, add};
 use crate::time::Moment;
 
@@ -20,7 +19,7 @@ use crate::time::Moment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
     /// A datagram of this many bytes stands in the memory given, for this address.
-    Datagram(usize, SocketAddr),
+    Datagram(usize, Route),
     /// There is nothing to send now.
     Nothing,
     /// The keys are used up: the connection is over.
@@ -48,7 +47,7 @@ impl Connection {
             return Sending::Nothing;
         }
         if let Phase::Connecting(attempt) = &mut self.phase {
-            let to = self.path.address;
+            let to = self.path.route;
             return attempt
                 .write_hello(now, out)
                 .map_or(Sending::Nothing, |bytes| Sending::Datagram(bytes, to));
@@ -98,7 +97,7 @@ impl Connection {
         let bytes = header.encoded_bytes().saturating_add(body_bytes).saturating_add(TAG_BYTES);
         self.path.on_sent(now, &to, bytes);
         self.on_built(now, number, bytes, content);
-        Some(Sending::Datagram(bytes, to.address))
+        Some(Sending::Datagram(bytes, to.route))
     }
 
     /// Fills a packet: an ack if one is owed, messages as far as they may go, and what else is due.

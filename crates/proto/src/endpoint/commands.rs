@@ -64,7 +64,7 @@ impl<P: Placement> Endpoint<P> {
         };
         let attempt = Attempt::new(now, &request, &mut self.entropy)?;
         let client_id = u64::from_be_bytes(attempt.client_id().0);
-        let path = Path::new(server, None);
+        let path = Path::new(server.into(), None);
         let liveness =
             Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::Connecting(Box::new(attempt)));

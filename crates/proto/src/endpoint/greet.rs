@@ -2,7 +2,6 @@
 //!
 //! What is in them is judged in `handshake`; here connections are made of them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use drumfire_crypto::RefuseKey;
@@ -23,6 +22,7 @@ use crate::identity::{GivenIds, Identity, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
 use crate::placement::{HelloHash, Placed, Placement, Replaced};
+use crate::route::Route;
 use crate::slab::PeerId;
 use crate::stats::{DropReason, add};
 use crate::time::Moment;
@@ -32,7 +32,7 @@ impl<P: Placement> Endpoint<P> {
         &mut self,
         now: Moment,
         kind: DatagramKind,
-        from: SocketAddr,
+        from: Route,
         bytes: &[u8],
     ) -> Result<Taken, DropReason> {
         match (kind, &self.role) {
@@ -74,18 +74,18 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// The first valid packet of a half-open connection: it is connected.
-    pub(super) fn confirm(&mut self, now: Moment, peer: PeerId, from: SocketAddr) {
+    pub(super) fn confirm(&mut self, now: Moment, peer: PeerId, from: Route) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         let Phase::HalfOpen(half_open) = &mut connection.phase else { return };
         let (source, mut grant) = (half_open.source(), half_open.grant.take());
         let proved = half_open.proved();
         let first = proved.iter().flatten().next().copied();
-        if let Some(address) = Some(from).filter(|from| proved.contains(&Some(*from))).or(first) {
-            connection.path.address = address;
+        if let Some(route) = Some(from).filter(|from| proved.contains(&Some(*from))).or(first) {
+            connection.path.route = route;
         }
         connection.open(now, false);
-        let known = connection.path.address;
-        let others = proved.into_iter().flatten().filter(|address| *address != known);
+        let known = connection.path.route;
+        let others = proved.into_iter().flatten().filter(|route| *route != known);
         if others.clone().next().is_some() {
             connection.path.contest(now, others, wire_limits::HELLO_BYTES, &mut self.entropy);
         }
@@ -97,7 +97,7 @@ impl<P: Placement> Endpoint<P> {
             greeter.end_half_open(source);
         }
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, connection.path.address, grant.as_deref());
+        self.events.connected(peer, connection.path.route.peer, grant.as_deref());
         connection.grant = grant;
         self.give_spare_ids(peer);
         let Some(connection) = self.connections.get(peer) else { return };
@@ -125,12 +125,12 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    fn on_hello(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_hello(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
         add(&mut self.stats.hello_bytes, u64::try_from(bytes.len()).unwrap_or(0));
         let hello = Hello::decode(bytes)?;
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
-        let proved = Asker { address: from, is_proved: true };
-        let asker = match greeter.judge(now, from, &hello) {
+        let proved = Asker { route: from, is_proved: true };
+        let asker = match greeter.judge(now, from.peer, &hello) {
             Ok(Judgement::Retry) => return self.retry(now, from, &hello),
             Ok(Judgement::Unproved) => Asker { is_proved: false, ..proved },
             Ok(Judgement::Proved) => proved,
@@ -141,9 +141,9 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Asks a client to prove its address.
-    fn retry(&mut self, now: Moment, to: SocketAddr, hello: &Hello<'_>) -> Result<Taken, DropReason> {
+    fn retry(&mut self, now: Moment, to: Route, hello: &Hello<'_>) -> Result<Taken, DropReason> {
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
-        let cookie = greeter.retry(now, to, hello)?;
+        let cookie = greeter.retry(now, to.peer, hello)?;
         self.reply(Reply::Retry { to, client_id: hello.fields.client_id, cookie })
     }
 
@@ -157,13 +157,13 @@ impl<P: Placement> Endpoint<P> {
     ) -> Result<Taken, DropReason> {
         let has_more = told(denied.reason).is_some() || denied.reason == DropReason::HelloRepeated;
         if has_more && !asker.is_proved {
-            return self.retry(now, asker.address, hello);
+            return self.retry(now, asker.route, hello);
         }
         if let Role::Server(greeter) = &mut self.role
             && let Some(refuse) = greeter.refuse(now, hello, denied)
         {
             // Without room for the answer the client asks again.
-            let _ = self.reply(Reply::Refuse { to: asker.address, refuse });
+            let _ = self.reply(Reply::Refuse { to: asker.route, refuse });
         }
         Err(denied.reason)
     }
@@ -212,7 +212,7 @@ impl<P: Placement> Endpoint<P> {
         if connection.hello != Some(hash) || !half_open.take_welcome(asker) {
             return Err(repeated);
         }
-        self.reply(Reply::Welcome { to: asker.address, peer })
+        self.reply(Reply::Welcome { to: asker.route, peer })
     }
 
     /// The Diffie-Hellman, and a half-open connection. The place that was reserved is released if it fails.
@@ -228,7 +228,7 @@ impl<P: Placement> Endpoint<P> {
         if made.is_err() {
             self.placement.release(hash);
         }
-        self.reply(Reply::Welcome { to: asker.address, peer: made? })
+        self.reply(Reply::Welcome { to: asker.route, peer: made? })
     }
 
     fn make_half_open(
@@ -249,7 +249,7 @@ impl<P: Placement> Endpoint<P> {
         let Admitted { claim, psk, grant } = admitted;
         let answer = greeter.answer(now, hello, &psk, &self.ids, &mut self.entropy)?;
         let Answer { agreement, local_id, remote_id, welcome } = answer;
-        let path = Path::new(asker.address, remote_id);
+        let path = Path::new(asker.route, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
         let half_open = HalfOpen::new(now, asker, welcome, grant);
@@ -280,7 +280,7 @@ impl<P: Placement> Endpoint<P> {
         Ok(Taken::Acted)
     }
 
-    fn on_retry(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_retry(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
         let retry = Retry::decode(bytes)?;
         let peer = self.attempt_of(retry.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
@@ -292,7 +292,7 @@ impl<P: Placement> Endpoint<P> {
         Ok(Taken::Acted)
     }
 
-    fn on_refuse(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_refuse(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
         let refuse = Refuse::decode(bytes)?;
         let peer = self.attempt_of(refuse.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
@@ -308,7 +308,7 @@ impl<P: Placement> Endpoint<P> {
         Ok(Taken::Acted)
     }
 
-    fn on_welcome(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_welcome(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
         let welcome = Welcome::decode(bytes)?;
         let peer = self.attempt_of(welcome.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
@@ -324,7 +324,7 @@ impl<P: Placement> Endpoint<P> {
         }
         connection.open(now, true);
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, from, None);
+        self.events.connected(peer, from.peer, None);
         self.settle(peer);
         Ok(Taken::Acted)
     }
@@ -348,10 +348,10 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// The attempt that this answer belongs to.
-    fn attempt_of(&self, client_id: ClientId, from: SocketAddr) -> Result<PeerId, DropReason> {
+    fn attempt_of(&self, client_id: ClientId, from: Route) -> Result<PeerId, DropReason> {
         let peer = self.by_client_id.get(&u64::from_be_bytes(client_id.0)).copied();
         let peer = peer.ok_or(DropReason::UnknownClientId)?;
         let connection = self.connections.get(peer).ok_or(DropReason::UnknownClientId)?;
-        if connection.path.address == from { Ok(peer) } else { Err(DropReason::WrongSource) }
+        if connection.path.route.peer == from.peer { Ok(peer) } else { Err(DropReason::WrongSource) }
     }
 }

@@ -100,6 +100,7 @@ mod tests {
         Alone, ClientConfig, Config, Event, Moment, Secret, ServerConfig, ServerIdentity, ServerKeyPair,
     };
     use drumfire_wire::{Frame, Frames};
+    use std::net::SocketAddr;
 
     const CLIENT: &str = "192.0.2.1:1";
 
@@ -121,7 +122,7 @@ mod tests {
                 take(&mut server, &mut memory[..sent.bytes]);
             }
             while let Some(sent) = server.poll_transmit(now, &mut memory) {
-                client.handle_datagrams(now, [Inbound { from: at, bytes: &mut memory[..sent.bytes] }]);
+                client.handle_datagrams(now, [Inbound { from: at.into(), bytes: &mut memory[..sent.bytes] }]);
             }
         }
         while server.poll_event().is_some() {}
@@ -129,7 +130,10 @@ mod tests {
     }
 
     fn take(server: &mut Endpoint<Alone>, bytes: &mut [u8]) {
-        server.handle_datagrams(Now::default(), [Inbound { from: CLIENT.parse().unwrap(), bytes }]);
+        server.handle_datagrams(
+            Now::default(),
+            [Inbound { from: CLIENT.parse::<SocketAddr>().unwrap().into(), bytes }],
+        );
     }
 
     #[test]
@@ -141,8 +145,8 @@ mod tests {
             sealer.seal(&mut datagram, &payload).unwrap();
             // Another pass each time: of one connection a pass opens only so many.
             let now = Now { monotonic: Moment::from_nanos(bytes as u64), ..Now::default() };
-            let from = CLIENT.parse().unwrap();
-            server.handle_datagrams(now, [Inbound { from, bytes: &mut datagram }]);
+            let from = CLIENT.parse::<SocketAddr>().unwrap();
+            server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut datagram }]);
             let Some(Event::Message { bytes, .. }) = server.poll_event() else { panic!("{bytes}") };
             assert_eq!(bytes, payload);
         }
@@ -172,7 +176,7 @@ mod tests {
         forged[50] ^= 1;
         let mut payloads = Vec::new();
         for bytes in [&mut first[..], &mut datagram, &mut forged] {
-            let batch = [Inbound { from: CLIENT.parse().unwrap(), bytes }];
+            let batch = [Inbound { from: CLIENT.parse::<SocketAddr>().unwrap().into(), bytes }];
             server.open_datagrams(Now::default(), batch, |frames| {
                 let Some(Ok(Frame::Message(message))) = Frames::new(frames).next() else {
                     panic!("a message")

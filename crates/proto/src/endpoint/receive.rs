@@ -3,8 +3,6 @@
 //! Each datagram goes forward or leaves under a counted name, and none of them stops another. Handshake
 //! datagrams wait for the last stage, so that everything happens in the order of the batch.
 
-use std::net::SocketAddr;
-
 use drumfire_wire::limits::TAG_BYTES;
 use drumfire_wire::{ConnectionId, ConnectionIdLength, DatagramKind, TransportHeader};
 
@@ -15,6 +13,7 @@ use crate::error::{CloseReason, ProtocolError};
 use crate::ids::IdVerdict;
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, STAGE_DATAGRAMS};
 use crate::placement::Placement;
+use crate::route::Route;
 use crate::session::{Opened, Refusal};
 use crate::slab::PeerId;
 use crate::stats::{DropReason, add};
@@ -25,7 +24,7 @@ const HEADER_MIN_BYTES: usize = 1 + ConnectionId::BYTES + 2;
 
 /// A datagram on its way through the stages.
 pub(super) struct Staged<'a> {
-    from: SocketAddr,
+    from: Route,
     bytes: &'a mut [u8],
     state: State,
 }
@@ -218,7 +217,7 @@ impl<P: Placement> Endpoint<P> {
         &mut self,
         now: Moment,
         peer: PeerId,
-        from: SocketAddr,
+        from: Route,
         number: u64,
         frames: &[u8],
     ) -> Result<(), DropReason> {
@@ -264,7 +263,7 @@ impl<P: Placement> Endpoint<P> {
         &mut self,
         now: Moment,
         peer: PeerId,
-        from: SocketAddr,
+        from: Route,
         header: &TransportHeader,
         bytes: &mut [u8],
     ) {
@@ -276,7 +275,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Tells whoever still sends to a connection of old that it is not known.
-    fn reset(&mut self, now: Moment, to: SocketAddr, id: ConnectionId) {
+    fn reset(&mut self, now: Moment, to: Route, id: ConnectionId) {
         let Role::Server(greeter) = &mut self.role else { return };
         if self.replies.len() < REPLIES_WAITING && greeter.may_reset(now, id) {
             self.replies.push_back(Reply::Reset { to, id });

@@ -3,8 +3,6 @@
 //!
 //! Only connections with something to send are looked at.
 
-use std::net::SocketAddr;
-
 use drumfire_wire::{ClientId, ConnectionId, Reset, Retry, limits as wire_limits};
 
 use super::{Endpoint, Reply};
@@ -13,6 +11,7 @@ use crate::datagram::Transmit;
 use crate::handshake::server::RefuseBytes;
 use crate::limits::{DATAGRAM_SENT_MAX_BYTES, SEND_TURN_DATAGRAMS};
 use crate::placement::Placement;
+use crate::route::Route;
 use crate::slab::PeerId;
 use crate::stats::add;
 use crate::time::{Moment, Now};
@@ -31,7 +30,7 @@ impl<P: Placement> Endpoint<P> {
         Some(Transmit { to, bytes })
     }
 
-    fn next_reply(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+    fn next_reply(&mut self, out: &mut [u8]) -> Option<(Route, usize)> {
         while let Some(reply) = self.replies.pop_front() {
             let written = match reply {
                 Reply::Retry { to, client_id, cookie } => self.write_retry(to, client_id, &cookie, out),
@@ -48,23 +47,18 @@ impl<P: Placement> Endpoint<P> {
 
     fn write_retry(
         &mut self,
-        to: SocketAddr,
+        to: Route,
         client_id: ClientId,
         cookie: &[u8; wire_limits::COOKIE_BYTES],
         mut out: &mut [u8],
-    ) -> Option<(SocketAddr, usize)> {
+    ) -> Option<(Route, usize)> {
         Retry { client_id, cookie }.encode(&mut out).ok()?;
         let bytes = wire_limits::RETRY_MIN_BYTES;
         add(&mut self.stats.retry_bytes, u64::try_from(bytes).unwrap_or(0));
         Some((to, bytes))
     }
 
-    fn write_refuse(
-        &mut self,
-        to: SocketAddr,
-        refuse: &RefuseBytes,
-        out: &mut [u8],
-    ) -> Option<(SocketAddr, usize)> {
+    fn write_refuse(&mut self, to: Route, refuse: &RefuseBytes, out: &mut [u8]) -> Option<(Route, usize)> {
         out.get_mut(..refuse.len())?.copy_from_slice(refuse);
         add(&mut self.stats.refuse_bytes, u64::try_from(refuse.len()).unwrap_or(0));
         Some((to, refuse.len()))
@@ -72,17 +66,17 @@ impl<P: Placement> Endpoint<P> {
 
     fn write_reset(
         &mut self,
-        to: SocketAddr,
+        to: Route,
         connection_id: ConnectionId,
         mut out: &mut [u8],
-    ) -> Option<(SocketAddr, usize)> {
+    ) -> Option<(Route, usize)> {
         Reset { connection_id, token: self.ids.reset_token(connection_id) }.encode(&mut out).ok()?;
         add(&mut self.stats.resets_sent, 1);
         Some((to, wire_limits::RESET_BYTES))
     }
 
     /// `None` when the connection is not half-open any more: then the client has its Welcome, or gave up.
-    fn write_welcome(&mut self, to: SocketAddr, peer: PeerId, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+    fn write_welcome(&mut self, to: Route, peer: PeerId, out: &mut [u8]) -> Option<(Route, usize)> {
         let connection = self.connections.get(peer)?;
         let Phase::HalfOpen(half_open) = &connection.phase else { return None };
         let welcome = half_open.welcome();
@@ -91,7 +85,7 @@ impl<P: Placement> Endpoint<P> {
         Some((to, welcome.len()))
     }
 
-    fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+    fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<(Route, usize)> {
         while let Some(&peer) = self.active.front() {
             let Some(connection) = self.connections.get_mut(peer) else {
                 self.end_turn();

@@ -3,10 +3,11 @@
 //! Its Hello may have been copied on the way, and come from several addresses that all proved themselves: each is
 //! answered, and the first packet that opens says which is the client's.
 
+use super::admission::Grant;
 use std::net::SocketAddr;
 
-use super::admission::Grant;
 use crate::limits::{ADDRESSES_PER_HELLO, HANDSHAKE_DEADLINE, WELCOMES_PER_ADDRESS};
+use crate::route::Route;
 use crate::time::Moment;
 
 /// What is kept until the first packet.
@@ -24,7 +25,7 @@ pub(crate) struct HalfOpen {
 /// An address that asked: with a good cookie, save for the first while the server is calm.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    address: SocketAddr,
+    route: Route,
     is_proved: bool,
     welcomes_left: u8,
 }
@@ -32,7 +33,7 @@ struct Asked {
 /// Who sent a Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asker {
-    pub(crate) address: SocketAddr,
+    pub(crate) route: Route,
     /// Whether a cookie showed that somebody is there.
     pub(crate) is_proved: bool,
 }
@@ -40,14 +41,14 @@ pub(crate) struct Asker {
 impl Asker {
     /// The address, if it is proved.
     pub(crate) fn source(self) -> Option<SocketAddr> {
-        self.is_proved.then_some(self.address)
+        self.is_proved.then_some(self.route.peer)
     }
 }
 
 impl HalfOpen {
     pub(crate) fn new(now: Moment, asker: Asker, welcome: Box<[u8]>, grant: Option<Box<Grant>>) -> Self {
-        let Asker { address, is_proved } = asker;
-        let first = Asked { address, is_proved, welcomes_left: WELCOMES_PER_ADDRESS.saturating_sub(1) };
+        let Asker { route, is_proved } = asker;
+        let first = Asked { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS.saturating_sub(1) };
         let mut addresses = [None; ADDRESSES_PER_HELLO];
         if let Some(place) = addresses.first_mut() {
             *place = Some(first);
@@ -66,13 +67,13 @@ impl HalfOpen {
     /// Whether the Welcome may be sent once more to who asks; the caller then must. Another address than the first must
     /// be proved.
     pub(crate) fn take_welcome(&mut self, asker: Asker) -> bool {
-        let Asker { address, is_proved } = asker;
-        let is_same = |asked: &Option<Asked>| asked.is_none_or(|asked| asked.address == address);
+        let Asker { route, is_proved } = asker;
+        let is_same = |asked: &Option<Asked>| asked.is_none_or(|asked| asked.route == route);
         let Some(place) = self.addresses.iter_mut().find(|asked| is_same(asked)) else { return false };
         if place.is_none() && !is_proved {
             return false;
         }
-        let asked = place.get_or_insert(Asked { address, is_proved, welcomes_left: WELCOMES_PER_ADDRESS });
+        let asked = place.get_or_insert(Asked { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS });
         asked.is_proved |= is_proved;
         let is_left = asked.welcomes_left > 0;
         asked.welcomes_left = asked.welcomes_left.saturating_sub(1);
@@ -81,10 +82,9 @@ impl HalfOpen {
 
     /// The addresses where somebody is, now that a packet opened: those that were proved by cookie, or else the only one
     /// to which a Welcome went, for without it there is no packet that opens.
-    pub(crate) fn proved(&self) -> [Option<SocketAddr>; ADDRESSES_PER_HELLO] {
+    pub(crate) fn proved(&self) -> [Option<Route>; ADDRESSES_PER_HELLO] {
         let is_alone = self.addresses.iter().flatten().count() == 1;
-        self.addresses
-            .map(|asked| asked.filter(|asked| asked.is_proved || is_alone).map(|asked| asked.address))
+        self.addresses.map(|asked| asked.filter(|asked| asked.is_proved || is_alone).map(|asked| asked.route))
     }
 
     pub(crate) const fn welcome(&self) -> &[u8] {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn proved(port: u16) -> Asker {
-        Asker { address: address(port), is_proved: true }
+        Asker { route: address(port).into(), is_proved: true }
     }
 
     fn unproved(port: u16) -> Asker {
@@ -122,7 +122,7 @@ mod tests {
                 assert_eq!(is_sent, round < 5 && port < 5, "{round} {port}");
             }
         }
-        assert_eq!(half_open.proved(), [1, 2, 3, 4].map(|port| Some(address(port))));
+        assert_eq!(half_open.proved(), [1, 2, 3, 4].map(|port| Some(address(port).into())));
         assert_eq!(half_open.source(), Some(address(1)));
     }
 
@@ -132,7 +132,7 @@ mod tests {
         assert!(!half_open.take_welcome(unproved(2)));
         assert!((1..5).all(|_| half_open.take_welcome(unproved(1))));
         assert!(!half_open.take_welcome(unproved(1)));
-        assert_eq!(half_open.proved(), [Some(address(1)), None, None, None]);
+        assert_eq!(half_open.proved(), [Some(address(1).into()), None, None, None]);
         assert_eq!(half_open.source(), None, "it counts against nobody");
     }
 
@@ -140,8 +140,8 @@ mod tests {
     fn an_unproved_address_is_believed_no_more_once_another_is_proved() {
         let mut half_open = half_open(unproved(1));
         assert!(half_open.take_welcome(proved(2)));
-        assert_eq!(half_open.proved(), [None, Some(address(2)), None, None]);
+        assert_eq!(half_open.proved(), [None, Some(address(2).into()), None, None]);
         assert!(half_open.take_welcome(proved(1)));
-        assert_eq!(half_open.proved(), [Some(address(1)), Some(address(2)), None, None]);
+        assert_eq!(half_open.proved(), [Some(address(1).into()), Some(address(2).into()), None, None]);
     }
 }

@@ -5,8 +5,8 @@ use drumfire_crypto::Secret;
 
 const SETTLING: Duration = Duration::from_millis(300);
 
-fn address(number: u16) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, 1], number))
+fn address(number: u16) -> Route {
+    std::net::SocketAddr::from(([192, 0, 2, 1], number)).into()
 }
 
 fn ms(milliseconds: u64) -> Moment {
@@ -30,15 +30,15 @@ impl Bench {
 
     /// Sends datagrams of 100 B until nothing but data is left to send; answers the challenges with their addresses,
     /// and where the data went.
-    fn send(&mut self, at: u64) -> (Vec<(SocketAddr, PathData)>, SocketAddr) {
+    fn send(&mut self, at: u64) -> (Vec<(Route, PathData)>, Route) {
         let mut challenges = Vec::new();
         loop {
             let to = self.path.destination(ms(at), || SETTLING);
             let bytes = to.room_bytes.unwrap_or(100).min(100);
             self.path.on_sent(ms(at), &to, bytes);
             match to.challenge {
-                Some(data) => challenges.push((to.address, data)),
-                None => return (challenges, to.address),
+                Some(data) => challenges.push((to.route, data)),
+                None => return (challenges, to.route),
             }
         }
     }
@@ -53,7 +53,7 @@ fn a_newer_packet_from_elsewhere_challenges_both_and_takes_the_data_along() {
     assert_eq!((addresses, data_to), (vec![address(1), address(2)], address(2)));
     assert_ne!(challenges[0].1, challenges[1].1);
     assert!(bench.path.on_response(challenges[1].1));
-    assert_eq!(bench.path.address, address(2));
+    assert_eq!(bench.path.route, address(2));
     assert_eq!(bench.send(10), (vec![], address(2)));
 }
 
@@ -73,11 +73,11 @@ fn three_times_what_came_goes_to_a_candidate_and_the_rest_to_the_known_address()
         let to = bench.path.destination(ms(0), || SETTLING);
         let bytes = to.room_bytes.unwrap_or(100).min(100);
         bench.path.on_sent(ms(0), &to, bytes);
-        sent += if to.address == address(2) { bytes } else { 0 };
+        sent += if to.route == address(2) { bytes } else { 0 };
     }
     assert!(sent <= 450 && sent > 386, "{sent}");
     bench.hear(5, 2, 100, false);
-    assert_eq!(bench.path.destination(ms(5), || SETTLING).address, address(2), "more came");
+    assert_eq!(bench.path.destination(ms(5), || SETTLING).route, address(2), "more came");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn two_candidates_are_kept_and_the_older_makes_room() {
     let third = bench.send(1).0;
     bench.hear(2, 4, 1_000, true);
     bench.send(2);
-    let data = |challenges: &[(SocketAddr, PathData)], of| {
+    let data = |challenges: &[(Route, PathData)], of| {
         challenges.iter().find(|(to, _)| *to == address(of)).unwrap().1
     };
     assert!(!bench.path.on_response(data(&second, 2)), "forgotten");
@@ -152,7 +152,7 @@ fn answers_that_nobody_asked_for_move_nothing() {
     bench.hear(0, 2, 1_000, true);
     bench.send(0);
     assert!(!bench.path.on_response(PathData([0; 8])));
-    assert_eq!(bench.path.address, address(1));
+    assert_eq!(bench.path.route, address(1));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn who_came_from_several_addresses_is_asked_at_all_of_them_until_one_answers() {
     let (again, _) = bench.send(1_000);
     assert_eq!(again.len(), 2, "both were lost");
     assert!(bench.path.on_response(again.iter().find(|(to, _)| *to == address(2)).unwrap().1));
-    assert_eq!(bench.path.address, address(2));
+    assert_eq!(bench.path.route, address(2));
 }
 
 #[test]
@@ -179,5 +179,5 @@ fn a_copy_of_the_newest_packet_makes_a_candidate_only_while_a_path_is_looked_for
     let (challenges, data_to) = bench.send(1);
     assert_eq!((challenges.len(), data_to), (3, address(2)), "the first one leads");
     assert!(bench.path.on_response(challenges.iter().find(|(to, _)| *to == address(3)).unwrap().1));
-    assert_eq!(bench.path.address, address(3));
+    assert_eq!(bench.path.route, address(3));
 }

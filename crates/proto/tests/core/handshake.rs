@@ -401,9 +401,9 @@ fn say_hello(client: &mut Endpoint, server: &mut Endpoint, now: Now, from: Socke
     let mut memory = [0; 1_200];
     for _ in 0..2 {
         client.poll_transmit(now, &mut memory).unwrap();
-        server.handle_datagrams(now, [Inbound { from, bytes: &mut memory }]);
+        server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut memory }]);
         if let Some(transmit) = server.poll_transmit(now, &mut memory) {
-            let answer = Inbound { from: address(SERVER), bytes: &mut memory[..transmit.bytes] };
+            let answer = Inbound { from: address(SERVER).into(), bytes: &mut memory[..transmit.bytes] };
             client.handle_datagrams(now, [answer]);
         }
     }

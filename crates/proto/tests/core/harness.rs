@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, Inbound, Moment, Now,
-    PeerId, PlayerId, Secret, SendError, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, Inbound, LocalAddress,
+    Moment, Now, PeerId, PlayerId, Route, Secret, SendError, SendOptions, ServerConfig, ServerIdentity,
+    ServerKeyPair,
 };
 
 pub(crate) const CLIENT: usize = 0;
@@ -86,6 +87,10 @@ pub(crate) struct World {
     pub(crate) players: Vec<(PlayerId, Vec<u8>)>,
     /// What was sent to an address where nobody of ours is.
     pub(crate) stray: Vec<(SocketAddr, Vec<u8>)>,
+    /// To which of its addresses the server's datagrams come.
+    pub(crate) server_local: LocalAddress,
+    /// From which of its addresses each end sent, each time.
+    pub(crate) left_from: [Vec<LocalAddress>; 2],
     /// Every datagram sent: when, by whom, what.
     pub(crate) sent: Vec<(Moment, usize, Vec<u8>)>,
     sequence: u64,
@@ -135,6 +140,8 @@ impl World {
             random: Random(number),
             flying: BTreeMap::new(),
             seen: [Vec::new(), Vec::new()],
+            server_local: LocalAddress::ANY,
+            left_from: [Vec::new(), Vec::new()],
             sent: Vec::new(),
             sequence: 0,
         }
@@ -234,9 +241,11 @@ impl World {
             arrived[flying.to].push(flying);
         }
         let now = self.now();
-        for (end, datagrams) in self.ends.iter_mut().zip(&mut arrived) {
-            let batch =
-                datagrams.iter_mut().map(|flying| Inbound { from: flying.from, bytes: &mut flying.bytes });
+        let locals = [LocalAddress::ANY, self.server_local];
+        for ((end, datagrams), local) in self.ends.iter_mut().zip(&mut arrived).zip(locals) {
+            let batch = datagrams
+                .iter_mut()
+                .map(|flying| Inbound { from: Route { peer: flying.from, local }, bytes: &mut flying.bytes });
             end.handle_datagrams(now, batch);
             end.handle_timeout(now);
         }
@@ -252,8 +261,9 @@ impl World {
     fn flush_end(&mut self, end: usize) {
         let (now, mut memory) = (self.now(), [0; 1_200]);
         while let Some(transmit) = self.ends[end].poll_transmit(now, &mut memory) {
-            if transmit.to != self.address_of(1 - end) {
-                self.stray.push((transmit.to, memory[..transmit.bytes].to_vec()));
+            self.left_from[end].push(transmit.to.local);
+            if transmit.to.peer != self.address_of(1 - end) {
+                self.stray.push((transmit.to.peer, memory[..transmit.bytes].to_vec()));
                 continue;
             }
             self.sent.push((self.now, end, memory[..transmit.bytes].to_vec()));
@@ -306,6 +316,8 @@ impl World {
     /// Hands one datagram to an end, right now.
     pub(crate) fn hand(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
         let (now, mut bytes) = (self.now(), bytes.to_vec());
-        self.ends[end].handle_datagrams(now, [Inbound { from, bytes: &mut bytes }]);
+        let local = if end == SERVER { self.server_local } else { LocalAddress::ANY };
+        self.ends[end]
+            .handle_datagrams(now, [Inbound { from: Route { peer: from, local }, bytes: &mut bytes }]);
     }
 }

@@ -36,7 +36,7 @@ fn a_connection_has_its_share_of_a_pass_and_others_have_theirs() {
         }
     }
     let now = world.now();
-    let datagrams = batch.iter_mut().map(|bytes| Inbound { from: address(CLIENT), bytes });
+    let datagrams = batch.iter_mut().map(|bytes| Inbound { from: address(CLIENT).into(), bytes });
     world.ends[SERVER].handle_datagrams(now, datagrams);
     world.flush();
     assert_eq!(world.ends[SERVER].stats().dropped(DropReason::PassShare), 6);
@@ -72,7 +72,7 @@ fn a_bad_datagram_anywhere_in_a_batch_skips_no_other() {
             good += 1;
         }
         let now = world.now();
-        let datagrams = batch.iter_mut().map(|bytes| Inbound { from: address(CLIENT), bytes });
+        let datagrams = batch.iter_mut().map(|bytes| Inbound { from: address(CLIENT).into(), bytes });
         world.ends[SERVER].handle_datagrams(now, datagrams);
         world.run(Duration::from_millis(50));
     }

@@ -1,7 +1,7 @@
 //! Clients whose address changes, with and without somebody on the way who copies what they send.
 
 use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, World, address};
-use drumfire_proto::{CloseReason, DropReason, Inbound, SendOptions};
+use drumfire_proto::{CloseReason, DropReason, Inbound, LocalAddress, SendOptions};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -208,7 +208,8 @@ fn a_million_forged_resets_close_nothing() {
         forged[1..9].copy_from_slice(&id);
         forged[9..17].copy_from_slice(&world.random.next().to_be_bytes());
         forged[17..25].copy_from_slice(&number.to_be_bytes());
-        world.ends[CLIENT].handle_datagrams(now, [Inbound { from: address(SERVER), bytes: &mut forged }]);
+        world.ends[CLIENT]
+            .handle_datagrams(now, [Inbound { from: address(SERVER).into(), bytes: &mut forged }]);
     }
     assert_eq!(world.ends[CLIENT].stats().dropped(DropReason::BadReset), 1_000_000);
     world.reliable(CLIENT, client, b"still here").unwrap();
@@ -244,4 +245,41 @@ fn unreliable_messages_reach_a_client_that_moved_before_it_answered_a_challenge(
     world.send(SERVER, server, 1, b"state", SendOptions::unreliable()).unwrap();
     world.run(Duration::from_millis(11));
     assert_eq!(world.messages(CLIENT).len(), 1, "before a second round trip");
+}
+
+#[test]
+fn every_answer_leaves_from_the_address_that_was_asked() {
+    let mut world = World::new(41, CLEAN);
+    world.server_local = LocalAddress(3);
+    let (client, server) = world.connected();
+    world.reliable(CLIENT, client, b"to your third address").unwrap();
+    world.reliable(SERVER, server, b"from there").unwrap();
+    world.run(Duration::from_secs(60));
+    assert!(world.left_from[SERVER].iter().all(|local| *local == LocalAddress(3)));
+    assert!(
+        world.left_from[CLIENT].iter().all(|local| *local == LocalAddress::ANY),
+        "it has one way to send"
+    );
+    world.restart_server();
+    world.reliable(CLIENT, client, b"who are you?").unwrap();
+    world.run(Duration::from_secs(1));
+    let resets = world.sent.iter().filter(|(_, _, bytes)| bytes[0] == 0x8d).count();
+    assert!(resets > 0 && world.left_from[SERVER].iter().all(|local| *local == LocalAddress(3)));
+}
+
+#[test]
+fn a_client_that_goes_to_another_address_of_the_server_is_followed_there() {
+    let mut world = World::new(42, CLEAN);
+    world.server_local = LocalAddress(3);
+    let (client, server) = world.connected();
+    world.server_local = LocalAddress(4);
+    world.reliable(CLIENT, client, b"to your fourth address").unwrap();
+    world.run(Duration::from_millis(200));
+    world.left_from[SERVER].clear();
+    for _ in 0..5 {
+        world.reliable(SERVER, server, b"from there").unwrap();
+        world.run(Duration::from_millis(100));
+    }
+    assert!(world.left_from[SERVER].iter().all(|local| *local == LocalAddress(4)));
+    assert_eq!(world.messages(CLIENT).len(), 5);
 }

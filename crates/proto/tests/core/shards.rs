@@ -78,7 +78,7 @@ impl Shards {
     fn exchange(&mut self, receives: usize) {
         let mut memory = [0; 1_200];
         while let Some(transmit) = self.client.poll_transmit(self.now, &mut memory) {
-            let datagram = Inbound { from: address(CLIENT), bytes: &mut memory[..transmit.bytes] };
+            let datagram = Inbound { from: address(CLIENT).into(), bytes: &mut memory[..transmit.bytes] };
             self.servers[receives].handle_datagrams(self.now, [datagram]);
         }
         for index in 0..self.servers.len() {
@@ -90,7 +90,7 @@ impl Shards {
         }
         for server in &mut self.servers {
             while let Some(transmit) = server.poll_transmit(self.now, &mut memory) {
-                let datagram = Inbound { from: address(SERVER), bytes: &mut memory[..transmit.bytes] };
+                let datagram = Inbound { from: address(SERVER).into(), bytes: &mut memory[..transmit.bytes] };
                 self.client.handle_datagrams(self.now, [datagram]);
             }
             assert_eq!(server.stats().unexplained(), 0);
@@ -160,7 +160,7 @@ fn more_than_256_waiting_to_be_forwarded_are_dropped_and_counted() {
     let transmit = shards.client.poll_transmit(shards.now, &mut memory).unwrap();
     for sent in 1..=257 {
         let bytes = &mut memory[..transmit.bytes];
-        shards.servers[0].handle_datagrams(shards.now, [Inbound { from: address(CLIENT), bytes }]);
+        shards.servers[0].handle_datagrams(shards.now, [Inbound { from: address(CLIENT).into(), bytes }]);
         assert_eq!(shards.servers[0].stats().dropped(DropReason::ForwardFull), u64::from(sent > 256));
     }
     assert_eq!(shards.servers[0].stats().unexplained(), 0);
@@ -176,7 +176,7 @@ fn a_packet_is_forwarded_once_at_most() {
     let mut memory = [0; 1_200];
     let transmit = shards.client.poll_transmit(shards.now, &mut memory).unwrap();
     let bytes = &mut memory[..transmit.bytes];
-    shards.servers[0].handle_datagrams(shards.now, [Inbound { from: address(CLIENT), bytes }]);
+    shards.servers[0].handle_datagrams(shards.now, [Inbound { from: address(CLIENT).into(), bytes }]);
     let forwarded = shards.servers[0].poll_forward().unwrap();
     // Taken back to where it came from, it goes no further.
     shards.servers[0].handle_forwarded(shards.now, forwarded);

@@ -9,11 +9,11 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire::worker::{Owners, Ring, WorkerPlacement};
+use drumfire::worker::{self, Owners, Ring, WorkerPlacement};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
-    Config, DropReason, Endpoint, Event, Inbound, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard,
-    Stats, SteeringSecret,
+    Config, DropReason, Endpoint, Event, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard, Stats,
+    SteeringSecret,
 };
 use drumfire_socket::{Io, ReceivedMut, SendBatch, SendMode, Sender};
 use drumfire_wire::{Frame, Frames};
@@ -166,8 +166,7 @@ impl Pipeline {
     /// Takes one batch. Until the sender has started, packets belong to handshakes and are taken in whole.
     pub(super) fn take(&mut self, mut received: ReceivedMut<'_>, has_started: bool) {
         let now = now();
-        let batch =
-            received.datagrams_mut().map(|datagram| Inbound { from: datagram.from, bytes: datagram.bytes });
+        let batch = received.datagrams_mut().map(worker::inbound);
         let mut handled_ns = 0;
         let Self { endpoint, ledger, stage, .. } = self;
         if *stage == Stage::Open && has_started {
@@ -202,9 +201,8 @@ impl Pipeline {
                 && let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.scratch)
             {
                 // There is room: the batch was made for so many of the largest.
-                let _ = self
-                    .batch
-                    .push(Some(transmit.to), self.scratch.get(..transmit.bytes).unwrap_or_default());
+                let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
+                let _ = worker::push(&mut self.batch, transmit.to, datagram);
             }
             if self.batch.is_empty() {
                 break;

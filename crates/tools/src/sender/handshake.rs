@@ -137,7 +137,7 @@ impl Handshake {
         let _ = self.poller.poll(Some(due));
         let end = self.receiver.drain_mut(socket, BUDGET, |mut received| {
             let datagrams = received.datagrams_mut();
-            let inbound = datagrams.map(|datagram| Inbound { from: *to, bytes: datagram.bytes });
+            let inbound = datagrams.map(|datagram| Inbound { from: (*to).into(), bytes: datagram.bytes });
             endpoint.handle_datagrams(now(), inbound);
         });
         if let DrainEnd::Closed(fault) = end {

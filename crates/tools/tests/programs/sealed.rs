@@ -45,7 +45,7 @@ impl Flow {
                 socket.send(&memory[..transmit.bytes]).unwrap();
             }
             if let Ok(length) = socket.recv(&mut memory) {
-                endpoint.handle_datagrams(now(), [Inbound { from: to, bytes: &mut memory[..length] }]);
+                endpoint.handle_datagrams(now(), [Inbound { from: to.into(), bytes: &mut memory[..length] }]);
             }
             endpoint.handle_timeout(now());
         }

@@ -1,7 +1,5 @@
 //! Control messages: what the kernel says of a message beside its bytes, and is told of one.
 
-#![expect(clippy::cast_possible_truncation, reason = "sizes of small structures")]
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Room for the two control messages that are ever in use: the stride of a train and an address of the host.
@@ -30,7 +28,7 @@ impl ControlSpace {
         let mut said = Said::default();
         let mut rest = self.0.get(..written).unwrap_or_default();
         while let Some(header) = value_at::<libc::cmsghdr>(rest, 0) {
-            let length = header.cmsg_len as usize;
+            let length = header.cmsg_len;
             let Some(body) = rest.get(HEADER_BYTES..length) else { break };
             match (header.cmsg_level, header.cmsg_type) {
                 (libc::SOL_UDP, libc::UDP_GRO) => {
