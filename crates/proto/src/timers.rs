@@ -1,120 +1,213 @@
-//! One timer per connection, in a heap that knows where each one stands.
+//! One timer per connection, in a hierarchical timing wheel (Varghese and Lauck 1987, scheme 7).
 //!
 //! Arming is lazy: a later deadline than the armed one changes nothing, so that traffic, which pushes deadlines
-//! out, does not touch the heap. Whoever is woken looks at what is really due and arms again.
+//! out, does not touch the wheel. Whoever is woken looks at what is really due and arms again.
+//!
+//! A timer lies in the list of a slot. Slots of the lowest level are one tick long, those of each level above as long as
+//! all slots below together; a timer lies as low as it may, and comes down when the time has come to its slot. So arming,
+//! disarming and firing cost the same however many there are. Deadlines stay exact: the slots only sort them.
 
 use crate::time::Moment;
 
+/// A tick is so many bits of nanoseconds: 65.5 us.
+const TICK_BITS: u32 = 16;
+
+/// Slots of one level, as bits of ticks.
+const SLOT_BITS: u32 = 6;
+
+const SLOTS: u32 = 1 << SLOT_BITS;
+
+/// With so many, every moment there is has its slot.
+const LEVELS: u32 = (u64::BITS - TICK_BITS) / SLOT_BITS;
+
+/// The list of timers that have fired and were not taken yet.
+const FIRED: u32 = LEVELS * SLOTS;
+
+/// Marks a link that leads to a list's head. Places are below it: so many connections fit no memory.
+const HEAD: u32 = 1 << 31;
+
 const NOWHERE: u32 = u32::MAX;
 
-/// The armed timers, the earliest first.
-#[derive(Debug, Default)]
+/// Timers of a slot that are looked at for the earliest; in a longer list the slot's beginning has to do, save in the
+/// lowest level, where a beginning may have passed.
+const LOOKED_AT: usize = 8;
+
+/// The armed timers.
+#[derive(Debug)]
 pub(crate) struct Timers {
-    heap: Vec<(Moment, u32)>,
-    /// Where in the heap each place's timer is.
-    positions: Vec<u32>,
+    /// By place of the connection.
+    timers: Vec<Timer>,
+    /// The first timer of each slot's list, level by level, and of those that have fired.
+    heads: Box<[u32]>,
+    /// For each level, a bit for every slot whose list is not empty.
+    occupied: [u64; LEVELS as usize],
+    /// The tick up to which everything has come down.
+    reached: u64,
+}
+
+/// A timer, and its neighbours in its list.
+#[derive(Debug, Clone, Copy)]
+struct Timer {
+    deadline: Moment,
+    next: u32,
+    /// Another timer, the head of a list, or nowhere for a timer that is not armed.
+    before: u32,
+}
+
+const UNARMED: Timer = Timer { deadline: Moment::ORIGIN, next: NOWHERE, before: NOWHERE };
+
+impl Default for Timers {
+    fn default() -> Self {
+        let heads = (0..=FIRED).map(|_| NOWHERE).collect();
+        Self { timers: Vec::new(), heads, occupied: [0; LEVELS as usize], reached: 0 }
+    }
 }
 
 impl Timers {
     /// Makes sure that place `index` is woken at `deadline` or before.
     pub(crate) fn arm(&mut self, index: u32, deadline: Moment) {
-        let place = at(index);
-        if place >= self.positions.len() {
-            self.positions.resize(place.saturating_add(1), NOWHERE);
+        if at(index) >= self.timers.len() {
+            self.timers.resize(at(index).saturating_add(1), UNARMED);
         }
-        let armed = self.positions.get(place).copied().unwrap_or(NOWHERE);
-        if armed == NOWHERE {
-            self.heap.push((deadline, index));
-            let last = self.heap.len().saturating_sub(1);
-            self.note(last);
-            self.rise(last);
-        } else if let Some(entry) = self.heap.get_mut(at(armed))
-            && deadline < entry.0
-        {
-            entry.0 = deadline;
-            self.rise(at(armed));
+        if self.timer(index).is_some_and(|timer| timer.deadline <= deadline) {
+            return;
         }
+        self.disarm(index);
+        self.link(index, deadline, self.list_for(deadline));
     }
 
     /// Whether place `index` has a timer.
     pub(crate) fn is_armed(&self, index: u32) -> bool {
-        self.positions.get(at(index)).is_some_and(|position| *position != NOWHERE)
+        self.timer(index).is_some()
     }
 
     /// Forgets the timer of place `index`.
     pub(crate) fn disarm(&mut self, index: u32) {
-        let Some(position) = self.positions.get_mut(at(index)) else { return };
-        let hole = at(std::mem::replace(position, NOWHERE));
-        if hole >= self.heap.len() {
-            return;
+        let Some(Timer { next, before, .. }) = self.timer(index).copied() else { return };
+        if before & HEAD == 0 {
+            if let Some(timer) = self.timers.get_mut(at(before)) {
+                timer.next = next;
+            }
+        } else {
+            self.set_head(before ^ HEAD, next);
         }
-        self.heap.swap_remove(hole);
-        if hole < self.heap.len() {
-            self.note(hole);
-            self.rise(hole);
-            self.sink(hole);
+        if let Some(timer) = self.timers.get_mut(at(next)) {
+            timer.before = before;
+        }
+        if let Some(timer) = self.timers.get_mut(at(index)) {
+            *timer = UNARMED;
         }
     }
 
-    /// The earliest deadline.
+    /// The earliest deadline, or before it; `None` when there is none.
     pub(crate) fn next(&self) -> Option<Moment> {
-        self.heap.first().map(|(deadline, _)| *deadline)
+        if let Some(fired) = self.timer(self.head(FIRED)) {
+            return Some(fired.deadline);
+        }
+        let (list, tick) = self.first()?;
+        let is_short = list < SLOTS || self.list(list).nth(LOOKED_AT).is_none();
+        if is_short {
+            self.list(list).map(|timer| timer.deadline).min()
+        } else {
+            Some(Moment::from_nanos(tick.checked_shl(TICK_BITS).unwrap_or(u64::MAX)))
+        }
     }
 
-    /// Takes out the earliest timer, if its deadline has come.
+    /// Takes out a timer whose deadline has come, if there is one.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<u32> {
-        let (_, index) = self.heap.first().copied().filter(|(deadline, _)| *deadline <= now)?;
+        if self.head(FIRED) == NOWHERE {
+            self.turn(now);
+        }
+        let index = self.head(FIRED);
+        self.timer(index)?;
         self.disarm(index);
         Some(index)
     }
 
-    fn rise(&mut self, start: usize) {
-        let mut child = start;
-        while child > 0 {
-            let parent = child.saturating_sub(1) / 2;
-            if !self.is_earlier(child, parent) {
-                break;
+    /// Brings down what the time has come to, and fires what is due.
+    fn turn(&mut self, now: Moment) {
+        let now_tick = tick(now);
+        while let Some((list, slot_tick)) = self.first().filter(|(_, tick)| *tick <= now_tick) {
+            self.reached = self.reached.max(slot_tick);
+            let is_lowest = list < SLOTS;
+            let mut index = self.head(list);
+            while let Some(&Timer { deadline, next, .. }) = self.timer(index) {
+                if deadline <= now {
+                    self.disarm(index);
+                    self.link(index, deadline, FIRED);
+                } else if !is_lowest {
+                    self.disarm(index);
+                    self.link(index, deadline, self.list_for(deadline));
+                }
+                index = next;
             }
-            self.swap(child, parent);
-            child = parent;
-        }
-    }
-
-    fn sink(&mut self, start: usize) {
-        let mut parent = start;
-        loop {
-            let left = parent.saturating_mul(2).saturating_add(1);
-            let right = left.saturating_add(1);
-            let child = if self.is_earlier(right, left) { right } else { left };
-            if !self.is_earlier(child, parent) {
-                break;
+            // What is left there is due later in this tick.
+            if is_lowest && self.head(list) != NOWHERE {
+                return;
             }
-            self.swap(child, parent);
-            parent = child;
+        }
+        self.reached = self.reached.max(now_tick);
+    }
+
+    /// The slot that comes first, and its first tick.
+    fn first(&self) -> Option<(u32, u64)> {
+        let (level, occupied) = (0..).zip(&self.occupied).find(|(_, occupied)| **occupied != 0)?;
+        let slot = occupied.trailing_zeros();
+        let shift = u32::saturating_mul(level, SLOT_BITS);
+        // The slots of a level lie in the slot of the level above in which the time is.
+        let above = self.reached.checked_shr(shift.saturating_add(SLOT_BITS)).unwrap_or(0);
+        let ticks = (above << SLOT_BITS | u64::from(slot)).checked_shl(shift).unwrap_or(u64::MAX);
+        Some((level.saturating_mul(SLOTS).saturating_add(slot), ticks))
+    }
+
+    /// The list of the lowest slot in which a deadline may lie.
+    fn list_for(&self, deadline: Moment) -> u32 {
+        let tick = tick(deadline).max(self.reached);
+        let level = (tick ^ self.reached).checked_ilog2().unwrap_or(0) / SLOT_BITS;
+        let slot = tick.checked_shr(level.saturating_mul(SLOT_BITS)).unwrap_or(0) & u64::from(SLOTS - 1);
+        level.saturating_mul(SLOTS).saturating_add(u32::try_from(slot).unwrap_or(0))
+    }
+
+    /// Puts an unarmed timer in front of a list.
+    fn link(&mut self, index: u32, deadline: Moment, list: u32) {
+        let next = self.head(list);
+        if let Some(timer) = self.timers.get_mut(at(next)) {
+            timer.before = index;
+        }
+        if let Some(timer) = self.timers.get_mut(at(index)) {
+            *timer = Timer { deadline, next, before: list | HEAD };
+        }
+        self.set_head(list, index);
+    }
+
+    fn set_head(&mut self, list: u32, index: u32) {
+        if let Some(head) = self.heads.get_mut(at(list)) {
+            *head = index;
+        }
+        let bit = 1_u64 << (list % SLOTS);
+        if let Some(occupied) = self.occupied.get_mut(at(list / SLOTS)) {
+            *occupied = if index == NOWHERE { *occupied & !bit } else { *occupied | bit };
         }
     }
 
-    /// Whether `a` stands in the heap and is due before `b`.
-    fn is_earlier(&self, a: usize, b: usize) -> bool {
-        match (self.heap.get(a), self.heap.get(b)) {
-            (Some(a), Some(b)) => a.0 < b.0,
-            _ => false,
-        }
+    fn head(&self, list: u32) -> u32 {
+        self.heads.get(at(list)).copied().unwrap_or(NOWHERE)
     }
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.heap.swap(a, b);
-        self.note(a);
-        self.note(b);
+    /// The timers of a list.
+    fn list(&self, list: u32) -> impl Iterator<Item = &Timer> {
+        let first = self.timer(self.head(list));
+        std::iter::successors(first, |timer| self.timer(timer.next))
     }
 
-    /// Writes down where the timer at `position` stands.
-    fn note(&mut self, position: usize) {
-        let Some(&(_, index)) = self.heap.get(position) else { return };
-        if let Some(noted) = self.positions.get_mut(at(index)) {
-            *noted = u32::try_from(position).unwrap_or(NOWHERE);
-        }
+    /// The timer of a place, if it is armed.
+    fn timer(&self, index: u32) -> Option<&Timer> {
+        self.timers.get(at(index)).filter(|timer| timer.before != NOWHERE)
     }
+}
+
+const fn tick(moment: Moment) -> u64 {
+    moment.as_nanos() >> TICK_BITS
 }
 
 fn at(index: u32) -> usize {
@@ -122,66 +215,4 @@ fn at(index: u32) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    fn ms(milliseconds: u64) -> Moment {
-        Moment::from_nanos(milliseconds * 1_000_000)
-    }
-
-    #[test]
-    fn a_later_deadline_changes_nothing_and_an_earlier_one_counts() {
-        let mut timers = Timers::default();
-        timers.arm(3, ms(10));
-        timers.arm(3, ms(20));
-        assert_eq!(timers.next(), Some(ms(10)));
-        timers.arm(3, ms(5));
-        assert_eq!(timers.next(), Some(ms(5)));
-        assert_eq!(
-            (timers.pop_due(ms(4)), timers.pop_due(ms(5)), timers.pop_due(ms(99))),
-            (None, Some(3), None)
-        );
-        assert_eq!(timers.next(), None);
-    }
-
-    #[test]
-    fn disarming_what_is_not_armed_changes_nothing() {
-        let mut timers = Timers::default();
-        timers.disarm(7);
-        timers.arm(0, ms(1));
-        timers.disarm(7);
-        timers.disarm(0);
-        timers.disarm(0);
-        assert_eq!(timers.next(), None);
-    }
-
-    proptest! {
-        #[test]
-        fn timers_agree_with_a_sorted_list(steps in prop::collection::vec((0_u32..12, 0_u64..50, 0_u8..4), 0..200)) {
-            let (mut timers, mut model) = (Timers::default(), BTreeMap::new());
-            for (index, at, kind) in steps {
-                match kind {
-                    0 => {
-                        timers.disarm(index);
-                        model.remove(&index);
-                    }
-                    1 => {
-                        while let Some(due) = timers.pop_due(ms(at)) {
-                            let earliest = *model.values().min().unwrap();
-                            prop_assert_eq!(model.remove(&due), Some(earliest));
-                        }
-                        prop_assert!(model.values().all(|deadline| *deadline > at));
-                    }
-                    _ => {
-                        timers.arm(index, ms(at));
-                        let armed = model.entry(index).or_insert(at);
-                        *armed = at.min(*armed);
-                    }
-                }
-                prop_assert_eq!(timers.next(), model.values().min().map(|deadline| ms(*deadline)));
-            }
-        }
-    }
-}
+mod tests;

@@ -47,8 +47,8 @@ pub(super) struct Net<I, K> {
 
 /// A datagram of the socket as the endpoint takes it.
 pub fn inbound(datagram: DatagramMut<'_>) -> Inbound<'_> {
-    let local = drumfire_proto::LocalAddress(datagram.local.to_number());
-    Inbound { from: Route { peer: datagram.from, local }, bytes: datagram.bytes }
+    let DatagramMut { from: peer, local, bytes } = datagram;
+    Inbound { from: Route { peer, local: drumfire_proto::LocalAddress(local.to_number()) }, bytes }
 }
 
 /// Puts a datagram of the endpoint into a batch, to leave from the address that its peer knows; false when there is no

@@ -1,0 +1,148 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const TICK: Duration = Duration::from_nanos(1 << TICK_BITS);
+
+fn ms(milliseconds: u64) -> Moment {
+    Moment::from_nanos(milliseconds * 1_000_000)
+}
+
+/// Everything that is due, in order of place.
+fn due(timers: &mut Timers, now: Moment) -> Vec<u32> {
+    let mut due: Vec<u32> = std::iter::from_fn(|| timers.pop_due(now)).collect();
+    due.sort_unstable();
+    due
+}
+
+#[test]
+fn a_later_deadline_changes_nothing_and_an_earlier_one_counts() {
+    let mut timers = Timers::default();
+    timers.arm(3, ms(10));
+    timers.arm(3, ms(20));
+    assert_eq!(timers.next(), Some(ms(10)));
+    timers.arm(3, ms(5));
+    assert_eq!(timers.next(), Some(ms(5)));
+    assert_eq!((timers.pop_due(ms(4)), timers.pop_due(ms(5)), timers.pop_due(ms(99))), (None, Some(3), None));
+    assert_eq!(timers.next(), None);
+}
+
+#[test]
+fn disarming_what_is_not_armed_changes_nothing() {
+    let mut timers = Timers::default();
+    timers.disarm(7);
+    timers.arm(0, ms(1));
+    timers.disarm(7);
+    timers.disarm(0);
+    timers.disarm(0);
+    assert_eq!(timers.next(), None);
+}
+
+#[test]
+fn within_one_tick_deadlines_are_exact() {
+    let mut timers = Timers::default();
+    let start = Moment::from_nanos(1_000 << TICK_BITS);
+    for nanos in 0..8 {
+        timers.arm(u32::try_from(nanos).unwrap(), start.after(Duration::from_nanos(nanos)));
+    }
+    for nanos in 0..8 {
+        let now = start.after(Duration::from_nanos(nanos));
+        assert_eq!(timers.next(), Some(now));
+        assert_eq!(due(&mut timers, now), [u32::try_from(nanos).unwrap()]);
+    }
+}
+
+#[test]
+fn the_last_moment_there_is_has_a_slot_too() {
+    let mut timers = Timers::default();
+    let last = Moment::LAST;
+    timers.arm(0, last);
+    timers.arm(1, ms(7));
+    assert_eq!(due(&mut timers, ms(7)), [1]);
+    assert_eq!(timers.next(), Some(last));
+    assert_eq!(due(&mut timers, Moment::from_nanos(last.as_nanos() - 1)), []);
+    assert_eq!(due(&mut timers, last), [0]);
+}
+
+#[test]
+fn a_deadline_that_has_passed_is_due_at_once() {
+    let mut timers = Timers::default();
+    timers.arm(0, ms(500));
+    assert_eq!(due(&mut timers, ms(400)), []);
+    timers.arm(1, ms(100));
+    assert!(timers.next().is_some_and(|next| next <= ms(400)));
+    assert_eq!(due(&mut timers, ms(400)), [1]);
+}
+
+#[test]
+fn of_many_that_lie_together_the_next_is_no_later_than_the_earliest() {
+    let mut timers = Timers::default();
+    for index in 0..1_000 {
+        timers.arm(index, ms(7_500).after(Duration::from_nanos(u64::from(index))));
+    }
+    let mut woken = 0;
+    let mut now = ms(0);
+    while let Some(next) = timers.next().filter(|next| *next < ms(7_500)) {
+        assert!(next > now, "it gets somewhere");
+        (now, woken) = (next, woken + 1);
+        assert_eq!(timers.pop_due(now), None);
+    }
+    assert!(woken < i32::try_from(LEVELS).unwrap(), "{woken} times in vain");
+    assert_eq!(due(&mut timers, ms(7_501)).len(), 1_000);
+}
+
+#[test]
+fn who_is_woken_for_the_next_finds_it_due_or_closer() {
+    let mut timers = Timers::default();
+    for index in 0..20 {
+        timers.arm(index, Moment::ORIGIN.after(TICK * index * 977));
+    }
+    let mut fired = 0;
+    while let Some(next) = timers.next() {
+        let count = due(&mut timers, next).len();
+        assert!(count > 0, "twenty timers are few enough to be looked at");
+        fired += count;
+    }
+    assert_eq!(fired, 20);
+}
+
+proptest! {
+    #[test]
+    fn timers_agree_with_a_sorted_list(
+        scale in 0_u32..40,
+        steps in prop::collection::vec((0_u32..12, 0_u64..50, 0_u8..5), 0..200),
+    ) {
+        let (mut timers, mut model) = (Timers::default(), BTreeMap::new());
+        let mut now = Moment::ORIGIN;
+        for (index, number, kind) in steps {
+            let later = now.after(Duration::from_nanos(number << scale));
+            match kind {
+                0 => {
+                    timers.disarm(index);
+                    model.remove(&index);
+                }
+                1 | 2 => {
+                    now = later;
+                    let fired = due(&mut timers, now);
+                    let expected: Vec<u32> =
+                        model.iter().filter(|(_, deadline)| **deadline <= now).map(|(index, _)| *index).collect();
+                    prop_assert_eq!(&fired, &expected);
+                    model.retain(|_, deadline| *deadline > now);
+                }
+                _ => {
+                    timers.arm(index, later);
+                    let armed = model.entry(index).or_insert(later);
+                    *armed = later.min(*armed);
+                }
+            }
+            let earliest = model.values().min().copied();
+            prop_assert_eq!(timers.next().is_some(), earliest.is_some());
+            if let (Some(next), Some(earliest)) = (timers.next(), earliest) {
+                prop_assert!(next <= earliest || earliest <= now);
+                prop_assert!(next > now || earliest <= now, "it would be woken for nothing");
+            }
+            prop_assert!((0..12).all(|index| timers.is_armed(index) == model.contains_key(&index)));
+        }
+    }
+}
