@@ -4,6 +4,7 @@
 mod in_memory;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -161,6 +162,12 @@ impl Client {
         options: SendOptions,
     ) -> Result<(), SendError> {
         self.inline.front.send(self.peer, channel, bytes.into(), options)
+    }
+
+    /// Sets how many bytes a channel may send in its turn, compared to other channels of the same priority, from the next
+    /// `flush` or `poll` on; every channel has 1 unless told otherwise. Does nothing once the connection is over.
+    pub fn set_channel_weight(&mut self, channel: ChannelId, weight: NonZeroU8) {
+        self.inline.front.set_channel_weight(self.peer, channel, weight);
     }
 
     /// Sends everything that was taken since the last call.

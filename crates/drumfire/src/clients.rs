@@ -1,6 +1,7 @@
 //! Many connections over one socket: bots that put load on a server, and gateways that speak for others.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -183,6 +184,12 @@ impl Clients {
         options: SendOptions,
     ) -> Result<(), SendError> {
         self.inline.front.send(peer, channel, bytes.into(), options)
+    }
+
+    /// Sets how many bytes a channel may send in its turn, compared to other channels of the same priority, from the next
+    /// `flush` or `poll` on; every channel has 1 unless told otherwise. Does nothing for a connection that is over.
+    pub fn set_channel_weight(&mut self, peer: PeerId, channel: ChannelId, weight: NonZeroU8) {
+        self.inline.front.set_channel_weight(peer, channel, weight);
     }
 
     /// Sends everything that was taken since the last call.

@@ -4,6 +4,7 @@
 //! It belongs to one thread and does no I/O.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -75,6 +76,12 @@ impl Front {
             self.stage(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) }, peer);
         }
         Ok(())
+    }
+
+    pub(crate) fn set_channel_weight(&mut self, peer: PeerId, channel: ChannelId, weight: NonZeroU8) {
+        if self.credit(peer).is_some() {
+            self.stage(Command::Weight { peer, channel, weight }, peer);
+        }
     }
 
     fn credit(&self, peer: PeerId) -> Option<&Credit> {

@@ -102,6 +102,6 @@ pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
     AckError, ChannelId, CloseCode, CloseError, CloseReason, ConnectError, Cookie, DropReason, Mode,
-    PlayerId, ProtocolError, Refusal, RefuseReason, SendError, SendOptions,
+    PlayerId, Priority, ProtocolError, Refusal, RefuseReason, SendError, SendOptions,
 };
 pub use drumfire_socket::Wait;

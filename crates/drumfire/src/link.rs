@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 pub(crate) enum Command {
     Send { peer: PeerId, channel: ChannelId, bytes: Bytes, options: SendOptions },
     Close { peer: PeerId, code: u32, text: Bytes },
+    Weight { peer: PeerId, channel: ChannelId, weight: NonZeroU8 },
 }
 
 /// What a worker tells the application.

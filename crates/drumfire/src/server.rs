@@ -5,7 +5,7 @@
 mod in_memory;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU8, NonZeroU16};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -147,6 +147,12 @@ impl Server {
         options: SendOptions,
     ) -> Result<(), SendError> {
         self.front.send(peer, channel, bytes.into(), options)
+    }
+
+    /// Sets how many bytes a channel may send in its turn, compared to other channels of the same priority, from the next
+    /// `flush` or `poll` on; every channel has 1 unless told otherwise. Does nothing for a peer that is gone.
+    pub fn set_channel_weight(&mut self, peer: PeerId, channel: ChannelId, weight: NonZeroU8) {
+        self.front.set_channel_weight(peer, channel, weight);
     }
 
     /// Sends everything that was taken since the last call.

@@ -1,17 +1,62 @@
 //! Messages on their way: out of the application into packets, and out of packets to the application.
 //!
-//! Unreliable and ReliableOrdered; no fragments and no priorities. Sealing, acks and timers are elsewhere.
+//! No fragments yet. Sealing, acks and timers are elsewhere.
 
 pub(crate) mod receive;
 pub(crate) mod send;
 
-/// How a message is delivered.
+/// How a message is delivered. Messages of different modes share a channel's number and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Mode {
     /// At most once, in any order.
     Unreliable,
+    /// At most once, never an older one after a newer.
+    UnreliableSequenced,
+    /// Exactly once, in any order.
+    ReliableUnordered,
     /// Exactly once, in the order of the channel.
     ReliableOrdered,
+    /// The newest always arrives, and older ones before it or not at all: one is under way, and what comes meanwhile takes
+    /// the place of what waits.
+    ReliableSequenced,
+}
+
+impl Mode {
+    /// Whether its messages have ids and are sent again when they are lost.
+    #[must_use]
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::ReliableUnordered | Self::ReliableOrdered | Self::ReliableSequenced)
+    }
+}
+
+/// What goes first when not everything can go. A higher class goes before any of a lower one; within one, channels share
+/// by bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Before everything else.
+    Urgent,
+    /// As most messages.
+    #[default]
+    Normal,
+    /// When nothing normal waits.
+    Low,
+    /// When nothing else waits: assets, replays, logs.
+    Bulk,
+}
+
+impl Priority {
+    pub(crate) const COUNT: usize = 4;
+
+    /// Its place among the classes, the first first.
+    pub(crate) const fn class(self) -> usize {
+        match self {
+            Self::Urgent => 0,
+            Self::Normal => 1,
+            Self::Low => 2,
+            Self::Bulk => 3,
+        }
+    }
 }
 
 /// How to send one message.
@@ -20,18 +65,52 @@ pub enum Mode {
 pub struct SendOptions {
     /// What is promised.
     pub mode: Mode,
+    /// What it goes before. A message behind others of its channel and kind goes with their priority, so that none
+    /// overtakes.
+    pub priority: Priority,
 }
 
 impl SendOptions {
+    /// With this mode and normal priority.
+    #[must_use]
+    pub const fn new(mode: Mode) -> Self {
+        Self { mode, priority: Priority::Normal }
+    }
+
     /// At most once, in any order.
     #[must_use]
     pub const fn unreliable() -> Self {
-        Self { mode: Mode::Unreliable }
+        Self::new(Mode::Unreliable)
+    }
+
+    /// At most once, never an older one after a newer.
+    #[must_use]
+    pub const fn unreliable_sequenced() -> Self {
+        Self::new(Mode::UnreliableSequenced)
+    }
+
+    /// Exactly once, in any order.
+    #[must_use]
+    pub const fn reliable_unordered() -> Self {
+        Self::new(Mode::ReliableUnordered)
     }
 
     /// Exactly once, in the order of the channel.
     #[must_use]
     pub const fn reliable_ordered() -> Self {
-        Self { mode: Mode::ReliableOrdered }
+        Self::new(Mode::ReliableOrdered)
+    }
+
+    /// The newest always arrives.
+    #[must_use]
+    pub const fn reliable_sequenced() -> Self {
+        Self::new(Mode::ReliableSequenced)
+    }
+
+    /// With this priority.
+    #[must_use]
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
     }
 }

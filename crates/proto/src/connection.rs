@@ -343,10 +343,17 @@ impl Connection {
         self.acks.shrink();
         self.loss.shrink();
         self.sending.shrink();
-        self.receiving.shrink();
+        let largest = self.newest_received();
+        self.receiving.shrink(largest);
         if let Some(session) = &mut self.session {
             session.shrink();
         }
+    }
+
+    /// The number of the newest packet that was opened.
+    fn newest_received(&self) -> u64 {
+        let largest = self.session.as_ref().and_then(crate::session::Session::largest);
+        largest.map_or(0, |largest| largest.0)
     }
 }
 

@@ -115,6 +115,10 @@ impl Hasher for FoldHasher {
         }
     }
 
+    fn write_u16(&mut self, word: u16) {
+        self.write_u64(word.into());
+    }
+
     fn write_u64(&mut self, word: u64) {
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         let product = u128::from(word ^ self.0).wrapping_mul(u128::from(self.0 ^ SPREAD));

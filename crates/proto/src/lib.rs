@@ -94,7 +94,7 @@ mod time;
 mod timers;
 
 pub use access::{Access, TokenAccess};
-pub use channel::{Mode, SendOptions};
+pub use channel::{Mode, Priority, SendOptions};
 pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
 pub use datagram::{Forwarded, Inbound, Transmit};
 pub use endpoint::Endpoint;

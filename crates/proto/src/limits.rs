@@ -41,6 +41,9 @@ pub const PROBES_BEFORE_SILENCE: u32 = 2;
 /// A reliable message's ids under way, at most; the receiver refuses more.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 
+/// UnreliableSequenced channels of a connection whose newest message is remembered.
+pub const SEQUENCED_CHANNELS: usize = 1_024;
+
 /// Datagrams of one connection opened in one pass, a pass being all datagrams handled at one moment.
 pub const PASS_SHARE_DATAGRAMS: u16 = 64;
 

@@ -116,7 +116,7 @@ impl Session {
         self.is_newest(number) && self.opener.open(number, header.key_phase, aad, sealed).is_ok()
     }
 
-    fn largest(&self) -> Option<PacketNumber> {
+    pub(crate) fn largest(&self) -> Option<PacketNumber> {
         self.expected.checked_sub(1).map(PacketNumber)
     }
 

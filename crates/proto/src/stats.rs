@@ -240,6 +240,8 @@ pub struct Stats {
     pub messages_delivered: u64,
     /// Unreliable messages for which no memory was left.
     pub unreliable_overflows: u64,
+    /// Sequenced messages that came after a newer one, or too late to tell: not delivered, as promised.
+    pub sequenced_late: u64,
     /// Packets found lost.
     pub packets_lost: u64,
     /// Changes of keys that this end began; those that peers began are not counted.
@@ -280,6 +282,7 @@ impl Default for Stats {
             messages_sent: 0,
             messages_delivered: 0,
             unreliable_overflows: 0,
+            sequenced_late: 0,
             packets_lost: 0,
             key_changes: 0,
             handshakes_computed: 0,

@@ -127,7 +127,7 @@ fn an_idle_connection_takes_at_most_a_kibibyte() {
     }
     let busy = crowd.per_connection();
     // A good five seconds after the last keep-alive.
-    for _ in 0..430 {
+    for _ in 0..330 {
         crowd.step(Duration::from_millis(50));
     }
     let idle = crowd.per_connection();

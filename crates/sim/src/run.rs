@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Random};
 use drumfire::testing::{self, ClockConfig, World};
-use drumfire::{ChannelId, ClientConfig, Event, PeerId, SendError, SendOptions};
+use drumfire::{ChannelId, ClientConfig, Event, Mode, PeerId, Priority, SendError, SendOptions};
 
 use crate::attacker::Attacker;
 use crate::books;
@@ -210,7 +210,17 @@ impl<'a> Run<'a> {
         let length = self.random.below(plan.message_max_bytes as u64 + 1);
         let length = usize::try_from(length).unwrap_or(0);
         let is_reliable = self.random.happens(plan.reliable);
-        let options = if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
+        let mode = match (is_reliable, self.random.below(4)) {
+            (true, 0) => Mode::ReliableUnordered,
+            (true, 1) => Mode::ReliableSequenced,
+            (true, _) => Mode::ReliableOrdered,
+            (false, 0) => Mode::UnreliableSequenced,
+            (false, _) => Mode::Unreliable,
+        };
+        let classes = [Priority::Urgent, Priority::Normal, Priority::Low, Priority::Bulk];
+        let class = usize::try_from(self.random.below(8)).unwrap_or(1);
+        let priority = classes.get(class).copied().unwrap_or_default();
+        let options = SendOptions::new(mode).priority(priority);
         let (flow, stage) = match by {
             Side::Client => (&mut client.up, client.at_client),
             Side::Server => (&mut client.down, client.at_server),

@@ -173,8 +173,8 @@ impl WrongClock {
             0 => (whole, right.rate_ppm(u32::try_from(between(random, 900_000, 1_100_000)).unwrap_or(1))),
             // Set by somebody.
             1 => (whole, right.wall_offset_seconds(signed(random, 3_600))),
-            // Back or forward at once, by less than what ends a connection.
-            2 => (whole, right.step_nanos(signed(random, 2_000_000_000))),
+            // Back or forward at once, by less than what is between a keep-alive and the end of a connection.
+            2 => (whole, right.step_nanos(signed(random, 1_000_000_000))),
             // Not at all for a while, as on a machine that is moved.
             3 => (random.below(chaos_ticks / 3), right.rate_ppm(0)),
             _ => return None,

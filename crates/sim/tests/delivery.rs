@@ -1,4 +1,4 @@
-//! Every promise of both modes, over many seeds of everything that links may do.
+//! Every promise of every mode, over many seeds of everything that links may do.
 
 #[test]
 fn sixty_seeds_of_chaos_and_calm_hold() {

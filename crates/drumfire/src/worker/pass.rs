@@ -267,6 +267,11 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
                 let is_taken = self.peers.send(&mut self.endpoint, now, peer.id(), message);
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
+            Command::Weight { peer, channel, weight } => {
+                if peer.life() == self.life {
+                    self.endpoint.set_channel_weight(peer.id(), channel, weight);
+                }
+            }
             Command::Close { peer, code, text } => {
                 if peer.life() == self.life {
                     let code = Close { code: CloseCode::Application, application_code: code, reason: &text };

@@ -1,15 +1,18 @@
-//! Reliable messages coming in: each taken once, and kept until what must be delivered before it was.
+//! Messages coming in: reliable ones each taken once, and kept until what must be delivered before them was; sequenced
+//! ones never after a newer.
 //!
 //! Ids are remembered as a floor and a window above it (PROTOCOL, "Messages"). A message that is due is handed
 //! on at once and never kept here; packets, acks and the application's queue are elsewhere.
 
 mod kept;
+mod sequenced;
 
 use std::collections::VecDeque;
 
 use drumfire_wire::{ChannelId, MessageId};
 
 use self::kept::{Kept, NONE};
+use self::sequenced::Newest;
 use crate::limits::MESSAGE_IDS_AHEAD;
 
 /// Bytes an id of the window is charged.
@@ -22,6 +25,7 @@ pub(crate) struct ReceiveQueue {
     floor: u64,
     /// Boxed, because where everything comes in order there is nothing.
     ahead: Option<Box<Ahead>>,
+    newest: Newest,
 }
 
 /// What is known of the ids from the floor on.
@@ -96,9 +100,16 @@ impl ReceiveQueue {
         is_new
     }
 
-    /// Gives back memory that an idle connection does not need.
-    pub(crate) fn shrink(&mut self) {
+    /// Whether a message of a sequenced channel may be delivered that came with packet `number`, when `largest` is the
+    /// newest packet that was received; the caller then must.
+    pub(crate) fn take_sequenced(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
+        self.newest.take(channel, number, largest)
+    }
+
+    /// Gives back memory that an idle connection does not need; `largest` is the newest packet that was received.
+    pub(crate) fn shrink(&mut self, largest: u64) {
         self.ahead.take_if(|ahead| ahead.window.is_empty());
+        self.newest.shrink(largest);
     }
 }
 
@@ -277,7 +288,7 @@ mod tests {
         assert_eq!(world.queue.kept_bytes(), 65);
         assert_eq!(world.queue.used_bytes(), 65 + 2 * SLOT_CHARGE_BYTES);
         world.arrive(0, 0, None);
-        world.queue.shrink();
+        world.queue.shrink(0);
         assert_eq!((world.queue.used_bytes(), world.queue.ahead.is_some()), (0, false));
     }
 

@@ -1,39 +1,29 @@
 //! Messages waiting to be sent, and reliable ones until they are acknowledged.
 //!
-//! Messages leave in the order they came, lost ones first. Which packet takes them, and when, is decided by whoever builds
-//! packets.
+//! Of each class of priority lost messages leave first, then those whose turn it is. Which packet takes them, and when, is
+//! decided by whoever builds packets.
 
+mod lines;
 mod reliable;
-
-use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes};
 use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId};
 
+use self::lines::{Lines, Name, Waiting};
 use self::reliable::Reliable;
-use super::Mode;
+use super::{Mode, Priority, SendOptions};
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::Fate;
 
-/// The messages of one connection on their way out.
+/// The messages of one connection on their way out. Small for the many connections that have none.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    unreliable: VecDeque<Waiting>,
-    /// Boxed, for the many connections that have none.
+    lines: Option<Box<Lines>>,
     reliable: Option<Box<Reliable>>,
     /// The id of the next reliable message while there are none.
     next_id: u64,
-    stamp: u64,
     used_bytes: usize,
     limit_bytes: usize,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    channel: ChannelId,
-    payload: Bytes,
-    /// Which of two queues' fronts came first.
-    stamp: u64,
 }
 
 /// What was put into a packet.
@@ -54,31 +44,35 @@ impl Filled {
 
 impl SendQueue {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { unreliable: VecDeque::new(), reliable: None, next_id: 0, stamp: 0, used_bytes: 0, limit_bytes }
+        Self { lines: None, reliable: None, next_id: 0, used_bytes: 0, limit_bytes }
     }
 
     /// Takes a message in; false when there is no room for it.
-    pub(crate) fn push(&mut self, channel: ChannelId, mode: Mode, payload: Bytes) -> bool {
+    pub(crate) fn push(&mut self, channel: ChannelId, options: SendOptions, payload: Bytes) -> bool {
         let used_bytes = self.used_bytes.saturating_add(charge(payload.len()));
         if used_bytes > self.limit_bytes {
             return false;
         }
-        self.used_bytes = used_bytes;
-        let waiting = Waiting { channel, payload, stamp: self.stamp };
-        self.stamp = self.stamp.wrapping_add(1);
-        match mode {
-            Mode::Unreliable => self.unreliable.push_back(waiting),
-            Mode::ReliableOrdered => {
-                let next_id = self.next_id;
-                self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id))).push(waiting);
-            }
-        }
+        let SendOptions { mode, priority } = options;
+        let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
+        let replaced = lines.push(Waiting { channel, mode, payload }, priority);
+        self.used_bytes = used_bytes.saturating_sub(replaced.map_or(0, |older| charge(older.len())));
         true
+    }
+
+    /// How many bytes a channel may send in its turn, compared to the other channels.
+    pub(crate) fn set_weight(&mut self, channel: ChannelId, weight: u8) {
+        self.lines.get_or_insert_with(|| Box::new(Lines::new())).set_weight(channel, weight);
     }
 
     /// Whether a packet could take something.
     pub(crate) fn has_sendable(&self) -> bool {
-        !self.unreliable.is_empty() || self.reliable.as_ref().is_some_and(|reliable| reliable.has_sendable())
+        let has_lost = self.reliable.as_ref().is_some_and(|reliable| reliable.has_lost());
+        has_lost || self.lines.as_ref().is_some_and(|lines| lines.has_sendable(self.may_give_id()))
+    }
+
+    fn may_give_id(&self) -> bool {
+        self.reliable.as_ref().is_none_or(|reliable| reliable.may_give_id())
     }
 
     /// Writes as many messages as fit into packet `number`; `carry` hears the ids of the reliable ones.
@@ -89,24 +83,74 @@ impl SendQueue {
         mut carry: impl FnMut(MessageId),
     ) -> Filled {
         let mut filled = Filled::default();
-        if let Some(reliable) = &mut self.reliable
-            && !reliable.write_lost(number, writer, &mut carry, &mut filled)
-        {
-            return filled;
+        for class in 0..Priority::COUNT {
+            if let Some(reliable) = &mut self.reliable
+                && !reliable.write_lost(class, number, writer, &mut carry, &mut filled)
+            {
+                break;
+            }
+            if !self.write_class(class, number, writer, &mut carry, &mut filled) {
+                break;
+            }
         }
-        while self.write_waiting(number, writer, &mut carry, &mut filled) {}
         filled
+    }
+
+    /// Writes what waits in a class; false when something did not fit.
+    fn write_class<B: BufMut>(
+        &mut self,
+        class: usize,
+        number: u64,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) -> bool {
+        loop {
+            let may_give_id = self.may_give_id();
+            let Some((name, waiting)) = self.lines.as_mut().and_then(|lines| lines.front(class, may_give_id))
+            else {
+                return true;
+            };
+            let next_id = self.next_id;
+            if waiting.mode.is_reliable() {
+                let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
+                let Some(id) = reliable.write_first(writer, waiting) else { return false };
+                if let Some(waiting) = self.lines.as_mut().and_then(|lines| lines.pop(name)) {
+                    reliable.keep(waiting, class, number);
+                }
+                carry(id);
+                filled.add(true, false);
+            } else if write_unreliable(writer, waiting) {
+                self.forget(name);
+                filled.add(false, false);
+            } else {
+                return false;
+            }
+        }
+    }
+
+    /// Forgets an unreliable message that was sent.
+    fn forget(&mut self, name: Name) {
+        let sent = self.lines.as_mut().and_then(|lines| lines.pop(name));
+        let charge_bytes = sent.map_or(0, |sent| charge(sent.payload.len()));
+        self.used_bytes = self.used_bytes.saturating_sub(charge_bytes);
     }
 
     /// Takes in what became of a packet with message `id`.
     pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, packet: u64) {
         let Some(reliable) = &mut self.reliable else { return };
-        match fate {
-            Fate::Lost => reliable.on_lost(id.0, packet),
-            Fate::Acknowledged => {
-                let payload_bytes = reliable.acknowledge(id.0);
-                let charge_bytes = payload_bytes.map_or(0, charge);
-                self.used_bytes = self.used_bytes.saturating_sub(charge_bytes);
+        if fate == Fate::Lost {
+            return reliable.on_lost(id.0, packet);
+        }
+        let Some(arrived) = reliable.acknowledge(id.0) else { return };
+        self.used_bytes = self.used_bytes.saturating_sub(charge(arrived.payload_bytes));
+        let may_give_id = reliable.may_give_id();
+        if let Some(lines) = &mut self.lines {
+            if arrived.is_sequenced {
+                lines.on_sequenced_arrived(arrived.channel);
+            }
+            if may_give_id {
+                lines.unblock();
             }
         }
     }
@@ -125,7 +169,7 @@ impl SendQueue {
 
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
-        self.unreliable.shrink_to_fit();
+        self.lines.take_if(|lines| lines.is_empty());
         if let Some(reliable) = &self.reliable
             && let Some(next_id) = reliable.next_id_when_empty()
         {
@@ -133,38 +177,12 @@ impl SendQueue {
             self.reliable = None;
         }
     }
+}
 
-    /// Writes the message that waits longest; false when there is none or it does not fit.
-    fn write_waiting<B: BufMut>(
-        &mut self,
-        number: u64,
-        writer: &mut FrameWriter<B>,
-        carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
-    ) -> bool {
-        let unreliable = self.unreliable.front().map(|waiting| waiting.stamp);
-        match &mut self.reliable {
-            Some(reliable)
-                if reliable
-                    .next_stamp()
-                    .is_some_and(|stamp| unreliable.is_none_or(|other| stamp < other)) =>
-            {
-                reliable.write_waiting(number, writer, carry, filled)
-            }
-            _ => self.write_unreliable(writer, filled),
-        }
-    }
-
-    fn write_unreliable<B: BufMut>(&mut self, writer: &mut FrameWriter<B>, filled: &mut Filled) -> bool {
-        let Some(Waiting { channel, payload, .. }) = self.unreliable.front() else { return false };
-        if writer.message(&Message { channel: *channel, delivery: Delivery::Unreliable, payload }).is_err() {
-            return false;
-        }
-        self.used_bytes = self.used_bytes.saturating_sub(charge(payload.len()));
-        self.unreliable.pop_front();
-        filled.add(false, false);
-        true
-    }
+fn write_unreliable<B: BufMut>(writer: &mut FrameWriter<B>, waiting: &Waiting) -> bool {
+    let is_sequenced = waiting.mode == Mode::UnreliableSequenced;
+    let delivery = if is_sequenced { Delivery::UnreliableSequenced } else { Delivery::Unreliable };
+    writer.message(&Message { channel: waiting.channel, delivery, payload: &waiting.payload }).is_ok()
 }
 
 fn charge(payload_bytes: usize) -> usize {

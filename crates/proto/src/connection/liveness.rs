@@ -19,6 +19,8 @@ pub(crate) struct Liveness {
     is_client: bool,
     /// A ping is on its way to be sent.
     is_ping_asked: bool,
+    /// Nothing but a ping was sent last.
+    is_quiet: bool,
     is_shrunk: bool,
 }
 
@@ -36,6 +38,7 @@ impl Liveness {
             sent_at: now,
             is_client,
             is_ping_asked: false,
+            is_quiet: false,
             is_shrunk: false,
         }
     }
@@ -53,8 +56,10 @@ impl Liveness {
         is_busy
     }
 
-    pub(crate) const fn on_sent(&mut self, now: Moment) {
+    /// Notes a packet that was sent, and whether it says more than that this end is there.
+    pub(crate) const fn on_sent(&mut self, now: Moment, says_more: bool) {
         self.sent_at = now;
+        self.is_quiet = !says_more && (self.is_quiet || self.is_ping_asked);
         self.is_ping_asked = false;
         self.is_shrunk = false;
     }
@@ -100,10 +105,11 @@ impl Liveness {
     }
 
     /// Before a server gives up whose data goes to an address that the client no longer has: a client that hears nothing
-    /// must say something in time.
+    /// must say something in time, and the sooner after it had something to say, the more is likely on its way.
     fn keep_alive_at(&self) -> Moment {
         let of_silent = part(self.silent_timeout.to_duration(), 3);
-        let of_unacknowledged = part(self.unacknowledged_timeout.to_duration(), 4).saturating_mul(3);
+        let quarters = if self.is_quiet { 3 } else { 1 };
+        let of_unacknowledged = part(self.unacknowledged_timeout.to_duration(), 4).saturating_mul(quarters);
         self.sent_at.after(KEEP_ALIVE_INTERVAL.min(of_silent).min(of_unacknowledged))
     }
 
@@ -137,16 +143,26 @@ mod tests {
     }
 
     #[test]
-    fn only_clients_keep_alive_seven_and_a_half_seconds_after_they_last_sent() {
+    fn only_clients_keep_alive_soon_after_they_spoke_and_seldom_after_that() {
         let (mut client, mut server) = (liveness(true), liveness(false));
         for end in [&mut client, &mut server] {
-            end.on_sent(ms(500));
+            end.on_sent(ms(500), true);
             end.on_shrunk();
         }
-        assert_eq!((client.next_at(), server.next_at()), (Some(ms(8_000)), None));
-        assert!(!client.is_keep_alive_due(ms(7_999)) && client.is_keep_alive_due(ms(8_000)));
-        assert!(!client.is_keep_alive_due(ms(8_000)), "asked for once");
+        assert_eq!((client.next_at(), server.next_at()), (Some(ms(3_000)), None));
+        assert!(!client.is_keep_alive_due(ms(2_999)) && client.is_keep_alive_due(ms(3_000)));
+        assert!(!client.is_keep_alive_due(ms(3_000)), "asked for once");
         assert_eq!(client.next_at(), None);
+        for round in 0..3 {
+            let at = 3_000 + 7_500 * round;
+            client.on_sent(ms(at), false);
+            client.on_shrunk();
+            assert_eq!(client.next_at(), Some(ms(at + 7_500)));
+            assert!(client.is_keep_alive_due(ms(at + 7_500)));
+        }
+        client.on_sent(ms(40_000), true);
+        client.on_shrunk();
+        assert_eq!(client.next_at(), Some(ms(42_500)), "it spoke");
     }
 
     #[test]
@@ -154,7 +170,11 @@ mod tests {
         let mut client = liveness(true);
         client.agree(Duration::from_secs(3), Duration::from_secs(3));
         client.on_shrunk();
-        assert_eq!(client.next_at(), Some(ms(1_000)));
+        assert_eq!(client.next_at(), Some(ms(750)));
+        assert!(client.is_keep_alive_due(ms(750)));
+        client.on_sent(ms(750), false);
+        client.on_shrunk();
+        assert_eq!(client.next_at(), Some(ms(1_750)));
     }
 
     #[test]

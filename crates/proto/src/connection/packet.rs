@@ -30,6 +30,8 @@ pub(crate) enum Sending {
 #[derive(Debug, Clone, Copy, Default)]
 struct Content {
     asks_for_ack: bool,
+    /// It asks for one by a ping and has nothing else that needs an answer.
+    is_ping: bool,
     carried: u32,
     has_ack: bool,
 }
@@ -141,6 +143,7 @@ impl Connection {
             self.is_probe_due || self.is_ping_due || (content.has_ack && self.needs_answer(number));
         if must_ask && !content.asks_for_ack {
             content.asks_for_ack = writer.ping().is_ok();
+            content.is_ping = content.asks_for_ack;
         }
         if self.is_probe_due {
             add(&mut stats.probes_sent, 1);
@@ -192,7 +195,7 @@ impl Connection {
         if content.has_ack {
             self.acks.on_sent();
         }
-        self.liveness.on_sent(now);
+        self.liveness.on_sent(now, !content.is_ping);
     }
 
     /// Whether this packet may be the last before an ack: then the ack had better not wait.

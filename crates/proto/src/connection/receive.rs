@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{IssuedToken, Secret};
-use drumfire_wire::{ChannelId, Close, Delivery, Frame, Frames, MessageId, PacketNumber};
+use drumfire_wire::{ChannelId, Close, Delivery, Frame, Frames, Message, MessageId, PacketNumber};
 
 use super::{Connection, Phase, route_fate};
 use crate::acks::Urgency;
@@ -80,10 +80,17 @@ impl Connection {
                     Delivery::Unreliable if has_room => {
                         self.deliver(message.channel, message.payload, events, stats);
                     }
-                    Delivery::Unreliable => add(&mut stats.unreliable_overflows, 1),
+                    Delivery::UnreliableSequenced if has_room => {
+                        self.deliver_sequenced(number, &message, events, stats);
+                    }
+                    Delivery::Unreliable | Delivery::UnreliableSequenced => {
+                        add(&mut stats.unreliable_overflows, 1);
+                    }
+                    Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => {
+                        self.accept(&message, id, None, events, stats);
+                    }
                     Delivery::ReliableOrdered { id, after } => {
-                        let (channel, payload) = (message.channel, message.payload);
-                        self.accept(&Arrival { id, after, channel, payload }, events, stats);
+                        self.accept(&message, id, after, events, stats);
                     }
                 },
                 Frame::Ack(ack) => {
@@ -119,7 +126,7 @@ impl Connection {
             match frame.map_err(ProtocolError::Frame)? {
                 Frame::Message(message) => {
                     charge_bytes = charge_bytes.saturating_add(charge(message.payload.len()));
-                    if let Delivery::ReliableOrdered { id, .. } = message.delivery {
+                    if let Some(id) = message.id() {
                         raise(Urgency::High);
                         brings_floor |= self.check_id(id)?;
                     } else {
@@ -221,9 +228,32 @@ impl Connection {
         add(&mut stats.messages_delivered, 1);
     }
 
-    fn accept(&mut self, arrival: &Arrival<'_>, events: &mut Events, stats: &mut Stats) {
+    fn deliver_sequenced(
+        &mut self,
+        number: u64,
+        message: &Message<'_>,
+        events: &mut Events,
+        stats: &mut Stats,
+    ) {
+        let largest = self.newest_received();
+        if self.receiving.take_sequenced(message.channel, number, largest) {
+            self.deliver(message.channel, message.payload, events, stats);
+        } else {
+            add(&mut stats.sequenced_late, 1);
+        }
+    }
+
+    fn accept(
+        &mut self,
+        message: &Message<'_>,
+        id: MessageId,
+        after: Option<MessageId>,
+        events: &mut Events,
+        stats: &mut Stats,
+    ) {
+        let arrival = Arrival { id, after, channel: message.channel, payload: message.payload };
         let (peer, events_bytes) = (self.peer, &mut self.events_bytes);
-        self.receiving.accept(arrival, |channel, payload| {
+        self.receiving.accept(&arrival, |channel, payload| {
             events.message(peer, channel, payload);
             *events_bytes = events_bytes.saturating_add(charge(payload.len()));
             add(&mut stats.messages_delivered, 1);

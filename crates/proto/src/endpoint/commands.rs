@@ -1,6 +1,7 @@
 //! What the application asks of an endpoint: connect, send, close.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -96,6 +97,14 @@ impl<P: Placement> Endpoint<P> {
         known.resume.as_ref().map(|(token, until)| (token, *until))
     }
 
+    /// How many bytes a channel may send in its turn, compared to other channels of the same priority: 1 by default. A
+    /// channel with another weight is remembered until the connection ends. Does nothing for a stale id.
+    pub fn set_channel_weight(&mut self, peer: PeerId, channel: ChannelId, weight: NonZeroU8) {
+        if let Some(connection) = self.connections.get_mut(peer) {
+            connection.sending.set_weight(channel, weight.get());
+        }
+    }
+
     /// Queues a message. It leaves with the next `poll_transmit`, together with others.
     ///
     /// # Errors
@@ -118,7 +127,7 @@ impl<P: Placement> Endpoint<P> {
         if bytes.len() > MESSAGE_MAX_BYTES {
             return Err(SendError::TooLarge { limit_bytes: MESSAGE_MAX_BYTES });
         }
-        if !connection.sending.push(channel, options.mode, bytes) {
+        if !connection.sending.push(channel, options, bytes) {
             return Err(SendError::Full);
         }
         self.settle(peer);

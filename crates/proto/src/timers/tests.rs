@@ -1,3 +1,5 @@
+//! The wheel against what a sorted list would say, at the edges of ticks, slots and time.
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

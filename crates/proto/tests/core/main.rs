@@ -15,6 +15,7 @@ mod handshake;
 mod harness;
 mod hostile;
 mod limits;
+mod modes;
 mod paths;
 mod puppet;
 mod rekey;

@@ -287,7 +287,7 @@ fn resume_tokens_are_renewed_at_half_life_and_end_with_the_session() {
     let hours = Token { session_ends_at: Some(NOW + Duration::from_secs(2_000)), ..token(9) };
     outcome(&mut world, Some(&issued(&hours)));
     let mut tokens = vec![resume(&world)];
-    for _ in 0..18 {
+    for _ in 0..19 {
         world.run(Duration::from_secs(100));
         let newest = resume(&world);
         if tokens.last() != Some(&newest) {

@@ -1,7 +1,6 @@
 //! Message frames: one whole message of the application, with what its delivery mode needs.
 //!
-//! Unreliable and ReliableOrdered are here. The other modes and fragments have their numbers in the standard
-//! and deliberately no code yet.
+//! ReliableLatest and fragments have their numbers in the standard and deliberately no code yet.
 
 use bytes::BufMut;
 
@@ -31,6 +30,18 @@ impl MessageId {
 pub enum Delivery {
     /// At most once, in any order.
     Unreliable,
+    /// At most once, never an older one after a newer.
+    UnreliableSequenced,
+    /// Exactly once, in any order.
+    ReliableUnordered {
+        /// The message's id.
+        id: MessageId,
+    },
+    /// The newest arrives.
+    ReliableSequenced {
+        /// The message's id.
+        id: MessageId,
+    },
     /// Exactly once, in order.
     ReliableOrdered {
         /// The message's id.
@@ -59,16 +70,26 @@ impl<'a> Message<'a> {
         reader: &mut Reader<'a>,
         last_id: &mut Option<MessageId>,
     ) -> Result<Self, FrameError> {
-        if !matches!(
-            byte,
-            type_byte::UNRELIABLE | type_byte::RELIABLE_ORDERED | type_byte::RELIABLE_ORDERED_NEXT
-        ) {
-            return Err(FrameError::UnknownFrame);
-        }
+        let mode = byte & !type_byte::NEXT_ID;
+        let has_id = match mode {
+            type_byte::UNRELIABLE | type_byte::UNRELIABLE_SEQUENCED if mode == byte => false,
+            type_byte::RELIABLE_UNORDERED | type_byte::RELIABLE_ORDERED | type_byte::RELIABLE_SEQUENCED => {
+                true
+            }
+            _ => return Err(FrameError::UnknownFrame),
+        };
         let channel = u16::try_from(reader.varint()?).map_err(|_| FrameError::BadChannel)?;
-        let delivery = match byte {
-            type_byte::UNRELIABLE => Delivery::Unreliable,
-            _ => reliable_ordered(byte, reader, last_id)?,
+        let delivery = if has_id {
+            let id = read_id(byte, reader, last_id)?;
+            match mode {
+                type_byte::RELIABLE_UNORDERED => Delivery::ReliableUnordered { id },
+                type_byte::RELIABLE_SEQUENCED => Delivery::ReliableSequenced { id },
+                _ => Delivery::ReliableOrdered { id, after: read_order(id, reader)? },
+            }
+        } else if byte == type_byte::UNRELIABLE {
+            Delivery::Unreliable
+        } else {
+            Delivery::UnreliableSequenced
         };
         // A length beyond the platform's largest is also beyond the end of the packet.
         let bytes = usize::try_from(reader.varint()?).map_err(|_| FrameError::Truncated)?;
@@ -78,20 +99,21 @@ impl<'a> Message<'a> {
 
     /// How this message is written after one with `last_id`.
     pub(super) fn plan(&self, last_id: Option<MessageId>) -> Result<MessagePlan<'a>, EncodeError> {
-        let (type_byte, id, back) = match self.delivery {
-            Delivery::Unreliable => (type_byte::UNRELIABLE, None, None),
-            Delivery::ReliableOrdered { id, after } => {
-                let back = match after {
-                    None => 0,
-                    Some(after) if after < id => id.0.saturating_sub(after.0),
-                    Some(_) => return Err(EncodeError::OrderNotBefore),
-                };
-                match last_id.and_then(MessageId::next) {
-                    Some(next) if next == id => (type_byte::RELIABLE_ORDERED_NEXT, None, Some(back)),
-                    _ => (type_byte::RELIABLE_ORDERED, Some(id.0), Some(back)),
-                }
+        let (mode, back) = match self.delivery {
+            Delivery::Unreliable => (type_byte::UNRELIABLE, None),
+            Delivery::UnreliableSequenced => (type_byte::UNRELIABLE_SEQUENCED, None),
+            Delivery::ReliableUnordered { .. } => (type_byte::RELIABLE_UNORDERED, None),
+            Delivery::ReliableSequenced { .. } => (type_byte::RELIABLE_SEQUENCED, None),
+            Delivery::ReliableOrdered { after: None, .. } => (type_byte::RELIABLE_ORDERED, Some(0)),
+            Delivery::ReliableOrdered { id, after: Some(after) } if after < id => {
+                (type_byte::RELIABLE_ORDERED, Some(id.0.saturating_sub(after.0)))
             }
+            Delivery::ReliableOrdered { .. } => return Err(EncodeError::OrderNotBefore),
         };
+        let id = self.id();
+        let is_next = id.is_some() && last_id.and_then(MessageId::next) == id;
+        let type_byte = if is_next { mode | type_byte::NEXT_ID } else { mode };
+        let id = id.filter(|_| !is_next).map(|id| id.0);
         // A slice is never longer than a u64 can say.
         let payload_bytes = u64::try_from(self.payload.len()).unwrap_or(u64::MAX);
         let varints = [Some(u64::from(self.channel.0)), id, back, Some(payload_bytes)];
@@ -99,10 +121,13 @@ impl<'a> Message<'a> {
     }
 
     /// The id, in the modes that have one.
-    pub(super) fn id(&self) -> Option<MessageId> {
+    #[must_use]
+    pub fn id(&self) -> Option<MessageId> {
         match self.delivery {
-            Delivery::Unreliable => None,
-            Delivery::ReliableOrdered { id, .. } => Some(id),
+            Delivery::Unreliable | Delivery::UnreliableSequenced => None,
+            Delivery::ReliableUnordered { id }
+            | Delivery::ReliableSequenced { id }
+            | Delivery::ReliableOrdered { id, .. } => Some(id),
         }
     }
 }
@@ -132,23 +157,27 @@ impl MessagePlan<'_> {
     }
 }
 
-fn reliable_ordered(
+/// The id of a message, written or counted from the one before.
+fn read_id(
     byte: u8,
     reader: &mut Reader<'_>,
     last_id: &mut Option<MessageId>,
-) -> Result<Delivery, FrameError> {
-    let id = match byte {
-        type_byte::RELIABLE_ORDERED_NEXT => {
-            last_id.and_then(MessageId::next).ok_or(FrameError::BadMessageId)?
-        }
-        _ => MessageId(reader.varint()?),
+) -> Result<MessageId, FrameError> {
+    let id = if byte & type_byte::NEXT_ID == 0 {
+        MessageId(reader.varint()?)
+    } else {
+        last_id.and_then(MessageId::next).ok_or(FrameError::BadMessageId)?
     };
     *last_id = Some(id);
-    let after = match reader.varint()? {
-        0 => None,
-        back => Some(MessageId(id.0.checked_sub(back).ok_or(FrameError::BadOrder)?)),
-    };
-    Ok(Delivery::ReliableOrdered { id, after })
+    Ok(id)
+}
+
+/// The message that goes before this one, which is written as the distance to it.
+fn read_order(id: MessageId, reader: &mut Reader<'_>) -> Result<Option<MessageId>, FrameError> {
+    match reader.varint()? {
+        0 => Ok(None),
+        back => id.0.checked_sub(back).map(|before| Some(MessageId(before))).ok_or(FrameError::BadOrder),
+    }
 }
 
 #[cfg(test)]
@@ -191,7 +220,7 @@ mod tests {
         let after = |back| {
             only(&[0x83, 0, 9, back, 0]).map(|message| match message.delivery {
                 Delivery::ReliableOrdered { after, .. } => after,
-                Delivery::Unreliable => unreachable!("type 0x83 is reliable"),
+                other => unreachable!("type 0x83 is ordered: {other:?}"),
             })
         };
         assert_eq!(after(0), Ok(None));

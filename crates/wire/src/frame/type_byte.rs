@@ -35,8 +35,18 @@ pub(super) const ACK_REQUEST: u8 = 0x0c;
 /// A whole message, at most once, in any order. Bit 7 marks messages, bits 0 to 2 are the delivery mode.
 pub(super) const UNRELIABLE: u8 = 0x80;
 
+/// A whole message, at most once, never an older one after a newer.
+pub(super) const UNRELIABLE_SEQUENCED: u8 = 0x81;
+
+/// A whole message, exactly once, in any order; its id is written out.
+pub(super) const RELIABLE_UNORDERED: u8 = 0x82;
+
 /// A whole message, exactly once, in order; its id is written out.
 pub(super) const RELIABLE_ORDERED: u8 = 0x83;
 
-/// The same with bit 4: its id is one more than that of the reliable message before it in the packet.
-pub(super) const RELIABLE_ORDERED_NEXT: u8 = 0x93;
+/// A whole message of which the newest arrives; its id is written out.
+pub(super) const RELIABLE_SEQUENCED: u8 = 0x84;
+
+/// In the types of messages with ids: the id is not written, for it is one more than that of the message with an id before
+/// it in the packet.
+pub(super) const NEXT_ID: u8 = 0x10;

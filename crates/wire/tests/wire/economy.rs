@@ -61,6 +61,16 @@ fn a_message_alone_costs_at_most_40_bytes() {
 }
 
 #[test]
+fn the_other_modes_cost_no_more() {
+    let of = |delivery| Message { channel: ChannelId(127), delivery, payload: &PAYLOAD };
+    let run =
+        |make: fn(MessageId) -> Delivery| frame_overhead_bytes((0..20).map(|id| of(make(MessageId(id)))));
+    assert_eq!(frame_overhead_bytes((0..20).map(|_| of(Delivery::UnreliableSequenced))), 20 * 3);
+    assert_eq!(run(|id| Delivery::ReliableUnordered { id }), 20 * 3 + 1);
+    assert_eq!(run(|id| Delivery::ReliableSequenced { id }), 20 * 3 + 1);
+}
+
+#[test]
 fn twenty_messages_in_one_packet_cost_at_most_5_bytes_each() {
     assert_eq!(frame_overhead_bytes((0..20).map(|_| unreliable())), 20 * 3);
     // A fresh run: only the first writes its id out.

@@ -3,12 +3,12 @@
 //! Deliberately only through the public face; each frame's own edges are tested beside its code.
 
 use crate::mutants;
-use crate::samples::{Sample, any_sample, packet, walk, with_joined_padding};
+use crate::samples::{Sample, any_sample, ordered, packet, walk, with_joined_padding};
 use drumfire_wire::{Frame, FrameError, FrameWriter, Frames};
 use proptest::prelude::*;
 
 fn message(channel: u16, order: Option<(u64, Option<u64>)>, payload: &[u8]) -> Sample {
-    Sample::Message { channel, order, payload: payload.to_vec() }
+    Sample::Message { channel, delivery: ordered(order), payload: payload.to_vec() }
 }
 
 /// Packets as they occur: recorded once, then taken apart byte by byte and bit by bit.

@@ -16,7 +16,7 @@ pub(crate) enum Sample {
     Ping,
     AckRequest,
     Ack { delay_us: u64, ranges: Vec<(u64, u64)> },
-    Message { channel: u16, order: Option<(u64, Option<u64>)>, payload: Vec<u8> },
+    Message { channel: u16, delivery: Delivery, payload: Vec<u8> },
     Close { code: u8, application_code: u32, reason: Vec<u8> },
     PathChallenge([u8; 8]),
     PathResponse([u8; 8]),
@@ -36,12 +36,8 @@ impl Sample {
                 writer
                     .ack(AckDelay::from_duration(Duration::from_micros(*delay_us)), ranges.iter().map(range))
             }
-            Self::Message { channel, order, payload } => {
-                let delivery = order.map_or(Delivery::Unreliable, |(id, after)| Delivery::ReliableOrdered {
-                    id: MessageId(id),
-                    after: after.map(MessageId),
-                });
-                writer.message(&Message { channel: ChannelId(*channel), delivery, payload })
+            Self::Message { channel, delivery, payload } => {
+                writer.message(&Message { channel: ChannelId(*channel), delivery: *delivery, payload })
             }
             Self::PathChallenge(data) => writer.path_challenge(PathData(*data)),
             Self::PathResponse(data) => writer.path_response(PathData(*data)),
@@ -77,10 +73,7 @@ impl Sample {
             },
             Frame::Message(message) => Self::Message {
                 channel: message.channel.0,
-                order: match message.delivery {
-                    Delivery::Unreliable => None,
-                    Delivery::ReliableOrdered { id, after } => Some((id.0, after.map(|after| after.0))),
-                },
+                delivery: message.delivery,
                 payload: message.payload.to_vec(),
             },
             Frame::PathChallenge(data) => Self::PathChallenge(data.0),
@@ -153,12 +146,28 @@ fn any_ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
     })
 }
 
-fn any_order() -> impl Strategy<Value = Option<(u64, Option<u64>)>> {
+/// A reliable message in order, or an unreliable one.
+pub(crate) fn ordered(order: Option<(u64, Option<u64>)>) -> Delivery {
+    order.map_or(Delivery::Unreliable, |(id, after)| Delivery::ReliableOrdered {
+        id: MessageId(id),
+        after: after.map(MessageId),
+    })
+}
+
+fn any_delivery() -> impl Strategy<Value = Delivery> {
     // Ids close together, so that some follow on from the one before; and ids from all of u64.
     let id = prop_oneof![0_u64..5, (any::<u64>(), 0_u32..64).prop_map(|(bits, shift)| bits >> shift)];
-    let order = (id, prop::option::of(any::<u64>()))
-        .prop_map(|(id, back)| (id, back.filter(|_| id > 0).map(|back| id - 1 - back % id)));
-    prop::option::of(order)
+    (0_u8..5, id, prop::option::of(any::<u64>())).prop_map(|(mode, id, back)| {
+        let after = back.filter(|_| id > 0).map(|back| MessageId(id - 1 - back % id));
+        let id = MessageId(id);
+        match mode {
+            0 => Delivery::Unreliable,
+            1 => Delivery::UnreliableSequenced,
+            2 => Delivery::ReliableUnordered { id },
+            3 => Delivery::ReliableOrdered { id, after },
+            _ => Delivery::ReliableSequenced { id },
+        }
+    })
 }
 
 pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
@@ -168,8 +177,8 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
         Just(Sample::AckRequest),
         (0_u64..2_000_000, any_ranges())
             .prop_map(|(units, ranges)| Sample::Ack { delay_us: 8 * units, ranges }),
-        (any::<u16>(), any_order(), prop::collection::vec(any::<u8>(), 0..200))
-            .prop_map(|(channel, order, payload)| Sample::Message { channel, order, payload }),
+        (any::<u16>(), any_delivery(), prop::collection::vec(any::<u8>(), 0..200))
+            .prop_map(|(channel, delivery, payload)| Sample::Message { channel, delivery, payload }),
         (0_u8..8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..=128))
             .prop_map(|(code, application_code, reason)| Sample::Close { code, application_code, reason }),
         any::<[u8; 8]>().prop_map(Sample::PathChallenge),

@@ -2,10 +2,10 @@
 //!
 //! Deliberately reads the text itself: a row that is changed, added or lost there fails here.
 
-use crate::samples::{Sample, packet, walk};
+use crate::samples::{Sample, ordered, packet, walk};
 use drumfire_wire::{
-    CloseCode, ConnectionId, ConnectionIdLength, PacketNumber, PacketNumberLength, RefuseReason, RoutingTag,
-    SteeringSecret, TransportHeader, limits, varint,
+    CloseCode, ConnectionId, ConnectionIdLength, Delivery, MessageId, PacketNumber, PacketNumberLength,
+    RefuseReason, RoutingTag, SteeringSecret, TransportHeader, limits, varint,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -117,7 +117,11 @@ fn frames_vector(samples: &[Sample]) -> Vec<u8> {
 }
 
 fn message(channel: u16, order: Option<(u64, Option<u64>)>, payload: &[u8]) -> Sample {
-    Sample::Message { channel, order, payload: payload.to_vec() }
+    Sample::Message { channel, delivery: ordered(order), payload: payload.to_vec() }
+}
+
+fn with(delivery: Delivery, payload: &[u8]) -> Sample {
+    Sample::Message { channel: 7, delivery, payload: payload.to_vec() }
 }
 
 /// What the code writes for a vector's name.
@@ -158,6 +162,14 @@ fn vector(name: &str) -> Vec<u8> {
             frames_vector(&[Sample::Close { code: 0, application_code: 300, reason: b"bye".to_vec() }])
         }
         "unreliable" => frames_vector(&[message(7, None, b"hi")]),
+        "unreliable-sequenced" => frames_vector(&[with(Delivery::UnreliableSequenced, b"hi")]),
+        "reliable-unordered" => {
+            frames_vector(&[with(Delivery::ReliableUnordered { id: MessageId(300) }, b"hi")])
+        }
+        "reliable-sequenced" => frames_vector(&[
+            with(Delivery::ReliableSequenced { id: MessageId(300) }, b"a"),
+            with(Delivery::ReliableSequenced { id: MessageId(301) }, b"b"),
+        ]),
         "reliable-ordered" => frames_vector(&[message(7, Some((300, None)), b"hi")]),
         "reliable-run" => frames_vector(&[
             message(7, Some((300, Some(295))), b"a"),
@@ -171,7 +183,7 @@ fn vector(name: &str) -> Vec<u8> {
 #[test]
 fn every_test_vector_is_what_the_code_writes_and_reads() {
     let rows = table("| vector | bytes |");
-    assert_eq!(rows.len(), 20);
+    assert_eq!(rows.len(), 23);
     for row in rows {
         let bytes: Vec<u8> = row[1].split(' ').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         assert_eq!(vector(row[0]), bytes, "{}", row[0]);

@@ -1,4 +1,4 @@
-//! Reliable messages until they are acknowledged: waiting, under way, or lost and to be sent again.
+//! Reliable messages that were sent, until they are acknowledged: under way, or lost and to be sent again.
 //!
 //! Ids are given at first transmission (PROTOCOL, "Messages"). How much memory they may take is not decided here.
 
@@ -7,20 +7,22 @@ use std::collections::{HashMap, VecDeque};
 use bytes::{BufMut, Bytes};
 use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId};
 
-use super::{Filled, Waiting};
+use super::Filled;
+use super::lines::Waiting;
+use crate::channel::{Mode, Priority};
 use crate::ids::FoldBuild;
 use crate::limits::MESSAGE_IDS_AHEAD;
 
 /// The reliable messages of one connection.
 #[derive(Debug)]
 pub(super) struct Reliable {
-    waiting: VecDeque<Waiting>,
     /// Those that were sent, by id from `base` on.
     sent: VecDeque<Sent>,
     /// The smallest id not yet acknowledged.
     base: u64,
-    lost: VecDeque<u64>,
-    /// Per channel with something under way, the newest unacknowledged id.
+    /// Ids by class of priority.
+    lost: [VecDeque<u64>; Priority::COUNT],
+    /// Per channel with ordered messages under way, the newest unacknowledged id.
     newest: HashMap<ChannelId, u64, FoldBuild>,
 }
 
@@ -28,11 +30,22 @@ pub(super) struct Reliable {
 struct Sent {
     channel: ChannelId,
     payload: Bytes,
-    /// The id of the channel's message before, the newest unacknowledged one when last looked at.
-    previous: Option<u64>,
+    order: Order,
+    class: u8,
     /// The packet that carried it last.
     packet: u64,
     state: State,
+}
+
+/// What a message must be delivered after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Nothing.
+    Unordered,
+    /// Nothing: its channel has one under way at a time.
+    Sequenced,
+    /// The channel's message before, the newest unacknowledged one when last looked at.
+    After(Option<u64>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,38 +55,50 @@ enum State {
     Acknowledged,
 }
 
+/// A message that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Arrived {
+    pub(super) channel: ChannelId,
+    pub(super) payload_bytes: usize,
+    pub(super) is_sequenced: bool,
+}
+
+impl Order {
+    fn delivery(self, id: u64) -> Delivery {
+        let id = MessageId(id);
+        match self {
+            Self::Unordered => Delivery::ReliableUnordered { id },
+            Self::Sequenced => Delivery::ReliableSequenced { id },
+            Self::After(before) => Delivery::ReliableOrdered { id, after: before.map(MessageId) },
+        }
+    }
+}
+
 impl Reliable {
     /// None yet; the first gets this id.
     pub(super) fn new(next_id: u64) -> Self {
         Self {
-            waiting: VecDeque::new(),
             sent: VecDeque::new(),
             base: next_id,
-            lost: VecDeque::new(),
+            lost: Default::default(),
             newest: HashMap::with_hasher(FoldBuild::new(0)),
         }
     }
 
-    pub(super) fn push(&mut self, waiting: Waiting) {
-        self.waiting.push_back(waiting);
-    }
-
-    /// Whether a packet could take something.
-    pub(super) fn has_sendable(&self) -> bool {
-        !self.lost.is_empty() || self.next_stamp().is_some()
+    /// Whether a lost message waits to be sent again.
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost.iter().any(|lost| !lost.is_empty())
     }
 
     /// When none is left, the id of the next.
     pub(super) fn next_id_when_empty(&self) -> Option<u64> {
-        (self.waiting.is_empty() && self.sent.is_empty()).then_some(self.base)
+        self.sent.is_empty().then_some(self.base)
     }
 
-    /// The stamp of the one that is sent for the first time next.
-    ///
-    /// The receiver refuses ids too far beyond what it misses, which is never below what is unacknowledged.
-    pub(super) fn next_stamp(&self) -> Option<u64> {
-        let may_give_id = u64::try_from(self.sent.len()).is_ok_and(|under_way| under_way < MESSAGE_IDS_AHEAD);
-        self.waiting.front().filter(|_| may_give_id).map(|waiting| waiting.stamp)
+    /// Whether one more message may be sent for the first time: the receiver refuses ids too far beyond what it misses,
+    /// which is never below what is unacknowledged.
+    pub(super) fn may_give_id(&self) -> bool {
+        u64::try_from(self.sent.len()).is_ok_and(|under_way| under_way < MESSAGE_IDS_AHEAD)
     }
 
     /// A packet with this message is lost.
@@ -90,45 +115,50 @@ impl Reliable {
             && sent.state == State::UnderWay
         {
             sent.state = State::Lost;
-            self.lost.push_back(id);
+            if let Some(lost) = self.lost.get_mut(usize::from(sent.class)) {
+                lost.push_back(id);
+            }
         }
     }
 
-    /// Writes lost messages, oldest first; false when one did not fit.
+    /// Writes lost messages of a class, oldest first; false when one did not fit.
     pub(super) fn write_lost<B: BufMut>(
         &mut self,
+        class: usize,
         number: u64,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
         filled: &mut Filled,
     ) -> bool {
-        while let Some(&id) = self.lost.front() {
-            let still_lost = sent_ref(&self.sent, self.base, id)
-                .filter(|sent| sent.state == State::Lost)
-                .map(|sent| sent.previous);
-            if let Some(previous) = still_lost {
-                if !self.write_again(number, writer, id, previous) {
+        while let Some(id) = self.first_lost(class) {
+            let is_lost = sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state == State::Lost);
+            if is_lost {
+                if !self.write_again(number, writer, id) {
                     return false;
                 }
                 carry(MessageId(id));
                 filled.add(true, true);
             }
-            self.lost.pop_front();
+            if let Some(lost) = self.lost.get_mut(class) {
+                lost.pop_front();
+            }
         }
         true
     }
 
-    fn write_again<B: BufMut>(
-        &mut self,
-        number: u64,
-        writer: &mut FrameWriter<B>,
-        id: u64,
-        previous: Option<u64>,
-    ) -> bool {
-        let after = self.newest_unacknowledged(previous);
+    fn first_lost(&self, class: usize) -> Option<u64> {
+        self.lost.get(class)?.front().copied()
+    }
+
+    fn write_again<B: BufMut>(&mut self, number: u64, writer: &mut FrameWriter<B>, id: u64) -> bool {
+        let order = match sent_ref(&self.sent, self.base, id).map(|sent| sent.order) {
+            Some(Order::After(before)) => Order::After(self.newest_unacknowledged(before)),
+            Some(order) => order,
+            None => return true,
+        };
         let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return true };
-        sent.previous = after;
-        let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: after.map(MessageId) };
+        sent.order = order;
+        let delivery = order.delivery(id);
         if writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload }).is_err() {
             return false;
         }
@@ -137,41 +167,59 @@ impl Reliable {
         true
     }
 
-    /// Writes the one that waits longest for the first time; false when there is none or it does not fit.
-    pub(super) fn write_waiting<B: BufMut>(
-        &mut self,
-        number: u64,
+    /// Writes a message for the first time; `None` when it does not fit.
+    pub(super) fn write_first<B: BufMut>(
+        &self,
         writer: &mut FrameWriter<B>,
-        carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
-    ) -> bool {
-        let Some(Waiting { channel, payload, .. }) = self.waiting.front() else { return false };
-        let under_way = u64::try_from(self.sent.len()).unwrap_or(u64::MAX);
-        let id = self.base.saturating_add(under_way);
-        let previous = self.newest.get(channel).copied();
-        let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: previous.map(MessageId) };
-        if writer.message(&Message { channel: *channel, delivery, payload }).is_err() {
-            return false;
-        }
-        self.newest.insert(*channel, id);
-        if let Some(Waiting { channel, payload, .. }) = self.waiting.pop_front() {
-            self.sent.push_back(Sent { channel, payload, previous, packet: number, state: State::UnderWay });
-        }
-        carry(MessageId(id));
-        filled.add(true, false);
-        true
+        waiting: &Waiting,
+    ) -> Option<MessageId> {
+        let id = self.next_id();
+        let delivery = self.order_for(waiting).delivery(id);
+        let Waiting { channel, payload, .. } = waiting;
+        writer.message(&Message { channel: *channel, delivery, payload }).ok()?;
+        Some(MessageId(id))
     }
 
-    /// A message arrived; answers how long it was, the first time.
-    pub(super) fn acknowledge(&mut self, id: u64) -> Option<usize> {
+    /// Keeps the message that [`Self::write_first`] wrote into packet `number`.
+    pub(super) fn keep(&mut self, waiting: Waiting, class: usize, number: u64) {
+        let order = self.order_for(&waiting);
+        if matches!(order, Order::After(_)) {
+            self.newest.insert(waiting.channel, self.next_id());
+        }
+        self.sent.push_back(Sent {
+            channel: waiting.channel,
+            payload: waiting.payload,
+            order,
+            class: u8::try_from(class).unwrap_or(0),
+            packet: number,
+            state: State::UnderWay,
+        });
+    }
+
+    fn next_id(&self) -> u64 {
+        self.base.saturating_add(u64::try_from(self.sent.len()).unwrap_or(u64::MAX))
+    }
+
+    fn order_for(&self, waiting: &Waiting) -> Order {
+        match waiting.mode {
+            Mode::ReliableOrdered => Order::After(self.newest.get(&waiting.channel).copied()),
+            Mode::ReliableSequenced => Order::Sequenced,
+            _ => Order::Unordered,
+        }
+    }
+
+    /// A message arrived; answers which it was, the first time.
+    pub(super) fn acknowledge(&mut self, id: u64) -> Option<Arrived> {
         let sent = sent_mut(&mut self.sent, self.base, id)?;
         if sent.state == State::Acknowledged {
             return None;
         }
         sent.state = State::Acknowledged;
-        let payload = std::mem::take(&mut sent.payload);
-        let (channel, previous) = (sent.channel, sent.previous);
-        if self.newest.get(&channel) == Some(&id) {
+        let payload_bytes = std::mem::take(&mut sent.payload).len();
+        let (channel, order) = (sent.channel, sent.order);
+        if let Order::After(previous) = order
+            && self.newest.get(&channel) == Some(&id)
+        {
             match self.newest_unacknowledged(previous) {
                 Some(newest) => self.newest.insert(channel, newest),
                 None => self.newest.remove(&channel),
@@ -181,12 +229,14 @@ impl Reliable {
             self.base = self.base.saturating_add(1);
         }
         // What was acknowledged after all is not sent again, and must not look as if it could be.
-        while let Some(&id) = self.lost.front()
-            && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state != State::Lost)
-        {
-            self.lost.pop_front();
+        for lost in &mut self.lost {
+            while let Some(&id) = lost.front()
+                && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state != State::Lost)
+            {
+                lost.pop_front();
+            }
         }
-        Some(payload.len())
+        Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced })
     }
 
     /// The first of `id` and the messages its channel sent before it that is not acknowledged.
@@ -197,7 +247,10 @@ impl Reliable {
             if sent.state != State::Acknowledged {
                 return Some(id);
             }
-            candidate = sent.previous;
+            candidate = match sent.order {
+                Order::After(previous) => previous,
+                Order::Unordered | Order::Sequenced => None,
+            };
         }
         None
     }

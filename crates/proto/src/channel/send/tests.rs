@@ -17,8 +17,8 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
         .map(|frame| match frame.unwrap() {
             Frame::Message(message) => {
                 let order = match message.delivery {
-                    Delivery::Unreliable => None,
                     Delivery::ReliableOrdered { id, after } => Some((id.0, after.map(|after| after.0))),
+                    other => message_id(other).map(|id| (id, None)),
                 };
                 (message.channel.0, order, message.payload.to_vec())
             }
@@ -30,12 +30,16 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     taken
 }
 
+fn message_id(delivery: Delivery) -> Option<u64> {
+    Message { channel: ChannelId(0), delivery, payload: b"" }.id().map(|id| id.0)
+}
+
 fn queue() -> SendQueue {
     SendQueue::new(SEND_MEMORY_BYTES)
 }
 
 fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
-    assert!(queue.push(ChannelId(channel), Mode::ReliableOrdered, vec![byte].into()));
+    assert!(queue.push(ChannelId(channel), SendOptions::reliable_ordered(), vec![byte].into()));
 }
 
 fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
@@ -43,14 +47,14 @@ fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
 }
 
 #[test]
-fn messages_of_both_modes_share_a_packet_in_the_order_they_came() {
+fn messages_of_both_modes_share_a_packet() {
     let mut queue = queue();
     reliable(&mut queue, 1, 10);
-    queue.push(ChannelId(2), Mode::Unreliable, vec![11].into());
+    queue.push(ChannelId(2), SendOptions::unreliable(), vec![11].into());
     reliable(&mut queue, 1, 12);
     let taken = packet(&mut queue, 0, 100);
     let payloads: Vec<_> = taken.iter().map(|(_, _, payload)| payload[0]).collect();
-    assert_eq!(payloads, [10, 11, 12]);
+    assert_eq!(payloads, [10, 12, 11], "a channel has its turn");
     assert_eq!(orders(&taken), [(0, None), (1, Some(0))]);
     assert!(!queue.has_sendable());
     assert_eq!(queue.used_bytes, 2 * 65, "the unreliable one is gone");
@@ -127,7 +131,7 @@ fn no_id_goes_4096_beyond_the_oldest_under_way() {
     let taken: usize = (0..100).map(|number| packet(&mut queue, number, 1_000).len()).sum();
     assert_eq!(taken, 4_096);
     assert!(!queue.has_sendable());
-    queue.push(ChannelId(0), Mode::Unreliable, Bytes::new());
+    queue.push(ChannelId(0), SendOptions::unreliable(), Bytes::new());
     assert_eq!(packet(&mut queue, 100, 1_000).len(), 1, "unreliable ones pass");
     queue.on_fate(Fate::Acknowledged, MessageId(1), 0);
     assert!(!queue.has_sendable());
@@ -138,11 +142,11 @@ fn no_id_goes_4096_beyond_the_oldest_under_way() {
 #[test]
 fn memory_is_charged_per_message_and_ends_at_its_limit() {
     let mut queue = SendQueue::new(3 * 64 + 5);
-    assert!(queue.push(ChannelId(0), Mode::Unreliable, Bytes::new()));
-    assert!(queue.push(ChannelId(0), Mode::ReliableOrdered, vec![0; 5].into()));
-    assert!(!queue.push(ChannelId(0), Mode::Unreliable, vec![0; 1].into()));
-    assert!(queue.push(ChannelId(0), Mode::Unreliable, Bytes::new()));
-    assert!(!queue.push(ChannelId(0), Mode::Unreliable, Bytes::new()));
+    assert!(queue.push(ChannelId(0), SendOptions::unreliable(), Bytes::new()));
+    assert!(queue.push(ChannelId(0), SendOptions::reliable_ordered(), vec![0; 5].into()));
+    assert!(!queue.push(ChannelId(0), SendOptions::unreliable(), vec![0; 1].into()));
+    assert!(queue.push(ChannelId(0), SendOptions::unreliable(), Bytes::new()));
+    assert!(!queue.push(ChannelId(0), SendOptions::unreliable(), Bytes::new()));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
     queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
@@ -160,5 +164,51 @@ fn ids_go_on_after_memory_was_given_back() {
     queue.shrink();
     assert!(queue.reliable.is_none());
     reliable(&mut queue, 0, 2);
+    assert_eq!(orders(&packet(&mut queue, 1, 100)), [(1, None)]);
+}
+
+#[test]
+fn what_is_lost_goes_before_what_waits_but_not_before_a_higher_class() {
+    let mut queue = queue();
+    let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
+    queue.push(ChannelId(1), bulk, vec![1].into());
+    packet(&mut queue, 0, 100);
+    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    queue.push(ChannelId(1), bulk, vec![2].into());
+    queue.push(ChannelId(2), SendOptions::unreliable(), vec![3].into());
+    let payloads: Vec<u8> = packet(&mut queue, 1, 100).iter().map(|(_, _, payload)| payload[0]).collect();
+    assert_eq!(payloads, [3, 1, 2]);
+}
+
+#[test]
+fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() {
+    let mut queue = queue();
+    let options = SendOptions::reliable_sequenced();
+    for byte in 0..3 {
+        queue.push(ChannelId(1), options, vec![byte].into());
+    }
+    assert_eq!(queue.used_bytes, 65, "what was replaced is free");
+    assert_eq!(packet(&mut queue, 0, 100), [(1, Some((0, None)), vec![2])]);
+    for byte in 3..6 {
+        queue.push(ChannelId(1), options, vec![byte].into());
+    }
+    assert!(!queue.has_sendable());
+    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    assert_eq!(packet(&mut queue, 1, 100), [(1, Some((0, None)), vec![2])], "the one under way finishes");
+    queue.on_fate(Fate::Acknowledged, MessageId(0), 1);
+    assert_eq!(packet(&mut queue, 2, 100), [(1, Some((1, None)), vec![5])]);
+    queue.on_fate(Fate::Acknowledged, MessageId(1), 2);
+    queue.shrink();
+    assert_eq!((queue.used_bytes, queue.lines.is_none(), queue.reliable.is_none()), (0, true, true));
+}
+
+#[test]
+fn unordered_messages_name_none_before_them_and_leave_the_order_of_others_alone() {
+    let mut queue = queue();
+    reliable(&mut queue, 1, 1);
+    queue.push(ChannelId(1), SendOptions::reliable_unordered(), vec![2].into());
+    reliable(&mut queue, 1, 3);
+    assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
+    queue.on_fate(Fate::Lost, MessageId(1), 0);
     assert_eq!(orders(&packet(&mut queue, 1, 100)), [(1, None)]);
 }

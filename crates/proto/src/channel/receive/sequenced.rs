@@ -1,0 +1,104 @@
+//! Which packets the newest message of each sequenced channel came with, so that no older one is delivered after it.
+//!
+//! What it forgets costs messages that are late, and never lets an older one pass (PROTOCOL, "Messages").
+
+use std::collections::HashMap;
+
+use drumfire_wire::ChannelId;
+
+use crate::ids::FoldBuild;
+use crate::limits::SEQUENCED_CHANNELS;
+
+/// The sequenced channels of one connection on their way in.
+#[derive(Debug, Default)]
+pub(super) struct Newest {
+    /// Boxed, for the many connections that have none.
+    channels: Option<Box<Channels>>,
+    /// Older packets bring nothing for a channel that is not known.
+    floor: u64,
+}
+
+/// By channel, the newest packet that brought a message of it.
+#[derive(Debug)]
+struct Channels(HashMap<ChannelId, u64, FoldBuild>);
+
+impl Newest {
+    /// Whether a message of this channel may be delivered that came with packet `number`, when `largest` is the newest
+    /// packet that was received; the caller then must.
+    pub(super) fn take(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
+        let empty = || Box::new(Channels(HashMap::with_hasher(FoldBuild::new(0))));
+        let by_channel = &mut self.channels.get_or_insert_with(empty).0;
+        if let Some(newest) = by_channel.get_mut(&channel) {
+            let is_fresh = number >= *newest;
+            *newest = number.max(*newest);
+            return is_fresh;
+        }
+        if number < self.floor {
+            return false;
+        }
+        if by_channel.len() >= SEQUENCED_CHANNELS {
+            by_channel.clear();
+            self.floor = largest;
+            if number < largest {
+                return false;
+            }
+        }
+        by_channel.insert(channel, number);
+        true
+    }
+
+    /// Forgets all channels.
+    pub(super) fn shrink(&mut self, largest: u64) {
+        if self.channels.take().is_some() {
+            self.floor = largest;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(newest: &mut Newest, channel: u16, number: u64) -> bool {
+        newest.take(ChannelId(channel), number, 1_000_000)
+    }
+
+    #[test]
+    fn nothing_older_than_what_was_delivered_passes_and_channels_do_not_matter_to_each_other() {
+        let mut newest = Newest::default();
+        for (channel, number, is_fresh) in [
+            (1, 5, true),
+            (1, 5, true),
+            (1, 4, false),
+            (2, 4, true),
+            (1, 6, true),
+            (1, 5, false),
+            (2, 3, false),
+        ] {
+            assert_eq!(take(&mut newest, channel, number), is_fresh, "{channel} {number}");
+        }
+    }
+
+    #[test]
+    fn a_channel_that_was_forgotten_takes_nothing_older_than_the_newest_packet_then() {
+        let mut newest = Newest::default();
+        assert!(take(&mut newest, 1, 5));
+        newest.shrink(9);
+        for channel in [1, 2] {
+            assert!(!take(&mut newest, channel, 8));
+            assert!(take(&mut newest, channel, 9));
+        }
+    }
+
+    #[test]
+    fn the_1024th_channel_is_remembered_and_the_1025th_makes_room() {
+        let mut newest = Newest::default();
+        for channel in 0..1_024 {
+            assert!(newest.take(ChannelId(channel), 7, 7));
+        }
+        assert!(!newest.take(ChannelId(0), 6, 7), "all are remembered");
+        assert!(newest.take(ChannelId(2_000), 8, 8));
+        assert!(!newest.take(ChannelId(0), 7, 8), "forgotten, and older than the newest");
+        assert!(newest.take(ChannelId(0), 8, 8));
+    }
+}
