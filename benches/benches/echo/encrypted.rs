@@ -49,7 +49,7 @@ pub(crate) fn serve(staffing: Staffing, delivery: Delivery) -> Result<Served, St
             if let Event::Message { peer, channel, bytes } = event {
                 served.received += 1;
                 match server.send(peer, channel, bytes, options) {
-                    Ok(()) => served.echoed += 1,
+                    Ok(_) => served.echoed += 1,
                     Err(_) => served.refused += 1,
                 }
             }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig as CoreClient, CloseError, IssuedToken, SendError, SendOptions, ServerIdentity,
+    ChannelId, ClientConfig as CoreClient, CloseError, IssuedToken, ReceiptId, SendError, SendOptions,
+    ServerIdentity,
 };
 use drumfire_socket::Socket;
 
@@ -150,7 +151,7 @@ impl Client {
         }
     }
 
-    /// Takes a message for the server; it leaves with the next `flush` or `poll`.
+    /// Takes a message for the server; it leaves with the next `flush` or `poll`. Answers the receipt, if one was asked for.
     ///
     /// # Errors
     ///
@@ -160,7 +161,7 @@ impl Client {
         channel: ChannelId,
         bytes: impl Into<Bytes>,
         options: SendOptions,
-    ) -> Result<(), SendError> {
+    ) -> Result<Option<ReceiptId>, SendError> {
         self.inline.front.send(self.peer, channel, bytes.into(), options)
     }
 
@@ -264,6 +265,8 @@ impl Client {
                 *state = ClientState::Closed;
                 ClientEvent::ConnectFailed { error }
             }
+            Report::Receipt { receipt, outcome, .. } => ClientEvent::Receipt { receipt, outcome },
+            Report::Skipped { channel, count, .. } => ClientEvent::Skipped { channel, count },
             Report::Message { channel, bytes, .. } => ClientEvent::Message { channel, bytes },
             Report::Disconnected { reason, text, .. } => {
                 *state = ClientState::Closed;

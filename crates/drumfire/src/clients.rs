@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError, SendError, SendOptions,
+    ChannelId, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError, Outcome, ReceiptId,
+    SendError, SendOptions,
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 
@@ -46,6 +47,24 @@ pub enum ClientsEvent {
         channel: ChannelId,
         /// What. It shares memory with its neighbours: copy what is kept for long.
         bytes: Bytes,
+    },
+    /// What became of a message sent with a receipt: exactly one for each, before `Disconnected`.
+    Receipt {
+        /// On which connection.
+        peer: PeerId,
+        /// What `send` answered.
+        receipt: ReceiptId,
+        /// What became of it. What nobody knows when the connection ends is `Lost`.
+        outcome: Outcome,
+    },
+    /// Messages that the server gave up after it had sent them, because their time was over, were left out here.
+    Skipped {
+        /// On which connection.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// How many.
+        count: u32,
     },
     /// The connection is over. Its id names nobody any more.
     Disconnected {
@@ -182,7 +201,7 @@ impl Clients {
         channel: ChannelId,
         bytes: impl Into<Bytes>,
         options: SendOptions,
-    ) -> Result<(), SendError> {
+    ) -> Result<Option<ReceiptId>, SendError> {
         self.inline.front.send(peer, channel, bytes.into(), options)
     }
 
@@ -247,6 +266,8 @@ impl Clients {
                 targets.remove(peer);
                 ClientsEvent::ConnectFailed { peer, error }
             }
+            Report::Receipt { peer, receipt, outcome } => ClientsEvent::Receipt { peer, receipt, outcome },
+            Report::Skipped { peer, channel, count } => ClientsEvent::Skipped { peer, channel, count },
             Report::Message { peer, channel, bytes } => ClientsEvent::Message { peer, channel, bytes },
             Report::Disconnected { peer, reason, text } => {
                 targets.remove(peer);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, ConnectError, PlayerId};
+use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, PlayerId, ReceiptId};
 
 use crate::peer::PeerId;
 
@@ -33,6 +33,24 @@ pub enum Event {
         channel: ChannelId,
         /// What. It shares memory with its neighbours: copy what is kept for long.
         bytes: Bytes,
+    },
+    /// What became of a message sent with a receipt: exactly one for each, before `Disconnected`.
+    Receipt {
+        /// To whom it was sent.
+        peer: PeerId,
+        /// What `send` answered.
+        receipt: ReceiptId,
+        /// What became of it. What nobody knows when the connection ends is `Lost`.
+        outcome: Outcome,
+    },
+    /// Messages that the peer gave up after it had sent them, because their time was over, were left out here.
+    Skipped {
+        /// By whom.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// How many.
+        count: u32,
     },
     /// A peer is gone. Its id names nobody any more.
     Disconnected {
@@ -72,6 +90,20 @@ pub enum ClientEvent {
         channel: ChannelId,
         /// What. It shares memory with its neighbours: copy what is kept for long.
         bytes: Bytes,
+    },
+    /// What became of a message sent with a receipt: exactly one for each, before `Disconnected`.
+    Receipt {
+        /// What `send` answered.
+        receipt: ReceiptId,
+        /// What became of it. What nobody knows when the connection ends is `Lost`.
+        outcome: Outcome,
+    },
+    /// Messages that the server gave up after it had sent them, because their time was over, were left out here.
+    Skipped {
+        /// On which channel.
+        channel: ChannelId,
+        /// How many.
+        count: u32,
     },
     /// The connection is over.
     Disconnected {

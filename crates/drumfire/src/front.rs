@@ -3,13 +3,13 @@
 //!
 //! It belongs to one thread and does no I/O.
 
-use std::collections::VecDeque;
-use std::num::NonZeroU8;
+use std::collections::{BTreeSet, VecDeque};
+use std::num::{NonZeroU8, NonZeroU64};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::limits::MESSAGE_MAX_BYTES;
-use drumfire_proto::{ChannelId, CloseError, SendError, SendOptions};
+use drumfire_proto::{ChannelId, CloseError, Outcome, ReceiptId, SendError, SendOptions};
 
 use crate::credit::Credit;
 use crate::link::{Command, Link, Report};
@@ -25,10 +25,32 @@ pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
 pub(crate) struct Front {
     links: Vec<Arc<Link>>,
     /// Per worker, peers whose `Connected` was taken in and whose last report was not.
-    peers: Vec<Places<PeerId, Arc<Credit>>>,
+    peers: Vec<Places<PeerId, Known>>,
     /// Commands since the last flush, per worker.
     staged: Vec<Vec<Command>>,
     incoming: VecDeque<Report>,
+}
+
+/// What is known of a peer.
+#[derive(Debug)]
+struct Known {
+    credit: Arc<Credit>,
+    receipts_drawn: u64,
+    /// Receipts that no event has answered.
+    open: BTreeSet<ReceiptId>,
+}
+
+impl Known {
+    fn new(credit: Arc<Credit>) -> Self {
+        Self { credit, receipts_drawn: 0, open: BTreeSet::new() }
+    }
+
+    fn draw_receipt(&mut self) -> Option<ReceiptId> {
+        self.receipts_drawn += 1;
+        let receipt = NonZeroU64::new(self.receipts_drawn).map(ReceiptId);
+        self.open.extend(receipt);
+        receipt
+    }
 }
 
 impl Front {
@@ -41,7 +63,7 @@ impl Front {
     /// A client's attempt is a peer from its beginning.
     pub(crate) fn add(&mut self, peer: PeerId, credit: Arc<Credit>) {
         if let Some(peers) = self.peers.get_mut(peer.worker()) {
-            peers.insert(peer, credit);
+            peers.insert(peer, Known::new(credit));
         }
     }
 
@@ -51,8 +73,10 @@ impl Front {
         channel: ChannelId,
         bytes: Bytes,
         options: SendOptions,
-    ) -> Result<(), SendError> {
-        let credit = self.credit(peer).ok_or(SendError::UnknownPeer)?;
+    ) -> Result<Option<ReceiptId>, SendError> {
+        let peers = self.peers.get_mut(peer.worker());
+        let known = peers.and_then(|peers| peers.get_mut(peer)).ok_or(SendError::UnknownPeer)?;
+        let credit = &known.credit;
         if credit.is_closed() {
             return Err(SendError::Closed);
         }
@@ -62,8 +86,9 @@ impl Front {
         if !credit.take(bytes.len()) {
             return Err(SendError::Full);
         }
-        self.stage(Command::Send { peer, channel, bytes, options }, peer);
-        Ok(())
+        let receipt = if options.wants_receipt { known.draw_receipt() } else { None };
+        self.stage(Command::Send { peer, channel, bytes, options, receipt }, peer);
+        Ok(receipt)
     }
 
     pub(crate) fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
@@ -85,7 +110,7 @@ impl Front {
     }
 
     fn credit(&self, peer: PeerId) -> Option<&Credit> {
-        self.peers.get(peer.worker())?.get(peer).map(Arc::as_ref)
+        self.peers.get(peer.worker())?.get(peer).map(|known| known.credit.as_ref())
     }
 
     fn stage(&mut self, command: Command, peer: PeerId) {
@@ -113,18 +138,14 @@ impl Front {
             link.take_reports(&mut self.incoming);
         }
         let peers = &mut self.peers;
-        self.incoming.drain(..).inspect(|report| match report {
-            Report::Connected { peer, credit, .. } => {
-                if let Some(peers) = peers.get_mut(peer.worker()) {
-                    peers.insert(*peer, Arc::clone(credit));
-                }
-            }
-            Report::ConnectFailed { peer, .. } | Report::Disconnected { peer, .. } => {
-                if let Some(peers) = peers.get_mut(peer.worker()) {
-                    peers.remove(*peer);
-                }
-            }
-            Report::Message { .. } => {}
+        self.incoming.drain(..).flat_map(|report| {
+            let lost = note(peers, &report);
+            let lost = lost.into_iter().map(move |(peer, receipt)| Report::Receipt {
+                peer,
+                receipt,
+                outcome: Outcome::Lost,
+            });
+            lost.chain(std::iter::once(report))
         })
     }
 
@@ -135,4 +156,29 @@ impl Front {
     pub(crate) fn links(&self) -> &[Arc<Link>] {
         &self.links
     }
+}
+
+/// Takes note of who comes and goes, and which receipts are answered; answers those that never will be.
+fn note(peers: &mut [Places<PeerId, Known>], report: &Report) -> Vec<(PeerId, ReceiptId)> {
+    match report {
+        Report::Connected { peer, credit, .. } => {
+            // A client's attempt is known from its beginning, with what it sent since.
+            if let Some(peers) = peers.get_mut(peer.worker())
+                && peers.get(*peer).is_none()
+            {
+                peers.insert(*peer, Known::new(Arc::clone(credit)));
+            }
+        }
+        Report::ConnectFailed { peer, .. } | Report::Disconnected { peer, .. } => {
+            let gone = peers.get_mut(peer.worker()).and_then(|peers| peers.remove(*peer));
+            return gone.into_iter().flat_map(|known| known.open).map(|receipt| (*peer, receipt)).collect();
+        }
+        Report::Receipt { peer, receipt, .. } => {
+            if let Some(known) = peers.get_mut(peer.worker()).and_then(|peers| peers.get_mut(*peer)) {
+                known.open.remove(receipt);
+            }
+        }
+        Report::Message { .. } | Report::Skipped { .. } => {}
+    }
+    Vec::new()
 }

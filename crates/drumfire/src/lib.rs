@@ -101,7 +101,7 @@ pub use workers::Workers;
 pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
-    AckError, ChannelId, CloseCode, CloseError, CloseReason, ConnectError, Cookie, DropReason, Mode,
-    PlayerId, Priority, ProtocolError, Refusal, RefuseReason, SendError, SendOptions,
+    AckError, ChannelId, CloseCode, CloseError, CloseReason, ConnectError, Cookie, DropReason, Mode, Outcome,
+    PlayerId, Priority, ProtocolError, ReceiptId, Refusal, RefuseReason, SendError, SendOptions,
 };
 pub use drumfire_socket::Wait;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, ConnectError, SendOptions};
+use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, ReceiptId, SendOptions};
 use drumfire_socket::Waker;
 
 use crate::credit::Credit;
@@ -30,7 +30,7 @@ pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 /// What the application wants of a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Send { peer: PeerId, channel: ChannelId, bytes: Bytes, options: SendOptions },
+    Send { peer: PeerId, channel: ChannelId, bytes: Bytes, options: SendOptions, receipt: Option<ReceiptId> },
     Close { peer: PeerId, code: u32, text: Bytes },
     Weight { peer: PeerId, channel: ChannelId, weight: NonZeroU8 },
 }
@@ -41,6 +41,8 @@ pub(crate) enum Report {
     Connected { peer: PeerId, address: SocketAddr, player: Option<Box<Player>>, credit: Arc<Credit> },
     ConnectFailed { peer: PeerId, error: ConnectError },
     Message { peer: PeerId, channel: ChannelId, bytes: Bytes },
+    Receipt { peer: PeerId, receipt: ReceiptId, outcome: Outcome },
+    Skipped { peer: PeerId, channel: ChannelId, count: u32 },
     Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
 }
 

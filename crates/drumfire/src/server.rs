@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseCode, CloseError, SendError, SendOptions};
+use drumfire_proto::{ChannelId, CloseCode, CloseError, ReceiptId, SendError, SendOptions};
 
 use crate::clock;
 use crate::config::{BindError, ServerConfig};
@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// Takes a message for a peer; it leaves with the next `flush` or `poll`. Answered at once, wherever the
-    /// peer lives.
+    /// peer lives, with the receipt if one was asked for.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -125,7 +125,7 @@ impl Server {
     /// let message = Bytes::from_static(&[7; 1_000]);
     /// let full = loop {
     ///     match server.send(peer, ChannelId(0), message.clone(), SendOptions::reliable_ordered()) {
-    ///         Ok(()) => {}
+    ///         Ok(_) => {}
     ///         Err(error) => break error,
     ///     }
     /// };
@@ -145,7 +145,7 @@ impl Server {
         channel: ChannelId,
         bytes: impl Into<Bytes>,
         options: SendOptions,
-    ) -> Result<(), SendError> {
+    ) -> Result<Option<ReceiptId>, SendError> {
         self.front.send(peer, channel, bytes.into(), options)
     }
 
@@ -184,6 +184,8 @@ impl Server {
             Report::Connected { peer, address, player, .. } => {
                 Some(Event::Connected { peer, address, player })
             }
+            Report::Receipt { peer, receipt, outcome } => Some(Event::Receipt { peer, receipt, outcome }),
+            Report::Skipped { peer, channel, count } => Some(Event::Skipped { peer, channel, count }),
             Report::Message { peer, channel, bytes } => Some(Event::Message { peer, channel, bytes }),
             Report::Disconnected { peer, reason, text } => Some(Event::Disconnected { peer, reason, text }),
             // A server begins no connection.

@@ -2,8 +2,11 @@
 //!
 //! No fragments yet. Sealing, acks and timers are elsewhere.
 
+pub(crate) mod receipt;
 pub(crate) mod receive;
 pub(crate) mod send;
+
+use std::time::Duration;
 
 /// How a message is delivered. Messages of different modes share a channel's number and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,13 +71,18 @@ pub struct SendOptions {
     /// What it goes before. A message behind others of its channel and kind goes with their priority, so that none
     /// overtakes.
     pub priority: Priority,
+    /// After so long it is given up: not sent any more, and not again. What was sent by then may still arrive. `None`, the
+    /// default, is never.
+    pub lifetime: Option<Duration>,
+    /// Whether the sender wants to know what became of it; for the one who draws the receipt's id.
+    pub wants_receipt: bool,
 }
 
 impl SendOptions {
     /// With this mode and normal priority.
     #[must_use]
     pub const fn new(mode: Mode) -> Self {
-        Self { mode, priority: Priority::Normal }
+        Self { mode, priority: Priority::Normal, lifetime: None, wants_receipt: false }
     }
 
     /// At most once, in any order.
@@ -105,6 +113,21 @@ impl SendOptions {
     #[must_use]
     pub const fn reliable_sequenced() -> Self {
         Self::new(Mode::ReliableSequenced)
+    }
+
+    /// Given up after so long. Of a reliable channel in order, those behind it are delivered without it, and the peer hears
+    /// that something was left out.
+    #[must_use]
+    pub const fn lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = Some(lifetime);
+        self
+    }
+
+    /// With one event to come that tells what became of it.
+    #[must_use]
+    pub const fn with_receipt(mut self) -> Self {
+        self.wants_receipt = true;
+        self
     }
 
     /// With this priority.

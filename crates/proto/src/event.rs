@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use drumfire_crypto::PlayerId;
 use drumfire_wire::ChannelId;
 
+use crate::channel::receipt::{Outcome, ReceiptId};
 use crate::error::{CloseReason, ConnectError};
 use crate::handshake::admission::Grant;
 use crate::limits::ITEM_CHARGE_BYTES;
@@ -44,6 +45,24 @@ pub enum Event<'a> {
         channel: ChannelId,
         /// What.
         bytes: &'a [u8],
+    },
+    /// What became of a message that this end sent.
+    Receipt {
+        /// To whom.
+        peer: PeerId,
+        /// By what its sender knows it.
+        receipt: ReceiptId,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// Messages that the peer gave up after it had sent them were left out here.
+    Skipped {
+        /// By whom.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// How many.
+        count: u32,
     },
     /// The connection is over.
     Disconnected {
@@ -81,6 +100,8 @@ enum What {
     Connected(SocketAddr, bool),
     ConnectFailed(ConnectError),
     Message(ChannelId),
+    Receipt(ReceiptId, Outcome),
+    Skipped(ChannelId, u32),
     Disconnected(CloseReason),
 }
 
@@ -108,6 +129,22 @@ impl Events {
         self.push(peer, What::Message(channel), payload);
     }
 
+    pub(crate) fn receipt(&mut self, peer: PeerId, receipt: ReceiptId, outcome: Outcome) {
+        self.push(peer, What::Receipt(receipt, outcome), &[]);
+    }
+
+    /// One more message of the peer will not come; those in a row are one event.
+    pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId) {
+        if let Some(Entry { peer: last_peer, what: What::Skipped(last_channel, count), .. }) =
+            self.queue.back_mut()
+            && (*last_peer, *last_channel) == (peer, channel)
+        {
+            *count = count.saturating_add(1);
+            return;
+        }
+        self.push(peer, What::Skipped(channel, 1), &[]);
+    }
+
     pub(crate) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
         self.push(peer, What::Disconnected(reason), text);
     }
@@ -131,6 +168,8 @@ impl Events {
             What::Message(channel) => {
                 return Some((Event::Message { peer, channel, bytes: payload }, charge(bytes)));
             }
+            What::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
+            What::Skipped(channel, count) => Event::Skipped { peer, channel, count },
             What::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
         };
         Some((event, 0))

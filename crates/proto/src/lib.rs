@@ -94,6 +94,7 @@ mod time;
 mod timers;
 
 pub use access::{Access, TokenAccess};
+pub use channel::receipt::{Outcome, ReceiptId};
 pub use channel::{Mode, Priority, SendOptions};
 pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
 pub use datagram::{Forwarded, Inbound, Transmit};

@@ -25,8 +25,10 @@ pub(crate) struct SentPacket {
     /// The newest packet that an ack inside speaks of.
     pub(crate) acks_up_to: Option<PacketNumber>,
     pub(crate) bytes: u16,
-    /// Reliable messages inside, noted before with [`Loss::carry`].
+    /// Messages inside whose fate somebody waits for, noted before with [`Loss::carry`].
     pub(crate) carried: u16,
+    /// Some of them are reliable: the peer acknowledges them sooner.
+    pub(crate) is_reliable: bool,
 }
 
 /// What became of a packet with a reliable message in it.
@@ -140,7 +142,7 @@ impl Loss {
     pub(crate) fn on_sent(&mut self, packet: SentPacket) {
         self.in_flight_bytes = self.in_flight_bytes.saturating_add(packet.bytes.into());
         self.in_flight_count = self.in_flight_count.saturating_add(1);
-        self.carrying_count = self.carrying_count.saturating_add(u32::from(packet.carried > 0));
+        self.carrying_count = self.carrying_count.saturating_add(u32::from(packet.is_reliable));
         let all = self.carried.as_ref().map_or(0, |carried| carried.all());
         let carried_from = all.saturating_sub(u64::from(packet.carried));
         self.ring.push_back(Entry { packet, carried_from, is_settled: false });
@@ -230,7 +232,7 @@ impl Loss {
 
     /// The messages of the oldest packet under way that has any: what a probe had best repeat.
     pub(crate) fn oldest_carried(&self) -> impl Iterator<Item = MessageId> {
-        let oldest = self.ring.iter().find(|entry| !entry.is_settled && entry.packet.carried > 0);
+        let oldest = self.ring.iter().find(|entry| !entry.is_settled && entry.packet.is_reliable);
         let carried = oldest.and_then(|entry| Some(self.carried.as_ref()?.of(entry)));
         carried.into_iter().flatten()
     }
@@ -290,7 +292,7 @@ impl Loss {
                 }
                 self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
-                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.carried > 0));
+                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
                 news.acknowledged_count = news.acknowledged_count.saturating_add(1);
                 news.knows_up_to = news.knows_up_to.max(packet.acks_up_to);
                 on_packet(&packet);
@@ -317,7 +319,7 @@ impl Loss {
                 }
                 self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
-                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.carried > 0));
+                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
                 self.lost_count = self.lost_count.saturating_add(1);
             } else if !entry.is_settled {
                 self.loss_at = Some(self.loss_at.map_or(lost_at, |earlier| earlier.min(lost_at)));

@@ -240,6 +240,10 @@ pub struct Stats {
     pub messages_delivered: u64,
     /// Unreliable messages for which no memory was left.
     pub unreliable_overflows: u64,
+    /// Messages that were given up by their sender after it had sent them.
+    pub messages_skipped: u64,
+    /// Messages of this end that were given up because their time was over.
+    pub messages_expired: u64,
     /// Sequenced messages that came after a newer one, or too late to tell: not delivered, as promised.
     pub sequenced_late: u64,
     /// Packets found lost.
@@ -282,6 +286,8 @@ impl Default for Stats {
             messages_sent: 0,
             messages_delivered: 0,
             unreliable_overflows: 0,
+            messages_skipped: 0,
+            messages_expired: 0,
             sequenced_late: 0,
             packets_lost: 0,
             key_changes: 0,

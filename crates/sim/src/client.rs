@@ -45,6 +45,18 @@ impl Client {
             (ClientEvent::Message { channel, bytes }, Stage::Connected) => {
                 self.down.on_delivered(channel, &bytes)
             }
+            (ClientEvent::Receipt { .. } | ClientEvent::Skipped { .. }, Stage::Connected)
+                if self.is_hostile =>
+            {
+                Ok(())
+            }
+            // Before it is connected, a client may send, and what it sent may expire.
+            (ClientEvent::Receipt { receipt, outcome }, Stage::Before | Stage::Connected) => {
+                // An attempt that fails is over too.
+                let is_over = self.is_closed || self.at_client == Stage::Before;
+                self.up.on_receipt(receipt, outcome, is_over)
+            }
+            (ClientEvent::Skipped { .. }, Stage::Connected) => Ok(()),
             (ClientEvent::Disconnected { reason, .. }, Stage::Connected) => {
                 self.at_client = Stage::Over;
                 self.ended(reason)
@@ -64,6 +76,11 @@ impl Client {
             (Event::Message { channel, bytes, .. }, Stage::Connected) => {
                 self.up.on_delivered(channel, &bytes)
             }
+            (Event::Receipt { .. } | Event::Skipped { .. }, Stage::Connected) if self.is_hostile => Ok(()),
+            (Event::Receipt { receipt, outcome, .. }, Stage::Connected) => {
+                self.down.on_receipt(receipt, outcome, self.is_closed)
+            }
+            (Event::Skipped { .. }, Stage::Connected) => Ok(()),
             (Event::Disconnected { reason, .. }, Stage::Connected) => {
                 self.at_server = Stage::Over;
                 self.ended(reason)

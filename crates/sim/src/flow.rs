@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use drumfire::conditioner::Random;
-use drumfire::{ChannelId, Mode};
+use drumfire::{ChannelId, Mode, Outcome, ReceiptId, SendOptions};
 
 /// Bytes that say which message it is; ordered ones are told by their order.
 const NUMBER_BYTES: usize = 9;
@@ -28,14 +28,27 @@ pub(crate) struct Flow {
     singles: Vec<Single>,
     /// The newest message of each channel and sequenced mode: the last that was sent, and the last that was delivered.
     sequenced: HashMap<(u16, Mode), Newest>,
+    receipts: HashMap<ReceiptId, Wanted>,
     pub(crate) delivered: u64,
+}
+
+/// A message whose sender wants to know what became of it.
+#[derive(Debug)]
+struct Wanted {
+    channel: u16,
+    mode: Mode,
+    /// Its place among those of its channel when it is ordered, else among all others.
+    index: usize,
+    may_expire: bool,
+    outcome: Option<Outcome>,
 }
 
 /// The ordered messages of a channel.
 #[derive(Debug, Default)]
 struct Ordered {
-    sent: Vec<Vec<u8>>,
-    delivered: usize,
+    sent: Vec<Single>,
+    /// The first that may be delivered next.
+    next: usize,
 }
 
 #[derive(Debug)]
@@ -43,6 +56,8 @@ struct Single {
     channel: u16,
     mode: Mode,
     bytes: Vec<u8>,
+    /// It may be given up, and then need not come.
+    may_expire: bool,
     is_delivered: bool,
 }
 
@@ -53,15 +68,19 @@ struct Newest {
 }
 
 impl Flow {
-    /// The next message of this mode, about so long.
-    pub(crate) fn next(&self, mode: Mode, bytes: usize, random: &mut Random) -> Vec<u8> {
+    /// The next message with these options, about so long.
+    pub(crate) fn next(&self, options: SendOptions, bytes: usize, random: &mut Random) -> Vec<u8> {
         let mut message = Vec::with_capacity(bytes.max(NUMBER_BYTES));
-        if mode == Mode::ReliableOrdered && bytes == 0 {
+        // An ordered message is known by its place, unless some may be left out.
+        let is_numbered = options.mode != Mode::ReliableOrdered || options.lifetime.is_some();
+        if !is_numbered && bytes == 0 {
             return message;
         }
-        message.extend(MODES.iter().filter(|(_, of)| *of == mode).map(|(byte, _)| byte));
-        if mode != Mode::ReliableOrdered {
-            message.extend_from_slice(&(self.singles.len() as u64).to_be_bytes());
+        message.extend(MODES.iter().filter(|(_, of)| *of == options.mode).map(|(byte, _)| byte));
+        if is_numbered {
+            let is_ordered = options.mode == Mode::ReliableOrdered;
+            let number = if is_ordered { self.sent() } else { self.singles.len() as u64 };
+            message.extend_from_slice(&number.to_be_bytes());
         }
         let least = message.len();
         while message.len() < bytes {
@@ -72,13 +91,49 @@ impl Flow {
     }
 
     /// The message was taken.
-    pub(crate) fn on_sent(&mut self, channel: u16, mode: Mode, bytes: Vec<u8>) {
-        if mode == Mode::ReliableOrdered {
-            self.ordered.entry(channel).or_default().sent.push(bytes);
-            return;
+    pub(crate) fn on_sent(
+        &mut self,
+        channel: u16,
+        options: SendOptions,
+        bytes: Vec<u8>,
+        receipt: Option<ReceiptId>,
+    ) {
+        let (mode, may_expire) = (options.mode, options.lifetime.is_some());
+        let single = Single { channel, mode, bytes, may_expire, is_delivered: false };
+        let messages = if mode == Mode::ReliableOrdered {
+            &mut self.ordered.entry(channel).or_default().sent
+        } else {
+            self.sequenced.entry((channel, mode)).or_default().sent = self.singles.len();
+            &mut self.singles
+        };
+        let index = messages.len();
+        messages.push(single);
+        if let Some(receipt) = receipt {
+            let wanted = Wanted { channel, mode, index, may_expire, outcome: None };
+            self.receipts.insert(receipt, wanted);
         }
-        self.sequenced.entry((channel, mode)).or_default().sent = self.singles.len();
-        self.singles.push(Single { channel, mode, bytes, is_delivered: false });
+    }
+
+    /// The sender heard what became of a message; says what is wrong with that.
+    pub(crate) fn on_receipt(
+        &mut self,
+        receipt: ReceiptId,
+        outcome: Outcome,
+        is_over: bool,
+    ) -> Result<(), String> {
+        let Some(wanted) = self.receipts.get_mut(&receipt) else {
+            return Err(format!("{receipt:?} of nothing that was sent"));
+        };
+        if let Some(before) = wanted.outcome.replace(outcome) {
+            return Err(format!("{receipt:?} came twice, {before:?} and {outcome:?}"));
+        }
+        let may_be_replaced = wanted.mode == Mode::ReliableSequenced;
+        let is_true = match outcome {
+            Outcome::Acknowledged => true,
+            Outcome::Lost => is_over || !wanted.mode.is_reliable(),
+            Outcome::Expired => wanted.may_expire || may_be_replaced,
+        };
+        if is_true { Ok(()) } else { Err(format!("{outcome:?} for {wanted:?}")) }
     }
 
     /// A message came out; says what is wrong with that.
@@ -116,41 +171,64 @@ impl Flow {
 
     fn on_reliable(&mut self, channel: u16, bytes: &[u8]) -> Result<(), String> {
         let ordered = self.ordered.entry(channel).or_default();
-        let number = ordered.delivered;
-        match ordered.sent.get(number) {
-            Some(sent) if sent == bytes => {
-                ordered.delivered += 1;
-                Ok(())
-            }
-            Some(_) => {
-                let place = ordered.sent.iter().position(|sent| sent == bytes);
-                Err(format!(
-                    "reliable message {number} of channel {channel} was due, but {} came",
-                    place.map_or("none that was sent".to_owned(), |place| place.to_string())
-                ))
-            }
-            None => Err(format!("a reliable message more than the {number} sent on channel {channel}")),
+        let due = ordered.next;
+        let owed = ordered.sent.iter().skip(due).position(|sent| sent.bytes == bytes || !sent.may_expire);
+        let Some(place) = owed.map(|owed| due + owed) else {
+            return Err(format!("a reliable message that none was due for after {due} on channel {channel}"));
+        };
+        if ordered.sent[place].bytes == bytes {
+            ordered.sent[place].is_delivered = true;
+            ordered.next = place + 1;
+            return Ok(());
         }
+        let came = ordered.sent.iter().position(|sent| sent.bytes == bytes);
+        Err(format!(
+            "reliable message {place} of channel {channel} was due, but {} came",
+            came.map_or("none that was sent".to_owned(), |came| came.to_string())
+        ))
     }
 
-    /// Reliable messages that did not arrive: which.
+    /// Reliable messages that did not arrive, and receipts that are not true: which.
     pub(crate) fn missing(&self) -> Option<String> {
-        let mut missing: Vec<_> =
-            self.ordered.iter().filter(|(_, ordered)| ordered.delivered < ordered.sent.len()).collect();
-        missing.sort_by_key(|(channel, _)| **channel);
-        if let Some((channel, ordered)) = missing.first() {
-            return Some(format!("{} of {} on channel {channel}", ordered.delivered, ordered.sent.len()));
-        }
         let is_owed = |(index, single): &(usize, &Single)| match single.mode {
-            Mode::ReliableUnordered => true,
+            Mode::ReliableUnordered | Mode::ReliableOrdered => !single.may_expire,
             Mode::ReliableSequenced => {
-                self.sequenced.get(&(single.channel, single.mode)).is_some_and(|newest| newest.sent == *index)
+                let newest = self.sequenced.get(&(single.channel, single.mode));
+                !single.may_expire && newest.is_some_and(|newest| newest.sent == *index)
             }
             _ => false,
         };
-        let singles = self.singles.iter().enumerate();
-        let (index, single) = singles.filter(is_owed).find(|(_, single)| !single.is_delivered)?;
-        Some(format!("message {index}, {:?} on channel {}", single.mode, single.channel))
+        let lists = self.ordered.values().map(|ordered| &ordered.sent).chain([&self.singles]);
+        let mut missing: Vec<_> = lists
+            .flat_map(|messages| messages.iter().enumerate())
+            .filter(is_owed)
+            .filter(|(_, single)| !single.is_delivered)
+            .map(|(index, single)| (single.channel, index, single.mode))
+            .collect();
+        missing.sort_by_key(|(channel, index, _)| (*channel, *index));
+        if let Some((channel, index, mode)) = missing.first() {
+            return Some(format!("message {index} of {mode:?} on channel {channel}"));
+        }
+        let mut untrue: Vec<_> = self.receipts.iter().filter(|(_, wanted)| !self.is_true(wanted)).collect();
+        untrue.sort_by_key(|(receipt, _)| **receipt);
+        untrue.first().map(|untrue| format!("a receipt: {untrue:?}"))
+    }
+
+    /// Whether a receipt was answered, and what is acknowledged was delivered.
+    fn is_true(&self, wanted: &Wanted) -> bool {
+        let messages = if wanted.mode == Mode::ReliableOrdered {
+            self.ordered.get(&wanted.channel).map(|ordered| &ordered.sent)
+        } else {
+            Some(&self.singles)
+        };
+        let message = messages.and_then(|messages| messages.get(wanted.index));
+        match wanted.outcome {
+            None => false,
+            Some(Outcome::Acknowledged) if wanted.mode.is_reliable() => {
+                message.is_some_and(|m| m.is_delivered)
+            }
+            Some(_) => true,
+        }
     }
 
     /// Messages taken.
@@ -165,10 +243,14 @@ mod tests {
 
     const CHANNEL: ChannelId = ChannelId(2);
 
-    fn sent(flow: &mut Flow, mode: Mode, bytes: usize) -> Vec<u8> {
-        let message = flow.next(mode, bytes, &mut Random::new(flow.sent()));
-        flow.on_sent(CHANNEL.0, mode, message.clone());
+    fn send(flow: &mut Flow, options: SendOptions, bytes: usize) -> Vec<u8> {
+        let message = flow.next(options, bytes, &mut Random::new(flow.sent()));
+        flow.on_sent(CHANNEL.0, options, message.clone(), None);
         message
+    }
+
+    fn sent(flow: &mut Flow, mode: Mode, bytes: usize) -> Vec<u8> {
+        send(flow, SendOptions::new(mode), bytes)
     }
 
     #[test]
@@ -209,6 +291,39 @@ mod tests {
         assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err());
         assert_eq!(flow.on_delivered(CHANNEL, &messages[1]), Ok(()));
         assert_eq!(flow.missing(), None);
+    }
+
+    #[test]
+    fn an_ordered_message_may_be_left_out_only_when_its_time_may_be_over() {
+        let options = SendOptions::reliable_ordered();
+        let short = options.lifetime(std::time::Duration::from_millis(1));
+        let mut flow = Flow::default();
+        let messages = [short, options, short, options].map(|options| send(&mut flow, options, 20));
+        assert_eq!(flow.on_delivered(CHANNEL, &messages[1]), Ok(()));
+        assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "after one behind it");
+        let mut flow = Flow::default();
+        let messages = [short, options, short, options].map(|options| send(&mut flow, options, 20));
+        assert!(flow.on_delivered(CHANNEL, &messages[2]).is_err(), "the second was due");
+        assert!(flow.missing().is_some_and(|missing| missing.starts_with("message 1")));
+    }
+
+    #[test]
+    fn receipts_come_once_and_say_what_is_true() {
+        let receipt = |number| ReceiptId(std::num::NonZeroU64::new(number).unwrap());
+        let mut flow = Flow::default();
+        let reliable = SendOptions::reliable_unordered();
+        let message = flow.next(reliable, 20, &mut Random::new(1));
+        flow.on_sent(CHANNEL.0, reliable, message.clone(), Some(receipt(1)));
+        assert!(flow.on_receipt(receipt(2), Outcome::Lost, true).is_err(), "of nothing");
+        assert!(flow.on_receipt(receipt(1), Outcome::Acknowledged, false).is_ok());
+        assert!(flow.on_receipt(receipt(1), Outcome::Acknowledged, false).is_err(), "twice");
+        assert!(!flow.is_true(&flow.receipts[&receipt(1)]), "acknowledged and not delivered");
+        assert_eq!(flow.on_delivered(CHANNEL, &message), Ok(()));
+        assert_eq!(flow.missing(), None);
+        flow.on_sent(CHANNEL.0, reliable, vec![4; 20], Some(receipt(3)));
+        for outcome in [Outcome::Lost, Outcome::Expired] {
+            assert!(flow.on_receipt(receipt(3), outcome, false).is_err(), "{outcome:?}");
+        }
     }
 
     #[test]

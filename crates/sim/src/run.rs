@@ -220,12 +220,18 @@ impl<'a> Run<'a> {
         let classes = [Priority::Urgent, Priority::Normal, Priority::Low, Priority::Bulk];
         let class = usize::try_from(self.random.below(8)).unwrap_or(1);
         let priority = classes.get(class).copied().unwrap_or_default();
-        let options = SendOptions::new(mode).priority(priority);
+        let mut options = SendOptions::new(mode).priority(priority);
+        if self.random.below(8) == 0 {
+            options = options.lifetime(Duration::from_millis(self.random.below(600)));
+        }
+        if self.random.below(8) == 0 {
+            options = options.with_receipt();
+        }
         let (flow, stage) = match by {
             Side::Client => (&mut client.up, client.at_client),
             Side::Server => (&mut client.down, client.at_server),
         };
-        let bytes = flow.next(options.mode, length, &mut self.random);
+        let bytes = flow.next(options, length, &mut self.random);
         let answer = match (by, client.peer) {
             (Side::Client, _) => self.world.clients[at].send(channel, bytes.clone(), options),
             (Side::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
@@ -233,7 +239,7 @@ impl<'a> Run<'a> {
         };
         let is_over = client.is_closed || matches!(stage, Stage::Failed | Stage::Over);
         match answer {
-            Ok(()) => flow.on_sent(channel.0, options.mode, bytes),
+            Ok(receipt) => flow.on_sent(channel.0, options, bytes, receipt),
             Err(SendError::Full) => {}
             Err(SendError::UnknownPeer | SendError::Closed) if is_over => {}
             Err(error) => return Err(format!("{by:?} {at} at {stage:?} cannot send: {error}")),
@@ -304,7 +310,10 @@ impl<'a> Run<'a> {
                 }
                 *peer
             }
-            Event::Message { peer, .. } | Event::Disconnected { peer, .. } => *peer,
+            Event::Message { peer, .. }
+            | Event::Receipt { peer, .. }
+            | Event::Skipped { peer, .. }
+            | Event::Disconnected { peer, .. } => *peer,
             other => return Err(format!("an unknown event: {other:?}")),
         };
         let at = *self.by_peer.get(&peer).ok_or("an event of a peer that was never connected")?;

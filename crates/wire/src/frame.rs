@@ -13,7 +13,7 @@ mod writer;
 pub use close::{Close, CloseCode};
 pub use control::{NewConnectionId, PathData, ResumeToken};
 pub use error::FrameError;
-pub use message::{ChannelId, Delivery, Message, MessageId};
+pub use message::{ChannelId, Delivery, Message, MessageId, Skip};
 pub use writer::FrameWriter;
 
 use core::iter::FusedIterator;
@@ -37,6 +37,8 @@ pub enum Frame<'a> {
     Ack(Ack<'a>),
     /// A whole message of the application.
     Message(Message<'a>),
+    /// Says that a message will not come.
+    Skip(Skip),
     /// Ends the connection.
     Close(Close<'a>),
     /// Asks whoever reads it to give the data back.
@@ -58,6 +60,7 @@ impl Frame<'_> {
             Self::Ping
             | Self::AckRequest
             | Self::Message(_)
+            | Self::Skip(_)
             | Self::NewConnectionId(_)
             | Self::RetireConnectionId(_)
             | Self::ResumeToken(_) => true,
@@ -101,6 +104,7 @@ impl<'a> Frames<'a> {
             type_byte::RETIRE_CONNECTION_ID => Ok(Frame::RetireConnectionId(self.reader.varint()?)),
             type_byte::RESUME_TOKEN => ResumeToken::decode(&mut self.reader).map(Frame::ResumeToken),
             type_byte::CLOSE => Close::decode(&mut self.reader).map(Frame::Close),
+            type_byte::SKIP => Skip::decode(&mut self.reader).map(Frame::Skip),
             _ => Message::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Message),
         }
     }
@@ -148,8 +152,8 @@ mod tests {
     #[test]
     fn every_type_this_version_does_not_know_is_an_error() {
         let known = [
-            0x00, 0x01, 0x02, 0x03, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x80, 0x81, 0x82, 0x83, 0x84, 0x92,
-            0x93, 0x94,
+            0x00, 0x01, 0x02, 0x03, 0x04, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x80, 0x81, 0x82, 0x83, 0x84,
+            0x92, 0x93, 0x94,
         ];
         for byte in 0..=u8::MAX {
             let is_unknown = frames(&[byte, 0, 0, 0, 0, 0]).contains(&Err(FrameError::UnknownFrame));

@@ -73,7 +73,7 @@ pub use connection_id::{ConnectionId, RoutingTag};
 pub use encode_error::EncodeError;
 pub use frame::{
     ChannelId, Close, CloseCode, Delivery, Frame, FrameError, FrameWriter, Frames, Message, MessageId,
-    NewConnectionId, PathData, ResumeToken,
+    NewConnectionId, PathData, ResumeToken, Skip,
 };
 pub use handshake::{
     ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Refusal, Refuse, RefuseReason, Reset, Retry,

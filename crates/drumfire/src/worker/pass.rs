@@ -262,8 +262,8 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         match command {
             // Its peer went when the worker began anew.
             Command::Send { peer, .. } if peer.life() != self.life => self.stats.messages_undelivered += 1,
-            Command::Send { peer, channel, bytes, options } => {
-                let message = Message { channel, bytes, options };
+            Command::Send { peer, channel, bytes, options, receipt } => {
+                let message = Message { channel, bytes, options, receipt };
                 let is_taken = self.peers.send(&mut self.endpoint, now, peer.id(), message);
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
@@ -339,6 +339,12 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             Event::Message { peer, channel, bytes } => {
                 let bytes = self.arena.copy(bytes);
                 Some(Report::Message { peer: name(peer), channel, bytes })
+            }
+            Event::Receipt { peer, receipt, outcome } => {
+                Some(Report::Receipt { peer: name(peer), receipt, outcome })
+            }
+            Event::Skipped { peer, channel, count } => {
+                Some(Report::Skipped { peer: name(peer), channel, count })
             }
             Event::Disconnected { peer, reason, text } => {
                 let text = Bytes::copy_from_slice(text);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, Endpoint, Now, PeerId, Placement, SendError, SendOptions};
+use drumfire_proto::{ChannelId, Endpoint, Now, PeerId, Placement, ReceiptId, SendError, SendOptions};
 
 use crate::credit::Credit;
 use crate::places::Places;
@@ -34,6 +34,7 @@ pub(super) struct Message {
     pub(super) channel: ChannelId,
     pub(super) bytes: Bytes,
     pub(super) options: SendOptions,
+    pub(super) receipt: Option<ReceiptId>,
 }
 
 /// What became of a message.
@@ -149,14 +150,14 @@ fn push<P: Placement>(
     message: Message,
     credit: &Credit,
 ) -> Taken {
-    let Message { channel, bytes, options } = message;
+    let Message { channel, bytes, options, receipt } = message;
     let payload_bytes = bytes.len();
-    match endpoint.send(now, id, channel, bytes.clone(), options) {
+    match endpoint.send_with_receipt(now, id, channel, bytes.clone(), options, receipt) {
         Ok(()) => {
             credit.give(payload_bytes);
             Taken::ByConnection
         }
-        Err(SendError::Full) => Taken::NotYet(Message { channel, bytes, options }),
+        Err(SendError::Full) => Taken::NotYet(Message { channel, bytes, options, receipt }),
         Err(_) => {
             credit.give(payload_bytes);
             Taken::ByNobody

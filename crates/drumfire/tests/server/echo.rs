@@ -4,8 +4,8 @@ use crate::world::{World, config};
 use std::net::SocketAddr;
 
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, SendOptions, ServerConfig, ServerKey,
-    Workers,
+    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, Outcome, SendOptions, ServerConfig,
+    ServerKey, Workers,
 };
 
 const RELIABLE: ChannelId = ChannelId(0);
@@ -134,5 +134,41 @@ fn a_server_for_all_addresses_answers_from_the_one_that_was_asked() {
         world.until("all are connected", |world| {
             world.peers.len() == reached.len() && world.heard.iter().all(|heard| !heard.is_empty())
         });
+    }
+}
+
+#[test]
+fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let mut world = World::connected(config(workers), 1);
+        let options = SendOptions::reliable_ordered().with_receipt();
+        let sent: Vec<_> = (0..10)
+            .map(|number| {
+                world.clients[0]
+                    .send(RELIABLE, payload(0, number), options)
+                    .expect("room")
+                    .expect("a receipt")
+            })
+            .collect();
+        assert_eq!(world.clients[0].send(RELIABLE, "none", SendOptions::reliable_ordered()), Ok(None));
+        let answered = |world: &World| -> Vec<_> {
+            let receipts = world.heard[0].iter().filter_map(|event| match event {
+                ClientEvent::Receipt { receipt, outcome } => Some((*receipt, *outcome)),
+                _ => None,
+            });
+            receipts.collect()
+        };
+        world.until("all are answered", |world| answered(world).len() == 10);
+        assert!(
+            answered(&world).into_iter().eq(sent.into_iter().map(|receipt| (receipt, Outcome::Acknowledged)))
+        );
+        // What is under way when the connection ends is answered before its end.
+        let last = world.clients[0].send(RELIABLE, "and gone", options).expect("room").expect("a receipt");
+        world.clients[0].close(1, "bye").expect("open");
+        world.until("it is over", |world| {
+            matches!(world.heard[0].last(), Some(ClientEvent::Disconnected { .. }))
+        });
+        assert_eq!(answered(&world).len(), 11);
+        assert_eq!(answered(&world)[10].0, last);
     }
 }

@@ -18,7 +18,7 @@ fn the_largest_message_arrives_and_a_larger_one_is_refused() {
         assert_eq!(world.server.send(peer, ChannelId(0), message(MESSAGE_MAX_BYTES + 1), options), too_large);
         assert_eq!(world.clients[0].send(ChannelId(0), message(MESSAGE_MAX_BYTES + 1), options), too_large);
         for bytes in [MESSAGE_MAX_BYTES, MESSAGE_MAX_BYTES - 1, 0] {
-            assert_eq!(world.server.send(peer, ChannelId(0), message(bytes), options), Ok(()));
+            assert_eq!(world.server.send(peer, ChannelId(0), message(bytes), options), Ok(None));
         }
         world.until("three messages arrived", |world| world.heard[0].len() == 3);
         let lengths: Vec<usize> = world.heard[0].iter().map(length).collect();
@@ -36,7 +36,7 @@ fn fill(world: &mut World) -> u32 {
     for number in 0_u32.. {
         let message = Bytes::copy_from_slice(&[number.to_be_bytes(); 50].concat());
         match world.server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered()) {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(SendError::Full) => return number,
             Err(error) => panic!("{error}"),
         }
@@ -70,7 +70,7 @@ fn a_peer_that_stays_full_costs_a_bounded_amount_and_loses_nothing() {
         while sent < 2_000 {
             let message = Bytes::copy_from_slice(&sent.to_be_bytes());
             match world.server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered()) {
-                Ok(()) => sent += 1,
+                Ok(_) => sent += 1,
                 Err(SendError::Full) => world.step(),
                 Err(error) => panic!("{error}"),
             }

@@ -46,13 +46,14 @@ struct Slot {
     first_waiting: u16,
 }
 
-/// A reliable message as a packet brought it.
+/// A reliable message as a packet brought it, or the word that it will not come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival<'a> {
     pub(crate) id: MessageId,
     pub(crate) after: Option<MessageId>,
     pub(crate) channel: ChannelId,
-    pub(crate) payload: &'a [u8],
+    /// `None` for one that will not come.
+    pub(crate) payload: Option<&'a [u8]>,
 }
 
 impl ReceiveQueue {
@@ -83,7 +84,7 @@ impl ReceiveQueue {
     pub(crate) fn accept(
         &mut self,
         arrival: &Arrival<'_>,
-        mut deliver: impl FnMut(ChannelId, &[u8]),
+        mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> bool {
         let is_next = arrival.id.0 == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
         if is_next && self.ahead.as_ref().is_none_or(|ahead| ahead.window.is_empty()) {
@@ -120,7 +121,7 @@ impl Ahead {
         floor: u64,
         place: u64,
         arrival: &Arrival<'_>,
-        mut deliver: impl FnMut(ChannelId, &[u8]),
+        mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> (bool, u64) {
         let Some(slot) = self.slot_for(place) else { return (false, 0) };
         if slot.is_received {
@@ -172,10 +173,10 @@ impl Ahead {
     }
 
     /// Delivers everything that waited for `id`, which was just delivered, and what waited for that.
-    fn deliver_waiting(&mut self, floor: u64, id: u64, mut deliver: impl FnMut(ChannelId, &[u8])) {
+    fn deliver_waiting(&mut self, floor: u64, id: u64, mut deliver: impl FnMut(ChannelId, Option<&[u8]>)) {
         self.make_due(floor, id);
         while let Some((id, channel, payload)) = self.kept.pop_due() {
-            deliver(channel, &payload);
+            deliver(channel, payload.as_deref());
             if let Some(slot) = self.existing(floor, id) {
                 slot.kept = NONE;
             }
@@ -196,6 +197,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// What is delivered for a message that will not come.
+    const SKIPPED: u8 = 0xff;
+
     struct World {
         queue: ReceiveQueue,
         delivered: Vec<(u16, u8)>,
@@ -212,10 +216,22 @@ mod tests {
                 id: MessageId(id),
                 after: after.map(MessageId),
                 channel: ChannelId(channel),
-                payload: &payload,
+                payload: Some(&payload),
             };
             let delivered = &mut self.delivered;
-            self.queue.accept(&arrival, |channel, payload| delivered.push((channel.0, payload[0])))
+            self.queue.accept(&arrival, |channel, payload| {
+                delivered.push((channel.0, payload.map_or(SKIPPED, |payload| payload[0])));
+            })
+        }
+
+        fn skip(&mut self, id: u64, after: Option<u64>) -> bool {
+            let (id, after) = (MessageId(id), after.map(MessageId));
+            let arrival = Arrival { id, after, channel: ChannelId(0), payload: None };
+            let delivered = &mut self.delivered;
+            self.queue.accept(&arrival, |channel, payload| {
+                assert_eq!(payload, None);
+                delivered.push((channel.0, SKIPPED));
+            })
         }
 
         fn ids(&self) -> Vec<u8> {
@@ -232,6 +248,19 @@ mod tests {
         assert!(world.arrive(0, 0, None));
         assert_eq!(world.ids(), [0, 1, 2]);
         assert_eq!((world.queue.floor(), world.queue.used_bytes()), (MessageId(3), 0));
+    }
+
+    #[test]
+    fn what_will_not_come_takes_its_place_in_the_order_and_what_came_is_not_taken_back() {
+        let mut world = World::new();
+        world.arrive(0, 3, Some(2));
+        assert!(world.skip(2, Some(1)));
+        assert!(world.skip(1, Some(0)));
+        assert_eq!(world.ids(), [0_u8; 0], "0 may still come");
+        world.arrive(0, 0, None);
+        assert_eq!(world.ids(), [0, SKIPPED, SKIPPED, 3]);
+        assert!(!world.skip(3, Some(2)) && !world.arrive(0, 1, Some(0)), "once, whatever it was");
+        assert_eq!(world.queue.used_bytes(), 0);
     }
 
     #[test]

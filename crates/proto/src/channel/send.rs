@@ -9,21 +9,31 @@ mod reliable;
 use bytes::{BufMut, Bytes};
 use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId};
 
-use self::lines::{Lines, Name, Waiting};
+use self::lines::{Lines, Name, Terms, Waiting};
 use self::reliable::Reliable;
+use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
 use super::{Mode, Priority, SendOptions};
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::Fate;
+use crate::time::Moment;
 
 /// The messages of one connection on their way out. Small for the many connections that have none.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     lines: Option<Box<Lines>>,
     reliable: Option<Box<Reliable>>,
+    receipts: Option<Box<Receipts>>,
     /// The id of the next reliable message while there are none.
     next_id: u64,
     used_bytes: usize,
     limit_bytes: usize,
+}
+
+/// The packet that is being filled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packet {
+    pub(crate) number: u64,
+    pub(crate) now: Moment,
 }
 
 /// What was put into a packet.
@@ -32,6 +42,9 @@ pub(crate) struct Filled {
     pub(crate) message_count: u32,
     pub(crate) reliable_count: u32,
     pub(crate) resent_count: u32,
+    /// Unreliable messages whose fate somebody wants to know.
+    pub(crate) receipt_count: u32,
+    pub(crate) expired_count: u32,
 }
 
 impl Filled {
@@ -44,19 +57,30 @@ impl Filled {
 
 impl SendQueue {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { lines: None, reliable: None, next_id: 0, used_bytes: 0, limit_bytes }
+        Self { lines: None, reliable: None, receipts: None, next_id: 0, used_bytes: 0, limit_bytes }
     }
 
     /// Takes a message in; false when there is no room for it.
-    pub(crate) fn push(&mut self, channel: ChannelId, options: SendOptions, payload: Bytes) -> bool {
+    pub(crate) fn push(
+        &mut self,
+        now: Moment,
+        channel: ChannelId,
+        options: SendOptions,
+        receipt: Option<ReceiptId>,
+        payload: Bytes,
+    ) -> bool {
         let used_bytes = self.used_bytes.saturating_add(charge(payload.len()));
         if used_bytes > self.limit_bytes {
             return false;
         }
-        let SendOptions { mode, priority } = options;
+        let SendOptions { mode, priority, lifetime, .. } = options;
+        let terms = Terms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
         let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
-        let replaced = lines.push(Waiting { channel, mode, payload }, priority);
-        self.used_bytes = used_bytes.saturating_sub(replaced.map_or(0, |older| charge(older.len())));
+        let replaced = lines.push(Waiting { channel, mode, payload, terms }, priority);
+        self.used_bytes = used_bytes;
+        if let Some(older) = replaced {
+            self.forget(&older, Outcome::Expired);
+        }
         true
     }
 
@@ -78,29 +102,50 @@ impl SendQueue {
     /// Writes as many messages as fit into packet `number`; `carry` hears the ids of the reliable ones.
     pub(crate) fn fill<B: BufMut>(
         &mut self,
-        number: u64,
+        packet: Packet,
         writer: &mut FrameWriter<B>,
         mut carry: impl FnMut(MessageId),
     ) -> Filled {
         let mut filled = Filled::default();
         for class in 0..Priority::COUNT {
-            if let Some(reliable) = &mut self.reliable
-                && !reliable.write_lost(class, number, writer, &mut carry, &mut filled)
+            if !self.write_lost(class, packet, writer, &mut carry, &mut filled)
+                || !self.write_class(class, packet, writer, &mut carry, &mut filled)
             {
-                break;
-            }
-            if !self.write_class(class, number, writer, &mut carry, &mut filled) {
                 break;
             }
         }
         filled
     }
 
+    /// Writes what is lost in a class; false when something did not fit.
+    fn write_lost<B: BufMut>(
+        &mut self,
+        class: usize,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) -> bool {
+        let (used_bytes, receipts) = (&mut self.used_bytes, &mut self.receipts);
+        let Some(reliable) = &mut self.reliable else { return true };
+        let mut expired_count = 0_u32;
+        let fits = reliable.write_lost(class, packet, writer, carry, filled, |over| {
+            // Its place is charged until the peer knows.
+            *used_bytes = used_bytes.saturating_sub(over.payload_bytes);
+            expired_count = expired_count.saturating_add(1);
+            if let Some(receipt) = over.receipt {
+                receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+            }
+        });
+        filled.expired_count = filled.expired_count.saturating_add(expired_count);
+        fits
+    }
+
     /// Writes what waits in a class; false when something did not fit.
     fn write_class<B: BufMut>(
         &mut self,
         class: usize,
-        number: u64,
+        packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
         filled: &mut Filled,
@@ -112,16 +157,24 @@ impl SendQueue {
                 return true;
             };
             let next_id = self.next_id;
-            if waiting.mode.is_reliable() {
+            if waiting.terms.is_over(packet.now) {
+                filled.expired_count = filled.expired_count.saturating_add(1);
+                self.pop(name, Outcome::Expired);
+            } else if waiting.mode.is_reliable() {
                 let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
                 let Some(id) = reliable.write_first(writer, waiting) else { return false };
-                if let Some(waiting) = self.lines.as_mut().and_then(|lines| lines.pop(name)) {
-                    reliable.keep(waiting, class, number);
+                if let Some(waiting) = self.lines.as_mut().and_then(|lines| lines.pop(name, true)) {
+                    reliable.keep(waiting, class, packet.number);
                 }
                 carry(id);
                 filled.add(true, false);
             } else if write_unreliable(writer, waiting) {
-                self.forget(name);
+                let receipt = waiting.terms.receipt;
+                self.pop(name, Outcome::Lost);
+                if let Some(receipt) = receipt {
+                    carry(self.receipts.get_or_insert_default().on_sent(receipt));
+                    filled.receipt_count = filled.receipt_count.saturating_add(1);
+                }
                 filled.add(false, false);
             } else {
                 return false;
@@ -129,21 +182,43 @@ impl SendQueue {
         }
     }
 
-    /// Forgets an unreliable message that was sent.
-    fn forget(&mut self, name: Name) {
-        let sent = self.lines.as_mut().and_then(|lines| lines.pop(name));
-        let charge_bytes = sent.map_or(0, |sent| charge(sent.payload.len()));
-        self.used_bytes = self.used_bytes.saturating_sub(charge_bytes);
+    /// Takes out a message that will not be kept: it was sent, or its time is over.
+    fn pop(&mut self, name: Name, outcome: Outcome) {
+        if let Some(gone) = self.lines.as_mut().and_then(|lines| lines.pop(name, false)) {
+            self.forget(&gone, outcome);
+        }
+    }
+
+    /// Gives back what a message was charged, and answers for it when it was given up.
+    fn forget(&mut self, gone: &Waiting, outcome: Outcome) {
+        self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
+        if let (Some(receipt), Outcome::Expired) = (gone.terms.receipt, outcome) {
+            self.receipts.get_or_insert_default().answer(receipt, outcome);
+        }
+    }
+
+    /// The next answer to somebody who wanted to know what became of a message.
+    pub(crate) fn pop_receipt(&mut self) -> Option<(ReceiptId, Outcome)> {
+        self.receipts.as_mut()?.pop()
     }
 
     /// Takes in what became of a packet with message `id`.
     pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, packet: u64) {
+        if is_receipt(id) {
+            if let Some(receipts) = &mut self.receipts {
+                receipts.on_fate(fate, id);
+            }
+            return;
+        }
         let Some(reliable) = &mut self.reliable else { return };
         if fate == Fate::Lost {
             return reliable.on_lost(id.0, packet);
         }
         let Some(arrived) = reliable.acknowledge(id.0) else { return };
         self.used_bytes = self.used_bytes.saturating_sub(charge(arrived.payload_bytes));
+        if let Some(receipt) = arrived.receipt {
+            self.receipts.get_or_insert_default().answer(receipt, Outcome::Acknowledged);
+        }
         let may_give_id = reliable.may_give_id();
         if let Some(lines) = &mut self.lines {
             if arrived.is_sequenced {

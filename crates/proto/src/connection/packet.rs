@@ -8,6 +8,7 @@ use drumfire_crypto::{Entropy, TAG_BYTES};
 use drumfire_wire::{Close, FrameWriter, PacketNumber, PacketNumberLength, TransportHeader};
 
 use super::{Connection, Phase};
+use crate::channel::send::Packet;
 use crate::limits::{NUMBERS_BEFORE_PING, RANGES_BEFORE_PING};
 use crate::loss::SentPacket;
 use crate::path::Destination;
@@ -33,6 +34,8 @@ struct Content {
     /// It asks for one by a ping and has nothing else that needs an answer.
     is_ping: bool,
     carried: u32,
+    /// Unreliable messages among what is noted in the books of `loss`.
+    receipt_count: u32,
     has_ack: bool,
 }
 
@@ -91,6 +94,10 @@ impl Connection {
         let body_max = rest.len().checked_sub(TAG_BYTES)?;
         let mut writer = FrameWriter::new(rest.get_mut(..body_max)?);
         let content = self.write_frames(now, number, &to, &mut writer, stats);
+        if writer.written_bytes() == 0 && !self.has_to_send(now) {
+            // All that waited was worth nothing any more.
+            return Some(Sending::Nothing);
+        }
         let missing = header.min_frames_bytes().saturating_sub(writer.written_bytes());
         writer.padding(missing).ok()?;
         let body_bytes = writer.written_bytes();
@@ -133,9 +140,11 @@ impl Connection {
             if self.control.has_waiting() {
                 control_count = self.control.fill(number, writer, |id| loss.carry(id));
             }
-            let filled = self.sending.fill(number, writer, |id| loss.carry(id));
+            let filled = self.sending.fill(Packet { number, now }, writer, |id| loss.carry(id));
             content.asks_for_ack |= filled.message_count > 0 || control_count > 0;
             content.carried = filled.reliable_count.saturating_add(control_count);
+            content.receipt_count = filled.receipt_count;
+            add(&mut stats.messages_expired, u64::from(filled.expired_count));
             add(&mut stats.messages_sent, u64::from(filled.message_count));
             add(&mut stats.messages_resent, u64::from(filled.resent_count));
         }
@@ -187,8 +196,10 @@ impl Connection {
             let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
             // Neither can be more in a datagram.
             let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
-            let carried = u16::try_from(content.carried).unwrap_or(u16::MAX);
-            self.loss.on_sent(SentPacket { number, at: now, acks_up_to, bytes, carried });
+            let carried =
+                u16::try_from(content.carried.saturating_add(content.receipt_count)).unwrap_or(u16::MAX);
+            let is_reliable = content.carried > 0;
+            self.loss.on_sent(SentPacket { number, at: now, acks_up_to, bytes, carried, is_reliable });
             self.is_probe_due = false;
             self.is_ping_due = false;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{IssuedToken, Secret};
-use drumfire_wire::{ChannelId, Close, Delivery, Frame, Frames, Message, MessageId, PacketNumber};
+use drumfire_wire::{ChannelId, Close, Delivery, Frame, Frames, Message, MessageId, PacketNumber, Skip};
 
 use super::{Connection, Phase, route_fate};
 use crate::acks::Urgency;
@@ -76,27 +76,14 @@ impl Connection {
         }
         for frame in Frames::new(frames).flatten() {
             match frame {
-                Frame::Message(message) => match message.delivery {
-                    Delivery::Unreliable if has_room => {
-                        self.deliver(message.channel, message.payload, events, stats);
-                    }
-                    Delivery::UnreliableSequenced if has_room => {
-                        self.deliver_sequenced(number, &message, events, stats);
-                    }
-                    Delivery::Unreliable | Delivery::UnreliableSequenced => {
-                        add(&mut stats.unreliable_overflows, 1);
-                    }
-                    Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => {
-                        self.accept(&message, id, None, events, stats);
-                    }
-                    Delivery::ReliableOrdered { id, after } => {
-                        self.accept(&message, id, after, events, stats);
-                    }
-                },
+                Frame::Message(message) => self.on_message(number, &message, has_room, events, stats),
                 Frame::Ack(ack) => {
                     if let Err(error) = self.on_ack(now, &ack, stats) {
                         return Received::Broken(error);
                     }
+                }
+                Frame::Skip(Skip { channel, id, after }) => {
+                    self.accept(&Arrival { id, after, channel, payload: None }, events, stats);
                 }
                 Frame::Close(close) => return Received::Closed(close),
                 Frame::PathChallenge(data) => self.path.answer = Some(data),
@@ -117,6 +104,29 @@ impl Connection {
         Received::Delivered
     }
 
+    fn on_message(
+        &mut self,
+        number: u64,
+        message: &Message<'_>,
+        has_room: bool,
+        events: &mut Events,
+        stats: &mut Stats,
+    ) {
+        let &Message { channel, delivery, payload } = message;
+        let (id, after) = match delivery {
+            Delivery::Unreliable if has_room => return self.deliver(channel, payload, events, stats),
+            Delivery::UnreliableSequenced if has_room => {
+                return self.deliver_sequenced(number, message, events, stats);
+            }
+            Delivery::Unreliable | Delivery::UnreliableSequenced => {
+                return add(&mut stats.unreliable_overflows, 1);
+            }
+            Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
+            Delivery::ReliableOrdered { id, after } => (id, after),
+        };
+        self.accept(&Arrival { id, after, channel, payload: Some(payload) }, events, stats);
+    }
+
     /// Looks at all frames and changes nothing.
     fn survey(&self, frames: &[u8]) -> Result<Contents, ProtocolError> {
         let mut contents = Contents::default();
@@ -132,6 +142,11 @@ impl Connection {
                     } else {
                         raise(Urgency::Low);
                     }
+                }
+                Frame::Skip(skip) => {
+                    charge_bytes = charge_bytes.saturating_add(charge(0));
+                    raise(Urgency::High);
+                    brings_floor |= self.check_id(skip.id)?;
                 }
                 Frame::Ping
                 | Frame::NewConnectionId(_)
@@ -243,20 +258,18 @@ impl Connection {
         }
     }
 
-    fn accept(
-        &mut self,
-        message: &Message<'_>,
-        id: MessageId,
-        after: Option<MessageId>,
-        events: &mut Events,
-        stats: &mut Stats,
-    ) {
-        let arrival = Arrival { id, after, channel: message.channel, payload: message.payload };
+    fn accept(&mut self, arrival: &Arrival<'_>, events: &mut Events, stats: &mut Stats) {
         let (peer, events_bytes) = (self.peer, &mut self.events_bytes);
-        self.receiving.accept(&arrival, |channel, payload| {
-            events.message(peer, channel, payload);
-            *events_bytes = events_bytes.saturating_add(charge(payload.len()));
-            add(&mut stats.messages_delivered, 1);
+        self.receiving.accept(arrival, |channel, payload| match payload {
+            Some(payload) => {
+                events.message(peer, channel, payload);
+                *events_bytes = events_bytes.saturating_add(charge(payload.len()));
+                add(&mut stats.messages_delivered, 1);
+            }
+            None => {
+                events.skipped(peer, channel);
+                add(&mut stats.messages_skipped, 1);
+            }
         });
     }
 }

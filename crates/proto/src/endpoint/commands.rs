@@ -10,6 +10,7 @@ use drumfire_wire::{ChannelId, ClientParameters, Close, ConnectionIdLength, limi
 
 use super::{Endpoint, Role};
 use crate::channel::SendOptions;
+use crate::channel::receipt::ReceiptId;
 use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
@@ -117,7 +118,24 @@ impl<P: Placement> Endpoint<P> {
         bytes: Bytes,
         options: SendOptions,
     ) -> Result<(), SendError> {
-        self.advance(now);
+        self.send_with_receipt(now, peer, channel, bytes, options, None)
+    }
+
+    /// [`Endpoint::send`], with a receipt of the caller's choice: one event tells what became of the message, unless the
+    /// connection ends first.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the message was taken then, and no event comes.
+    pub fn send_with_receipt(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+        receipt: Option<ReceiptId>,
+    ) -> Result<(), SendError> {
+        let now = self.advance(now);
         let connection = self.connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
         match connection.phase {
             Phase::Connecting(_) | Phase::Open => {}
@@ -127,7 +145,7 @@ impl<P: Placement> Endpoint<P> {
         if bytes.len() > MESSAGE_MAX_BYTES {
             return Err(SendError::TooLarge { limit_bytes: MESSAGE_MAX_BYTES });
         }
-        if !connection.sending.push(channel, options, bytes) {
+        if !connection.sending.push(now, channel, options, receipt, bytes) {
             return Err(SendError::Full);
         }
         self.settle(peer);

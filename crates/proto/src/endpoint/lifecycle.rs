@@ -42,6 +42,9 @@ impl<P: Placement> Endpoint<P> {
     /// After anything happened to a connection: queues it if it has something to send, and arms its timer.
     pub(super) fn settle(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
+        while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
+            self.events.receipt(peer, receipt, outcome);
+        }
         if !connection.is_queued && connection.has_to_send(self.now) {
             connection.is_queued = true;
             self.active.push_back(peer);

@@ -11,7 +11,14 @@ fn ms(milliseconds: u64) -> Moment {
 fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
     for number in numbers {
         loss.carry(MessageId(number));
-        let packet = SentPacket { number, at: ms(number), bytes: 100, carried: 1, acks_up_to: None };
+        let packet = SentPacket {
+            number,
+            at: ms(number),
+            bytes: 100,
+            carried: 1,
+            acks_up_to: None,
+            is_reliable: true,
+        };
         loss.on_sent(packet);
     }
 }
@@ -147,7 +154,14 @@ fn the_ring_holds_what_is_under_way_and_at_most_three_more() {
 fn what_the_peer_knows_of_our_acks_is_the_newest_it_acknowledged() {
     let mut loss = Loss::default();
     for (number, acks_up_to) in [(0, None), (1, Some(PacketNumber(40))), (2, Some(PacketNumber(44)))] {
-        loss.on_sent(SentPacket { number, at: ms(number), bytes: 30, carried: 0, acks_up_to });
+        loss.on_sent(SentPacket {
+            number,
+            at: ms(number),
+            bytes: 30,
+            carried: 0,
+            acks_up_to,
+            is_reliable: false,
+        });
     }
     assert_eq!(ack(&mut loss, 10, &[(0, 1)], 3).unwrap().1.knows_up_to, Some(PacketNumber(40)));
     assert_eq!(ack(&mut loss, 11, &[(0, 2)], 3).unwrap().1.knows_up_to, Some(PacketNumber(44)));

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, Inbound, LocalAddress,
-    Moment, Now, PeerId, PlayerId, Route, Secret, SendError, SendOptions, ServerConfig, ServerIdentity,
-    ServerKeyPair,
+    Moment, Now, Outcome, PeerId, PlayerId, ReceiptId, Route, Secret, SendError, SendOptions, ServerConfig,
+    ServerIdentity, ServerKeyPair,
 };
 
 pub(crate) const CLIENT: usize = 0;
@@ -60,6 +61,9 @@ pub(crate) enum Seen {
     Connected,
     ConnectFailed(ConnectError),
     Message(u16, Vec<u8>),
+    Receipt(u64, Outcome),
+    /// So many on this channel.
+    Skipped(u16, u32),
     Disconnected(CloseReason, Vec<u8>),
 }
 
@@ -197,6 +201,29 @@ impl World {
         self.ends[end].send(now, peer, ChannelId(channel), Bytes::copy_from_slice(bytes), options)
     }
 
+    /// [`Self::send`] with a receipt of this number.
+    pub(crate) fn send_with_receipt(
+        &mut self,
+        end: usize,
+        peer: PeerId,
+        bytes: &[u8],
+        options: SendOptions,
+        receipt: u64,
+    ) -> Result<(), SendError> {
+        let (now, bytes) = (self.now(), Bytes::copy_from_slice(bytes));
+        let receipt = NonZeroU64::new(receipt).map(ReceiptId);
+        self.ends[end].send_with_receipt(now, peer, ChannelId(1), bytes, options, receipt)
+    }
+
+    /// The receipts one end heard of, in the order they came.
+    pub(crate) fn receipts(&self, end: usize) -> Vec<(u64, Outcome)> {
+        let receipts = self.seen[end].iter().filter_map(|(_, _, seen)| match seen {
+            Seen::Receipt(receipt, outcome) => Some((*receipt, *outcome)),
+            _ => None,
+        });
+        receipts.collect()
+    }
+
     pub(crate) fn reliable(&mut self, end: usize, peer: PeerId, bytes: &[u8]) -> Result<(), SendError> {
         self.send(end, peer, 0, bytes, SendOptions::reliable_ordered())
     }
@@ -278,6 +305,8 @@ impl World {
                 }
                 Event::ConnectFailed { peer, error } => (peer, Seen::ConnectFailed(error)),
                 Event::Message { peer, channel, bytes } => (peer, Seen::Message(channel.0, bytes.to_vec())),
+                Event::Receipt { peer, receipt, outcome } => (peer, Seen::Receipt(receipt.0.get(), outcome)),
+                Event::Skipped { peer, channel, count } => (peer, Seen::Skipped(channel.0, count)),
                 Event::Disconnected { peer, reason, text } => {
                     (peer, Seen::Disconnected(reason, text.to_vec()))
                 }

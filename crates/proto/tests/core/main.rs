@@ -20,5 +20,6 @@ mod paths;
 mod puppet;
 mod rekey;
 mod shards;
+mod terms;
 mod timeouts;
 mod tokens;

@@ -32,11 +32,11 @@ impl SendHeaders {
 
 /// Without a word of the kernel there is nothing to number.
 #[derive(Debug, Default)]
-pub(crate) struct LocalAddresses;
+pub(crate) struct LocalAddresses {}
 
 impl LocalAddresses {
     pub(crate) const fn share(&self) -> Self {
-        Self
+        Self {}
     }
 }
 

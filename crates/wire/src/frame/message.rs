@@ -52,6 +52,31 @@ pub enum Delivery {
     },
 }
 
+/// A message that was given up: it takes its place in the order, and nothing is delivered (PROTOCOL, "Skip").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skip {
+    /// The channel it belonged to.
+    pub channel: ChannelId,
+    /// Its id.
+    pub id: MessageId,
+    /// What it would have been delivered after, as in [`Delivery::ReliableOrdered`].
+    pub after: Option<MessageId>,
+}
+
+impl Skip {
+    /// Reads what follows the type byte.
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
+        let channel = read_channel(reader)?;
+        let id = MessageId(reader.varint()?);
+        Ok(Self { channel, id, after: read_order(id, reader)? })
+    }
+
+    /// The fields that follow the type byte, in the order they are written.
+    pub(super) fn varints(&self) -> Result<[u64; 3], EncodeError> {
+        Ok([self.channel.0.into(), self.id.0, back(self.id, self.after)?])
+    }
+}
+
 /// A whole message (PROTOCOL, "Messages").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'a> {
@@ -78,7 +103,7 @@ impl<'a> Message<'a> {
             }
             _ => return Err(FrameError::UnknownFrame),
         };
-        let channel = u16::try_from(reader.varint()?).map_err(|_| FrameError::BadChannel)?;
+        let channel = read_channel(reader)?;
         let delivery = if has_id {
             let id = read_id(byte, reader, last_id)?;
             match mode {
@@ -94,7 +119,7 @@ impl<'a> Message<'a> {
         // A length beyond the platform's largest is also beyond the end of the packet.
         let bytes = usize::try_from(reader.varint()?).map_err(|_| FrameError::Truncated)?;
         let payload = reader.slice(bytes).ok_or(FrameError::Truncated)?;
-        Ok(Self { channel: ChannelId(channel), delivery, payload })
+        Ok(Self { channel, delivery, payload })
     }
 
     /// How this message is written after one with `last_id`.
@@ -104,11 +129,7 @@ impl<'a> Message<'a> {
             Delivery::UnreliableSequenced => (type_byte::UNRELIABLE_SEQUENCED, None),
             Delivery::ReliableUnordered { .. } => (type_byte::RELIABLE_UNORDERED, None),
             Delivery::ReliableSequenced { .. } => (type_byte::RELIABLE_SEQUENCED, None),
-            Delivery::ReliableOrdered { after: None, .. } => (type_byte::RELIABLE_ORDERED, Some(0)),
-            Delivery::ReliableOrdered { id, after: Some(after) } if after < id => {
-                (type_byte::RELIABLE_ORDERED, Some(id.0.saturating_sub(after.0)))
-            }
-            Delivery::ReliableOrdered { .. } => return Err(EncodeError::OrderNotBefore),
+            Delivery::ReliableOrdered { id, after } => (type_byte::RELIABLE_ORDERED, Some(back(id, after)?)),
         };
         let id = self.id();
         let is_next = id.is_some() && last_id.and_then(MessageId::next) == id;
@@ -154,6 +175,19 @@ impl MessagePlan<'_> {
             varint::put(value, out);
         }
         out.put_slice(self.payload);
+    }
+}
+
+fn read_channel(reader: &mut Reader<'_>) -> Result<ChannelId, FrameError> {
+    u16::try_from(reader.varint()?).map(ChannelId).map_err(|_| FrameError::BadChannel)
+}
+
+/// The distance to the message that goes before, 0 for none.
+fn back(id: MessageId, after: Option<MessageId>) -> Result<u64, EncodeError> {
+    match after {
+        None => Ok(0),
+        Some(after) if after < id => Ok(id.0.saturating_sub(after.0)),
+        Some(_) => Err(EncodeError::OrderNotBefore),
     }
 }
 

@@ -14,6 +14,9 @@ pub(super) const ACK: u8 = 0x02;
 /// Ends the connection.
 pub(super) const CLOSE: u8 = 0x03;
 
+/// A message that will not come.
+pub(super) const SKIP: u8 = 0x04;
+
 /// Asks whether somebody is at the end of a path.
 pub(super) const PATH_CHALLENGE: u8 = 0x07;
 

@@ -6,7 +6,7 @@ use bytes::BufMut;
 
 use super::control::{NewConnectionId, PathData, ResumeToken};
 use super::message::MessageId;
-use super::{Close, Message, type_byte};
+use super::{Close, Message, Skip, type_byte};
 use crate::ack::{self, AckDelay, AckRange};
 use crate::encode_error::{EncodeError, check_room};
 use crate::varint;
@@ -81,6 +81,21 @@ impl<B: BufMut> FrameWriter<B> {
         self.take(body_bytes.saturating_add(1))?;
         self.out.put_u8(type_byte::ACK);
         ack::put_body(delay, ranges, &mut self.out)
+    }
+
+    /// Writes that a message will not come.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::OrderNotBefore`] when it would come after itself or a later one, [`EncodeError::NoRoom`] when it does
+    /// not fit; then nothing is written.
+    pub fn skip(&mut self, skip: &Skip) -> Result<(), EncodeError> {
+        let varints = skip.varints()?;
+        let bytes = varints.iter().map(|value| varint::encoded_bytes(*value));
+        self.take(bytes.fold(1_usize, usize::saturating_add))?;
+        self.out.put_u8(type_byte::SKIP);
+        varints.into_iter().for_each(|value| varint::put(value, &mut self.out));
+        Ok(())
     }
 
     /// Writes a close.
@@ -229,6 +244,11 @@ mod tests {
                 6 => writer.path_response(PathData([1; 8])),
                 7 => writer.retire_connection_id(128),
                 8 => writer.new_connection_id(&new),
+                9 => writer.skip(&Skip {
+                    channel: ChannelId(3),
+                    id: MessageId(300),
+                    after: Some(MessageId(7)),
+                }),
                 _ => writer.resume_token(&token),
             };
             let (written, remaining) = (writer.written_bytes(), writer.remaining_bytes());
@@ -236,7 +256,7 @@ mod tests {
             assert!(buffer[written..].iter().all(|&byte| byte == 0xaa));
             result.map(|()| written)
         };
-        for (which, needed_bytes) in [10, 5, 7, 1, 4, 9, 9, 3, 26, 547].into_iter().enumerate() {
+        for (which, needed_bytes) in [10, 5, 7, 1, 4, 9, 9, 3, 26, 6, 547].into_iter().enumerate() {
             assert_eq!(write(needed_bytes - 1, which), Err(EncodeError::NoRoom { needed_bytes }));
             assert_eq!(write(needed_bytes, which), Ok(needed_bytes));
             assert_eq!(write(needed_bytes + 1, which), Ok(needed_bytes));

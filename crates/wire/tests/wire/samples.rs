@@ -4,7 +4,7 @@
 
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Frame, FrameError,
-    FrameWriter, Frames, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken,
+    FrameWriter, Frames, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken, Skip,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -18,6 +18,7 @@ pub(crate) enum Sample {
     Ack { delay_us: u64, ranges: Vec<(u64, u64)> },
     Message { channel: u16, delivery: Delivery, payload: Vec<u8> },
     Close { code: u8, application_code: u32, reason: Vec<u8> },
+    Skip(Skip),
     PathChallenge([u8; 8]),
     PathResponse([u8; 8]),
     NewConnectionId { sequence: u64, id: [u8; 8], reset_token: [u8; 16] },
@@ -39,6 +40,7 @@ impl Sample {
             Self::Message { channel, delivery, payload } => {
                 writer.message(&Message { channel: ChannelId(*channel), delivery: *delivery, payload })
             }
+            Self::Skip(skip) => writer.skip(skip),
             Self::PathChallenge(data) => writer.path_challenge(PathData(*data)),
             Self::PathResponse(data) => writer.path_response(PathData(*data)),
             Self::NewConnectionId { sequence, id, reset_token } => {
@@ -76,6 +78,7 @@ impl Sample {
                 delivery: message.delivery,
                 payload: message.payload.to_vec(),
             },
+            Frame::Skip(skip) => Self::Skip(skip),
             Frame::PathChallenge(data) => Self::PathChallenge(data.0),
             Frame::PathResponse(data) => Self::PathResponse(data.0),
             Frame::NewConnectionId(new) => Self::NewConnectionId {
@@ -170,6 +173,13 @@ fn any_delivery() -> impl Strategy<Value = Delivery> {
     })
 }
 
+fn any_skip() -> impl Strategy<Value = Skip> {
+    (any::<u16>(), any::<u64>(), prop::option::of(any::<u64>())).prop_map(|(channel, id, back)| {
+        let after = back.filter(|_| id > 0).map(|back| MessageId(id - 1 - back % id));
+        Skip { channel: ChannelId(channel), id: MessageId(id), after }
+    })
+}
+
 pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     prop_oneof![
         (1_usize..40).prop_map(Sample::Padding),
@@ -181,6 +191,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
             .prop_map(|(channel, delivery, payload)| Sample::Message { channel, delivery, payload }),
         (0_u8..8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..=128))
             .prop_map(|(code, application_code, reason)| Sample::Close { code, application_code, reason }),
+        any_skip().prop_map(Sample::Skip),
         any::<[u8; 8]>().prop_map(Sample::PathChallenge),
         any::<[u8; 8]>().prop_map(Sample::PathResponse),
         (any::<u64>(), any::<[u8; 8]>(), any::<[u8; 16]>()).prop_map(|(sequence, id, reset_token)| {

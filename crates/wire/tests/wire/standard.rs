@@ -4,8 +4,8 @@
 
 use crate::samples::{Sample, ordered, packet, walk};
 use drumfire_wire::{
-    CloseCode, ConnectionId, ConnectionIdLength, Delivery, MessageId, PacketNumber, PacketNumberLength,
-    RefuseReason, RoutingTag, SteeringSecret, TransportHeader, limits, varint,
+    ChannelId, CloseCode, ConnectionId, ConnectionIdLength, Delivery, MessageId, PacketNumber,
+    PacketNumberLength, RefuseReason, RoutingTag, Skip, SteeringSecret, TransportHeader, limits, varint,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -162,6 +162,11 @@ fn vector(name: &str) -> Vec<u8> {
             frames_vector(&[Sample::Close { code: 0, application_code: 300, reason: b"bye".to_vec() }])
         }
         "unreliable" => frames_vector(&[message(7, None, b"hi")]),
+        "skip" => frames_vector(&[Sample::Skip(Skip {
+            channel: ChannelId(7),
+            id: MessageId(300),
+            after: Some(MessageId(295)),
+        })]),
         "unreliable-sequenced" => frames_vector(&[with(Delivery::UnreliableSequenced, b"hi")]),
         "reliable-unordered" => {
             frames_vector(&[with(Delivery::ReliableUnordered { id: MessageId(300) }, b"hi")])
@@ -183,7 +188,7 @@ fn vector(name: &str) -> Vec<u8> {
 #[test]
 fn every_test_vector_is_what_the_code_writes_and_reads() {
     let rows = table("| vector | bytes |");
-    assert_eq!(rows.len(), 23);
+    assert_eq!(rows.len(), 24);
     for row in rows {
         let bytes: Vec<u8> = row[1].split(' ').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         assert_eq!(vector(row[0]), bytes, "{}", row[0]);

@@ -154,7 +154,7 @@ impl<P: Placement> Node<P> {
         let (channel, options) = (ChannelId(0), SendOptions::reliable_ordered());
         let bytes = Bytes::from_static(text.as_bytes());
         // Whoever commands has taken the room before.
-        self.link.command(&mut vec![Command::Send { peer, channel, bytes, options }]);
+        self.link.command(&mut vec![Command::Send { peer, channel, bytes, options, receipt: None }]);
     }
 
     pub(super) fn stats(&self) -> crate::stats::WorkerStats {

@@ -14,6 +14,9 @@ use crate::limits::ITEM_CHARGE_BYTES;
 /// Ends a list of places.
 pub(super) const NONE: u16 = u16::MAX;
 
+/// Its bytes; `None` for one that will not come.
+type Payload = Option<Box<[u8]>>;
+
 /// The messages of one connection that wait for others.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
@@ -30,7 +33,7 @@ pub(super) struct Kept {
 struct Message {
     id: u64,
     channel: ChannelId,
-    payload: Box<[u8]>,
+    payload: Payload,
     next_waiting: u16,
 }
 
@@ -41,11 +44,11 @@ impl Kept {
 
     /// Keeps a message at the head of the list that began at `next_waiting`; answers its place.
     pub(super) fn put(&mut self, arrival: &Arrival<'_>, next_waiting: u16) -> u16 {
-        self.bytes = self.bytes.saturating_add(charge(arrival.payload.len()));
+        self.bytes = self.bytes.saturating_add(charge(arrival.payload.map_or(0, <[u8]>::len)));
         let message = Message {
             id: arrival.id.0,
             channel: arrival.channel,
-            payload: arrival.payload.into(),
+            payload: arrival.payload.map(Box::from),
             next_waiting,
         };
         if let Some(place) = self.free.pop() {
@@ -70,12 +73,12 @@ impl Kept {
     }
 
     /// Takes out the due message with the smallest id: its id, channel and payload.
-    pub(super) fn pop_due(&mut self) -> Option<(u64, ChannelId, Box<[u8]>)> {
+    pub(super) fn pop_due(&mut self) -> Option<(u64, ChannelId, Payload)> {
         let Reverse((id, place)) = self.due.pop()?;
         let message = self.places.get_mut(usize::from(place))?;
-        let payload = std::mem::take(&mut message.payload);
+        let payload = message.payload.take();
         let channel = message.channel;
-        self.bytes = self.bytes.saturating_sub(charge(payload.len()));
+        self.bytes = self.bytes.saturating_sub(charge(payload.as_ref().map_or(0, |payload| payload.len())));
         self.free.push(place);
         Some((id, channel, payload))
     }

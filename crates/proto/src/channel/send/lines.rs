@@ -10,8 +10,10 @@ use std::hash::{Hash, Hasher};
 use bytes::Bytes;
 use drumfire_wire::ChannelId;
 
+use crate::channel::receipt::ReceiptId;
 use crate::channel::{Mode, Priority};
 use crate::ids::FoldBuild;
+use crate::time::Moment;
 
 /// Bytes that a line of weight 1 may send before the next has its turn.
 const QUANTUM_BYTES: u32 = 256;
@@ -24,6 +26,20 @@ pub(super) struct Waiting {
     pub(super) channel: ChannelId,
     pub(super) mode: Mode,
     pub(super) payload: Bytes,
+    pub(super) terms: Terms,
+}
+
+/// Until when a message is worth sending, and who wants to know what became of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Terms {
+    pub(super) deadline: Option<Moment>,
+    pub(super) receipt: Option<ReceiptId>,
+}
+
+impl Terms {
+    pub(super) fn is_over(self, now: Moment) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
 }
 
 /// All lines of one connection.
@@ -100,9 +116,8 @@ impl Lines {
         }
     }
 
-    /// Puts a message at the end of its line. Answers the payload of the message that it takes the place of, if there is
-    /// one. In a line that exists it goes with the line's priority, so that nothing overtakes in a channel.
-    pub(super) fn push(&mut self, waiting: Waiting, priority: Priority) -> Option<Bytes> {
+    /// Puts a message at the end of its line. Answers the message that it takes the place of, if there is one. In a line that exists it goes with the line's priority, so that nothing overtakes in a channel.
+    pub(super) fn push(&mut self, waiting: Waiting, priority: Priority) -> Option<Waiting> {
         if waiting.mode != Mode::ReliableSequenced {
             let place = self.put(waiting);
             self.stand(place, priority);
@@ -111,7 +126,7 @@ impl Lines {
         let fresh = Sequenced { newest: NOWHERE, is_under_way: false, priority };
         let state = self.sequenced.entry(waiting.channel).or_insert(fresh);
         if let Some(older) = self.places.get_mut(at(state.newest)).and_then(|place| place.waiting.as_mut()) {
-            return Some(std::mem::replace(&mut older.payload, waiting.payload));
+            return Some(std::mem::replace(older, waiting));
         }
         let (channel, is_under_way) = (waiting.channel, state.is_under_way);
         let place = self.put(waiting);
@@ -181,8 +196,8 @@ impl Lines {
         Some((name, self.places.get(at(line.first))?.waiting.as_ref()?))
     }
 
-    /// Takes out the first message of this line, which has its turn, because it is sent.
-    pub(super) fn pop(&mut self, name: Name) -> Option<Waiting> {
+    /// Takes out the first message of this line, which has its turn: because it is sent, or given up.
+    pub(super) fn pop(&mut self, name: Name, is_sent: bool) -> Option<Waiting> {
         let is_only = self.only.is_some();
         let line = match &mut self.only {
             Some((_, line)) => line,
@@ -210,7 +225,10 @@ impl Lines {
         if waiting.mode == Mode::ReliableSequenced
             && let Some(state) = self.sequenced.get_mut(&waiting.channel)
         {
-            (state.newest, state.is_under_way) = (NOWHERE, true);
+            (state.newest, state.is_under_way) = (NOWHERE, is_sent);
+            if !is_sent {
+                self.sequenced.remove(&waiting.channel);
+            }
         }
         Some(waiting)
     }
@@ -292,7 +310,8 @@ mod tests {
         priority: Priority,
     ) -> Option<Bytes> {
         let payload = Bytes::copy_from_slice(payload);
-        lines.push(Waiting { channel: ChannelId(channel), mode, payload }, priority)
+        let waiting = Waiting { channel: ChannelId(channel), mode, payload, terms: Terms::default() };
+        lines.push(waiting, priority).map(|older| older.payload)
     }
 
     /// Takes out everything that may be sent: channels and lengths.
@@ -300,7 +319,7 @@ mod tests {
         let mut taken = Vec::new();
         for class in 0..Priority::COUNT {
             while let Some((name, _)) = lines.front(class, may_give_id) {
-                let waiting = lines.pop(name).unwrap();
+                let waiting = lines.pop(name, true).unwrap();
                 taken.push((waiting.channel.0, waiting.payload.len()));
             }
         }

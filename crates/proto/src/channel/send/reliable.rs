@@ -5,13 +5,15 @@
 use std::collections::{HashMap, VecDeque};
 
 use bytes::{BufMut, Bytes};
-use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId};
+use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId, Skip};
 
-use super::Filled;
-use super::lines::Waiting;
+use super::lines::{Terms, Waiting};
+use super::{Filled, Packet};
+use crate::channel::receipt::ReceiptId;
 use crate::channel::{Mode, Priority};
 use crate::ids::FoldBuild;
 use crate::limits::MESSAGE_IDS_AHEAD;
+use crate::time::Moment;
 
 /// The reliable messages of one connection.
 #[derive(Debug)]
@@ -30,6 +32,9 @@ pub(super) struct Reliable {
 struct Sent {
     channel: ChannelId,
     payload: Bytes,
+    terms: Terms,
+    /// It is not sent again; that it will not come is.
+    is_given_up: bool,
     order: Order,
     class: u8,
     /// The packet that carried it last.
@@ -61,6 +66,14 @@ pub(super) struct Arrived {
     pub(super) channel: ChannelId,
     pub(super) payload_bytes: usize,
     pub(super) is_sequenced: bool,
+    pub(super) receipt: Option<ReceiptId>,
+}
+
+/// A message that was given up after it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GivenUp {
+    pub(super) payload_bytes: usize,
+    pub(super) receipt: Option<ReceiptId>,
 }
 
 impl Order {
@@ -125,15 +138,19 @@ impl Reliable {
     pub(super) fn write_lost<B: BufMut>(
         &mut self,
         class: usize,
-        number: u64,
+        packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
         filled: &mut Filled,
+        mut given_up: impl FnMut(GivenUp),
     ) -> bool {
         while let Some(id) = self.first_lost(class) {
             let is_lost = sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state == State::Lost);
             if is_lost {
-                if !self.write_again(number, writer, id) {
+                if let Some(over) = self.give_up(id, packet.now) {
+                    given_up(over);
+                }
+                if !self.write_again(packet.number, writer, id) {
                     return false;
                 }
                 carry(MessageId(id));
@@ -158,13 +175,30 @@ impl Reliable {
         };
         let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return true };
         sent.order = order;
-        let delivery = order.delivery(id);
-        if writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload }).is_err() {
+        let written = if sent.is_given_up {
+            let after = if let Order::After(before) = order { before.map(MessageId) } else { None };
+            writer.skip(&Skip { channel: sent.channel, id: MessageId(id), after })
+        } else {
+            let delivery = order.delivery(id);
+            writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload })
+        };
+        if written.is_err() {
             return false;
         }
         sent.state = State::UnderWay;
         sent.packet = number;
         true
+    }
+
+    /// Gives a lost message up, if its time is over and that was not done before.
+    fn give_up(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
+        let sent = sent_mut(&mut self.sent, self.base, id)?;
+        if sent.is_given_up || !sent.terms.is_over(now) {
+            return None;
+        }
+        sent.is_given_up = true;
+        let payload_bytes = std::mem::take(&mut sent.payload).len();
+        Some(GivenUp { payload_bytes, receipt: sent.terms.receipt.take() })
     }
 
     /// Writes a message for the first time; `None` when it does not fit.
@@ -189,6 +223,8 @@ impl Reliable {
         self.sent.push_back(Sent {
             channel: waiting.channel,
             payload: waiting.payload,
+            terms: waiting.terms,
+            is_given_up: false,
             order,
             class: u8::try_from(class).unwrap_or(0),
             packet: number,
@@ -216,7 +252,7 @@ impl Reliable {
         }
         sent.state = State::Acknowledged;
         let payload_bytes = std::mem::take(&mut sent.payload).len();
-        let (channel, order) = (sent.channel, sent.order);
+        let (channel, order, receipt) = (sent.channel, sent.order, sent.terms.receipt.take());
         if let Order::After(previous) = order
             && self.newest.get(&channel) == Some(&id)
         {
@@ -236,7 +272,7 @@ impl Reliable {
                 lost.pop_front();
             }
         }
-        Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced })
+        Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced, receipt })
     }
 
     /// The first of `id` and the messages its channel sent before it that is not acknowledged.

@@ -11,7 +11,7 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     let mut buffer = vec![0; room];
     let mut writer = FrameWriter::new(&mut buffer[..]);
     let mut carried = Vec::new();
-    let filled = queue.fill(number, &mut writer, |id| carried.push(id.0));
+    let filled = queue.fill(Packet { number, now: Moment::ORIGIN }, &mut writer, |id| carried.push(id.0));
     let bytes = writer.written_bytes();
     let taken: Taken = Frames::new(&buffer[..bytes])
         .map(|frame| match frame.unwrap() {
@@ -39,7 +39,13 @@ fn queue() -> SendQueue {
 }
 
 fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
-    assert!(queue.push(ChannelId(channel), SendOptions::reliable_ordered(), vec![byte].into()));
+    assert!(queue.push(
+        Moment::ORIGIN,
+        ChannelId(channel),
+        SendOptions::reliable_ordered(),
+        None,
+        vec![byte].into()
+    ));
 }
 
 fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
@@ -50,7 +56,7 @@ fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
 fn messages_of_both_modes_share_a_packet() {
     let mut queue = queue();
     reliable(&mut queue, 1, 10);
-    queue.push(ChannelId(2), SendOptions::unreliable(), vec![11].into());
+    queue.push(Moment::ORIGIN, ChannelId(2), SendOptions::unreliable(), None, vec![11].into());
     reliable(&mut queue, 1, 12);
     let taken = packet(&mut queue, 0, 100);
     let payloads: Vec<_> = taken.iter().map(|(_, _, payload)| payload[0]).collect();
@@ -131,7 +137,7 @@ fn no_id_goes_4096_beyond_the_oldest_under_way() {
     let taken: usize = (0..100).map(|number| packet(&mut queue, number, 1_000).len()).sum();
     assert_eq!(taken, 4_096);
     assert!(!queue.has_sendable());
-    queue.push(ChannelId(0), SendOptions::unreliable(), Bytes::new());
+    queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new());
     assert_eq!(packet(&mut queue, 100, 1_000).len(), 1, "unreliable ones pass");
     queue.on_fate(Fate::Acknowledged, MessageId(1), 0);
     assert!(!queue.has_sendable());
@@ -142,11 +148,17 @@ fn no_id_goes_4096_beyond_the_oldest_under_way() {
 #[test]
 fn memory_is_charged_per_message_and_ends_at_its_limit() {
     let mut queue = SendQueue::new(3 * 64 + 5);
-    assert!(queue.push(ChannelId(0), SendOptions::unreliable(), Bytes::new()));
-    assert!(queue.push(ChannelId(0), SendOptions::reliable_ordered(), vec![0; 5].into()));
-    assert!(!queue.push(ChannelId(0), SendOptions::unreliable(), vec![0; 1].into()));
-    assert!(queue.push(ChannelId(0), SendOptions::unreliable(), Bytes::new()));
-    assert!(!queue.push(ChannelId(0), SendOptions::unreliable(), Bytes::new()));
+    assert!(queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new()));
+    assert!(queue.push(
+        Moment::ORIGIN,
+        ChannelId(0),
+        SendOptions::reliable_ordered(),
+        None,
+        vec![0; 5].into()
+    ));
+    assert!(!queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, vec![0; 1].into()));
+    assert!(queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new()));
+    assert!(!queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new()));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
     queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
@@ -171,11 +183,11 @@ fn ids_go_on_after_memory_was_given_back() {
 fn what_is_lost_goes_before_what_waits_but_not_before_a_higher_class() {
     let mut queue = queue();
     let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
-    queue.push(ChannelId(1), bulk, vec![1].into());
+    queue.push(Moment::ORIGIN, ChannelId(1), bulk, None, vec![1].into());
     packet(&mut queue, 0, 100);
     queue.on_fate(Fate::Lost, MessageId(0), 0);
-    queue.push(ChannelId(1), bulk, vec![2].into());
-    queue.push(ChannelId(2), SendOptions::unreliable(), vec![3].into());
+    queue.push(Moment::ORIGIN, ChannelId(1), bulk, None, vec![2].into());
+    queue.push(Moment::ORIGIN, ChannelId(2), SendOptions::unreliable(), None, vec![3].into());
     let payloads: Vec<u8> = packet(&mut queue, 1, 100).iter().map(|(_, _, payload)| payload[0]).collect();
     assert_eq!(payloads, [3, 1, 2]);
 }
@@ -185,12 +197,12 @@ fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() 
     let mut queue = queue();
     let options = SendOptions::reliable_sequenced();
     for byte in 0..3 {
-        queue.push(ChannelId(1), options, vec![byte].into());
+        queue.push(Moment::ORIGIN, ChannelId(1), options, None, vec![byte].into());
     }
     assert_eq!(queue.used_bytes, 65, "what was replaced is free");
     assert_eq!(packet(&mut queue, 0, 100), [(1, Some((0, None)), vec![2])]);
     for byte in 3..6 {
-        queue.push(ChannelId(1), options, vec![byte].into());
+        queue.push(Moment::ORIGIN, ChannelId(1), options, None, vec![byte].into());
     }
     assert!(!queue.has_sendable());
     queue.on_fate(Fate::Lost, MessageId(0), 0);
@@ -206,7 +218,7 @@ fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() 
 fn unordered_messages_name_none_before_them_and_leave_the_order_of_others_alone() {
     let mut queue = queue();
     reliable(&mut queue, 1, 1);
-    queue.push(ChannelId(1), SendOptions::reliable_unordered(), vec![2].into());
+    queue.push(Moment::ORIGIN, ChannelId(1), SendOptions::reliable_unordered(), None, vec![2].into());
     reliable(&mut queue, 1, 3);
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
     queue.on_fate(Fate::Lost, MessageId(1), 0);

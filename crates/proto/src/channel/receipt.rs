@@ -1,0 +1,98 @@
+//! What became of messages whose sender asked to know: one answer for each, and none after the connection is over.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+
+use drumfire_wire::MessageId;
+
+use crate::loss::Fate;
+
+/// The first id in the books of `loss` that is not a reliable message's but a receipt's. No connection lives long enough to
+/// have so many messages; control frames begin above.
+const FIRST_ID: u64 = 1 << 62;
+
+/// By which whoever sent a message knows it again; drawn by the sender, and of no meaning here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReceiptId(pub NonZeroU64);
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The peer's connection has it; in reliable modes its application gets it, unless the peer closes.
+    Acknowledged,
+    /// The packet that carried it is lost, as far as can be told; only in unreliable modes.
+    Lost,
+    /// It was given up: its time was over, or a newer one took its place. It may have arrived.
+    Expired,
+}
+
+/// The receipts of one connection that wait for a packet's fate, and the answers that wait to be heard.
+#[derive(Debug, Default)]
+pub(crate) struct Receipts {
+    /// Of unreliable messages under way, from the id `base` on; those that were answered leave when they are the oldest.
+    under_way: VecDeque<Option<ReceiptId>>,
+    base: u64,
+    answers: VecDeque<(ReceiptId, Outcome)>,
+}
+
+/// Whether this id in the books of `loss` is a receipt's.
+pub(super) const fn is_receipt(id: MessageId) -> bool {
+    id.0 >= FIRST_ID
+}
+
+impl Receipts {
+    pub(super) fn answer(&mut self, receipt: ReceiptId, outcome: Outcome) {
+        self.answers.push_back((receipt, outcome));
+    }
+
+    /// An unreliable message was put into a packet; answers the id by which its fate is told.
+    pub(super) fn on_sent(&mut self, receipt: ReceiptId) -> MessageId {
+        let count = u64::try_from(self.under_way.len()).unwrap_or(u64::MAX);
+        self.under_way.push_back(Some(receipt));
+        MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
+    }
+
+    /// Takes in what became of the packet with it; the first word counts.
+    pub(super) fn on_fate(&mut self, fate: Fate, id: MessageId) {
+        let place = id.0.checked_sub(FIRST_ID.saturating_add(self.base));
+        let at = place.and_then(|place| usize::try_from(place).ok());
+        let Some(receipt) = at.and_then(|at| self.under_way.get_mut(at)).and_then(Option::take) else {
+            return;
+        };
+        let outcome = if fate == Fate::Acknowledged { Outcome::Acknowledged } else { Outcome::Lost };
+        self.answer(receipt, outcome);
+        while self.under_way.pop_front_if(|receipt| receipt.is_none()).is_some() {
+            self.base = self.base.saturating_add(1);
+        }
+    }
+
+    /// The next answer, oldest first.
+    pub(super) fn pop(&mut self) -> Option<(ReceiptId, Outcome)> {
+        self.answers.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receipt(number: u64) -> ReceiptId {
+        ReceiptId(NonZeroU64::new(number).unwrap())
+    }
+
+    #[test]
+    fn the_first_word_on_a_message_is_the_only_one() {
+        let mut receipts = Receipts::default();
+        let ids = [1, 2, 3].map(|number| receipts.on_sent(receipt(number)));
+        receipts.on_fate(Fate::Lost, ids[1]);
+        receipts.on_fate(Fate::Acknowledged, ids[1]);
+        receipts.on_fate(Fate::Acknowledged, ids[0]);
+        assert_eq!(receipts.on_sent(receipt(4)).0, ids[2].0 + 1);
+        receipts.on_fate(Fate::Lost, ids[0]);
+        receipts.on_fate(Fate::Acknowledged, ids[2]);
+        let answers: Vec<_> = std::iter::from_fn(|| receipts.pop()).collect();
+        let (arrived, lost) = (Outcome::Acknowledged, Outcome::Lost);
+        assert_eq!(answers, [(receipt(2), lost), (receipt(1), arrived), (receipt(3), arrived)]);
+        assert_eq!(receipts.under_way.len(), 1);
+    }
+}

@@ -1,0 +1,161 @@
+//! Messages that are worth sending for a while only, and senders that want to know what became of theirs.
+
+use crate::harness::{CLEAN, CLIENT, Link, SERVER, Seen, World};
+use drumfire_proto::{Outcome, PeerId, SendOptions};
+use std::time::Duration;
+
+const LIFETIME: Duration = Duration::from_millis(50);
+
+fn cut(world: &mut World) {
+    world.link.loss = 100;
+}
+
+fn mend(world: &mut World) {
+    world.link.loss = 0;
+}
+
+/// A connection on which the server's packets are lost from now on, and those of the client too.
+fn cut_off(seed: u64) -> (World, PeerId) {
+    let mut world = World::new(seed, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(100));
+    cut(&mut world);
+    (world, client)
+}
+
+/// What the server delivered on channel 1, with how many were left out in between.
+fn heard(world: &World) -> Vec<Result<u8, u32>> {
+    let heard = world.seen[SERVER].iter().filter_map(|(_, _, seen)| match seen {
+        Seen::Message(1, bytes) => Some(Ok(bytes[0])),
+        Seen::Skipped(1, count) => Some(Err(*count)),
+        _ => None,
+    });
+    heard.collect()
+}
+
+#[test]
+fn what_is_too_old_when_its_packet_is_built_is_not_sent_and_leaves_no_packet_behind() {
+    for options in [SendOptions::unreliable(), SendOptions::reliable_ordered()] {
+        let mut world = World::new(1, CLEAN);
+        let (client, _) = world.connected();
+        world.run(Duration::from_secs(1));
+        world.send_with_receipt(CLIENT, client, b"x", options.lifetime(Duration::ZERO), 1).unwrap();
+        let before = world.sent.len();
+        world.run(Duration::from_millis(500));
+        assert_eq!(world.sent.len(), before, "{options:?}");
+        assert_eq!(heard(&world), []);
+        assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
+        assert_eq!(world.ends[CLIENT].stats().messages_expired, 1);
+    }
+}
+
+#[test]
+fn an_ordered_channel_goes_on_without_what_was_lost_and_is_too_old() {
+    let (mut world, client) = cut_off(2);
+    let short = SendOptions::reliable_ordered().lifetime(LIFETIME);
+    for byte in 0..3 {
+        world.send(CLIENT, client, 1, &[byte], short).unwrap();
+        world.run(Duration::from_millis(5));
+    }
+    world.run(2 * LIFETIME);
+    mend(&mut world);
+    world.send(CLIENT, client, 1, &[3], SendOptions::reliable_ordered()).unwrap();
+    world.run(Duration::from_secs(1));
+    let heard = heard(&world);
+    assert_eq!(heard.last(), Some(&Ok(3)));
+    assert_eq!(heard[..heard.len() - 1].iter().map(|one| one.unwrap_err()).sum::<u32>(), 3);
+    let stats = world.ends.each_ref().map(|end| *end.stats());
+    assert_eq!((stats[CLIENT].messages_expired, stats[SERVER].messages_skipped), (3, 3));
+    // Both sides are done with it.
+    world.send(CLIENT, client, 1, &[4], SendOptions::reliable_ordered()).unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.messages(SERVER).last(), Some(&(1, vec![4])));
+}
+
+#[test]
+fn what_is_lost_in_time_is_sent_again() {
+    let (mut world, client) = cut_off(3);
+    let long = SendOptions::reliable_ordered().lifetime(Duration::from_secs(5));
+    world.send_with_receipt(CLIENT, client, &[7], long, 9).unwrap();
+    world.run(Duration::from_millis(20));
+    mend(&mut world);
+    world.run(Duration::from_secs(2));
+    assert_eq!(heard(&world), [Ok(7)]);
+    assert_eq!(world.receipts(CLIENT), [(9, Outcome::Acknowledged)]);
+}
+
+#[test]
+fn every_receipt_comes_once_and_says_what_happened() {
+    let mut world = World::new(4, CLEAN);
+    let (client, _) = world.connected();
+    let modes = [
+        SendOptions::unreliable(),
+        SendOptions::unreliable_sequenced(),
+        SendOptions::reliable_unordered(),
+        SendOptions::reliable_ordered(),
+        SendOptions::reliable_sequenced(),
+    ];
+    for (receipt, options) in (1..).zip(modes) {
+        world.send_with_receipt(CLIENT, client, b"x", options, receipt).unwrap();
+    }
+    world.run(Duration::from_secs(1));
+    let mut receipts = world.receipts(CLIENT);
+    receipts.sort_unstable_by_key(|(receipt, _)| *receipt);
+    assert_eq!(receipts, [1, 2, 3, 4, 5].map(|receipt| (receipt, Outcome::Acknowledged)));
+}
+
+#[test]
+fn the_receipt_of_a_lost_unreliable_message_says_so() {
+    let (mut world, client) = cut_off(5);
+    world.send_with_receipt(CLIENT, client, b"x", SendOptions::unreliable(), 1).unwrap();
+    world.run(Duration::from_millis(20));
+    mend(&mut world);
+    for _ in 0..5 {
+        world.send(CLIENT, client, 2, b"y", SendOptions::unreliable()).unwrap();
+        world.run(Duration::from_millis(20));
+    }
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.receipts(CLIENT), [(1, Outcome::Lost)]);
+}
+
+#[test]
+fn a_sequenced_message_that_makes_room_for_a_newer_one_is_answered() {
+    let mut world = World::new(6, CLEAN);
+    let (client, _) = world.connected();
+    for receipt in 1..=4 {
+        let options = SendOptions::reliable_sequenced();
+        world.send_with_receipt(CLIENT, client, &[receipt as u8], options, receipt).unwrap();
+        world.run(Duration::from_millis(1));
+    }
+    world.run(Duration::from_secs(1));
+    let (expired, arrived) = (Outcome::Expired, Outcome::Acknowledged);
+    assert_eq!(world.receipts(CLIENT), [(2, expired), (3, expired), (1, arrived), (4, arrived)]);
+    assert_eq!(heard(&world), [Ok(1), Ok(4)]);
+}
+
+#[test]
+fn acknowledged_reliable_messages_were_delivered_over_links_that_lose_and_reorder() {
+    let rough = Link { loss: 30, duplicate: 10, jitter: Duration::from_millis(40), ..CLEAN };
+    for seed in 0..20 {
+        let mut world = World::new(seed, rough);
+        let (client, _) = world.connected();
+        for receipt in 1..=200_u64 {
+            let options = SendOptions::reliable_ordered().lifetime(Duration::from_millis(120));
+            world.send_with_receipt(CLIENT, client, &receipt.to_be_bytes(), options, receipt).unwrap();
+            world.run(Duration::from_millis(5));
+        }
+        world.run(Duration::from_secs(5));
+        let delivered: Vec<u64> = world
+            .messages(SERVER)
+            .iter()
+            .map(|(_, bytes)| u64::from_be_bytes(bytes[..].try_into().unwrap()))
+            .collect();
+        assert!(delivered.is_sorted_by(|before, after| before < after), "seed {seed}");
+        let receipts = world.receipts(CLIENT);
+        assert_eq!(receipts.len(), 200, "seed {seed}");
+        let count = |of| receipts.iter().filter(|(_, outcome)| *outcome == of).count();
+        assert!(count(Outcome::Expired) > 5 && count(Outcome::Acknowledged) > 100, "seed {seed}");
+        let acknowledged = receipts.iter().filter(|(_, outcome)| *outcome == Outcome::Acknowledged);
+        assert!(acknowledged.into_iter().all(|(receipt, _)| delivered.contains(receipt)), "seed {seed}");
+    }
+}
