@@ -4,13 +4,12 @@
 mod in_memory;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU8;
 use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig as CoreClient, CloseError, IssuedToken, ReceiptId, SendError, SendOptions,
-    ServerIdentity,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, IssuedToken, ReceiptId, SendError,
+    SendOptions, ServerIdentity,
 };
 use drumfire_socket::Socket;
 
@@ -162,13 +161,17 @@ impl Client {
         bytes: impl Into<Bytes>,
         options: SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
-        self.inline.front.send(self.peer, channel, bytes.into(), options)
+        let receipt = self.inline.front.send(self.peer, channel, bytes.into(), options)?;
+        if options.is_flushed {
+            self.flush();
+        }
+        Ok(receipt)
     }
 
-    /// Sets how many bytes a channel may send in its turn, compared to other channels of the same priority, from the next
-    /// `flush` or `poll` on; every channel has 1 unless told otherwise. Does nothing once the connection is over.
-    pub fn set_channel_weight(&mut self, channel: ChannelId, weight: NonZeroU8) {
-        self.inline.front.set_channel_weight(self.peer, channel, weight);
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
+    /// Does nothing once the connection is over.
+    pub fn set_channel_options(&mut self, channel: ChannelId, options: ChannelOptions) {
+        self.inline.front.set_channel_options(self.peer, channel, options);
     }
 
     /// Sends everything that was taken since the last call.

@@ -1,13 +1,12 @@
 //! Many connections over one socket: bots that put load on a server, and gateways that speak for others.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU8;
 use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError, Outcome, ReceiptId,
-    SendError, SendOptions,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError, Outcome,
+    ReceiptId, SendError, SendOptions,
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 
@@ -202,13 +201,17 @@ impl Clients {
         bytes: impl Into<Bytes>,
         options: SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
-        self.inline.front.send(peer, channel, bytes.into(), options)
+        let receipt = self.inline.front.send(peer, channel, bytes.into(), options)?;
+        if options.is_flushed {
+            self.flush();
+        }
+        Ok(receipt)
     }
 
-    /// Sets how many bytes a channel may send in its turn, compared to other channels of the same priority, from the next
-    /// `flush` or `poll` on; every channel has 1 unless told otherwise. Does nothing for a connection that is over.
-    pub fn set_channel_weight(&mut self, peer: PeerId, channel: ChannelId, weight: NonZeroU8) {
-        self.inline.front.set_channel_weight(peer, channel, weight);
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
+    /// Does nothing for a connection that is over.
+    pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
+        self.inline.front.set_channel_options(peer, channel, options);
     }
 
     /// Sends everything that was taken since the last call.

@@ -4,12 +4,12 @@
 //! It belongs to one thread and does no I/O.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::num::{NonZeroU8, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::limits::MESSAGE_MAX_BYTES;
-use drumfire_proto::{ChannelId, CloseError, Outcome, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions};
 
 use crate::credit::Credit;
 use crate::link::{Command, Link, Report};
@@ -103,9 +103,9 @@ impl Front {
         Ok(())
     }
 
-    pub(crate) fn set_channel_weight(&mut self, peer: PeerId, channel: ChannelId, weight: NonZeroU8) {
+    pub(crate) fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         if self.credit(peer).is_some() {
-            self.stage(Command::Weight { peer, channel, weight }, peer);
+            self.stage(Command::Options { peer, channel, options }, peer);
         }
     }
 

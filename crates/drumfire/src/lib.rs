@@ -52,9 +52,53 @@
 //!   are not acknowledged, and [`WorkerStats::events_held`] counts.
 //! - With [`Workers::Inline`], and in a [`Client`], there is no thread: `poll`, `wait` and `flush` do the I/O.
 //!
+//! # How messages are delivered
+//!
+//! Every message is sent with a mode, and modes mix freely on a connection:
+//!
+//! | mode | promise | made for |
+//! | --- | --- | --- |
+//! | [`Unreliable`](Mode::Unreliable) | at most once, any order | effects, voice |
+//! | [`UnreliableSequenced`](Mode::UnreliableSequenced) | at most once, never an older one after a newer | snapshots |
+//! | [`ReliableUnordered`](Mode::ReliableUnordered) | exactly once, any order | hits, pick-ups |
+//! | [`ReliableOrdered`](Mode::ReliableOrdered) | exactly once, in order; one channel never holds up another | chat, inputs |
+//! | [`ReliableSequenced`](Mode::ReliableSequenced) | the newest always arrives, older ones may be left out | states |
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use drumfire::*;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+//! # let mut server = Server::bind(config.workers(Workers::Inline))?;
+//! # let mut client = Client::connect_dev(server.local_addr())?;
+//! // A lost input is there with the next packet, and not a round trip later.
+//! let inputs = ChannelOptions::default().redundancy(Redundancy::One);
+//! client.set_channel_options(ChannelId(1), inputs);
+//! client.send(ChannelId(1), "forward", SendOptions::reliable_ordered().priority(Priority::Urgent))?;
+//!
+//! // Given up after a quarter of a second; one event tells what became of it.
+//! let options = SendOptions::reliable_unordered().lifetime(Duration::from_millis(250)).with_receipt();
+//! let shot = client.send(ChannelId(2), "bang", options)?;
+//! let outcome = loop {
+//!     # server.wait(Duration::from_millis(1));
+//!     # server.poll().count();
+//!     client.wait(Duration::from_millis(1));
+//!     let receipts = client.poll().filter_map(|event| match event {
+//!         ClientEvent::Receipt { receipt, outcome } if Some(receipt) == shot => Some(outcome),
+//!         _ => None,
+//!     });
+//!     if let Some(outcome) = receipts.last() {
+//!         break outcome;
+//!     }
+//! };
+//! assert_eq!(outcome, Outcome::Acknowledged);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Not here yet
 //!
-//! The `Handler` and async faces, groups, receipts, typed channels, metrics, tracing,
+//! The `Handler` and async faces, groups, messages longer than a packet, typed channels, metrics, tracing,
 //! serde. Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
@@ -101,7 +145,8 @@ pub use workers::Workers;
 pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
-    AckError, ChannelId, CloseCode, CloseError, CloseReason, ConnectError, Cookie, DropReason, Mode, Outcome,
-    PlayerId, Priority, ProtocolError, ReceiptId, Refusal, RefuseReason, SendError, SendOptions,
+    AckError, ChannelId, ChannelOptions, CloseCode, CloseError, CloseReason, ConnectError, Cookie,
+    DropReason, Mode, Outcome, PlayerId, Priority, ProtocolError, ReceiptId, Redundancy, Refusal,
+    RefuseReason, SendError, SendOptions,
 };
 pub use drumfire_socket::Wait;

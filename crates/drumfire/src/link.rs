@@ -6,13 +6,12 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, ReceiptId, SendOptions};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseReason, ConnectError, Outcome, ReceiptId, SendOptions};
 use drumfire_socket::Waker;
 
 use crate::credit::Credit;
@@ -32,7 +31,7 @@ pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 pub(crate) enum Command {
     Send { peer: PeerId, channel: ChannelId, bytes: Bytes, options: SendOptions, receipt: Option<ReceiptId> },
     Close { peer: PeerId, code: u32, text: Bytes },
-    Weight { peer: PeerId, channel: ChannelId, weight: NonZeroU8 },
+    Options { peer: PeerId, channel: ChannelId, options: ChannelOptions },
 }
 
 /// What a worker tells the application.

@@ -5,12 +5,12 @@
 mod in_memory;
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU8, NonZeroU16};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseCode, CloseError, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseCode, CloseError, ReceiptId, SendError, SendOptions};
 
 use crate::clock;
 use crate::config::{BindError, ServerConfig};
@@ -146,13 +146,17 @@ impl Server {
         bytes: impl Into<Bytes>,
         options: SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
-        self.front.send(peer, channel, bytes.into(), options)
+        let receipt = self.front.send(peer, channel, bytes.into(), options)?;
+        if options.is_flushed {
+            self.flush();
+        }
+        Ok(receipt)
     }
 
-    /// Sets how many bytes a channel may send in its turn, compared to other channels of the same priority, from the next
-    /// `flush` or `poll` on; every channel has 1 unless told otherwise. Does nothing for a peer that is gone.
-    pub fn set_channel_weight(&mut self, peer: PeerId, channel: ChannelId, weight: NonZeroU8) {
-        self.front.set_channel_weight(peer, channel, weight);
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
+    /// Does nothing for a peer that is gone.
+    pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
+        self.front.set_channel_options(peer, channel, options);
     }
 
     /// Sends everything that was taken since the last call.

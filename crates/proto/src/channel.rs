@@ -6,6 +6,7 @@ pub(crate) mod receipt;
 pub(crate) mod receive;
 pub(crate) mod send;
 
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 /// How a message is delivered. Messages of different modes share a channel's number and nothing else.
@@ -62,6 +63,64 @@ impl Priority {
     }
 }
 
+/// How often a short reliable message that was not acknowledged rides again in packets that are sent anyway, where it fits:
+/// so a lost input is there with the next packet, and not a round trip later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Redundancy {
+    /// Not at all.
+    #[default]
+    None,
+    /// In one more packet.
+    One,
+    /// In two more.
+    Two,
+    /// In three more.
+    Three,
+}
+
+impl Redundancy {
+    pub(crate) const fn copies(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::One => 1,
+            Self::Two => 2,
+            Self::Three => 3,
+        }
+    }
+}
+
+/// How the messages of a channel are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChannelOptions {
+    /// How many bytes the channel may send in its turn, compared to other channels of the same priority. 1 by default.
+    pub weight: NonZeroU8,
+    /// How often its reliable messages of up to [`REDUNDANT_MAX_BYTES`](crate::limits::REDUNDANT_MAX_BYTES) ride again.
+    pub redundancy: Redundancy,
+}
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        Self { weight: NonZeroU8::MIN, redundancy: Redundancy::None }
+    }
+}
+
+impl ChannelOptions {
+    /// With this weight.
+    #[must_use]
+    pub const fn weight(mut self, weight: NonZeroU8) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// With copies in later packets.
+    #[must_use]
+    pub const fn redundancy(mut self, redundancy: Redundancy) -> Self {
+        self.redundancy = redundancy;
+        self
+    }
+}
+
 /// How to send one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -76,13 +135,16 @@ pub struct SendOptions {
     pub lifetime: Option<Duration>,
     /// Whether the sender wants to know what became of it; for the one who draws the receipt's id.
     pub wants_receipt: bool,
+    /// Whether it leaves at once, with all that was taken before, and does not wait for the next flush; for shells that
+    /// gather messages.
+    pub is_flushed: bool,
 }
 
 impl SendOptions {
     /// With this mode and normal priority.
     #[must_use]
     pub const fn new(mode: Mode) -> Self {
-        Self { mode, priority: Priority::Normal, lifetime: None, wants_receipt: false }
+        Self { mode, priority: Priority::Normal, lifetime: None, wants_receipt: false, is_flushed: false }
     }
 
     /// At most once, in any order.
@@ -127,6 +189,13 @@ impl SendOptions {
     #[must_use]
     pub const fn with_receipt(mut self) -> Self {
         self.wants_receipt = true;
+        self
+    }
+
+    /// Sent at once, with all that was taken before, instead of with the next flush: a packet and a system call of its own.
+    #[must_use]
+    pub const fn flush_now(mut self) -> Self {
+        self.is_flushed = true;
         self
     }
 

@@ -95,7 +95,7 @@ mod timers;
 
 pub use access::{Access, TokenAccess};
 pub use channel::receipt::{Outcome, ReceiptId};
-pub use channel::{Mode, Priority, SendOptions};
+pub use channel::{ChannelOptions, Mode, Priority, Redundancy, SendOptions};
 pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
 pub use datagram::{Forwarded, Inbound, Transmit};
 pub use endpoint::Endpoint;

@@ -41,6 +41,9 @@ pub const PROBES_BEFORE_SILENCE: u32 = 2;
 /// A reliable message's ids under way, at most; the receiver refuses more.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 
+/// Bytes of the longest message that rides again for redundancy.
+pub const REDUNDANT_MAX_BYTES: usize = 128;
+
 /// UnreliableSequenced channels of a connection whose newest message is remembered.
 pub const SEQUENCED_CHANNELS: usize = 1_024;
 

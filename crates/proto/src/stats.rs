@@ -242,6 +242,8 @@ pub struct Stats {
     pub unreliable_overflows: u64,
     /// Messages that were given up by their sender after it had sent them.
     pub messages_skipped: u64,
+    /// Copies of messages that rode again for redundancy.
+    pub messages_copied: u64,
     /// Messages of this end that were given up because their time was over.
     pub messages_expired: u64,
     /// Sequenced messages that came after a newer one, or too late to tell: not delivered, as promised.
@@ -287,6 +289,7 @@ impl Default for Stats {
             messages_delivered: 0,
             unreliable_overflows: 0,
             messages_skipped: 0,
+            messages_copied: 0,
             messages_expired: 0,
             sequenced_late: 0,
             packets_lost: 0,

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Random};
 use drumfire::testing::{self, ClockConfig, World};
-use drumfire::{ChannelId, ClientConfig, Event, Mode, PeerId, Priority, SendError, SendOptions};
+use drumfire::{
+    ChannelId, ChannelOptions, ClientConfig, Event, Mode, PeerId, Priority, SendError, SendOptions,
+};
 
 use crate::attacker::Attacker;
 use crate::books;
@@ -317,6 +319,14 @@ impl<'a> Run<'a> {
             other => return Err(format!("an unknown event: {other:?}")),
         };
         let at = *self.by_peer.get(&peer).ok_or("an event of a peer that was never connected")?;
+        if let Event::Connected { .. } = &event {
+            let plan = &self.scenario.clients[at];
+            let options = ChannelOptions::default().redundancy(plan.redundancy);
+            for channel in (0..plan.channels).map(ChannelId) {
+                self.world.server.set_channel_options(peer, channel, options);
+                self.world.clients[at].set_channel_options(channel, options);
+            }
+        }
         self.clients[at].on_server(event).map_err(|reason| format!("the server, of client {at}: {reason}"))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
 use drumfire::testing::ClockConfig;
-use drumfire::{Cookie, MESSAGE_MAX_BYTES};
+use drumfire::{Cookie, MESSAGE_MAX_BYTES, Redundancy};
 
 use crate::dice::{between, fraction, millis};
 
@@ -62,6 +62,8 @@ pub struct Plan {
     pub rebind_ticks: u64,
     /// What is wrong with its clocks.
     pub clock: Option<WrongClock>,
+    /// How often short reliable messages ride again, on all channels.
+    pub redundancy: Redundancy,
     /// When little or nothing gets through.
     pub hole: Option<Hole>,
     /// The end that breaks the rules once it is connected, where that can be done; none with most clients.
@@ -147,6 +149,7 @@ impl Plan {
         Self {
             rebind_ticks,
             clock: WrongClock::draw(random, chaos_ticks),
+            redundancy: redundancy(random),
             hole: Hole::draw(random, chaos_ticks),
             up: link(random),
             down: link(random),
@@ -204,6 +207,15 @@ impl Hole {
             _ => return None,
         };
         Some(Self { ticks: begin..end, datagram_max_bytes })
+    }
+}
+
+fn redundancy(random: &mut Random) -> Redundancy {
+    match random.below(8) {
+        0 => Redundancy::One,
+        1 => Redundancy::Two,
+        2 => Redundancy::Three,
+        _ => Redundancy::None,
     }
 }
 

@@ -267,9 +267,9 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
                 let is_taken = self.peers.send(&mut self.endpoint, now, peer.id(), message);
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
-            Command::Weight { peer, channel, weight } => {
+            Command::Options { peer, channel, options } => {
                 if peer.life() == self.life {
-                    self.endpoint.set_channel_weight(peer.id(), channel, weight);
+                    self.endpoint.set_channel_options(peer.id(), channel, options);
                 }
             }
             Command::Close { peer, code, text } => {

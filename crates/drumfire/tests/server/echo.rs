@@ -172,3 +172,15 @@ fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
         assert_eq!(answered(&world)[10].0, last);
     }
 }
+
+#[test]
+fn a_message_that_is_flushed_now_takes_along_what_was_taken_before() {
+    let mut world = World::connected(config(Workers::Inline), 1);
+    let client = &mut world.clients[0];
+    client.send(RELIABLE, "waits", SendOptions::reliable_ordered()).expect("room");
+    let before = client.stats().sent.datagrams;
+    client.send(RELIABLE, "goes", SendOptions::reliable_ordered().flush_now()).expect("room");
+    // Neither polled nor flushed.
+    assert_eq!(client.stats().sent.datagrams, before + 1);
+    world.until("both are there", |world| world.events.len() == 2);
+}

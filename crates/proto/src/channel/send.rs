@@ -12,7 +12,7 @@ use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId};
 use self::lines::{Lines, Name, Terms, Waiting};
 use self::reliable::Reliable;
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
-use super::{Mode, Priority, SendOptions};
+use super::{ChannelOptions, Mode, Priority, SendOptions};
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::Fate;
 use crate::time::Moment;
@@ -45,6 +45,8 @@ pub(crate) struct Filled {
     /// Unreliable messages whose fate somebody wants to know.
     pub(crate) receipt_count: u32,
     pub(crate) expired_count: u32,
+    /// Copies for redundancy, which are not resends.
+    pub(crate) copied_count: u32,
 }
 
 impl Filled {
@@ -84,9 +86,9 @@ impl SendQueue {
         true
     }
 
-    /// How many bytes a channel may send in its turn, compared to the other channels.
-    pub(crate) fn set_weight(&mut self, channel: ChannelId, weight: u8) {
-        self.lines.get_or_insert_with(|| Box::new(Lines::new())).set_weight(channel, weight);
+    /// How the messages of a channel are sent from now on.
+    pub(crate) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
+        self.lines.get_or_insert_with(|| Box::new(Lines::new())).set_options(channel, options);
     }
 
     /// Whether a packet could take something.
@@ -111,8 +113,13 @@ impl SendQueue {
             if !self.write_lost(class, packet, writer, &mut carry, &mut filled)
                 || !self.write_class(class, packet, writer, &mut carry, &mut filled)
             {
-                break;
+                return filled;
             }
+        }
+        if filled.message_count > 0
+            && let Some(reliable) = &mut self.reliable
+        {
+            reliable.write_copies(packet.number, writer, &mut carry, &mut filled);
         }
         filled
     }
@@ -163,8 +170,11 @@ impl SendQueue {
             } else if waiting.mode.is_reliable() {
                 let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
                 let Some(id) = reliable.write_first(writer, waiting) else { return false };
-                if let Some(waiting) = self.lines.as_mut().and_then(|lines| lines.pop(name, true)) {
-                    reliable.keep(waiting, class, packet.number);
+                if let Some(lines) = &mut self.lines
+                    && let Some(waiting) = lines.pop(name, true)
+                {
+                    let redundancy = lines.options_of(waiting.channel).redundancy;
+                    reliable.keep(waiting, class, packet.number, redundancy);
                 }
                 carry(id);
                 filled.add(true, false);

@@ -145,6 +145,7 @@ impl Connection {
             content.carried = filled.reliable_count.saturating_add(control_count);
             content.receipt_count = filled.receipt_count;
             add(&mut stats.messages_expired, u64::from(filled.expired_count));
+            add(&mut stats.messages_copied, u64::from(filled.copied_count));
             add(&mut stats.messages_sent, u64::from(filled.message_count));
             add(&mut stats.messages_resent, u64::from(filled.resent_count));
         }

@@ -1,7 +1,6 @@
 //! What the application asks of an endpoint: connect, send, close.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,8 +8,8 @@ use drumfire_crypto::IssuedToken;
 use drumfire_wire::{ChannelId, ClientParameters, Close, ConnectionIdLength, limits::CLOSE_REASON_MAX_BYTES};
 
 use super::{Endpoint, Role};
-use crate::channel::SendOptions;
 use crate::channel::receipt::ReceiptId;
+use crate::channel::{ChannelOptions, SendOptions};
 use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
@@ -98,11 +97,11 @@ impl<P: Placement> Endpoint<P> {
         known.resume.as_ref().map(|(token, until)| (token, *until))
     }
 
-    /// How many bytes a channel may send in its turn, compared to other channels of the same priority: 1 by default. A
-    /// channel with another weight is remembered until the connection ends. Does nothing for a stale id.
-    pub fn set_channel_weight(&mut self, peer: PeerId, channel: ChannelId, weight: NonZeroU8) {
+    /// How the messages of a channel are sent from now on. A channel with other options than the default ones is remembered
+    /// until the connection ends. Does nothing for a stale id.
+    pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         if let Some(connection) = self.connections.get_mut(peer) {
-            connection.sending.set_weight(channel, weight.get());
+            connection.sending.set_options(channel, options);
         }
     }
 

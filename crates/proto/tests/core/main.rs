@@ -18,6 +18,7 @@ mod limits;
 mod modes;
 mod paths;
 mod puppet;
+mod recovery;
 mod rekey;
 mod shards;
 mod terms;

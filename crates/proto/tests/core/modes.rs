@@ -1,7 +1,7 @@
 //! What each delivery mode promises, over links that lose and reorder.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
-use drumfire_proto::{Priority, SendOptions};
+use drumfire_proto::{ChannelId, ChannelOptions, Priority, SendOptions};
 use std::num::NonZeroU8;
 use std::time::Duration;
 
@@ -124,7 +124,8 @@ fn an_urgent_message_does_not_wait_behind_a_queue_of_bulk() {
 fn channels_share_what_may_be_sent_by_their_weights() {
     let mut world = World::new(3, CLEAN);
     let (client, _) = world.connected();
-    world.ends[CLIENT].set_channel_weight(client, drumfire_proto::ChannelId(2), NonZeroU8::new(3).unwrap());
+    let options = ChannelOptions::default().weight(NonZeroU8::new(3).unwrap());
+    world.ends[CLIENT].set_channel_options(client, ChannelId(2), options);
     for number in 0..150_u32 {
         for channel in [1, 2] {
             let bytes = [&number.to_be_bytes()[..], &[0; 500]].concat();

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use drumfire_wire::ChannelId;
 
 use crate::channel::receipt::ReceiptId;
-use crate::channel::{Mode, Priority};
+use crate::channel::{ChannelOptions, Mode, Priority};
 use crate::ids::FoldBuild;
 use crate::time::Moment;
 
@@ -59,7 +59,8 @@ pub(super) struct Lines {
     /// How many messages stand in lines: unreliable, and reliable ones.
     counts: [usize; 2],
     sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
-    weights: HashMap<ChannelId, u8, FoldBuild>,
+    /// Of channels that differ from others.
+    options: HashMap<ChannelId, ChannelOptions, FoldBuild>,
 }
 
 /// A message in its line, or a free place.
@@ -112,7 +113,7 @@ impl Lines {
             blocked: Default::default(),
             counts: [0; 2],
             sequenced: HashMap::with_hasher(hash),
-            weights: HashMap::with_hasher(hash),
+            options: HashMap::with_hasher(hash),
         }
     }
 
@@ -139,13 +140,19 @@ impl Lines {
         None
     }
 
-    /// How many bytes a channel may send in a turn, compared to others.
-    pub(super) fn set_weight(&mut self, channel: ChannelId, weight: u8) {
-        if weight == 1 {
-            self.weights.remove(&channel);
+    pub(super) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
+        if options == ChannelOptions::default() {
+            self.options.remove(&channel);
         } else {
-            self.weights.insert(channel, weight);
+            self.options.insert(channel, options);
         }
+    }
+
+    pub(super) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
+        if self.options.is_empty() {
+            return ChannelOptions::default();
+        }
+        self.options.get(&channel).copied().unwrap_or_default()
     }
 
     /// Whether a message could be sent, when ids can be given or not.
@@ -157,7 +164,7 @@ impl Lines {
     /// Whether nothing is kept here at all.
     pub(super) fn is_empty(&self) -> bool {
         let has_lines = self.only.is_some() || !self.lines.is_empty();
-        !has_lines && self.sequenced.is_empty() && self.weights.is_empty()
+        !has_lines && self.sequenced.is_empty() && self.options.is_empty()
     }
 
     /// Lines that waited for ids have their turns again.
@@ -188,7 +195,7 @@ impl Lines {
             if is_alone || line.credit_bytes >= bytes {
                 break name;
             }
-            let weight = self.weights.get(&name.channel).copied().unwrap_or(1);
+            let weight = self.options.get(&name.channel).map_or(1, |options| options.weight.get());
             line.credit_bytes = line.credit_bytes.saturating_add(QUANTUM_BYTES.saturating_mul(weight.into()));
             turns.rotate_left(1);
         };
@@ -301,6 +308,7 @@ fn at(index: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::num::NonZeroU8;
 
     fn push(
         lines: &mut Lines,
@@ -373,7 +381,7 @@ mod tests {
     #[test]
     fn a_weight_is_a_share() {
         let mut lines = Lines::new();
-        lines.set_weight(ChannelId(2), 3);
+        lines.set_options(ChannelId(2), ChannelOptions::default().weight(NonZeroU8::new(3).unwrap()));
         for channel in [1, 2] {
             for _ in 0..400 {
                 push(&mut lines, channel, Mode::Unreliable, &[0; 100], Priority::Normal);
@@ -383,7 +391,7 @@ mod tests {
         let heavy = taken[..400].iter().filter(|(channel, _)| *channel == 2).count();
         assert!((295..=305).contains(&heavy), "{heavy}");
         assert!(!lines.is_empty(), "the weight is kept");
-        lines.set_weight(ChannelId(2), 1);
+        lines.set_options(ChannelId(2), ChannelOptions::default());
         assert!(lines.is_empty());
     }
 

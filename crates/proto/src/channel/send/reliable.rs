@@ -10,9 +10,9 @@ use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId, Skip};
 use super::lines::{Terms, Waiting};
 use super::{Filled, Packet};
 use crate::channel::receipt::ReceiptId;
-use crate::channel::{Mode, Priority};
+use crate::channel::{Mode, Priority, Redundancy};
 use crate::ids::FoldBuild;
-use crate::limits::MESSAGE_IDS_AHEAD;
+use crate::limits::{MESSAGE_IDS_AHEAD, REDUNDANT_MAX_BYTES};
 use crate::time::Moment;
 
 /// The reliable messages of one connection.
@@ -24,6 +24,8 @@ pub(super) struct Reliable {
     base: u64,
     /// Ids by class of priority.
     lost: [VecDeque<u64>; Priority::COUNT],
+    /// Those that are to ride again, the oldest first.
+    copied: VecDeque<u64>,
     /// Per channel with ordered messages under way, the newest unacknowledged id.
     newest: HashMap<ChannelId, u64, FoldBuild>,
 }
@@ -37,6 +39,7 @@ struct Sent {
     is_given_up: bool,
     order: Order,
     class: u8,
+    copies_left: u8,
     /// The packet that carried it last.
     packet: u64,
     state: State,
@@ -94,6 +97,7 @@ impl Reliable {
             sent: VecDeque::new(),
             base: next_id,
             lost: Default::default(),
+            copied: VecDeque::new(),
             newest: HashMap::with_hasher(FoldBuild::new(0)),
         }
     }
@@ -215,7 +219,12 @@ impl Reliable {
     }
 
     /// Keeps the message that [`Self::write_first`] wrote into packet `number`.
-    pub(super) fn keep(&mut self, waiting: Waiting, class: usize, number: u64) {
+    pub(super) fn keep(&mut self, waiting: Waiting, class: usize, number: u64, redundancy: Redundancy) {
+        let is_short = waiting.payload.len() <= REDUNDANT_MAX_BYTES;
+        let copies_left = if is_short { redundancy.copies() } else { 0 };
+        if copies_left > 0 {
+            self.copied.push_back(self.next_id());
+        }
         let order = self.order_for(&waiting);
         if matches!(order, Order::After(_)) {
             self.newest.insert(waiting.channel, self.next_id());
@@ -227,9 +236,45 @@ impl Reliable {
             is_given_up: false,
             order,
             class: u8::try_from(class).unwrap_or(0),
+            copies_left,
             packet: number,
             state: State::UnderWay,
         });
+    }
+
+    /// Lets short messages ride again that are under way in earlier packets, each once in a packet, as far as they fit.
+    pub(super) fn write_copies<B: BufMut>(
+        &mut self,
+        number: u64,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) {
+        for _ in 0..self.copied.len() {
+            let Some(id) = self.copied.pop_front() else { return };
+            let Some(sent) = sent_ref(&self.sent, self.base, id) else { continue };
+            if sent.state != State::UnderWay || sent.is_given_up {
+                // What was found lost is sent again anyway.
+                continue;
+            }
+            if sent.packet == number {
+                self.copied.push_back(id);
+                continue;
+            }
+            if !self.write_again(number, writer, id) {
+                self.copied.push_front(id);
+                return;
+            }
+            carry(MessageId(id));
+            filled.copied_count = filled.copied_count.saturating_add(1);
+            filled.reliable_count = filled.reliable_count.saturating_add(1);
+            if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
+                sent.copies_left = sent.copies_left.saturating_sub(1);
+                if sent.copies_left > 0 {
+                    self.copied.push_back(id);
+                }
+            }
+        }
     }
 
     fn next_id(&self) -> u64 {

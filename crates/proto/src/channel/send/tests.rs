@@ -1,6 +1,7 @@
 //! The order, the bounds and the books of messages on their way out, packet by packet.
 
 use super::*;
+use crate::channel::Redundancy;
 use crate::limits::SEND_MEMORY_BYTES;
 use drumfire_wire::{Frame, Frames};
 
@@ -26,7 +27,8 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
         })
         .collect();
     assert_eq!(carried, taken.iter().filter_map(|(_, order, _)| order.map(|(id, _)| id)).collect::<Vec<_>>());
-    assert_eq!((filled.message_count as usize, filled.reliable_count as usize), (taken.len(), carried.len()));
+    let message_count = filled.message_count + filled.copied_count;
+    assert_eq!((message_count as usize, filled.reliable_count as usize), (taken.len(), carried.len()));
     taken
 }
 
@@ -223,4 +225,49 @@ fn unordered_messages_name_none_before_them_and_leave_the_order_of_others_alone(
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
     queue.on_fate(Fate::Lost, MessageId(1), 0);
     assert_eq!(orders(&packet(&mut queue, 1, 100)), [(1, None)]);
+}
+
+#[test]
+fn a_short_message_rides_again_in_packets_that_are_sent_anyway_as_often_as_was_asked() {
+    let mut queue = queue();
+    queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::Two));
+    reliable(&mut queue, 1, 1);
+    assert_eq!(orders_of_all(&mut queue, 0), [0]);
+    assert!(!queue.has_sendable(), "copies alone are no reason to send");
+    for (number, expected) in [(1, vec![1, 0]), (2, vec![2, 0, 1]), (3, vec![3, 1, 2])] {
+        reliable(&mut queue, 1, 1);
+        assert_eq!(orders_of_all(&mut queue, number), expected);
+    }
+    // Its newest copy went with packet 2, so the loss of the first says nothing.
+    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    assert!(!queue.has_sendable());
+    queue.on_fate(Fate::Acknowledged, MessageId(2), 2);
+    reliable(&mut queue, 1, 1);
+    assert_eq!(orders_of_all(&mut queue, 4), [4, 3], "what arrived rides no more, and 1 has ridden twice");
+}
+
+#[test]
+fn a_long_message_and_those_of_other_channels_ride_once() {
+    let mut queue = queue();
+    queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::Three));
+    for (channel, bytes) in [(1, 129), (2, 1), (1, 128)] {
+        let options = SendOptions::reliable_ordered();
+        assert!(queue.push(Moment::ORIGIN, ChannelId(channel), options, None, vec![0; bytes].into()));
+    }
+    packet(&mut queue, 0, 1_000);
+    reliable(&mut queue, 2, 0);
+    let taken: Vec<usize> =
+        packet(&mut queue, 1, 1_000).iter().map(|(_, _, payload)| payload.len()).collect();
+    assert_eq!(taken, [1, 128]);
+}
+
+/// The ids of all messages in the next packet.
+fn orders_of_all(queue: &mut SendQueue, number: u64) -> Vec<u64> {
+    let mut buffer = [0; 200];
+    let mut writer = FrameWriter::new(&mut buffer[..]);
+    let mut carried = Vec::new();
+    let packet = Packet { number, now: Moment::ORIGIN };
+    let filled = queue.fill(packet, &mut writer, |id| carried.push(id.0));
+    assert_eq!(filled.reliable_count as usize, carried.len());
+    carried
 }

@@ -1,0 +1,161 @@
+//! How long messages take over links that lose, and what resends cost: figures in virtual time, so they are exact.
+//!
+//! `cargo test -p drumfire-proto --test core recovery -- --nocapture` prints them.
+
+use crate::harness::{CLEAN, CLIENT, Link, Random, SERVER, Seen, World};
+use drumfire_proto::{ChannelId, ChannelOptions, Redundancy, SendOptions};
+use std::time::Duration;
+
+/// A message each 60th of a second, as inputs are sent.
+const PERIOD: Duration = Duration::from_nanos(16_666_667);
+
+fn link(loss: u64) -> Link {
+    Link { loss, delay: Duration::from_millis(25), ..CLEAN }
+}
+
+fn percentile(latencies: &mut [Duration], percent: usize) -> Duration {
+    latencies.sort_unstable();
+    latencies[(latencies.len() * percent / 100).min(latencies.len() - 1)]
+}
+
+/// How long the messages of a minute took, over several seeds.
+fn latencies(loss: u64, options: SendOptions, redundancy: Redundancy) -> Vec<Duration> {
+    let mut latencies = Vec::new();
+    for seed in 0..10 {
+        let mut world = World::new(seed, link(loss));
+        let (client, _) = world.connected();
+        world.ends[CLIENT].set_channel_options(
+            client,
+            ChannelId(1),
+            ChannelOptions::default().redundancy(redundancy),
+        );
+        let mut sent_at = Vec::new();
+        for number in 0..3_600_u32 {
+            sent_at.push(world.now);
+            world.send(CLIENT, client, 1, &number.to_be_bytes(), options).unwrap();
+            world.run(PERIOD);
+        }
+        world.run(Duration::from_secs(10));
+        let arrived = world.seen[SERVER].iter().filter_map(|(at, _, seen)| match seen {
+            Seen::Message(1, bytes) => Some((*at, u32::from_be_bytes(bytes[..].try_into().unwrap()))),
+            _ => None,
+        });
+        let before = latencies.len();
+        latencies.extend(arrived.map(|(at, number)| at.since(sent_at[number as usize])));
+        assert_eq!(latencies.len() - before, 3_600, "all arrive");
+    }
+    latencies
+}
+
+/// The same with a resend every 300 ms until one arrives, as a model: no acks, no rate.
+fn with_fixed_resend(loss: u64, is_ordered: bool) -> Vec<Duration> {
+    let mut random = Random(1);
+    let (mut latencies, mut ready) = (Vec::new(), Duration::ZERO);
+    for number in 0..36_000 {
+        let mut took = Duration::from_millis(25);
+        while random.happens(loss) {
+            took += Duration::from_millis(300);
+        }
+        let sent = PERIOD * number;
+        ready = if is_ordered { ready.max(sent + took) } else { sent + took };
+        latencies.push(ready - sent);
+    }
+    latencies
+}
+
+#[test]
+fn at_five_percent_loss_the_slowest_hundredth_arrives_soon() {
+    let (unordered, ordered) = (SendOptions::reliable_unordered(), SendOptions::reliable_ordered());
+    let cases = [
+        ("unordered", unordered, Redundancy::None, 100),
+        ("ordered", ordered, Redundancy::None, 125),
+        ("unordered, one copy", unordered, Redundancy::One, 55),
+        ("ordered, one copy", ordered, Redundancy::One, 75),
+    ];
+    for (name, options, redundancy, at_most) in cases {
+        let p99 = percentile(&mut latencies(5, options, redundancy), 99);
+        println!("p99 at 5 % loss, 50 ms round trip, 60 messages/s, {name}: {p99:?}, at most {at_most} ms");
+        assert!(p99 <= Duration::from_millis(at_most), "{name}: {p99:?}");
+    }
+    for is_ordered in [false, true] {
+        let p99 = percentile(&mut with_fixed_resend(5, is_ordered), 99);
+        println!("the same with a resend every 300 ms, ordered {is_ordered}: {p99:?}");
+    }
+}
+
+#[test]
+fn resends_are_few_over_what_is_unique() {
+    for (loss, at_most_thousandths) in [(0, 1_001), (20, 1_600), (40, 2_200)] {
+        let (mut sent, mut resent) = (0, 0);
+        for seed in 0..10 {
+            let mut world = World::new(seed, link(0));
+            let (client, _) = world.connected();
+            world.link = link(loss);
+            for number in 0..1_200_u32 {
+                world
+                    .send(CLIENT, client, 1, &number.to_be_bytes(), SendOptions::reliable_ordered())
+                    .unwrap();
+                world.run(PERIOD);
+            }
+            world.run(Duration::from_secs(5));
+            let stats = world.ends[CLIENT].stats();
+            sent += stats.messages_sent;
+            resent += stats.messages_resent;
+        }
+        let thousandths = sent * 1_000 / (sent - resent);
+        println!("sent over unique at {loss} % loss: {:.3}", thousandths as f64 / 1_000.0);
+        assert!(thousandths <= at_most_thousandths, "{loss} %: {thousandths}");
+    }
+}
+
+#[test]
+fn a_black_hole_of_eight_seconds_swallows_at_most_forty_packets() {
+    let mut world = World::new(1, link(0));
+    let (client, _) = world.connected();
+    world.link = link(100);
+    let before = world.ends[CLIENT].stats().datagrams_sent;
+    for number in 0..480_u32 {
+        world.send(CLIENT, client, 1, &number.to_be_bytes(), SendOptions::reliable_ordered()).unwrap();
+        world.run(PERIOD);
+    }
+    let swallowed = world.ends[CLIENT].stats().datagrams_sent - before;
+    println!("packets into a black hole of 8 s: {swallowed}");
+    assert!(swallowed <= 40, "{swallowed}");
+    world.link = link(0);
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.messages(SERVER).len(), 480);
+}
+
+/// The latencies of a message each 60th of a second on channel 1 beside so many busy channels.
+fn beside(busy: u16) -> Vec<Duration> {
+    let mut latencies = Vec::new();
+    for seed in 0..5 {
+        let mut world = World::new(seed, link(2));
+        let (client, _) = world.connected();
+        let mut sent_at = Vec::new();
+        for number in 0..1_800_u32 {
+            sent_at.push(world.now);
+            for channel in 0..busy {
+                world.send(CLIENT, client, 2 + channel, &[0; 20], SendOptions::reliable_ordered()).unwrap();
+            }
+            world.send(CLIENT, client, 1, &number.to_be_bytes(), SendOptions::reliable_ordered()).unwrap();
+            world.run(PERIOD);
+        }
+        world.run(Duration::from_secs(5));
+        latencies.extend(world.seen[SERVER].iter().filter_map(|(at, _, seen)| match seen {
+            Seen::Message(1, bytes) => {
+                Some(at.since(sent_at[u32::from_be_bytes(bytes[..].try_into().unwrap()) as usize]))
+            }
+            _ => None,
+        }));
+    }
+    assert_eq!(latencies.len(), 9_000);
+    latencies
+}
+
+#[test]
+fn a_lone_channel_is_as_fast_beside_31_busy_ones_as_alone() {
+    let [alone, crowded] = [0, 31].map(|busy| percentile(&mut beside(busy), 99));
+    println!("p99 of a lone ordered channel at 2 % loss: {alone:?}, beside 31 busy ones: {crowded:?}");
+    assert!(crowded <= alone.mul_f64(1.05), "{alone:?} {crowded:?}");
+}
