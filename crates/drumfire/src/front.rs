@@ -8,7 +8,6 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions};
 
 use crate::credit::Credit;
@@ -80,8 +79,9 @@ impl Front {
         if credit.is_closed() {
             return Err(SendError::Closed);
         }
-        if bytes.len() > MESSAGE_MAX_BYTES {
-            return Err(SendError::TooLarge { limit_bytes: MESSAGE_MAX_BYTES });
+        let limit_bytes = options.mode.message_max_bytes();
+        if bytes.len() > limit_bytes {
+            return Err(SendError::TooLarge { limit_bytes });
         }
         if !credit.take(bytes.len()) {
             return Err(SendError::Full);

@@ -62,7 +62,8 @@
 //! | [`UnreliableSequenced`](Mode::UnreliableSequenced) | at most once, never an older one after a newer | snapshots |
 //! | [`ReliableUnordered`](Mode::ReliableUnordered) | exactly once, any order | hits, pick-ups |
 //! | [`ReliableOrdered`](Mode::ReliableOrdered) | exactly once, in order; one channel never holds up another | chat, inputs |
-//! | [`ReliableSequenced`](Mode::ReliableSequenced) | the newest always arrives, older ones may be left out | states |
+//! | [`ReliableSequenced`](Mode::ReliableSequenced) | the newest always arrives, older ones may be left out | one state |
+//! | [`ReliableLatest`](Mode::ReliableLatest) | of every key the newest always arrives | the state of many things |
 //!
 //! ```
 //! # use std::time::Duration;

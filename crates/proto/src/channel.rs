@@ -9,6 +9,8 @@ pub(crate) mod send;
 use std::num::NonZeroU8;
 use std::time::Duration;
 
+use crate::limits::{MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
+
 /// How a message is delivered. Messages of different modes share a channel's number and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -24,12 +26,29 @@ pub enum Mode {
     /// The newest always arrives, and older ones before it or not at all: one is under way, and what comes meanwhile takes
     /// the place of what waits.
     ReliableSequenced,
+    /// Of each key the newest value always arrives; a value that a newer one of its key takes the place of is forgotten,
+    /// never queued and never sent again. For the state of many things: positions, doors, inventories.
+    ReliableLatest,
 }
 
 impl Mode {
     /// Whether its messages have ids and are sent again when they are lost.
     #[must_use]
     pub const fn is_reliable(self) -> bool {
+        !matches!(self, Self::Unreliable | Self::UnreliableSequenced)
+    }
+
+    /// Bytes of the longest message.
+    #[must_use]
+    pub const fn message_max_bytes(self) -> usize {
+        match self {
+            Self::ReliableLatest => VALUE_MAX_BYTES,
+            _ => MESSAGE_MAX_BYTES,
+        }
+    }
+
+    /// Whether its messages are told apart by ids, of which there may be too many under way.
+    pub(crate) const fn needs_id(self) -> bool {
         matches!(self, Self::ReliableUnordered | Self::ReliableOrdered | Self::ReliableSequenced)
     }
 }
@@ -51,6 +70,12 @@ pub enum Priority {
 
 impl Priority {
     pub(crate) const COUNT: usize = 4;
+
+    const ALL: [Self; Self::COUNT] = [Self::Urgent, Self::Normal, Self::Low, Self::Bulk];
+
+    pub(crate) fn of_class(class: usize) -> Self {
+        Self::ALL.get(class).copied().unwrap_or_default()
+    }
 
     /// Its place among the classes, the first first.
     pub(crate) const fn class(self) -> usize {
@@ -127,6 +152,8 @@ impl ChannelOptions {
 pub struct SendOptions {
     /// What is promised.
     pub mode: Mode,
+    /// Whose value it is, in the mode [`Mode::ReliableLatest`].
+    pub key: u64,
     /// What it goes before. A message behind others of its channel and kind goes with their priority, so that none
     /// overtakes.
     pub priority: Priority,
@@ -144,7 +171,14 @@ impl SendOptions {
     /// With this mode and normal priority.
     #[must_use]
     pub const fn new(mode: Mode) -> Self {
-        Self { mode, priority: Priority::Normal, lifetime: None, wants_receipt: false, is_flushed: false }
+        Self {
+            mode,
+            key: 0,
+            priority: Priority::Normal,
+            lifetime: None,
+            wants_receipt: false,
+            is_flushed: false,
+        }
     }
 
     /// At most once, in any order.
@@ -175,6 +209,14 @@ impl SendOptions {
     #[must_use]
     pub const fn reliable_sequenced() -> Self {
         Self::new(Mode::ReliableSequenced)
+    }
+
+    /// Of this key of the channel, the newest value always arrives. At most 1,024 bytes.
+    #[must_use]
+    pub const fn reliable_latest(key: u64) -> Self {
+        let mut options = Self::new(Mode::ReliableLatest);
+        options.key = key;
+        options
     }
 
     /// Given up after so long. Of a reliable channel in order, those behind it are delivered without it, and the peer hears

@@ -44,6 +44,12 @@ pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 /// Bytes of the longest message that rides again for redundancy.
 pub const REDUNDANT_MAX_BYTES: usize = 128;
 
+/// Keys of ReliableLatest channels of a connection whose newest version is remembered.
+pub const KEYS_REMEMBERED: usize = 2_048;
+
+/// Bytes of the longest value of a key.
+pub const VALUE_MAX_BYTES: usize = 1_024;
+
 /// UnreliableSequenced channels of a connection whose newest message is remembered.
 pub const SEQUENCED_CHANNELS: usize = 1_024;
 

@@ -52,13 +52,15 @@ impl Client {
             }
             // Before it is connected, a client may send, and what it sent may expire.
             (ClientEvent::Receipt { receipt, outcome }, Stage::Before | Stage::Connected) => {
-                // An attempt that fails is over too.
-                let is_over = self.is_closed || self.at_client == Stage::Before;
+                // An attempt that fails is over too, and one that the server has forgotten by the time it succeeds.
+                let is_over = self.is_closed || [self.at_client, self.at_server].contains(&Stage::Before);
                 self.up.on_receipt(receipt, outcome, is_over)
             }
             (ClientEvent::Skipped { .. }, Stage::Connected) => Ok(()),
             (ClientEvent::Disconnected { reason, .. }, Stage::Connected) => {
                 self.at_client = Stage::Over;
+                // Its first packet came when the server's half of the handshake was over: a slow clock has longer.
+                self.is_closed |= reason == CloseReason::Reset && self.at_server == Stage::Before;
                 self.ended(reason)
             }
             (event, stage) => Err(format!("at {stage:?} came {event:?}")),

@@ -12,12 +12,13 @@ use drumfire::{ChannelId, Mode, Outcome, ReceiptId, SendOptions};
 const NUMBER_BYTES: usize = 9;
 
 /// The first byte of a message of each mode.
-const MODES: [(u8, Mode); 5] = [
+const MODES: [(u8, Mode); 6] = [
     (1, Mode::Unreliable),
     (2, Mode::ReliableOrdered),
     (3, Mode::UnreliableSequenced),
     (4, Mode::ReliableUnordered),
     (5, Mode::ReliableSequenced),
+    (6, Mode::ReliableLatest),
 ];
 
 /// What was sent one way, and how much of it arrived.
@@ -26,8 +27,8 @@ pub(crate) struct Flow {
     ordered: HashMap<u16, Ordered>,
     /// Messages of all other modes.
     singles: Vec<Single>,
-    /// The newest message of each channel and sequenced mode: the last that was sent, and the last that was delivered.
-    sequenced: HashMap<(u16, Mode), Newest>,
+    /// The newest message of each channel, sequenced mode and key: the last that was sent, and the last that was delivered.
+    sequenced: HashMap<(u16, Mode, u64), Newest>,
     receipts: HashMap<ReceiptId, Wanted>,
     pub(crate) delivered: u64,
 }
@@ -55,6 +56,7 @@ struct Ordered {
 struct Single {
     channel: u16,
     mode: Mode,
+    key: u64,
     bytes: Vec<u8>,
     /// It may be given up, and then need not come.
     may_expire: bool,
@@ -98,12 +100,12 @@ impl Flow {
         bytes: Vec<u8>,
         receipt: Option<ReceiptId>,
     ) {
-        let (mode, may_expire) = (options.mode, options.lifetime.is_some());
-        let single = Single { channel, mode, bytes, may_expire, is_delivered: false };
+        let (mode, key, may_expire) = (options.mode, options.key, options.lifetime.is_some());
+        let single = Single { channel, mode, key, bytes, may_expire, is_delivered: false };
         let messages = if mode == Mode::ReliableOrdered {
             &mut self.ordered.entry(channel).or_default().sent
         } else {
-            self.sequenced.entry((channel, mode)).or_default().sent = self.singles.len();
+            self.sequenced.entry((channel, mode, key)).or_default().sent = self.singles.len();
             &mut self.singles
         };
         let index = messages.len();
@@ -127,7 +129,7 @@ impl Flow {
         if let Some(before) = wanted.outcome.replace(outcome) {
             return Err(format!("{receipt:?} came twice, {before:?} and {outcome:?}"));
         }
-        let may_be_replaced = wanted.mode == Mode::ReliableSequenced;
+        let may_be_replaced = matches!(wanted.mode, Mode::ReliableSequenced | Mode::ReliableLatest);
         let is_true = match outcome {
             Outcome::Acknowledged => true,
             Outcome::Lost => is_over || !wanted.mode.is_reliable(),
@@ -159,8 +161,9 @@ impl Flow {
         if std::mem::replace(&mut message.is_delivered, true) {
             return Err(format!("message {index}, {mode:?}, came twice"));
         }
-        let newest = self.sequenced.entry((channel, mode)).or_default();
-        let is_sequenced = matches!(mode, Mode::UnreliableSequenced | Mode::ReliableSequenced);
+        let newest = self.sequenced.entry((channel, mode, message.key)).or_default();
+        let is_sequenced =
+            matches!(mode, Mode::UnreliableSequenced | Mode::ReliableSequenced | Mode::ReliableLatest);
         match newest.delivered.replace(index) {
             Some(before) if is_sequenced && before > index => {
                 Err(format!("message {index}, {mode:?}, came after {before} on channel {channel}"))
@@ -192,8 +195,8 @@ impl Flow {
     pub(crate) fn missing(&self) -> Option<String> {
         let is_owed = |(index, single): &(usize, &Single)| match single.mode {
             Mode::ReliableUnordered | Mode::ReliableOrdered => !single.may_expire,
-            Mode::ReliableSequenced => {
-                let newest = self.sequenced.get(&(single.channel, single.mode));
+            Mode::ReliableSequenced | Mode::ReliableLatest => {
+                let newest = self.sequenced.get(&(single.channel, single.mode, single.key));
                 !single.may_expire && newest.is_some_and(|newest| newest.sent == *index)
             }
             _ => false,

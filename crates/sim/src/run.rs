@@ -210,11 +210,11 @@ impl<'a> Run<'a> {
         let client = &mut self.clients[at];
         let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
         let length = self.random.below(plan.message_max_bytes as u64 + 1);
-        let length = usize::try_from(length).unwrap_or(0);
         let is_reliable = self.random.happens(plan.reliable);
         let mode = match (is_reliable, self.random.below(4)) {
             (true, 0) => Mode::ReliableUnordered,
             (true, 1) => Mode::ReliableSequenced,
+            (true, 2) => Mode::ReliableLatest,
             (true, _) => Mode::ReliableOrdered,
             (false, 0) => Mode::UnreliableSequenced,
             (false, _) => Mode::Unreliable,
@@ -223,6 +223,10 @@ impl<'a> Run<'a> {
         let class = usize::try_from(self.random.below(8)).unwrap_or(1);
         let priority = classes.get(class).copied().unwrap_or_default();
         let mut options = SendOptions::new(mode).priority(priority);
+        if mode == Mode::ReliableLatest {
+            options.key = self.random.below(20);
+        }
+        let length = usize::try_from(length).unwrap_or(0).min(mode.message_max_bytes());
         if self.random.below(8) == 0 {
             options = options.lifetime(Duration::from_millis(self.random.below(600)));
         }

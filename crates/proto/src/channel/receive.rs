@@ -5,6 +5,7 @@
 //! on at once and never kept here; packets, acks and the application's queue are elsewhere.
 
 mod kept;
+mod latest;
 mod sequenced;
 
 use std::collections::VecDeque;
@@ -12,6 +13,7 @@ use std::collections::VecDeque;
 use drumfire_wire::{ChannelId, MessageId};
 
 use self::kept::{Kept, NONE};
+use self::latest::Keys;
 use self::sequenced::Newest;
 use crate::limits::MESSAGE_IDS_AHEAD;
 
@@ -26,6 +28,7 @@ pub(crate) struct ReceiveQueue {
     /// Boxed, because where everything comes in order there is nothing.
     ahead: Option<Box<Ahead>>,
     newest: Newest,
+    keys: Keys,
 }
 
 /// What is known of the ids from the floor on.
@@ -69,9 +72,24 @@ impl ReceiveQueue {
 
     /// Bytes in use, charges included.
     pub(crate) fn used_bytes(&self) -> usize {
-        self.ahead.as_ref().map_or(0, |ahead| {
+        let ahead = self.ahead.as_ref().map_or(0, |ahead| {
             ahead.kept.bytes().saturating_add(ahead.window.len().saturating_mul(SLOT_CHARGE_BYTES))
-        })
+        });
+        ahead.saturating_add(self.keys.used_bytes())
+    }
+
+    pub(crate) fn is_known_key(&self, channel: ChannelId, key: u64) -> bool {
+        self.keys.is_known(channel, key)
+    }
+
+    /// Whether so many more keys can be remembered, when `largest` is the newest packet that was received.
+    pub(crate) fn has_room_for_keys(&mut self, new_count: usize, largest: u64) -> bool {
+        new_count == 0 || self.keys.has_room(new_count, largest)
+    }
+
+    /// Whether the value of a key may be delivered that came with packet `number`; the caller then must.
+    pub(crate) fn take_value(&mut self, channel: ChannelId, key: u64, version: u64, number: u64) -> bool {
+        self.keys.take(channel, key, version, number)
     }
 
     /// Bytes of the payloads kept, with their charges: what a delivery may set free at most.
@@ -111,6 +129,7 @@ impl ReceiveQueue {
     pub(crate) fn shrink(&mut self, largest: u64) {
         self.ahead.take_if(|ahead| ahead.window.is_empty());
         self.newest.shrink(largest);
+        self.keys.shrink();
     }
 }
 

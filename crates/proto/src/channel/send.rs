@@ -3,12 +3,14 @@
 //! Of each class of priority lost messages leave first, then those whose turn it is. Which packet takes them, and when, is
 //! decided by whoever builds packets.
 
+mod latest;
 mod lines;
 mod reliable;
 
 use bytes::{BufMut, Bytes};
 use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId};
 
+use self::latest::{Latest, Older, is_value};
 use self::lines::{Lines, Name, Terms, Waiting};
 use self::reliable::Reliable;
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
@@ -22,6 +24,7 @@ use crate::time::Moment;
 pub(crate) struct SendQueue {
     lines: Option<Box<Lines>>,
     reliable: Option<Box<Reliable>>,
+    latest: Option<Box<Latest>>,
     receipts: Option<Box<Receipts>>,
     /// The id of the next reliable message while there are none.
     next_id: u64,
@@ -59,7 +62,15 @@ impl Filled {
 
 impl SendQueue {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { lines: None, reliable: None, receipts: None, next_id: 0, used_bytes: 0, limit_bytes }
+        Self {
+            lines: None,
+            reliable: None,
+            latest: None,
+            receipts: None,
+            next_id: 0,
+            used_bytes: 0,
+            limit_bytes,
+        }
     }
 
     /// Takes a message in; false when there is no room for it.
@@ -75,10 +86,16 @@ impl SendQueue {
         if used_bytes > self.limit_bytes {
             return false;
         }
-        let SendOptions { mode, priority, lifetime, .. } = options;
+        let SendOptions { mode, key, priority, lifetime, .. } = options;
         let terms = Terms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
         let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
-        let replaced = lines.push(Waiting { channel, mode, payload, terms }, priority);
+        let waiting = Waiting { channel, mode, payload, terms, key, version: None };
+        let replaced = if mode == Mode::ReliableLatest {
+            let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new()));
+            push_value(lines, latest, waiting, priority)
+        } else {
+            lines.push(waiting, priority)
+        };
         self.used_bytes = used_bytes;
         if let Some(older) = replaced {
             self.forget(&older, Outcome::Expired);
@@ -167,7 +184,14 @@ impl SendQueue {
             if waiting.terms.is_over(packet.now) {
                 filled.expired_count = filled.expired_count.saturating_add(1);
                 self.pop(name, Outcome::Expired);
-            } else if waiting.mode.is_reliable() {
+            } else if waiting.mode == Mode::ReliableLatest {
+                let is_resent = waiting.version.is_some();
+                let Some(version) = write_value(writer, waiting, packet.number) else { return false };
+                if let Some(id) = self.book_value(name, class, version, packet.number) {
+                    carry(id);
+                }
+                filled.add(true, is_resent);
+            } else if waiting.mode.needs_id() {
                 let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
                 let Some(id) = reliable.write_first(writer, waiting) else { return false };
                 if let Some(lines) = &mut self.lines
@@ -195,14 +219,39 @@ impl SendQueue {
     /// Takes out a message that will not be kept: it was sent, or its time is over.
     fn pop(&mut self, name: Name, outcome: Outcome) {
         if let Some(gone) = self.lines.as_mut().and_then(|lines| lines.pop(name, false)) {
+            if gone.mode == Mode::ReliableLatest
+                && let Some(latest) = &mut self.latest
+            {
+                latest.on_given_up((gone.channel, gone.key));
+            }
             self.forget(&gone, outcome);
         }
     }
 
-    /// Gives back what a message was charged, and answers for it when it was given up.
+    /// Keeps the value that was written for its key until its packet's fate is known.
+    fn book_value(&mut self, name: Name, class: usize, version: u64, number: u64) -> Option<MessageId> {
+        let mut sent = self.lines.as_mut()?.pop(name, true)?;
+        sent.version = Some(version);
+        let (key, priority) = ((sent.channel, sent.key), Priority::of_class(class));
+        Some(self.latest.as_mut()?.on_sent(key, sent, priority, number))
+    }
+
+    /// Takes in what became of a value under way; without `fate` it is sent again anyway.
+    fn on_value(&mut self, fate: Option<Fate>, id: MessageId, packet: u64) {
+        let packet = fate.map(|_| packet);
+        let (Some(latest), Some(lines)) = (&mut self.latest, &mut self.lines) else { return };
+        let Some((key, value, priority)) = latest.take(id, packet) else { return };
+        if fate == Some(Fate::Acknowledged) {
+            return self.forget(&value, Outcome::Acknowledged);
+        }
+        let place = lines.push_at_end(value, priority);
+        latest.on_waiting(key, place);
+    }
+
+    /// Gives back what a message was charged, and answers for it when its outcome is known.
     fn forget(&mut self, gone: &Waiting, outcome: Outcome) {
         self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
-        if let (Some(receipt), Outcome::Expired) = (gone.terms.receipt, outcome) {
+        if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) = (gone.terms.receipt, outcome) {
             self.receipts.get_or_insert_default().answer(receipt, outcome);
         }
     }
@@ -214,6 +263,9 @@ impl SendQueue {
 
     /// Takes in what became of a packet with message `id`.
     pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, packet: u64) {
+        if is_value(id) {
+            return self.on_value(Some(fate), id, packet);
+        }
         if is_receipt(id) {
             if let Some(receipts) = &mut self.receipts {
                 receipts.on_fate(fate, id);
@@ -242,6 +294,9 @@ impl SendQueue {
 
     /// Sends a message again whatever became of it so far, unless it was acknowledged.
     pub(crate) fn repeat(&mut self, id: MessageId) {
+        if is_value(id) {
+            return self.on_value(None, id, 0);
+        }
         if let Some(reliable) = &mut self.reliable {
             reliable.repeat(id.0);
         }
@@ -254,6 +309,7 @@ impl SendQueue {
 
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
+        self.latest.take_if(|latest| latest.is_empty());
         self.lines.take_if(|lines| lines.is_empty());
         if let Some(reliable) = &self.reliable
             && let Some(next_id) = reliable.next_id_when_empty()
@@ -262,6 +318,33 @@ impl SendQueue {
             self.reliable = None;
         }
     }
+}
+
+/// Puts a value in the place of the older one of its key, or at the end of its line; answers the older one.
+fn push_value(
+    lines: &mut Lines,
+    latest: &mut Latest,
+    waiting: Waiting,
+    priority: Priority,
+) -> Option<Waiting> {
+    let key = (waiting.channel, waiting.key);
+    let older = match latest.supersede(key) {
+        Older::Waits(place) => return lines.replace(place, waiting),
+        Older::Forgotten(older) => Some(older),
+        Older::Nothing => None,
+    };
+    latest.on_waiting(key, lines.push_at_end(waiting, priority));
+    older
+}
+
+/// Writes a value into packet `number`, by which it is known if it was not sent before; answers its version, `None` when
+/// it does not fit.
+fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: &Waiting, number: u64) -> Option<u64> {
+    let version = waiting.version.unwrap_or(number);
+    let Waiting { channel, payload, key, .. } = waiting;
+    let delivery = Delivery::ReliableLatest { key: *key, version };
+    writer.message(&Message { channel: *channel, delivery, payload }).ok()?;
+    Some(version)
 }
 
 fn write_unreliable<B: BufMut>(writer: &mut FrameWriter<B>, waiting: &Waiting) -> bool {

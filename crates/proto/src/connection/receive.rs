@@ -39,6 +39,8 @@ struct Contents {
     asks_for_ack_now: bool,
     charge_bytes: usize,
     brings_floor: bool,
+    /// Values of keys that are not known.
+    new_keys: usize,
 }
 
 impl Connection {
@@ -64,7 +66,9 @@ impl Connection {
             Ok(contents) => contents,
             Err(error) => return Received::Broken(error),
         };
-        let has_room = self.has_room(&contents, events);
+        let largest = self.newest_received();
+        let has_room =
+            self.has_room(&contents, events) && self.receiving.has_room_for_keys(contents.new_keys, largest);
         let urgency = contents.urgency.unwrap_or(Urgency::None);
         if !has_room && urgency == Urgency::High {
             return Received::Dropped(DropReason::ReceiveMemory);
@@ -121,6 +125,12 @@ impl Connection {
             Delivery::Unreliable | Delivery::UnreliableSequenced => {
                 return add(&mut stats.unreliable_overflows, 1);
             }
+            Delivery::ReliableLatest { key, version } => {
+                if self.receiving.take_value(channel, key, version, number) {
+                    self.deliver(channel, payload, events, stats);
+                }
+                return;
+            }
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
             Delivery::ReliableOrdered { id, after } => (id, after),
         };
@@ -132,11 +142,16 @@ impl Connection {
         let mut contents = Contents::default();
         let mut raise = |to: Urgency| contents.urgency = contents.urgency.max(Some(to));
         let (mut charge_bytes, mut brings_floor, mut asks_for_ack_now) = (0_usize, false, false);
+        let mut new_keys = 0_usize;
         for frame in Frames::new(frames) {
             match frame.map_err(ProtocolError::Frame)? {
                 Frame::Message(message) => {
                     charge_bytes = charge_bytes.saturating_add(charge(message.payload.len()));
-                    if let Some(id) = message.id() {
+                    if let Delivery::ReliableLatest { key, .. } = message.delivery {
+                        raise(Urgency::High);
+                        let is_new = !self.receiving.is_known_key(message.channel, key);
+                        new_keys = new_keys.saturating_add(usize::from(is_new));
+                    } else if let Some(id) = message.id() {
                         raise(Urgency::High);
                         brings_floor |= self.check_id(id)?;
                     } else {
@@ -165,6 +180,7 @@ impl Connection {
         }
         contents.charge_bytes = charge_bytes;
         contents.brings_floor = brings_floor;
+        contents.new_keys = new_keys;
         contents.asks_for_ack_now = asks_for_ack_now;
         Ok(contents)
     }

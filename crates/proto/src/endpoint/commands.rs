@@ -14,7 +14,6 @@ use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
-use crate::limits::MESSAGE_MAX_BYTES;
 use crate::path::Path;
 use crate::placement::Placement;
 use crate::slab::PeerId;
@@ -141,8 +140,9 @@ impl<P: Placement> Endpoint<P> {
             Phase::Closing(_) => return Err(SendError::Closed),
             Phase::HalfOpen(_) => return Err(SendError::UnknownPeer),
         }
-        if bytes.len() > MESSAGE_MAX_BYTES {
-            return Err(SendError::TooLarge { limit_bytes: MESSAGE_MAX_BYTES });
+        let limit_bytes = options.mode.message_max_bytes();
+        if bytes.len() > limit_bytes {
+            return Err(SendError::TooLarge { limit_bytes });
         }
         if !connection.sending.push(now, channel, options, receipt, bytes) {
             return Err(SendError::Full);

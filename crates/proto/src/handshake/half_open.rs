@@ -3,9 +3,9 @@
 //! Its Hello may have been copied on the way, and come from several addresses that all proved themselves: each is
 //! answered, and the first packet that opens says which is the client's.
 
-use super::admission::Grant;
 use std::net::SocketAddr;
 
+use super::admission::Grant;
 use crate::limits::{ADDRESSES_PER_HELLO, HANDSHAKE_DEADLINE, WELCOMES_PER_ADDRESS};
 use crate::route::Route;
 use crate::time::Moment;

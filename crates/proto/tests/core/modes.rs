@@ -1,7 +1,7 @@
 //! What each delivery mode promises, over links that lose and reorder.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
-use drumfire_proto::{ChannelId, ChannelOptions, Priority, SendOptions};
+use drumfire_proto::{ChannelId, ChannelOptions, Priority, SendError, SendOptions};
 use std::num::NonZeroU8;
 use std::time::Duration;
 
@@ -136,4 +136,95 @@ fn channels_share_what_may_be_sent_by_their_weights() {
     let first: Vec<u16> = world.messages(SERVER).iter().take(160).map(|(channel, _)| *channel).collect();
     let heavy = first.iter().filter(|channel| **channel == 2).count();
     assert!((112..=128).contains(&heavy), "{heavy} of 160");
+}
+
+#[test]
+fn of_every_key_the_newest_value_comes_and_none_after_a_newer() {
+    const KEYS: u32 = 40;
+    for seed in 0..10 {
+        let mut world = World::new(seed, ROUGH);
+        let (client, _) = world.connected();
+        let mut newest = [0; KEYS as usize];
+        for number in 0..2_000_u32 {
+            let key = (number * 7 + number / 13) % KEYS;
+            newest[key as usize] = number;
+            let options = SendOptions::reliable_latest(key.into());
+            let bytes = [number.to_be_bytes(), key.to_be_bytes()].concat();
+            world.send(CLIENT, client, 1, &bytes, options).unwrap();
+            if number % 4 == 0 {
+                world.run(Duration::from_millis(5));
+            }
+        }
+        world.run(Duration::from_secs(10));
+        let mut seen = [None; KEYS as usize];
+        for (_, bytes) in world.messages(SERVER) {
+            let [number, key] =
+                [&bytes[..4], &bytes[4..]].map(|part| u32::from_be_bytes(part.try_into().unwrap()));
+            assert!(
+                seen[key as usize] < Some(number),
+                "seed {seed}: {number} of key {key} after a newer one"
+            );
+            seen[key as usize] = Some(number);
+        }
+        assert_eq!(seen, newest.map(Some), "seed {seed}");
+        assert!(world.messages(SERVER).len() < 1_900, "seed {seed}: some were superseded");
+    }
+}
+
+#[test]
+fn a_value_that_was_superseded_is_not_sent_again() {
+    let mut world = World::new(1, CLEAN);
+    let (client, _) = world.connected();
+    world.link.loss = 100;
+    for number in 0..100_u32 {
+        let options = SendOptions::reliable_latest(7);
+        world.send(CLIENT, client, 1, &number.to_be_bytes(), options).unwrap();
+        world.run(Duration::from_millis(1));
+    }
+    world.link.loss = 0;
+    world.run(Duration::from_secs(2));
+    assert_eq!(numbers(&world, 1), [99]);
+}
+
+#[test]
+fn a_value_of_1024_bytes_is_taken_and_one_more_refused() {
+    let mut world = World::new(1, CLEAN);
+    let (client, _) = world.connected();
+    let options = SendOptions::reliable_latest(1);
+    assert_eq!(world.send(CLIENT, client, 1, &[0; 1_023], options), Ok(()));
+    assert_eq!(world.send(CLIENT, client, 1, &[0; 1_024], options), Ok(()));
+    let too_large = SendError::TooLarge { limit_bytes: 1_024 };
+    assert_eq!(world.send(CLIENT, client, 1, &[0; 1_025], options), Err(too_large));
+}
+
+#[test]
+fn after_a_burst_of_loss_the_last_value_of_every_key_comes_within_a_round_trip_and_a_probe() {
+    let mut world = World::new(5, Link { delay: Duration::from_millis(25), ..CLEAN });
+    let (client, _) = world.connected();
+    let update = |world: &mut World, round: u32, share: u32| {
+        for key in (0..500_u32).filter(|key| (key + round).is_multiple_of(share)) {
+            let bytes = [round.to_be_bytes(), key.to_be_bytes()].concat();
+            world.send(CLIENT, client, 1, &bytes, SendOptions::reliable_latest(key.into())).unwrap();
+        }
+        world.run(Duration::from_millis(25));
+    };
+    update(&mut world, 0, 1);
+    for round in 1..40 {
+        // Half a second of it gets lost.
+        world.link.loss = if (10..30).contains(&round) { 100 } else { 0 };
+        update(&mut world, round, 10);
+    }
+    world.link.loss = 0;
+    let before = world.messages(SERVER).len();
+    world.run(Duration::from_millis(250));
+    let mut newest = [0; 500];
+    for (_, bytes) in world.messages(SERVER) {
+        let [round, key] =
+            [&bytes[..4], &bytes[4..]].map(|part| u32::from_be_bytes(part.try_into().unwrap()));
+        newest[key as usize] = round;
+    }
+    for (key, round) in (0_u32..).zip(newest) {
+        let last = (0..40).rev().find(|round| (key + round).is_multiple_of(10)).unwrap();
+        assert_eq!(round, last, "key {key}, {before} came before");
+    }
 }

@@ -1,6 +1,6 @@
 //! Message frames: one whole message of the application, with what its delivery mode needs.
 //!
-//! ReliableLatest and fragments have their numbers in the standard and deliberately no code yet.
+//! Fragments have their number in the standard and deliberately no code yet.
 
 use bytes::BufMut;
 
@@ -41,6 +41,13 @@ pub enum Delivery {
     ReliableSequenced {
         /// The message's id.
         id: MessageId,
+    },
+    /// Of each key the newest value arrives.
+    ReliableLatest {
+        /// Whose value it is.
+        key: u64,
+        /// Greater than those of all values before, of whatever key.
+        version: u64,
     },
     /// Exactly once, in order.
     ReliableOrdered {
@@ -97,7 +104,11 @@ impl<'a> Message<'a> {
     ) -> Result<Self, FrameError> {
         let mode = byte & !type_byte::NEXT_ID;
         let has_id = match mode {
-            type_byte::UNRELIABLE | type_byte::UNRELIABLE_SEQUENCED if mode == byte => false,
+            type_byte::UNRELIABLE | type_byte::UNRELIABLE_SEQUENCED | type_byte::RELIABLE_LATEST
+                if mode == byte =>
+            {
+                false
+            }
             type_byte::RELIABLE_UNORDERED | type_byte::RELIABLE_ORDERED | type_byte::RELIABLE_SEQUENCED => {
                 true
             }
@@ -111,10 +122,12 @@ impl<'a> Message<'a> {
                 type_byte::RELIABLE_SEQUENCED => Delivery::ReliableSequenced { id },
                 _ => Delivery::ReliableOrdered { id, after: read_order(id, reader)? },
             }
-        } else if byte == type_byte::UNRELIABLE {
-            Delivery::Unreliable
         } else {
-            Delivery::UnreliableSequenced
+            match byte {
+                type_byte::UNRELIABLE => Delivery::Unreliable,
+                type_byte::UNRELIABLE_SEQUENCED => Delivery::UnreliableSequenced,
+                _ => Delivery::ReliableLatest { key: reader.varint()?, version: reader.varint()? },
+            }
         };
         // A length beyond the platform's largest is also beyond the end of the packet.
         let bytes = usize::try_from(reader.varint()?).map_err(|_| FrameError::Truncated)?;
@@ -127,6 +140,7 @@ impl<'a> Message<'a> {
         let (mode, back) = match self.delivery {
             Delivery::Unreliable => (type_byte::UNRELIABLE, None),
             Delivery::UnreliableSequenced => (type_byte::UNRELIABLE_SEQUENCED, None),
+            Delivery::ReliableLatest { .. } => (type_byte::RELIABLE_LATEST, None),
             Delivery::ReliableUnordered { .. } => (type_byte::RELIABLE_UNORDERED, None),
             Delivery::ReliableSequenced { .. } => (type_byte::RELIABLE_SEQUENCED, None),
             Delivery::ReliableOrdered { id, after } => (type_byte::RELIABLE_ORDERED, Some(back(id, after)?)),
@@ -137,7 +151,11 @@ impl<'a> Message<'a> {
         let id = id.filter(|_| !is_next).map(|id| id.0);
         // A slice is never longer than a u64 can say.
         let payload_bytes = u64::try_from(self.payload.len()).unwrap_or(u64::MAX);
-        let varints = [Some(u64::from(self.channel.0)), id, back, Some(payload_bytes)];
+        let (key, version) = match self.delivery {
+            Delivery::ReliableLatest { key, version } => (Some(key), Some(version)),
+            _ => (id, back),
+        };
+        let varints = [Some(u64::from(self.channel.0)), key, version, Some(payload_bytes)];
         Ok(MessagePlan { type_byte, varints, payload: self.payload })
     }
 
@@ -145,7 +163,7 @@ impl<'a> Message<'a> {
     #[must_use]
     pub fn id(&self) -> Option<MessageId> {
         match self.delivery {
-            Delivery::Unreliable | Delivery::UnreliableSequenced => None,
+            Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => None,
             Delivery::ReliableUnordered { id }
             | Delivery::ReliableSequenced { id }
             | Delivery::ReliableOrdered { id, .. } => Some(id),

@@ -50,6 +50,9 @@ pub(super) const RELIABLE_ORDERED: u8 = 0x83;
 /// A whole message of which the newest arrives; its id is written out.
 pub(super) const RELIABLE_SEQUENCED: u8 = 0x84;
 
+/// A whole value of a key, of which the newest arrives.
+pub(super) const RELIABLE_LATEST: u8 = 0x85;
+
 /// In the types of messages with ids: the id is not written, for it is one more than that of the message with an id before
 /// it in the packet.
 pub(super) const NEXT_ID: u8 = 0x10;

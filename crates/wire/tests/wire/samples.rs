@@ -160,7 +160,7 @@ pub(crate) fn ordered(order: Option<(u64, Option<u64>)>) -> Delivery {
 fn any_delivery() -> impl Strategy<Value = Delivery> {
     // Ids close together, so that some follow on from the one before; and ids from all of u64.
     let id = prop_oneof![0_u64..5, (any::<u64>(), 0_u32..64).prop_map(|(bits, shift)| bits >> shift)];
-    (0_u8..5, id, prop::option::of(any::<u64>())).prop_map(|(mode, id, back)| {
+    (0_u8..6, id, prop::option::of(any::<u64>())).prop_map(|(mode, id, back)| {
         let after = back.filter(|_| id > 0).map(|back| MessageId(id - 1 - back % id));
         let id = MessageId(id);
         match mode {
@@ -168,6 +168,7 @@ fn any_delivery() -> impl Strategy<Value = Delivery> {
             1 => Delivery::UnreliableSequenced,
             2 => Delivery::ReliableUnordered { id },
             3 => Delivery::ReliableOrdered { id, after },
+            4 => Delivery::ReliableLatest { key: back.unwrap_or(0), version: id.0 },
             _ => Delivery::ReliableSequenced { id },
         }
     })

@@ -175,6 +175,7 @@ fn vector(name: &str) -> Vec<u8> {
             with(Delivery::ReliableSequenced { id: MessageId(300) }, b"a"),
             with(Delivery::ReliableSequenced { id: MessageId(301) }, b"b"),
         ]),
+        "reliable-latest" => frames_vector(&[with(Delivery::ReliableLatest { key: 300, version: 9 }, b"hi")]),
         "reliable-ordered" => frames_vector(&[message(7, Some((300, None)), b"hi")]),
         "reliable-run" => frames_vector(&[
             message(7, Some((300, Some(295))), b"a"),
@@ -188,7 +189,7 @@ fn vector(name: &str) -> Vec<u8> {
 #[test]
 fn every_test_vector_is_what_the_code_writes_and_reads() {
     let rows = table("| vector | bytes |");
-    assert_eq!(rows.len(), 24);
+    assert_eq!(rows.len(), 25);
     for row in rows {
         let bytes: Vec<u8> = row[1].split(' ').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         assert_eq!(vector(row[0]), bytes, "{}", row[0]);

@@ -27,6 +27,9 @@ pub(super) struct Waiting {
     pub(super) mode: Mode,
     pub(super) payload: Bytes,
     pub(super) terms: Terms,
+    /// Whose value it is, and the version it was sent with, if it was: of ReliableLatest channels.
+    pub(super) key: u64,
+    pub(super) version: Option<u64>,
 }
 
 /// Until when a message is worth sending, and who wants to know what became of it.
@@ -56,7 +59,7 @@ pub(super) struct Lines {
     turns: [VecDeque<Name>; Priority::COUNT],
     /// Lines of reliable messages that were met while no id could be given.
     blocked: [VecDeque<Name>; Priority::COUNT],
-    /// How many messages stand in lines: unreliable, and reliable ones.
+    /// How many messages stand in lines: those without ids, and those with.
     counts: [usize; 2],
     sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
     /// Of channels that differ from others.
@@ -74,13 +77,13 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Name {
     channel: ChannelId,
-    is_reliable: bool,
+    needs_id: bool,
 }
 
 impl Hash for Name {
     /// As one word, which is all that the hasher wants.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(u64::from(self.channel.0) << 1 | u64::from(self.is_reliable));
+        state.write_u64(u64::from(self.channel.0) << 1 | u64::from(self.needs_id));
     }
 }
 
@@ -120,8 +123,7 @@ impl Lines {
     /// Puts a message at the end of its line. Answers the message that it takes the place of, if there is one. In a line that exists it goes with the line's priority, so that nothing overtakes in a channel.
     pub(super) fn push(&mut self, waiting: Waiting, priority: Priority) -> Option<Waiting> {
         if waiting.mode != Mode::ReliableSequenced {
-            let place = self.put(waiting);
-            self.stand(place, priority);
+            self.push_at_end(waiting, priority);
             return None;
         }
         let fresh = Sequenced { newest: NOWHERE, is_under_way: false, priority };
@@ -138,6 +140,19 @@ impl Lines {
             self.stand(place, priority);
         }
         None
+    }
+
+    /// Puts a message at the end of its line; answers its place.
+    pub(super) fn push_at_end(&mut self, waiting: Waiting, priority: Priority) -> u32 {
+        let place = self.put(waiting);
+        self.stand(place, priority);
+        place
+    }
+
+    /// Puts a message in the place of another of its line, which it answers.
+    pub(super) fn replace(&mut self, place: u32, waiting: Waiting) -> Option<Waiting> {
+        let older = self.places.get_mut(at(place))?.waiting.as_mut()?;
+        Some(std::mem::replace(older, waiting))
     }
 
     pub(super) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
@@ -157,8 +172,8 @@ impl Lines {
 
     /// Whether a message could be sent, when ids can be given or not.
     pub(super) const fn has_sendable(&self, may_give_id: bool) -> bool {
-        let [unreliable, reliable] = self.counts;
-        unreliable > 0 || (may_give_id && reliable > 0)
+        let [without_id, with_id] = self.counts;
+        without_id > 0 || (may_give_id && with_id > 0)
     }
 
     /// Whether nothing is kept here at all.
@@ -177,13 +192,13 @@ impl Lines {
     /// The message of this class whose turn it is.
     pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(Name, &Waiting)> {
         if let Some((name, line)) = &self.only {
-            let is_due = line.class == class && (may_give_id || !name.is_reliable);
+            let is_due = line.class == class && (may_give_id || !name.needs_id);
             return is_due.then(|| Some((*name, self.places.get(at(line.first))?.waiting.as_ref()?)))?;
         }
         let name = loop {
             let turns = self.turns.get_mut(class)?;
             let name = *turns.front()?;
-            if name.is_reliable && !may_give_id {
+            if name.needs_id && !may_give_id {
                 turns.pop_front();
                 self.blocked.get_mut(class)?.push_back(name);
                 continue;
@@ -226,7 +241,7 @@ impl Lines {
                 turns.pop_front();
             }
         }
-        if let Some(count) = self.counts.get_mut(usize::from(name.is_reliable)) {
+        if let Some(count) = self.counts.get_mut(usize::from(name.needs_id)) {
             *count = count.saturating_sub(1);
         }
         if waiting.mode == Mode::ReliableSequenced
@@ -271,8 +286,8 @@ impl Lines {
         let Some(waiting) = self.places.get(at(index)).and_then(|place| place.waiting.as_ref()) else {
             return;
         };
-        let name = Name { channel: waiting.channel, is_reliable: waiting.mode.is_reliable() };
-        if let Some(count) = self.counts.get_mut(usize::from(name.is_reliable)) {
+        let name = Name { channel: waiting.channel, needs_id: waiting.mode.needs_id() };
+        if let Some(count) = self.counts.get_mut(usize::from(name.needs_id)) {
             *count = count.saturating_add(1);
         }
         let line = match &mut self.only {
@@ -318,7 +333,14 @@ mod tests {
         priority: Priority,
     ) -> Option<Bytes> {
         let payload = Bytes::copy_from_slice(payload);
-        let waiting = Waiting { channel: ChannelId(channel), mode, payload, terms: Terms::default() };
+        let waiting = Waiting {
+            channel: ChannelId(channel),
+            mode,
+            payload,
+            terms: Terms::default(),
+            key: 0,
+            version: None,
+        };
         lines.push(waiting, priority).map(|older| older.payload)
     }
 
