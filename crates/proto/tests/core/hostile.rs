@@ -3,7 +3,7 @@
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address};
 use crate::puppet::Puppet;
 use drumfire_proto::{AckError, CloseReason, DropReason, ProtocolError, SendOptions};
-use drumfire_wire::{Frame, Frames};
+use drumfire_wire::{ChannelId, Delivery, Frame, Frames, Message, MessageId, Skip};
 use std::time::Duration;
 
 #[test]
@@ -131,4 +131,40 @@ fn any_bytes_of_any_length_end_under_a_name() {
     }
     world.flush();
     assert!(world.ends.iter().all(|end| end.connection_count() == 1));
+}
+
+#[test]
+fn keys_without_end_are_remembered_up_to_their_limit_and_then_not_acknowledged() {
+    let mut puppet = Puppet::connected(11);
+    for key in 0..3_000 {
+        let delivery = Delivery::ReliableLatest { key, version: key };
+        let message = Message { channel: ChannelId(0), delivery, payload: b"v" };
+        puppet.say(|writer| writer.message(&message));
+        while puppet.world.seen[SERVER].len() > 10 {
+            puppet.world.seen[SERVER].clear();
+        }
+    }
+    let stats = puppet.world.ends[SERVER].stats();
+    assert_eq!(stats.messages_delivered, 2_048);
+    assert_eq!(stats.dropped(DropReason::ReceiveMemory), 3_000 - 2_048);
+    assert_eq!(puppet.ending(), None);
+    // Known keys go on.
+    let delivery = Delivery::ReliableLatest { key: 5, version: 1 << 40 };
+    let message = Message { channel: ChannelId(0), delivery, payload: b"new" };
+    puppet.say(|writer| writer.message(&message));
+    assert_eq!(puppet.world.ends[SERVER].stats().messages_delivered, 2_049);
+}
+
+#[test]
+fn a_skip_beyond_reach_closes_and_one_of_what_was_delivered_changes_nothing() {
+    let mut puppet = Puppet::connected(12);
+    puppet.reliable(0, None);
+    let skip = |id: u64| Skip { channel: ChannelId(0), id: MessageId(id), after: None };
+    puppet.say(|writer| writer.skip(&skip(0)));
+    assert_eq!(puppet.world.messages(SERVER).len(), 1);
+    assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 0);
+    puppet.say(|writer| writer.skip(&skip(4_097)));
+    assert_eq!(puppet.ending(), None);
+    puppet.say(|writer| writer.skip(&skip(4_098)));
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::MessageTooFarAhead)));
 }

@@ -159,3 +159,41 @@ fn acknowledged_reliable_messages_were_delivered_over_links_that_lose_and_reorde
         assert!(acknowledged.into_iter().all(|(receipt, _)| delivered.contains(receipt)), "seed {seed}");
     }
 }
+
+#[test]
+fn a_value_that_a_newer_one_takes_the_place_of_is_answered_wherever_it_was() {
+    let (mut world, client) = cut_off(7);
+    let options = SendOptions::reliable_latest(3);
+    for receipt in 1..=3 {
+        // The first two are under way when the next comes.
+        world.send_with_receipt(CLIENT, client, &[receipt as u8], options, receipt).unwrap();
+        world.run(Duration::from_millis(1));
+    }
+    let waits = SendOptions::reliable_latest(4);
+    world.send_with_receipt(CLIENT, client, &[4], waits, 4).unwrap();
+    world.send_with_receipt(CLIENT, client, &[5], waits, 5).unwrap();
+    mend(&mut world);
+    world.run(Duration::from_secs(2));
+    let (expired, arrived) = (Outcome::Expired, Outcome::Acknowledged);
+    let mut receipts = world.receipts(CLIENT);
+    receipts.sort_unstable_by_key(|(receipt, _)| *receipt);
+    assert_eq!(receipts, [(1, expired), (2, expired), (3, arrived), (4, expired), (5, arrived)]);
+    let mut heard: Vec<u8> = heard(&world).into_iter().map(Result::unwrap).collect();
+    heard.sort_unstable();
+    assert_eq!(heard, [3, 5]);
+}
+
+#[test]
+fn a_value_whose_time_is_over_is_not_sent_again() {
+    let (mut world, client) = cut_off(8);
+    let options = SendOptions::reliable_latest(3).lifetime(LIFETIME);
+    world.send_with_receipt(CLIENT, client, &[1], options, 1).unwrap();
+    world.run(4 * LIFETIME);
+    mend(&mut world);
+    world.run(Duration::from_secs(2));
+    assert_eq!(heard(&world), []);
+    assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
+    world.send_with_receipt(CLIENT, client, &[2], options, 2).unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(heard(&world), [Ok(2)], "its key goes on");
+}
