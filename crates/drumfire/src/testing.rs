@@ -40,7 +40,7 @@ use crate::client::Whom;
 use crate::conditioner::{Datagram, LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
 use crate::config::{Access, BindError, ClientConfig, ServerConfig};
 use crate::keys::{ServerKey, ServerPublicKey};
-use crate::tokens::ConnectToken;
+use crate::tokens::{ConnectToken, Drawn, IssueError, TokenKey, TokenRequest};
 use crate::workers::Workers;
 use crate::{Client, Server};
 
@@ -164,8 +164,21 @@ impl World {
         self.add(&Whom { server, key, token: None }, config)
     }
 
-    /// [`World::join`] by token, which must name the address of this server. Issue it with
-    /// [`TokenRequest::issue_at`](crate::TokenRequest::issue_at) and [`World::wall`].
+    /// Issues a token at the time of this world; what is random in it comes from the world's seed.
+    ///
+    /// # Errors
+    /// [`IssueError`] naming what cannot be.
+    pub fn issue(&mut self, request: &TokenRequest, key: &TokenKey) -> Result<ConnectToken, IssueError> {
+        let [id, nonce] = [self.random.bytes(), self.random.bytes()];
+        let drawn = Drawn {
+            id: std::array::from_fn(|at| id[at]),
+            psk: secret(&mut self.random),
+            nonce: std::array::from_fn(|at| nonce[at]),
+        };
+        request.issue_drawn(key, self.wall(), drawn)
+    }
+
+    /// [`World::join`] by token, which must name the address of this server. Issue it with [`World::issue`].
     ///
     /// # Errors
     /// [`BindError`] naming the setting that cannot be used.

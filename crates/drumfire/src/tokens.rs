@@ -45,6 +45,7 @@ use crate::entropy::{self, EntropyError};
 use crate::keys::text::{self, KeyTextError, Label};
 
 pub use connect::ConnectToken;
+pub(crate) use request::Drawn;
 pub use request::{IssueError, TokenRequest};
 
 /// The secret of a game's backend, from which the token key of every server is derived. Servers never see it.
@@ -59,6 +60,12 @@ impl TokenMasterKey {
     /// [`EntropyError`] when the system has no randomness to give.
     pub fn generate() -> Result<Self, EntropyError> {
         Ok(Self(CoreMaster::new(entropy::secret()?)))
+    }
+
+    /// The key with these secret bytes: for who keeps secrets in a form of their own, and for tests.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(CoreMaster::new(Secret::new(bytes)))
     }
 
     /// The key as text, for a file that nobody else can read; parse it to have it back.

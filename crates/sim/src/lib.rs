@@ -16,6 +16,7 @@ mod attacker;
 mod books;
 mod client;
 mod dice;
+mod door;
 mod flow;
 mod ledger;
 mod run;

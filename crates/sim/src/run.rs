@@ -1,20 +1,19 @@
 //! Runs a scenario: chaos, then calm, with every event checked as it comes and the books after every step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Random};
-use drumfire::testing::{self, ClockConfig, World};
-use drumfire::{
-    ChannelId, ChannelOptions, ClientConfig, Event, Mode, PeerId, Priority, SendError, SendOptions,
-};
+use drumfire::testing::{ClockConfig, World};
+use drumfire::{ChannelId, ChannelOptions, Event, Mode, PeerId, PlayerId, Priority, SendError, SendOptions};
 
 use crate::attacker::Attacker;
 use crate::books;
 use crate::client::{Client, Stage};
+use crate::door;
 use crate::ledger::{self, Class};
 use crate::scenario::{Plan, Scenario, Side, WrongClock};
 
@@ -95,23 +94,24 @@ struct Run<'a> {
     /// Clients by every address they ever had, and by those from which their packets are copied.
     by_address: HashMap<SocketAddr, usize>,
     by_peer: HashMap<PeerId, usize>,
+    /// Players that had their session.
+    players: HashSet<PlayerId>,
     rebound: u64,
 }
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario) -> Result<Self, String> {
-        let config = testing::server_config().cookie(scenario.cookie);
-        let mut world = World::new(config, scenario.seed).map_err(|error| error.to_string())?;
+        let mut world = door::open(scenario)?;
         for (at, plan) in scenario.clients.iter().enumerate() {
-            world.join(&ClientConfig::default()).map_err(|error| error.to_string())?;
             world.set_up(at, &plan.up).map_err(|error| error.to_string())?;
             world.set_down(at, &plan.down).map_err(|error| error.to_string())?;
         }
         let clients = scenario.clients.iter().map(|_| Client::default()).collect();
         let random = Random::part(scenario.seed, 2);
         let attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
-        let (by_address, by_peer) = (HashMap::new(), HashMap::new());
-        let mut run = Self { scenario, world, random, clients, attacker, by_address, by_peer, rebound: 0 };
+        let (by_address, by_peer, players) = (HashMap::new(), HashMap::new(), HashSet::new());
+        let mut run =
+            Self { scenario, world, random, clients, attacker, by_address, by_peer, players, rebound: 0 };
         (0..scenario.clients.len()).for_each(|at| run.note_address(at));
         // From now on it is written down.
         run.world.take_seen();
@@ -309,7 +309,15 @@ impl<'a> Run<'a> {
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
         let peer = match &event {
-            Event::Connected { peer, address, .. } => {
+            Event::Connected { peer, address, player } => {
+                if let Some(player) = player
+                    && !self.players.insert(player.id)
+                {
+                    return Err(format!("a second session by one token, of {:?}", player.id));
+                }
+                if player.is_some() != self.scenario.has_tokens {
+                    return Err("a player that is none, or the other way round".to_owned());
+                }
                 let at = self.by_address.get(address).ok_or("a client from nowhere is connected")?;
                 if self.by_peer.insert(*peer, *at).is_some() {
                     return Err(format!("the id of client {at} had an owner before"));

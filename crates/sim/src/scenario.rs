@@ -24,6 +24,8 @@ pub struct Scenario {
     pub chaos_ticks: u64,
     /// The first tick in which nobody says anything, and the first in which everybody does again.
     pub silence: (u64, u64),
+    /// Whether players come in by token, one session for each.
+    pub has_tokens: bool,
     /// When the server asks for cookies.
     pub cookie: Cookie,
     /// What is wrong with the server's clocks.
@@ -60,6 +62,8 @@ pub struct Plan {
     pub reliable: f64,
     /// Ticks between two changes of its address; 0 for none.
     pub rebind_ticks: u64,
+    /// Whether it comes with the token of the client before it, where there are tokens: one of them gets in.
+    pub shares_token: bool,
     /// What is wrong with its clocks.
     pub clock: Option<WrongClock>,
     /// How often short reliable messages ride again, on all channels.
@@ -124,9 +128,10 @@ impl Scenario {
         let clients = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
         let attack = Attack::draw(&mut random);
         let cookie = if random.below(3) == 0 { Cookie::UnderLoad } else { Cookie::Always };
+        let has_tokens = random.below(4) == 0;
         let clock = WrongClock::draw(&mut random, chaos_ticks);
         let calm = Duration::from_secs(45);
-        Self { seed, clients, tick, chaos_ticks, silence, cookie, clock, attack, calm }
+        Self { seed, clients, tick, chaos_ticks, silence, has_tokens, cookie, clock, attack, calm }
     }
 }
 
@@ -149,6 +154,7 @@ impl Plan {
         Self {
             rebind_ticks,
             clock: WrongClock::draw(random, chaos_ticks),
+            shares_token: random.below(5) == 0,
             redundancy: redundancy(random),
             hole: Hole::draw(random, chaos_ticks),
             up: link(random),

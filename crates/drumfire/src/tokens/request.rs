@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{PlayerId, Token, TokenError, TokenId, TokenKind};
+use drumfire_proto::{PlayerId, Secret, Token, TokenError, TokenId, TokenKind};
 
 use super::{ConnectToken, TokenKey};
 use crate::clock;
@@ -113,13 +113,27 @@ impl TokenRequest {
     ///
     /// [`IssueError`] naming what cannot be.
     pub fn issue_at(&self, key: &TokenKey, now: Duration) -> Result<ConnectToken, IssueError> {
+        self.issue_drawn(
+            key,
+            now,
+            Drawn { id: entropy::bytes()?, psk: entropy::secret()?, nonce: entropy::bytes()? },
+        )
+    }
+
+    /// [`TokenRequest::issue_at`], with everything random in it.
+    pub(crate) fn issue_drawn(
+        &self,
+        key: &TokenKey,
+        now: Duration,
+        drawn: Drawn,
+    ) -> Result<ConnectToken, IssueError> {
         let issued_at = Duration::from_secs(now.as_secs());
         let expires_at = issued_at.saturating_add(self.life);
         let token = Token {
             kind: TokenKind::Connect,
-            id: TokenId(entropy::bytes()?),
+            id: TokenId(drawn.id),
             player: self.player,
-            psk: entropy::secret()?,
+            psk: drawn.psk,
             audience: self.audience,
             issued_at,
             expires_at,
@@ -127,10 +141,17 @@ impl TokenRequest {
             placement_key: self.placement_key,
             user_data: self.user_data.as_slice().into(),
         };
-        let issued = key.core().issue(&token, self.protocol_id, entropy::bytes()?)?;
+        let issued = key.core().issue(&token, self.protocol_id, drawn.nonce)?;
         let (address, server) = (self.address, self.server);
         Ok(ConnectToken { address, server, protocol_id: self.protocol_id, expires_at, issued })
     }
+}
+
+/// What is random in a token.
+pub(crate) struct Drawn {
+    pub(crate) id: [u8; 16],
+    pub(crate) psk: Secret<32>,
+    pub(crate) nonce: [u8; 24],
 }
 
 /// Why a token was not issued.

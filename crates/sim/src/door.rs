@@ -1,0 +1,39 @@
+//! Who gets in: opens a scenario's server, and sends its clients there, with tokens or without.
+
+use drumfire::testing::{self, World};
+use drumfire::{
+    Access, ClientConfig, PlayerId, ServerConfig, ServerKey, TokenAccess, TokenMasterKey, TokenRequest,
+};
+
+use crate::scenario::Scenario;
+
+/// The world of this scenario, with all clients on their way.
+pub(crate) fn open(scenario: &Scenario) -> Result<World, String> {
+    if !scenario.has_tokens {
+        let config = testing::server_config().cookie(scenario.cookie);
+        let mut world = World::new(config, scenario.seed).map_err(|error| error.to_string())?;
+        for _ in &scenario.clients {
+            world.join(&ClientConfig::default()).map_err(|error| error.to_string())?;
+        }
+        return Ok(world);
+    }
+    let master = TokenMasterKey::from_bytes([7; 32]);
+    let token_key = master.token_key(1, "sim").map_err(|error| error.to_string())?;
+    let (server_key, access) = (ServerKey::from_bytes([9; 32]), TokenAccess::new(token_key.clone()));
+    let (address, public) = (testing::server_config().address, server_key.public());
+    let config = ServerConfig::new(address, server_key, Access::Token(access)).cookie(scenario.cookie);
+    let mut world = World::new(config, scenario.seed).map_err(|error| error.to_string())?;
+    let mut token = None;
+    for (player, plan) in (0..).zip(&scenario.clients) {
+        let mut mine = token.take().filter(|_| plan.shares_token);
+        if mine.is_none() {
+            let request = TokenRequest::new(PlayerId(player), address, public);
+            mine = Some(world.issue(&request, &token_key).map_err(|error| error.to_string())?);
+        }
+        if let Some(mine) = &mine {
+            world.join_with_token(mine, &ClientConfig::default()).map_err(|error| error.to_string())?;
+        }
+        token = mine;
+    }
+    Ok(world)
+}
