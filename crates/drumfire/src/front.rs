@@ -137,16 +137,16 @@ impl Front {
         for link in &self.links {
             link.take_reports(&mut self.incoming);
         }
-        let peers = &mut self.peers;
-        self.incoming.drain(..).flat_map(|report| {
-            let lost = note(peers, &report);
-            let lost = lost.into_iter().map(move |(peer, receipt)| Report::Receipt {
-                peer,
-                receipt,
-                outcome: Outcome::Lost,
-            });
-            lost.chain(std::iter::once(report))
-        })
+        let mut at = 0;
+        while let Some(report) = self.incoming.get(at) {
+            // Rare: what nobody knows when a connection ends, its senders hear before.
+            for (peer, receipt) in note(&mut self.peers, report) {
+                self.incoming.insert(at, Report::Receipt { peer, receipt, outcome: Outcome::Lost });
+                at += 1;
+            }
+            at += 1;
+        }
+        self.incoming.drain(..)
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -45,6 +45,7 @@ use crate::entropy::{self, EntropyError};
 use crate::keys::text::{self, KeyTextError, Label};
 
 pub use connect::ConnectToken;
+#[cfg(feature = "testing")]
 pub(crate) use request::Drawn;
 pub use request::{IssueError, TokenRequest};
 

@@ -193,14 +193,14 @@ impl SendQueue {
                 filled.add(true, is_resent);
             } else if waiting.mode.needs_id() {
                 let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
-                let Some(id) = reliable.write_first(writer, waiting) else { return false };
+                let Some(first) = reliable.write_first(writer, waiting) else { return false };
                 if let Some(lines) = &mut self.lines
                     && let Some(waiting) = lines.pop(name, true)
                 {
                     let redundancy = lines.options_of(waiting.channel).redundancy;
-                    reliable.keep(waiting, class, packet.number, redundancy);
+                    reliable.keep(waiting, first, class, packet.number, redundancy);
                 }
-                carry(id);
+                carry(first.id);
                 filled.add(true, false);
             } else if write_unreliable(writer, waiting) {
                 let receipt = waiting.terms.receipt;

@@ -59,6 +59,7 @@ pub(super) struct Lines {
     turns: [VecDeque<Name>; Priority::COUNT],
     /// Lines of reliable messages that were met while no id could be given.
     blocked: [VecDeque<Name>; Priority::COUNT],
+    has_blocked: bool,
     /// How many messages stand in lines: those without ids, and those with.
     counts: [usize; 2],
     sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
@@ -114,6 +115,7 @@ impl Lines {
             lines: HashMap::with_hasher(hash),
             turns: Default::default(),
             blocked: Default::default(),
+            has_blocked: false,
             counts: [0; 2],
             sequenced: HashMap::with_hasher(hash),
             options: HashMap::with_hasher(hash),
@@ -184,6 +186,9 @@ impl Lines {
 
     /// Lines that waited for ids have their turns again.
     pub(super) fn unblock(&mut self) {
+        if !std::mem::take(&mut self.has_blocked) {
+            return;
+        }
         for (turns, blocked) in self.turns.iter_mut().zip(&mut self.blocked) {
             turns.append(blocked);
         }
@@ -195,12 +200,16 @@ impl Lines {
             let is_due = line.class == class && (may_give_id || !name.needs_id);
             return is_due.then(|| Some((*name, self.places.get(at(line.first))?.waiting.as_ref()?)))?;
         }
+        if self.counts == [0; 2] {
+            return None;
+        }
         let name = loop {
             let turns = self.turns.get_mut(class)?;
             let name = *turns.front()?;
             if name.needs_id && !may_give_id {
                 turns.pop_front();
                 self.blocked.get_mut(class)?.push_back(name);
+                self.has_blocked = true;
                 continue;
             }
             let is_alone = turns.len() == 1;

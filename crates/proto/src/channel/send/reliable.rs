@@ -24,6 +24,8 @@ pub(super) struct Reliable {
     base: u64,
     /// Ids by class of priority.
     lost: [VecDeque<u64>; Priority::COUNT],
+    /// How many there are of them in all classes.
+    lost_count: usize,
     /// Those that are to ride again, the oldest first.
     copied: VecDeque<u64>,
     /// Per channel with ordered messages under way, the newest unacknowledged id.
@@ -63,6 +65,13 @@ enum State {
     Acknowledged,
 }
 
+/// A message that was written for the first time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct First {
+    pub(super) id: MessageId,
+    order: Order,
+}
+
 /// A message that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
@@ -97,6 +106,7 @@ impl Reliable {
             sent: VecDeque::new(),
             base: next_id,
             lost: Default::default(),
+            lost_count: 0,
             copied: VecDeque::new(),
             newest: HashMap::with_hasher(FoldBuild::new(0)),
         }
@@ -104,7 +114,7 @@ impl Reliable {
 
     /// Whether a lost message waits to be sent again.
     pub(super) fn has_lost(&self) -> bool {
-        self.lost.iter().any(|lost| !lost.is_empty())
+        self.lost_count > 0
     }
 
     /// When none is left, the id of the next.
@@ -134,6 +144,7 @@ impl Reliable {
             sent.state = State::Lost;
             if let Some(lost) = self.lost.get_mut(usize::from(sent.class)) {
                 lost.push_back(id);
+                self.lost_count = self.lost_count.saturating_add(1);
             }
         }
     }
@@ -162,12 +173,16 @@ impl Reliable {
             }
             if let Some(lost) = self.lost.get_mut(class) {
                 lost.pop_front();
+                self.lost_count = self.lost_count.saturating_sub(1);
             }
         }
         true
     }
 
     fn first_lost(&self, class: usize) -> Option<u64> {
+        if self.lost_count == 0 {
+            return None;
+        }
         self.lost.get(class)?.front().copied()
     }
 
@@ -210,31 +225,37 @@ impl Reliable {
         &self,
         writer: &mut FrameWriter<B>,
         waiting: &Waiting,
-    ) -> Option<MessageId> {
-        let id = self.next_id();
-        let delivery = self.order_for(waiting).delivery(id);
+    ) -> Option<First> {
+        let (id, order) = (self.next_id(), self.order_for(waiting));
+        let delivery = order.delivery(id);
         let Waiting { channel, payload, .. } = waiting;
         writer.message(&Message { channel: *channel, delivery, payload }).ok()?;
-        Some(MessageId(id))
+        Some(First { id: MessageId(id), order })
     }
 
     /// Keeps the message that [`Self::write_first`] wrote into packet `number`.
-    pub(super) fn keep(&mut self, waiting: Waiting, class: usize, number: u64, redundancy: Redundancy) {
+    pub(super) fn keep(
+        &mut self,
+        waiting: Waiting,
+        first: First,
+        class: usize,
+        number: u64,
+        redundancy: Redundancy,
+    ) {
         let is_short = waiting.payload.len() <= REDUNDANT_MAX_BYTES;
         let copies_left = if is_short { redundancy.copies() } else { 0 };
         if copies_left > 0 {
-            self.copied.push_back(self.next_id());
+            self.copied.push_back(first.id.0);
         }
-        let order = self.order_for(&waiting);
-        if matches!(order, Order::After(_)) {
-            self.newest.insert(waiting.channel, self.next_id());
+        if matches!(first.order, Order::After(_)) {
+            self.newest.insert(waiting.channel, first.id.0);
         }
         self.sent.push_back(Sent {
             channel: waiting.channel,
             payload: waiting.payload,
             terms: waiting.terms,
             is_given_up: false,
-            order,
+            order: first.order,
             class: u8::try_from(class).unwrap_or(0),
             copies_left,
             packet: number,
@@ -310,11 +331,13 @@ impl Reliable {
             self.base = self.base.saturating_add(1);
         }
         // What was acknowledged after all is not sent again, and must not look as if it could be.
-        for lost in &mut self.lost {
+        let lost_lists = if self.lost_count > 0 { self.lost.as_mut_slice() } else { &mut [] };
+        for lost in lost_lists {
             while let Some(&id) = lost.front()
                 && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state != State::Lost)
             {
                 lost.pop_front();
+                self.lost_count = self.lost_count.saturating_sub(1);
             }
         }
         Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced, receipt })
