@@ -27,7 +27,8 @@ pub enum Mode {
     /// the place of what waits.
     ReliableSequenced,
     /// Of each key the newest value always arrives; a value that a newer one of its key takes the place of is forgotten,
-    /// never queued and never sent again. For the state of many things: positions, doors, inventories.
+    /// never queued and never sent again. The newest may come twice where a receiver has more than 2,048 keys or is short of
+    /// memory. For the state of many things: positions, doors, inventories.
     ReliableLatest,
 }
 

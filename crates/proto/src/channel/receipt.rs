@@ -66,6 +66,11 @@ impl Receipts {
         }
     }
 
+    /// Whether every message was answered for, and every answer was heard.
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty() && self.answers.is_empty()
+    }
+
     /// The next answer, oldest first.
     pub(super) fn pop(&mut self) -> Option<(ReceiptId, Outcome)> {
         self.answers.pop_front()

@@ -82,14 +82,27 @@ impl ReceiveQueue {
         self.keys.is_known(channel, key)
     }
 
-    /// Whether so many more keys can be remembered, when `largest` is the newest packet that was received.
-    pub(crate) fn has_room_for_keys(&mut self, new_count: usize, largest: u64) -> bool {
-        new_count == 0 || self.keys.has_room(new_count, largest)
+    /// Whether packet `number` may bring values, so many of them of keys that are not known, when `largest` is the newest
+    /// packet that was received. Without room for more keys all are forgotten.
+    pub(crate) fn admits_values(&mut self, new_count: usize, number: u64, largest: u64) -> bool {
+        if new_count > 0 && !self.keys.has_room(new_count) {
+            self.forget_keys(largest);
+        }
+        new_count == 0 || self.newest.is_after_floor(number)
     }
 
-    /// Whether the value of a key may be delivered that came with packet `number`; the caller then must.
-    pub(crate) fn take_value(&mut self, channel: ChannelId, key: u64, version: u64, number: u64) -> bool {
-        self.keys.take(channel, key, version, number)
+    /// Forgets all keys; answers whether there were any.
+    pub(crate) fn forget_keys(&mut self, largest: u64) -> bool {
+        let has_forgotten = self.keys.forget();
+        if has_forgotten {
+            self.newest.raise_floor(largest);
+        }
+        has_forgotten
+    }
+
+    /// Whether the value of a key may be delivered, of a packet that was admitted; the caller then must.
+    pub(crate) fn take_value(&mut self, channel: ChannelId, key: u64, version: u64) -> bool {
+        self.keys.take(channel, key, version)
     }
 
     /// Bytes of the payloads kept, with their charges: what a delivery may set free at most.
@@ -129,7 +142,7 @@ impl ReceiveQueue {
     pub(crate) fn shrink(&mut self, largest: u64) {
         self.ahead.take_if(|ahead| ahead.window.is_empty());
         self.newest.shrink(largest);
-        self.keys.shrink();
+        self.forget_keys(largest);
     }
 }
 

@@ -239,13 +239,13 @@ impl SendQueue {
     /// Takes in what became of a value under way; without `fate` it is sent again anyway.
     fn on_value(&mut self, fate: Option<Fate>, id: MessageId, packet: u64) {
         let packet = fate.map(|_| packet);
-        let (Some(latest), Some(lines)) = (&mut self.latest, &mut self.lines) else { return };
+        let Some(latest) = &mut self.latest else { return };
         let Some((key, value, priority)) = latest.take(id, packet) else { return };
         if fate == Some(Fate::Acknowledged) {
             return self.forget(&value, Outcome::Acknowledged);
         }
-        let place = lines.push_at_end(value, priority);
-        latest.on_waiting(key, place);
+        let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
+        latest.on_waiting(key, lines.push_at_end(value, priority));
     }
 
     /// Gives back what a message was charged, and answers for it when its outcome is known.
@@ -310,6 +310,7 @@ impl SendQueue {
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
         self.latest.take_if(|latest| latest.is_empty());
+        self.receipts.take_if(|receipts| receipts.is_empty());
         self.lines.take_if(|lines| lines.is_empty());
         if let Some(reliable) = &self.reliable
             && let Some(next_id) = reliable.next_id_when_empty()

@@ -39,7 +39,8 @@ struct Contents {
     asks_for_ack_now: bool,
     charge_bytes: usize,
     brings_floor: bool,
-    /// Values of keys that are not known.
+    /// Values of keys, and those of keys that are not known.
+    value_count: usize,
     new_keys: usize,
 }
 
@@ -66,9 +67,7 @@ impl Connection {
             Ok(contents) => contents,
             Err(error) => return Received::Broken(error),
         };
-        let largest = self.newest_received();
-        let has_room =
-            self.has_room(&contents, events) && self.receiving.has_room_for_keys(contents.new_keys, largest);
+        let has_room = self.admits(number, &contents, events);
         let urgency = contents.urgency.unwrap_or(Urgency::None);
         if !has_room && urgency == Urgency::High {
             return Received::Dropped(DropReason::ReceiveMemory);
@@ -126,7 +125,7 @@ impl Connection {
                 return add(&mut stats.unreliable_overflows, 1);
             }
             Delivery::ReliableLatest { key, version } => {
-                if self.receiving.take_value(channel, key, version, number) {
+                if self.receiving.take_value(channel, key, version) {
                     self.deliver(channel, payload, events, stats);
                 }
                 return;
@@ -142,7 +141,7 @@ impl Connection {
         let mut contents = Contents::default();
         let mut raise = |to: Urgency| contents.urgency = contents.urgency.max(Some(to));
         let (mut charge_bytes, mut brings_floor, mut asks_for_ack_now) = (0_usize, false, false);
-        let mut new_keys = 0_usize;
+        let (mut value_count, mut new_keys) = (0_usize, 0_usize);
         for frame in Frames::new(frames) {
             match frame.map_err(ProtocolError::Frame)? {
                 Frame::Message(message) => {
@@ -150,6 +149,7 @@ impl Connection {
                     if let Delivery::ReliableLatest { key, .. } = message.delivery {
                         raise(Urgency::High);
                         let is_new = !self.receiving.is_known_key(message.channel, key);
+                        value_count = value_count.saturating_add(1);
                         new_keys = new_keys.saturating_add(usize::from(is_new));
                     } else if let Some(id) = message.id() {
                         raise(Urgency::High);
@@ -180,7 +180,7 @@ impl Connection {
         }
         contents.charge_bytes = charge_bytes;
         contents.brings_floor = brings_floor;
-        contents.new_keys = new_keys;
+        (contents.value_count, contents.new_keys) = (value_count, new_keys);
         contents.asks_for_ack_now = asks_for_ack_now;
         Ok(contents)
     }
@@ -192,6 +192,17 @@ impl Connection {
         } else {
             Err(ProtocolError::MessageTooFarAhead)
         }
+    }
+
+    /// Whether the messages of packet `number` can be taken in. Where memory is short keys are forgotten first: the newest
+    /// value may then come again, but what waits for memory that keys have would wait for ever.
+    fn admits(&mut self, number: u64, contents: &Contents, events: &Events) -> bool {
+        let largest = self.newest_received();
+        let (mut fits, mut new_keys) = (self.has_room(contents, events), contents.new_keys);
+        if !fits && self.receiving.forget_keys(largest) {
+            (fits, new_keys) = (self.has_room(contents, events), contents.value_count);
+        }
+        fits && self.receiving.admits_values(new_keys, number, largest)
     }
 
     /// Whether the packet's messages fit. One that brings what everything kept waits for may go over the limit

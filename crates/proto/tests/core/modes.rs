@@ -1,7 +1,7 @@
 //! What each delivery mode promises, over links that lose and reorder.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
-use drumfire_proto::{ChannelId, ChannelOptions, Priority, SendError, SendOptions};
+use drumfire_proto::{ChannelId, ChannelOptions, ClientConfig, Config, Priority, SendError, SendOptions};
 use std::num::NonZeroU8;
 use std::time::Duration;
 
@@ -227,4 +227,31 @@ fn after_a_burst_of_loss_the_last_value_of_every_key_comes_within_a_round_trip_a
         let last = (0..40).rev().find(|round| (key + round).is_multiple_of(10)).unwrap();
         assert_eq!(round, last, "key {key}, {before} came before");
     }
+}
+
+#[test]
+fn a_receiver_with_memory_for_few_keys_gets_the_newest_of_many() {
+    const KEYS: u32 = 300;
+    let small = Config::default().memory_bytes(256 * 1_024, 16 * 1_024);
+    let mut world = World::with(6, ROUGH, small, ClientConfig::default());
+    let (client, _) = world.connected();
+    for number in 0..3_000_u32 {
+        let (key, bytes) = (number % KEYS, [number.to_be_bytes(), (number % KEYS).to_be_bytes()].concat());
+        // With what is full the newest may have to wait.
+        while world.send(CLIENT, client, 1, &bytes, SendOptions::reliable_latest(key.into())).is_err() {
+            world.run(Duration::from_millis(5));
+        }
+        if number % 10 == 0 {
+            world.run(Duration::from_millis(5));
+        }
+    }
+    world.run(Duration::from_secs(10));
+    let mut newest = [0; KEYS as usize];
+    for (_, bytes) in world.messages(SERVER) {
+        let [number, key] =
+            [&bytes[..4], &bytes[4..]].map(|part| u32::from_be_bytes(part.try_into().unwrap()));
+        assert!(newest[key as usize] <= number, "{number} of key {key} after a newer one");
+        newest[key as usize] = number;
+    }
+    assert!(newest.into_iter().eq(3_000 - KEYS..3_000));
 }

@@ -1,76 +1,61 @@
-//! The version of the newest value of each key, so that none is delivered twice and no older one after a newer.
+//! The version of the newest value of each key, so that no older one is delivered after a newer.
 //!
-//! A key is remembered for as long as packets are taken that are older than the one that brought its value.
+//! When there are too many keys all are forgotten; whoever asks then sees to it that packets from before bring no values
+//! (PROTOCOL, "Messages"). The newest value may come twice by that, an older one never.
 
 use std::collections::HashMap;
 
-use drumfire_crypto::replay::MAX_WINDOW;
 use drumfire_wire::ChannelId;
 
 use crate::ids::FoldBuild;
 use crate::limits::{ITEM_CHARGE_BYTES, KEYS_REMEMBERED};
 
-/// Packets between two looks for keys that may be forgotten: a peer that fills the table must not make every packet dear.
-const LOOK_PACKETS: u64 = 64;
-
-/// The keys of one connection on their way in.
+/// The keys of one connection on their way in. Boxed, for the many connections that have none.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
-    /// Boxed, for the many connections that have none.
-    known: Option<Box<Known>>,
-}
+pub(super) struct Keys(Option<Box<Versions>>);
 
 #[derive(Debug)]
-struct Known {
-    by_key: HashMap<(ChannelId, u64), Seen, FoldBuild>,
-    looked_at: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    version: u64,
-    packet: u64,
-}
+struct Versions(HashMap<(ChannelId, u64), u64, FoldBuild>);
 
 impl Keys {
+    fn count(&self) -> usize {
+        self.0.as_ref().map_or(0, |versions| versions.0.len())
+    }
+
     pub(super) fn is_known(&self, channel: ChannelId, key: u64) -> bool {
-        self.known.as_ref().is_some_and(|known| known.by_key.contains_key(&(channel, key)))
+        self.0.as_ref().is_some_and(|versions| versions.0.contains_key(&(channel, key)))
     }
 
     /// Bytes in use, charges included.
     pub(super) fn used_bytes(&self) -> usize {
-        self.known.as_ref().map_or(0, |known| known.by_key.len().saturating_mul(ITEM_CHARGE_BYTES))
+        self.count().saturating_mul(ITEM_CHARGE_BYTES)
     }
 
-    /// Whether so many more keys can be remembered, when `largest` is the newest packet that was received.
-    pub(super) fn has_room(&mut self, new_count: usize, largest: u64) -> bool {
-        let Some(known) = &mut self.known else { return new_count <= KEYS_REMEMBERED };
-        let fits = |known: &Known| known.by_key.len().saturating_add(new_count) <= KEYS_REMEMBERED;
-        if !fits(known) && largest.saturating_sub(known.looked_at) >= LOOK_PACKETS {
-            known.looked_at = largest;
-            known.by_key.retain(|_, seen| seen.packet.saturating_add(MAX_WINDOW.into()) >= largest);
+    /// Whether so many more keys can be remembered.
+    pub(super) fn has_room(&self, new_count: usize) -> bool {
+        self.count().saturating_add(new_count) <= KEYS_REMEMBERED
+    }
+
+    /// Whether a value may be delivered; the caller then must.
+    pub(super) fn take(&mut self, channel: ChannelId, key: u64, version: u64) -> bool {
+        let empty = || Box::new(Versions(HashMap::with_hasher(FoldBuild::new(0))));
+        let versions = &mut self.0.get_or_insert_with(empty).0;
+        match versions.get_mut(&(channel, key)) {
+            Some(newest) if version <= *newest => false,
+            Some(newest) => {
+                *newest = version;
+                true
+            }
+            None => {
+                versions.insert((channel, key), version);
+                true
+            }
         }
-        fits(known)
     }
 
-    /// Whether a value may be delivered that came with packet `number`; the caller then must.
-    pub(super) fn take(&mut self, channel: ChannelId, key: u64, version: u64, number: u64) -> bool {
-        let empty = || {
-            let by_key = HashMap::with_hasher(FoldBuild::new(0));
-            Box::new(Known { by_key, looked_at: 0 })
-        };
-        let by_key = &mut self.known.get_or_insert_with(empty).by_key;
-        let mut is_newer = true;
-        let seen = by_key.entry((channel, key)).and_modify(|seen| is_newer = version > seen.version);
-        let seen = seen.or_insert(Seen { version, packet: number });
-        seen.version = seen.version.max(version);
-        seen.packet = seen.packet.max(number);
-        is_newer
-    }
-
-    /// Forgets all keys, when no packet is taken any more that is older than the newest.
-    pub(super) fn shrink(&mut self) {
-        self.known = None;
+    /// Forgets all keys; answers whether there were any.
+    pub(super) fn forget(&mut self) -> bool {
+        self.0.take().is_some()
     }
 }
 
@@ -86,22 +71,21 @@ mod tests {
         for (key, version, is_new) in
             [(1, 5, true), (1, 5, false), (1, 4, false), (2, 4, true), (1, 6, true), (1, 5, false)]
         {
-            assert_eq!(keys.take(CHANNEL, key, version, 100), is_new, "{key} {version}");
+            assert_eq!(keys.take(CHANNEL, key, version), is_new, "{key} {version}");
         }
-        assert!(keys.take(ChannelId(2), 1, 1, 100), "of another channel");
+        assert!(keys.take(ChannelId(2), 1, 1), "of another channel");
         assert_eq!(keys.used_bytes(), 3 * 64);
+        assert!(keys.forget() && !keys.forget());
     }
 
     #[test]
-    fn the_2048th_key_has_room_and_the_2049th_when_others_are_so_old_that_nothing_can_come_for_them() {
+    fn the_2048th_key_has_room_and_the_2049th_none() {
         let mut keys = Keys::default();
-        assert!(keys.has_room(2_048, 0) && !keys.has_room(2_049, 0));
+        assert!(keys.has_room(2_048) && !keys.has_room(2_049));
         for key in 0..2_048 {
-            assert!(keys.has_room(1, 100));
-            keys.take(CHANNEL, key, 1, 100);
+            assert!(keys.has_room(1));
+            keys.take(CHANNEL, key, 1);
         }
-        assert!(!keys.has_room(1, 100 + 8_192));
-        assert!(!keys.has_room(1, 101 + 8_192), "it has just looked");
-        assert!(keys.has_room(2_048, 100 + 8_192 + 64));
+        assert!(keys.has_room(0) && !keys.has_room(1));
     }
 }

@@ -14,7 +14,7 @@ use crate::limits::SEQUENCED_CHANNELS;
 pub(super) struct Newest {
     /// Boxed, for the many connections that have none.
     channels: Option<Box<Channels>>,
-    /// Older packets bring nothing for a channel that is not known.
+    /// Older packets bring nothing for a channel or key that is not known.
     floor: u64,
 }
 
@@ -38,7 +38,7 @@ impl Newest {
         }
         if by_channel.len() >= SEQUENCED_CHANNELS {
             by_channel.clear();
-            self.floor = largest;
+            self.floor = self.floor.max(largest);
             if number < largest {
                 return false;
             }
@@ -47,10 +47,20 @@ impl Newest {
         true
     }
 
+    /// Whether a packet may bring something for a channel or key that is not known.
+    pub(super) const fn is_after_floor(&self, number: u64) -> bool {
+        number >= self.floor
+    }
+
+    /// Something was forgotten when `largest` was the newest packet.
+    pub(super) fn raise_floor(&mut self, largest: u64) {
+        self.floor = self.floor.max(largest);
+    }
+
     /// Forgets all channels.
     pub(super) fn shrink(&mut self, largest: u64) {
         if self.channels.take().is_some() {
-            self.floor = largest;
+            self.raise_floor(largest);
         }
     }
 }

@@ -30,7 +30,7 @@ type Key = (ChannelId, u64);
 enum Value {
     /// At this place in its line.
     Waiting(u32),
-    UnderWay(Box<UnderWay>),
+    UnderWay(UnderWay),
 }
 
 #[derive(Debug)]
@@ -99,8 +99,7 @@ impl Latest {
         let number = self.next_number;
         // Counted again from the beginning long after everything is settled.
         self.next_number = number.wrapping_add(1) % FIRST_ID;
-        let under_way = Box::new(UnderWay { waiting, priority, number, packet });
-        self.values.insert(key, Value::UnderWay(under_way));
+        self.values.insert(key, Value::UnderWay(UnderWay { waiting, priority, number, packet }));
         self.booked.insert(number, key);
         MessageId(FIRST_ID.saturating_add(number))
     }

@@ -122,7 +122,8 @@ impl Lines {
         }
     }
 
-    /// Puts a message at the end of its line. Answers the message that it takes the place of, if there is one. In a line that exists it goes with the line's priority, so that nothing overtakes in a channel.
+    /// Puts a message at the end of its line. Answers the message that it takes the place of, if there is one. In a line that
+    /// exists it goes with the line's priority, so that nothing overtakes in a channel.
     pub(super) fn push(&mut self, waiting: Waiting, priority: Priority) -> Option<Waiting> {
         if waiting.mode != Mode::ReliableSequenced {
             self.push_at_end(waiting, priority);

@@ -340,6 +340,12 @@ impl Reliable {
                 self.lost_count = self.lost_count.saturating_sub(1);
             }
         }
+        // Nor does it ride again; packets that are always full would let these pile up.
+        while let Some(&id) = self.copied.front()
+            && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state == State::Acknowledged)
+        {
+            self.copied.pop_front();
+        }
         Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced, receipt })
     }
 
@@ -357,6 +363,11 @@ impl Reliable {
             };
         }
         None
+    }
+
+    #[cfg(test)]
+    pub(super) fn copied_count(&self) -> usize {
+        self.copied.len()
     }
 
     /// The smallest id not yet acknowledged, and the channels with something under way.
