@@ -51,7 +51,7 @@ class Session:
         noise.set_keypair_from_public_bytes(Keypair.REMOTE_STATIC, self.public_key)
         noise.set_prologue(prologue)
         noise.start_handshake()
-        parameters = struct.pack(">B8sHII", 0, bytes(8), 1200, 30_000, 10_000)
+        parameters = struct.pack(">B8sHIIII", 0, bytes(8), 1200, 30_000, 10_000, 1024, 1 << 31)
         message_1 = bytes(noise.write_message(parameters.ljust(564, b"\0")))
         check = mac1(self.public_key, bytes(32), prologue + message_1)
         cookie, until = bytes(32), time.monotonic() + PATIENCE
@@ -72,9 +72,11 @@ class Session:
     def welcomed(self, noise, payload):
         self.connection_id, self.reset_token = payload[0:8], payload[8:24]
         self.suite, largest, silent, unacknowledged = struct.unpack(">BHII", payload[24:35])
+        message_max, credit = struct.unpack(">II", payload[35:43])
         if not self.suites & 1 << self.suite - 1:
             raise Failure("a suite that was not offered")
-        if largest < 1200 or silent < 1000 or unacknowledged < 1000:
+        is_room = 1024 <= message_max <= 1 << 24 and credit >= message_max + 64
+        if largest < 1200 or silent < 1000 or unacknowledged < 1000 or not is_room:
             raise Failure("parameters out of bounds")
         protocol = noise.noise_protocol
         self.seals = Keys(bytes(protocol.cipher_state_encrypt.k), self.suite)
@@ -189,6 +191,9 @@ class Session:
             elif kind == 0x09:
                 sequence = reader.varint()
                 self.spare_ids[sequence] = (reader.take(8), reader.take(16))
+                self.owes_ack = True
+            elif kind == 0x05:
+                reader.varint()
                 self.owes_ack = True
             elif kind == 0x80:
                 channel, payload = reader.varint(), reader.take(reader.varint())

@@ -66,6 +66,9 @@ pub struct ServerConfig {
     /// Bytes of messages a peer may have waiting for the application, charged alike; at least 4 KiB, 256 KiB by
     /// default.
     pub receive_memory_bytes: usize,
+    /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
+    /// default. Clients should have the same: of two that differ the smaller holds.
+    pub message_max_bytes: usize,
     /// A connection ends when its peer was silent for this long; 1 s to 49 days, 30 s by default.
     pub silent_timeout: Duration,
     /// A connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
@@ -91,6 +94,7 @@ impl ServerConfig {
             connections: core.connections,
             send_memory_bytes: core.send_memory_bytes,
             receive_memory_bytes: core.receive_memory_bytes,
+            message_max_bytes: core.message_max_bytes,
             silent_timeout: core.silent_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
@@ -147,11 +151,20 @@ impl ServerConfig {
         self
     }
 
-    /// Sets the memory of each peer for sending and for receiving, in bytes.
+    /// Sets the memory of each peer for sending and for receiving, in bytes; the longest message becomes at most a quarter of
+    /// the smaller.
     #[must_use]
     pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
         self.send_memory_bytes = send;
         self.receive_memory_bytes = receive;
+        self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
+        self
+    }
+
+    /// Sets how long a reliable message may be, in bytes.
+    #[must_use]
+    pub fn message_max_bytes(mut self, bytes: usize) -> Self {
+        self.message_max_bytes = bytes;
         self
     }
 
@@ -190,7 +203,7 @@ impl ServerConfig {
         core(
             self.protocol_id,
             self.connections.div_ceil(u32::from(workers.max(1))),
-            (self.send_memory_bytes, self.receive_memory_bytes),
+            (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
             (self.silent_timeout, self.unacknowledged_timeout),
         )
     }
@@ -211,6 +224,9 @@ pub struct ClientConfig {
     pub send_memory_bytes: usize,
     /// Bytes of messages that may wait for the application, charged alike; at least 4 KiB, 256 KiB by default.
     pub receive_memory_bytes: usize,
+    /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
+    /// default. The server should have the same: of two that differ the smaller holds.
+    pub message_max_bytes: usize,
     /// The connection ends when the server was silent for this long; 1 s to 49 days, 30 s by default.
     pub silent_timeout: Duration,
     /// The connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
@@ -224,6 +240,7 @@ impl Default for ClientConfig {
             protocol_id: core.protocol_id,
             send_memory_bytes: core.send_memory_bytes,
             receive_memory_bytes: core.receive_memory_bytes,
+            message_max_bytes: core.message_max_bytes,
             silent_timeout: core.silent_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
         }
@@ -238,11 +255,19 @@ impl ClientConfig {
         self
     }
 
-    /// Sets the memory for sending and for receiving, in bytes.
+    /// Sets the memory for sending and for receiving, in bytes; the longest message becomes at most a quarter of the smaller.
     #[must_use]
     pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
         self.send_memory_bytes = send;
         self.receive_memory_bytes = receive;
+        self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
+        self
+    }
+
+    /// Sets how long a reliable message may be, in bytes.
+    #[must_use]
+    pub fn message_max_bytes(mut self, bytes: usize) -> Self {
+        self.message_max_bytes = bytes;
         self
     }
 
@@ -258,7 +283,7 @@ impl ClientConfig {
         core(
             self.protocol_id,
             1,
-            (self.send_memory_bytes, self.receive_memory_bytes),
+            (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
             (self.silent_timeout, self.unacknowledged_timeout),
         )
     }
@@ -267,13 +292,14 @@ impl ClientConfig {
 fn core(
     protocol_id: u64,
     connections: u32,
-    (send, receive): (usize, usize),
+    (send, receive, message_max): (usize, usize, usize),
     (silent, unacknowledged): (Duration, Duration),
 ) -> Config {
     let mut config = Config::default()
         .protocol_id(protocol_id)
         .connections(connections)
         .memory_bytes(send, receive)
+        .message_max_bytes(message_max)
         .timeouts(silent, unacknowledged);
     // All peers together may hold what the core's default allows, or twice what one of them may.
     config.event_memory_bytes = config.event_memory_bytes.max(receive.saturating_mul(2));
@@ -373,6 +399,7 @@ mod tests {
         assert_eq!(field(ClientConfig::default()), None);
         assert_eq!(field(ClientConfig::default().memory_bytes(4_095, 4_096)), Some("send_memory_bytes"));
         assert_eq!(field(ClientConfig::default().memory_bytes(4_096, 16 << 20)), None);
+        assert_eq!(field(ClientConfig::default().message_max_bytes(65_537)), Some("message_max_bytes"));
         let soon = Duration::from_millis(999);
         assert_eq!(field(ClientConfig::default().timeouts(soon, soon)), Some("silent_timeout"));
     }

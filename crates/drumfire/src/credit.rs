@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use drumfire_proto::Mode;
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 
 /// The room of one peer, shared by the application's thread and the peer's worker.
@@ -10,12 +11,30 @@ use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 pub(crate) struct Credit {
     used_bytes: AtomicUsize,
     limit_bytes: usize,
+    /// Bytes of the longest reliable message; the peer may take shorter ones only, once it is known.
+    message_max_bytes: AtomicUsize,
     is_closed: AtomicBool,
 }
 
 impl Credit {
-    pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { used_bytes: AtomicUsize::new(0), limit_bytes, is_closed: AtomicBool::new(false) }
+    pub(crate) const fn new(limit_bytes: usize, message_max_bytes: usize) -> Self {
+        Self {
+            used_bytes: AtomicUsize::new(0),
+            limit_bytes,
+            message_max_bytes: AtomicUsize::new(message_max_bytes),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Bytes of the longest message of this mode.
+    pub(crate) fn message_max_bytes(&self, mode: Mode) -> usize {
+        let is_value = mode == Mode::ReliableLatest;
+        let of_mode = mode.message_max_bytes();
+        if mode.is_reliable() && !is_value { self.message_max_bytes.load(Ordering::Acquire) } else { of_mode }
+    }
+
+    pub(crate) fn set_message_max_bytes(&self, bytes: usize) {
+        self.message_max_bytes.store(bytes, Ordering::Release);
     }
 
     /// Takes room for a message of this length; false when there is not enough.
@@ -55,9 +74,9 @@ mod tests {
     #[test]
     fn room_ends_exactly_at_the_limit_and_comes_back() {
         for (limit, is_taken) in [(99, false), (100, true), (101, true)] {
-            assert_eq!(Credit::new(limit).take(100 - ITEM_CHARGE_BYTES), is_taken, "{limit}");
+            assert_eq!(Credit::new(limit, 65_536).take(100 - ITEM_CHARGE_BYTES), is_taken, "{limit}");
         }
-        let credit = Credit::new(2 * ITEM_CHARGE_BYTES);
+        let credit = Credit::new(2 * ITEM_CHARGE_BYTES, 65_536);
         assert!(credit.take(0) && credit.take(0) && !credit.take(0));
         credit.give(0);
         assert!(credit.take(0) && !credit.take(0));
@@ -65,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_closed_credit_stays_closed() {
-        let credit = Credit::new(1_000);
+        let credit = Credit::new(1_000, 65_536);
         assert!(!credit.is_closed());
         credit.close();
         assert!(credit.is_closed());

@@ -181,6 +181,7 @@ impl Seat {
             receiver,
             endpoint: shared.endpoint(index)?,
             credit_bytes: shared.core.send_memory_bytes,
+            message_max_bytes: shared.core.message_max_bytes,
             make: Box::new(move || {
                 shared.owners.forget(index);
                 shared.endpoint(index).ok()

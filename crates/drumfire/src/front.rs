@@ -79,7 +79,7 @@ impl Front {
         if credit.is_closed() {
             return Err(SendError::Closed);
         }
-        let limit_bytes = options.mode.message_max_bytes();
+        let limit_bytes = credit.message_max_bytes(options.mode);
         if bytes.len() > limit_bytes {
             return Err(SendError::TooLarge { limit_bytes });
         }

@@ -39,7 +39,7 @@ impl<E> Inline<E> {
         parker.register(&mut socket, 0)?;
         let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
         let (front, link, ring) = front()?;
-        let credit_bytes = core.send_memory_bytes;
+        let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let worker = SocketWorker::new(Parts {
             index: 0,
             has_gso: socket.granted().has_gso,
@@ -51,6 +51,7 @@ impl<E> Inline<E> {
             receiver,
             endpoint: Endpoint::client(core.clone(), kind, entropy::secret()?)?,
             credit_bytes,
+            message_max_bytes,
             make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
             link,
             ring,

@@ -1,7 +1,9 @@
 //! Messages on their way: out of the application into packets, and out of packets to the application.
 //!
-//! No fragments yet. Sealing, acks and timers are elsewhere.
+//! Sealing, acks and timers are elsewhere.
 
+pub(crate) mod credit;
+mod ranges;
 pub(crate) mod receipt;
 pub(crate) mod receive;
 pub(crate) mod send;
@@ -9,7 +11,7 @@ pub(crate) mod send;
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use crate::limits::{MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
+use crate::limits::{RELIABLE_MESSAGE_MAX_BYTES, UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
 
 /// How a message is delivered. Messages of different modes share a channel's number and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,12 +41,13 @@ impl Mode {
         !matches!(self, Self::Unreliable | Self::UnreliableSequenced)
     }
 
-    /// Bytes of the longest message.
+    /// Bytes of the longest message; of reliable ones but values, unless the configuration of either end says otherwise.
     #[must_use]
     pub const fn message_max_bytes(self) -> usize {
         match self {
             Self::ReliableLatest => VALUE_MAX_BYTES,
-            _ => MESSAGE_MAX_BYTES,
+            Self::Unreliable | Self::UnreliableSequenced => UNRELIABLE_MESSAGE_MAX_BYTES,
+            _ => RELIABLE_MESSAGE_MAX_BYTES,
         }
     }
 

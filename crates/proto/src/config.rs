@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use drumfire_crypto::{Secret, ServerKeyPair, Suite, replay};
-use drumfire_wire::ConnectionIdLength;
+use drumfire_wire::{ConnectionIdLength, limits as wire_limits};
 
 use crate::access::Access;
 use crate::error::ConfigError;
@@ -31,6 +31,9 @@ pub struct Config {
     pub send_memory_bytes: usize,
     /// Bytes of messages a connection keeps for the application, charges included; at least 4 KiB.
     pub receive_memory_bytes: usize,
+    /// Bytes of the longest reliable message this end sends and takes: 1 KiB to 16 MiB, at most a quarter of the memory for
+    /// receiving, and of that for sending.
+    pub message_max_bytes: usize,
     /// Bytes of events that wait for the application, over all connections; at least twice the receive memory.
     pub event_memory_bytes: usize,
     /// Unacknowledged bytes a connection may have under way; at least 2,400.
@@ -56,6 +59,7 @@ impl Default for Config {
             unacknowledged_timeout: limits::UNACKNOWLEDGED_TIMEOUT,
             send_memory_bytes: limits::SEND_MEMORY_BYTES,
             receive_memory_bytes: limits::RECEIVE_MEMORY_BYTES,
+            message_max_bytes: limits::RELIABLE_MESSAGE_MAX_BYTES,
             event_memory_bytes: limits::EVENT_MEMORY_BYTES,
             in_flight_bytes: limits::IN_FLIGHT_BYTES,
             connections: limits::CONNECTIONS,
@@ -96,12 +100,29 @@ impl Config {
         self
     }
 
-    /// With this much memory per connection for sending and for receiving.
+    /// With this much memory per connection for sending and for receiving, and with messages of at most a quarter of it.
     #[must_use]
     pub const fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
         self.send_memory_bytes = send;
         self.receive_memory_bytes = receive;
+        let quarter = if send < receive { send / 4 } else { receive / 4 };
+        if self.message_max_bytes > quarter {
+            self.message_max_bytes = quarter;
+        }
         self
+    }
+
+    /// With reliable messages of so many bytes at most.
+    #[must_use]
+    pub const fn message_max_bytes(mut self, bytes: usize) -> Self {
+        self.message_max_bytes = bytes;
+        self
+    }
+
+    /// What the peer may send of reliable messages before they are taken: half of the memory. The rest is for messages that
+    /// need no credit.
+    pub(crate) fn credit_bytes(&self) -> u32 {
+        u32::try_from(self.receive_memory_bytes / 2).unwrap_or(u32::MAX)
     }
 
     /// With this many connections at most.
@@ -143,6 +164,10 @@ impl Config {
         require(is_available, "has_aes_gcm", "false in a build without feature accel")?;
         require(self.send_memory_bytes >= MEMORY_MIN_BYTES, "send_memory_bytes", "at least 4096")?;
         require(self.receive_memory_bytes >= MEMORY_MIN_BYTES, "receive_memory_bytes", "at least 4096")?;
+        let quarter = self.send_memory_bytes.min(self.receive_memory_bytes) / 4;
+        let most = usize::try_from(wire_limits::MESSAGE_LIMIT_BYTES).unwrap_or(usize::MAX);
+        let fits = (limits::VALUE_MAX_BYTES..=quarter.min(most)).contains(&self.message_max_bytes);
+        require(fits, "message_max_bytes", "1024 to 16777216, and at most a quarter of either memory")?;
         let events_min = self.receive_memory_bytes.saturating_mul(2);
         require(
             self.event_memory_bytes >= events_min,
@@ -356,6 +381,12 @@ mod tests {
         assert_eq!(field(&ok().memory_bytes(4_096, 4_096)), None);
         assert_eq!(field(&ok().memory_bytes(4_096, 4 << 20)), None);
         assert_eq!(field(&ok().memory_bytes(4_096, (4 << 20) + 1)), Some("event_memory_bytes"));
+        for (bytes, fits) in [(1_023, false), (1_024, true), (65_536, true), (65_537, false)] {
+            let wrong = (!fits).then_some("message_max_bytes");
+            assert_eq!(field(&ok().message_max_bytes(bytes)), wrong, "{bytes}");
+        }
+        let large = ok().memory_bytes(1 << 27, 1 << 27).message_max_bytes(1 << 24);
+        assert_eq!(field(&large), Some("event_memory_bytes"));
         assert_eq!(field(&ok().in_flight_bytes(2_399)), Some("in_flight_bytes"));
         assert_eq!(field(&ok().in_flight_bytes(2_400)), None);
         assert_eq!(field(&ok().connections(0)), Some("connections"));

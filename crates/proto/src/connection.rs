@@ -39,6 +39,9 @@ pub(crate) use receive::Received;
 pub(crate) struct Bounds {
     pub(crate) send_memory_bytes: usize,
     pub(crate) receive_memory_bytes: usize,
+    pub(crate) message_max_bytes: usize,
+    /// What the peer may have sent of reliable messages that nobody took.
+    pub(crate) credit_bytes: u32,
     pub(crate) in_flight_bytes: usize,
     pub(crate) pass_share_datagrams: u16,
     pub(crate) replay_window: u32,
@@ -95,7 +98,7 @@ pub(crate) struct Connection {
     /// By which ids packets find the server; from the handshake on.
     pub(crate) identity: Option<Identity>,
     /// Charges of this connection's messages that wait in the endpoint's events.
-    pub(crate) events_bytes: usize,
+    pub(crate) events_bytes: u32,
     pub(crate) bounds: Arc<Bounds>,
     /// Whether it stands in the endpoint's queue of those that have something to send.
     pub(crate) is_queued: bool,
@@ -127,7 +130,7 @@ impl Connection {
             session: None,
             acks: Acks::default(),
             loss: Loss::default(),
-            sending: SendQueue::new(bounds.send_memory_bytes),
+            sending: SendQueue::new(),
             receiving: ReceiveQueue::default(),
             liveness,
             control: ControlQueue::default(),
@@ -153,10 +156,12 @@ impl Connection {
         remote_id: Option<ConnectionId>,
         entropy: &mut Entropy,
     ) {
-        let Agreement { seals, opens, timeouts, peer_datagram_max_bytes } = agreement;
+        let Agreement { seals, opens, timeouts, peer } = agreement;
         self.session = Some(Session::new(now, seals, opens, self.bounds.replay_window, entropy));
         self.path.remote_id = remote_id;
-        self.path.datagram_max_bytes = peer_datagram_max_bytes.min(Path::START_BYTES);
+        self.path.datagram_max_bytes = peer.datagram_max_bytes.min(Path::START_BYTES);
+        self.sending.agree(peer.message_max_bytes, peer.credit_bytes);
+        self.receiving.credit.agree(self.bounds.credit_bytes);
         self.liveness.agree(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
     }
 

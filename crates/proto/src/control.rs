@@ -18,6 +18,8 @@ pub(crate) enum Control {
     NewConnectionId(NewConnectionId),
     RetireConnectionId(u64),
     ResumeToken(Box<SealedResume>),
+    /// How far the peer may go with reliable messages.
+    Credit(u64),
 }
 
 /// A resume token on its way to the client.
@@ -64,6 +66,14 @@ impl ControlQueue {
         self.has_waiting = true;
     }
 
+    /// Says how far the peer may go, in place of what was said before.
+    pub(crate) fn push_credit(&mut self, edge: u64) {
+        if let Some(books) = &mut self.books {
+            books.items.retain(|item| !matches!(item.frame, Control::Credit(_)));
+        }
+        self.push(Control::Credit(edge));
+    }
+
     /// Whether something waits to be sent.
     #[inline]
     pub(crate) const fn has_waiting(&self) -> bool {
@@ -85,6 +95,7 @@ impl ControlQueue {
             let written = match &item.frame {
                 Control::NewConnectionId(new) => writer.new_connection_id(new),
                 Control::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
+                Control::Credit(edge) => writer.credit(*edge),
                 Control::ResumeToken(token) => writer.resume_token(&ResumeToken {
                     life_seconds: token.life_seconds,
                     psk: token.psk.expose(),

@@ -61,6 +61,8 @@ pub struct Endpoint<P = Alone> {
     timers: Timers,
     /// Connections with something to send, each once.
     active: VecDeque<PeerId>,
+    /// Events that were taken gave one of them something to say, and nobody has asked for it yet.
+    has_news: bool,
     /// Datagrams the front of `active` has sent in this turn.
     turn_count: u32,
     replies: VecDeque<Reply>,
@@ -137,6 +139,8 @@ impl<P: Placement> Endpoint<P> {
             bounds: Arc::new(Bounds {
                 send_memory_bytes: config.send_memory_bytes,
                 receive_memory_bytes: config.receive_memory_bytes,
+                message_max_bytes: config.message_max_bytes,
+                credit_bytes: config.credit_bytes(),
                 in_flight_bytes: config.in_flight_bytes,
                 pass_share_datagrams: config.pass_share_datagrams,
                 replay_window: config.replay_window,
@@ -146,6 +150,8 @@ impl<P: Placement> Endpoint<P> {
                 datagram_max_bytes: u16::try_from(wire_limits::DATAGRAM_MAX_BYTES).unwrap_or(u16::MAX),
                 silent_timeout: whole_milliseconds(config.silent_timeout),
                 unacknowledged_timeout: whole_milliseconds(config.unacknowledged_timeout),
+                message_max_bytes: u32::try_from(config.message_max_bytes).unwrap_or(u32::MAX),
+                credit_bytes: config.credit_bytes(),
             },
             events: Events::new(config.event_memory_bytes),
             config,
@@ -162,6 +168,7 @@ impl<P: Placement> Endpoint<P> {
             by_hello: HashMap::with_hasher(hash),
             timers: Timers::default(),
             active: VecDeque::new(),
+            has_news: false,
             turn_count: 0,
             replies: VecDeque::with_capacity(REPLIES_WAITING),
             forwards: VecDeque::with_capacity(FORWARDS_WAITING),
@@ -175,7 +182,7 @@ impl<P: Placement> Endpoint<P> {
     /// what was due is late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Moment> {
-        self.timers.next()
+        if self.has_news { Some(self.now) } else { self.timers.next() }
     }
 
     /// The next event, oldest first.
@@ -184,7 +191,13 @@ impl<P: Placement> Endpoint<P> {
         if let Event::Message { peer, .. } = &event
             && let Some(connection) = self.connections.get_mut(*peer)
         {
-            connection.events_bytes = connection.events_bytes.saturating_sub(charge_bytes);
+            connection.on_event_taken(charge_bytes);
+            if connection.control.has_waiting() && !connection.is_queued {
+                // It has something to say that no timer calls for.
+                connection.is_queued = true;
+                self.active.push_back(*peer);
+                self.has_news = true;
+            }
         }
         Some(event)
     }
@@ -210,6 +223,14 @@ impl<P: Placement> Endpoint<P> {
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<Duration> {
         self.connections.get(peer).map(|connection| connection.loss.round_trip().smoothed())
+    }
+
+    /// Bytes of the longest reliable message, values by key aside, that may be sent to a peer: what both ends allow, this
+    /// end's limit until the peer's is known.
+    #[must_use]
+    pub fn message_max_bytes(&self, peer: PeerId) -> usize {
+        let of_peer = self.connections.get(peer).map(|connection| connection.sending.message_max_bytes());
+        of_peer.unwrap_or(usize::MAX).min(self.config.message_max_bytes)
     }
 
     /// Where a peer is, `None` for a stale id.

@@ -16,7 +16,7 @@ pub enum SendError {
     Closed,
     /// The connection's send memory is full. Send less, or again after its peer has acknowledged.
     Full,
-    /// The message is larger than one packet takes. Split it.
+    /// The message is larger than its mode, the configuration or the peer takes. Split it.
     TooLarge {
         /// Bytes of the largest message there may be.
         limit_bytes: usize,
@@ -157,6 +157,14 @@ pub enum ProtocolError {
     WrongSide,
     /// It changed its keys again before it could know that the last change had arrived.
     KeyChange,
+    /// It sent more reliable messages than it had credit for.
+    CreditExceeded,
+    /// A message was longer than this end takes.
+    MessageTooLong,
+    /// More reliable messages than allowed were under way in pieces.
+    TooManyInPieces,
+    /// Pieces of a message did not agree, too often.
+    PiecesDisagree,
 }
 
 impl ProtocolError {
@@ -171,6 +179,10 @@ impl ProtocolError {
             Self::ConnectionIds => "connection_ids",
             Self::WrongSide => "wrong_side",
             Self::KeyChange => "key_change",
+            Self::CreditExceeded => "credit_exceeded",
+            Self::MessageTooLong => "message_too_long",
+            Self::TooManyInPieces => "too_many_in_pieces",
+            Self::PiecesDisagree => "pieces_disagree",
         }
     }
 }

@@ -18,8 +18,8 @@ pub(crate) struct Agreement {
     pub(crate) opens: OpenKeys,
     /// Timeouts that hold for both.
     pub(crate) timeouts: SharedParameters,
-    /// Bytes of the largest datagram the peer takes.
-    pub(crate) peer_datagram_max_bytes: u16,
+    /// What the peer takes.
+    pub(crate) peer: SharedParameters,
 }
 
 /// The suite of the wire as the suite of the keys.

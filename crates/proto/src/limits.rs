@@ -14,7 +14,7 @@ pub const DATAGRAM_SENT_MAX_BYTES: usize = DATAGRAM_START_BYTES;
 /// Bytes a message frame may take beside its payload: type, channel, id, distance back, length.
 const MESSAGE_OVERHEAD_MAX_BYTES: usize = 1 + 3 + 10 + 10 + 2;
 
-/// Bytes of the largest message: what fits one packet of 1200 B whatever its ids are.
+/// Bytes of the largest message that fits one packet of 1200 B whatever its ids are; longer ones travel in pieces.
 pub const MESSAGE_MAX_BYTES: usize =
     DATAGRAM_SENT_MAX_BYTES - TRANSPORT_HEADER_MAX_BYTES - TAG_BYTES - MESSAGE_OVERHEAD_MAX_BYTES;
 
@@ -40,6 +40,33 @@ pub const PROBES_BEFORE_SILENCE: u32 = 2;
 
 /// A reliable message's ids under way, at most; the receiver refuses more.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
+
+/// Reliable messages under way in pieces, at most; the receiver refuses more.
+pub const RELIABLE_IN_PIECES_MAX: usize = 64;
+
+/// Unfinished messages in pieces of one channel at most; the next waits until one of them was acknowledged.
+pub const CHANNEL_IN_PIECES_MAX: u32 = 8;
+
+/// Runs of bytes that a receiver keeps apart, over all reliable messages in pieces: each of them, and 256 holes.
+pub const PIECE_RANGES_MAX: usize = RELIABLE_IN_PIECES_MAX + 256;
+
+/// Unreliable messages in pieces that a receiver keeps.
+pub const UNRELIABLE_IN_PIECES_MAX: usize = 8;
+
+/// Runs of bytes that it keeps apart of one of these.
+pub const UNRELIABLE_RANGES_MAX: usize = 32;
+
+/// Bytes of the longest unreliable message.
+pub const UNRELIABLE_MESSAGE_MAX_BYTES: usize = drumfire_wire::limits::UNRELIABLE_MESSAGE_MAX_BYTES;
+
+/// Bytes of the longest reliable message, unless the configuration says otherwise.
+pub const RELIABLE_MESSAGE_MAX_BYTES: usize = drumfire_wire::limits::RELIABLE_MESSAGE_MAX_BYTES;
+
+/// Bytes of the shortest piece that a message is cut for where the rest of a packet is left; with less the next packet begins.
+pub(crate) const PIECE_MIN_BYTES: usize = 64;
+
+/// Times that pieces of a message may disagree before the connection is closed.
+pub(crate) const STRIKES_MAX: u8 = 16;
 
 /// Bytes of the longest message that rides again for redundancy.
 pub const REDUNDANT_MAX_BYTES: usize = 128;

@@ -5,23 +5,23 @@
 use std::time::Duration;
 
 use crate::limits::{ACK_GAP_INTERVAL, GRANULARITY, ROUND_TRIP_INITIAL};
-use crate::time::{Span, part};
+use crate::time::{Micros, part};
 
 /// The estimate for one path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
-    latest: Span,
-    smoothed: Span,
-    variation: Span,
+    latest: Micros,
+    smoothed: Micros,
+    variation: Micros,
     has_sample: bool,
 }
 
 impl Default for RoundTrip {
     fn default() -> Self {
         Self {
-            latest: Span::new(ROUND_TRIP_INITIAL),
-            smoothed: Span::new(ROUND_TRIP_INITIAL),
-            variation: Span::new(part(ROUND_TRIP_INITIAL, 2)),
+            latest: Micros::new(ROUND_TRIP_INITIAL),
+            smoothed: Micros::new(ROUND_TRIP_INITIAL),
+            variation: Micros::new(part(ROUND_TRIP_INITIAL, 2)),
             has_sample: false,
         }
     }
@@ -31,21 +31,21 @@ impl RoundTrip {
     /// Takes a sample, and how long of it the peer says it waited. The peer is believed: acks wait on purpose
     /// here, longer than many round trips, and a peer that lies only gets its own packets resent too early.
     pub(crate) fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
-        self.latest = Span::new(sample);
+        self.latest = Micros::new(sample);
         let adjusted = sample.saturating_sub(ack_delay);
         if !self.has_sample {
             self.has_sample = true;
-            self.smoothed = Span::new(adjusted);
-            self.variation = Span::new(part(adjusted, 2));
+            self.smoothed = Micros::new(adjusted);
+            self.variation = Micros::new(part(adjusted, 2));
             return;
         }
         let (smoothed, variation) = (self.smoothed(), self.variation.to_duration());
         let deviation = smoothed.abs_diff(adjusted);
-        self.variation = Span::new(part(variation.saturating_mul(3).saturating_add(deviation), 4));
-        self.smoothed = Span::new(part(smoothed.saturating_mul(7).saturating_add(adjusted), 8));
+        self.variation = Micros::new(part(variation.saturating_mul(3).saturating_add(deviation), 4));
+        self.smoothed = Micros::new(part(smoothed.saturating_mul(7).saturating_add(adjusted), 8));
     }
 
-    pub(crate) const fn smoothed(&self) -> Duration {
+    pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed.to_duration()
     }
 

@@ -41,6 +41,8 @@ pub enum DropReason {
     ConnectionClosed,
     /// It brought messages for which the connection has no memory left; it was not acknowledged.
     ReceiveMemory,
+    /// It brought a piece of a message that says something else than the pieces before.
+    PiecesDisagree,
     /// It broke the protocol, and its connection is closed.
     Protocol,
     /// A Hello for another protocol id.
@@ -99,7 +101,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// How many there are.
-    pub const COUNT: usize = 43;
+    pub const COUNT: usize = 44;
 
     /// All of them, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -119,6 +121,7 @@ impl DropReason {
         Self::Forged,
         Self::ConnectionClosed,
         Self::ReceiveMemory,
+        Self::PiecesDisagree,
         Self::Protocol,
         Self::WrongProtocol,
         Self::WrongVersion,
@@ -168,6 +171,7 @@ impl DropReason {
             Self::Forged => "forged",
             Self::ConnectionClosed => "connection_closed",
             Self::ReceiveMemory => "receive_memory",
+            Self::PiecesDisagree => "pieces_disagree",
             Self::Protocol => "protocol",
             Self::WrongProtocol => "wrong_protocol",
             Self::WrongVersion => "wrong_version",
@@ -236,6 +240,8 @@ pub struct Stats {
     pub messages_resent: u64,
     /// Messages put into packets, resends included.
     pub messages_sent: u64,
+    /// Pieces of messages put into packets, those sent again included; a message in pieces counts as sent with its last.
+    pub pieces_sent: u64,
     /// Messages handed to the application.
     pub messages_delivered: u64,
     /// Unreliable messages for which no memory was left.
@@ -289,6 +295,7 @@ impl Default for Stats {
             messages_delivered: 0,
             unreliable_overflows: 0,
             messages_skipped: 0,
+            pieces_sent: 0,
             messages_copied: 0,
             messages_expired: 0,
             sequenced_late: 0,

@@ -56,26 +56,40 @@ impl Default for Moment {
     }
 }
 
-/// A length of time in half the memory of a [`Duration`], for what every connection keeps: nanoseconds, up to 584
-/// years.
+/// A length of time in a quarter of the memory of a [`Duration`], for what every connection keeps: whole microseconds, rounded
+/// up, of at most 71 minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Span(u64);
+pub(crate) struct Micros(u32);
 
-impl Span {
-    pub(crate) const fn new(duration: Duration) -> Self {
-        let nanos = duration.as_nanos();
-        #[expect(clippy::cast_possible_truncation, reason = "checked in the same line")]
-        Self(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
+impl Micros {
+    pub(crate) fn new(duration: Duration) -> Self {
+        Self(u32::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u32::MAX))
     }
 
-    pub(crate) const fn to_duration(self) -> Duration {
-        Duration::from_nanos(self.0)
+    pub(crate) fn to_duration(self) -> Duration {
+        Duration::from_micros(self.0.into())
+    }
+}
+
+/// The same in whole milliseconds, rounded up, of at most 49 days: what the ends agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Millis(u32);
+
+impl Millis {
+    pub(crate) const fn new(duration: Duration) -> Self {
+        let millis = duration.as_nanos().div_ceil(1_000_000);
+        #[expect(clippy::cast_possible_truncation, reason = "checked in the same line")]
+        Self(if millis > u32::MAX as u128 { u32::MAX } else { millis as u32 })
+    }
+
+    pub(crate) fn to_duration(self) -> Duration {
+        Duration::from_millis(self.0.into())
     }
 
     /// The moment this much after another, at most the last there is.
     #[inline]
-    pub(crate) const fn after(self, moment: Moment) -> Moment {
-        Moment(moment.0.saturating_add(self.0))
+    pub(crate) fn after(self, moment: Moment) -> Moment {
+        moment.after(self.to_duration())
     }
 }
 
@@ -99,12 +113,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_a_duration_as_far_as_it_reaches() {
-        for duration in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(30)] {
-            assert_eq!(Span::new(duration).to_duration(), duration);
+    fn short_lengths_of_time_are_rounded_up_and_bounded() {
+        for (nanos, micros, millis) in [(0, 0, 0), (1, 1, 1), (30_000_000_000, 30_000_000, 30_000)] {
+            let duration = Duration::from_nanos(nanos);
+            assert_eq!(Micros::new(duration).to_duration(), Duration::from_micros(micros));
+            assert_eq!(Millis::new(duration).to_duration(), Duration::from_millis(millis));
         }
-        assert_eq!(Span::new(Duration::MAX).to_duration(), Duration::from_nanos(u64::MAX));
-        assert_eq!(Span::new(Duration::MAX).after(Moment::ORIGIN), Moment::LAST);
+        let longest = (Micros::new(Duration::MAX).to_duration(), Millis::new(Duration::MAX).to_duration());
+        assert_eq!(longest, (Duration::from_micros((1 << 32) - 1), Duration::from_millis((1 << 32) - 1)));
+        assert_eq!(Millis::new(Duration::from_millis(5)).after(Moment::LAST), Moment::LAST);
     }
 
     #[test]

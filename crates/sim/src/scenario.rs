@@ -144,8 +144,8 @@ impl Attack {
 
 impl Plan {
     fn draw(random: &mut Random, chaos_ticks: u64) -> Self {
-        let most = [8, 64, 400, MESSAGE_MAX_BYTES as u64];
-        let message_max_bytes = most[usize::try_from(random.below(4)).unwrap_or(0)];
+        let most = [8, 64, 400, MESSAGE_MAX_BYTES as u64, 12_000];
+        let message_max_bytes = most[usize::try_from(random.below(5)).unwrap_or(0)];
         let closing = (random.below(4) == 0).then(|| Closing {
             tick: random.below(chaos_ticks),
             by: if random.below(2) == 0 { Side::Client } else { Side::Server },

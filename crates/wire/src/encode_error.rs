@@ -20,6 +20,8 @@ pub enum EncodeError {
     ReasonTooLong,
     /// A message can only come after one with a smaller id.
     OrderNotBefore,
+    /// A fragment must have bytes and lie inside its message, which is not a value's and not too long.
+    BadFragment,
     /// A Noise message 2 is outside what a Welcome can carry.
     NoiseMessageLength,
 }
@@ -33,6 +35,7 @@ impl EncodeError {
             Self::RangesOutOfOrder => "ranges_out_of_order",
             Self::ReasonTooLong => "reason_too_long",
             Self::OrderNotBefore => "order_not_before",
+            Self::BadFragment => "bad_fragment",
             Self::NoiseMessageLength => "noise_message_length",
         }
     }
@@ -46,6 +49,7 @@ impl fmt::Display for EncodeError {
             Self::RangesOutOfOrder => f.write_str("ack ranges must descend, with a gap between them"),
             Self::ReasonTooLong => f.write_str("the close reason is longer than 128 bytes"),
             Self::OrderNotBefore => f.write_str("a message can only come after one with a smaller id"),
+            Self::BadFragment => f.write_str("a fragment has bytes and lies inside its message"),
             Self::NoiseMessageLength => f.write_str("a Welcome carries a Noise message of 48 to 1191 bytes"),
         }
     }

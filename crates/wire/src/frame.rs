@@ -6,6 +6,7 @@
 mod close;
 mod control;
 mod error;
+mod fragment;
 mod message;
 mod type_byte;
 mod writer;
@@ -13,6 +14,7 @@ mod writer;
 pub use close::{Close, CloseCode};
 pub use control::{NewConnectionId, PathData, ResumeToken};
 pub use error::FrameError;
+pub use fragment::Fragment;
 pub use message::{ChannelId, Delivery, Message, MessageId, Skip};
 pub use writer::FrameWriter;
 
@@ -37,8 +39,12 @@ pub enum Frame<'a> {
     Ack(Ack<'a>),
     /// A whole message of the application.
     Message(Message<'a>),
+    /// A piece of a message.
+    Fragment(Fragment<'a>),
     /// Says that a message will not come.
     Skip(Skip),
+    /// How many bytes of reliable messages, with their charges, the peer may have sent in all.
+    Credit(u64),
     /// Ends the connection.
     Close(Close<'a>),
     /// Asks whoever reads it to give the data back.
@@ -60,6 +66,8 @@ impl Frame<'_> {
             Self::Ping
             | Self::AckRequest
             | Self::Message(_)
+            | Self::Fragment(_)
+            | Self::Credit(_)
             | Self::Skip(_)
             | Self::NewConnectionId(_)
             | Self::RetireConnectionId(_)
@@ -105,6 +113,10 @@ impl<'a> Frames<'a> {
             type_byte::RESUME_TOKEN => ResumeToken::decode(&mut self.reader).map(Frame::ResumeToken),
             type_byte::CLOSE => Close::decode(&mut self.reader).map(Frame::Close),
             type_byte::SKIP => Skip::decode(&mut self.reader).map(Frame::Skip),
+            type_byte::CREDIT => Ok(Frame::Credit(self.reader.varint()?)),
+            _ if byte & type_byte::FRAGMENT != 0 && byte & type_byte::MESSAGE != 0 => {
+                Fragment::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Fragment)
+            }
             _ => Message::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Message),
         }
     }
@@ -152,8 +164,8 @@ mod tests {
     #[test]
     fn every_type_this_version_does_not_know_is_an_error() {
         let known = [
-            0x00, 0x01, 0x02, 0x03, 0x04, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x80, 0x81, 0x82, 0x83, 0x84,
-            0x85, 0x92, 0x93, 0x94,
+            0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x80, 0x81, 0x82, 0x83,
+            0x84, 0x85, 0x92, 0x93, 0x94, 0x88, 0x89, 0x8a, 0x8b, 0x8c, 0x9a, 0x9b, 0x9c,
         ];
         for byte in 0..=u8::MAX {
             let is_unknown = frames(&[byte, 0, 0, 0, 0, 0]).contains(&Err(FrameError::UnknownFrame));

@@ -49,7 +49,7 @@ pub const NOISE_MESSAGE_1_BYTES: usize = 612;
 pub const NOISE_OVERHEAD_BYTES: usize = 48;
 
 /// Bytes of a server's parameters, the payload of Noise message 2.
-pub const SERVER_PARAMETERS_BYTES: usize = 35;
+pub const SERVER_PARAMETERS_BYTES: usize = 43;
 
 /// The shortest timeout either end may ask for, in milliseconds: below a second an ordinary gap in a home
 /// network would end connections.
@@ -108,8 +108,17 @@ pub const CHANNELS: u32 = 65_536;
 /// the protocol: sparse ids would cost the receiver memory without costing the sender anything.
 pub const MESSAGE_IDS_AHEAD: u64 = 4_096;
 
-/// Bytes of a reliable message, unless the two ends agreed on more.
+/// Bytes of a reliable message, unless an end says otherwise.
 pub const RELIABLE_MESSAGE_MAX_BYTES: usize = 64 * 1_024;
+
+/// Bytes of a message, whatever the two ends say: longer ones are sent as several.
+pub const MESSAGE_LIMIT_BYTES: u32 = 16 * 1_024 * 1_024;
+
+/// Bytes that every end takes in one reliable message.
+pub const MESSAGE_LEAST_BYTES: u32 = 1_024;
+
+/// Bytes that every reliable message is charged beside its payload, so that short ones cost something.
+pub const MESSAGE_CHARGE_BYTES: u32 = 64;
 
 /// Bytes of an unreliable message: losing one fragment loses it all, so large ones hardly ever arrive.
 pub const UNRELIABLE_MESSAGE_MAX_BYTES: usize = 16 * 1_024;

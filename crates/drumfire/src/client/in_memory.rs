@@ -20,7 +20,7 @@ impl Client {
         let core = config.core();
         core.check()?;
         let (front, link, ring) = front()?;
-        let credit_bytes = core.send_memory_bytes;
+        let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let mut seeds = Random::new(random.bits());
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
         let place = seat.take()?;
@@ -38,6 +38,7 @@ impl Client {
             link,
             ring,
             credit_bytes,
+            message_max_bytes,
         });
         Self::new(Inline::of(front, EitherWorker::Memory(worker)), whom, config)
     }

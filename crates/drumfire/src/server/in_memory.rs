@@ -31,6 +31,7 @@ impl Server {
             return Err(BindError::Io(std::io::ErrorKind::Other.into()));
         };
         let (address, credit_bytes) = (config.address, core.send_memory_bytes);
+        let message_max_bytes = core.message_max_bytes;
         let process_key = secret(random);
         let owners = Owners::new(1, core.connections);
         let mut seeds = Random::new(random.bits());
@@ -60,6 +61,7 @@ impl Server {
             link,
             ring,
             credit_bytes,
+            message_max_bytes,
         });
         let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
         Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address, has_worked: false })

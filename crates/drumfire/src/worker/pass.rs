@@ -58,6 +58,7 @@ pub(crate) struct Parts<P, I, K, C> {
     pub(crate) link: Arc<Link>,
     pub(crate) ring: Ring<Link>,
     pub(crate) credit_bytes: usize,
+    pub(crate) message_max_bytes: usize,
 }
 
 /// One socket, one endpoint, one thread at a time.
@@ -73,6 +74,7 @@ pub struct Worker<P, I, K, C> {
     link: Arc<Link>,
     ring: Ring<Link>,
     credit_bytes: usize,
+    message_max_bytes: usize,
     commands: VecDeque<Command>,
     reports: VecDeque<Report>,
     arena: Arena,
@@ -105,6 +107,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             link: parts.link,
             ring: parts.ring,
             credit_bytes: parts.credit_bytes,
+            message_max_bytes: parts.message_max_bytes,
             commands: VecDeque::new(),
             reports: VecDeque::new(),
             arena: Arena::default(),
@@ -164,7 +167,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
         self.now = self.clock.read();
         let id = self.endpoint.connect(self.now.now, server, identity, token)?;
-        let credit = Arc::new(Credit::new(self.credit_bytes));
+        let credit = Arc::new(Credit::new(self.credit_bytes, self.message_max_bytes));
         self.peers.begin(id, &credit);
         Ok((PeerId::new(self.index, self.life, id), credit))
     }
@@ -328,8 +331,9 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let name = |id| PeerId::new(index, life, id);
         Some(match self.endpoint.poll_event()? {
             Event::Connected { peer, address, player, user_data } => {
-                let credit = self.peers.connected(peer, self.credit_bytes);
                 let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
+                let credit = self.peers.connected(peer, self.credit_bytes, self.message_max_bytes);
+                credit.set_message_max_bytes(self.endpoint.message_max_bytes(peer));
                 Some(Report::Connected { peer: name(peer), address, player, credit })
             }
             Event::ConnectFailed { peer, error } => {

@@ -52,12 +52,17 @@ impl Peers {
     }
 
     /// A peer is connected; answers its credit, made if it is new.
-    pub(super) fn connected(&mut self, id: PeerId, limit_bytes: usize) -> Arc<Credit> {
+    pub(super) fn connected(
+        &mut self,
+        id: PeerId,
+        limit_bytes: usize,
+        message_max_bytes: usize,
+    ) -> Arc<Credit> {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.is_connected = true;
             return Arc::clone(&peer.credit);
         }
-        let credit = Arc::new(Credit::new(limit_bytes));
+        let credit = Arc::new(Credit::new(limit_bytes, message_max_bytes));
         let peer = Peer { credit: Arc::clone(&credit), backlog: VecDeque::new(), is_connected: true };
         self.peers.insert(id, peer);
         credit

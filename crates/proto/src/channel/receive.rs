@@ -6,16 +6,21 @@
 
 mod kept;
 mod latest;
+mod pieces;
 mod sequenced;
 
 use std::collections::VecDeque;
 
-use drumfire_wire::{ChannelId, MessageId};
+use drumfire_wire::{ChannelId, Fragment, MessageId};
 
 use self::kept::{Kept, NONE};
 use self::latest::Keys;
+use self::pieces::Pieces;
 use self::sequenced::Newest;
+use super::credit::Inflow;
 use crate::limits::MESSAGE_IDS_AHEAD;
+
+pub(crate) use self::pieces::Fit;
 
 /// Bytes an id of the window is charged.
 const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
@@ -29,6 +34,10 @@ pub(crate) struct ReceiveQueue {
     ahead: Option<Box<Ahead>>,
     newest: Newest,
     keys: Keys,
+    /// Boxed, for the many connections whose messages are short.
+    pieces: Option<Box<Pieces>>,
+    /// What the peer may still send.
+    pub(crate) credit: Inflow,
 }
 
 /// What is known of the ids from the floor on.
@@ -65,7 +74,8 @@ impl ReceiveQueue {
         id.0 <= self.floor.saturating_add(MESSAGE_IDS_AHEAD)
     }
 
-    /// The id that everything kept here waits for in the end.
+    /// The smallest id that was not received.
+    #[cfg(test)]
     pub(crate) const fn floor(&self) -> MessageId {
         MessageId(self.floor)
     }
@@ -75,7 +85,71 @@ impl ReceiveQueue {
         let ahead = self.ahead.as_ref().map_or(0, |ahead| {
             ahead.kept.bytes().saturating_add(ahead.window.len().saturating_mul(SLOT_CHARGE_BYTES))
         });
-        ahead.saturating_add(self.keys.used_bytes())
+        let loose = self.pieces.as_ref().map_or(0, |pieces| pieces.loose_bytes());
+        let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
+        ahead.saturating_add(self.keys.used_bytes()).saturating_add(loose).saturating_add(pieces)
+    }
+
+    /// Charges of reliable messages that wait for others or for their pieces.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
+        self.kept_bytes().saturating_add(pieces)
+    }
+
+    /// What would come of a piece of the reliable message `id`.
+    pub(crate) fn look_at_piece(&self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
+        if self.is_received(id) {
+            return Fit::Fits;
+        }
+        match &self.pieces {
+            Some(pieces) => pieces.look(id, fragment),
+            None => Pieces::new().look(id, fragment),
+        }
+    }
+
+    /// What a piece of an unreliable message would be charged; `None` when it is not taken.
+    pub(crate) fn look_at_loose_piece(&self, fragment: &Fragment<'_>) -> Option<usize> {
+        match &self.pieces {
+            Some(pieces) => pieces.look_loose(fragment),
+            None => Pieces::new().look_loose(fragment),
+        }
+    }
+
+    /// Takes a piece of an unreliable message that was looked at; answers the message if it is whole.
+    pub(crate) fn accept_loose_piece(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
+        self.pieces.get_or_insert_with(|| Box::new(Pieces::new())).put_loose(fragment)
+    }
+
+    /// Takes a piece of a reliable message that was looked at, with what its message comes after; `deliver` hears what is
+    /// due with it. Answers whether nothing of the message came before.
+    pub(crate) fn accept_piece(
+        &mut self,
+        id: MessageId,
+        after: Option<MessageId>,
+        fragment: &Fragment<'_>,
+        deliver: impl FnMut(ChannelId, Option<&[u8]>),
+    ) -> bool {
+        if self.is_received(id) {
+            return false;
+        }
+        let pieces = self.pieces.get_or_insert_with(|| Box::new(Pieces::new()));
+        let (is_first, whole) = pieces.put(id, fragment);
+        if let Some(whole) = whole {
+            let arrival = Arrival { id, after, channel: fragment.piece.channel, payload: Some(&whole) };
+            self.accept(&arrival, deliver);
+        }
+        is_first
+    }
+
+    /// Pieces did not agree; answers whether that came too often.
+    pub(crate) fn strike(&mut self) -> bool {
+        self.pieces.as_mut().is_some_and(|pieces| pieces.strike())
+    }
+
+    fn is_received(&self, id: MessageId) -> bool {
+        let Some(place) = id.0.checked_sub(self.floor) else { return true };
+        let slot = usize::try_from(place).ok().and_then(|at| self.ahead.as_ref()?.window.get(at));
+        slot.is_some_and(|slot| slot.is_received)
     }
 
     pub(crate) fn is_known_key(&self, channel: ChannelId, key: u64) -> bool {
@@ -111,17 +185,18 @@ impl ReceiveQueue {
     }
 
     /// Takes a message that is in reach; `deliver` hears it and all that waited for it, in order. Answers
-    /// whether it was new.
+    /// whether nothing of it came before.
     pub(crate) fn accept(
         &mut self,
         arrival: &Arrival<'_>,
         mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> bool {
+        let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(arrival.id).is_some());
         let is_next = arrival.id.0 == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
         if is_next && self.ahead.as_ref().is_none_or(|ahead| ahead.window.is_empty()) {
             deliver(arrival.channel, arrival.payload);
             self.floor = self.floor.saturating_add(1);
-            return true;
+            return !was_begun;
         }
         let Some(place) = arrival.id.0.checked_sub(self.floor).filter(|place| *place <= MESSAGE_IDS_AHEAD)
         else {
@@ -129,13 +204,17 @@ impl ReceiveQueue {
         };
         let (is_new, passed) = self.ahead.get_or_insert_default().accept(self.floor, place, arrival, deliver);
         self.floor = self.floor.saturating_add(passed);
-        is_new
+        is_new && !was_begun
     }
 
     /// Whether a message of a sequenced channel may be delivered that came with packet `number`, when `largest` is the
     /// newest packet that was received; the caller then must.
     pub(crate) fn take_sequenced(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
-        self.newest.take(channel, number, largest)
+        let may = self.newest.take(channel, number, largest);
+        if may && let Some(pieces) = &mut self.pieces {
+            pieces.forget_older(channel, number);
+        }
+        may
     }
 
     /// Gives back memory that an idle connection does not need; `largest` is the newest packet that was received.
@@ -143,6 +222,10 @@ impl ReceiveQueue {
         self.ahead.take_if(|ahead| ahead.window.is_empty());
         self.newest.shrink(largest);
         self.forget_keys(largest);
+        if let Some(pieces) = &mut self.pieces {
+            pieces.forget_loose();
+        }
+        self.pieces.take_if(|pieces| pieces.is_empty());
     }
 }
 

@@ -3,16 +3,20 @@
 //! Of each class of priority lost messages leave first, then those whose turn it is. Which packet takes them, and when, is
 //! decided by whoever builds packets.
 
+mod fill;
 mod latest;
 mod lines;
+mod pieces;
 mod reliable;
 
-use bytes::{BufMut, Bytes};
-use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId};
+use bytes::Bytes;
+use drumfire_wire::{ChannelId, MessageId};
 
 use self::latest::{Latest, Older, is_value};
 use self::lines::{Lines, Name, Terms, Waiting};
-use self::reliable::Reliable;
+use self::pieces::is_piece;
+use self::reliable::{GivenUp, Reliable};
+use super::credit::Outflow;
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
 use super::{ChannelOptions, Mode, Priority, SendOptions};
 use crate::limits::ITEM_CHARGE_BYTES;
@@ -29,7 +33,8 @@ pub(crate) struct SendQueue {
     /// The id of the next reliable message while there are none.
     next_id: u64,
     used_bytes: usize,
-    limit_bytes: usize,
+    /// What the peer takes.
+    credit: Outflow,
 }
 
 /// The packet that is being filled.
@@ -37,6 +42,8 @@ pub(crate) struct SendQueue {
 pub(crate) struct Packet {
     pub(crate) number: u64,
     pub(crate) now: Moment,
+    /// Bytes of frames that an empty packet to where it goes can have: what is longer must go in pieces.
+    pub(crate) room_bytes: usize,
 }
 
 /// What was put into a packet.
@@ -50,6 +57,8 @@ pub(crate) struct Filled {
     pub(crate) expired_count: u32,
     /// Copies for redundancy, which are not resends.
     pub(crate) copied_count: u32,
+    /// Pieces of messages; a message in pieces counts with its last.
+    pub(crate) piece_count: u32,
 }
 
 impl Filled {
@@ -58,10 +67,21 @@ impl Filled {
         self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
         self.resent_count = self.resent_count.saturating_add(is_resent.into());
     }
+
+    fn add_piece(&mut self, is_reliable: bool, is_last: bool) {
+        self.piece_count = self.piece_count.saturating_add(1);
+        self.message_count = self.message_count.saturating_add(is_last.into());
+        self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
+    }
+
+    /// Whether anything that asks for an ack was put in.
+    pub(crate) const fn has_any(&self) -> bool {
+        self.message_count > 0 || self.piece_count > 0
+    }
 }
 
 impl SendQueue {
-    pub(crate) const fn new(limit_bytes: usize) -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             lines: None,
             reliable: None,
@@ -69,13 +89,34 @@ impl SendQueue {
             receipts: None,
             next_id: 0,
             used_bytes: 0,
-            limit_bytes,
+            credit: Outflow::new(),
         }
     }
 
-    /// Takes a message in; false when there is no room for it.
+    /// What the peer takes, by its parameters.
+    pub(crate) const fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
+        self.credit.agree(message_max_bytes, credit_bytes);
+    }
+
+    /// Bytes of the longest reliable message that the peer takes.
+    pub(crate) fn message_max_bytes(&self) -> usize {
+        self.credit.message_max_bytes()
+    }
+
+    /// The peer says how far this end may go.
+    pub(crate) fn on_credit(&mut self, edge: u64) {
+        if self.credit.on_credit(edge)
+            && let Some(lines) = &mut self.lines
+        {
+            lines.set_short_of_credit(false);
+        }
+        self.unblock();
+    }
+
+    /// Takes a message in; false when there is no room for it in so many bytes.
     pub(crate) fn push(
         &mut self,
+        limit_bytes: usize,
         now: Moment,
         channel: ChannelId,
         options: SendOptions,
@@ -83,13 +124,13 @@ impl SendQueue {
         payload: Bytes,
     ) -> bool {
         let used_bytes = self.used_bytes.saturating_add(charge(payload.len()));
-        if used_bytes > self.limit_bytes {
+        if used_bytes > limit_bytes {
             return false;
         }
         let SendOptions { mode, key, priority, lifetime, .. } = options;
         let terms = Terms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
         let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
-        let waiting = Waiting { channel, mode, payload, terms, key, version: None };
+        let waiting = Waiting { channel, mode, payload, terms, key, version: None, progress: None };
         let replaced = if mode == Mode::ReliableLatest {
             let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new()));
             push_value(lines, latest, waiting, priority)
@@ -115,104 +156,41 @@ impl SendQueue {
     }
 
     fn may_give_id(&self) -> bool {
-        self.reliable.as_ref().is_none_or(|reliable| reliable.may_give_id())
+        let has_ids = self.reliable.as_ref().is_none_or(|reliable| reliable.may_give_id());
+        has_ids && !self.lines.as_ref().is_some_and(|lines| lines.is_short_of_credit())
     }
 
-    /// Writes as many messages as fit into packet `number`; `carry` hears the ids of the reliable ones.
-    pub(crate) fn fill<B: BufMut>(
-        &mut self,
-        packet: Packet,
-        writer: &mut FrameWriter<B>,
-        mut carry: impl FnMut(MessageId),
-    ) -> Filled {
-        let mut filled = Filled::default();
-        for class in 0..Priority::COUNT {
-            if !self.write_lost(class, packet, writer, &mut carry, &mut filled)
-                || !self.write_class(class, packet, writer, &mut carry, &mut filled)
-            {
-                return filled;
-            }
-        }
-        if filled.message_count > 0
-            && let Some(reliable) = &mut self.reliable
+    /// Messages may be sent that had to wait for ids, for credit or for others in pieces.
+    fn unblock(&mut self) {
+        if self.may_give_id()
+            && let Some(lines) = &mut self.lines
         {
-            reliable.write_copies(packet.number, writer, &mut carry, &mut filled);
+            lines.unblock();
         }
-        filled
     }
 
-    /// Writes what is lost in a class; false when something did not fit.
-    fn write_lost<B: BufMut>(
-        &mut self,
-        class: usize,
-        packet: Packet,
-        writer: &mut FrameWriter<B>,
-        carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
-    ) -> bool {
-        let (used_bytes, receipts) = (&mut self.used_bytes, &mut self.receipts);
-        let Some(reliable) = &mut self.reliable else { return true };
-        let mut expired_count = 0_u32;
-        let fits = reliable.write_lost(class, packet, writer, carry, filled, |over| {
-            // Its place is charged until the peer knows.
-            *used_bytes = used_bytes.saturating_sub(over.payload_bytes);
-            expired_count = expired_count.saturating_add(1);
-            if let Some(receipt) = over.receipt {
-                receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+    /// The time of the first message of a line is over, or the peer does not take it.
+    fn expire(&mut self, name: Name, now: Moment) {
+        let progress = self.lines.as_ref().and_then(|lines| lines.first(name)?.progress.as_deref().copied());
+        let Some(progress) = progress else { return self.pop(name, Outcome::Expired) };
+        let Some(gone) = self.lines.as_mut().and_then(|lines| lines.pop(name, true)) else { return };
+        if !gone.mode.needs_id() {
+            self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
+            if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
+                receipts.give_up(id);
             }
-        });
-        filled.expired_count = filled.expired_count.saturating_add(expired_count);
-        fits
+        } else if let Some(over) =
+            self.reliable.as_mut().and_then(|reliable| reliable.abandon(progress.number, now))
+        {
+            self.on_given_up(over);
+        }
     }
 
-    /// Writes what waits in a class; false when something did not fit.
-    fn write_class<B: BufMut>(
-        &mut self,
-        class: usize,
-        packet: Packet,
-        writer: &mut FrameWriter<B>,
-        carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
-    ) -> bool {
-        loop {
-            let may_give_id = self.may_give_id();
-            let Some((name, waiting)) = self.lines.as_mut().and_then(|lines| lines.front(class, may_give_id))
-            else {
-                return true;
-            };
-            let next_id = self.next_id;
-            if waiting.terms.is_over(packet.now) {
-                filled.expired_count = filled.expired_count.saturating_add(1);
-                self.pop(name, Outcome::Expired);
-            } else if waiting.mode == Mode::ReliableLatest {
-                let is_resent = waiting.version.is_some();
-                let Some(version) = write_value(writer, waiting, packet.number) else { return false };
-                if let Some(id) = self.book_value(name, class, version, packet.number) {
-                    carry(id);
-                }
-                filled.add(true, is_resent);
-            } else if waiting.mode.needs_id() {
-                let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
-                let Some(first) = reliable.write_first(writer, waiting) else { return false };
-                if let Some(lines) = &mut self.lines
-                    && let Some(waiting) = lines.pop(name, true)
-                {
-                    let redundancy = lines.options_of(waiting.channel).redundancy;
-                    reliable.keep(waiting, first, class, packet.number, redundancy);
-                }
-                carry(first.id);
-                filled.add(true, false);
-            } else if write_unreliable(writer, waiting) {
-                let receipt = waiting.terms.receipt;
-                self.pop(name, Outcome::Lost);
-                if let Some(receipt) = receipt {
-                    carry(self.receipts.get_or_insert_default().on_sent(receipt));
-                    filled.receipt_count = filled.receipt_count.saturating_add(1);
-                }
-                filled.add(false, false);
-            } else {
-                return false;
-            }
+    /// A message was given up after some of it was sent: its place is charged until the peer knows.
+    fn on_given_up(&mut self, over: GivenUp) {
+        self.used_bytes = self.used_bytes.saturating_sub(over.payload_bytes);
+        if let Some(receipt) = over.receipt {
+            self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
         }
     }
 
@@ -273,23 +251,24 @@ impl SendQueue {
             return;
         }
         let Some(reliable) = &mut self.reliable else { return };
-        if fate == Fate::Lost {
+        let arrived = if is_piece(id) {
+            reliable.on_piece_fate(fate, id)
+        } else if fate == Fate::Lost {
             return reliable.on_lost(id.0, packet);
-        }
-        let Some(arrived) = reliable.acknowledge(id.0) else { return };
+        } else {
+            reliable.acknowledge(id.0)
+        };
+        let Some(arrived) = arrived else { return };
         self.used_bytes = self.used_bytes.saturating_sub(charge(arrived.payload_bytes));
         if let Some(receipt) = arrived.receipt {
             self.receipts.get_or_insert_default().answer(receipt, Outcome::Acknowledged);
         }
-        let may_give_id = reliable.may_give_id();
-        if let Some(lines) = &mut self.lines {
-            if arrived.is_sequenced {
-                lines.on_sequenced_arrived(arrived.channel);
-            }
-            if may_give_id {
-                lines.unblock();
-            }
+        if arrived.is_sequenced
+            && let Some(lines) = &mut self.lines
+        {
+            lines.on_sequenced_arrived(arrived.channel);
         }
+        self.unblock();
     }
 
     /// Sends a message again whatever became of it so far, unless it was acknowledged.
@@ -298,13 +277,17 @@ impl SendQueue {
             return self.on_value(None, id, 0);
         }
         if let Some(reliable) = &mut self.reliable {
-            reliable.repeat(id.0);
+            if is_piece(id) {
+                reliable.repeat_piece(id);
+            } else {
+                reliable.repeat(id.0);
+            }
         }
     }
 
     /// Drops everything; nothing is sent any more.
     pub(crate) fn clear(&mut self) {
-        *self = Self::new(0);
+        *self = Self::new();
     }
 
     /// Gives back memory that an idle connection does not need.
@@ -336,22 +319,6 @@ fn push_value(
     };
     latest.on_waiting(key, lines.push_at_end(waiting, priority));
     older
-}
-
-/// Writes a value into packet `number`, by which it is known if it was not sent before; answers its version, `None` when
-/// it does not fit.
-fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: &Waiting, number: u64) -> Option<u64> {
-    let version = waiting.version.unwrap_or(number);
-    let Waiting { channel, payload, key, .. } = waiting;
-    let delivery = Delivery::ReliableLatest { key: *key, version };
-    writer.message(&Message { channel: *channel, delivery, payload }).ok()?;
-    Some(version)
-}
-
-fn write_unreliable<B: BufMut>(writer: &mut FrameWriter<B>, waiting: &Waiting) -> bool {
-    let is_sequenced = waiting.mode == Mode::UnreliableSequenced;
-    let delivery = if is_sequenced { Delivery::UnreliableSequenced } else { Delivery::Unreliable };
-    writer.message(&Message { channel: waiting.channel, delivery, payload: &waiting.payload }).is_ok()
 }
 
 fn charge(payload_bytes: usize) -> usize {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::error::CloseReason;
 use crate::limits::{IDLE_AFTER, KEEP_ALIVE_INTERVAL};
-use crate::time::{Moment, Span, part};
+use crate::time::{Millis, Moment, part};
 
 /// The clockwork of one connection's silence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Liveness {
-    silent_timeout: Span,
-    unacknowledged_timeout: Span,
+    silent_timeout: Millis,
+    unacknowledged_timeout: Millis,
     received_at: Moment,
     sent_at: Moment,
     /// Only clients keep connections alive.
@@ -32,8 +32,8 @@ impl Liveness {
         unacknowledged: Duration,
     ) -> Self {
         Self {
-            silent_timeout: Span::new(silent),
-            unacknowledged_timeout: Span::new(unacknowledged),
+            silent_timeout: Millis::new(silent),
+            unacknowledged_timeout: Millis::new(unacknowledged),
             received_at: now,
             sent_at: now,
             is_client,
@@ -44,8 +44,8 @@ impl Liveness {
     }
 
     pub(crate) const fn agree(&mut self, silent: Duration, unacknowledged: Duration) {
-        self.silent_timeout = Span::new(silent);
-        self.unacknowledged_timeout = Span::new(unacknowledged);
+        self.silent_timeout = Millis::new(silent);
+        self.unacknowledged_timeout = Millis::new(unacknowledged);
     }
 
     /// Notes a packet that opened; answers whether the connection is busy: this is not the first for long.

@@ -119,6 +119,7 @@ impl Connection {
         stats: &mut Stats,
     ) -> Content {
         let mut content = Content::default();
+        let room_bytes = writer.remaining_bytes();
         // Who looks for a path has likely lost packets, and learns now which, whether they asked for an ack or not.
         let is_answer = self.path.answer.is_some();
         if self.path.has_news() {
@@ -140,8 +141,10 @@ impl Connection {
             if self.control.has_waiting() {
                 control_count = self.control.fill(number, writer, |id| loss.carry(id));
             }
-            let filled = self.sending.fill(Packet { number, now }, writer, |id| loss.carry(id));
-            content.asks_for_ack |= filled.message_count > 0 || control_count > 0;
+            let packet = Packet { number, now, room_bytes };
+            let filled = self.sending.fill(packet, writer, |id| loss.carry(id));
+            content.asks_for_ack |= filled.has_any() || control_count > 0;
+            add(&mut stats.pieces_sent, u64::from(filled.piece_count));
             content.carried = filled.reliable_count.saturating_add(control_count);
             content.receipt_count = filled.receipt_count;
             add(&mut stats.messages_expired, u64::from(filled.expired_count));

@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{IssuedToken, Secret};
-use drumfire_wire::{ChannelId, Close, Delivery, Frame, Frames, Message, MessageId, PacketNumber, Skip};
+use drumfire_wire::{
+    ChannelId, Close, Delivery, Fragment, Frame, FrameError, Frames, Message, MessageId, PacketNumber, Skip,
+};
 
 use super::{Connection, Phase, route_fate};
 use crate::acks::Urgency;
-use crate::channel::receive::Arrival;
+use crate::channel::receive::{Arrival, Fit};
 use crate::control::Control;
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::identity::Identity;
-use crate::limits::ACK_DELAY_MAX;
+use crate::limits::{ACK_DELAY_MAX, UNRELIABLE_MESSAGE_MAX_BYTES};
+use crate::slab::PeerId;
 use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
 
@@ -37,11 +40,27 @@ pub(crate) enum Received<'a> {
 struct Contents {
     urgency: Option<Urgency>,
     asks_for_ack_now: bool,
-    charge_bytes: usize,
-    brings_floor: bool,
+    /// Charges of unreliable messages, which are left out where there is no room.
+    loose_bytes: usize,
+    /// Charges of values.
+    value_bytes: usize,
+    /// Charges of all that the application may hear of it.
+    event_bytes: usize,
     /// Values of keys, and those of keys that are not known.
     value_count: usize,
     new_keys: usize,
+    /// Why it cannot be taken.
+    refused: Option<Fit>,
+}
+
+/// Room for what a packet brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// For all of it.
+    All,
+    /// For all but the unreliable messages.
+    Reliable,
+    None,
 }
 
 impl Connection {
@@ -63,13 +82,21 @@ impl Connection {
         if is_busy && let Some(session) = &mut self.session {
             session.expand();
         }
-        let contents = match self.survey(frames) {
+        let contents = match self.survey(number, frames) {
             Ok(contents) => contents,
             Err(error) => return Received::Broken(error),
         };
-        let has_room = self.admits(number, &contents, events);
+        match contents.refused {
+            None => {}
+            Some(Fit::Disagrees) if self.receiving.strike() => {
+                return Received::Broken(ProtocolError::PiecesDisagree);
+            }
+            Some(Fit::Disagrees) => return Received::Dropped(DropReason::PiecesDisagree),
+            Some(_) => return Received::Dropped(DropReason::ReceiveMemory),
+        }
+        let room = self.room(number, &contents, events);
         let urgency = contents.urgency.unwrap_or(Urgency::None);
-        if !has_room && urgency == Urgency::High {
+        if room == Room::None && urgency == Urgency::High {
             return Received::Dropped(DropReason::ReceiveMemory);
         }
         let round_trip = self.loss.round_trip().measured().unwrap_or(ACK_DELAY_MAX);
@@ -77,17 +104,45 @@ impl Connection {
         if contents.asks_for_ack_now {
             self.acks.on_request(now);
         }
+        let received = self.apply(now, number, frames, room == Room::All, events, stats);
+        self.extend_credit();
+        received
+    }
+
+    /// Acts on the frames of a packet that was looked at.
+    fn apply<'a>(
+        &mut self,
+        now: Moment,
+        number: u64,
+        frames: &'a [u8],
+        has_room: bool,
+        events: &mut Events,
+        stats: &mut Stats,
+    ) -> Received<'a> {
         for frame in Frames::new(frames).flatten() {
             match frame {
-                Frame::Message(message) => self.on_message(number, &message, has_room, events, stats),
+                Frame::Message(message) => {
+                    if !self.on_message(number, &message, has_room, events, stats) {
+                        return Received::Broken(ProtocolError::CreditExceeded);
+                    }
+                }
+                Frame::Fragment(fragment) => {
+                    if !self.on_fragment(&fragment, has_room, events, stats) {
+                        return Received::Broken(ProtocolError::CreditExceeded);
+                    }
+                }
                 Frame::Ack(ack) => {
                     if let Err(error) = self.on_ack(now, &ack, stats) {
                         return Received::Broken(error);
                     }
                 }
-                Frame::Skip(Skip { channel, id, after }) => {
-                    self.accept(&Arrival { id, after, channel, payload: None }, events, stats);
+                Frame::Skip(Skip { channel, id, after, bytes }) => {
+                    let arrival = Arrival { id, after, channel, payload: None };
+                    if !self.accept(&arrival, usize::try_from(bytes).unwrap_or(usize::MAX), events, stats) {
+                        return Received::Broken(ProtocolError::CreditExceeded);
+                    }
                 }
+                Frame::Credit(edge) => self.sending.on_credit(edge),
                 Frame::Close(close) => return Received::Closed(close),
                 Frame::PathChallenge(data) => self.path.answer = Some(data),
                 Frame::PathResponse(data) => {
@@ -107,6 +162,7 @@ impl Connection {
         Received::Delivered
     }
 
+    /// Takes a message in; false when the peer had no credit for it.
     fn on_message(
         &mut self,
         number: u64,
@@ -114,107 +170,210 @@ impl Connection {
         has_room: bool,
         events: &mut Events,
         stats: &mut Stats,
-    ) {
+    ) -> bool {
         let &Message { channel, delivery, payload } = message;
         let (id, after) = match delivery {
-            Delivery::Unreliable if has_room => return self.deliver(channel, payload, events, stats),
-            Delivery::UnreliableSequenced if has_room => {
-                return self.deliver_sequenced(number, message, events, stats);
-            }
             Delivery::Unreliable | Delivery::UnreliableSequenced => {
-                return add(&mut stats.unreliable_overflows, 1);
+                if !has_room {
+                    add(&mut stats.unreliable_overflows, 1);
+                } else if delivery == Delivery::Unreliable {
+                    self.deliver(channel, payload, events, stats);
+                } else {
+                    self.deliver_sequenced(number, channel, payload, events, stats);
+                }
+                return true;
             }
             Delivery::ReliableLatest { key, version } => {
                 if self.receiving.take_value(channel, key, version) {
                     self.deliver(channel, payload, events, stats);
                 }
-                return;
+                return true;
             }
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
             Delivery::ReliableOrdered { id, after } => (id, after),
         };
-        self.accept(&Arrival { id, after, channel, payload: Some(payload) }, events, stats);
+        self.accept(&Arrival { id, after, channel, payload: Some(payload) }, payload.len(), events, stats)
     }
 
-    /// Looks at all frames and changes nothing.
-    fn survey(&self, frames: &[u8]) -> Result<Contents, ProtocolError> {
-        let mut contents = Contents::default();
-        let mut raise = |to: Urgency| contents.urgency = contents.urgency.max(Some(to));
-        let (mut charge_bytes, mut brings_floor, mut asks_for_ack_now) = (0_usize, false, false);
-        let (mut value_count, mut new_keys) = (0_usize, 0_usize);
-        for frame in Frames::new(frames) {
-            match frame.map_err(ProtocolError::Frame)? {
-                Frame::Message(message) => {
-                    charge_bytes = charge_bytes.saturating_add(charge(message.payload.len()));
-                    if let Delivery::ReliableLatest { key, .. } = message.delivery {
-                        raise(Urgency::High);
-                        let is_new = !self.receiving.is_known_key(message.channel, key);
-                        value_count = value_count.saturating_add(1);
-                        new_keys = new_keys.saturating_add(usize::from(is_new));
-                    } else if let Some(id) = message.id() {
-                        raise(Urgency::High);
-                        brings_floor |= self.check_id(id)?;
+    /// Takes a piece of a message in; false when the peer had no credit for the message.
+    #[cold]
+    fn on_fragment(
+        &mut self,
+        fragment: &Fragment<'_>,
+        has_room: bool,
+        events: &mut Events,
+        stats: &mut Stats,
+    ) -> bool {
+        let Message { channel, delivery, .. } = fragment.piece;
+        let (id, after) = match delivery {
+            Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
+            Delivery::ReliableOrdered { id, after } => (id, after),
+            Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => {
+                if !has_room || self.receiving.look_at_loose_piece(fragment).is_none() {
+                    add(&mut stats.unreliable_overflows, 1);
+                } else if let Some(whole) = self.receiving.accept_loose_piece(fragment) {
+                    if delivery == Delivery::Unreliable {
+                        self.deliver(channel, &whole, events, stats);
                     } else {
-                        raise(Urgency::Low);
+                        self.deliver_sequenced(fragment.number, channel, &whole, events, stats);
                     }
                 }
+                return true;
+            }
+        };
+        let (peer, events_bytes) = (self.peer, &mut self.events_bytes);
+        let is_first = self.receiving.accept_piece(id, after, fragment, |channel, payload| {
+            announce(peer, events_bytes, channel, payload, events, stats);
+        });
+        let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
+        !is_first || self.receiving.credit.take(charge(total))
+    }
+
+    /// Looks at all frames of packet `number` and changes nothing.
+    fn survey(&self, number: u64, frames: &[u8]) -> Result<Contents, ProtocolError> {
+        let mut contents = Contents::default();
+        for frame in Frames::new(frames) {
+            let urgency = match frame.map_err(ProtocolError::Frame)? {
+                Frame::Message(message) => self.survey_message(&message, &mut contents)?,
+                Frame::Fragment(fragment) => self.survey_fragment(number, &fragment, &mut contents)?,
                 Frame::Skip(skip) => {
-                    charge_bytes = charge_bytes.saturating_add(charge(0));
-                    raise(Urgency::High);
-                    brings_floor |= self.check_id(skip.id)?;
+                    contents.event_bytes = contents.event_bytes.saturating_add(charge(0));
+                    self.check_id(skip.id)?;
+                    Urgency::High
                 }
                 Frame::Ping
+                | Frame::Credit(_)
                 | Frame::NewConnectionId(_)
                 | Frame::RetireConnectionId(_)
-                | Frame::ResumeToken(_) => raise(Urgency::Low),
+                | Frame::ResumeToken(_) => Urgency::Low,
                 Frame::AckRequest => {
-                    raise(Urgency::Low);
-                    asks_for_ack_now = true;
+                    contents.asks_for_ack_now = true;
+                    Urgency::Low
                 }
                 Frame::Ack(_)
                 | Frame::Close(_)
                 | Frame::Padding { .. }
                 | Frame::PathChallenge(_)
-                | Frame::PathResponse(_) => {}
-            }
+                | Frame::PathResponse(_) => continue,
+            };
+            contents.urgency = contents.urgency.max(Some(urgency));
         }
-        contents.charge_bytes = charge_bytes;
-        contents.brings_floor = brings_floor;
-        (contents.value_count, contents.new_keys) = (value_count, new_keys);
-        contents.asks_for_ack_now = asks_for_ack_now;
         Ok(contents)
     }
 
-    /// Whether this is the id that everything kept waits for.
-    fn check_id(&self, id: MessageId) -> Result<bool, ProtocolError> {
-        if self.receiving.is_in_reach(id) {
-            Ok(id == self.receiving.floor())
-        } else {
-            Err(ProtocolError::MessageTooFarAhead)
+    fn survey_message(
+        &self,
+        message: &Message<'_>,
+        contents: &mut Contents,
+    ) -> Result<Urgency, ProtocolError> {
+        let bytes = charge(message.payload.len());
+        contents.event_bytes = contents.event_bytes.saturating_add(bytes);
+        if let Delivery::ReliableLatest { key, .. } = message.delivery {
+            let is_new = !self.receiving.is_known_key(message.channel, key);
+            contents.value_bytes = contents.value_bytes.saturating_add(bytes);
+            contents.value_count = contents.value_count.saturating_add(1);
+            contents.new_keys = contents.new_keys.saturating_add(usize::from(is_new));
+            return Ok(Urgency::High);
         }
+        let Some(id) = message.id() else {
+            contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
+            return Ok(Urgency::Low);
+        };
+        self.check_id(id)?;
+        if message.payload.len() > self.bounds.message_max_bytes {
+            return Err(ProtocolError::MessageTooLong);
+        }
+        Ok(Urgency::High)
     }
 
-    /// Whether the messages of packet `number` can be taken in. Where memory is short keys are forgotten first: the newest
+    #[cold]
+    fn survey_fragment(
+        &self,
+        number: u64,
+        fragment: &Fragment<'_>,
+        contents: &mut Contents,
+    ) -> Result<Urgency, ProtocolError> {
+        let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
+        let Some(id) = fragment.piece.id() else {
+            if total > UNRELIABLE_MESSAGE_MAX_BYTES {
+                return Err(ProtocolError::MessageTooLong);
+            }
+            if fragment.number > number {
+                return Err(ProtocolError::Frame(FrameError::BadFragment));
+            }
+            if let Some(bytes) = self.receiving.look_at_loose_piece(fragment) {
+                contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
+                contents.event_bytes = contents.event_bytes.saturating_add(charge(total));
+            }
+            return Ok(Urgency::Low);
+        };
+        self.check_id(id)?;
+        if total > self.bounds.message_max_bytes {
+            return Err(ProtocolError::MessageTooLong);
+        }
+        match self.receiving.look_at_piece(id, fragment) {
+            Fit::Fits => {}
+            Fit::Completes(bytes) => contents.event_bytes = contents.event_bytes.saturating_add(bytes),
+            Fit::TooMany => return Err(ProtocolError::TooManyInPieces),
+            refused => contents.refused = Some(refused),
+        }
+        Ok(Urgency::High)
+    }
+
+    fn check_id(&self, id: MessageId) -> Result<(), ProtocolError> {
+        if self.receiving.is_in_reach(id) { Ok(()) } else { Err(ProtocolError::MessageTooFarAhead) }
+    }
+
+    /// How much of packet `number` can be taken in. Where memory is short keys are forgotten first: the newest
     /// value may then come again, but what waits for memory that keys have would wait for ever.
-    fn admits(&mut self, number: u64, contents: &Contents, events: &Events) -> bool {
-        let largest = self.newest_received();
-        let (mut fits, mut new_keys) = (self.has_room(contents, events), contents.new_keys);
-        if !fits && self.receiving.forget_keys(largest) {
-            (fits, new_keys) = (self.has_room(contents, events), contents.value_count);
+    fn room(&mut self, number: u64, contents: &Contents, events: &Events) -> Room {
+        if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
+            return Room::None;
         }
-        fits && self.receiving.admits_values(new_keys, number, largest)
+        let values_and_loose = contents.value_bytes.saturating_add(contents.loose_bytes);
+        let mut new_keys = contents.new_keys;
+        let largest = self.newest_received();
+        if contents.value_count > 0 {
+            if !self.has_memory(contents.value_bytes) && self.receiving.forget_keys(largest) {
+                new_keys = contents.value_count;
+            }
+            let fits = self.has_memory(contents.value_bytes)
+                && self.receiving.admits_values(new_keys, number, largest);
+            if !fits {
+                return Room::None;
+            }
+        }
+        if self.has_memory(values_and_loose) { Room::All } else { Room::Reliable }
     }
 
-    /// Whether the packet's messages fit. One that brings what everything kept waits for may go over the limit
-    /// by itself: without it nothing could ever be set free.
-    fn has_room(&self, contents: &Contents, events: &Events) -> bool {
-        if contents.charge_bytes == 0 {
+    /// Whether there is memory for this beside all that the peer has credit for.
+    fn has_memory(&self, charge_bytes: usize) -> bool {
+        if charge_bytes == 0 {
             return true;
         }
-        let used = self.events_bytes.saturating_add(self.receiving.used_bytes());
-        let added = if contents.brings_floor { 0 } else { contents.charge_bytes };
-        let fits = used.saturating_add(added) <= self.bounds.receive_memory_bytes;
-        fits && events.has_room(contents.charge_bytes.saturating_add(self.receiving.kept_bytes()))
+        let held = self.events_bytes().saturating_add(self.receiving.used_bytes());
+        let promised = held.saturating_add(self.receiving.credit.left_bytes());
+        // What one packet brings is never too much for a memory with nothing in it: else it could never come.
+        held == 0 || promised.saturating_add(charge_bytes) <= self.bounds.receive_memory_bytes
+    }
+
+    fn events_bytes(&self) -> usize {
+        usize::try_from(self.events_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// The application took an event that its connection was charged so much for.
+    pub(crate) fn on_event_taken(&mut self, charge_bytes: usize) {
+        let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
+        self.events_bytes = self.events_bytes.saturating_sub(charge);
+        self.extend_credit();
+    }
+
+    /// Gives the peer more credit, if it is worth a word.
+    fn extend_credit(&mut self) {
+        let held = self.receiving.held_bytes().saturating_add(self.events_bytes());
+        if let Some(edge) = self.receiving.credit.extend(self.bounds.credit_bytes, held) {
+            self.control.push_credit(edge);
+        }
     }
 
     fn on_ack(
@@ -266,37 +425,65 @@ impl Connection {
 
     fn deliver(&mut self, channel: ChannelId, payload: &[u8], events: &mut Events, stats: &mut Stats) {
         events.message(self.peer, channel, payload);
-        self.events_bytes = self.events_bytes.saturating_add(charge(payload.len()));
+        self.events_bytes = self.events_bytes.saturating_add(event_charge(payload.len()));
         add(&mut stats.messages_delivered, 1);
     }
 
     fn deliver_sequenced(
         &mut self,
         number: u64,
-        message: &Message<'_>,
+        channel: ChannelId,
+        payload: &[u8],
         events: &mut Events,
         stats: &mut Stats,
     ) {
         let largest = self.newest_received();
-        if self.receiving.take_sequenced(message.channel, number, largest) {
-            self.deliver(message.channel, message.payload, events, stats);
+        if self.receiving.take_sequenced(channel, number, largest) {
+            self.deliver(channel, payload, events, stats);
         } else {
             add(&mut stats.sequenced_late, 1);
         }
     }
 
-    fn accept(&mut self, arrival: &Arrival<'_>, events: &mut Events, stats: &mut Stats) {
+    /// Takes a reliable message of so many bytes, or the word that it will not come; false when the peer had no credit for it.
+    fn accept(
+        &mut self,
+        arrival: &Arrival<'_>,
+        payload_bytes: usize,
+        events: &mut Events,
+        stats: &mut Stats,
+    ) -> bool {
         let (peer, events_bytes) = (self.peer, &mut self.events_bytes);
-        self.receiving.accept(arrival, |channel, payload| match payload {
-            Some(payload) => {
-                events.message(peer, channel, payload);
-                *events_bytes = events_bytes.saturating_add(charge(payload.len()));
-                add(&mut stats.messages_delivered, 1);
-            }
-            None => {
-                events.skipped(peer, channel);
-                add(&mut stats.messages_skipped, 1);
-            }
+        let is_first = self.receiving.accept(arrival, |channel, payload| {
+            announce(peer, events_bytes, channel, payload, events, stats);
         });
+        !is_first || self.receiving.credit.take(charge(payload_bytes))
+    }
+}
+
+/// No message is so long that its charge would not fit.
+fn event_charge(payload_bytes: usize) -> u32 {
+    u32::try_from(charge(payload_bytes)).unwrap_or(u32::MAX)
+}
+
+/// Tells the application of a message, or of one that will not come.
+fn announce(
+    peer: PeerId,
+    events_bytes: &mut u32,
+    channel: ChannelId,
+    payload: Option<&[u8]>,
+    events: &mut Events,
+    stats: &mut Stats,
+) {
+    match payload {
+        Some(payload) => {
+            events.message(peer, channel, payload);
+            *events_bytes = events_bytes.saturating_add(event_charge(payload.len()));
+            add(&mut stats.messages_delivered, 1);
+        }
+        None => {
+            events.skipped(peer, channel);
+            add(&mut stats.messages_skipped, 1);
+        }
     }
 }

@@ -140,11 +140,16 @@ impl<P: Placement> Endpoint<P> {
             Phase::Closing(_) => return Err(SendError::Closed),
             Phase::HalfOpen(_) => return Err(SendError::UnknownPeer),
         }
-        let limit_bytes = options.mode.message_max_bytes();
+        let limit_bytes = if options.mode.needs_id() {
+            self.config.message_max_bytes.min(connection.sending.message_max_bytes())
+        } else {
+            options.mode.message_max_bytes()
+        };
         if bytes.len() > limit_bytes {
             return Err(SendError::TooLarge { limit_bytes });
         }
-        if !connection.sending.push(now, channel, options, receipt, bytes) {
+        let memory_bytes = connection.bounds.send_memory_bytes;
+        if !connection.sending.push(memory_bytes, now, channel, options, receipt, bytes) {
             return Err(SendError::Full);
         }
         self.settle(peer);

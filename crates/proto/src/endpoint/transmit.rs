@@ -21,6 +21,7 @@ impl<P: Placement> Endpoint<P> {
     /// nothing to send, or `out` is too short.
     pub fn poll_transmit(&mut self, now: Now, out: &mut [u8]) -> Option<Transmit> {
         let now = self.advance(now);
+        self.has_news = false;
         if out.len() < DATAGRAM_SENT_MAX_BYTES {
             return None;
         }

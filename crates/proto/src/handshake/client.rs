@@ -209,7 +209,7 @@ impl Attempt {
             seals,
             opens,
             timeouts: self.asked.agreed_with(parameters.shared),
-            peer_datagram_max_bytes: parameters.shared.datagram_max_bytes,
+            peer: parameters.shared,
         };
         Ok((agreement, parameters.connection_id, parameters.reset_token))
     }
@@ -262,6 +262,8 @@ mod tests {
             datagram_max_bytes: 1_200,
             silent_timeout: Duration::from_secs(30),
             unacknowledged_timeout: Duration::from_secs(10),
+            message_max_bytes: 65_536,
+            credit_bytes: 196_608,
         };
         let request = Request {
             identity: ServerIdentity { public_key: *keys.public(), key_id: 0 },

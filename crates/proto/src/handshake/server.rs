@@ -244,12 +244,7 @@ impl Greeter {
             .encode(&mut welcome)
             .map_err(|_| DropReason::BadNoise)?;
         let (seals, opens) = secrets.into_keys(key_suite(suite)).ok_or(DropReason::BadOffer)?;
-        let agreement = Agreement {
-            seals,
-            opens,
-            timeouts: shared,
-            peer_datagram_max_bytes: client.shared.datagram_max_bytes,
-        };
+        let agreement = Agreement { seals, opens, timeouts: shared, peer: client.shared };
         Ok(Answer { agreement, local_id, remote_id: client.connection_id, welcome: welcome.into() })
     }
 

@@ -76,16 +76,31 @@ fn a_message_4096_ids_ahead_is_kept_and_one_further_closes() {
 }
 
 #[test]
-fn messages_that_wait_fill_the_memory_and_the_one_they_wait_for_still_gets_in() {
+fn messages_that_wait_fill_the_credit_and_the_one_they_wait_for_still_gets_in() {
+    // Each is charged 964 bytes, and credit is half of 256 KiB.
+    const CREDIT: u64 = 128 * 1_024 / 964;
     let mut puppet = Puppet::connected(5);
-    for id in 1..400 {
+    for id in 1..CREDIT {
         puppet.reliable(id, Some(id - 1));
     }
-    let kept = 399 - puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory);
-    assert!((250..=272).contains(&kept), "{kept}");
     assert_eq!(puppet.world.messages(SERVER), []);
     puppet.reliable(0, None);
-    assert_eq!(puppet.world.messages(SERVER).len() as u64, kept + 1);
+    assert_eq!(puppet.world.messages(SERVER).len() as u64, CREDIT);
+    // They were taken, and there is credit again.
+    puppet.reliable(CREDIT, None);
+    assert_eq!((puppet.world.messages(SERVER).len() as u64, puppet.ending()), (CREDIT + 1, None));
+}
+
+#[test]
+fn more_than_there_is_credit_for_closes() {
+    let mut puppet = Puppet::connected(5);
+    let mut id = 1;
+    while puppet.ending().is_none() {
+        puppet.reliable(id, Some(0));
+        id += 1;
+    }
+    assert_eq!(id, 128 * 1_024 / 964 + 2);
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
 }
 
 #[test]
@@ -151,7 +166,7 @@ fn keys_without_end_take_no_more_memory_than_their_limit_and_all_arrive() {
 fn a_skip_beyond_reach_closes_and_one_of_what_was_delivered_changes_nothing() {
     let mut puppet = Puppet::connected(12);
     puppet.reliable(0, None);
-    let skip = |id: u64| Skip { channel: ChannelId(0), id: MessageId(id), after: None };
+    let skip = |id: u64| Skip { channel: ChannelId(0), id: MessageId(id), after: None, bytes: 0 };
     puppet.say(|writer| writer.skip(&skip(0)));
     assert_eq!(puppet.world.messages(SERVER).len(), 1);
     assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 0);

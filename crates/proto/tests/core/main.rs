@@ -11,6 +11,7 @@ mod attacks;
 mod closing;
 mod cookies;
 mod delivery;
+mod fragments;
 mod handshake;
 mod harness;
 mod hostile;

@@ -38,6 +38,8 @@ impl Puppet {
             datagram_max_bytes: 1_200,
             silent_timeout: Duration::from_secs(30),
             unacknowledged_timeout: Duration::from_secs(10),
+            message_max_bytes: 65_536,
+            credit_bytes: 196_608,
         };
         let payload = ClientParameters { connection_id: None, shared }.encode();
         let (prologue, key) = (hello.prologue().concat(), identity().public_key);

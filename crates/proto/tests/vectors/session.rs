@@ -88,6 +88,8 @@ fn parameters(inputs: &Inputs<'_>, side: &str) -> SharedParameters {
         datagram_max_bytes: inputs.number(&format!("{side}_datagram_max_bytes")),
         silent_timeout: milliseconds("silent_timeout"),
         unacknowledged_timeout: milliseconds("unacknowledged_timeout"),
+        message_max_bytes: inputs.number(&format!("{side}_message_max_bytes")),
+        credit_bytes: inputs.number(&format!("{side}_credit_bytes")),
     }
 }
 

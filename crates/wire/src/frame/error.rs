@@ -22,6 +22,10 @@ pub enum FrameError {
     BadMessageId,
     /// A message comes after one whose id would be below zero.
     BadOrder,
+    /// A fragment has no bytes, does not lie inside its message, or is of a message that has none or is too long.
+    BadFragment,
+    /// A skipped message is longer than any may be.
+    BadSkip,
     /// An ack has more ranges than are allowed.
     TooManyAckRanges,
     /// A range of an ack reaches below packet 0.
@@ -42,6 +46,8 @@ impl FrameError {
             Self::BadChannel => "bad_channel",
             Self::BadMessageId => "bad_message_id",
             Self::BadOrder => "bad_order",
+            Self::BadFragment => "bad_fragment",
+            Self::BadSkip => "bad_skip",
             Self::TooManyAckRanges => "too_many_ack_ranges",
             Self::BadAckRange => "bad_ack_range",
             Self::BadAckDelay => "bad_ack_delay",
@@ -59,6 +65,8 @@ impl fmt::Display for FrameError {
             Self::BadChannel => "the channel is above 65,535",
             Self::BadMessageId => "the message id cannot be known or is too large",
             Self::BadOrder => "the message comes after an id below zero",
+            Self::BadFragment => "the fragment does not fit into a message",
+            Self::BadSkip => "the skipped message is too long",
             Self::TooManyAckRanges => "the ack has more than 32 ranges",
             Self::BadAckRange => "an ack range reaches below packet 0",
             Self::BadAckDelay => "the ack delay is beyond all timeouts",

@@ -1,12 +1,13 @@
 //! Message frames: one whole message of the application, with what its delivery mode needs.
 //!
-//! Fragments have their number in the standard and deliberately no code yet.
+//! What a piece of a message has beside stands with the fragments.
 
 use bytes::BufMut;
 
 use super::FrameError;
 use super::type_byte;
 use crate::encode_error::EncodeError;
+use crate::limits::MESSAGE_LIMIT_BYTES;
 use crate::reader::Reader;
 use crate::varint;
 
@@ -68,6 +69,8 @@ pub struct Skip {
     pub id: MessageId,
     /// What it would have been delivered after, as in [`Delivery::ReliableOrdered`].
     pub after: Option<MessageId>,
+    /// Bytes of its payload, by which its sender's credit was charged.
+    pub bytes: u32,
 }
 
 impl Skip {
@@ -75,12 +78,14 @@ impl Skip {
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
         let channel = read_channel(reader)?;
         let id = MessageId(reader.varint()?);
-        Ok(Self { channel, id, after: read_order(id, reader)? })
+        let after = read_order(id, reader)?;
+        let bytes = u32::try_from(reader.varint()?).ok().filter(|bytes| *bytes <= MESSAGE_LIMIT_BYTES);
+        Ok(Self { channel, id, after, bytes: bytes.ok_or(FrameError::BadSkip)? })
     }
 
     /// The fields that follow the type byte, in the order they are written.
-    pub(super) fn varints(&self) -> Result<[u64; 3], EncodeError> {
-        Ok([self.channel.0.into(), self.id.0, back(self.id, self.after)?])
+    pub(super) fn varints(&self) -> Result<[u64; 4], EncodeError> {
+        Ok([self.channel.0.into(), self.id.0, back(self.id, self.after)?, self.bytes.into()])
     }
 }
 
@@ -102,41 +107,15 @@ impl<'a> Message<'a> {
         reader: &mut Reader<'a>,
         last_id: &mut Option<MessageId>,
     ) -> Result<Self, FrameError> {
-        let mode = byte & !type_byte::NEXT_ID;
-        let has_id = match mode {
-            type_byte::UNRELIABLE | type_byte::UNRELIABLE_SEQUENCED | type_byte::RELIABLE_LATEST
-                if mode == byte =>
-            {
-                false
-            }
-            type_byte::RELIABLE_UNORDERED | type_byte::RELIABLE_ORDERED | type_byte::RELIABLE_SEQUENCED => {
-                true
-            }
-            _ => return Err(FrameError::UnknownFrame),
-        };
-        let channel = read_channel(reader)?;
-        let delivery = if has_id {
-            let id = read_id(byte, reader, last_id)?;
-            match mode {
-                type_byte::RELIABLE_UNORDERED => Delivery::ReliableUnordered { id },
-                type_byte::RELIABLE_SEQUENCED => Delivery::ReliableSequenced { id },
-                _ => Delivery::ReliableOrdered { id, after: read_order(id, reader)? },
-            }
-        } else {
-            match byte {
-                type_byte::UNRELIABLE => Delivery::Unreliable,
-                type_byte::UNRELIABLE_SEQUENCED => Delivery::UnreliableSequenced,
-                _ => Delivery::ReliableLatest { key: reader.varint()?, version: reader.varint()? },
-            }
-        };
-        // A length beyond the platform's largest is also beyond the end of the packet.
-        let bytes = usize::try_from(reader.varint()?).map_err(|_| FrameError::Truncated)?;
-        let payload = reader.slice(bytes).ok_or(FrameError::Truncated)?;
-        Ok(Self { channel, delivery, payload })
+        decode_as(byte, reader, last_id, |_, _| Ok(())).map(|(message, ())| message)
     }
 
-    /// How this message is written after one with `last_id`.
-    pub(super) fn plan(&self, last_id: Option<MessageId>) -> Result<MessagePlan<'a>, EncodeError> {
+    /// How this message, or a piece of it, is written after one with `last_id`.
+    pub(super) fn plan(
+        &self,
+        last_id: Option<MessageId>,
+        piece: Option<Piece>,
+    ) -> Result<MessagePlan<'a>, EncodeError> {
         let (mode, back) = match self.delivery {
             Delivery::Unreliable => (type_byte::UNRELIABLE, None),
             Delivery::UnreliableSequenced => (type_byte::UNRELIABLE_SEQUENCED, None),
@@ -155,8 +134,15 @@ impl<'a> Message<'a> {
             Delivery::ReliableLatest { key, version } => (Some(key), Some(version)),
             _ => (id, back),
         };
-        let varints = [Some(u64::from(self.channel.0)), key, version, Some(payload_bytes)];
-        Ok(MessagePlan { type_byte, varints, payload: self.payload })
+        let channel = Some(u64::from(self.channel.0));
+        let Some(Piece { number, total, offset }) = piece else {
+            let varints = [channel, key, version, Some(payload_bytes), None, None];
+            return Ok(MessagePlan { type_byte, varints, payload: self.payload });
+        };
+        // Only messages without an id, and so without order, have a number.
+        let version = if self.id().is_none() { Some(number) } else { version };
+        let varints = [channel, key, version, Some(total.into()), Some(offset.into()), Some(payload_bytes)];
+        Ok(MessagePlan { type_byte: type_byte | type_byte::FRAGMENT, varints, payload: self.payload })
     }
 
     /// The id, in the modes that have one.
@@ -171,10 +157,58 @@ impl<'a> Message<'a> {
     }
 }
 
+/// What a fragment has beside.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) number: u64,
+    pub(super) total: u32,
+    pub(super) offset: u32,
+}
+
+/// Reads a message frame, or the parts of one that a fragment shares with it: `extra` reads what stands before the length,
+/// and is told whether there is an id.
+pub(super) fn decode_as<'a, X>(
+    byte: u8,
+    reader: &mut Reader<'a>,
+    last_id: &mut Option<MessageId>,
+    extra: impl FnOnce(&mut Reader<'a>, bool) -> Result<X, FrameError>,
+) -> Result<(Message<'a>, X), FrameError> {
+    let mode = byte & !type_byte::NEXT_ID;
+    let has_id = match mode {
+        type_byte::UNRELIABLE | type_byte::UNRELIABLE_SEQUENCED | type_byte::RELIABLE_LATEST
+            if mode == byte =>
+        {
+            false
+        }
+        type_byte::RELIABLE_UNORDERED | type_byte::RELIABLE_ORDERED | type_byte::RELIABLE_SEQUENCED => true,
+        _ => return Err(FrameError::UnknownFrame),
+    };
+    let channel = read_channel(reader)?;
+    let delivery = if has_id {
+        let id = read_id(byte, reader, last_id)?;
+        match mode {
+            type_byte::RELIABLE_UNORDERED => Delivery::ReliableUnordered { id },
+            type_byte::RELIABLE_SEQUENCED => Delivery::ReliableSequenced { id },
+            _ => Delivery::ReliableOrdered { id, after: read_order(id, reader)? },
+        }
+    } else {
+        match byte {
+            type_byte::UNRELIABLE => Delivery::Unreliable,
+            type_byte::UNRELIABLE_SEQUENCED => Delivery::UnreliableSequenced,
+            _ => Delivery::ReliableLatest { key: reader.varint()?, version: reader.varint()? },
+        }
+    };
+    let extra = extra(reader, has_id)?;
+    // A length beyond the platform's largest is also beyond the end of the packet.
+    let bytes = usize::try_from(reader.varint()?).map_err(|_| FrameError::Truncated)?;
+    let payload = reader.slice(bytes).ok_or(FrameError::Truncated)?;
+    Ok((Message { channel, delivery, payload }, extra))
+}
+
 /// The fields of a message frame in the order they are written.
 pub(super) struct MessagePlan<'a> {
     type_byte: u8,
-    varints: [Option<u64>; 4],
+    varints: [Option<u64>; 6],
     payload: &'a [u8],
 }
 

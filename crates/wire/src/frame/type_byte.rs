@@ -17,6 +17,9 @@ pub(super) const CLOSE: u8 = 0x03;
 /// A message that will not come.
 pub(super) const SKIP: u8 = 0x04;
 
+/// How far the peer may go with reliable messages.
+pub(super) const CREDIT: u8 = 0x05;
+
 /// Asks whether somebody is at the end of a path.
 pub(super) const PATH_CHALLENGE: u8 = 0x07;
 
@@ -56,3 +59,9 @@ pub(super) const RELIABLE_LATEST: u8 = 0x85;
 /// In the types of messages with ids: the id is not written, for it is one more than that of the message with an id before
 /// it in the packet.
 pub(super) const NEXT_ID: u8 = 0x10;
+
+/// In the types of messages: what follows is a piece of one. Values by key have none.
+pub(super) const FRAGMENT: u8 = 0x08;
+
+/// Marks messages and their fragments.
+pub(super) const MESSAGE: u8 = 0x80;

@@ -6,7 +6,7 @@ use bytes::BufMut;
 
 use super::control::{NewConnectionId, PathData, ResumeToken};
 use super::message::MessageId;
-use super::{Close, Message, Skip, type_byte};
+use super::{Close, Fragment, Message, Skip, type_byte};
 use crate::ack::{self, AckDelay, AckRange};
 use crate::encode_error::{EncodeError, check_room};
 use crate::varint;
@@ -48,7 +48,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::OrderNotBefore`] when it comes after itself or a later one.
     pub fn message_bytes(&self, message: &Message<'_>) -> Result<usize, EncodeError> {
-        message.plan(self.last_id).map(|plan| plan.bytes())
+        message.plan(self.last_id, None).map(|plan| plan.bytes())
     }
 
     /// Writes a message.
@@ -58,10 +58,45 @@ impl<B: BufMut> FrameWriter<B> {
     /// [`EncodeError::OrderNotBefore`] when it comes after itself or a later one, [`EncodeError::NoRoom`] when
     /// it does not fit; then nothing is written.
     pub fn message(&mut self, message: &Message<'_>) -> Result<(), EncodeError> {
-        let plan = message.plan(self.last_id)?;
+        let plan = message.plan(self.last_id, None)?;
         self.take(plan.bytes())?;
         plan.put(&mut self.out);
         self.last_id = message.id().or(self.last_id);
+        Ok(())
+    }
+
+    /// Bytes this piece would take as the next frame.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::OrderNotBefore`] when its message comes after itself or a later one, [`EncodeError::BadFragment`] when
+    /// it has no bytes, does not lie inside its message, or is of a value.
+    pub fn fragment_bytes(&self, fragment: &Fragment<'_>) -> Result<usize, EncodeError> {
+        fragment.plan(self.last_id).map(|plan| plan.bytes())
+    }
+
+    /// Writes a piece of a message.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::fragment_bytes`], and [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn fragment(&mut self, fragment: &Fragment<'_>) -> Result<(), EncodeError> {
+        let plan = fragment.plan(self.last_id)?;
+        self.take(plan.bytes())?;
+        plan.put(&mut self.out);
+        self.last_id = fragment.piece.id().or(self.last_id);
+        Ok(())
+    }
+
+    /// Writes how far the peer may go with reliable messages.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn credit(&mut self, bytes: u64) -> Result<(), EncodeError> {
+        self.take(varint::encoded_bytes(bytes).saturating_add(1))?;
+        self.out.put_u8(type_byte::CREDIT);
+        varint::put(bytes, &mut self.out);
         Ok(())
     }
 
@@ -248,6 +283,7 @@ mod tests {
                     channel: ChannelId(3),
                     id: MessageId(300),
                     after: Some(MessageId(7)),
+                    bytes: 100,
                 }),
                 _ => writer.resume_token(&token),
             };
@@ -256,7 +292,7 @@ mod tests {
             assert!(buffer[written..].iter().all(|&byte| byte == 0xaa));
             result.map(|()| written)
         };
-        for (which, needed_bytes) in [10, 5, 7, 1, 4, 9, 9, 3, 26, 6, 547].into_iter().enumerate() {
+        for (which, needed_bytes) in [10, 5, 7, 1, 4, 9, 9, 3, 26, 7, 547].into_iter().enumerate() {
             assert_eq!(write(needed_bytes - 1, which), Err(EncodeError::NoRoom { needed_bytes }));
             assert_eq!(write(needed_bytes, which), Ok(needed_bytes));
             assert_eq!(write(needed_bytes + 1, which), Ok(needed_bytes));

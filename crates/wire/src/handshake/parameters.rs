@@ -11,13 +11,13 @@ use super::Suite;
 use crate::connection_id::ConnectionId;
 use crate::encode_error::{EncodeError, check_room};
 use crate::limits::{
-    DATAGRAM_MAX_BYTES, DATAGRAM_START_BYTES, NOISE_MESSAGE_1_BYTES, NOISE_OVERHEAD_BYTES,
-    SERVER_PARAMETERS_BYTES, TIMEOUT_MIN_MS,
+    DATAGRAM_MAX_BYTES, DATAGRAM_START_BYTES, MESSAGE_CHARGE_BYTES, MESSAGE_LEAST_BYTES, MESSAGE_LIMIT_BYTES,
+    NOISE_MESSAGE_1_BYTES, NOISE_OVERHEAD_BYTES, SERVER_PARAMETERS_BYTES, TIMEOUT_MIN_MS,
 };
 use crate::reader::Reader;
 
 /// Bytes of a client's parameters before the zeros.
-const CLIENT_BYTES: usize = 1 + ConnectionId::BYTES + 2 + 4 + 4;
+const CLIENT_BYTES: usize = 1 + ConnectionId::BYTES + SharedParameters::BYTES;
 
 /// What either end asks for or grants (PROTOCOL, "Parameters").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,20 +29,27 @@ pub struct SharedParameters {
     pub silent_timeout: Duration,
     /// After this long without an ack of a packet the connection is over; bounds as above.
     pub unacknowledged_timeout: Duration,
+    /// Bytes of the largest reliable message this end takes, 1,024 to 16 MiB.
+    pub message_max_bytes: u32,
+    /// Bytes of reliable messages, with their charges, that the peer may send before it hears of more; at least one largest
+    /// message.
+    pub credit_bytes: u32,
 }
 
 impl SharedParameters {
     /// Bytes on the wire.
-    const BYTES: usize = 2 + 4 + 4;
+    const BYTES: usize = 2 + 4 + 4 + 4 + 4;
 
-    /// What holds between two ends that said this and `other`: the shorter timeouts. The size of datagrams is
-    /// each end's own and stays that of `self`.
+    /// What holds between two ends that said this and `other`: the shorter timeouts. Sizes and credit are
+    /// each end's own and stay those of `self`.
     #[must_use]
     pub fn agreed_with(self, other: Self) -> Self {
         Self {
             datagram_max_bytes: self.datagram_max_bytes,
             silent_timeout: self.silent_timeout.min(other.silent_timeout),
             unacknowledged_timeout: self.unacknowledged_timeout.min(other.unacknowledged_timeout),
+            message_max_bytes: self.message_max_bytes,
+            credit_bytes: self.credit_bytes,
         }
     }
 
@@ -51,7 +58,18 @@ impl SharedParameters {
         let fits = (DATAGRAM_START_BYTES..=DATAGRAM_MAX_BYTES).contains(&usize::from(datagram_max_bytes));
         let silent_timeout = timeout(reader)?;
         let unacknowledged_timeout = timeout(reader)?;
-        fits.then_some(Self { datagram_max_bytes, silent_timeout, unacknowledged_timeout })
+        let message_max_bytes = u32::from_be_bytes(*reader.array()?);
+        let credit_bytes = u32::from_be_bytes(*reader.array()?);
+        let fits = fits
+            && (MESSAGE_LEAST_BYTES..=MESSAGE_LIMIT_BYTES).contains(&message_max_bytes)
+            && credit_bytes >= message_max_bytes.saturating_add(MESSAGE_CHARGE_BYTES);
+        fits.then_some(Self {
+            datagram_max_bytes,
+            silent_timeout,
+            unacknowledged_timeout,
+            message_max_bytes,
+            credit_bytes,
+        })
     }
 
     fn put(&self, out: &mut impl BufMut) {
@@ -59,6 +77,8 @@ impl SharedParameters {
         for timeout in [self.silent_timeout, self.unacknowledged_timeout] {
             out.put_u32(u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         }
+        out.put_u32(self.message_max_bytes);
+        out.put_u32(self.credit_bytes);
     }
 }
 
@@ -161,7 +181,10 @@ mod tests {
         datagram_max_bytes: 1_200,
         silent_timeout: Duration::from_millis(30_000),
         unacknowledged_timeout: Duration::from_millis(10_000),
+        message_max_bytes: 65_536,
+        credit_bytes: 0x3_0000,
     };
+    const BYTES: [u8; 18] = [0x04, 0xb0, 0, 0, 0x75, 0x30, 0, 0, 0x27, 0x10, 0, 1, 0, 0, 0, 3, 0, 0];
 
     fn client() -> ClientParameters {
         ClientParameters { connection_id: Some(ConnectionId::from_bytes([7; 8])), shared: SHARED }
@@ -172,13 +195,13 @@ mod tests {
         let payload = client().encode();
         assert_eq!(payload.len(), 564);
         assert_eq!(payload[..9], [8, 7, 7, 7, 7, 7, 7, 7, 7]);
-        assert_eq!(payload[9..19], [0x04, 0xb0, 0, 0, 0x75, 0x30, 0, 0, 0x27, 0x10]);
-        assert_eq!(payload[19..], [0; 545]);
+        assert_eq!(payload[9..27], BYTES);
+        assert_eq!(payload[27..], [0; 537]);
         assert_eq!(ClientParameters::decode(&payload), Some(client()));
         let without_id = ClientParameters { connection_id: None, ..client() };
         assert_eq!(ClientParameters::decode(&without_id.encode()), Some(without_id));
-        assert_eq!(ClientParameters::decode(&payload[..19]), Some(client()));
-        assert_eq!(ClientParameters::decode(&payload[..18]), None);
+        assert_eq!(ClientParameters::decode(&payload[..27]), Some(client()));
+        assert_eq!(ClientParameters::decode(&payload[..26]), None);
     }
 
     #[test]
@@ -193,9 +216,9 @@ mod tests {
         parameters.encode(&mut payload).unwrap();
         assert_eq!(payload.len(), SERVER_PARAMETERS_BYTES);
         assert_eq!((&payload[..8], &payload[8..24], payload[24]), (&[9; 8][..], &[5; 16][..], 2));
-        assert_eq!(payload[25..], [0x04, 0xb0, 0, 0, 0x75, 0x30, 0, 0, 0x27, 0x10]);
+        assert_eq!(payload[25..], BYTES);
         assert_eq!(ServerParameters::decode(&payload), Some(parameters));
-        assert_eq!(ServerParameters::decode(&payload[..34]), None);
+        assert_eq!(ServerParameters::decode(&payload[..42]), None);
         payload[24] = 3;
         assert_eq!(ServerParameters::decode(&payload), None);
         let mut short = [0; SERVER_PARAMETERS_BYTES - 1];
@@ -210,6 +233,7 @@ mod tests {
                 datagram_max_bytes: datagram,
                 silent_timeout: Duration::from_millis(silent),
                 unacknowledged_timeout: Duration::from_millis(unacknowledged),
+                ..SHARED
             };
             ClientParameters::decode(&ClientParameters { connection_id: None, shared }.encode()).is_some()
         };
@@ -219,6 +243,14 @@ mod tests {
         for (timeout, fits) in [(999, false), (1_000, true), (1_001, true)] {
             assert_eq!((with(1_200, timeout, 2_000), with(1_200, 2_000, timeout)), (fits, fits));
         }
+        let sizes = |message: u32, credit: u32| {
+            let shared = SharedParameters { message_max_bytes: message, credit_bytes: credit, ..SHARED };
+            ClientParameters::decode(&ClientParameters { connection_id: None, shared }.encode()).is_some()
+        };
+        for (message, fits) in [(1_023, false), (1_024, true), (1 << 24, true), ((1 << 24) + 1, false)] {
+            assert_eq!(sizes(message, u32::MAX), fits, "{message}");
+        }
+        assert!(sizes(1_024, 1_024 + 64) && !sizes(1_024, 1_024 + 63));
         for (id_bytes, fits) in [(0, true), (7, false), (8, true), (9, false)] {
             let mut payload = client().encode();
             payload[0] = id_bytes;

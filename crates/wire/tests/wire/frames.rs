@@ -27,6 +27,18 @@ fn recorded() -> Vec<Vec<u8>> {
         vec![ack.clone(), input],
         [vec![ack], many, vec![Sample::Padding(3)]].concat(),
         vec![full, Sample::Ping],
+        vec![
+            Sample::Fragment {
+                channel: 9,
+                delivery: ordered(Some((70, Some(69)))),
+                number: 0,
+                total_bytes: 60_000,
+                offset_bytes: 40_000,
+                payload: vec![5; 100],
+            },
+            Sample::Credit(1 << 30),
+            message(9, Some((71, Some(70))), b"behind it"),
+        ],
         vec![close],
     ]
     .iter()
@@ -58,7 +70,13 @@ fn assert_walk_is_sound(opened: &[u8]) {
             Ok(Frame::PathChallenge(_) | Frame::PathResponse(_)) => bytes += 9,
             Ok(Frame::NewConnectionId(_)) => bytes += 26,
             Ok(Frame::RetireConnectionId(_)) => bytes += 2,
-            Ok(Frame::Skip(_)) => bytes += 4,
+            Ok(Frame::Fragment(fragment)) => {
+                assert!(inside(fragment.piece.payload) && !fragment.piece.payload.is_empty());
+                assert!(fragment.end_bytes().is_some_and(|end| end <= fragment.total_bytes));
+                bytes += 6 + fragment.piece.payload.len();
+            }
+            Ok(Frame::Credit(_)) => bytes += 2,
+            Ok(Frame::Skip(_)) => bytes += 5,
             Ok(Frame::ResumeToken(token)) => {
                 assert!(inside(token.psk) && inside(token.sealed));
                 bytes += 547;
@@ -142,7 +160,7 @@ proptest! {
     #[test]
     fn bytes_that_look_like_frames_end_well(
         parts in prop::collection::vec(
-            (prop::sample::select(vec![0x00_u8, 0x01, 0x02, 0x03, 0x80, 0x83, 0x93]), prop::collection::vec(0_u8..12, 0..12)),
+            (prop::sample::select(vec![0x00_u8, 0x01, 0x02, 0x03, 0x05, 0x80, 0x83, 0x93, 0x88, 0x8b, 0x9b]), prop::collection::vec(0_u8..12, 0..12)),
             0..40,
         ),
     ) {

@@ -3,8 +3,9 @@
 //! Deliberately nothing that checks; that is each test's own business.
 
 use drumfire_wire::{
-    AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Frame, FrameError,
-    FrameWriter, Frames, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken, Skip,
+    AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment, Frame,
+    FrameError, FrameWriter, Frames, Message, MessageId, NewConnectionId, PacketNumber, PathData,
+    ResumeToken, Skip, limits,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -15,15 +16,42 @@ pub(crate) enum Sample {
     Padding(usize),
     Ping,
     AckRequest,
-    Ack { delay_us: u64, ranges: Vec<(u64, u64)> },
-    Message { channel: u16, delivery: Delivery, payload: Vec<u8> },
-    Close { code: u8, application_code: u32, reason: Vec<u8> },
+    Ack {
+        delay_us: u64,
+        ranges: Vec<(u64, u64)>,
+    },
+    Message {
+        channel: u16,
+        delivery: Delivery,
+        payload: Vec<u8>,
+    },
+    Close {
+        code: u8,
+        application_code: u32,
+        reason: Vec<u8>,
+    },
+    Fragment {
+        channel: u16,
+        delivery: Delivery,
+        number: u64,
+        total_bytes: u32,
+        offset_bytes: u32,
+        payload: Vec<u8>,
+    },
     Skip(Skip),
+    Credit(u64),
     PathChallenge([u8; 8]),
     PathResponse([u8; 8]),
-    NewConnectionId { sequence: u64, id: [u8; 8], reset_token: [u8; 16] },
+    NewConnectionId {
+        sequence: u64,
+        id: [u8; 8],
+        reset_token: [u8; 16],
+    },
     RetireConnectionId(u64),
-    ResumeToken { life_seconds: u16, byte: u8 },
+    ResumeToken {
+        life_seconds: u16,
+        byte: u8,
+    },
 }
 
 impl Sample {
@@ -40,7 +68,13 @@ impl Sample {
             Self::Message { channel, delivery, payload } => {
                 writer.message(&Message { channel: ChannelId(*channel), delivery: *delivery, payload })
             }
+            Self::Fragment { channel, delivery, number, total_bytes, offset_bytes, payload } => {
+                let piece = Message { channel: ChannelId(*channel), delivery: *delivery, payload };
+                let (number, total_bytes, offset_bytes) = (*number, *total_bytes, *offset_bytes);
+                writer.fragment(&Fragment { piece, number, total_bytes, offset_bytes })
+            }
             Self::Skip(skip) => writer.skip(skip),
+            Self::Credit(bytes) => writer.credit(*bytes),
             Self::PathChallenge(data) => writer.path_challenge(PathData(*data)),
             Self::PathResponse(data) => writer.path_response(PathData(*data)),
             Self::NewConnectionId { sequence, id, reset_token } => {
@@ -78,7 +112,16 @@ impl Sample {
                 delivery: message.delivery,
                 payload: message.payload.to_vec(),
             },
+            Frame::Fragment(Fragment { piece, number, total_bytes, offset_bytes }) => Self::Fragment {
+                channel: piece.channel.0,
+                delivery: piece.delivery,
+                number,
+                total_bytes,
+                offset_bytes,
+                payload: piece.payload.to_vec(),
+            },
             Frame::Skip(skip) => Self::Skip(skip),
+            Frame::Credit(bytes) => Self::Credit(bytes),
             Frame::PathChallenge(data) => Self::PathChallenge(data.0),
             Frame::PathResponse(data) => Self::PathResponse(data.0),
             Frame::NewConnectionId(new) => Self::NewConnectionId {
@@ -175,10 +218,28 @@ fn any_delivery() -> impl Strategy<Value = Delivery> {
 }
 
 fn any_skip() -> impl Strategy<Value = Skip> {
-    (any::<u16>(), any::<u64>(), prop::option::of(any::<u64>())).prop_map(|(channel, id, back)| {
-        let after = back.filter(|_| id > 0).map(|back| MessageId(id - 1 - back % id));
-        Skip { channel: ChannelId(channel), id: MessageId(id), after }
-    })
+    let bytes = 0..=limits::MESSAGE_LIMIT_BYTES;
+    (any::<u16>(), any::<u64>(), prop::option::of(any::<u64>()), bytes).prop_map(
+        |(channel, id, back, bytes)| {
+            let after = back.filter(|_| id > 0).map(|back| MessageId(id - 1 - back % id));
+            Skip { channel: ChannelId(channel), id: MessageId(id), after, bytes }
+        },
+    )
+}
+
+fn any_fragment() -> impl Strategy<Value = Sample> {
+    let delivery = any_delivery().prop_filter("values have no pieces", |delivery| {
+        !matches!(delivery, Delivery::ReliableLatest { .. })
+    });
+    let payload = prop::collection::vec(any::<u8>(), 1..200);
+    (any::<u16>(), delivery, any::<u64>(), 0_u32..1 << 23, 0_u32..1 << 22, payload).prop_map(
+        |(channel, delivery, number, offset_bytes, more, payload)| {
+            let has_id = !matches!(delivery, Delivery::Unreliable | Delivery::UnreliableSequenced);
+            let total_bytes = offset_bytes + u32::try_from(payload.len()).unwrap() + more;
+            let number = if has_id { 0 } else { number };
+            Sample::Fragment { channel, delivery, number, total_bytes, offset_bytes, payload }
+        },
+    )
 }
 
 pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
@@ -193,6 +254,8 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
         (0_u8..8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..=128))
             .prop_map(|(code, application_code, reason)| Sample::Close { code, application_code, reason }),
         any_skip().prop_map(Sample::Skip),
+        any_fragment(),
+        any::<u64>().prop_map(Sample::Credit),
         any::<[u8; 8]>().prop_map(Sample::PathChallenge),
         any::<[u8; 8]>().prop_map(Sample::PathResponse),
         (any::<u64>(), any::<[u8; 8]>(), any::<[u8; 16]>()).prop_map(|(sequence, id, reset_token)| {

@@ -64,6 +64,9 @@ fn every_limit_in_the_text_is_the_one_in_the_code() {
         ("CHANNELS", u64::from(limits::CHANNELS)),
         ("MESSAGE_IDS_AHEAD", limits::MESSAGE_IDS_AHEAD),
         ("RELIABLE_MESSAGE_MAX_BYTES", limits::RELIABLE_MESSAGE_MAX_BYTES as u64),
+        ("MESSAGE_LIMIT_BYTES", limits::MESSAGE_LIMIT_BYTES.into()),
+        ("MESSAGE_LEAST_BYTES", limits::MESSAGE_LEAST_BYTES.into()),
+        ("MESSAGE_CHARGE_BYTES", limits::MESSAGE_CHARGE_BYTES.into()),
         ("UNRELIABLE_MESSAGE_MAX_BYTES", limits::UNRELIABLE_MESSAGE_MAX_BYTES as u64),
         ("CLOSE_REASON_MAX_BYTES", limits::CLOSE_REASON_MAX_BYTES as u64),
         ("STEERING_SOCKETS_MAX", u64::from(limits::STEERING_SOCKETS_MAX)),
@@ -125,6 +128,10 @@ fn with(delivery: Delivery, payload: &[u8]) -> Sample {
 }
 
 /// What the code writes for a vector's name.
+fn piece(delivery: Delivery, number: u64, (total_bytes, offset_bytes): (u32, u32), payload: &[u8]) -> Sample {
+    Sample::Fragment { channel: 7, delivery, number, total_bytes, offset_bytes, payload: payload.to_vec() }
+}
+
 fn vector(name: &str) -> Vec<u8> {
     let ranges = |ranges: &[(u64, u64)]| ranges.to_vec();
     match name {
@@ -166,7 +173,16 @@ fn vector(name: &str) -> Vec<u8> {
             channel: ChannelId(7),
             id: MessageId(300),
             after: Some(MessageId(295)),
+            bytes: 10,
         })]),
+        "credit" => frames_vector(&[Sample::Credit(196_608)]),
+        "unreliable-fragment" => frames_vector(&[piece(Delivery::Unreliable, 3, (10, 8), b"hi")]),
+        "sequenced-fragment" => frames_vector(&[piece(Delivery::UnreliableSequenced, 3, (10, 8), b"hi")]),
+        "unordered-fragments" => frames_vector(&[
+            piece(Delivery::ReliableUnordered { id: MessageId(300) }, 0, (3, 0), b"a"),
+            piece(Delivery::ReliableUnordered { id: MessageId(301) }, 0, (4, 2), b"bc"),
+        ]),
+        "ordered-fragment" => frames_vector(&[piece(ordered(Some((300, Some(295)))), 0, (10, 8), b"hi")]),
         "unreliable-sequenced" => frames_vector(&[with(Delivery::UnreliableSequenced, b"hi")]),
         "reliable-unordered" => {
             frames_vector(&[with(Delivery::ReliableUnordered { id: MessageId(300) }, b"hi")])
@@ -189,7 +205,7 @@ fn vector(name: &str) -> Vec<u8> {
 #[test]
 fn every_test_vector_is_what_the_code_writes_and_reads() {
     let rows = table("| vector | bytes |");
-    assert_eq!(rows.len(), 25);
+    assert_eq!(rows.len(), 30);
     for row in rows {
         let bytes: Vec<u8> = row[1].split(' ').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         assert_eq!(vector(row[0]), bytes, "{}", row[0]);

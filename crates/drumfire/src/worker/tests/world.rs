@@ -141,6 +141,7 @@ impl<P: Placement> Node<P> {
             link: Arc::clone(link),
             ring,
             credit_bytes: 65_536,
+            message_max_bytes: 65_536,
         });
         Self { worker, wire, link: Arc::clone(link), address, heard: VecDeque::new() }
     }

@@ -8,11 +8,12 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use bytes::Bytes;
-use drumfire_wire::ChannelId;
+use drumfire_wire::{ChannelId, MessageId};
 
 use crate::channel::receipt::ReceiptId;
 use crate::channel::{ChannelOptions, Mode, Priority};
 use crate::ids::FoldBuild;
+use crate::limits::MESSAGE_MAX_BYTES;
 use crate::time::Moment;
 
 /// Bytes that a line of weight 1 may send before the next has its turn.
@@ -30,6 +31,27 @@ pub(super) struct Waiting {
     /// Whose value it is, and the version it was sent with, if it was: of ReliableLatest channels.
     pub(super) key: u64,
     pub(super) version: Option<u64>,
+    /// How far it has come, if it is sent in pieces.
+    pub(super) progress: Option<Box<Progress>>,
+}
+
+/// How far a message in pieces has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Progress {
+    /// Its id, or the number of an unreliable one.
+    pub(super) number: u64,
+    pub(super) sent_bytes: u32,
+    /// By which the fate of an unreliable one is told, if somebody wants to hear of it.
+    pub(super) receipt: Option<MessageId>,
+}
+
+impl Waiting {
+    /// What of it may go next, at most.
+    fn next_bytes(&self) -> u32 {
+        let sent = self.progress.as_ref().map_or(0, |progress| progress.sent_bytes);
+        let bytes = u32::try_from(self.payload.len()).unwrap_or(u32::MAX).saturating_sub(sent);
+        bytes.min(u32::try_from(MESSAGE_MAX_BYTES).unwrap_or(u32::MAX))
+    }
 }
 
 /// Until when a message is worth sending, and who wants to know what became of it.
@@ -60,8 +82,13 @@ pub(super) struct Lines {
     /// Lines of reliable messages that were met while no id could be given.
     blocked: [VecDeque<Name>; Priority::COUNT],
     has_blocked: bool,
-    /// How many messages stand in lines: those without ids, and those with.
-    counts: [usize; 2],
+    /// How many messages without ids stand in lines.
+    without_id: usize,
+    /// Lines of messages with ids that are not blocked, and those of them whose first has its id already.
+    open_lines: usize,
+    begun_lines: usize,
+    /// The next message with an id is more than the peer gave credit for, and none may overtake it.
+    is_short_of_credit: bool,
     sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
     /// Of channels that differ from others.
     options: HashMap<ChannelId, ChannelOptions, FoldBuild>,
@@ -116,7 +143,10 @@ impl Lines {
             turns: Default::default(),
             blocked: Default::default(),
             has_blocked: false,
-            counts: [0; 2],
+            without_id: 0,
+            open_lines: 0,
+            begun_lines: 0,
+            is_short_of_credit: false,
             sequenced: HashMap::with_hasher(hash),
             options: HashMap::with_hasher(hash),
         }
@@ -175,8 +205,16 @@ impl Lines {
 
     /// Whether a message could be sent, when ids can be given or not.
     pub(super) const fn has_sendable(&self, may_give_id: bool) -> bool {
-        let [without_id, with_id] = self.counts;
-        without_id > 0 || (may_give_id && with_id > 0)
+        self.without_id > 0 || self.begun_lines > 0 || (may_give_id && self.open_lines > 0)
+    }
+
+    /// Whether the peer gave too little credit for the next message with an id.
+    pub(super) const fn is_short_of_credit(&self) -> bool {
+        self.is_short_of_credit
+    }
+
+    pub(super) const fn set_short_of_credit(&mut self, is_short: bool) {
+        self.is_short_of_credit = is_short;
     }
 
     /// Whether nothing is kept here at all.
@@ -191,32 +229,92 @@ impl Lines {
             return;
         }
         for (turns, blocked) in self.turns.iter_mut().zip(&mut self.blocked) {
+            self.open_lines = self.open_lines.saturating_add(blocked.len());
             turns.append(blocked);
         }
+    }
+
+    /// The line that has its turn in this class waits until [`Self::unblock`].
+    pub(super) fn block(&mut self, class: usize) {
+        if let Some((name, line)) = self.only.take() {
+            if let Some(turns) = self.turns.get_mut(line.class) {
+                turns.push_back(name);
+            }
+            self.lines.insert(name, line);
+        }
+        let Some(name) = self.turns.get_mut(class).and_then(VecDeque::pop_front) else { return };
+        if let Some(blocked) = self.blocked.get_mut(class) {
+            blocked.push_back(name);
+        }
+        self.has_blocked = true;
+        self.open_lines = self.open_lines.saturating_sub(1);
+    }
+
+    /// The first message of the line.
+    pub(super) fn first(&self, name: Name) -> Option<&Waiting> {
+        let line = match &self.only {
+            Some((_, line)) => line,
+            None => self.lines.get(&name)?,
+        };
+        self.places.get(at(line.first))?.waiting.as_ref()
+    }
+
+    /// The first message of the line, which has its turn, is sent in pieces from now on.
+    pub(super) fn begin(&mut self, name: Name, progress: Progress) {
+        let Some((_, waiting)) = self.first_mut(name) else { return };
+        let (mode, channel) = (waiting.mode, waiting.channel);
+        waiting.progress = Some(Box::new(progress));
+        if name.needs_id {
+            self.begun_lines = self.begun_lines.saturating_add(1);
+        }
+        // What comes to a sequenced channel from now on waits until this one has arrived.
+        if mode == Mode::ReliableSequenced
+            && let Some(state) = self.sequenced.get_mut(&channel)
+        {
+            (state.newest, state.is_under_way) = (NOWHERE, true);
+        }
+    }
+
+    /// The first message of the line was sent up to here.
+    pub(super) fn advance(&mut self, name: Name, sent_bytes: u32) {
+        let Some((line, waiting)) = self.first_mut(name) else { return };
+        if let Some(progress) = &mut waiting.progress {
+            line.credit_bytes =
+                line.credit_bytes.saturating_sub(sent_bytes.saturating_sub(progress.sent_bytes));
+            progress.sent_bytes = sent_bytes;
+        }
+    }
+
+    fn first_mut(&mut self, name: Name) -> Option<(&mut Line, &mut Waiting)> {
+        let line = match &mut self.only {
+            Some((_, line)) => line,
+            None => self.lines.get_mut(&name)?,
+        };
+        let waiting = self.places.get_mut(at(line.first))?.waiting.as_mut()?;
+        Some((line, waiting))
     }
 
     /// The message of this class whose turn it is.
     pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(Name, &Waiting)> {
         if let Some((name, line)) = &self.only {
-            let is_due = line.class == class && (may_give_id || !name.needs_id);
-            return is_due.then(|| Some((*name, self.places.get(at(line.first))?.waiting.as_ref()?)))?;
+            let waiting = self.places.get(at(line.first))?.waiting.as_ref()?;
+            let may = may_give_id || !name.needs_id || waiting.progress.is_some();
+            return (may && line.class == class).then_some((*name, waiting));
         }
-        if self.counts == [0; 2] {
+        if self.without_id == 0 && self.open_lines == 0 {
             return None;
         }
         let name = loop {
             let turns = self.turns.get_mut(class)?;
             let name = *turns.front()?;
-            if name.needs_id && !may_give_id {
-                turns.pop_front();
-                self.blocked.get_mut(class)?.push_back(name);
-                self.has_blocked = true;
-                continue;
-            }
             let is_alone = turns.len() == 1;
             let line = self.lines.get_mut(&name)?;
             let first = self.places.get(at(line.first))?.waiting.as_ref()?;
-            let bytes = u32::try_from(first.payload.len()).unwrap_or(u32::MAX);
+            if name.needs_id && !may_give_id && first.progress.is_none() {
+                self.block(class);
+                continue;
+            }
+            let bytes = first.next_bytes();
             if is_alone || line.credit_bytes >= bytes {
                 break name;
             }
@@ -238,8 +336,7 @@ impl Lines {
         let first = line.first;
         let place = self.places.get_mut(at(first))?;
         let waiting = place.waiting.take()?;
-        let bytes = u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX);
-        line.credit_bytes = line.credit_bytes.saturating_sub(bytes);
+        line.credit_bytes = line.credit_bytes.saturating_sub(waiting.next_bytes());
         line.first = std::mem::replace(&mut place.next, self.free);
         self.free = first;
         let (is_over, class) = (line.first == NOWHERE, line.class);
@@ -251,10 +348,14 @@ impl Lines {
                 turns.pop_front();
             }
         }
-        if let Some(count) = self.counts.get_mut(usize::from(name.needs_id)) {
-            *count = count.saturating_sub(1);
+        if !name.needs_id {
+            self.without_id = self.without_id.saturating_sub(1);
+        } else {
+            self.begun_lines = self.begun_lines.saturating_sub(waiting.progress.is_some().into());
+            self.open_lines = self.open_lines.saturating_sub(is_over.into());
         }
         if waiting.mode == Mode::ReliableSequenced
+            && waiting.progress.is_none()
             && let Some(state) = self.sequenced.get_mut(&waiting.channel)
         {
             (state.newest, state.is_under_way) = (NOWHERE, is_sent);
@@ -297,9 +398,7 @@ impl Lines {
             return;
         };
         let name = Name { channel: waiting.channel, needs_id: waiting.mode.needs_id() };
-        if let Some(count) = self.counts.get_mut(usize::from(name.needs_id)) {
-            *count = count.saturating_add(1);
-        }
+        self.without_id = self.without_id.saturating_add(usize::from(!name.needs_id));
         let line = match &mut self.only {
             Some((only, line)) => (*only == name).then_some(line),
             None => self.lines.get_mut(&name),
@@ -311,6 +410,7 @@ impl Lines {
             line.last = index;
             return;
         }
+        self.open_lines = self.open_lines.saturating_add(name.needs_id.into());
         let line = Line { first: index, last: index, credit_bytes: 0, class: priority.class() };
         if self.only.is_none() && self.lines.is_empty() {
             self.only = Some((name, line));
@@ -331,142 +431,4 @@ fn at(index: u32) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::num::NonZeroU8;
-
-    fn push(
-        lines: &mut Lines,
-        channel: u16,
-        mode: Mode,
-        payload: &[u8],
-        priority: Priority,
-    ) -> Option<Bytes> {
-        let payload = Bytes::copy_from_slice(payload);
-        let waiting = Waiting {
-            channel: ChannelId(channel),
-            mode,
-            payload,
-            terms: Terms::default(),
-            key: 0,
-            version: None,
-        };
-        lines.push(waiting, priority).map(|older| older.payload)
-    }
-
-    /// Takes out everything that may be sent: channels and lengths.
-    fn drain(lines: &mut Lines, may_give_id: bool) -> Vec<(u16, usize)> {
-        let mut taken = Vec::new();
-        for class in 0..Priority::COUNT {
-            while let Some((name, _)) = lines.front(class, may_give_id) {
-                let waiting = lines.pop(name, true).unwrap();
-                taken.push((waiting.channel.0, waiting.payload.len()));
-            }
-        }
-        taken
-    }
-
-    fn channels(taken: &[(u16, usize)]) -> Vec<u16> {
-        taken.iter().map(|(channel, _)| *channel).collect()
-    }
-
-    #[test]
-    fn a_higher_class_goes_first_whatever_came_first() {
-        let mut lines = Lines::new();
-        for (channel, priority) in
-            [(1, Priority::Bulk), (2, Priority::Low), (3, Priority::Normal), (4, Priority::Urgent)]
-        {
-            push(&mut lines, channel, Mode::Unreliable, b"x", priority);
-        }
-        assert_eq!(channels(&drain(&mut lines, true)), [4, 3, 2, 1]);
-        assert!(lines.is_empty());
-    }
-
-    #[test]
-    fn a_line_keeps_its_order_when_the_priority_changes() {
-        let mut lines = Lines::new();
-        push(&mut lines, 1, Mode::ReliableOrdered, &[0; 1], Priority::Low);
-        push(&mut lines, 1, Mode::ReliableOrdered, &[0; 2], Priority::Urgent);
-        push(&mut lines, 2, Mode::ReliableOrdered, &[0; 3], Priority::Normal);
-        assert_eq!(drain(&mut lines, true), [(2, 3), (1, 1), (1, 2)]);
-        push(&mut lines, 1, Mode::ReliableOrdered, &[0; 4], Priority::Urgent);
-        push(&mut lines, 2, Mode::ReliableOrdered, &[0; 5], Priority::Normal);
-        assert_eq!(drain(&mut lines, true), [(1, 4), (2, 5)], "a new line has its own");
-    }
-
-    #[test]
-    fn lines_of_a_class_share_bytes_and_not_messages() {
-        let mut lines = Lines::new();
-        for _ in 0..40 {
-            push(&mut lines, 1, Mode::Unreliable, &[0; 1_000], Priority::Normal);
-        }
-        for _ in 0..400 {
-            push(&mut lines, 2, Mode::Unreliable, &[0; 100], Priority::Normal);
-        }
-        let taken = drain(&mut lines, true);
-        let bytes = |of: u16| -> usize {
-            taken[..220].iter().filter(|(channel, _)| *channel == of).map(|(_, bytes)| bytes).sum()
-        };
-        assert!(bytes(1).abs_diff(bytes(2)) <= 1_000, "{} {}", bytes(1), bytes(2));
-    }
-
-    #[test]
-    fn a_weight_is_a_share() {
-        let mut lines = Lines::new();
-        lines.set_options(ChannelId(2), ChannelOptions::default().weight(NonZeroU8::new(3).unwrap()));
-        for channel in [1, 2] {
-            for _ in 0..400 {
-                push(&mut lines, channel, Mode::Unreliable, &[0; 100], Priority::Normal);
-            }
-        }
-        let taken = drain(&mut lines, true);
-        let heavy = taken[..400].iter().filter(|(channel, _)| *channel == 2).count();
-        assert!((295..=305).contains(&heavy), "{heavy}");
-        assert!(!lines.is_empty(), "the weight is kept");
-        lines.set_options(ChannelId(2), ChannelOptions::default());
-        assert!(lines.is_empty());
-    }
-
-    #[test]
-    fn without_ids_unreliable_messages_pass_and_the_others_come_after() {
-        let mut lines = Lines::new();
-        for channel in 0..3 {
-            push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
-        }
-        assert!(lines.has_sendable(true) && !lines.has_sendable(false));
-        push(&mut lines, 9, Mode::Unreliable, b"x", Priority::Normal);
-        assert!(lines.has_sendable(false));
-        assert_eq!(channels(&drain(&mut lines, false)), [9]);
-        assert_eq!(channels(&drain(&mut lines, true)), [0_u16; 0], "they wait for ids");
-        lines.unblock();
-        assert_eq!(channels(&drain(&mut lines, true)), [0, 1, 2]);
-    }
-
-    #[test]
-    fn of_a_sequenced_channel_one_is_under_way_and_the_newest_waits() {
-        let mut lines = Lines::new();
-        let mode = Mode::ReliableSequenced;
-        assert_eq!(push(&mut lines, 1, mode, b"a", Priority::Normal), None);
-        assert_eq!(push(&mut lines, 1, mode, b"bb", Priority::Normal), Some(Bytes::from_static(b"a")));
-        assert_eq!(drain(&mut lines, true), [(1, 2)]);
-        assert_eq!(push(&mut lines, 1, mode, b"ccc", Priority::Normal), None);
-        assert_eq!(push(&mut lines, 1, mode, b"dddd", Priority::Normal), Some(Bytes::from_static(b"ccc")));
-        assert!(!lines.has_sendable(true), "one is under way");
-        lines.on_sequenced_arrived(ChannelId(1));
-        assert_eq!(drain(&mut lines, true), [(1, 4)]);
-        lines.on_sequenced_arrived(ChannelId(1));
-        assert!(lines.is_empty());
-    }
-
-    #[test]
-    fn places_are_used_again() {
-        let mut lines = Lines::new();
-        for _ in 0..1_000 {
-            for channel in 0..5 {
-                push(&mut lines, channel, Mode::Unreliable, b"x", Priority::Normal);
-            }
-            assert_eq!(drain(&mut lines, true).len(), 5);
-        }
-        assert_eq!(lines.places.len(), 5);
-    }
-}
+mod tests;

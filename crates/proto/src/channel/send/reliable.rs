@@ -2,12 +2,15 @@
 //!
 //! Ids are given at first transmission (PROTOCOL, "Messages"). How much memory they may take is not decided here.
 
+mod in_pieces;
+
 use std::collections::{HashMap, VecDeque};
 
 use bytes::{BufMut, Bytes};
-use drumfire_wire::{ChannelId, Delivery, FrameWriter, Message, MessageId, Skip};
+use drumfire_wire::{ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId, Skip};
 
 use super::lines::{Terms, Waiting};
+use super::pieces::{Book, Fates};
 use super::{Filled, Packet};
 use crate::channel::receipt::ReceiptId;
 use crate::channel::{Mode, Priority, Redundancy};
@@ -30,13 +33,21 @@ pub(super) struct Reliable {
     copied: VecDeque<u64>,
     /// Per channel with ordered messages under way, the newest unacknowledged id.
     newest: HashMap<ChannelId, u64, FoldBuild>,
+    book: Book,
+    /// Per channel, the messages in pieces that were not acknowledged.
+    in_pieces: HashMap<ChannelId, u32, FoldBuild>,
+    in_pieces_count: usize,
 }
 
 #[derive(Debug)]
 struct Sent {
     channel: ChannelId,
     payload: Bytes,
+    /// Bytes of the payload, also when it is gone.
+    bytes: u32,
     terms: Terms,
+    /// What became of its pieces, if it is sent in pieces.
+    pieces: Option<Box<Fates>>,
     /// It is not sent again; that it will not come is.
     is_given_up: bool,
     order: Order,
@@ -109,6 +120,9 @@ impl Reliable {
             lost_count: 0,
             copied: VecDeque::new(),
             newest: HashMap::with_hasher(FoldBuild::new(0)),
+            book: Book::default(),
+            in_pieces: HashMap::with_hasher(FoldBuild::new(0)),
+            in_pieces_count: 0,
         }
     }
 
@@ -165,11 +179,9 @@ impl Reliable {
                 if let Some(over) = self.give_up(id, packet.now) {
                     given_up(over);
                 }
-                if !self.write_again(packet.number, writer, id) {
+                if !self.write_lost_one(packet.number, writer, id, carry, filled) {
                     return false;
                 }
-                carry(MessageId(id));
-                filled.add(true, true);
             }
             if let Some(lost) = self.lost.get_mut(class) {
                 lost.pop_front();
@@ -187,16 +199,12 @@ impl Reliable {
     }
 
     fn write_again<B: BufMut>(&mut self, number: u64, writer: &mut FrameWriter<B>, id: u64) -> bool {
-        let order = match sent_ref(&self.sent, self.base, id).map(|sent| sent.order) {
-            Some(Order::After(before)) => Order::After(self.newest_unacknowledged(before)),
-            Some(order) => order,
-            None => return true,
-        };
+        let Some(order) = self.refreshed_order(id) else { return true };
         let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return true };
         sent.order = order;
         let written = if sent.is_given_up {
             let after = if let Order::After(before) = order { before.map(MessageId) } else { None };
-            writer.skip(&Skip { channel: sent.channel, id: MessageId(id), after })
+            writer.skip(&Skip { channel: sent.channel, id: MessageId(id), after, bytes: sent.bytes })
         } else {
             let delivery = order.delivery(id);
             writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload })
@@ -207,6 +215,14 @@ impl Reliable {
         sent.state = State::UnderWay;
         sent.packet = number;
         true
+    }
+
+    /// What a message must be delivered after, as it stands now.
+    fn refreshed_order(&self, id: u64) -> Option<Order> {
+        Some(match sent_ref(&self.sent, self.base, id)?.order {
+            Order::After(before) => Order::After(self.newest_unacknowledged(before)),
+            order => order,
+        })
     }
 
     /// Gives a lost message up, if its time is over and that was not done before.
@@ -220,17 +236,17 @@ impl Reliable {
         Some(GivenUp { payload_bytes, receipt: sent.terms.receipt.take() })
     }
 
-    /// Writes a message for the first time; `None` when it does not fit.
+    /// Writes a message for the first time.
     pub(super) fn write_first<B: BufMut>(
         &self,
         writer: &mut FrameWriter<B>,
         waiting: &Waiting,
-    ) -> Option<First> {
+    ) -> Result<First, EncodeError> {
         let (id, order) = (self.next_id(), self.order_for(waiting));
         let delivery = order.delivery(id);
         let Waiting { channel, payload, .. } = waiting;
-        writer.message(&Message { channel: *channel, delivery, payload }).ok()?;
-        Some(First { id: MessageId(id), order })
+        writer.message(&Message { channel: *channel, delivery, payload })?;
+        Ok(First { id: MessageId(id), order })
     }
 
     /// Keeps the message that [`Self::write_first`] wrote into packet `number`.
@@ -252,8 +268,10 @@ impl Reliable {
         }
         self.sent.push_back(Sent {
             channel: waiting.channel,
+            bytes: u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX),
             payload: waiting.payload,
             terms: waiting.terms,
+            pieces: None,
             is_given_up: false,
             order: first.order,
             class: u8::try_from(class).unwrap_or(0),
@@ -274,7 +292,7 @@ impl Reliable {
         for _ in 0..self.copied.len() {
             let Some(id) = self.copied.pop_front() else { return };
             let Some(sent) = sent_ref(&self.sent, self.base, id) else { continue };
-            if sent.state != State::UnderWay || sent.is_given_up {
+            if sent.state != State::UnderWay || sent.is_given_up || sent.pieces.is_some() {
                 // What was found lost is sent again anyway.
                 continue;
             }
@@ -317,6 +335,7 @@ impl Reliable {
             return None;
         }
         sent.state = State::Acknowledged;
+        let has_pieces = sent.pieces.take().is_some();
         let payload_bytes = std::mem::take(&mut sent.payload).len();
         let (channel, order, receipt) = (sent.channel, sent.order, sent.terms.receipt.take());
         if let Order::After(previous) = order
@@ -330,7 +349,21 @@ impl Reliable {
         while self.sent.pop_front_if(|sent| sent.state == State::Acknowledged).is_some() {
             self.base = self.base.saturating_add(1);
         }
-        // What was acknowledged after all is not sent again, and must not look as if it could be.
+        if has_pieces {
+            self.on_pieces_over(channel);
+        }
+        self.drop_found();
+        // Nor does it ride again; packets that are always full would let these pile up.
+        while let Some(&id) = self.copied.front()
+            && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state == State::Acknowledged)
+        {
+            self.copied.pop_front();
+        }
+        Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced, receipt })
+    }
+
+    /// What was found after all is not sent again, and must not look as if it could be.
+    fn drop_found(&mut self) {
         let lost_lists = if self.lost_count > 0 { self.lost.as_mut_slice() } else { &mut [] };
         for lost in lost_lists {
             while let Some(&id) = lost.front()
@@ -340,13 +373,6 @@ impl Reliable {
                 self.lost_count = self.lost_count.saturating_sub(1);
             }
         }
-        // Nor does it ride again; packets that are always full would let these pile up.
-        while let Some(&id) = self.copied.front()
-            && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state == State::Acknowledged)
-        {
-            self.copied.pop_front();
-        }
-        Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced, receipt })
     }
 
     /// The first of `id` and the messages its channel sent before it that is not acknowledged.

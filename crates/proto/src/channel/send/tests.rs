@@ -3,7 +3,7 @@
 use super::*;
 use crate::channel::Redundancy;
 use crate::limits::SEND_MEMORY_BYTES;
-use drumfire_wire::{Frame, Frames};
+use drumfire_wire::{Delivery, Frame, FrameWriter, Frames, Message};
 
 /// What a packet of `room` bytes takes: (channel, id and what it comes after, payload).
 type Taken = Vec<(u16, Option<(u64, Option<u64>)>, Vec<u8>)>;
@@ -12,7 +12,10 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     let mut buffer = vec![0; room];
     let mut writer = FrameWriter::new(&mut buffer[..]);
     let mut carried = Vec::new();
-    let filled = queue.fill(Packet { number, now: Moment::ORIGIN }, &mut writer, |id| carried.push(id.0));
+    let filled =
+        queue.fill(Packet { number, now: Moment::ORIGIN, room_bytes: usize::MAX }, &mut writer, |id| {
+            carried.push(id.0);
+        });
     let bytes = writer.written_bytes();
     let taken: Taken = Frames::new(&buffer[..bytes])
         .map(|frame| match frame.unwrap() {
@@ -34,16 +37,24 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     taken
 }
 
+/// A queue whose peer takes everything.
+fn open() -> SendQueue {
+    let mut queue = SendQueue::new();
+    queue.agree(u32::MAX, u32::MAX);
+    queue
+}
+
 fn message_id(delivery: Delivery) -> Option<u64> {
     Message { channel: ChannelId(0), delivery, payload: b"" }.id().map(|id| id.0)
 }
 
 fn queue() -> SendQueue {
-    SendQueue::new(SEND_MEMORY_BYTES)
+    open()
 }
 
 fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
     assert!(queue.push(
+        usize::MAX,
         Moment::ORIGIN,
         ChannelId(channel),
         SendOptions::reliable_ordered(),
@@ -60,7 +71,14 @@ fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
 fn messages_of_both_modes_share_a_packet() {
     let mut queue = queue();
     reliable(&mut queue, 1, 10);
-    queue.push(Moment::ORIGIN, ChannelId(2), SendOptions::unreliable(), None, vec![11].into());
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        ChannelId(2),
+        SendOptions::unreliable(),
+        None,
+        vec![11].into(),
+    );
     reliable(&mut queue, 1, 12);
     let taken = packet(&mut queue, 0, 100);
     let payloads: Vec<_> = taken.iter().map(|(_, _, payload)| payload[0]).collect();
@@ -134,14 +152,14 @@ fn a_message_can_be_repeated_while_it_is_under_way() {
 
 #[test]
 fn no_id_goes_4096_beyond_the_oldest_under_way() {
-    let mut queue = SendQueue::new(usize::MAX);
+    let mut queue = open();
     for _ in 0..5_000 {
         reliable(&mut queue, 0, 0);
     }
     let taken: usize = (0..100).map(|number| packet(&mut queue, number, 1_000).len()).sum();
     assert_eq!(taken, 4_096);
     assert!(!queue.has_sendable());
-    queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new());
+    queue.push(usize::MAX, Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new());
     assert_eq!(packet(&mut queue, 100, 1_000).len(), 1, "unreliable ones pass");
     queue.on_fate(Fate::Acknowledged, MessageId(1), 0);
     assert!(!queue.has_sendable());
@@ -151,18 +169,47 @@ fn no_id_goes_4096_beyond_the_oldest_under_way() {
 
 #[test]
 fn memory_is_charged_per_message_and_ends_at_its_limit() {
-    let mut queue = SendQueue::new(3 * 64 + 5);
-    assert!(queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new()));
+    let mut queue = open();
     assert!(queue.push(
+        3 * 64 + 5,
+        Moment::ORIGIN,
+        ChannelId(0),
+        SendOptions::unreliable(),
+        None,
+        Bytes::new()
+    ));
+    assert!(queue.push(
+        3 * 64 + 5,
         Moment::ORIGIN,
         ChannelId(0),
         SendOptions::reliable_ordered(),
         None,
         vec![0; 5].into()
     ));
-    assert!(!queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, vec![0; 1].into()));
-    assert!(queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new()));
-    assert!(!queue.push(Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new()));
+    assert!(!queue.push(
+        3 * 64 + 5,
+        Moment::ORIGIN,
+        ChannelId(0),
+        SendOptions::unreliable(),
+        None,
+        vec![0; 1].into()
+    ));
+    assert!(queue.push(
+        3 * 64 + 5,
+        Moment::ORIGIN,
+        ChannelId(0),
+        SendOptions::unreliable(),
+        None,
+        Bytes::new()
+    ));
+    assert!(!queue.push(
+        3 * 64 + 5,
+        Moment::ORIGIN,
+        ChannelId(0),
+        SendOptions::unreliable(),
+        None,
+        Bytes::new()
+    ));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
     queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
@@ -187,11 +234,18 @@ fn ids_go_on_after_memory_was_given_back() {
 fn what_is_lost_goes_before_what_waits_but_not_before_a_higher_class() {
     let mut queue = queue();
     let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
-    queue.push(Moment::ORIGIN, ChannelId(1), bulk, None, vec![1].into());
+    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), bulk, None, vec![1].into());
     packet(&mut queue, 0, 100);
     queue.on_fate(Fate::Lost, MessageId(0), 0);
-    queue.push(Moment::ORIGIN, ChannelId(1), bulk, None, vec![2].into());
-    queue.push(Moment::ORIGIN, ChannelId(2), SendOptions::unreliable(), None, vec![3].into());
+    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), bulk, None, vec![2].into());
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        ChannelId(2),
+        SendOptions::unreliable(),
+        None,
+        vec![3].into(),
+    );
     let payloads: Vec<u8> = packet(&mut queue, 1, 100).iter().map(|(_, _, payload)| payload[0]).collect();
     assert_eq!(payloads, [3, 1, 2]);
 }
@@ -201,12 +255,12 @@ fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() 
     let mut queue = queue();
     let options = SendOptions::reliable_sequenced();
     for byte in 0..3 {
-        queue.push(Moment::ORIGIN, ChannelId(1), options, None, vec![byte].into());
+        queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), options, None, vec![byte].into());
     }
     assert_eq!(queue.used_bytes, 65, "what was replaced is free");
     assert_eq!(packet(&mut queue, 0, 100), [(1, Some((0, None)), vec![2])]);
     for byte in 3..6 {
-        queue.push(Moment::ORIGIN, ChannelId(1), options, None, vec![byte].into());
+        queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), options, None, vec![byte].into());
     }
     assert!(!queue.has_sendable());
     queue.on_fate(Fate::Lost, MessageId(0), 0);
@@ -222,7 +276,14 @@ fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() 
 fn unordered_messages_name_none_before_them_and_leave_the_order_of_others_alone() {
     let mut queue = queue();
     reliable(&mut queue, 1, 1);
-    queue.push(Moment::ORIGIN, ChannelId(1), SendOptions::reliable_unordered(), None, vec![2].into());
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        ChannelId(1),
+        SendOptions::reliable_unordered(),
+        None,
+        vec![2].into(),
+    );
     reliable(&mut queue, 1, 3);
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
     queue.on_fate(Fate::Lost, MessageId(1), 0);
@@ -254,7 +315,14 @@ fn a_long_message_and_those_of_other_channels_ride_once() {
     queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::Three));
     for (channel, bytes) in [(1, 129), (2, 1), (1, 128)] {
         let options = SendOptions::reliable_ordered();
-        assert!(queue.push(Moment::ORIGIN, ChannelId(channel), options, None, vec![0; bytes].into()));
+        assert!(queue.push(
+            SEND_MEMORY_BYTES,
+            Moment::ORIGIN,
+            ChannelId(channel),
+            options,
+            None,
+            vec![0; bytes].into()
+        ));
     }
     packet(&mut queue, 0, 1_000);
     reliable(&mut queue, 2, 0);
@@ -268,7 +336,7 @@ fn orders_of_all(queue: &mut SendQueue, number: u64) -> Vec<u64> {
     let mut buffer = [0; 200];
     let mut writer = FrameWriter::new(&mut buffer[..]);
     let mut carried = Vec::new();
-    let packet = Packet { number, now: Moment::ORIGIN };
+    let packet = Packet { number, now: Moment::ORIGIN, room_bytes: usize::MAX };
     let filled = queue.fill(packet, &mut writer, |id| carried.push(id.0));
     assert_eq!(filled.reliable_count as usize, carried.len());
     carried
@@ -295,7 +363,7 @@ fn receipts_cost_nothing_once_they_are_answered_and_a_value_under_way_needs_no_l
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
     let (value, payload) = (SendOptions::reliable_latest(3), Bytes::from_static(b"v"));
-    assert!(queue.push(Moment::ORIGIN, ChannelId(1), value, receipt, payload));
+    assert!(queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), value, receipt, payload));
     assert_eq!(packet(&mut queue, 0, 100).len(), 1);
     queue.shrink();
     assert!(queue.lines.is_none(), "nothing waits");

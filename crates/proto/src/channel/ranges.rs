@@ -1,0 +1,155 @@
+//! Which bytes of a message in pieces are there, or missing: ranges that never touch, in order.
+//!
+//! How many holes there may be is decided by whoever keeps them.
+
+/// A set of bytes of one message.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Ranges {
+    /// Begin and end, ascending.
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Ranges {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether these are all bytes from 0 to `end`.
+    pub(super) fn is_whole(&self, end: u32) -> bool {
+        self.ranges.as_slice() == [(0, end)]
+    }
+
+    pub(super) fn first(&self) -> Option<(u32, u32)> {
+        self.ranges.first().copied()
+    }
+
+    /// How many ranges there would be with one more.
+    pub(super) fn count_with(&self, begin: u32, end: u32) -> usize {
+        let touched = self.touched(begin, end);
+        self.count().saturating_sub(touched.len()).saturating_add(1)
+    }
+
+    /// Bytes that [`Self::insert`] would add.
+    pub(super) fn missing_in(&self, begin: u32, end: u32) -> u32 {
+        let there = self
+            .ranges
+            .iter()
+            .fold(0_u32, |sum, &(from, to)| sum.saturating_add(to.min(end).saturating_sub(from.max(begin))));
+        end.saturating_sub(begin).saturating_sub(there)
+    }
+
+    /// Bytes in all.
+    pub(super) fn bytes(&self) -> u32 {
+        self.ranges.iter().fold(0, |sum, (from, to)| sum.saturating_add(to.saturating_sub(*from)))
+    }
+
+    pub(super) fn insert(&mut self, begin: u32, end: u32) {
+        if begin >= end {
+            return;
+        }
+        let touched = self.touched(begin, end);
+        let from = self.ranges.get(touched.start).map_or(begin, |range| range.0.min(begin));
+        let last = touched.end.checked_sub(1).and_then(|last| self.ranges.get(last));
+        let (from, to) = if touched.is_empty() {
+            (begin, end)
+        } else {
+            (from, last.map_or(end, |range| range.1.max(end)))
+        };
+        self.ranges.splice(touched, [(from, to)]);
+    }
+
+    pub(super) fn remove(&mut self, begin: u32, end: u32) {
+        let start = self.ranges.partition_point(|range| range.1 <= begin);
+        let stop = self.ranges.partition_point(|range| range.0 < end);
+        if begin >= end || start >= stop {
+            return;
+        }
+        let before = self.ranges.get(start).map(|range| (range.0, begin));
+        let after = stop.checked_sub(1).and_then(|last| self.ranges.get(last)).map(|range| (end, range.1));
+        let rest = before.into_iter().chain(after).filter(|(from, to)| from < to);
+        let rest: [Option<(u32, u32)>; 2] = {
+            let mut rest = rest;
+            [rest.next(), rest.next()]
+        };
+        self.ranges.splice(start..stop, rest.into_iter().flatten());
+    }
+
+    /// Adds what of `begin` to `end` is not in `others`.
+    pub(super) fn insert_without(&mut self, begin: u32, end: u32, others: &Self) {
+        let mut from = begin;
+        for &(start, stop) in &others.ranges {
+            if stop <= from {
+                continue;
+            }
+            if start >= end {
+                break;
+            }
+            self.insert(from, start);
+            from = stop;
+        }
+        self.insert(from, end);
+    }
+
+    /// The places of the ranges that overlap or touch this one.
+    fn touched(&self, begin: u32, end: u32) -> std::ops::Range<usize> {
+        let start = self.ranges.partition_point(|range| range.1 < begin);
+        let stop = self.ranges.partition_point(|range| range.0 <= end);
+        start..stop.max(start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn bytes(ranges: &Ranges) -> BTreeSet<u32> {
+        ranges.ranges.iter().flat_map(|&(from, to)| from..to).collect()
+    }
+
+    fn are_apart(ranges: &Ranges) -> bool {
+        ranges.ranges.iter().all(|(from, to)| from < to)
+            && ranges.ranges.windows(2).all(|pair| pair[0].1 < pair[1].0)
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0_u32..64, 0_u32..20), 0..60)) {
+            let (mut ranges, mut set) = (Ranges::default(), BTreeSet::new());
+            for (is_insert, begin, length) in steps {
+                let end = begin + length;
+                if is_insert {
+                    let missing = (begin..end).filter(|byte| !set.contains(byte)).count();
+                    prop_assert_eq!(ranges.missing_in(begin, end) as usize, missing);
+                    let count = ranges.count_with(begin, end);
+                    ranges.insert(begin, end);
+                    prop_assert!(length == 0 || ranges.count() == count);
+                    set.extend(begin..end);
+                } else {
+                    ranges.remove(begin, end);
+                    set.retain(|byte| *byte < begin || *byte >= end);
+                }
+                prop_assert_eq!(&bytes(&ranges), &set);
+                prop_assert!(are_apart(&ranges));
+                prop_assert_eq!(ranges.bytes() as usize, set.len());
+            }
+        }
+
+        #[test]
+        fn without_others_means_without_their_bytes(
+            holes in prop::collection::vec((0_u32..64, 0_u32..10), 0..8), begin in 0_u32..64, length in 0_u32..40,
+        ) {
+            let (mut others, mut ranges) = (Ranges::default(), Ranges::default());
+            holes.iter().for_each(|(from, length)| others.insert(*from, from + length));
+            ranges.insert_without(begin, begin + length, &others);
+            let wanted: BTreeSet<_> = (begin..begin + length).filter(|byte| !bytes(&others).contains(byte)).collect();
+            prop_assert_eq!(bytes(&ranges), wanted);
+            prop_assert!(are_apart(&ranges));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Fills packets from the queue: of each class what is lost first, then whose turn it is, cut where it must be.
+//!
+//! What is kept of a message that was written is its mode's business.
+
+use bytes::BufMut;
+use drumfire_wire::{Delivery, EncodeError, FrameWriter, Message, MessageId};
+
+use super::lines::{Name, Progress, Waiting};
+use super::pieces::write_piece;
+use super::reliable::Reliable;
+use super::{Filled, Packet, SendQueue, charge};
+use crate::channel::receipt::Outcome;
+use crate::channel::{Mode, Priority};
+
+impl SendQueue {
+    /// Writes as many messages as fit into packet `number`; `carry` hears the ids of the reliable ones.
+    pub(crate) fn fill<B: BufMut>(
+        &mut self,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+        mut carry: impl FnMut(MessageId),
+    ) -> Filled {
+        let mut filled = Filled::default();
+        for class in 0..Priority::COUNT {
+            if !self.write_lost(class, packet, writer, &mut carry, &mut filled)
+                || !self.write_class(class, packet, writer, &mut carry, &mut filled)
+            {
+                return filled;
+            }
+        }
+        if filled.has_any()
+            && let Some(reliable) = &mut self.reliable
+        {
+            reliable.write_copies(packet.number, writer, &mut carry, &mut filled);
+        }
+        filled
+    }
+
+    /// Writes what is lost in a class; false when something did not fit.
+    fn write_lost<B: BufMut>(
+        &mut self,
+        class: usize,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) -> bool {
+        let (used_bytes, receipts) = (&mut self.used_bytes, &mut self.receipts);
+        let Some(reliable) = &mut self.reliable else { return true };
+        let mut expired_count = 0_u32;
+        let fits = reliable.write_lost(class, packet, writer, carry, filled, |over| {
+            // Its place is charged until the peer knows.
+            *used_bytes = used_bytes.saturating_sub(over.payload_bytes);
+            expired_count = expired_count.saturating_add(1);
+            if let Some(receipt) = over.receipt {
+                receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+            }
+        });
+        filled.expired_count = filled.expired_count.saturating_add(expired_count);
+        fits
+    }
+
+    /// Writes what waits in a class; false when something did not fit.
+    fn write_class<B: BufMut>(
+        &mut self,
+        class: usize,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) -> bool {
+        loop {
+            let may_give_id = self.may_give_id();
+            let Some((name, waiting)) = self.lines.as_mut().and_then(|lines| lines.front(class, may_give_id))
+            else {
+                return true;
+            };
+            let is_too_long =
+                waiting.mode.needs_id() && waiting.payload.len() > self.credit.message_max_bytes();
+            let fits = if waiting.terms.is_over(packet.now) || is_too_long {
+                filled.expired_count = filled.expired_count.saturating_add(1);
+                self.expire(name, packet.now);
+                true
+            } else if waiting.progress.is_some() {
+                self.write_next_piece(name, writer, carry, filled)
+            } else if waiting.mode == Mode::ReliableLatest {
+                let is_resent = waiting.version.is_some();
+                let Some(version) = write_value(writer, waiting, packet.number) else { return false };
+                if let Some(id) = self.book_value(name, class, version, packet.number) {
+                    carry(id);
+                }
+                filled.add(true, is_resent);
+                true
+            } else if waiting.mode.needs_id() {
+                self.write_reliable(name, class, packet, writer, carry, filled)
+            } else {
+                self.write_unreliable(name, packet, writer, carry, filled)
+            };
+            if !fits {
+                return false;
+            }
+        }
+    }
+
+    /// Writes the first message of a line of reliable ones, or begins to send it in pieces; false when it does not fit.
+    fn write_reliable<B: BufMut>(
+        &mut self,
+        name: Name,
+        class: usize,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) -> bool {
+        let Some(lines) = &mut self.lines else { return true };
+        let Some(waiting) = lines.first(name) else { return true };
+        let charge_bytes = charge(waiting.payload.len());
+        if !self.credit.has(charge_bytes) {
+            lines.set_short_of_credit(true);
+            return true;
+        }
+        let next_id = self.next_id;
+        let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
+        match reliable.write_first(writer, waiting) {
+            Ok(first) => {
+                if let Some(waiting) = lines.pop(name, true) {
+                    let redundancy = lines.options_of(waiting.channel).redundancy;
+                    reliable.keep(waiting, first, class, packet.number, redundancy);
+                }
+                carry(first.id);
+                filled.add(true, false);
+            }
+            Err(error) if must_cut(error, packet) => {
+                if !reliable.may_begin_pieces(waiting.channel) {
+                    lines.block(class);
+                    return true;
+                }
+                let number = reliable.begin_pieces(waiting, class, packet.number);
+                lines.begin(name, Progress { number, sent_bytes: 0, receipt: None });
+            }
+            Err(_) => return false,
+        }
+        self.credit.spend(charge_bytes);
+        true
+    }
+
+    /// Writes the first message of a line of unreliable ones, or begins to send it in pieces; false when it does not fit.
+    fn write_unreliable<B: BufMut>(
+        &mut self,
+        name: Name,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) -> bool {
+        let Some(lines) = &mut self.lines else { return true };
+        let Some(waiting) = lines.first(name) else { return true };
+        let receipt = waiting.terms.receipt;
+        match writer.message(&whole_unreliable(waiting)) {
+            Ok(()) => {
+                self.pop(name, Outcome::Lost);
+                if let Some(receipt) = receipt {
+                    carry(self.receipts.get_or_insert_default().on_sent(receipt));
+                    filled.receipt_count = filled.receipt_count.saturating_add(1);
+                }
+                filled.add(false, false);
+                true
+            }
+            Err(error) if must_cut(error, packet) => {
+                let receipts = &mut self.receipts;
+                let receipt = receipt.map(|receipt| receipts.get_or_insert_default().begin(receipt));
+                lines.begin(name, Progress { number: packet.number, sent_bytes: 0, receipt });
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Writes the next piece of the first message of a line; false when none fits.
+    fn write_next_piece<B: BufMut>(
+        &mut self,
+        name: Name,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) -> bool {
+        let Some(lines) = &mut self.lines else { return true };
+        let Some(waiting) = lines.first(name) else { return true };
+        let Some(&progress) = waiting.progress.as_deref() else { return true };
+        let begin = progress.sent_bytes;
+        let total = u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX);
+        let is_reliable = waiting.mode.needs_id();
+        let end = if is_reliable {
+            let Some(reliable) = &mut self.reliable else { return true };
+            let written = reliable.write_next_piece(writer, progress.number, begin, total);
+            let Some((end, id)) = written else { return false };
+            carry(id);
+            end
+        } else {
+            let written = write_piece(writer, &whole_unreliable(waiting), progress.number, begin, total);
+            let Some(end) = written else { return false };
+            if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
+                receipts.on_piece(id, end == total);
+                carry(id);
+                filled.receipt_count = filled.receipt_count.saturating_add(1);
+            }
+            end
+        };
+        filled.add_piece(is_reliable, end == total);
+        lines.advance(name, end);
+        if end == total
+            && let Some(done) = lines.pop(name, true)
+            && !is_reliable
+        {
+            self.used_bytes = self.used_bytes.saturating_sub(charge(done.payload.len()));
+        }
+        true
+    }
+}
+
+/// Writes a value into packet `number`, by which it is known if it was not sent before; answers its version, `None` when
+/// it does not fit.
+fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: &Waiting, number: u64) -> Option<u64> {
+    let version = waiting.version.unwrap_or(number);
+    let Waiting { channel, payload, key, .. } = waiting;
+    let delivery = Delivery::ReliableLatest { key: *key, version };
+    writer.message(&Message { channel: *channel, delivery, payload }).ok()?;
+    Some(version)
+}
+
+/// An unreliable message as it would go whole.
+fn whole_unreliable(waiting: &Waiting) -> Message<'_> {
+    let is_sequenced = waiting.mode == Mode::UnreliableSequenced;
+    let delivery = if is_sequenced { Delivery::UnreliableSequenced } else { Delivery::Unreliable };
+    Message { channel: waiting.channel, delivery, payload: &waiting.payload }
+}
+
+/// Whether a message that did not fit would not fit an empty packet either.
+fn must_cut(error: EncodeError, packet: Packet) -> bool {
+    matches!(error, EncodeError::NoRoom { needed_bytes } if needed_bytes > packet.room_bytes)
+}

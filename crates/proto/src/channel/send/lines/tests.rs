@@ -1,0 +1,134 @@
+//! Lines of messages: who goes first, who shares with whom, and who waits for ids.
+
+use super::*;
+use std::num::NonZeroU8;
+
+fn push(lines: &mut Lines, channel: u16, mode: Mode, payload: &[u8], priority: Priority) -> Option<Bytes> {
+    let payload = Bytes::copy_from_slice(payload);
+    let waiting = Waiting {
+        channel: ChannelId(channel),
+        mode,
+        payload,
+        terms: Terms::default(),
+        key: 0,
+        version: None,
+        progress: None,
+    };
+    lines.push(waiting, priority).map(|older| older.payload)
+}
+
+/// Takes out everything that may be sent: channels and lengths.
+fn drain(lines: &mut Lines, may_give_id: bool) -> Vec<(u16, usize)> {
+    let mut taken = Vec::new();
+    for class in 0..Priority::COUNT {
+        while let Some((name, _)) = lines.front(class, may_give_id) {
+            let waiting = lines.pop(name, true).unwrap();
+            taken.push((waiting.channel.0, waiting.payload.len()));
+        }
+    }
+    taken
+}
+
+fn channels(taken: &[(u16, usize)]) -> Vec<u16> {
+    taken.iter().map(|(channel, _)| *channel).collect()
+}
+
+#[test]
+fn a_higher_class_goes_first_whatever_came_first() {
+    let mut lines = Lines::new();
+    for (channel, priority) in
+        [(1, Priority::Bulk), (2, Priority::Low), (3, Priority::Normal), (4, Priority::Urgent)]
+    {
+        push(&mut lines, channel, Mode::Unreliable, b"x", priority);
+    }
+    assert_eq!(channels(&drain(&mut lines, true)), [4, 3, 2, 1]);
+    assert!(lines.is_empty());
+}
+
+#[test]
+fn a_line_keeps_its_order_when_the_priority_changes() {
+    let mut lines = Lines::new();
+    push(&mut lines, 1, Mode::ReliableOrdered, &[0; 1], Priority::Low);
+    push(&mut lines, 1, Mode::ReliableOrdered, &[0; 2], Priority::Urgent);
+    push(&mut lines, 2, Mode::ReliableOrdered, &[0; 3], Priority::Normal);
+    assert_eq!(drain(&mut lines, true), [(2, 3), (1, 1), (1, 2)]);
+    push(&mut lines, 1, Mode::ReliableOrdered, &[0; 4], Priority::Urgent);
+    push(&mut lines, 2, Mode::ReliableOrdered, &[0; 5], Priority::Normal);
+    assert_eq!(drain(&mut lines, true), [(1, 4), (2, 5)], "a new line has its own");
+}
+
+#[test]
+fn lines_of_a_class_share_bytes_and_not_messages() {
+    let mut lines = Lines::new();
+    for _ in 0..40 {
+        push(&mut lines, 1, Mode::Unreliable, &[0; 1_000], Priority::Normal);
+    }
+    for _ in 0..400 {
+        push(&mut lines, 2, Mode::Unreliable, &[0; 100], Priority::Normal);
+    }
+    let taken = drain(&mut lines, true);
+    let bytes = |of: u16| -> usize {
+        taken[..220].iter().filter(|(channel, _)| *channel == of).map(|(_, bytes)| bytes).sum()
+    };
+    assert!(bytes(1).abs_diff(bytes(2)) <= 1_000, "{} {}", bytes(1), bytes(2));
+}
+
+#[test]
+fn a_weight_is_a_share() {
+    let mut lines = Lines::new();
+    lines.set_options(ChannelId(2), ChannelOptions::default().weight(NonZeroU8::new(3).unwrap()));
+    for channel in [1, 2] {
+        for _ in 0..400 {
+            push(&mut lines, channel, Mode::Unreliable, &[0; 100], Priority::Normal);
+        }
+    }
+    let taken = drain(&mut lines, true);
+    let heavy = taken[..400].iter().filter(|(channel, _)| *channel == 2).count();
+    assert!((295..=305).contains(&heavy), "{heavy}");
+    assert!(!lines.is_empty(), "the weight is kept");
+    lines.set_options(ChannelId(2), ChannelOptions::default());
+    assert!(lines.is_empty());
+}
+
+#[test]
+fn without_ids_unreliable_messages_pass_and_the_others_come_after() {
+    let mut lines = Lines::new();
+    for channel in 0..3 {
+        push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
+    }
+    assert!(lines.has_sendable(true) && !lines.has_sendable(false));
+    push(&mut lines, 9, Mode::Unreliable, b"x", Priority::Normal);
+    assert!(lines.has_sendable(false));
+    assert_eq!(channels(&drain(&mut lines, false)), [9]);
+    assert_eq!(channels(&drain(&mut lines, true)), [0_u16; 0], "they wait for ids");
+    lines.unblock();
+    assert_eq!(channels(&drain(&mut lines, true)), [0, 1, 2]);
+}
+
+#[test]
+fn of_a_sequenced_channel_one_is_under_way_and_the_newest_waits() {
+    let mut lines = Lines::new();
+    let mode = Mode::ReliableSequenced;
+    assert_eq!(push(&mut lines, 1, mode, b"a", Priority::Normal), None);
+    assert_eq!(push(&mut lines, 1, mode, b"bb", Priority::Normal), Some(Bytes::from_static(b"a")));
+    assert_eq!(drain(&mut lines, true), [(1, 2)]);
+    assert_eq!(push(&mut lines, 1, mode, b"ccc", Priority::Normal), None);
+    assert_eq!(push(&mut lines, 1, mode, b"dddd", Priority::Normal), Some(Bytes::from_static(b"ccc")));
+    assert!(!lines.has_sendable(true), "one is under way");
+    lines.on_sequenced_arrived(ChannelId(1));
+    assert_eq!(drain(&mut lines, true), [(1, 4)]);
+    lines.on_sequenced_arrived(ChannelId(1));
+    assert!(lines.is_empty());
+}
+
+#[test]
+fn places_are_used_again() {
+    let mut lines = Lines::new();
+    for _ in 0..1_000 {
+        for channel in 0..5 {
+            push(&mut lines, channel, Mode::Unreliable, b"x", Priority::Normal);
+        }
+        assert_eq!(drain(&mut lines, true).len(), 5);
+    }
+    assert_eq!(lines.places.len(), 5);
+}

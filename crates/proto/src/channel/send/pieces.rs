@@ -1,0 +1,192 @@
+//! Messages too long for a packet on their way out: cut as it fits, and each piece followed until it arrives.
+//!
+//! What a lost piece is worth is decided with its message; here stands only which bytes it had.
+
+use std::collections::VecDeque;
+
+use bytes::BufMut;
+use drumfire_wire::{Fragment, FrameWriter, Message, MessageId};
+
+use crate::channel::ranges::Ranges;
+use crate::limits::PIECE_MIN_BYTES;
+use crate::loss::Fate;
+
+/// The first id in the books of `loss` that is a piece's; reliable messages never come so far, values begin above.
+const FIRST_ID: u64 = 1 << 60;
+
+/// Whether this id in the books of `loss` is a piece's.
+pub(super) const fn is_piece(id: MessageId) -> bool {
+    id.0 >= FIRST_ID && id.0 < FIRST_ID << 1
+}
+
+/// What became of a reliable message in pieces, as far as it was sent.
+#[derive(Debug, Default)]
+pub(super) struct Fates {
+    acknowledged: Ranges,
+    lost: Ranges,
+}
+
+impl Fates {
+    pub(super) const fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    pub(super) fn first_lost(&self) -> Option<(u32, u32)> {
+        self.lost.first()
+    }
+
+    pub(super) fn on_sent_again(&mut self, begin: u32, end: u32) {
+        self.lost.remove(begin, end);
+    }
+
+    pub(super) fn on_lost(&mut self, begin: u32, end: u32) {
+        self.lost.insert_without(begin, end, &self.acknowledged);
+    }
+
+    /// Bytes arrived; answers whether those are all of `total`.
+    pub(super) fn on_acknowledged(&mut self, begin: u32, end: u32, total: u32) -> bool {
+        self.acknowledged.insert(begin, end);
+        self.lost.remove(begin, end);
+        self.acknowledged.is_whole(total)
+    }
+}
+
+/// The pieces of one connection under way.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// From the number `base` on; those that were settled leave when they are the oldest.
+    pieces: VecDeque<Option<Piece>>,
+    base: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) message: u64,
+    pub(super) begin: u32,
+    pub(super) end: u32,
+    /// Its bytes were sent again since: that it is lost means nothing any more.
+    is_repeated: bool,
+}
+
+impl Book {
+    /// Notes a piece that was written; answers the id by which its fate is told.
+    pub(super) fn on_sent(&mut self, message: u64, begin: u32, end: u32) -> MessageId {
+        let count = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
+        self.pieces.push_back(Some(Piece { message, begin, end, is_repeated: false }));
+        MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
+    }
+
+    /// The piece whose fate is known now; `None` when nothing follows from that.
+    pub(super) fn settle(&mut self, fate: Fate, id: MessageId) -> Option<Piece> {
+        let piece = self.place(id)?.take();
+        while self.pieces.pop_front_if(|piece| piece.is_none()).is_some() {
+            self.base = self.base.saturating_add(1);
+        }
+        piece.filter(|piece| fate == Fate::Acknowledged || !piece.is_repeated)
+    }
+
+    /// A piece whose bytes are sent again whatever becomes of it.
+    pub(super) fn repeat(&mut self, id: MessageId) -> Option<Piece> {
+        let piece = self.place(id)?.as_mut()?;
+        let is_first = !std::mem::replace(&mut piece.is_repeated, true);
+        is_first.then_some(*piece)
+    }
+
+    fn place(&mut self, id: MessageId) -> Option<&mut Option<Piece>> {
+        let place = id.0.checked_sub(FIRST_ID)?.checked_sub(self.base)?;
+        self.pieces.get_mut(usize::try_from(place).ok()?)
+    }
+}
+
+/// Writes the bytes of a message from `begin` on, as many up to `end` as fit; answers where the piece ends, `None` when the
+/// packet has no room for one that is worth it.
+pub(super) fn write_piece<B: BufMut>(
+    writer: &mut FrameWriter<B>,
+    whole: &Message<'_>,
+    number: u64,
+    begin: u32,
+    end: u32,
+) -> Option<u32> {
+    let total_bytes = u32::try_from(whole.payload.len()).ok()?;
+    let rest = whole.payload.get(at(begin)..at(end))?;
+    let cut = |bytes: usize| {
+        let piece = Message { payload: rest.get(..bytes)?, ..*whole };
+        Some(Fragment { piece, number, total_bytes, offset_bytes: begin })
+    };
+    let head_bytes = writer.fragment_bytes(&cut(1)?).ok()?.checked_sub(1)?;
+    let room = writer.remaining_bytes().checked_sub(head_bytes)?;
+    // The head was measured with a length of one byte.
+    let room = match room {
+        0..128 => room,
+        128..16_385 => (room.saturating_sub(1)).max(127),
+        _ => room.saturating_sub(2),
+    };
+    let bytes = rest.len().min(room);
+    if bytes < rest.len().min(PIECE_MIN_BYTES) {
+        return None;
+    }
+    writer.fragment(&cut(bytes)?).ok()?;
+    begin.checked_add(u32::try_from(bytes).ok()?)
+}
+
+fn at(place: u32) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drumfire_wire::{ChannelId, Delivery, Frame, Frames};
+
+    #[test]
+    fn a_piece_fills_a_packet_to_the_last_byte_or_waits_for_the_next() {
+        let payload = vec![7; 70_000];
+        let delivery = Delivery::ReliableUnordered { id: MessageId(300) };
+        let whole = Message { channel: ChannelId(1), delivery, payload: &payload };
+        for room in 1..1_500 {
+            for begin in [0, 100, 20_000, 69_000] {
+                let mut memory = vec![0; room];
+                let mut writer = FrameWriter::new(&mut memory[..]);
+                let end = write_piece(&mut writer, &whole, 0, begin, 70_000);
+                let (written, left) = (writer.written_bytes(), writer.remaining_bytes());
+                let Some(end) = end else {
+                    assert!(room < 64 + 14 && written == 0, "{room}");
+                    continue;
+                };
+                assert!(
+                    left == 0 || end == 70_000 || (left == 1 && end - begin == 127),
+                    "{room}: {left} left"
+                );
+                let Some(Ok(Frame::Fragment(fragment))) = Frames::new(&memory[..written]).next() else {
+                    panic!("no fragment in {room}");
+                };
+                assert_eq!((fragment.offset_bytes, fragment.end_bytes()), (begin, Some(end)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_bytes_go_where_they_fit() {
+        let payload = [7; 1_000];
+        let whole = Message { channel: ChannelId(1), delivery: Delivery::Unreliable, payload: &payload };
+        let mut memory = [0; 20];
+        let mut writer = FrameWriter::new(&mut memory[..]);
+        assert_eq!(write_piece(&mut writer, &whole, 5, 990, 1_000), Some(1_000));
+        assert_eq!(write_piece(&mut writer, &whole, 5, 999, 1_000), None);
+    }
+
+    #[test]
+    fn a_piece_is_settled_once_and_a_repeated_one_is_not_lost() {
+        let mut book = Book::default();
+        let ids = [0, 1, 2].map(|at| book.on_sent(9, at, at + 1));
+        assert!(ids.into_iter().all(is_piece));
+        assert_eq!(book.repeat(ids[1]).map(|piece| piece.begin), Some(1));
+        assert!(book.repeat(ids[1]).is_none());
+        assert!(book.settle(Fate::Lost, ids[1]).is_none());
+        assert_eq!(book.settle(Fate::Lost, ids[0]).map(|piece| piece.begin), Some(0));
+        assert!(book.settle(Fate::Acknowledged, ids[0]).is_none());
+        assert_eq!(book.on_sent(9, 3, 4).0, ids[2].0 + 1);
+        assert!(book.settle(Fate::Acknowledged, ids[2]).is_some());
+        assert_eq!(book.pieces.len(), 1);
+    }
+}

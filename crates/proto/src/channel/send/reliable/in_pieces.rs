@@ -1,0 +1,153 @@
+//! Reliable messages that go in pieces: one id, as many pieces as it takes, and of those what is lost again.
+//!
+//! Beside this such a message is one like all others: it has its place in the order, its time, and its receipt.
+
+use bytes::BufMut;
+use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
+
+use super::{Arrived, First, GivenUp, Reliable, State, sent_mut, sent_ref};
+use crate::channel::Redundancy;
+use crate::channel::send::Filled;
+use crate::channel::send::lines::Waiting;
+use crate::channel::send::pieces::write_piece;
+use crate::limits::{CHANNEL_IN_PIECES_MAX, RELIABLE_IN_PIECES_MAX};
+use crate::loss::Fate;
+use crate::time::Moment;
+
+impl Reliable {
+    /// Writes one lost message again, or what of its pieces is lost; false when not all of it fits.
+    pub(super) fn write_lost_one<B: BufMut>(
+        &mut self,
+        number: u64,
+        writer: &mut FrameWriter<B>,
+        id: u64,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut Filled,
+    ) -> bool {
+        let has_pieces = sent_ref(&self.sent, self.base, id)
+            .is_some_and(|sent| sent.pieces.is_some() && !sent.is_given_up);
+        if !has_pieces {
+            let is_written = self.write_again(number, writer, id);
+            if is_written {
+                carry(MessageId(id));
+                filled.add(true, true);
+            }
+            return is_written;
+        }
+        while let Some((begin, end)) = self.first_lost_piece(id) {
+            let Some(piece) = self.write_next_piece(writer, id, begin, end) else { return false };
+            carry(piece.1);
+            filled.add_piece(true, false);
+        }
+        if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
+            (sent.state, sent.packet) = (State::UnderWay, number);
+        }
+        true
+    }
+
+    fn first_lost_piece(&self, id: u64) -> Option<(u32, u32)> {
+        sent_ref(&self.sent, self.base, id)?.pieces.as_ref()?.first_lost()
+    }
+
+    /// Writes a piece of a message in pieces; answers where it ends, and the id by which its fate is told.
+    pub(in crate::channel::send) fn write_next_piece<B: BufMut>(
+        &mut self,
+        writer: &mut FrameWriter<B>,
+        id: u64,
+        begin: u32,
+        end: u32,
+    ) -> Option<(u32, MessageId)> {
+        let order = self.refreshed_order(id)?;
+        let sent = sent_mut(&mut self.sent, self.base, id)?;
+        sent.order = order;
+        let delivery = order.delivery(id);
+        let whole = Message { channel: sent.channel, delivery, payload: &sent.payload };
+        let end = write_piece(writer, &whole, 0, begin, end)?;
+        if let Some(pieces) = &mut sent.pieces {
+            pieces.on_sent_again(begin, end);
+        }
+        Some((end, self.book.on_sent(id, begin, end)))
+    }
+
+    /// Whether one more message of this channel may be sent in pieces.
+    pub(in crate::channel::send) fn may_begin_pieces(&self, channel: ChannelId) -> bool {
+        let of_channel = self.in_pieces.get(&channel).copied().unwrap_or(0);
+        of_channel < CHANNEL_IN_PIECES_MAX && self.in_pieces_count < RELIABLE_IN_PIECES_MAX
+    }
+
+    /// Gives a message its id, to be sent in pieces; answers the id.
+    pub(in crate::channel::send) fn begin_pieces(
+        &mut self,
+        waiting: &Waiting,
+        class: usize,
+        number: u64,
+    ) -> u64 {
+        let (id, order) = (self.next_id(), self.order_for(waiting));
+        let first = First { id: MessageId(id), order };
+        let count = self.in_pieces.entry(waiting.channel).or_insert(0);
+        *count = count.saturating_add(1);
+        self.in_pieces_count = self.in_pieces_count.saturating_add(1);
+        let pieces = Some(Box::default());
+        let Waiting { channel, mode, ref payload, terms, key, .. } = *waiting;
+        let copy =
+            Waiting { channel, mode, payload: payload.clone(), terms, key, version: None, progress: None };
+        self.keep(copy, first, class, number, Redundancy::None);
+        if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
+            sent.pieces = pieces;
+        }
+        id
+    }
+
+    /// The time of a message that was not sent to its end is over: the peer is told that it will not come.
+    pub(in crate::channel::send) fn abandon(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
+        let given_up = self.give_up(id, now);
+        self.repeat(id);
+        given_up
+    }
+
+    /// Takes in what became of a piece; answers the message if all of it has arrived.
+    pub(in crate::channel::send) fn on_piece_fate(&mut self, fate: Fate, id: MessageId) -> Option<Arrived> {
+        let piece = self.book.settle(fate, id)?;
+        let sent = sent_mut(&mut self.sent, self.base, piece.message)?;
+        let (bytes, is_over) = (sent.bytes, sent.is_given_up || sent.state == State::Acknowledged);
+        let pieces = sent.pieces.as_mut().filter(|_| !is_over)?;
+        if fate == Fate::Lost {
+            pieces.on_lost(piece.begin, piece.end);
+            if pieces.has_lost() {
+                self.repeat(piece.message);
+            }
+            return None;
+        }
+        if pieces.on_acknowledged(piece.begin, piece.end, bytes) {
+            return self.acknowledge(piece.message);
+        }
+        if sent.state == State::Lost && !pieces.has_lost() {
+            sent.state = State::UnderWay;
+            self.drop_found();
+        }
+        None
+    }
+
+    /// Sends the bytes of a piece again whatever became of it so far.
+    pub(in crate::channel::send) fn repeat_piece(&mut self, id: MessageId) {
+        let Some(piece) = self.book.repeat(id) else { return };
+        let Some(sent) = sent_mut(&mut self.sent, self.base, piece.message) else { return };
+        let is_over = sent.is_given_up;
+        let Some(pieces) = sent.pieces.as_mut().filter(|_| !is_over) else { return };
+        pieces.on_lost(piece.begin, piece.end);
+        if pieces.has_lost() {
+            self.repeat(piece.message);
+        }
+    }
+
+    /// A message in pieces was acknowledged: another of its channel may begin.
+    pub(super) fn on_pieces_over(&mut self, channel: ChannelId) {
+        self.in_pieces_count = self.in_pieces_count.saturating_sub(1);
+        let left = self.in_pieces.get(&channel).map_or(0, |count| count.saturating_sub(1));
+        if left == 0 {
+            self.in_pieces.remove(&channel);
+        } else {
+            self.in_pieces.insert(channel, left);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Messages too long for a packet: they come whole, whatever is lost, once, in order, and hold up nobody.
+
+use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
+use crate::puppet::Puppet;
+use drumfire_proto::{
+    ChannelId, ClientConfig, CloseReason, Config, DropReason, Mode, Outcome, Priority, ProtocolError,
+    SendError, SendOptions,
+};
+use drumfire_wire::{Delivery, Fragment, FrameWriter, Message, MessageId};
+use std::time::Duration;
+
+const ROUGH: Link = Link { loss: 20, duplicate: 10, jitter: Duration::from_millis(60), ..CLEAN };
+
+/// A message of so many bytes that is like no other.
+fn message(number: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at.wrapping_mul(31) >> 3).to_le_bytes()[0] ^ number).collect()
+}
+
+#[test]
+fn every_mode_but_values_takes_messages_of_many_packets() {
+    let mut world = World::new(1, CLEAN);
+    let (client, _) = world.connected();
+    for (number, mode, bytes) in [
+        (1, Mode::Unreliable, 16_384),
+        (2, Mode::UnreliableSequenced, 16_384),
+        (3, Mode::ReliableUnordered, 65_536),
+        (4, Mode::ReliableOrdered, 65_536),
+        (5, Mode::ReliableSequenced, 65_536),
+    ] {
+        let options = SendOptions::new(mode);
+        let too_long = world.send(CLIENT, client, 1, &message(number, bytes + 1), options);
+        assert_eq!(too_long, Err(SendError::TooLarge { limit_bytes: bytes }));
+        assert_eq!(world.send(CLIENT, client, 1, &message(number, bytes), options), Ok(()));
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.messages(SERVER).last(), Some(&(1, message(number, bytes))), "{mode:?}");
+    }
+    assert_eq!(world.messages(SERVER).len(), 5);
+    assert_eq!(world.ends[CLIENT].stats().messages_resent, 0);
+}
+
+#[test]
+fn on_a_rough_link_long_and_short_messages_keep_their_order() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, ROUGH);
+        let (client, _) = world.connected();
+        let lengths = [30_000, 10, 1_146, 5_000, 0, 64_000, 1_145, 2_000];
+        for (number, bytes) in (0..).zip(lengths) {
+            while world.reliable(CLIENT, client, &message(number, bytes)).is_err() {
+                world.run(Duration::from_millis(10));
+            }
+        }
+        world.run(Duration::from_secs(20));
+        let got: Vec<_> = world.messages(SERVER).iter().map(|(_, bytes)| bytes.clone()).collect();
+        let wanted: Vec<_> = (0..).zip(lengths).map(|(number, bytes)| message(number, bytes)).collect();
+        assert!(got == wanted, "seed {seed}: {:?}", got.iter().map(Vec::len).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn of_a_long_message_only_what_is_lost_is_sent_again() {
+    let mut world = World::new(3, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    world.link = Link { loss: 10, ..CLEAN };
+    for number in 0..20 {
+        world.reliable(CLIENT, client, &message(number, 60_000)).unwrap();
+        world.run(Duration::from_secs(2));
+    }
+    assert_eq!(world.messages(SERVER).len(), 20);
+    let pieces = world.ends[CLIENT].stats().pieces_sent;
+    let least = 20 * 60_000 / 1_160;
+    assert!((least..least * 4 / 3).contains(&pieces), "{pieces} for {least}");
+}
+
+#[test]
+fn an_urgent_message_waits_for_one_packet_of_a_long_one_at_most() {
+    let mut world = World::new(4, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    let bulk = SendOptions::reliable_ordered().priority(Priority::Bulk);
+    world.send(CLIENT, client, 1, &message(1, 64_000), bulk).unwrap();
+    let now = world.now();
+    let mut memory = [0; 1_200];
+    // The first packet is on its way when the other message comes.
+    let first = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+    let first = memory[..first.bytes].to_vec();
+    let urgent = SendOptions::unreliable().priority(Priority::Urgent);
+    world.send(CLIENT, client, 2, b"now", urgent).unwrap();
+    let second = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+    let second = memory[..second.bytes].to_vec();
+    for datagram in [first, second] {
+        world.hand(SERVER, crate::harness::address(CLIENT), &datagram);
+    }
+    world.run(Duration::ZERO);
+    assert_eq!(world.messages(SERVER), [(2, b"now".to_vec())]);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.messages(SERVER).len(), 2);
+}
+
+#[test]
+fn a_long_message_of_one_channel_does_not_hold_up_another() {
+    let mut world = World::new(5, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    world.send(CLIENT, client, 1, &message(1, 64_000), SendOptions::reliable_ordered()).unwrap();
+    world.send(CLIENT, client, 2, b"short", SendOptions::reliable_ordered()).unwrap();
+    // They share by bytes, so the short one is in the second packet.
+    world.flush();
+    let now = world.now();
+    assert!(world.ends[CLIENT].poll_transmit(now, &mut [0; 1_200]).is_none());
+    world.run(Duration::from_millis(30));
+    assert_eq!(world.messages(SERVER).first(), Some(&(2, b"short".to_vec())));
+}
+
+#[test]
+fn a_long_message_whose_time_is_over_is_skipped_and_the_rest_of_it_never_sent() {
+    let mut world = World::new(6, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    world.link.loss = 100;
+    let short_lived = SendOptions::reliable_ordered().lifetime(Duration::from_millis(100)).with_receipt();
+    world.send_with_receipt(CLIENT, client, &message(1, 64_000), short_lived, 1).unwrap();
+    world.send(CLIENT, client, 1, b"behind", SendOptions::reliable_ordered()).unwrap();
+    world.run(Duration::from_millis(300));
+    world.link.loss = 0;
+    let before = world.ends[CLIENT].stats().bytes_sent;
+    world.run(Duration::from_secs(3));
+    assert_eq!(world.messages(SERVER), [(1, b"behind".to_vec())]);
+    assert_eq!(world.ends[SERVER].stats().messages_skipped, 1);
+    assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
+    assert!(world.ends[CLIENT].stats().bytes_sent - before < 5_000);
+    // Nothing of it is charged any more: all memory is there.
+    for _ in 0..3 {
+        world.reliable(CLIENT, client, &message(2, 64_000)).unwrap();
+    }
+}
+
+#[test]
+fn a_receipt_of_a_long_unreliable_message_says_whether_all_of_it_came() {
+    let mut world = World::new(7, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    let options = SendOptions::unreliable().with_receipt();
+    world.send_with_receipt(CLIENT, client, &message(1, 10_000), options, 1).unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.receipts(CLIENT), [(1, Outcome::Acknowledged)]);
+    world.send_with_receipt(CLIENT, client, &message(2, 10_000), options, 2).unwrap();
+    // One of its packets goes astray.
+    let (now, mut memory) = (world.now(), [0; 1_200]);
+    world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.receipts(CLIENT).last(), Some(&(2, Outcome::Lost)));
+    assert_eq!(world.messages(SERVER).len(), 1);
+}
+
+#[test]
+fn messages_of_16_mib_go_where_both_ends_allow_them() {
+    let mut large = Config::default().memory_bytes(1 << 26, 1 << 26).message_max_bytes(1 << 24);
+    large.event_memory_bytes = 1 << 27;
+    large.in_flight_bytes = 1 << 20;
+    let mut world = World::with(8, CLEAN, large, ClientConfig::default());
+    let (client, _) = world.connected();
+    world.reliable(CLIENT, client, &message(1, 1 << 24)).unwrap();
+    world.run(Duration::from_secs(20));
+    assert!(world.messages(SERVER) == [(0, message(1, 1 << 24))]);
+}
+
+/// A piece of message `id`, of channel 0.
+fn piece(id: u64, total_bytes: u32, offset_bytes: u32, payload: &[u8]) -> Fragment<'_> {
+    let delivery = Delivery::ReliableUnordered { id: MessageId(id) };
+    let piece = Message { channel: ChannelId(0), delivery, payload };
+    Fragment { piece, number: 0, total_bytes, offset_bytes }
+}
+
+fn say(puppet: &mut Puppet, fragment: &Fragment<'_>) {
+    puppet.say(|writer: &mut FrameWriter<_>| writer.fragment(fragment));
+}
+
+#[test]
+fn pieces_that_disagree_are_dropped_by_name_and_the_16th_closes() {
+    let mut puppet = Puppet::connected(20);
+    say(&mut puppet, &piece(0, 5_000, 0, &[1; 100]));
+    for strike in 1..=15 {
+        say(&mut puppet, &piece(0, 5_000 + strike, 100, &[1; 100]));
+        let stats = puppet.world.ends[SERVER].stats();
+        assert_eq!(stats.dropped(DropReason::PiecesDisagree), u64::from(strike));
+        assert_eq!(puppet.ending(), None);
+    }
+    say(&mut puppet, &piece(0, 5_016, 100, &[1; 100]));
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::PiecesDisagree)));
+}
+
+#[test]
+fn too_long_too_many_and_too_much_in_pieces_close_by_name() {
+    let ending = |build: &dyn Fn(&mut Puppet)| {
+        let mut puppet = Puppet::connected(21);
+        build(&mut puppet);
+        puppet.ending()
+    };
+    let protocol = |error| Some(CloseReason::Protocol(error));
+    assert_eq!(ending(&|puppet| say(puppet, &piece(0, 65_536, 0, &[1]))), None);
+    let too_long = ending(&|puppet| say(puppet, &piece(0, 65_537, 0, &[1])));
+    assert_eq!(too_long, protocol(ProtocolError::MessageTooLong));
+    let many = |count| ending(&|puppet| (0..count).for_each(|id| say(puppet, &piece(id, 100, 0, &[1]))));
+    assert_eq!((many(64), many(65)), (None, protocol(ProtocolError::TooManyInPieces)));
+    let much = |count| ending(&|puppet| (0..count).for_each(|id| say(puppet, &piece(id, 65_000, 0, &[1]))));
+    assert_eq!((much(2), much(3)), (None, protocol(ProtocolError::CreditExceeded)));
+}
+
+#[test]
+fn holes_beyond_the_limit_are_not_acknowledged_and_close_nothing() {
+    let mut puppet = Puppet::connected(22);
+    for hole in 0..400 {
+        say(&mut puppet, &piece(0, 60_000, 3 * hole, &[1]));
+    }
+    assert_eq!(puppet.ending(), None);
+    assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 400 - 320);
+    // What closes holes is still taken.
+    for hole in 0..320 {
+        say(&mut puppet, &piece(0, 60_000, 3 * hole + 1, &[1; 2]));
+    }
+    say(&mut puppet, &piece(0, 60_000, 960, &vec![1; 1_000]));
+    assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 400 - 320);
+}
+
+#[test]
+fn pieces_of_what_was_received_or_skipped_change_nothing() {
+    let mut puppet = Puppet::connected(23);
+    say(&mut puppet, &piece(0, 4, 0, &[1; 4]));
+    say(&mut puppet, &piece(0, 9_000, 7, &[1; 4]));
+    say(&mut puppet, &piece(1, 10, 0, &[1; 4]));
+    let skip = drumfire_wire::Skip { channel: ChannelId(0), id: MessageId(1), after: None, bytes: 10 };
+    puppet.say(|writer| writer.skip(&skip));
+    say(&mut puppet, &piece(1, 10, 4, &[1; 6]));
+    assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (1, None));
+    assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 1);
+}
+
+#[test]
+fn a_piece_that_claims_to_be_of_a_later_packet_closes() {
+    let mut puppet = Puppet::connected(24);
+    let unreliable = |number| {
+        let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1] };
+        Fragment { piece, number, total_bytes: 10, offset_bytes: 0 }
+    };
+    say(&mut puppet, &unreliable(0));
+    assert_eq!(puppet.ending(), None);
+    say(&mut puppet, &unreliable(1 << 40));
+    assert!(matches!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::Frame(_)))));
+}
