@@ -8,6 +8,7 @@ use drumfire_crypto::{Secret, ServerKeyPair, Suite, replay};
 use drumfire_wire::{ConnectionIdLength, limits as wire_limits};
 
 use crate::access::Access;
+use crate::congestion::Congestion;
 use crate::error::ConfigError;
 use crate::ids::Shard;
 use crate::limits;
@@ -36,8 +37,10 @@ pub struct Config {
     pub message_max_bytes: usize,
     /// Bytes of events that wait for the application, over all connections; at least twice the receive memory.
     pub event_memory_bytes: usize,
-    /// Unacknowledged bytes a connection may have under way; at least 2,400.
+    /// Unacknowledged bytes a connection may have under way, whatever its congestion controller allows; at least 2,400.
     pub in_flight_bytes: usize,
+    /// How a connection finds out how fast it may send.
+    pub congestion: Congestion,
     /// Connections, half-open ones included; at least 1.
     pub connections: u32,
     /// Datagrams of one connection opened in one pass; at least 1.
@@ -62,6 +65,7 @@ impl Default for Config {
             message_max_bytes: limits::RELIABLE_MESSAGE_MAX_BYTES,
             event_memory_bytes: limits::EVENT_MEMORY_BYTES,
             in_flight_bytes: limits::IN_FLIGHT_BYTES,
+            congestion: Congestion::default(),
             connections: limits::CONNECTIONS,
             pass_share_datagrams: limits::PASS_SHARE_DATAGRAMS,
             replay_window: replay::DEFAULT_WINDOW,
@@ -139,6 +143,13 @@ impl Config {
         self
     }
 
+    /// With this way of finding out how fast to send.
+    #[must_use]
+    pub const fn congestion(mut self, congestion: Congestion) -> Self {
+        self.congestion = congestion;
+        self
+    }
+
     /// With a new key after so many packets or so long a time.
     #[must_use]
     pub const fn rekey(mut self, packets: u64, interval: Duration) -> Self {
@@ -175,6 +186,8 @@ impl Config {
             "at least twice receive_memory_bytes",
         )?;
         require(self.in_flight_bytes >= IN_FLIGHT_MIN_BYTES, "in_flight_bytes", "at least 2400")?;
+        let is_rate = !matches!(self.congestion, Congestion::Fixed { bytes_per_second: 0..1_200 });
+        require(is_rate, "congestion", "a fixed rate of at least 1200 bytes per second")?;
         require(self.connections >= 1, "connections", "at least 1")?;
         require(self.pass_share_datagrams >= 1, "pass_share_datagrams", "at least 1")?;
         let fits = (replay::WINDOW_STEP..=replay::MAX_WINDOW).contains(&self.replay_window)
@@ -390,6 +403,9 @@ mod tests {
         assert_eq!(field(&ok().in_flight_bytes(2_399)), Some("in_flight_bytes"));
         assert_eq!(field(&ok().in_flight_bytes(2_400)), None);
         assert_eq!(field(&ok().connections(0)), Some("connections"));
+        for (bytes_per_second, wrong) in [(1_199, Some("congestion")), (1_200, None)] {
+            assert_eq!(field(&ok().congestion(Congestion::Fixed { bytes_per_second })), wrong);
+        }
         let minutes = Duration::from_secs(15 * 60);
         for (packets, interval, wrong) in [
             (63, minutes, Some("rekey_packets")),

@@ -3,10 +3,12 @@
 //! The endpoint calls [`Connection::on_packet`] for what arrived, `build` until nothing is left to send, and
 //! [`Connection::on_timeout`] when [`Connection::deadline`] has come.
 
+mod flow;
 mod liveness;
 mod packet;
 mod receive;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use drumfire_crypto::Entropy;
@@ -15,6 +17,7 @@ use drumfire_wire::{CloseCode, ConnectionId, MessageId};
 use crate::acks::Acks;
 use crate::channel::receive::ReceiveQueue;
 use crate::channel::send::SendQueue;
+use crate::congestion::{Congestion, Rate};
 use crate::control::{Control, ControlQueue, is_control};
 use crate::epoch::EpochLimits;
 use crate::error::{CloseReason, ConnectError};
@@ -23,7 +26,7 @@ use crate::handshake::admission::Grant;
 use crate::handshake::client::Attempt;
 use crate::handshake::half_open::HalfOpen;
 use crate::identity::{Identity, KnownIds};
-use crate::loss::{Fate, Loss};
+use crate::loss::{Due, Fate, Loss};
 use crate::path::Path;
 use crate::placement::HelloHash;
 use crate::session::Session;
@@ -43,6 +46,7 @@ pub(crate) struct Bounds {
     /// What the peer may have sent of reliable messages that nobody took.
     pub(crate) credit_bytes: u32,
     pub(crate) in_flight_bytes: usize,
+    pub(crate) congestion: Congestion,
     pub(crate) pass_share_datagrams: u16,
     pub(crate) replay_window: u32,
     pub(crate) epochs: EpochLimits,
@@ -88,6 +92,8 @@ pub(crate) struct Connection {
     pub(crate) session: Option<Session>,
     pub(crate) acks: Acks,
     pub(crate) loss: Loss,
+    /// Boxed, and only of a connection that is busy.
+    pub(crate) rate: Option<Box<Rate>>,
     pub(crate) sending: SendQueue,
     pub(crate) receiving: ReceiveQueue,
     pub(crate) liveness: Liveness,
@@ -130,6 +136,7 @@ impl Connection {
             session: None,
             acks: Acks::default(),
             loss: Loss::default(),
+            rate: None,
             sending: SendQueue::new(),
             receiving: ReceiveQueue::default(),
             liveness,
@@ -203,13 +210,13 @@ impl Connection {
                     || self.is_ping_due
                     || self.path.has_to_send()
                     || self.acks.due().is_some_and(|due| due <= now)
-                    || ((self.sending.has_sendable() || self.control.has_waiting()) && self.may_send_data())
+                    || (self.has_data() && self.may_send_data(now))
             }
         }
     }
 
     /// When [`Self::on_timeout`] must be called next. What only waits for its turn to be sent is no deadline.
-    pub(crate) fn deadline(&self) -> Option<Moment> {
+    pub(crate) fn deadline(&self, now: Moment) -> Option<Moment> {
         let is_open = matches!(self.phase, Phase::Open);
         let over = match &self.phase {
             Phase::Connecting(attempt) => Some(attempt.over_at()),
@@ -228,8 +235,9 @@ impl Connection {
             _ if is_open => {
                 let forget_at = self.session.as_ref().and_then(Session::forget_at);
                 let leave_at = self.leave_at;
-                let dues =
-                    [self.acks.due(), self.loss.deadline(), self.liveness.next_at(), forget_at, leave_at];
+                let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
+                let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
+                let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until];
                 dues.into_iter().flatten().min()
             }
             _ => None,
@@ -261,10 +269,11 @@ impl Connection {
         }
         if !self.is_probe_due {
             let (sending, control) = (&mut self.sending, &mut self.control);
-            let is_probe_due =
-                self.loss.on_timeout(now, |fate, id, packet| route_fate(sending, control, fate, id, packet));
-            if is_probe_due {
-                self.prepare_probe();
+            match self.loss.on_timeout(now, |fate, id, packet| route_fate(sending, control, fate, id, packet))
+            {
+                Due::Nothing => {}
+                Due::Lost(news) => self.on_lost(now, &news),
+                Due::Probe => self.prepare_probe(),
             }
         }
         if self.liveness.is_keep_alive_due(now) {
@@ -318,7 +327,11 @@ impl Connection {
 
     /// Packets go to another address from now on: what went to the one before is likely lost, and must not wait for a
     /// probe timer that many losses have slowed down.
-    fn on_moved(&mut self, now: Moment) {
+    fn on_moved(&mut self, now: Moment, from: IpAddr) {
+        // Another port is another place in the same network (RFC 9000 section 9.4).
+        if let Some(rate) = self.rate.as_mut().filter(|_| from != self.path.route.peer.ip()) {
+            rate.on_path_changed(now);
+        }
         if self.loss.has_in_flight() {
             self.loss.begin_anew(now);
             self.prepare_probe();
@@ -337,16 +350,13 @@ impl Connection {
         }
     }
 
-    fn may_send_data(&self) -> bool {
-        !self.loss.is_silenced() && self.loss.in_flight_bytes() < self.bounds.in_flight_bytes
-    }
-
     fn shrink(&mut self) {
         self.liveness.on_shrunk();
         self.path.shrink();
         self.control.shrink();
         self.acks.shrink();
         self.loss.shrink();
+        self.rate = None;
         self.sending.shrink();
         let largest = self.newest_received();
         self.receiving.shrink(largest);

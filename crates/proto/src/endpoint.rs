@@ -142,6 +142,7 @@ impl<P: Placement> Endpoint<P> {
                 message_max_bytes: config.message_max_bytes,
                 credit_bytes: config.credit_bytes(),
                 in_flight_bytes: config.in_flight_bytes,
+                congestion: config.congestion,
                 pass_share_datagrams: config.pass_share_datagrams,
                 replay_window: config.replay_window,
                 epochs: EpochLimits { packets: config.rekey_packets, interval: config.rekey_interval },

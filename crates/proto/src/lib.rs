@@ -66,6 +66,7 @@ mod access;
 mod acks;
 mod channel;
 mod config;
+mod congestion;
 mod connection;
 mod control;
 mod datagram;
@@ -97,6 +98,7 @@ pub use access::{Access, TokenAccess};
 pub use channel::receipt::{Outcome, ReceiptId};
 pub use channel::{ChannelOptions, Mode, Priority, Redundancy, SendOptions};
 pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
+pub use congestion::Congestion;
 pub use datagram::{Forwarded, Inbound, Transmit};
 pub use endpoint::Endpoint;
 #[cfg(feature = "measure")]

@@ -30,9 +30,12 @@ pub const RECEIVE_MEMORY_BYTES: usize = 256 * 1_024;
 /// Bytes of payload that wait in an endpoint's events, over all connections.
 pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// Unacknowledged bytes a connection may have under way. Below the receive buffer a socket has by default, and
-/// a stand-in for congestion control: enough for 1.3 MB/s at 50 ms.
-pub const IN_FLIGHT_BYTES: usize = 64 * 1_024;
+/// Unacknowledged bytes a connection may have under way, whatever its congestion window: what a receive buffer of the size
+/// that sockets have by default can hold, and enough for 20 Mbit/s at 50 ms.
+pub const IN_FLIGHT_BYTES: usize = 128 * 1_024;
+
+/// Acks of a connection that sends all it has are handed to its congestion controller in lumps, at most one in so long.
+pub(crate) const LUMP_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Probe timeouts in a row after which nothing but probes is sent, until an ack comes: the path is taken to be
 /// dead. One may be bad luck; with three, a game that sends 60 times a second puts 40 packets into a dead path.
@@ -253,6 +256,9 @@ pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(500);
 
 /// Doublings of the probe timeout, so that no shift overflows.
 pub const PROBE_DOUBLINGS_MAX: u32 = 10;
+
+/// Probe timeouts over which everything must be lost to count as persistent congestion (RFC 9002 section 7.6.1).
+pub const PERSISTENT_PROBES: u32 = 3;
 
 /// Packet numbers between two that are skipped, at least.
 pub const SKIP_MIN_PACKETS: u64 = 128;

@@ -1,8 +1,8 @@
 //! Packets under way: which were acknowledged, which are lost, and when to probe (after RFC 9002).
 //!
 //! It remembers packets that ask for an ack, in a ring that holds no more than is under way and a few beyond;
-//! what is to be done about a lost message is the channels' business, and nothing here limits the rate beyond
-//! the bytes under way.
+//! what is to be done about a lost message is the channels' business, and how fast packets may go is that of
+//! `congestion`.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
 
 use crate::limits::{
-    ACK_DELAY_MAX, KEY_CHANGE_PROBES, PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBE_INTERVAL_MAX,
-    PROBES_BEFORE_SILENCE, SKIPPED_KEPT,
+    ACK_DELAY_MAX, KEY_CHANGE_PROBES, PACKET_THRESHOLD, PERSISTENT_PROBES, PROBE_DOUBLINGS_MAX,
+    PROBE_INTERVAL_MAX, PROBES_BEFORE_SILENCE, SKIPPED_KEPT,
 };
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
@@ -51,8 +51,36 @@ pub enum AckError {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AckNews {
     pub(crate) acknowledged_count: u64,
+    pub(crate) acknowledged_bytes: u64,
+    /// When the newest packet that it newly acknowledged was sent.
+    pub(crate) newest_sent_at: Option<Moment>,
+    /// The round trip it measured, without what the peer says it waited.
+    pub(crate) round_trip: Option<Duration>,
+    /// What it showed to be lost.
+    pub(crate) lost: LostNews,
     /// The peer has an ack of ours up to here.
     pub(crate) knows_up_to: Option<PacketNumber>,
+}
+
+/// What was found lost at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LostNews {
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+    /// When the newest of them was sent.
+    pub(crate) newest_sent_at: Option<Moment>,
+    /// Everything over several probe timeouts was lost (RFC 9002 section 7.6).
+    pub(crate) is_persistent: bool,
+}
+
+/// What came of a timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    /// Packets counted as lost.
+    Lost(LostNews),
+    /// A probe must be sent.
+    Probe,
 }
 
 /// The ring of packets under way, the round trip and the probe timer.
@@ -190,7 +218,9 @@ impl Loss {
         let is_newer = self.largest_acked() < Some(largest);
         self.acked_end = self.acked_end.max(largest.0.saturating_add(1));
         if let Some(sample) = sample {
-            self.round_trip.on_sample(sample, ack.delay.to_duration());
+            let waited = ack.delay.to_duration();
+            self.round_trip.on_sample(sample, waited);
+            news.round_trip = Some(sample.saturating_sub(waited));
         }
         // Also when it names only packets that asked for none: all before them may be found lost by it, and then no probe
         // would ever bring another ack.
@@ -198,7 +228,7 @@ impl Loss {
             self.progress_at = now;
             self.probe_count = 0;
         }
-        self.find_lost(now, &mut fate);
+        news.lost = self.find_lost(now, &mut fate);
         Ok(news)
     }
 
@@ -210,18 +240,17 @@ impl Loss {
         self.loss_at.or_else(|| Some(self.probe_at()))
     }
 
-    /// Does what is due; answers whether a probe must be sent.
-    pub(crate) fn on_timeout(&mut self, now: Moment, mut fate: impl FnMut(Fate, MessageId, u64)) -> bool {
+    /// Does what is due.
+    pub(crate) fn on_timeout(&mut self, now: Moment, mut fate: impl FnMut(Fate, MessageId, u64)) -> Due {
         if self.deadline().is_none_or(|deadline| deadline > now) {
-            return false;
+            return Due::Nothing;
         }
         if self.loss_at.is_some() {
-            self.find_lost(now, &mut fate);
-            return false;
+            return Due::Lost(self.find_lost(now, &mut fate));
         }
         self.probe_count = self.probe_count.saturating_add(1);
         self.progress_at = now;
-        true
+        Due::Probe
     }
 
     /// Forgets how many probes went unanswered: they went astray for a reason that is gone.
@@ -294,6 +323,8 @@ impl Loss {
                 self.in_flight_count = self.in_flight_count.saturating_sub(1);
                 self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
                 news.acknowledged_count = news.acknowledged_count.saturating_add(1);
+                news.acknowledged_bytes = news.acknowledged_bytes.saturating_add(packet.bytes.into());
+                news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
                 news.knows_up_to = news.knows_up_to.max(packet.acks_up_to);
                 on_packet(&packet);
             }
@@ -301,35 +332,49 @@ impl Loss {
     }
 
     /// Names the packets that are lost by now, lets go of what is settled, and notes when to look again.
-    fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(Fate, MessageId, u64)) {
-        let Some(largest) = self.largest_acked() else { return };
+    fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(Fate, MessageId, u64)) -> LostNews {
+        let mut news = LostNews::default();
+        let Some(largest) = self.largest_acked() else { return news };
         let delay = self.round_trip.loss_delay();
+        // When the first of those was sent that were lost one after the other.
+        let mut lost_since = None;
+        let persistent = self.probe_timeout().saturating_mul(PERSISTENT_PROBES);
         self.loss_at = None;
         for entry in &mut self.ring {
             if entry.packet.number >= largest.0 {
                 break;
             }
+            if entry.is_settled {
+                lost_since = None;
+                continue;
+            }
             let lost_at = entry.packet.at.after(delay);
             let is_overtaken = entry.packet.number.saturating_add(PACKET_THRESHOLD) <= largest.0;
-            if !entry.is_settled && (is_overtaken || lost_at <= now) {
-                entry.is_settled = true;
-                let packet = entry.packet;
-                for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
-                    fate(Fate::Lost, id, packet.number);
-                }
-                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
-                self.in_flight_count = self.in_flight_count.saturating_sub(1);
-                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
-                self.lost_count = self.lost_count.saturating_add(1);
-            } else if !entry.is_settled {
+            if !is_overtaken && lost_at > now {
                 self.loss_at = Some(self.loss_at.map_or(lost_at, |earlier| earlier.min(lost_at)));
+                continue;
             }
+            entry.is_settled = true;
+            let packet = entry.packet;
+            for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
+                fate(Fate::Lost, id, packet.number);
+            }
+            self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
+            self.in_flight_count = self.in_flight_count.saturating_sub(1);
+            self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
+            self.lost_count = self.lost_count.saturating_add(1);
+            news.count = news.count.saturating_add(1);
+            news.bytes = news.bytes.saturating_add(packet.bytes.into());
+            news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
+            let since = *lost_since.get_or_insert(packet.at);
+            news.is_persistent |= packet.at.since(since) >= persistent;
         }
         while let Some(entry) = self.ring.pop_front_if(|entry| entry.is_settled) {
             if let Some(carried) = &mut self.carried {
                 carried.forget(&entry);
             }
         }
+        news
     }
 }
 

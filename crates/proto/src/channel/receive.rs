@@ -33,7 +33,6 @@ pub(crate) struct ReceiveQueue {
     /// Boxed, because where everything comes in order there is nothing.
     ahead: Option<Box<Ahead>>,
     newest: Newest,
-    keys: Keys,
     /// Boxed, for the many connections whose messages are short.
     pieces: Option<Box<Pieces>>,
     /// What the peer may still send.
@@ -87,7 +86,10 @@ impl ReceiveQueue {
         });
         let loose = self.pieces.as_ref().map_or(0, |pieces| pieces.loose_bytes());
         let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
-        ahead.saturating_add(self.keys.used_bytes()).saturating_add(loose).saturating_add(pieces)
+        ahead
+            .saturating_add(self.newest.keys().map_or(0, Keys::used_bytes))
+            .saturating_add(loose)
+            .saturating_add(pieces)
     }
 
     /// Charges of reliable messages that wait for others or for their pieces.
@@ -153,13 +155,13 @@ impl ReceiveQueue {
     }
 
     pub(crate) fn is_known_key(&self, channel: ChannelId, key: u64) -> bool {
-        self.keys.is_known(channel, key)
+        self.newest.keys().is_some_and(|keys| keys.is_known(channel, key))
     }
 
     /// Whether packet `number` may bring values, so many of them of keys that are not known, when `largest` is the newest
     /// packet that was received. Without room for more keys all are forgotten.
     pub(crate) fn admits_values(&mut self, new_count: usize, number: u64, largest: u64) -> bool {
-        if new_count > 0 && !self.keys.has_room(new_count) {
+        if new_count > 0 && !self.newest.keys_mut().has_room(new_count) {
             self.forget_keys(largest);
         }
         new_count == 0 || self.newest.is_after_floor(number)
@@ -167,16 +169,12 @@ impl ReceiveQueue {
 
     /// Forgets all keys; answers whether there were any.
     pub(crate) fn forget_keys(&mut self, largest: u64) -> bool {
-        let has_forgotten = self.keys.forget();
-        if has_forgotten {
-            self.newest.raise_floor(largest);
-        }
-        has_forgotten
+        self.newest.forget_keys(largest)
     }
 
     /// Whether the value of a key may be delivered, of a packet that was admitted; the caller then must.
     pub(crate) fn take_value(&mut self, channel: ChannelId, key: u64, version: u64) -> bool {
-        self.keys.take(channel, key, version)
+        self.newest.keys_mut().take(channel, key, version)
     }
 
     /// Bytes of the payloads kept, with their charges: what a delivery may set free at most.
@@ -221,7 +219,6 @@ impl ReceiveQueue {
     pub(crate) fn shrink(&mut self, largest: u64) {
         self.ahead.take_if(|ahead| ahead.window.is_empty());
         self.newest.shrink(largest);
-        self.forget_keys(largest);
         if let Some(pieces) = &mut self.pieces {
             pieces.forget_loose();
         }

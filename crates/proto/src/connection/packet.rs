@@ -131,7 +131,7 @@ impl Connection {
         if self.acks.is_owed() || is_answer {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
         }
-        if self.is_probe_due || self.may_send_data() {
+        if self.is_probe_due || self.may_send_data(now) {
             if self.must_ask_for_ack(writer.remaining_bytes()) && writer.ack_request().is_ok() {
                 self.is_ack_asked = true;
                 content.asks_for_ack = true;
@@ -203,6 +203,7 @@ impl Connection {
             let carried =
                 u16::try_from(content.carried.saturating_add(content.receipt_count)).unwrap_or(u16::MAX);
             let is_reliable = content.carried > 0;
+            self.on_data_sent(now, bytes);
             self.loss.on_sent(SentPacket { number, at: now, acks_up_to, bytes, carried, is_reliable });
             self.is_probe_due = false;
             self.is_ping_due = false;
@@ -216,7 +217,7 @@ impl Connection {
     /// Whether this packet may be the last before an ack: then the ack had better not wait.
     fn must_ask_for_ack(&self, room_bytes: usize) -> bool {
         let after = self.loss.in_flight_bytes().saturating_add(room_bytes);
-        !self.is_ack_asked && self.sending.has_sendable() && after >= self.bounds.in_flight_bytes
+        !self.is_ack_asked && self.sending.has_sendable() && after >= self.window_bytes()
     }
 
     /// Whether an ack that goes alone should ask for one itself: so many ranges, or so many packets without a

@@ -146,9 +146,10 @@ impl Connection {
                 Frame::Close(close) => return Received::Closed(close),
                 Frame::PathChallenge(data) => self.path.answer = Some(data),
                 Frame::PathResponse(data) => {
+                    let from = self.path.route.peer.ip();
                     if self.path.on_response(data) {
                         add(&mut stats.paths_moved, 1);
-                        self.on_moved(now);
+                        self.on_moved(now, from);
                     }
                 }
                 Frame::NewConnectionId(_) | Frame::RetireConnectionId(_) | Frame::ResumeToken(_) => {
@@ -384,12 +385,12 @@ impl Connection {
     ) -> Result<(), ProtocolError> {
         let unused = self.session.as_ref().map_or(0, crate::session::Session::unused);
         let (sending, control) = (&mut self.sending, &mut self.control);
-        let lost_before = self.loss.lost_count();
         let news = self
             .loss
             .on_ack(now, ack, unused, |fate, id, packet| route_fate(sending, control, fate, id, packet))
             .map_err(ProtocolError::Ack)?;
-        add(&mut stats.packets_lost, self.loss.lost_count().saturating_sub(lost_before));
+        add(&mut stats.packets_lost, news.lost.count);
+        self.on_acked(now, &news);
         if news.acknowledged_count > 0 {
             self.is_ack_asked = false;
             if let (Some(session), Some(largest)) = (&mut self.session, self.loss.largest_acked()) {

@@ -53,7 +53,7 @@ impl<P: Placement> Endpoint<P> {
         if connection.is_queued && self.timers.is_armed(peer.index()) {
             return;
         }
-        if let Some(deadline) = connection.deadline() {
+        if let Some(deadline) = connection.deadline(self.now) {
             self.timers.arm(peer.index(), deadline);
         }
     }

@@ -74,9 +74,9 @@ fn a_packet_is_lost_nine_eighths_of_a_round_trip_and_a_bit_after_it_was_sent() {
     ack(&mut loss, 81, &[(1, 1)], 2).unwrap();
     // Round trip 80 ms, and 5 ms that an ack may be held back, so packet 0 is lost at 95 ms.
     assert_eq!(loss.deadline(), Some(ms(95)));
-    assert!(!loss.on_timeout(ms(94), |_, _, _| unreachable!()));
+    assert_ne!(loss.on_timeout(ms(94), |_, _, _| unreachable!()), Due::Probe);
     let mut fates = Vec::new();
-    assert!(!loss.on_timeout(ms(95), |fate, id, number| fates.push((fate, id.0, number))));
+    assert_ne!(loss.on_timeout(ms(95), |fate, id, number| fates.push((fate, id.0, number))), Due::Probe);
     assert_eq!(fates, [(Fate::Lost, 0, 0)]);
     assert!(!loss.has_in_flight());
 }
@@ -118,7 +118,7 @@ fn probes_double_up_to_half_a_second_and_an_ack_ends_them() {
     for _ in 0..40 {
         let due = loss.deadline().unwrap();
         waits.push(due.since(loss.progress_at).as_millis());
-        assert!(loss.on_timeout(due, |_, _, _| unreachable!()));
+        assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
     }
     assert_eq!(waits[..2], [325, 500]);
     assert!(waits[2..].iter().all(|wait| *wait == 500));

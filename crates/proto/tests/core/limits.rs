@@ -1,12 +1,15 @@
 //! Limits on what one peer may use, and that none of it is anybody else's loss.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address};
-use drumfire_proto::{ClientConfig, Config, DropReason, Inbound, SendOptions};
+use drumfire_proto::{ClientConfig, Config, Congestion, DropReason, Inbound, SendOptions};
 use std::time::Duration;
 
 #[test]
 fn no_more_than_the_limit_is_under_way_without_acks() {
-    let mut world = World::new(1, CLEAN);
+    let fixed = Congestion::Fixed { bytes_per_second: 1 << 30 };
+    let mut config = Config::default().congestion(fixed);
+    config.in_flight_bytes = 64 * 1_024;
+    let mut world = World::with(1, CLEAN, config, ClientConfig::default());
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
     let before = world.ends[CLIENT].stats().bytes_sent;

@@ -10,44 +10,39 @@ use drumfire_wire::ChannelId;
 use crate::ids::FoldBuild;
 use crate::limits::{ITEM_CHARGE_BYTES, KEYS_REMEMBERED};
 
-/// The keys of one connection on their way in. Boxed, for the many connections that have none.
-#[derive(Debug, Default)]
-pub(super) struct Keys(Option<Box<Versions>>);
-
+/// The keys of one connection on their way in.
 #[derive(Debug)]
-struct Versions(HashMap<(ChannelId, u64), u64, FoldBuild>);
+pub(super) struct Keys(HashMap<(ChannelId, u64), u64, FoldBuild>);
 
 impl Keys {
-    fn count(&self) -> usize {
-        self.0.as_ref().map_or(0, |versions| versions.0.len())
+    pub(super) fn new() -> Self {
+        Self(HashMap::with_hasher(FoldBuild::new(0)))
     }
 
     pub(super) fn is_known(&self, channel: ChannelId, key: u64) -> bool {
-        self.0.as_ref().is_some_and(|versions| versions.0.contains_key(&(channel, key)))
+        self.0.contains_key(&(channel, key))
     }
 
     /// Bytes in use, charges included.
     pub(super) fn used_bytes(&self) -> usize {
-        self.count().saturating_mul(ITEM_CHARGE_BYTES)
+        self.0.len().saturating_mul(ITEM_CHARGE_BYTES)
     }
 
     /// Whether so many more keys can be remembered.
     pub(super) fn has_room(&self, new_count: usize) -> bool {
-        self.count().saturating_add(new_count) <= KEYS_REMEMBERED
+        self.0.len().saturating_add(new_count) <= KEYS_REMEMBERED
     }
 
     /// Whether a value may be delivered; the caller then must.
     pub(super) fn take(&mut self, channel: ChannelId, key: u64, version: u64) -> bool {
-        let empty = || Box::new(Versions(HashMap::with_hasher(FoldBuild::new(0))));
-        let versions = &mut self.0.get_or_insert_with(empty).0;
-        match versions.get_mut(&(channel, key)) {
+        match self.0.get_mut(&(channel, key)) {
             Some(newest) if version <= *newest => false,
             Some(newest) => {
                 *newest = version;
                 true
             }
             None => {
-                versions.insert((channel, key), version);
+                self.0.insert((channel, key), version);
                 true
             }
         }
@@ -55,7 +50,9 @@ impl Keys {
 
     /// Forgets all keys; answers whether there were any.
     pub(super) fn forget(&mut self) -> bool {
-        self.0.take().is_some()
+        let had_any = !self.0.is_empty();
+        *self = Self::new();
+        had_any
     }
 }
 
@@ -67,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_value_is_delivered_once_and_never_after_a_newer_one() {
-        let mut keys = Keys::default();
+        let mut keys = Keys::new();
         for (key, version, is_new) in
             [(1, 5, true), (1, 5, false), (1, 4, false), (2, 4, true), (1, 6, true), (1, 5, false)]
         {
@@ -80,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_2048th_key_has_room_and_the_2049th_none() {
-        let mut keys = Keys::default();
+        let mut keys = Keys::new();
         assert!(keys.has_room(2_048) && !keys.has_room(2_049));
         for key in 0..2_048 {
             assert!(keys.has_room(1));

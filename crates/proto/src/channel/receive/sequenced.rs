@@ -6,44 +6,71 @@ use std::collections::HashMap;
 
 use drumfire_wire::ChannelId;
 
+use super::latest::Keys;
 use crate::ids::FoldBuild;
 use crate::limits::SEQUENCED_CHANNELS;
 
-/// The sequenced channels of one connection on their way in.
+/// The sequenced channels of one connection on their way in, and the keys that share their memory.
 #[derive(Debug, Default)]
 pub(super) struct Newest {
     /// Boxed, for the many connections that have none.
-    channels: Option<Box<Channels>>,
+    tables: Option<Box<Tables>>,
     /// Older packets bring nothing for a channel or key that is not known.
     floor: u64,
 }
 
-/// By channel, the newest packet that brought a message of it.
 #[derive(Debug)]
-struct Channels(HashMap<ChannelId, u64, FoldBuild>);
+struct Tables {
+    /// By channel, the newest packet that brought a message of it.
+    channels: HashMap<ChannelId, u64, FoldBuild>,
+    keys: Keys,
+}
 
 impl Newest {
+    fn tables(&mut self) -> &mut Tables {
+        let empty = || Tables { channels: HashMap::with_hasher(FoldBuild::new(0)), keys: Keys::new() };
+        self.tables.get_or_insert_with(|| Box::new(empty()))
+    }
+
+    /// The keys, if there were ever any since the connection was idle.
+    pub(super) fn keys(&self) -> Option<&Keys> {
+        self.tables.as_ref().map(|tables| &tables.keys)
+    }
+
+    pub(super) fn keys_mut(&mut self) -> &mut Keys {
+        &mut self.tables().keys
+    }
+
+    /// Forgets all keys when `largest` was the newest packet; answers whether there were any.
+    pub(super) fn forget_keys(&mut self, largest: u64) -> bool {
+        let had_any = self.tables.as_mut().is_some_and(|tables| tables.keys.forget());
+        if had_any {
+            self.floor = self.floor.max(largest);
+        }
+        had_any
+    }
+
     /// Whether a message of this channel may be delivered that came with packet `number`, when `largest` is the newest
     /// packet that was received; the caller then must.
     pub(super) fn take(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
-        let empty = || Box::new(Channels(HashMap::with_hasher(FoldBuild::new(0))));
-        let by_channel = &mut self.channels.get_or_insert_with(empty).0;
+        let floor = self.floor;
+        let by_channel = &mut self.tables().channels;
         if let Some(newest) = by_channel.get_mut(&channel) {
             let is_fresh = number >= *newest;
             *newest = number.max(*newest);
             return is_fresh;
         }
-        if number < self.floor {
+        if number < floor {
             return false;
         }
         if by_channel.len() >= SEQUENCED_CHANNELS {
             by_channel.clear();
-            self.floor = self.floor.max(largest);
+            self.floor = floor.max(largest);
             if number < largest {
                 return false;
             }
         }
-        by_channel.insert(channel, number);
+        self.tables().channels.insert(channel, number);
         true
     }
 
@@ -52,15 +79,10 @@ impl Newest {
         number >= self.floor
     }
 
-    /// Something was forgotten when `largest` was the newest packet.
-    pub(super) fn raise_floor(&mut self, largest: u64) {
-        self.floor = self.floor.max(largest);
-    }
-
-    /// Forgets all channels.
+    /// Forgets all channels and keys.
     pub(super) fn shrink(&mut self, largest: u64) {
-        if self.channels.take().is_some() {
-            self.raise_floor(largest);
+        if self.tables.take().is_some() {
+            self.floor = self.floor.max(largest);
         }
     }
 }

@@ -1,0 +1,105 @@
+//! The bandwidth estimate: what the path was seen to deliver, the most over about ten round trips (after BBR's delivery
+//! rate samples, draft-ietf-ccwg-bbr).
+//!
+//! A sample is what was acknowledged in one round trip, divided by the time that took. It keeps no state for each
+//! packet, as BBR does, so a sample is one round trip and not one for each ack. What a round trip delivered in which
+//! the application had nothing to send proves that the path carries so much and not that it carries no more: it raises
+//! the estimate and never lowers it.
+
+use std::time::Duration;
+
+use crate::time::Moment;
+
+use super::{Acked, NANOS_PER_SECOND, nanos, scale};
+
+/// The estimate is the most of the last 5 to 10 round trips.
+const ROUNDS: u8 = 5;
+
+/// A shorter round trip is measured for longer: acks come in lumps.
+const SAMPLE_MIN: Duration = Duration::from_millis(10);
+
+/// The estimate of one path.
+#[derive(Debug, Default)]
+pub(super) struct Bandwidth {
+    /// The most of the [`ROUNDS`] before, and of those since.
+    previous: u64,
+    current: u64,
+    round_count: u8,
+    is_app_limited: bool,
+    /// When the sample began; nothing before the first ack.
+    from: Option<Moment>,
+    bytes: u64,
+}
+
+impl Bandwidth {
+    /// Bytes per second; 0 before the first sample.
+    pub(super) const fn bytes_per_second(&self) -> u64 {
+        if self.previous > self.current { self.previous } else { self.current }
+    }
+
+    pub(super) fn on_acked(&mut self, ack: &Acked) {
+        let Some(from) = self.from else {
+            self.from = Some(ack.now);
+            return;
+        };
+        self.bytes = self.bytes.saturating_add(ack.bytes);
+        self.is_app_limited |= ack.is_app_limited;
+        let length = ack.now.since(from);
+        if ack.sent_at < from || length < SAMPLE_MIN {
+            return;
+        }
+        let sample = scale(self.bytes, NANOS_PER_SECOND, nanos(length));
+        if !self.is_app_limited {
+            self.round_count = self.round_count.saturating_add(1);
+            if self.round_count > ROUNDS {
+                self.previous = self.current;
+                self.current = 0;
+                self.round_count = 1;
+            }
+        }
+        // An app-limited sample that is no more than the estimate changes nothing.
+        self.current = self.current.max(sample);
+        self.from = Some(ack.now);
+        self.bytes = 0;
+        self.is_app_limited = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(milliseconds: u64) -> Moment {
+        Moment::from_nanos(milliseconds * 1_000_000)
+    }
+
+    /// An ack every 10 ms at a round trip of 50 ms.
+    fn ack(bandwidth: &mut Bandwidth, range: std::ops::Range<u64>, bytes: u64, is_app_limited: bool) {
+        for at in range.step_by(10) {
+            let trip = Duration::from_millis(50);
+            let (now, sent_at) = (ms(at + 50), ms(at));
+            let ack = Acked { now, bytes, sent_at, round_trip: trip, smoothed: trip, is_app_limited };
+            bandwidth.on_acked(&ack);
+        }
+    }
+
+    #[test]
+    fn it_is_what_was_acknowledged_over_time() {
+        let mut bandwidth = Bandwidth::default();
+        assert_eq!(bandwidth.bytes_per_second(), 0);
+        ack(&mut bandwidth, 0..200, 12_000, false);
+        assert_eq!(bandwidth.bytes_per_second(), 1_200_000);
+    }
+
+    #[test]
+    fn it_falls_when_the_path_delivers_less_and_not_when_less_is_sent() {
+        let mut bandwidth = Bandwidth::default();
+        ack(&mut bandwidth, 0..1_000, 12_000, false);
+        ack(&mut bandwidth, 1_000..9_000, 1_000, true);
+        assert_eq!(bandwidth.bytes_per_second(), 1_200_000);
+        ack(&mut bandwidth, 9_000..9_100, 24_000, true);
+        assert!(bandwidth.bytes_per_second() > 1_200_000);
+        ack(&mut bandwidth, 9_100..10_000, 6_000, false);
+        assert_eq!(bandwidth.bytes_per_second(), 600_000);
+    }
+}

@@ -1,0 +1,208 @@
+//! CUBIC (RFC 9438) with the loss handling of RFC 9002: the window grows with the cube of the time since the last loss,
+//! flat around where that loss was.
+//!
+//! Without HyStart++ and undoing of wrong reductions: the first slow start ends with a loss. Windows are counted in
+//! bytes, time in milliseconds.
+
+use std::time::Duration;
+
+use crate::time::Moment;
+
+use super::{
+    Acked, Controller, Lost, SEGMENT_BYTES, WINDOW_MIN_BYTES, WINDOW_START_BYTES, Window, nanos, pace, scale,
+};
+
+/// A loss leaves 7/10 of the window.
+const BETA: (u64, u64) = (7, 10);
+
+/// Bytes by which the cubic grows in a second, in the first: 0.4 segments.
+const CUBE_BYTES: u64 = SEGMENT_BYTES * 4 / 10;
+
+/// Milliseconds cubed in a second cubed.
+const CUBIC_MILLIS: u64 = 1_000_000_000;
+
+/// No time is longer to the cubic, so that its cube fits.
+const TIME_MAX_MILLIS: u64 = 1_000_000;
+
+/// What Reno would add to a window each round trip if a loss left it 7/10: 9/17 segments.
+const RENO_STEP_BYTES: u64 = SEGMENT_BYTES * 9 / 17;
+
+/// The controller of [`Congestion::Cubic`](super::Congestion::Cubic).
+#[derive(Debug)]
+pub(super) struct Cubic {
+    window: Window,
+    /// Below it, slow start.
+    threshold_bytes: u64,
+    /// Losses of packets sent until then are the same congestion, answered already.
+    recovery_from: Option<Moment>,
+    /// The window before the last reduction: where the cubic is flat, lower when there was less room than before.
+    plateau_bytes: u64,
+    /// The same without being lowered.
+    prior_bytes: u64,
+    /// Congestion avoidance since the last loss or pause.
+    epoch: Option<Epoch>,
+}
+
+/// One curve.
+#[derive(Debug)]
+struct Epoch {
+    from: Moment,
+    /// From the start to the plateau.
+    rise_millis: u64,
+    plateau_bytes: u64,
+    /// What Reno would have.
+    reno: Window,
+}
+
+impl Default for Cubic {
+    fn default() -> Self {
+        Self {
+            window: Window::new(WINDOW_START_BYTES),
+            threshold_bytes: u64::MAX,
+            recovery_from: None,
+            plateau_bytes: 0,
+            prior_bytes: 0,
+            epoch: None,
+        }
+    }
+}
+
+impl Controller for Cubic {
+    fn on_acked(&mut self, ack: &Acked) {
+        if ack.is_app_limited {
+            // The clock of the cubic stands still: a later curve goes on from the window there is.
+            self.epoch = None;
+            return;
+        }
+        if self.is_in_recovery(ack.sent_at) {
+            return;
+        }
+        let window_bytes = self.window.bytes();
+        if self.is_starting() {
+            self.window.grow(window_bytes, ack.bytes, window_bytes);
+            return;
+        }
+        let (prior_bytes, plateau_bytes) = (self.prior_bytes, self.plateau_bytes);
+        let epoch = self.epoch.get_or_insert_with(|| Epoch::new(ack.now, self.window, plateau_bytes));
+        let step = if epoch.reno.bytes() < prior_bytes { RENO_STEP_BYTES } else { SEGMENT_BYTES };
+        epoch.reno.grow(step, ack.bytes, window_bytes);
+        let time = ack.now.since(epoch.from);
+        if epoch.bytes_at(time) < epoch.reno.bytes() {
+            self.window = Window(self.window.0.max(epoch.reno.0));
+            return;
+        }
+        let most = window_bytes.saturating_add(window_bytes / 2);
+        let target = epoch.bytes_at(time.saturating_add(ack.smoothed)).min(most);
+        self.window.grow(target.saturating_sub(window_bytes), ack.bytes, window_bytes);
+    }
+
+    fn on_lost(&mut self, loss: &Lost) {
+        if !self.is_in_recovery(loss.sent_at) {
+            self.recovery_from = Some(loss.now);
+            self.epoch = None;
+            let before = self.window.bytes();
+            let (kept, of) = BETA;
+            // Fast convergence: who loses earlier than last time leaves room to whoever came.
+            self.plateau_bytes = if before < self.plateau_bytes {
+                scale(before, kept.saturating_add(of), of.saturating_mul(2))
+            } else {
+                before
+            };
+            self.prior_bytes = before;
+            self.window = Window::new(scale(before, kept, of));
+            self.threshold_bytes = self.window.bytes();
+        }
+        if loss.is_persistent {
+            self.window = Window::new(WINDOW_MIN_BYTES);
+            self.recovery_from = None;
+            self.epoch = None;
+        }
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window.bytes()
+    }
+
+    fn pacing_rate(&self, smoothed: Duration) -> u64 {
+        pace(self.window.bytes(), smoothed, self.is_starting())
+    }
+
+    fn on_path_changed(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Cubic {
+    const fn is_starting(&self) -> bool {
+        self.window.bytes() < self.threshold_bytes
+    }
+
+    fn is_in_recovery(&self, sent_at: Moment) -> bool {
+        self.recovery_from.is_some_and(|from| sent_at <= from)
+    }
+}
+
+impl Epoch {
+    fn new(from: Moment, window: Window, plateau_bytes: u64) -> Self {
+        let below = plateau_bytes.saturating_sub(window.bytes());
+        Self {
+            from,
+            rise_millis: cube_root(scale(below, CUBIC_MILLIS, CUBE_BYTES)),
+            plateau_bytes: plateau_bytes.max(window.bytes()),
+            reno: window,
+        }
+    }
+
+    /// The window of the curve after this time.
+    fn bytes_at(&self, time: Duration) -> u64 {
+        let millis = nanos(time) / 1_000_000;
+        let away = millis.abs_diff(self.rise_millis).min(TIME_MAX_MILLIS);
+        let apart = scale(away.saturating_mul(away).saturating_mul(away), CUBE_BYTES, CUBIC_MILLIS);
+        if millis < self.rise_millis {
+            self.plateau_bytes.saturating_sub(apart)
+        } else {
+            self.plateau_bytes.saturating_add(apart)
+        }
+    }
+}
+
+/// Rounded down, and never above [`TIME_MAX_MILLIS`].
+fn cube_root(value: u64) -> u64 {
+    let (mut low, mut high) = (0, TIME_MAX_MILLIS);
+    while low < high {
+        let middle = low.midpoint(high).saturating_add(1).min(high);
+        if middle.saturating_mul(middle).saturating_mul(middle) <= value {
+            low = middle;
+        } else {
+            high = middle.saturating_sub(1);
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cube_roots_are_rounded_down() {
+        for root in [0, 1, 2, 3, 999, 4_217, TIME_MAX_MILLIS - 1] {
+            let cube = root * root * root;
+            assert_eq!(cube_root(cube), root);
+            assert_eq!(cube_root(cube + 1), root.max(u64::from(root == 0)));
+            assert_eq!(cube_root((cube).saturating_sub(1)), root.saturating_sub(1));
+        }
+        assert_eq!(cube_root(u64::MAX), TIME_MAX_MILLIS);
+    }
+
+    #[test]
+    fn the_curve_is_that_of_the_rfc() {
+        // From 70 segments to a plateau of 100: K = cbrt(30 / 0.4) = 4.217 s.
+        let epoch = Epoch::new(Moment::ORIGIN, Window::new(70 * SEGMENT_BYTES), 100 * SEGMENT_BYTES);
+        assert_eq!(epoch.rise_millis, 4_217);
+        let at = |seconds| epoch.bytes_at(Duration::from_secs(seconds));
+        assert!(at(0).abs_diff(70 * SEGMENT_BYTES) < 20);
+        assert!(at(4).abs_diff(100 * SEGMENT_BYTES) < 10);
+        assert!(at(8).abs_diff(121 * SEGMENT_BYTES + 788) < 30, "{}", at(8));
+    }
+}

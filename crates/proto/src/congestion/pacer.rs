@@ -1,0 +1,147 @@
+//! The pacer: a token bucket that spreads what the window allows over the round trip.
+//!
+//! It lets a burst go at once, which is all a game sends in a frame, and after that the rate. It never asks to be woken
+//! sooner than a millisecond from now: small bursts are sent then instead of single packets. It does not know how many
+//! bytes are under way.
+
+use crate::limits::GRANULARITY;
+use crate::time::Moment;
+
+use super::nanos;
+
+/// What may go at once after a pause: more than a game sends in one frame.
+const BURST_BYTES: u64 = 12_000;
+
+/// On a fast path it is what goes in so many wake-ups, lest the timer be what limits.
+const BURST_GRANULES: u64 = 2;
+
+/// The pacer is never slower, whatever round trip was measured.
+const RATE_MIN: u64 = 1_200;
+
+const NANOBYTES: u64 = 1_000_000_000;
+
+/// A token bucket, seen from its other side: what was sent and not yet paid off.
+#[derive(Debug)]
+pub(super) struct Pacer {
+    bytes_per_second: u64,
+    /// In billionths of a byte, of which one byte per second is one every nanosecond: so nothing is rounded.
+    debt: u64,
+    /// When the debt was that.
+    noted_at: Moment,
+}
+
+impl Pacer {
+    pub(super) fn new(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second: bytes_per_second.max(RATE_MIN), debt: 0, noted_at: Moment::ORIGIN }
+    }
+
+    /// Goes on at another rate from now on.
+    pub(super) fn set_rate(&mut self, now: Moment, bytes_per_second: u64) {
+        self.settle(now);
+        self.bytes_per_second = bytes_per_second.max(RATE_MIN);
+    }
+
+    pub(super) fn on_sent(&mut self, now: Moment, bytes: u64) {
+        self.settle(now);
+        self.debt = self.debt.saturating_add(bytes.saturating_mul(NANOBYTES));
+    }
+
+    /// Whether a packet may go now: the last of a burst may exceed it.
+    pub(super) fn may_send(&self, now: Moment) -> bool {
+        self.debt_at(now) < self.burst()
+    }
+
+    /// When the next packet may go; nothing when one may go now.
+    pub(super) fn next_at(&self, now: Moment) -> Option<Moment> {
+        let excess = self.debt_at(now).checked_sub(self.burst())?;
+        // One nanosecond more, because the debt must fall below the burst.
+        let wait = excess.checked_div(self.bytes_per_second).unwrap_or(u64::MAX).saturating_add(1);
+        Some(Moment::from_nanos(now.as_nanos().saturating_add(wait.max(nanos(GRANULARITY)))))
+    }
+
+    fn settle(&mut self, now: Moment) {
+        self.debt = self.debt_at(now);
+        self.noted_at = self.noted_at.max(now);
+    }
+
+    fn debt_at(&self, now: Moment) -> u64 {
+        self.debt.saturating_sub(self.paid_in(nanos(now.since(self.noted_at))))
+    }
+
+    fn burst(&self) -> u64 {
+        let wake_ups = nanos(GRANULARITY).saturating_mul(BURST_GRANULES);
+        BURST_BYTES.saturating_mul(NANOBYTES).max(self.paid_in(wake_ups))
+    }
+
+    const fn paid_in(&self, nanos: u64) -> u64 {
+        self.bytes_per_second.saturating_mul(nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(microseconds: u64) -> Moment {
+        Moment::from_nanos(microseconds * 1_000)
+    }
+
+    /// Bytes sent until `until` by somebody who wakes when told and always has packets of this size.
+    fn send(pacer: &mut Pacer, from: Moment, until: Moment, packet: u64) -> u64 {
+        let (mut now, mut sent) = (from, 0);
+        while now < until {
+            while pacer.may_send(now) {
+                pacer.on_sent(now, packet);
+                sent += packet;
+            }
+            let next = pacer.next_at(now).unwrap();
+            assert!(next >= now.after(GRANULARITY), "no finer than a millisecond");
+            now = next;
+        }
+        sent
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_and_then_the_rate() {
+        let mut pacer = Pacer::new(1_000_000);
+        assert_eq!(send(&mut pacer, micros(7), micros(8), 1_200), BURST_BYTES);
+        let sent = send(&mut pacer, micros(8), micros(1_000_007), 1_200);
+        assert!((999_000..=1_001_200).contains(&sent), "{sent}");
+        assert!(!pacer.may_send(micros(1_000_007)));
+        assert_eq!(pacer.next_at(micros(2_000_007)), None, "a full bucket");
+    }
+
+    #[test]
+    fn every_rate_is_reached_with_every_size_of_packet() {
+        for rate in [1_200, 12_345, 1_250_000, 125_000_000, 1_250_000_000] {
+            for packet in [60, 200, 1_200] {
+                let mut pacer = Pacer::new(rate);
+                let spare = pacer.burst() / NANOBYTES + rate / 500 + 1_200;
+                let sent = send(&mut pacer, micros(5_000_000), micros(6_000_000), packet);
+                assert!((rate - rate / 1_000..=rate + spare).contains(&sent), "{rate} {packet} {sent}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_rate_counts_from_now_on() {
+        let mut pacer = Pacer::new(1_000_000);
+        pacer.on_sent(micros(0), BURST_BYTES + 10_000);
+        assert_eq!(pacer.next_at(micros(0)), Some(Moment::from_nanos(10_000_001)));
+        pacer.set_rate(micros(5_000), 5_000_000);
+        assert_eq!(pacer.next_at(micros(5_000)), Some(Moment::from_nanos(6_000_001)));
+    }
+
+    #[test]
+    fn the_extremes_neither_panic_nor_block_for_good() {
+        let mut pacer = Pacer::new(0);
+        assert_eq!(pacer.bytes_per_second, RATE_MIN);
+        pacer.on_sent(Moment::LAST, u64::MAX);
+        assert_eq!(pacer.next_at(Moment::LAST), Some(Moment::LAST));
+        pacer.set_rate(Moment::ORIGIN, u64::MAX);
+        assert!(!pacer.may_send(Moment::ORIGIN), "a clock that goes back gives nothing");
+        let mut pacer = Pacer::new(u64::MAX);
+        pacer.on_sent(micros(1), 1_000_000_000);
+        assert!(pacer.may_send(micros(2)));
+    }
+}

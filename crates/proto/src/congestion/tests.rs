@@ -1,0 +1,265 @@
+//! What the controllers do on a simulated bottleneck, and what must hold whatever they are told.
+
+mod link;
+
+use link::{Link, Sim, Source, at, ms};
+use proptest::prelude::*;
+
+use super::*;
+
+const WINDOWED: [Congestion; 2] = [Congestion::Delay, Congestion::Cubic];
+
+const EVERY: [Congestion; 3] =
+    [Congestion::Delay, Congestion::Cubic, Congestion::Fixed { bytes_per_second: 500_000 }];
+
+/// One bulk sender for 35 seconds.
+fn bulk(link: Link, source: Source) -> Sim {
+    let mut sim = Sim::new(link, &[source]);
+    sim.run(ms(35_000));
+    sim
+}
+
+#[test]
+fn a_rate_is_small() {
+    assert!(size_of::<Rate>() <= 272, "{}", size_of::<Rate>());
+}
+
+#[test]
+fn one_flow_fills_the_link() {
+    for choice in WINDOWED {
+        for packet_bytes in [1_200, 200] {
+            let sim = bulk(Link::new(10, ms(50), ms(50)), Source::bulk(choice).of(packet_bytes));
+            let used = sim.utilisation(5..35);
+            assert!(used >= 900, "{choice:?} {packet_bytes}: {used}");
+            let estimate = sim.flows[0].rate.estimate_bytes_per_second();
+            assert!(estimate.abs_diff(sim.link.bytes_per_second) < 50_000, "{choice:?} {estimate}");
+        }
+    }
+}
+
+#[test]
+fn other_links_are_filled_too_and_with_the_rarest_acks() {
+    for (megabits, trip, buffer) in [(1, 50, 200), (10, 5, 100), (10, 150, 300), (50, 20, 200)] {
+        for choice in WINDOWED {
+            let mut link = Link::new(megabits, ms(trip), ms(buffer));
+            (link.ack_packets, link.ack_delay) = (32, ms(25));
+            let used = bulk(link, Source::bulk(choice)).utilisation(5..35);
+            assert!(used >= 900, "{choice:?} {megabits} Mbit/s {trip} ms: {used}");
+        }
+    }
+}
+
+#[test]
+fn delay_keeps_a_deep_queue_short_and_cubic_fills_it() {
+    let of = |choice| bulk(Link::new(10, ms(50), ms(1_000)), Source::bulk(choice));
+    let (delay, cubic) = (of(Congestion::Delay), of(Congestion::Cubic));
+    assert!(delay.utilisation(5..35) >= 900, "{}", delay.utilisation(5..35));
+    assert!(delay.queue_millis(0, 5..35, 950) <= 30, "{}", delay.queue_millis(0, 5..35, 950));
+    assert_eq!(delay.flows[0].lost, 0);
+    assert!(cubic.queue_millis(0, 5..35, 950) > 300, "{}", cubic.queue_millis(0, 5..35, 950));
+}
+
+/// Percent of a link that the first of two flows has in the second half of a minute, when the other begins so much later.
+fn share_of_the_first(link: Link, choice: Congestion, packet_bytes: u64, later: u64) -> u64 {
+    let first = Source::bulk(choice).of(packet_bytes);
+    let mut sim = Sim::new(link, &[first, first.after(ms(later))]);
+    sim.run(ms(60_000));
+    assert!(sim.utilisation(30..60) >= 950, "{choice:?} {packet_bytes} {later}");
+    let (one, other) = (sim.delivered(0, 30..60), sim.delivered(1, 30..60));
+    one * 100 / (one + other)
+}
+
+#[test]
+fn two_flows_share() {
+    for choice in WINDOWED {
+        for packet_bytes in [1_200, 200] {
+            // Faster links are shared less evenly: two flows disagree by a few milliseconds on how long the queue is.
+            for (megabits, buffer, allowed) in
+                [(1, 50, 40..=60), (1, 100, 40..=60), (1, 200, 40..=60), (10, 200, 33..=67)]
+            {
+                let shares = [1_000, 2_000, 3_000, 4_000, 5_000].map(|later| {
+                    share_of_the_first(Link::new(megabits, ms(50), ms(buffer)), choice, packet_bytes, later)
+                });
+                println!("{choice:?}, {megabits} Mbit/s, {buffer} ms, {packet_bytes} B: {shares:?} %");
+                let is_fair = shares.iter().all(|share| allowed.contains(share));
+                assert!(is_fair, "{choice:?} {megabits} {buffer} {packet_bytes}: {shares:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn random_loss_and_jitter_do_not_starve_delay() {
+    for (loss_per_mille, jitter) in [(20, 0), (50, 0), (0, 5), (0, 10), (10, 5)] {
+        let mut link = Link::new(10, ms(50), ms(200));
+        (link.loss_per_mille, link.jitter) = (loss_per_mille, ms(jitter));
+        let used = bulk(link, Source::bulk(Congestion::Delay)).utilisation(5..35);
+        assert!(used >= 800, "{loss_per_mille} {jitter}: {used}");
+    }
+}
+
+#[test]
+fn delay_takes_up_room_that_comes_free() {
+    let mut sim = Sim::new(Link::new(5, ms(50), ms(200)), &[Source::bulk(Congestion::Delay)]);
+    sim.run(ms(10_000));
+    sim.link.bytes_per_second *= 8;
+    sim.run(ms(15_000));
+    let used = sim.utilisation(12..15);
+    assert!(used >= 900, "{used}");
+}
+
+#[test]
+fn a_game_is_never_blocked_on_an_idle_link() {
+    for choice in EVERY {
+        for (trip, ack_delay) in [(5, 12), (50, 12), (150, 25)] {
+            let mut link = Link::new(10, ms(trip), ms(100));
+            link.ack_delay = ms(ack_delay);
+            let mut sim = Sim::new(link, &[Source::game(choice)]);
+            sim.run(ms(20_000));
+            assert_eq!(sim.flows[0].blocked, 0, "{choice:?} {trip}");
+            assert!(sim.delivered(0, 0..20) >= 200 * 60 * 19);
+            assert!(sim.queue_millis(0, 0..20, 999) <= 1);
+        }
+    }
+}
+
+#[test]
+fn a_game_is_not_starved_by_who_fills_the_queue() {
+    let game = Source::game(Congestion::Delay).after(ms(2_000));
+    let mut sim = Sim::new(Link::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Cubic), game]);
+    sim.run(ms(62_000));
+    assert!(sim.queue_millis(1, 10..60, 500) > 200, "the queue is full");
+    assert!(sim.flows[1].blocked <= 36, "one in a hundred: {}", sim.flows[1].blocked);
+}
+
+#[test]
+fn a_game_feels_no_queue_beside_a_download_by_delay() {
+    let game = Source::game(Congestion::Delay).after(ms(2_000));
+    let mut sim = Sim::new(Link::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Delay), game]);
+    sim.run(ms(32_000));
+    assert!(sim.queue_millis(1, 5..30, 950) <= 40, "{}", sim.queue_millis(1, 5..30, 950));
+    assert_eq!(sim.flows[1].blocked, 0);
+}
+
+#[test]
+fn an_outage_brings_the_window_to_the_minimum_and_it_recovers() {
+    for choice in WINDOWED {
+        let mut link = Link::new(10, ms(50), ms(50));
+        link.outage = at(10_000)..at(13_000);
+        let sim = bulk(link, Source::bulk(choice));
+        let mut since = sim.flows[0].windows.iter().filter(|(when, _)| *when >= at(13_000));
+        assert!(since.any(|&(_, window)| window == WINDOW_MIN_BYTES), "{choice:?}");
+        assert!(sim.utilisation(20..35) >= 900, "{choice:?} {}", sim.utilisation(20..35));
+    }
+}
+
+#[test]
+fn a_window_grows_only_as_far_as_it_is_used() {
+    for choice in WINDOWED {
+        let mut sim = Sim::new(Link::new(10, ms(50), ms(50)), &[Source::game(choice)]);
+        sim.run(ms(20_000));
+        assert_eq!(sim.flows[0].rate.window_bytes(), WINDOW_START_BYTES, "{choice:?}");
+    }
+}
+
+#[test]
+fn losses_of_one_round_trip_are_one_congestion() {
+    let mut rate = Rate::new(Congestion::Cubic);
+    let lose = |rate: &mut Rate, now, sent| {
+        let (now, sent_at) = (at(now), at(sent));
+        rate.on_lost(&Lost { now, bytes: 1_200, sent_at, is_persistent: false });
+        rate.window_bytes()
+    };
+    assert_eq!(lose(&mut rate, 100, 40), WINDOW_START_BYTES * 7 / 10);
+    assert_eq!(lose(&mut rate, 150, 100), WINDOW_START_BYTES * 7 / 10, "sent before the first was known");
+    assert_eq!(lose(&mut rate, 200, 101), WINDOW_START_BYTES * 49 / 100);
+    rate.on_path_changed(at(300));
+    assert_eq!(rate.window_bytes(), WINDOW_START_BYTES);
+    assert_eq!(lose(&mut rate, 350, 299), WINDOW_START_BYTES, "lost on the path before");
+}
+
+#[test]
+fn a_fixed_rate_is_kept_whatever_is_lost() {
+    for bytes_per_second in [2_000, 500_000, 5_000_000] {
+        for (loss_per_mille, packet_bytes) in [(0, 1_200), (0, 200), (200, 1_200)] {
+            let mut link = Link::new(100, ms(50), ms(50));
+            link.loss_per_mille = loss_per_mille;
+            let source = Source::bulk(Congestion::Fixed { bytes_per_second }).of(packet_bytes);
+            let sim = bulk(link, source);
+            let sent = sim.flows[0].sent_bytes(10..30) / 20;
+            let off = sent.abs_diff(bytes_per_second);
+            assert!(off <= bytes_per_second / 50, "{bytes_per_second} {loss_per_mille}: {sent}");
+        }
+    }
+}
+
+/// What may happen to a connection.
+#[derive(Debug, Clone)]
+enum Step {
+    Sent(u64),
+    Acked { bytes: u64, age: u64, trip: u64, smoothed: u64, is_app_limited: bool },
+    Lost { bytes: u64, age: u64, is_persistent: bool },
+    PathChanged,
+}
+
+/// Numbers of all magnitudes.
+fn magnitude() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0_u32..64).prop_map(|(value, shift)| value >> shift)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let acked = (magnitude(), magnitude(), magnitude(), magnitude(), any::<bool>());
+    let usual = (1_u64..100_000, 0_u64..100_000_000, 0_u64..300_000_000, 0_u64..300_000_000, any::<bool>());
+    let acked = prop_oneof![usual, acked].prop_map(|(bytes, age, trip, smoothed, is_app_limited)| {
+        Step::Acked { bytes, age, trip, smoothed, is_app_limited }
+    });
+    prop_oneof![
+        3 => magnitude().prop_map(Step::Sent),
+        6 => acked,
+        2 => (magnitude(), magnitude(), any::<bool>())
+            .prop_map(|(bytes, age, is_persistent)| Step::Lost { bytes, age, is_persistent }),
+        1 => Just(Step::PathChanged),
+    ]
+}
+
+fn take(rate: &mut Rate, now: Moment, step: &Step) {
+    let ago = |age: u64| Moment::from_nanos(now.as_nanos().saturating_sub(age));
+    match *step {
+        Step::Sent(bytes) => rate.on_sent(now, bytes),
+        Step::Acked { bytes, age, trip, smoothed, is_app_limited } => rate.on_acked(&Acked {
+            now,
+            bytes,
+            sent_at: ago(age),
+            round_trip: if trip == 0 { Duration::MAX } else { Duration::from_nanos(trip) },
+            smoothed: Duration::from_nanos(smoothed),
+            is_app_limited,
+        }),
+        Step::Lost { bytes, age, is_persistent } => {
+            rate.on_lost(&Lost { now, bytes, sent_at: ago(age), is_persistent });
+        }
+        Step::PathChanged => rate.on_path_changed(now),
+    }
+}
+
+proptest! {
+    #[test]
+    fn bounds_hold_whatever_happens(
+        which in 0_usize..4,
+        fixed in magnitude(),
+        steps in prop::collection::vec((prop_oneof![0_u64..50_000_000, magnitude()], step()), 0..200),
+    ) {
+        let choices = [Congestion::Delay, Congestion::Cubic, Congestion::Fixed { bytes_per_second: fixed }];
+        let mut rate = Rate::new(choices[which.min(2)]);
+        let mut now = Moment::ORIGIN;
+        for (later, step) in &steps {
+            now = now.after(Duration::from_nanos(*later));
+            take(&mut rate, now, step);
+            let window = rate.window_bytes();
+            prop_assert!((WINDOW_MIN_BYTES..=WINDOW_MAX_BYTES).contains(&window), "{window}");
+            let next = rate.next_at(now);
+            prop_assert_eq!(next.is_none(), rate.may_send(now));
+            prop_assert!(next.is_none_or(|next| next >= now));
+            rate.estimate_bytes_per_second();
+        }
+    }
+}
