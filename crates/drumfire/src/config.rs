@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use drumfire_proto::{Access as CoreAccess, Config, Cookie, TokenAccess as CoreTokenAccess};
+use drumfire_proto::{Access as CoreAccess, Config, Congestion, Cookie, TokenAccess as CoreTokenAccess};
 use drumfire_socket::Wait;
 
 use crate::entropy::EntropyError;
@@ -69,6 +69,8 @@ pub struct ServerConfig {
     /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
     /// default. Clients should have the same: of two that differ the smaller holds.
     pub message_max_bytes: usize,
+    /// How a connection finds out how fast it may send to a client. [`Congestion::Delay`] by default.
+    pub congestion: Congestion,
     /// A connection ends when its peer was silent for this long; 1 s to 49 days, 30 s by default.
     pub silent_timeout: Duration,
     /// A connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
@@ -95,6 +97,7 @@ impl ServerConfig {
             send_memory_bytes: core.send_memory_bytes,
             receive_memory_bytes: core.receive_memory_bytes,
             message_max_bytes: core.message_max_bytes,
+            congestion: core.congestion,
             silent_timeout: core.silent_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
@@ -161,6 +164,13 @@ impl ServerConfig {
         self
     }
 
+    /// Sets how to find out how fast to send.
+    #[must_use]
+    pub fn congestion(mut self, congestion: Congestion) -> Self {
+        self.congestion = congestion;
+        self
+    }
+
     /// Sets how long a reliable message may be, in bytes.
     #[must_use]
     pub fn message_max_bytes(mut self, bytes: usize) -> Self {
@@ -206,6 +216,7 @@ impl ServerConfig {
             (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
             (self.silent_timeout, self.unacknowledged_timeout),
         )
+        .congestion(self.congestion)
     }
 }
 
@@ -227,6 +238,8 @@ pub struct ClientConfig {
     /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
     /// default. The server should have the same: of two that differ the smaller holds.
     pub message_max_bytes: usize,
+    /// How the connection finds out how fast it may send to the server. [`Congestion::Delay`] by default.
+    pub congestion: Congestion,
     /// The connection ends when the server was silent for this long; 1 s to 49 days, 30 s by default.
     pub silent_timeout: Duration,
     /// The connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
@@ -241,6 +254,7 @@ impl Default for ClientConfig {
             send_memory_bytes: core.send_memory_bytes,
             receive_memory_bytes: core.receive_memory_bytes,
             message_max_bytes: core.message_max_bytes,
+            congestion: core.congestion,
             silent_timeout: core.silent_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
         }
@@ -261,6 +275,13 @@ impl ClientConfig {
         self.send_memory_bytes = send;
         self.receive_memory_bytes = receive;
         self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
+        self
+    }
+
+    /// Sets how to find out how fast to send.
+    #[must_use]
+    pub fn congestion(mut self, congestion: Congestion) -> Self {
+        self.congestion = congestion;
         self
     }
 
@@ -286,6 +307,7 @@ impl ClientConfig {
             (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
             (self.silent_timeout, self.unacknowledged_timeout),
         )
+        .congestion(self.congestion)
     }
 }
 

@@ -39,9 +39,18 @@ impl Credit {
 
     /// Takes room for a message of this length; false when there is not enough.
     pub(crate) fn take(&self, payload_bytes: usize) -> bool {
+        self.take_up_to(payload_bytes, self.limit_bytes)
+    }
+
+    /// The same for a message that need not wait: with as much room again, for its worker decides what becomes of it.
+    pub(crate) fn take_for_dropping(&self, payload_bytes: usize) -> bool {
+        self.take_up_to(payload_bytes, self.limit_bytes.saturating_mul(2))
+    }
+
+    fn take_up_to(&self, payload_bytes: usize, limit_bytes: usize) -> bool {
         let charge = charge(payload_bytes);
         // Only the application takes, so nothing can grow between these two; giving only makes room.
-        let is_room = self.used_bytes.load(Ordering::Acquire).saturating_add(charge) <= self.limit_bytes;
+        let is_room = self.used_bytes.load(Ordering::Acquire).saturating_add(charge) <= limit_bytes;
         if is_room {
             self.used_bytes.fetch_add(charge, Ordering::AcqRel);
         }

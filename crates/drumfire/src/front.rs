@@ -3,12 +3,14 @@
 //!
 //! It belongs to one thread and does no I/O.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{
+    ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions, WhenFull,
+};
 
 use crate::credit::Credit;
 use crate::link::{Command, Link, Report};
@@ -37,11 +39,25 @@ struct Known {
     receipts_drawn: u64,
     /// Receipts that no event has answered.
     open: BTreeSet<ReceiptId>,
+    /// Of channels whose messages do not wait.
+    when_full: BTreeMap<ChannelId, WhenFull>,
 }
 
 impl Known {
     fn new(credit: Arc<Credit>) -> Self {
-        Self { credit, receipts_drawn: 0, open: BTreeSet::new() }
+        Self { credit, receipts_drawn: 0, open: BTreeSet::new(), when_full: BTreeMap::new() }
+    }
+
+    fn when_full(&self, channel: ChannelId) -> WhenFull {
+        self.when_full.get(&channel).copied().unwrap_or_default()
+    }
+
+    fn set_when_full(&mut self, channel: ChannelId, when_full: WhenFull) {
+        if when_full == WhenFull::Block {
+            self.when_full.remove(&channel);
+        } else {
+            self.when_full.insert(channel, when_full);
+        }
     }
 
     fn draw_receipt(&mut self) -> Option<ReceiptId> {
@@ -83,7 +99,10 @@ impl Front {
         if bytes.len() > limit_bytes {
             return Err(SendError::TooLarge { limit_bytes });
         }
-        if !credit.take(bytes.len()) {
+        let must_wait = known.when_full(channel) == WhenFull::Block;
+        let is_room =
+            if must_wait { credit.take(bytes.len()) } else { credit.take_for_dropping(bytes.len()) };
+        if !is_room {
             return Err(SendError::Full);
         }
         let receipt = if options.wants_receipt { known.draw_receipt() } else { None };
@@ -104,7 +123,9 @@ impl Front {
     }
 
     pub(crate) fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        if self.credit(peer).is_some() {
+        let peers = self.peers.get_mut(peer.worker());
+        if let Some(known) = peers.and_then(|peers| peers.get_mut(peer)) {
+            known.set_when_full(channel, options.when_full);
             self.stage(Command::Options { peer, channel, options }, peer);
         }
     }

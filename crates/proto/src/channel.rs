@@ -118,6 +118,20 @@ impl Redundancy {
     }
 }
 
+/// What becomes of a message of a channel when the connection's send memory is full.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum WhenFull {
+    /// It is not taken, and its sender is told so: [`SendError::Full`](crate::SendError::Full).
+    #[default]
+    Block,
+    /// It takes the place of the channel's oldest messages that were not sent yet; where there are none, it is dropped.
+    DropOldest,
+    /// It is dropped.
+    DropNewest,
+    /// The connection is closed: a channel that must not lose anything is of no use any more.
+    Disconnect,
+}
+
 /// How the messages of a channel are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -126,11 +140,13 @@ pub struct ChannelOptions {
     pub weight: NonZeroU8,
     /// How often its reliable messages of up to [`REDUNDANT_MAX_BYTES`](crate::limits::REDUNDANT_MAX_BYTES) ride again.
     pub redundancy: Redundancy,
+    /// What becomes of its messages when there is no memory for them.
+    pub when_full: WhenFull,
 }
 
 impl Default for ChannelOptions {
     fn default() -> Self {
-        Self { weight: NonZeroU8::MIN, redundancy: Redundancy::None }
+        Self { weight: NonZeroU8::MIN, redundancy: Redundancy::None, when_full: WhenFull::Block }
     }
 }
 
@@ -139,6 +155,14 @@ impl ChannelOptions {
     #[must_use]
     pub const fn weight(mut self, weight: NonZeroU8) -> Self {
         self.weight = weight;
+        self
+    }
+
+    /// With this way of dealing with a full memory. What is dropped is counted, and its receipt says
+    /// [`Outcome::Expired`](crate::Outcome::Expired).
+    #[must_use]
+    pub const fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
         self
     }
 

@@ -96,7 +96,7 @@ mod timers;
 
 pub use access::{Access, TokenAccess};
 pub use channel::receipt::{Outcome, ReceiptId};
-pub use channel::{ChannelOptions, Mode, Priority, Redundancy, SendOptions};
+pub use channel::{ChannelOptions, Mode, Priority, Redundancy, SendOptions, WhenFull};
 pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
 pub use congestion::Congestion;
 pub use datagram::{Forwarded, Inbound, Transmit};

@@ -240,6 +240,8 @@ pub struct Stats {
     pub messages_resent: u64,
     /// Messages put into packets, resends included.
     pub messages_sent: u64,
+    /// Messages dropped before they were sent, because the memory was full and their channel's options say so.
+    pub messages_dropped: u64,
     /// Pieces of messages put into packets, those sent again included; a message in pieces counts as sent with its last.
     pub pieces_sent: u64,
     /// Messages handed to the application.
@@ -295,6 +297,7 @@ impl Default for Stats {
             messages_delivered: 0,
             unreliable_overflows: 0,
             messages_skipped: 0,
+            messages_dropped: 0,
             pieces_sent: 0,
             messages_copied: 0,
             messages_expired: 0,

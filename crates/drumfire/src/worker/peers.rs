@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, Endpoint, Now, PeerId, Placement, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{
+    ChannelId, Endpoint, Now, PeerId, Placement, ReceiptId, SendError, SendOptions, WhenFull,
+};
 
 use crate::credit::Credit;
 use crate::places::Places;
@@ -94,7 +96,7 @@ impl Peers {
         !self.waiting.is_empty()
     }
 
-    /// Sends a message behind those that wait; false when the peer is gone.
+    /// Sends a message behind those that wait, unless its channel's do not wait; false when the peer is gone.
     pub(super) fn send<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -103,7 +105,7 @@ impl Peers {
         message: Message,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(id) else { return false };
-        if !peer.backlog.is_empty() {
+        if !peer.backlog.is_empty() && endpoint.when_full(id, message.channel) == WhenFull::Block {
             peer.backlog.push_back(message);
             return true;
         }

@@ -18,7 +18,7 @@ use self::pieces::is_piece;
 use self::reliable::{GivenUp, Reliable};
 use super::credit::Outflow;
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
-use super::{ChannelOptions, Mode, Priority, SendOptions};
+use super::{ChannelOptions, Mode, Priority, SendOptions, WhenFull};
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::Fate;
 use crate::time::Moment;
@@ -35,6 +35,19 @@ pub(crate) struct SendQueue {
     used_bytes: usize,
     /// What the peer takes.
     credit: Outflow,
+}
+
+/// What became of a message that was to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It was taken, in place of so many that were dropped.
+    Taken(u32),
+    /// Its sender has to wait.
+    Full,
+    /// It was dropped, and others before it: so many in all.
+    Dropped(u32),
+    /// The connection must close.
+    Overflow,
 }
 
 /// The packet that is being filled.
@@ -113,7 +126,7 @@ impl SendQueue {
         self.unblock();
     }
 
-    /// Takes a message in; false when there is no room for it in so many bytes.
+    /// Takes a message in, where there is room for it in so many bytes; else its channel's options say what becomes of it.
     pub(crate) fn push(
         &mut self,
         limit_bytes: usize,
@@ -122,11 +135,21 @@ impl SendQueue {
         options: SendOptions,
         receipt: Option<ReceiptId>,
         payload: Bytes,
-    ) -> bool {
-        let used_bytes = self.used_bytes.saturating_add(charge(payload.len()));
-        if used_bytes > limit_bytes {
-            return false;
+    ) -> Pushed {
+        let bytes = charge(payload.len());
+        let mut dropped_count = 0;
+        if self.used_bytes.saturating_add(bytes) > limit_bytes {
+            match self.make_room(limit_bytes, bytes, channel, options.mode) {
+                Pushed::Taken(count) => dropped_count = count,
+                refused => {
+                    if let (Pushed::Dropped(_), Some(receipt)) = (refused, receipt) {
+                        self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+                    }
+                    return refused;
+                }
+            }
         }
+        let used_bytes = self.used_bytes.saturating_add(bytes);
         let SendOptions { mode, key, priority, lifetime, .. } = options;
         let terms = Terms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
         let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
@@ -141,7 +164,31 @@ impl SendQueue {
         if let Some(older) = replaced {
             self.forget(&older, Outcome::Expired);
         }
-        true
+        Pushed::Taken(dropped_count)
+    }
+
+    /// Does what the channel's options say when the memory is full.
+    #[cold]
+    fn make_room(&mut self, limit_bytes: usize, bytes: usize, channel: ChannelId, mode: Mode) -> Pushed {
+        match self.options_of(channel).when_full {
+            WhenFull::Block => return Pushed::Full,
+            WhenFull::Disconnect => return Pushed::Overflow,
+            WhenFull::DropNewest => return Pushed::Dropped(1),
+            WhenFull::DropOldest => {}
+        }
+        let mut count = 0_u32;
+        while self.used_bytes.saturating_add(bytes) > limit_bytes {
+            let oldest = self.lines.as_mut().and_then(|lines| lines.drop_oldest(channel, mode));
+            count = count.saturating_add(1);
+            let Some(oldest) = oldest else { return Pushed::Dropped(count) };
+            self.forget(&oldest, Outcome::Expired);
+        }
+        Pushed::Taken(count)
+    }
+
+    /// How the messages of a channel are sent.
+    pub(crate) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
+        self.lines.as_ref().map_or_else(ChannelOptions::default, |lines| lines.options_of(channel))
     }
 
     /// How the messages of a channel are sent from now on.

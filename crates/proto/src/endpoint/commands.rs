@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_crypto::IssuedToken;
-use drumfire_wire::{ChannelId, ClientParameters, Close, ConnectionIdLength, limits::CLOSE_REASON_MAX_BYTES};
+use drumfire_wire::{
+    ChannelId, ClientParameters, Close, CloseCode, ConnectionIdLength, limits::CLOSE_REASON_MAX_BYTES,
+};
 
 use super::{Endpoint, Role};
 use crate::channel::receipt::ReceiptId;
-use crate::channel::{ChannelOptions, SendOptions};
+use crate::channel::send::Pushed;
+use crate::channel::{ChannelOptions, SendOptions, WhenFull};
 use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
@@ -17,6 +20,7 @@ use crate::handshake::client::{Attempt, Request, offer};
 use crate::path::Path;
 use crate::placement::Placement;
 use crate::slab::PeerId;
+use crate::stats::add;
 use crate::time::{Moment, Now};
 
 impl<P: Placement> Endpoint<P> {
@@ -133,7 +137,8 @@ impl<P: Placement> Endpoint<P> {
         options: SendOptions,
         receipt: Option<ReceiptId>,
     ) -> Result<(), SendError> {
-        let now = self.advance(now);
+        let told = now;
+        let now = self.advance(told);
         let connection = self.connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
         match connection.phase {
             Phase::Connecting(_) | Phase::Open => {}
@@ -149,11 +154,29 @@ impl<P: Placement> Endpoint<P> {
             return Err(SendError::TooLarge { limit_bytes });
         }
         let memory_bytes = connection.bounds.send_memory_bytes;
-        if !connection.sending.push(memory_bytes, now, channel, options, receipt, bytes) {
-            return Err(SendError::Full);
+        match connection.sending.push(memory_bytes, now, channel, options, receipt, bytes) {
+            Pushed::Taken(dropped) | Pushed::Dropped(dropped) => {
+                add(&mut self.stats.messages_dropped, dropped.into());
+            }
+            Pushed::Full => return Err(SendError::Full),
+            Pushed::Overflow => {
+                let close = Close { code: CloseCode::Overflow, application_code: 0, reason: b"" };
+                // It is open or connecting, and so can be closed.
+                let _ = self.close(told, peer, &close);
+                return Err(SendError::Closed);
+            }
         }
         self.settle(peer);
         Ok(())
+    }
+
+    /// What becomes of messages of a channel when the memory is full; that of the default for a stale id.
+    #[must_use]
+    pub fn when_full(&self, peer: PeerId, channel: ChannelId) -> WhenFull {
+        self.connections
+            .get(peer)
+            .map(|connection| connection.sending.options_of(channel).when_full)
+            .unwrap_or_default()
     }
 
     /// Ends a connection. What waits to be sent goes out once, as far as it may, and then the reason; the

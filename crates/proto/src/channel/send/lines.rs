@@ -253,7 +253,8 @@ impl Lines {
     /// The first message of the line.
     pub(super) fn first(&self, name: Name) -> Option<&Waiting> {
         let line = match &self.only {
-            Some((_, line)) => line,
+            Some((only, line)) if *only == name => line,
+            Some(_) => return None,
             None => self.lines.get(&name)?,
         };
         self.places.get(at(line.first))?.waiting.as_ref()
@@ -344,7 +345,9 @@ impl Lines {
             self.only = None;
         } else if is_over {
             self.lines.remove(&name);
-            if let Some(turns) = self.turns.get_mut(class) {
+            if let Some(turns) = self.turns.get_mut(class)
+                && turns.front() == Some(&name)
+            {
                 turns.pop_front();
             }
         }
@@ -364,6 +367,27 @@ impl Lines {
             }
         }
         Some(waiting)
+    }
+
+    /// Takes out the oldest message of a channel that was not sent yet, values by key aside.
+    pub(super) fn drop_oldest(&mut self, channel: ChannelId, mode: Mode) -> Option<Waiting> {
+        let name = Name { channel, needs_id: mode.needs_id() };
+        let first = self.first(name)?;
+        if mode == Mode::ReliableLatest || first.mode == Mode::ReliableLatest || first.progress.is_some() {
+            return None;
+        }
+        let class = self.lines.get(&name).map(|line| line.class);
+        let is_blocked = class.and_then(|class| self.blocked.get(class)).is_some_and(|of| of.contains(&name));
+        let oldest = self.pop(name, false)?;
+        let Some(class) = class.filter(|_| !self.lines.contains_key(&name)) else { return Some(oldest) };
+        for queue in [&mut self.turns, &mut self.blocked] {
+            if let Some(names) = queue.get_mut(class) {
+                names.retain(|other| *other != name);
+            }
+        }
+        // One that was blocked was not among the open ones.
+        self.open_lines = self.open_lines.saturating_add(is_blocked.into());
+        Some(oldest)
     }
 
     /// The message of a ReliableSequenced channel that was under way has arrived: the newest may follow.

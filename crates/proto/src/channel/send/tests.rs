@@ -37,6 +37,10 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     taken
 }
 
+fn took(pushed: Pushed) -> bool {
+    pushed == Pushed::Taken(0)
+}
+
 /// A queue whose peer takes everything.
 fn open() -> SendQueue {
     let mut queue = SendQueue::new();
@@ -53,14 +57,14 @@ fn queue() -> SendQueue {
 }
 
 fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
-    assert!(queue.push(
+    assert!(took(queue.push(
         usize::MAX,
         Moment::ORIGIN,
         ChannelId(channel),
         SendOptions::reliable_ordered(),
         None,
         vec![byte].into()
-    ));
+    )));
 }
 
 fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
@@ -170,46 +174,46 @@ fn no_id_goes_4096_beyond_the_oldest_under_way() {
 #[test]
 fn memory_is_charged_per_message_and_ends_at_its_limit() {
     let mut queue = open();
-    assert!(queue.push(
+    assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         ChannelId(0),
         SendOptions::unreliable(),
         None,
         Bytes::new()
-    ));
-    assert!(queue.push(
+    )));
+    assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         ChannelId(0),
         SendOptions::reliable_ordered(),
         None,
         vec![0; 5].into()
-    ));
-    assert!(!queue.push(
+    )));
+    assert!(!took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         ChannelId(0),
         SendOptions::unreliable(),
         None,
         vec![0; 1].into()
-    ));
-    assert!(queue.push(
+    )));
+    assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         ChannelId(0),
         SendOptions::unreliable(),
         None,
         Bytes::new()
-    ));
-    assert!(!queue.push(
+    )));
+    assert!(!took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         ChannelId(0),
         SendOptions::unreliable(),
         None,
         Bytes::new()
-    ));
+    )));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
     queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
@@ -315,14 +319,14 @@ fn a_long_message_and_those_of_other_channels_ride_once() {
     queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::Three));
     for (channel, bytes) in [(1, 129), (2, 1), (1, 128)] {
         let options = SendOptions::reliable_ordered();
-        assert!(queue.push(
+        assert!(took(queue.push(
             SEND_MEMORY_BYTES,
             Moment::ORIGIN,
             ChannelId(channel),
             options,
             None,
             vec![0; bytes].into()
-        ));
+        )));
     }
     packet(&mut queue, 0, 1_000);
     reliable(&mut queue, 2, 0);
@@ -363,7 +367,7 @@ fn receipts_cost_nothing_once_they_are_answered_and_a_value_under_way_needs_no_l
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
     let (value, payload) = (SendOptions::reliable_latest(3), Bytes::from_static(b"v"));
-    assert!(queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), value, receipt, payload));
+    assert!(took(queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), value, receipt, payload)));
     assert_eq!(packet(&mut queue, 0, 100).len(), 1);
     queue.shrink();
     assert!(queue.lines.is_none(), "nothing waits");

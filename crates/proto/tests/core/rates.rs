@@ -1,0 +1,223 @@
+//! How fast connections send over a link that they share: what of it they use, how long its queue is, and who has what.
+//!
+//! Whole endpoints, with their handshakes, acks and credit; the algorithms alone are tried in many more networks beside
+//! their code.
+
+use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
+use drumfire_proto::{
+    Alone, ChannelId, ClientConfig, Config, Congestion, Endpoint, Event, Inbound, Moment, Now, PeerId,
+    Priority, Secret, SendError, SendOptions,
+};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Everything happens at one of these.
+const STEP: Duration = Duration::from_millis(1);
+
+/// One way of 25 ms, and bytes per second with a queue on the way to the server.
+const ONE_WAY: Duration = Duration::from_millis(25);
+
+/// The way to the server, which all clients share.
+struct Bottleneck {
+    bytes_per_second: u64,
+    queue: Duration,
+    free_at: Moment,
+    flying: VecDeque<(Moment, SocketAddr, Vec<u8>)>,
+    /// How long each datagram waited, in microseconds, and when it came.
+    waits: Vec<(Moment, u64)>,
+}
+
+impl Bottleneck {
+    fn push(&mut self, now: Moment, from: SocketAddr, bytes: &[u8]) {
+        let begins = self.free_at.max(now);
+        let wait = begins.since(now);
+        if wait > self.queue {
+            return;
+        }
+        let nanos = (bytes.len() as u64 + 28) * 1_000_000_000 / self.bytes_per_second;
+        self.free_at = begins.after(Duration::from_nanos(nanos));
+        self.waits.push((now, wait.as_micros() as u64));
+        self.flying.push_back((self.free_at.after(ONE_WAY), from, bytes.to_vec()));
+    }
+
+    fn p95_wait_millis(&self, from: Moment) -> u64 {
+        let mut waits: Vec<_> =
+            self.waits.iter().filter(|(at, _)| *at >= from).map(|(_, wait)| *wait).collect();
+        waits.sort_unstable();
+        waits[waits.len() * 95 / 100] / 1_000
+    }
+}
+
+struct Shared {
+    now: Moment,
+    server: Endpoint<Alone>,
+    clients: Vec<(Endpoint<Alone>, PeerId)>,
+    bottleneck: Bottleneck,
+    back: VecDeque<(Moment, SocketAddr, Vec<u8>)>,
+    /// Bytes of messages that came, by second and client.
+    came: Vec<Vec<u64>>,
+    peers: Vec<PeerId>,
+}
+
+fn client_address(client: usize) -> SocketAddr {
+    SocketAddr::new("192.0.2.1".parse().unwrap(), 5_000 + client as u16)
+}
+
+impl Shared {
+    fn new(megabits: u64, queue: u64, congestion: Congestion) -> Self {
+        let config = Config::default().congestion(congestion);
+        let seed = Secret::new([9; 32]);
+        Self {
+            now: Moment::from_nanos(1_000_000_000),
+            server: Endpoint::server(config, server_config(), Alone::default(), seed).unwrap(),
+            clients: Vec::new(),
+            bottleneck: Bottleneck {
+                bytes_per_second: megabits * 125_000,
+                queue: Duration::from_millis(queue),
+                free_at: Moment::ORIGIN,
+                flying: VecDeque::new(),
+                waits: Vec::new(),
+            },
+            back: VecDeque::new(),
+            came: Vec::new(),
+            peers: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { monotonic: self.now, wall: Duration::ZERO }
+    }
+
+    fn join(&mut self, congestion: Congestion) {
+        let config = Config::default().congestion(congestion);
+        let seed = Secret::new([10 + self.clients.len() as u8; 32]);
+        let mut client = Endpoint::client(config, ClientConfig::default(), seed).unwrap();
+        let peer = client.connect(self.now(), address(SERVER), &identity(), None).unwrap();
+        self.clients.push((client, peer));
+    }
+
+    /// Lets time pass; every client sends all that its connection takes, save the `quiet` last ones.
+    fn run(&mut self, duration: Duration) {
+        let end = self.now.after(duration);
+        let message = bytes::Bytes::from(vec![7; 1_000]);
+        while self.now < end {
+            let now = self.now();
+            let mut memory = [0; 1_200];
+            for (at, (client, peer)) in self.clients.iter_mut().enumerate() {
+                client.handle_timeout(now);
+                let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
+                while client.send(now, *peer, ChannelId(1), message.clone(), bulk) == Ok(()) {}
+                while let Some(sent) = client.poll_transmit(now, &mut memory) {
+                    self.bottleneck.push(self.now, client_address(at), &memory[..sent.bytes]);
+                }
+                while client.poll_event().is_some() {}
+            }
+            while let Some((at, ..)) = self.bottleneck.flying.front()
+                && *at <= self.now
+            {
+                let (_, from, mut bytes) = self.bottleneck.flying.pop_front().unwrap();
+                self.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
+            }
+            self.server.handle_timeout(now);
+            self.take_events();
+            while let Some(sent) = self.server.poll_transmit(now, &mut memory) {
+                self.back.push_back((self.now.after(ONE_WAY), sent.to.peer, memory[..sent.bytes].to_vec()));
+            }
+            while let Some((at, ..)) = self.back.front()
+                && *at <= self.now
+            {
+                let (_, to, mut bytes) = self.back.pop_front().unwrap();
+                let client = &mut self.clients[usize::from(to.port() - 5_000)].0;
+                client.handle_datagrams(now, [Inbound { from: address(SERVER).into(), bytes: &mut bytes }]);
+            }
+            self.now = self.now.after(STEP);
+        }
+    }
+
+    fn take_events(&mut self) {
+        let second = (self.now.as_nanos() / 1_000_000_000) as usize;
+        while let Some(event) = self.server.poll_event() {
+            match event {
+                Event::Connected { peer, .. } => self.peers.push(peer),
+                Event::Message { peer, bytes, .. } => {
+                    let client = self.peers.iter().position(|of| *of == peer).unwrap();
+                    self.came.resize(self.came.len().max(second + 1), Vec::new());
+                    let came = &mut self.came[second];
+                    came.resize(came.len().max(client + 1), 0);
+                    came[client] += bytes.len() as u64;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Bytes of a client's messages that came in these seconds.
+    fn came(&self, client: usize, seconds: std::ops::Range<usize>) -> u64 {
+        self.came[seconds].iter().map(|came| came.get(client).copied().unwrap_or(0)).sum()
+    }
+}
+
+#[test]
+fn one_transfer_uses_the_link_and_only_cubic_fills_the_queue() {
+    for congestion in [Congestion::Delay, Congestion::Cubic] {
+        let mut world = Shared::new(10, 500, congestion);
+        world.join(congestion);
+        world.run(Duration::from_secs(25));
+        // Messages alone, without headers, tags and acks: 1,000 of 1,070 bytes or so.
+        let used = world.came(0, 6..26) * 100 / (20 * 1_250_000);
+        let wait = world.bottleneck.p95_wait_millis(Moment::from_nanos(6_000_000_000));
+        println!("{congestion:?}: {used} % of 10 Mbit/s at 50 ms are messages; p95 in the queue {wait} ms");
+        assert!(used >= 90, "{congestion:?} {used}");
+        let is_short = wait <= 30;
+        assert_eq!(is_short, congestion == Congestion::Delay, "{wait}");
+    }
+}
+
+#[test]
+fn two_transfers_share_a_slow_link() {
+    for congestion in [Congestion::Delay, Congestion::Cubic] {
+        let mut world = Shared::new(1, 200, congestion);
+        world.join(congestion);
+        world.run(Duration::from_secs(3));
+        world.join(congestion);
+        world.run(Duration::from_secs(57));
+        let [one, other] = [0, 1].map(|client| world.came(client, 30..60));
+        let share = one * 100 / (one + other);
+        println!("{congestion:?}: the first of two has {share} % of 1 Mbit/s");
+        assert!((40..=60).contains(&share), "{congestion:?}: {one} {other}");
+    }
+}
+
+#[test]
+fn a_fixed_rate_is_kept_to() {
+    let fixed = Congestion::Fixed { bytes_per_second: 250_000 };
+    let mut world = Shared::new(10, 200, fixed);
+    world.join(fixed);
+    world.run(Duration::from_secs(12));
+    let came = world.came(0, 2..12);
+    assert!((2_200_000..=2_500_000).contains(&came), "{came}");
+}
+
+#[test]
+fn an_urgent_message_beside_a_transfer_waits_for_the_queue_and_not_for_the_transfer() {
+    let mut world = World::new(3, CLEAN);
+    let (client, _) = world.connected();
+    let bulk = SendOptions::reliable_ordered().priority(Priority::Bulk);
+    loop {
+        match world.send(CLIENT, client, 1, &[7; 60_000], bulk) {
+            Ok(()) => {}
+            Err(SendError::Full) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    world.run(Duration::from_millis(30));
+    let urgent = SendOptions::reliable_ordered().priority(Priority::Urgent);
+    // What is left of the memory, less than another of the bulk, takes it.
+    world.send(CLIENT, client, 2, b"now", urgent).unwrap();
+    let asked_at = world.now;
+    while !world.messages(SERVER).contains(&(2, b"now".to_vec())) {
+        world.run(Duration::from_millis(1));
+    }
+    assert!(world.now.since(asked_at) <= Duration::from_millis(40), "{:?}", world.now.since(asked_at));
+}
