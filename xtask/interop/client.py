@@ -195,6 +195,8 @@ class Session:
             elif kind == 0x05:
                 reader.varint()
                 self.owes_ack = True
+            elif kind == 0x0D:
+                reader.varint()
             elif kind == 0x80:
                 channel, payload = reader.varint(), reader.take(reader.varint())
                 self.messages.append((channel, payload))

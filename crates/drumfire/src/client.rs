@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, IssuedToken, ReceiptId, SendError,
-    SendOptions, ServerIdentity,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, IssuedToken, Moment, ReceiptId,
+    SendError, SendOptions, ServerIdentity,
 };
 use drumfire_socket::Socket;
 
@@ -123,6 +123,38 @@ impl Client {
     /// What the system answered.
     pub fn connect_dev(server: SocketAddr) -> Result<Self, BindError> {
         Self::connect(server, ServerKey::dev().public(), &ClientConfig::default())
+    }
+
+    /// Asks what the connection and its path are like; [`ClientEvent::Stats`] brings it, unless there is no connection.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use drumfire::{ChannelId, ClientEvent, Moment, SendOptions, testing};
+    ///
+    /// let mut world = testing::pair(7);
+    /// world.clients[0].send(ChannelId(0), "first", SendOptions::reliable_ordered())?;
+    /// world.advance(Duration::from_secs(1));
+    /// world.clients[0].request_stats();
+    /// world.advance(Duration::from_millis(1));
+    /// let stats = world.clients[0].poll().find_map(|event| match event {
+    ///     ClientEvent::Stats { stats } => Some(stats),
+    ///     _ => None,
+    /// });
+    /// // What time it is on the server, to tell it when its player shot.
+    /// let offset = stats.and_then(|stats| stats.clock_offset).ok_or("no ack came yet")?;
+    /// let here = world.clients[0].time().as_nanos();
+    /// let there = Moment::from_nanos(here.saturating_add_signed(offset.nanos));
+    /// assert!(there.since(world.server.time()).max(world.server.time().since(there)) <= offset.error);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn request_stats(&mut self) {
+        self.inline.front.request_stats(self.peer);
+    }
+
+    /// What the client's clock shows: the one that the server knows the offset of.
+    pub fn time(&mut self) -> Moment {
+        self.inline.worker.time()
     }
 
     /// How far it has come, as of the last `poll` or `wait`.
@@ -270,6 +302,7 @@ impl Client {
             }
             Report::Receipt { receipt, outcome, .. } => ClientEvent::Receipt { receipt, outcome },
             Report::Skipped { channel, count, .. } => ClientEvent::Skipped { channel, count },
+            Report::Measured { stats, .. } => ClientEvent::Stats { stats },
             Report::Message { channel, bytes, .. } => ClientEvent::Message { channel, bytes },
             Report::Disconnected { reason, text, .. } => {
                 *state = ClientState::Closed;

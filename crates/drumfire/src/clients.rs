@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError, Outcome,
-    ReceiptId, SendError, SendOptions,
+    PeerStats, ReceiptId, SendError, SendOptions,
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 
@@ -64,6 +64,13 @@ pub enum ClientsEvent {
         channel: ChannelId,
         /// How many.
         count: u32,
+    },
+    /// What was asked for with `request_stats`.
+    Stats {
+        /// Of which connection.
+        peer: PeerId,
+        /// The connection and its path, as they were then.
+        stats: Box<PeerStats>,
     },
     /// The connection is over. Its id names nobody any more.
     Disconnected {
@@ -214,6 +221,11 @@ impl Clients {
         self.inline.front.set_channel_options(peer, channel, options);
     }
 
+    /// Asks what a connection and its path are like; [`ClientsEvent::Stats`] brings it, unless it is gone.
+    pub fn request_stats(&mut self, peer: PeerId) {
+        self.inline.front.request_stats(peer);
+    }
+
     /// Sends everything that was taken since the last call.
     pub fn flush(&mut self) {
         self.inline.flush();
@@ -271,6 +283,7 @@ impl Clients {
             }
             Report::Receipt { peer, receipt, outcome } => ClientsEvent::Receipt { peer, receipt, outcome },
             Report::Skipped { peer, channel, count } => ClientsEvent::Skipped { peer, channel, count },
+            Report::Measured { peer, stats } => ClientsEvent::Stats { peer, stats },
             Report::Message { peer, channel, bytes } => ClientsEvent::Message { peer, channel, bytes },
             Report::Disconnected { peer, reason, text } => {
                 targets.remove(peer);

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
-use drumfire_proto::{Access, CloseCode, Config, Cookie, Endpoint, Secret, ServerConfig as CoreServer};
+use drumfire_proto::{
+    Access, CloseCode, Config, Cookie, Endpoint, Moment, Secret, ServerConfig as CoreServer,
+};
 use drumfire_socket::{GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter};
 
 use crate::clock::{self, SystemClock};
@@ -17,14 +19,14 @@ use crate::keys::ServerKey;
 use crate::link::Link;
 use crate::owners::{Owners, WorkerPlacement};
 use crate::steering::Steering;
-use crate::worker::{Parts, Ring, SocketWorker, rings};
+use crate::worker::{Clock, Parts, Ring, SocketWorker, rings};
 
 /// A server's workers.
 pub(crate) enum Crew {
     /// The only worker, run by whoever calls.
     Inline(Box<SocketWorker<WorkerPlacement>>),
     /// Threads that run one each.
-    Threads(Vec<JoinHandle<()>>),
+    Threads(Vec<JoinHandle<()>>, SystemClock),
 }
 
 impl Crew {
@@ -42,11 +44,19 @@ impl Crew {
         }
     }
 
+    /// What the clock of all workers shows.
+    pub(crate) fn time(&mut self) -> Moment {
+        match self {
+            Self::Inline(worker) => worker.time(),
+            Self::Threads(_, clock) => clock.read().now.monotonic,
+        }
+    }
+
     /// Closes all connections and ends the threads.
     pub(crate) fn stop(&mut self, links: &[Arc<Link>], code: CloseCode) {
         match self {
             Self::Inline(worker) => worker.finish(code),
-            Self::Threads(threads) => {
+            Self::Threads(threads, _) => {
                 for link in links {
                     link.stop();
                 }
@@ -101,12 +111,12 @@ pub(crate) fn start(
         match spawn(seat) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                Crew::Threads(threads).stop(links, CloseCode::Internal);
+                Crew::Threads(threads, shared.clock).stop(links, CloseCode::Internal);
                 return Err(error);
             }
         }
     }
-    Ok((Crew::Threads(threads), address))
+    Ok((Crew::Threads(threads, shared.clock), address))
 }
 
 fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, BindError> {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, PlayerId, ReceiptId};
+use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, PeerStats, PlayerId, ReceiptId};
 
 use crate::peer::PeerId;
 
@@ -51,6 +51,13 @@ pub enum Event {
         channel: ChannelId,
         /// How many.
         count: u32,
+    },
+    /// What was asked for with `request_stats`.
+    Stats {
+        /// Of whom.
+        peer: PeerId,
+        /// The connection and its path, as they were then.
+        stats: Box<PeerStats>,
     },
     /// A peer is gone. Its id names nobody any more.
     Disconnected {
@@ -104,6 +111,11 @@ pub enum ClientEvent {
         channel: ChannelId,
         /// How many.
         count: u32,
+    },
+    /// What was asked for with `request_stats`.
+    Stats {
+        /// The connection and its path, as they were then.
+        stats: Box<PeerStats>,
     },
     /// The connection is over.
     Disconnected {

@@ -130,6 +130,13 @@ impl Front {
         }
     }
 
+    /// Asks for the stats of a peer; nothing comes for one that is gone.
+    pub(crate) fn request_stats(&mut self, peer: PeerId) {
+        if self.credit(peer).is_some() {
+            self.stage(Command::Measure { peer }, peer);
+        }
+    }
+
     fn credit(&self, peer: PeerId) -> Option<&Credit> {
         self.peers.get(peer.worker())?.get(peer).map(|known| known.credit.as_ref())
     }
@@ -199,7 +206,7 @@ fn note(peers: &mut [Places<PeerId, Known>], report: &Report) -> Vec<(PeerId, Re
                 known.open.remove(receipt);
             }
         }
-        Report::Message { .. } | Report::Skipped { .. } => {}
+        Report::Message { .. } | Report::Skipped { .. } | Report::Measured { .. } => {}
     }
     Vec::new()
 }

@@ -146,8 +146,8 @@ pub use workers::Workers;
 pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
-    AckError, ChannelId, ChannelOptions, CloseCode, CloseError, CloseReason, Congestion, ConnectError,
-    Cookie, DropReason, Mode, Outcome, PlayerId, Priority, ProtocolError, ReceiptId, Redundancy, Refusal,
-    RefuseReason, SendError, SendOptions, WhenFull,
+    AckError, ChannelId, ChannelOptions, ClockOffset, CloseCode, CloseError, CloseReason, Congestion,
+    ConnectError, Cookie, DropReason, Mode, Moment, Outcome, PeerStats, PlayerId, Priority, ProtocolError,
+    ReceiptId, Redundancy, Refusal, RefuseReason, SendError, SendOptions, WhenFull,
 };
 pub use drumfire_socket::Wait;

@@ -11,7 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseReason, ConnectError, Outcome, ReceiptId, SendOptions};
+use drumfire_proto::{
+    ChannelId, ChannelOptions, CloseReason, ConnectError, Outcome, PeerStats, ReceiptId, SendOptions,
+};
 use drumfire_socket::Waker;
 
 use crate::credit::Credit;
@@ -32,6 +34,7 @@ pub(crate) enum Command {
     Send { peer: PeerId, channel: ChannelId, bytes: Bytes, options: SendOptions, receipt: Option<ReceiptId> },
     Close { peer: PeerId, code: u32, text: Bytes },
     Options { peer: PeerId, channel: ChannelId, options: ChannelOptions },
+    Measure { peer: PeerId },
 }
 
 /// What a worker tells the application.
@@ -42,6 +45,7 @@ pub(crate) enum Report {
     Message { peer: PeerId, channel: ChannelId, bytes: Bytes },
     Receipt { peer: PeerId, receipt: ReceiptId, outcome: Outcome },
     Skipped { peer: PeerId, channel: ChannelId, count: u32 },
+    Measured { peer: PeerId, stats: Box<PeerStats> },
     Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
 }
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseCode, CloseError, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{
+    ChannelId, ChannelOptions, CloseCode, CloseError, Moment, ReceiptId, SendError, SendOptions,
+};
 
 use crate::clock;
 use crate::config::{BindError, ServerConfig};
@@ -102,7 +104,7 @@ impl Server {
                     worker.work();
                     self.has_worked = true;
                 }
-                Crew::Threads(_) => self.bell.wait(left),
+                Crew::Threads(..) => self.bell.wait(left),
             }
         }
     }
@@ -159,6 +161,40 @@ impl Server {
         self.front.set_channel_options(peer, channel, options);
     }
 
+    /// Asks what a peer's connection and its path are like; [`Event::Stats`] brings it, unless the peer is gone.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config)?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let peer = loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// # };
+    /// server.request_stats(peer);
+    /// let stats = loop {
+    ///     server.wait(Duration::from_millis(1));
+    ///     if let Some(Event::Stats { stats, .. }) = server.poll().next() { break stats }
+    /// #   client.poll();
+    /// };
+    /// println!("{:?} there and back, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn request_stats(&mut self, peer: PeerId) {
+        self.front.request_stats(peer);
+    }
+
+    /// What the server's clock shows: the one that clients know the offset of, see
+    /// [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
+    pub fn time(&mut self) -> Moment {
+        self.crew.time()
+    }
+
     /// Sends everything that was taken since the last call.
     pub fn flush(&mut self) {
         self.front.flush();
@@ -190,6 +226,7 @@ impl Server {
             }
             Report::Receipt { peer, receipt, outcome } => Some(Event::Receipt { peer, receipt, outcome }),
             Report::Skipped { peer, channel, count } => Some(Event::Skipped { peer, channel, count }),
+            Report::Measured { peer, stats } => Some(Event::Stats { peer, stats }),
             Report::Message { peer, channel, bytes } => Some(Event::Message { peer, channel, bytes }),
             Report::Disconnected { peer, reason, text } => Some(Event::Disconnected { peer, reason, text }),
             // A server begins no connection.

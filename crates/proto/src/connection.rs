@@ -7,6 +7,7 @@ mod flow;
 mod liveness;
 mod packet;
 mod receive;
+mod survey;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use drumfire_wire::{CloseCode, ConnectionId, MessageId};
 use crate::acks::Acks;
 use crate::channel::receive::ReceiveQueue;
 use crate::channel::send::SendQueue;
-use crate::congestion::{Congestion, Rate};
+use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};
 use crate::epoch::EpochLimits;
 use crate::error::{CloseReason, ConnectError};
@@ -33,6 +34,7 @@ use crate::session::Session;
 use crate::slab::PeerId;
 use crate::time::Moment;
 
+pub(crate) use flow::Activity;
 pub(crate) use liveness::Liveness;
 pub(crate) use packet::Sending;
 pub(crate) use receive::Received;
@@ -93,7 +95,7 @@ pub(crate) struct Connection {
     pub(crate) acks: Acks,
     pub(crate) loss: Loss,
     /// Boxed, and only of a connection that is busy.
-    pub(crate) rate: Option<Box<Rate>>,
+    pub(crate) activity: Option<Box<Activity>>,
     pub(crate) sending: SendQueue,
     pub(crate) receiving: ReceiveQueue,
     pub(crate) liveness: Liveness,
@@ -136,7 +138,7 @@ impl Connection {
             session: None,
             acks: Acks::default(),
             loss: Loss::default(),
-            rate: None,
+            activity: None,
             sending: SendQueue::new(),
             receiving: ReceiveQueue::default(),
             liveness,
@@ -329,8 +331,8 @@ impl Connection {
     /// probe timer that many losses have slowed down.
     fn on_moved(&mut self, now: Moment, from: IpAddr) {
         // Another port is another place in the same network (RFC 9000 section 9.4).
-        if let Some(rate) = self.rate.as_mut().filter(|_| from != self.path.route.peer.ip()) {
-            rate.on_path_changed(now);
+        if let Some(activity) = self.activity.as_mut().filter(|_| from != self.path.route.peer.ip()) {
+            activity.rate.on_path_changed(now);
         }
         if self.loss.has_in_flight() {
             self.loss.begin_anew(now);
@@ -356,7 +358,7 @@ impl Connection {
         self.control.shrink();
         self.acks.shrink();
         self.loss.shrink();
-        self.rate = None;
+        self.activity = None;
         self.sending.shrink();
         let largest = self.newest_received();
         self.receiving.shrink(largest);

@@ -240,8 +240,12 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer).map(|connection| connection.path.route.peer)
     }
 
+    pub(crate) fn connection(&self, peer: PeerId) -> Option<&Connection> {
+        self.connections.get(peer)
+    }
+
     /// Takes the time in; it never goes back.
-    fn advance(&mut self, now: Now) -> Moment {
+    pub(crate) fn advance(&mut self, now: Now) -> Moment {
         self.wall = now.wall;
         self.now = self.now.max(now.monotonic);
         self.now

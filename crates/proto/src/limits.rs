@@ -34,6 +34,15 @@ pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
 /// that sockets have by default can hold, and enough for 20 Mbit/s at 50 ms.
 pub const IN_FLIGHT_BYTES: usize = 128 * 1_024;
 
+/// Between two words about what this end's clock shows.
+pub(crate) const STAMP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How much clocks are taken to drift apart, in parts of a million.
+pub const CLOCK_DRIFT_PPM: u32 = 200;
+
+/// A measurement of the peer's clock gives way to any other after so long.
+pub(crate) const CLOCK_SAMPLE_LIFE: Duration = Duration::from_secs(30);
+
 /// Acks of a connection that sends all it has are handed to its congestion controller in lumps, at most one in so long.
 pub(crate) const LUMP_INTERVAL: Duration = Duration::from_millis(10);
 

@@ -49,6 +49,11 @@ impl RoundTrip {
         self.smoothed.to_duration()
     }
 
+    /// How much it varies: the mean deviation.
+    pub(crate) fn variation(&self) -> Duration {
+        self.variation.to_duration()
+    }
+
     /// The smoothed round trip, if it was ever measured.
     pub(crate) fn measured(&self) -> Option<Duration> {
         self.has_sample.then_some(self.smoothed())

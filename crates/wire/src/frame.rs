@@ -45,6 +45,8 @@ pub enum Frame<'a> {
     Skip(Skip),
     /// How many bytes of reliable messages, with their charges, the peer may have sent in all.
     Credit(u64),
+    /// What the sender's clock showed, in microseconds.
+    Timestamp(u64),
     /// Ends the connection.
     Close(Close<'a>),
     /// Asks whoever reads it to give the data back.
@@ -75,6 +77,7 @@ impl Frame<'_> {
             Self::Padding { .. }
             | Self::Ack(_)
             | Self::Close(_)
+            | Self::Timestamp(_)
             | Self::PathChallenge(_)
             | Self::PathResponse(_) => false,
         }
@@ -114,6 +117,7 @@ impl<'a> Frames<'a> {
             type_byte::CLOSE => Close::decode(&mut self.reader).map(Frame::Close),
             type_byte::SKIP => Skip::decode(&mut self.reader).map(Frame::Skip),
             type_byte::CREDIT => Ok(Frame::Credit(self.reader.varint()?)),
+            type_byte::TIMESTAMP => Ok(Frame::Timestamp(self.reader.varint()?)),
             _ if byte & type_byte::FRAGMENT != 0 && byte & type_byte::MESSAGE != 0 => {
                 Fragment::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Fragment)
             }
@@ -164,8 +168,8 @@ mod tests {
     #[test]
     fn every_type_this_version_does_not_know_is_an_error() {
         let known = [
-            0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x80, 0x81, 0x82, 0x83,
-            0x84, 0x85, 0x92, 0x93, 0x94, 0x88, 0x89, 0x8a, 0x8b, 0x8c, 0x9a, 0x9b, 0x9c,
+            0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x80, 0x81, 0x82,
+            0x83, 0x84, 0x85, 0x92, 0x93, 0x94, 0x88, 0x89, 0x8a, 0x8b, 0x8c, 0x9a, 0x9b, 0x9c,
         ];
         for byte in 0..=u8::MAX {
             let is_unknown = frames(&[byte, 0, 0, 0, 0, 0]).contains(&Err(FrameError::UnknownFrame));

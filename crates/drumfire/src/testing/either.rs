@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, ConnectError, IssuedToken, Placement, ServerIdentity};
+use drumfire_proto::{CloseCode, ConnectError, IssuedToken, Moment, Placement, ServerIdentity};
 use drumfire_socket::{Poller, Socket};
 
 use super::MemoryWorker;
@@ -77,6 +77,13 @@ impl<P: Placement> EitherWorker<P> {
         match self {
             Self::Socket(worker) => worker.resume_token(peer),
             Self::Memory(worker) => worker.resume_token(peer),
+        }
+    }
+
+    pub(crate) fn time(&mut self) -> Moment {
+        match self {
+            Self::Socket(worker) => worker.time(),
+            Self::Memory(worker) => worker.time(),
         }
     }
 

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Close, CloseCode, CloseReason, ConnectError, Endpoint, Event, IssuedToken, Now, Placement, ServerIdentity,
+    Close, CloseCode, CloseReason, ConnectError, Endpoint, Event, IssuedToken, Moment, Now, Placement,
+    ServerIdentity,
 };
 use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
@@ -182,6 +183,11 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         Some((token, wall.saturating_add(until.since(monotonic))))
     }
 
+    /// What the clock shows.
+    pub(crate) fn time(&mut self) -> Moment {
+        self.clock.read().now.monotonic
+    }
+
     /// Takes another connection id, because packets leave from another address from now on.
     pub(crate) fn change_path(&mut self, peer: PeerId) {
         if peer.life() == self.life {
@@ -273,6 +279,15 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             Command::Options { peer, channel, options } => {
                 if peer.life() == self.life {
                     self.endpoint.set_channel_options(peer.id(), channel, options);
+                }
+            }
+            Command::Measure { peer } => {
+                // Nothing comes after its last report.
+                if peer.life() == self.life
+                    && self.peers.has(peer.id())
+                    && let Some(stats) = self.endpoint.peer_stats(now, peer.id())
+                {
+                    self.reports.push_back(Report::Measured { peer, stats: Box::new(stats) });
                 }
             }
             Command::Close { peer, code, text } => {

@@ -86,6 +86,11 @@ impl Peers {
         })
     }
 
+    /// Whether a peer is there and its last report was not made.
+    pub(super) fn has(&self, id: PeerId) -> bool {
+        self.peers.get(id).is_some()
+    }
+
     /// All peers, to be closed.
     pub(super) fn ids(&self) -> Vec<PeerId> {
         self.peers.iter().map(|(id, _)| *id).collect()

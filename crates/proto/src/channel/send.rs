@@ -9,6 +9,8 @@ mod lines;
 mod pieces;
 mod reliable;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use drumfire_wire::{ChannelId, MessageId};
 
@@ -153,7 +155,9 @@ impl SendQueue {
         let SendOptions { mode, key, priority, lifetime, .. } = options;
         let terms = Terms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
         let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
-        let waiting = Waiting { channel, mode, payload, terms, key, version: None, progress: None };
+        let queued_at = now;
+        let waiting =
+            Waiting { channel, mode, payload, terms, queued_at, key, version: None, progress: None };
         let replaced = if mode == Mode::ReliableLatest {
             let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new()));
             push_value(lines, latest, waiting, priority)
@@ -184,6 +188,19 @@ impl SendQueue {
             self.forget(&oldest, Outcome::Expired);
         }
         Pushed::Taken(count)
+    }
+
+    /// Bytes of messages that wait or were not acknowledged, charges included.
+    pub(crate) const fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// How long what goes next of each channel has waited.
+    pub(crate) fn queue_times(&self, now: Moment) -> Vec<(ChannelId, Duration)> {
+        let waiting = self.lines.iter().flat_map(|lines| lines.waiting_since());
+        let mut times: Vec<_> = waiting.map(|(channel, since)| (channel, now.since(since))).collect();
+        times.sort_unstable();
+        times
     }
 
     /// How the messages of a channel are sent.

@@ -3,11 +3,31 @@
 //! The algorithms are `congestion`'s; acks, probes and closes ask nobody.
 
 use super::Connection;
-use crate::congestion::{Acked, Lost, Rate};
+use crate::congestion::{Acked, Congestion, Lost, Rate};
 use crate::loss::{AckNews, LostNews};
+use crate::meter::Meter;
 use crate::time::Moment;
 
+/// What is known of the path of a busy connection.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    pub(crate) rate: Rate,
+    pub(crate) meter: Meter,
+}
+
+impl Activity {
+    fn new(congestion: Congestion) -> Self {
+        Self { rate: Rate::new(congestion), meter: Meter::new() }
+    }
+}
+
 impl Connection {
+    /// What is known of its path, made if it was idle.
+    pub(super) fn activity(&mut self) -> &mut Activity {
+        let congestion = self.bounds.congestion;
+        self.activity.get_or_insert_with(|| Box::new(Activity::new(congestion)))
+    }
+
     /// Whether something waits that window and pacer have a say in.
     pub(super) fn has_data(&self) -> bool {
         self.sending.has_sendable() || self.control.has_waiting()
@@ -15,21 +35,20 @@ impl Connection {
 
     /// Whether data may go now.
     pub(super) fn may_send_data(&self, now: Moment) -> bool {
-        self.has_window() && self.rate.as_ref().is_none_or(|rate| rate.may_send(now))
+        self.has_window() && self.activity.as_ref().is_none_or(|activity| activity.rate.may_send(now))
     }
 
     /// When the pacer lets the next packet go, if there is one and only the pacer holds it back.
     pub(super) fn paced_until(&self, now: Moment) -> Option<Moment> {
-        let next_at = self.rate.as_ref()?.next_at(now)?;
+        let next_at = self.activity.as_ref()?.rate.next_at(now)?;
         (self.has_data() && self.has_window()).then_some(next_at)
     }
 
     /// Bytes that may be under way.
     pub(crate) fn window_bytes(&self) -> usize {
         let limit_bytes = self.bounds.in_flight_bytes;
-        let of_path =
-            self.rate.as_ref().map(|rate| usize::try_from(rate.window_bytes()).unwrap_or(usize::MAX));
-        of_path.map_or(limit_bytes, |window_bytes| window_bytes.min(limit_bytes))
+        let of_path = self.activity.as_ref().map_or(u64::MAX, |activity| activity.rate.window_bytes());
+        usize::try_from(of_path).unwrap_or(usize::MAX).min(limit_bytes)
     }
 
     fn has_window(&self) -> bool {
@@ -38,16 +57,20 @@ impl Connection {
 
     /// Notes a packet that counts as under way.
     pub(super) fn on_data_sent(&mut self, now: Moment, bytes: u16) {
-        let congestion = self.bounds.congestion;
-        self.rate.get_or_insert_with(|| Box::new(Rate::new(congestion))).on_sent(now, bytes.into());
+        let activity = self.activity();
+        activity.rate.on_sent(now, bytes.into());
+        activity.meter.on_asked();
     }
 
     /// Takes in what an ack brought.
     pub(super) fn on_acked(&mut self, now: Moment, news: &AckNews) {
         let is_app_limited = !self.has_data();
         let smoothed = self.loss.round_trip().smoothed();
-        if let (Some(rate), Some(sent_at)) = (&mut self.rate, news.newest_sent_at) {
-            rate.on_acked(&Acked {
+        if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
+            if let Some(round_trip) = news.round_trip {
+                activity.meter.on_round_trip(round_trip);
+            }
+            activity.rate.on_acked(&Acked {
                 now,
                 bytes: news.acknowledged_bytes,
                 sent_at,
@@ -61,8 +84,14 @@ impl Connection {
 
     /// Takes in what was found lost.
     pub(super) fn on_lost(&mut self, now: Moment, news: &LostNews) {
-        if let (Some(rate), Some(sent_at)) = (&mut self.rate, news.newest_sent_at) {
-            rate.on_lost(&Lost { now, bytes: news.bytes, sent_at, is_persistent: news.is_persistent });
+        if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
+            activity.meter.on_lost(news.count);
+            activity.rate.on_lost(&Lost {
+                now,
+                bytes: news.bytes,
+                sent_at,
+                is_persistent: news.is_persistent,
+            });
         }
     }
 }

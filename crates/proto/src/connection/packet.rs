@@ -37,6 +37,8 @@ struct Content {
     /// Unreliable messages among what is noted in the books of `loss`.
     receipt_count: u32,
     has_ack: bool,
+    message_count: u32,
+    resent_count: u32,
 }
 
 impl Connection {
@@ -130,6 +132,13 @@ impl Connection {
         }
         if self.acks.is_owed() || is_answer {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
+            if content.has_ack
+                && let Some(activity) = &mut self.activity
+                && activity.meter.takes_stamp(now)
+            {
+                // Where there is no room, the next one has some.
+                let _ = writer.timestamp(now.as_nanos() / 1_000);
+            }
         }
         if self.is_probe_due || self.may_send_data(now) {
             if self.must_ask_for_ack(writer.remaining_bytes()) && writer.ack_request().is_ok() {
@@ -147,6 +156,7 @@ impl Connection {
             add(&mut stats.pieces_sent, u64::from(filled.piece_count));
             content.carried = filled.reliable_count.saturating_add(control_count);
             content.receipt_count = filled.receipt_count;
+            (content.message_count, content.resent_count) = (filled.message_count, filled.resent_count);
             add(&mut stats.messages_expired, u64::from(filled.expired_count));
             add(&mut stats.messages_copied, u64::from(filled.copied_count));
             add(&mut stats.messages_sent, u64::from(filled.message_count));
@@ -199,14 +209,27 @@ impl Connection {
         if content.asks_for_ack {
             let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
             // Neither can be more in a datagram.
-            let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
+            let packet_bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
             let carried =
                 u16::try_from(content.carried.saturating_add(content.receipt_count)).unwrap_or(u16::MAX);
             let is_reliable = content.carried > 0;
-            self.on_data_sent(now, bytes);
-            self.loss.on_sent(SentPacket { number, at: now, acks_up_to, bytes, carried, is_reliable });
+            // A ping alone makes nobody busy.
+            if !content.is_ping || self.activity.is_some() {
+                self.on_data_sent(now, packet_bytes);
+            }
+            self.loss.on_sent(SentPacket {
+                number,
+                at: now,
+                acks_up_to,
+                bytes: packet_bytes,
+                carried,
+                is_reliable,
+            });
             self.is_probe_due = false;
             self.is_ping_due = false;
+        }
+        if let Some(activity) = &mut self.activity {
+            activity.meter.on_sent(bytes, content.message_count, content.resent_count);
         }
         if content.has_ack {
             self.acks.on_sent();

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{IssuedToken, Secret};
-use drumfire_wire::{
-    ChannelId, Close, Delivery, Fragment, Frame, FrameError, Frames, Message, MessageId, PacketNumber, Skip,
-};
+use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Frames, Message, PacketNumber, Skip};
 
+use super::survey::Room;
 use super::{Connection, Phase, route_fate};
 use crate::acks::Urgency;
 use crate::channel::receive::{Arrival, Fit};
@@ -17,7 +16,8 @@ use crate::control::Control;
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::identity::Identity;
-use crate::limits::{ACK_DELAY_MAX, UNRELIABLE_MESSAGE_MAX_BYTES};
+use crate::limits::ACK_DELAY_MAX;
+use crate::meter::FourTimes;
 use crate::slab::PeerId;
 use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
@@ -33,34 +33,6 @@ pub(crate) enum Received<'a> {
     Broken(ProtocolError),
     /// The peer closed.
     Closed(Close<'a>),
-}
-
-/// What a packet holds, before anything is done with it.
-#[derive(Debug, Default)]
-struct Contents {
-    urgency: Option<Urgency>,
-    asks_for_ack_now: bool,
-    /// Charges of unreliable messages, which are left out where there is no room.
-    loose_bytes: usize,
-    /// Charges of values.
-    value_bytes: usize,
-    /// Charges of all that the application may hear of it.
-    event_bytes: usize,
-    /// Values of keys, and those of keys that are not known.
-    value_count: usize,
-    new_keys: usize,
-    /// Why it cannot be taken.
-    refused: Option<Fit>,
-}
-
-/// Room for what a packet brings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
-    /// For all of it.
-    All,
-    /// For all but the unreliable messages.
-    Reliable,
-    None,
 }
 
 impl Connection {
@@ -101,6 +73,9 @@ impl Connection {
         }
         let round_trip = self.loss.round_trip().measured().unwrap_or(ACK_DELAY_MAX);
         self.acks.on_packet(now, number, urgency, round_trip);
+        if is_busy || self.activity.is_some() {
+            self.activity().meter.on_received(number, frames.len());
+        }
         if contents.asks_for_ack_now {
             self.acks.on_request(now);
         }
@@ -119,6 +94,7 @@ impl Connection {
         events: &mut Events,
         stats: &mut Stats,
     ) -> Received<'a> {
+        let mut sample = None;
         for frame in Frames::new(frames).flatten() {
             match frame {
                 Frame::Message(message) => {
@@ -131,11 +107,10 @@ impl Connection {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
-                Frame::Ack(ack) => {
-                    if let Err(error) = self.on_ack(now, &ack, stats) {
-                        return Received::Broken(error);
-                    }
-                }
+                Frame::Ack(ack) => match self.on_ack(now, &ack, stats) {
+                    Ok(sent_at) => sample = sent_at.map(|sent_at| (sent_at, ack.delay.to_duration())),
+                    Err(error) => return Received::Broken(error),
+                },
                 Frame::Skip(Skip { channel, id, after, bytes }) => {
                     let arrival = Arrival { id, after, channel, payload: None };
                     if !self.accept(&arrival, usize::try_from(bytes).unwrap_or(usize::MAX), events, stats) {
@@ -143,6 +118,12 @@ impl Connection {
                     }
                 }
                 Frame::Credit(edge) => self.sending.on_credit(edge),
+                Frame::Timestamp(peer_micros) => {
+                    if let Some((sent_at, waited)) = sample {
+                        let times = FourTimes { sent_at, waited, peer_micros, now };
+                        self.activity().meter.on_four_times(&times);
+                    }
+                }
                 Frame::Close(close) => return Received::Closed(close),
                 Frame::PathChallenge(data) => self.path.answer = Some(data),
                 Frame::PathResponse(data) => {
@@ -230,135 +211,7 @@ impl Connection {
         !is_first || self.receiving.credit.take(charge(total))
     }
 
-    /// Looks at all frames of packet `number` and changes nothing.
-    fn survey(&self, number: u64, frames: &[u8]) -> Result<Contents, ProtocolError> {
-        let mut contents = Contents::default();
-        for frame in Frames::new(frames) {
-            let urgency = match frame.map_err(ProtocolError::Frame)? {
-                Frame::Message(message) => self.survey_message(&message, &mut contents)?,
-                Frame::Fragment(fragment) => self.survey_fragment(number, &fragment, &mut contents)?,
-                Frame::Skip(skip) => {
-                    contents.event_bytes = contents.event_bytes.saturating_add(charge(0));
-                    self.check_id(skip.id)?;
-                    Urgency::High
-                }
-                Frame::Ping
-                | Frame::Credit(_)
-                | Frame::NewConnectionId(_)
-                | Frame::RetireConnectionId(_)
-                | Frame::ResumeToken(_) => Urgency::Low,
-                Frame::AckRequest => {
-                    contents.asks_for_ack_now = true;
-                    Urgency::Low
-                }
-                Frame::Ack(_)
-                | Frame::Close(_)
-                | Frame::Padding { .. }
-                | Frame::PathChallenge(_)
-                | Frame::PathResponse(_) => continue,
-            };
-            contents.urgency = contents.urgency.max(Some(urgency));
-        }
-        Ok(contents)
-    }
-
-    fn survey_message(
-        &self,
-        message: &Message<'_>,
-        contents: &mut Contents,
-    ) -> Result<Urgency, ProtocolError> {
-        let bytes = charge(message.payload.len());
-        contents.event_bytes = contents.event_bytes.saturating_add(bytes);
-        if let Delivery::ReliableLatest { key, .. } = message.delivery {
-            let is_new = !self.receiving.is_known_key(message.channel, key);
-            contents.value_bytes = contents.value_bytes.saturating_add(bytes);
-            contents.value_count = contents.value_count.saturating_add(1);
-            contents.new_keys = contents.new_keys.saturating_add(usize::from(is_new));
-            return Ok(Urgency::High);
-        }
-        let Some(id) = message.id() else {
-            contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
-            return Ok(Urgency::Low);
-        };
-        self.check_id(id)?;
-        if message.payload.len() > self.bounds.message_max_bytes {
-            return Err(ProtocolError::MessageTooLong);
-        }
-        Ok(Urgency::High)
-    }
-
-    #[cold]
-    fn survey_fragment(
-        &self,
-        number: u64,
-        fragment: &Fragment<'_>,
-        contents: &mut Contents,
-    ) -> Result<Urgency, ProtocolError> {
-        let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
-        let Some(id) = fragment.piece.id() else {
-            if total > UNRELIABLE_MESSAGE_MAX_BYTES {
-                return Err(ProtocolError::MessageTooLong);
-            }
-            if fragment.number > number {
-                return Err(ProtocolError::Frame(FrameError::BadFragment));
-            }
-            if let Some(bytes) = self.receiving.look_at_loose_piece(fragment) {
-                contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
-                contents.event_bytes = contents.event_bytes.saturating_add(charge(total));
-            }
-            return Ok(Urgency::Low);
-        };
-        self.check_id(id)?;
-        if total > self.bounds.message_max_bytes {
-            return Err(ProtocolError::MessageTooLong);
-        }
-        match self.receiving.look_at_piece(id, fragment) {
-            Fit::Fits => {}
-            Fit::Completes(bytes) => contents.event_bytes = contents.event_bytes.saturating_add(bytes),
-            Fit::TooMany => return Err(ProtocolError::TooManyInPieces),
-            refused => contents.refused = Some(refused),
-        }
-        Ok(Urgency::High)
-    }
-
-    fn check_id(&self, id: MessageId) -> Result<(), ProtocolError> {
-        if self.receiving.is_in_reach(id) { Ok(()) } else { Err(ProtocolError::MessageTooFarAhead) }
-    }
-
-    /// How much of packet `number` can be taken in. Where memory is short keys are forgotten first: the newest
-    /// value may then come again, but what waits for memory that keys have would wait for ever.
-    fn room(&mut self, number: u64, contents: &Contents, events: &Events) -> Room {
-        if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
-            return Room::None;
-        }
-        let values_and_loose = contents.value_bytes.saturating_add(contents.loose_bytes);
-        let mut new_keys = contents.new_keys;
-        let largest = self.newest_received();
-        if contents.value_count > 0 {
-            if !self.has_memory(contents.value_bytes) && self.receiving.forget_keys(largest) {
-                new_keys = contents.value_count;
-            }
-            let fits = self.has_memory(contents.value_bytes)
-                && self.receiving.admits_values(new_keys, number, largest);
-            if !fits {
-                return Room::None;
-            }
-        }
-        if self.has_memory(values_and_loose) { Room::All } else { Room::Reliable }
-    }
-
-    /// Whether there is memory for this beside all that the peer has credit for.
-    fn has_memory(&self, charge_bytes: usize) -> bool {
-        if charge_bytes == 0 {
-            return true;
-        }
-        let held = self.events_bytes().saturating_add(self.receiving.used_bytes());
-        let promised = held.saturating_add(self.receiving.credit.left_bytes());
-        // What one packet brings is never too much for a memory with nothing in it: else it could never come.
-        held == 0 || promised.saturating_add(charge_bytes) <= self.bounds.receive_memory_bytes
-    }
-
-    fn events_bytes(&self) -> usize {
+    pub(super) fn events_bytes(&self) -> usize {
         usize::try_from(self.events_bytes).unwrap_or(usize::MAX)
     }
 
@@ -377,12 +230,13 @@ impl Connection {
         }
     }
 
+    /// Takes an ack in; answers when the packet was sent whose round trip it measures, if it does.
     fn on_ack(
         &mut self,
         now: Moment,
         ack: &drumfire_wire::Ack<'_>,
         stats: &mut Stats,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<Option<Moment>, ProtocolError> {
         let unused = self.session.as_ref().map_or(0, crate::session::Session::unused);
         let (sending, control) = (&mut self.sending, &mut self.control);
         let news = self
@@ -400,7 +254,7 @@ impl Connection {
         if let Some(PacketNumber(number)) = news.knows_up_to {
             self.acks.forget_up_to(number);
         }
-        Ok(())
+        Ok(news.newest_sent_at.filter(|_| news.round_trip.is_some()))
     }
 
     /// Takes in what the peer says of ids and tokens.

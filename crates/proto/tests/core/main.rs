@@ -24,6 +24,7 @@ mod rates;
 mod recovery;
 mod rekey;
 mod shards;
+mod stats;
 mod terms;
 mod timeouts;
 mod tokens;

@@ -38,6 +38,9 @@ pub(super) const RESUME_TOKEN: u8 = 0x0b;
 /// Asks for an ack at once.
 pub(super) const ACK_REQUEST: u8 = 0x0c;
 
+/// What the sender's clock shows.
+pub(super) const TIMESTAMP: u8 = 0x0d;
+
 /// A whole message, at most once, in any order. Bit 7 marks messages, bits 0 to 2 are the delivery mode.
 pub(super) const UNRELIABLE: u8 = 0x80;
 

@@ -94,10 +94,16 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn credit(&mut self, bytes: u64) -> Result<(), EncodeError> {
-        self.take(varint::encoded_bytes(bytes).saturating_add(1))?;
-        self.out.put_u8(type_byte::CREDIT);
-        varint::put(bytes, &mut self.out);
-        Ok(())
+        self.number(type_byte::CREDIT, bytes)
+    }
+
+    /// Writes what the sender's clock shows.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    pub fn timestamp(&mut self, microseconds: u64) -> Result<(), EncodeError> {
+        self.number(type_byte::TIMESTAMP, microseconds)
     }
 
     /// Writes an ack of the newest [`ACK_RANGES_SENT`](crate::limits::ACK_RANGES_SENT) ranges; `ranges` gives
@@ -209,9 +215,14 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn retire_connection_id(&mut self, sequence: u64) -> Result<(), EncodeError> {
-        self.take(varint::encoded_bytes(sequence).saturating_add(1))?;
-        self.out.put_u8(type_byte::RETIRE_CONNECTION_ID);
-        varint::put(sequence, &mut self.out);
+        self.number(type_byte::RETIRE_CONNECTION_ID, sequence)
+    }
+
+    /// Writes a frame that is one number.
+    fn number(&mut self, byte: u8, number: u64) -> Result<(), EncodeError> {
+        self.take(varint::encoded_bytes(number).saturating_add(1))?;
+        self.out.put_u8(byte);
+        varint::put(number, &mut self.out);
         Ok(())
     }
 

@@ -37,6 +37,7 @@ fn recorded() -> Vec<Vec<u8>> {
                 payload: vec![5; 100],
             },
             Sample::Credit(1 << 30),
+            Sample::Timestamp(1 << 40),
             message(9, Some((71, Some(70))), b"behind it"),
         ],
         vec![close],
@@ -75,7 +76,7 @@ fn assert_walk_is_sound(opened: &[u8]) {
                 assert!(fragment.end_bytes().is_some_and(|end| end <= fragment.total_bytes));
                 bytes += 6 + fragment.piece.payload.len();
             }
-            Ok(Frame::Credit(_)) => bytes += 2,
+            Ok(Frame::Credit(_) | Frame::Timestamp(_)) => bytes += 2,
             Ok(Frame::Skip(_)) => bytes += 5,
             Ok(Frame::ResumeToken(token)) => {
                 assert!(inside(token.psk) && inside(token.sealed));

@@ -40,6 +40,7 @@ pub(crate) enum Sample {
     },
     Skip(Skip),
     Credit(u64),
+    Timestamp(u64),
     PathChallenge([u8; 8]),
     PathResponse([u8; 8]),
     NewConnectionId {
@@ -75,6 +76,7 @@ impl Sample {
             }
             Self::Skip(skip) => writer.skip(skip),
             Self::Credit(bytes) => writer.credit(*bytes),
+            Self::Timestamp(microseconds) => writer.timestamp(*microseconds),
             Self::PathChallenge(data) => writer.path_challenge(PathData(*data)),
             Self::PathResponse(data) => writer.path_response(PathData(*data)),
             Self::NewConnectionId { sequence, id, reset_token } => {
@@ -122,6 +124,7 @@ impl Sample {
             },
             Frame::Skip(skip) => Self::Skip(skip),
             Frame::Credit(bytes) => Self::Credit(bytes),
+            Frame::Timestamp(microseconds) => Self::Timestamp(microseconds),
             Frame::PathChallenge(data) => Self::PathChallenge(data.0),
             Frame::PathResponse(data) => Self::PathResponse(data.0),
             Frame::NewConnectionId(new) => Self::NewConnectionId {
@@ -256,6 +259,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
         any_skip().prop_map(Sample::Skip),
         any_fragment(),
         any::<u64>().prop_map(Sample::Credit),
+        any::<u64>().prop_map(Sample::Timestamp),
         any::<[u8; 8]>().prop_map(Sample::PathChallenge),
         any::<[u8; 8]>().prop_map(Sample::PathResponse),
         (any::<u64>(), any::<[u8; 8]>(), any::<[u8; 16]>()).prop_map(|(sequence, id, reset_token)| {

@@ -175,6 +175,7 @@ fn vector(name: &str) -> Vec<u8> {
             after: Some(MessageId(295)),
             bytes: 10,
         })]),
+        "timestamp" => frames_vector(&[Sample::Timestamp(1_000_000)]),
         "credit" => frames_vector(&[Sample::Credit(196_608)]),
         "unreliable-fragment" => frames_vector(&[piece(Delivery::Unreliable, 3, (10, 8), b"hi")]),
         "sequenced-fragment" => frames_vector(&[piece(Delivery::UnreliableSequenced, 3, (10, 8), b"hi")]),
@@ -205,7 +206,7 @@ fn vector(name: &str) -> Vec<u8> {
 #[test]
 fn every_test_vector_is_what_the_code_writes_and_reads() {
     let rows = table("| vector | bytes |");
-    assert_eq!(rows.len(), 30);
+    assert_eq!(rows.len(), 31);
     for row in rows {
         let bytes: Vec<u8> = row[1].split(' ').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         assert_eq!(vector(row[0]), bytes, "{}", row[0]);

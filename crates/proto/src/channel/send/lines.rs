@@ -28,6 +28,7 @@ pub(super) struct Waiting {
     pub(super) mode: Mode,
     pub(super) payload: Bytes,
     pub(super) terms: Terms,
+    pub(super) queued_at: Moment,
     /// Whose value it is, and the version it was sent with, if it was: of ReliableLatest channels.
     pub(super) key: u64,
     pub(super) version: Option<u64>,
@@ -215,6 +216,15 @@ impl Lines {
 
     pub(super) const fn set_short_of_credit(&mut self, is_short: bool) {
         self.is_short_of_credit = is_short;
+    }
+
+    /// The channels on which something may go, and since when what goes next has waited.
+    pub(super) fn waiting_since(&self) -> impl Iterator<Item = (ChannelId, Moment)> {
+        let only = self.only.iter().map(|(name, line)| (name, line));
+        only.chain(&self.lines).filter_map(|(name, line)| {
+            let first = self.places.get(at(line.first))?.waiting.as_ref()?;
+            Some((name.channel, first.queued_at))
+        })
     }
 
     /// Whether nothing is kept here at all.

@@ -10,6 +10,7 @@ fn push(lines: &mut Lines, channel: u16, mode: Mode, payload: &[u8], priority: P
         mode,
         payload,
         terms: Terms::default(),
+        queued_at: Moment::ORIGIN,
         key: 0,
         version: None,
         progress: None,

@@ -88,9 +88,17 @@ impl Reliable {
         *count = count.saturating_add(1);
         self.in_pieces_count = self.in_pieces_count.saturating_add(1);
         let pieces = Some(Box::default());
-        let Waiting { channel, mode, ref payload, terms, key, .. } = *waiting;
-        let copy =
-            Waiting { channel, mode, payload: payload.clone(), terms, key, version: None, progress: None };
+        let Waiting { channel, mode, ref payload, terms, queued_at, key, .. } = *waiting;
+        let copy = Waiting {
+            channel,
+            mode,
+            payload: payload.clone(),
+            terms,
+            queued_at,
+            key,
+            version: None,
+            progress: None,
+        };
         self.keep(copy, first, class, number, Redundancy::None);
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
             sent.pieces = pieces;

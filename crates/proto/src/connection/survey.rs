@@ -1,0 +1,171 @@
+//! What an opened packet holds, and whether there is room for it: looked at as a whole before anything is done.
+//!
+//! It takes nothing in.
+
+use drumfire_wire::{Delivery, Fragment, Frame, FrameError, Frames, Message, MessageId};
+
+use super::Connection;
+use crate::acks::Urgency;
+use crate::channel::receive::Fit;
+use crate::error::ProtocolError;
+use crate::event::{Events, charge};
+use crate::limits::UNRELIABLE_MESSAGE_MAX_BYTES;
+
+/// What a packet holds, before anything is done with it.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) urgency: Option<Urgency>,
+    pub(super) asks_for_ack_now: bool,
+    /// Charges of unreliable messages, which are left out where there is no room.
+    pub(super) loose_bytes: usize,
+    /// Charges of values.
+    pub(super) value_bytes: usize,
+    /// Charges of all that the application may hear of it.
+    pub(super) event_bytes: usize,
+    /// Values of keys, and those of keys that are not known.
+    pub(super) value_count: usize,
+    pub(super) new_keys: usize,
+    /// Why it cannot be taken.
+    pub(super) refused: Option<Fit>,
+}
+
+/// Room for what a packet brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// For all of it.
+    All,
+    /// For all but the unreliable messages.
+    Reliable,
+    None,
+}
+
+impl Connection {
+    /// Looks at all frames of packet `number` and changes nothing.
+    pub(super) fn survey(&self, number: u64, frames: &[u8]) -> Result<Contents, ProtocolError> {
+        let mut contents = Contents::default();
+        for frame in Frames::new(frames) {
+            let urgency = match frame.map_err(ProtocolError::Frame)? {
+                Frame::Message(message) => self.survey_message(&message, &mut contents)?,
+                Frame::Fragment(fragment) => self.survey_fragment(number, &fragment, &mut contents)?,
+                Frame::Skip(skip) => {
+                    contents.event_bytes = contents.event_bytes.saturating_add(charge(0));
+                    self.check_id(skip.id)?;
+                    Urgency::High
+                }
+                Frame::Ping
+                | Frame::Credit(_)
+                | Frame::NewConnectionId(_)
+                | Frame::RetireConnectionId(_)
+                | Frame::ResumeToken(_) => Urgency::Low,
+                Frame::AckRequest => {
+                    contents.asks_for_ack_now = true;
+                    Urgency::Low
+                }
+                Frame::Ack(_)
+                | Frame::Close(_)
+                | Frame::Timestamp(_)
+                | Frame::Padding { .. }
+                | Frame::PathChallenge(_)
+                | Frame::PathResponse(_) => continue,
+            };
+            contents.urgency = contents.urgency.max(Some(urgency));
+        }
+        Ok(contents)
+    }
+
+    fn survey_message(
+        &self,
+        message: &Message<'_>,
+        contents: &mut Contents,
+    ) -> Result<Urgency, ProtocolError> {
+        let bytes = charge(message.payload.len());
+        contents.event_bytes = contents.event_bytes.saturating_add(bytes);
+        if let Delivery::ReliableLatest { key, .. } = message.delivery {
+            let is_new = !self.receiving.is_known_key(message.channel, key);
+            contents.value_bytes = contents.value_bytes.saturating_add(bytes);
+            contents.value_count = contents.value_count.saturating_add(1);
+            contents.new_keys = contents.new_keys.saturating_add(usize::from(is_new));
+            return Ok(Urgency::High);
+        }
+        let Some(id) = message.id() else {
+            contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
+            return Ok(Urgency::Low);
+        };
+        self.check_id(id)?;
+        if message.payload.len() > self.bounds.message_max_bytes {
+            return Err(ProtocolError::MessageTooLong);
+        }
+        Ok(Urgency::High)
+    }
+
+    #[cold]
+    fn survey_fragment(
+        &self,
+        number: u64,
+        fragment: &Fragment<'_>,
+        contents: &mut Contents,
+    ) -> Result<Urgency, ProtocolError> {
+        let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
+        let Some(id) = fragment.piece.id() else {
+            if total > UNRELIABLE_MESSAGE_MAX_BYTES {
+                return Err(ProtocolError::MessageTooLong);
+            }
+            if fragment.number > number {
+                return Err(ProtocolError::Frame(FrameError::BadFragment));
+            }
+            if let Some(bytes) = self.receiving.look_at_loose_piece(fragment) {
+                contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
+                contents.event_bytes = contents.event_bytes.saturating_add(charge(total));
+            }
+            return Ok(Urgency::Low);
+        };
+        self.check_id(id)?;
+        if total > self.bounds.message_max_bytes {
+            return Err(ProtocolError::MessageTooLong);
+        }
+        match self.receiving.look_at_piece(id, fragment) {
+            Fit::Fits => {}
+            Fit::Completes(bytes) => contents.event_bytes = contents.event_bytes.saturating_add(bytes),
+            Fit::TooMany => return Err(ProtocolError::TooManyInPieces),
+            refused => contents.refused = Some(refused),
+        }
+        Ok(Urgency::High)
+    }
+
+    fn check_id(&self, id: MessageId) -> Result<(), ProtocolError> {
+        if self.receiving.is_in_reach(id) { Ok(()) } else { Err(ProtocolError::MessageTooFarAhead) }
+    }
+
+    /// How much of packet `number` can be taken in. Where memory is short keys are forgotten first: the newest
+    /// value may then come again, but what waits for memory that keys have would wait for ever.
+    pub(super) fn room(&mut self, number: u64, contents: &Contents, events: &Events) -> Room {
+        if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
+            return Room::None;
+        }
+        let values_and_loose = contents.value_bytes.saturating_add(contents.loose_bytes);
+        let mut new_keys = contents.new_keys;
+        let largest = self.newest_received();
+        if contents.value_count > 0 {
+            if !self.has_memory(contents.value_bytes) && self.receiving.forget_keys(largest) {
+                new_keys = contents.value_count;
+            }
+            let fits = self.has_memory(contents.value_bytes)
+                && self.receiving.admits_values(new_keys, number, largest);
+            if !fits {
+                return Room::None;
+            }
+        }
+        if self.has_memory(values_and_loose) { Room::All } else { Room::Reliable }
+    }
+
+    /// Whether there is memory for this beside all that the peer has credit for.
+    fn has_memory(&self, charge_bytes: usize) -> bool {
+        if charge_bytes == 0 {
+            return true;
+        }
+        let held = self.events_bytes().saturating_add(self.receiving.used_bytes());
+        let promised = held.saturating_add(self.receiving.credit.left_bytes());
+        // What one packet brings is never too much for a memory with nothing in it: else it could never come.
+        held == 0 || promised.saturating_add(charge_bytes) <= self.bounds.receive_memory_bytes
+    }
+}

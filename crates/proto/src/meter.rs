@@ -1,0 +1,364 @@
+//! What a busy connection's path is like, as an application wants to know it: how its round trips are spread, what is lost
+//! each way, and how far the peer's clock is off.
+//!
+//! It decides nothing, and is forgotten when the connection falls idle.
+
+use std::time::Duration;
+
+use crate::limits::{
+    CLOCK_DRIFT_PPM, CLOCK_SAMPLE_LIFE, SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS, STAMP_INTERVAL,
+    TRANSPORT_MIN_BYTES,
+};
+use crate::stats::add;
+use crate::time::{Moment, part};
+
+/// Round trips are told apart in eighths of an octave, from 2^6 to 2^22 microseconds.
+const FIRST_OCTAVE: u32 = 6;
+const STEPS: u32 = 8;
+const BUCKETS: usize = 128;
+
+/// The meter of one connection.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    round_trips: RoundTrips,
+    received: Received,
+    clock: Option<ClockOffset>,
+    measured_at: Moment,
+    /// When this end said last what its clock shows.
+    stamped_at: Option<Moment>,
+    counts: Counts,
+}
+
+/// What went over the path.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Those that ask for an ack.
+    pub(crate) packets_sent: u64,
+    pub(crate) packets_lost: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) messages_sent: u64,
+    pub(crate) messages_resent: u64,
+}
+
+impl Counts {
+    const NONE: Self = Self {
+        packets_sent: 0,
+        packets_lost: 0,
+        bytes_sent: 0,
+        bytes_received: 0,
+        messages_sent: 0,
+        messages_resent: 0,
+    };
+}
+
+/// How often each round trip was measured.
+#[derive(Debug)]
+struct RoundTrips {
+    counts: [u16; BUCKETS],
+    total: u32,
+    least: Duration,
+}
+
+/// Packet numbers that came since the meter began.
+#[derive(Debug, Default)]
+struct Received {
+    first: Option<u64>,
+    largest: u64,
+    count: u64,
+}
+
+/// How far a peer's clock is off: it shows what this end's shows, and `nanos` more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClockOffset {
+    /// Nanoseconds that the peer's clock is ahead; less than zero for one that is behind.
+    pub nanos: i64,
+    /// It is no further from the truth than this, if neither clock drifts by more than 200 ppm.
+    pub error: Duration,
+}
+
+/// Four readings of two clocks, when the peer's ack of a packet came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FourTimes {
+    /// When the packet was sent.
+    pub(crate) sent_at: Moment,
+    /// How long the peer waited with the ack.
+    pub(crate) waited: Duration,
+    /// What the peer's clock showed when it sent the ack, in microseconds.
+    pub(crate) peer_micros: u64,
+    /// When the ack came.
+    pub(crate) now: Moment,
+}
+
+impl Meter {
+    pub(crate) const fn new() -> Self {
+        let round_trips = RoundTrips { counts: [0; BUCKETS], total: 0, least: Duration::MAX };
+        Self {
+            round_trips,
+            received: Received { first: None, largest: 0, count: 0 },
+            clock: None,
+            measured_at: Moment::ORIGIN,
+            stamped_at: None,
+            counts: Counts::NONE,
+        }
+    }
+
+    pub(crate) fn on_round_trip(&mut self, round_trip: Duration) {
+        self.round_trips.add(round_trip);
+    }
+
+    pub(crate) const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Notes a packet that was built, with so many messages in it.
+    pub(crate) fn on_sent(&mut self, bytes: usize, messages: u32, resent: u32) {
+        let counts = &mut self.counts;
+        add(&mut counts.bytes_sent, u64::try_from(bytes).unwrap_or(0));
+        add(&mut counts.messages_sent, messages.into());
+        add(&mut counts.messages_resent, resent.into());
+    }
+
+    /// Notes a packet that asks for an ack.
+    pub(crate) const fn on_asked(&mut self) {
+        add(&mut self.counts.packets_sent, 1);
+    }
+
+    pub(crate) const fn on_lost(&mut self, count: u64) {
+        add(&mut self.counts.packets_lost, count);
+    }
+
+    /// Notes a packet that was opened, with so many bytes of frames.
+    pub(crate) fn on_received(&mut self, number: u64, frames_bytes: usize) {
+        let bytes = frames_bytes.saturating_add(TRANSPORT_MIN_BYTES).saturating_sub(1);
+        add(&mut self.counts.bytes_received, u64::try_from(bytes).unwrap_or(0));
+        let received = &mut self.received;
+        let first = *received.first.get_or_insert(number);
+        if number >= first {
+            received.count = received.count.saturating_add(1);
+            received.largest = received.largest.max(number);
+        }
+    }
+
+    /// Whether the next ack should say what this end's clock shows; the caller then does.
+    pub(crate) fn takes_stamp(&mut self, now: Moment) -> bool {
+        let is_due = self.stamped_at.is_none_or(|at| now.since(at) >= STAMP_INTERVAL);
+        if is_due {
+            self.stamped_at = Some(now);
+        }
+        is_due
+    }
+
+    /// Learns how far the peer's clock is off.
+    pub(crate) fn on_four_times(&mut self, times: &FourTimes) {
+        let Some(fresh) = ClockOffset::measure(times) else { return };
+        let is_better = self.clock.is_none_or(|known| {
+            let age = times.now.since(self.measured_at);
+            age >= CLOCK_SAMPLE_LIFE || fresh.error <= known.error.saturating_add(drift(age))
+        });
+        if is_better {
+            (self.clock, self.measured_at) = (Some(fresh), times.now);
+        }
+    }
+
+    /// How far the peer's clock is off by now, if that was ever measured.
+    pub(crate) fn clock_offset(&self, now: Moment) -> Option<ClockOffset> {
+        let mut offset = self.clock?;
+        offset.error = offset.error.saturating_add(drift(now.since(self.measured_at)));
+        Some(offset)
+    }
+
+    /// The round trip that so many percent were no longer than; `None` before the first.
+    pub(crate) fn percentile(&self, percent: u32) -> Option<Duration> {
+        self.round_trips.percentile(percent)
+    }
+
+    pub(crate) fn least_round_trip(&self) -> Option<Duration> {
+        (self.round_trips.total > 0).then_some(self.round_trips.least)
+    }
+
+    /// Packets that came, and those that did not, as far as their numbers tell: those that peers skip on purpose are taken
+    /// off as it is likely.
+    pub(crate) fn received(&self) -> (u64, u64) {
+        let Received { first, largest, count } = self.received;
+        let span = first.map_or(0, |first| largest.saturating_sub(first).saturating_add(1));
+        let between_skips = SKIP_MIN_PACKETS.saturating_add(SKIP_SPREAD_PACKETS / 2);
+        let skipped = span.checked_div(between_skips).unwrap_or(0).saturating_add(1);
+        (count, span.saturating_sub(count).saturating_sub(skipped))
+    }
+}
+
+impl RoundTrips {
+    fn add(&mut self, round_trip: Duration) {
+        self.least = self.least.min(round_trip);
+        let Some(count) = self.counts.get_mut(bucket(round_trip)) else { return };
+        *count = count.saturating_add(1);
+        self.total = self.total.saturating_add(1);
+        if *count == u16::MAX {
+            // What is old counts half.
+            self.counts.iter_mut().for_each(|count| *count /= 2);
+            self.total = self.counts.iter().fold(0, |sum, count| sum.saturating_add(u32::from(*count)));
+        }
+    }
+
+    fn percentile(&self, percent: u32) -> Option<Duration> {
+        let wanted = u64::from(self.total).saturating_mul(percent.into()).div_ceil(100);
+        let mut seen = 0_u64;
+        let at = self.counts.iter().position(|count| {
+            seen = seen.saturating_add(u64::from(*count));
+            seen >= wanted && *count > 0
+        })?;
+        Some(upper_end(at))
+    }
+}
+
+impl ClockOffset {
+    /// From four timestamps (RFC 5905 section 8), where the difference of the two ways is all that is not known.
+    fn measure(times: &FourTimes) -> Option<Self> {
+        let FourTimes { sent_at, waited, peer_micros, now } = *times;
+        let peer_sent = i128::from(peer_micros).checked_mul(1_000)?;
+        let peer_received = peer_sent.checked_sub(i128::try_from(waited.as_nanos()).ok()?)?;
+        let there = peer_received.checked_sub(sent_at.as_nanos().into())?;
+        let back = peer_sent.checked_sub(now.as_nanos().into())?;
+        let nanos = i64::try_from(there.checked_add(back)?.checked_div(2)?).ok()?;
+        // Delays come in units of 8 us, timestamps in whole ones.
+        let unknown = part(now.since(sent_at).saturating_sub(waited), 2);
+        Some(Self { nanos, error: unknown.saturating_add(Duration::from_micros(9)) })
+    }
+}
+
+fn drift(age: Duration) -> Duration {
+    part(age.saturating_mul(CLOCK_DRIFT_PPM), 1_000_000)
+}
+
+fn bucket(round_trip: Duration) -> usize {
+    let micros = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX).max(1 << FIRST_OCTAVE);
+    let octave = micros.ilog2();
+    let step = micros.checked_shr(octave.saturating_sub(3)).unwrap_or(0).saturating_sub(STEPS);
+    let at = octave.saturating_sub(FIRST_OCTAVE).saturating_mul(STEPS).saturating_add(step);
+    usize::try_from(at).unwrap_or(usize::MAX).min(BUCKETS.saturating_sub(1))
+}
+
+/// The longest round trip that falls into this bucket.
+fn upper_end(at: usize) -> Duration {
+    let at = u32::try_from(at).unwrap_or(u32::MAX);
+    let (octave, step) = (at / STEPS, at % STEPS);
+    let first = STEPS.saturating_add(step).saturating_add(1);
+    Duration::from_micros(
+        u64::from(first).checked_shl(octave.saturating_add(FIRST_OCTAVE - 3)).unwrap_or(u64::MAX),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn percentiles_are_no_more_than_an_eighth_too_long() {
+        let mut meter = Meter::new();
+        assert_eq!((meter.percentile(50), meter.least_round_trip()), (None, None));
+        for round_trip in 1..=1_000 {
+            meter.on_round_trip(micros(100 * round_trip));
+        }
+        assert_eq!(meter.least_round_trip(), Some(micros(100)));
+        for percent in [1, 50, 95, 99, 100] {
+            let (exact, found) = (micros(1_000 * u64::from(percent)), meter.percentile(percent).unwrap());
+            assert!(found >= exact && found <= exact * 9 / 8 + micros(1), "{percent}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn every_round_trip_has_a_bucket_that_holds_it() {
+        for round_trip in (0..22).flat_map(|octave| [1, 2, 3].map(|add| (1_u64 << octave) + add)) {
+            let at = bucket(micros(round_trip));
+            assert!(upper_end(at) >= micros(round_trip), "{round_trip}");
+            assert!(at == 0 || upper_end(at - 1) <= micros(round_trip), "{round_trip}");
+        }
+        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn old_round_trips_count_half_when_there_are_many() {
+        let mut meter = Meter::new();
+        (0..60_000).for_each(|_| meter.on_round_trip(micros(1_000)));
+        (0..70_000).for_each(|_| meter.on_round_trip(micros(50_000)));
+        assert!(meter.percentile(60).unwrap() >= micros(50_000));
+    }
+
+    #[test]
+    fn what_did_not_come_is_counted_and_what_was_skipped_is_not() {
+        let mut meter = Meter::new();
+        for number in (1_000..11_000_u64).filter(|number| number % 10 != 0 && number % 250 != 1) {
+            meter.on_received(number, 50);
+        }
+        let (came, lost) = meter.received();
+        assert_eq!(came, 10_000 - 1_000 - 40);
+        assert!((980..=1_020).contains(&lost), "{lost}");
+        meter.on_received(5, 50);
+        assert_eq!(meter.received().0, came, "older than the first");
+    }
+
+    fn times(sent: u64, there: u64, waited: u64, back: u64, offset: i64) -> FourTimes {
+        let peer_sent = (sent + there + waited).cast_signed() + offset;
+        FourTimes {
+            sent_at: Moment::from_nanos(sent * 1_000),
+            waited: micros(waited),
+            peer_micros: peer_sent.cast_unsigned(),
+            now: Moment::from_nanos((sent + there + waited + back) * 1_000),
+        }
+    }
+
+    #[test]
+    fn the_offset_of_a_clock_is_within_its_error_however_uneven_the_ways() {
+        for (there, back) in [(25_000, 25_000), (1_000, 90_000), (90_000, 1_000), (0, 0)] {
+            for offset in [-3_000_000, 0, 7_000_000_000] {
+                let mut meter = Meter::new();
+                let four = times(5_000_000, there, 5_000, back, offset);
+                meter.on_four_times(&four);
+                let found = meter.clock_offset(four.now).unwrap();
+                let off = Duration::from_nanos((found.nanos - offset * 1_000).unsigned_abs());
+                assert!(off <= found.error && found.error <= micros((there + back) / 2 + 9), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_better_measurement_stays_until_it_is_old() {
+        let mut meter = Meter::new();
+        let offset = |meter: &Meter, at: &FourTimes| meter.clock_offset(at.now).unwrap();
+        let good = times(1_000_000, 1_000, 0, 1_000, 500);
+        meter.on_four_times(&good);
+        let bad = times(2_000_000, 1_000, 0, 60_000, 500);
+        meter.on_four_times(&bad);
+        assert_eq!(offset(&meter, &bad).nanos, 500_000);
+        assert!(offset(&meter, &bad).error > offset(&meter, &good).error, "it gets less certain");
+        let later = times(40_000_000, 1_000, 0, 60_000, 500);
+        meter.on_four_times(&later);
+        assert_eq!(offset(&meter, &later).nanos, 500_000 - 29_500_000);
+    }
+
+    #[test]
+    fn times_that_cannot_be_do_no_harm() {
+        let mut meter = Meter::new();
+        for peer_micros in [0, u64::MAX, u64::MAX / 1_000] {
+            let waited = Duration::MAX;
+            meter.on_four_times(&FourTimes {
+                sent_at: Moment::LAST,
+                waited,
+                peer_micros,
+                now: Moment::ORIGIN,
+            });
+            meter.on_four_times(&FourTimes {
+                sent_at: Moment::ORIGIN,
+                waited,
+                peer_micros,
+                now: Moment::LAST,
+            });
+        }
+    }
+}
