@@ -128,6 +128,8 @@ impl Client {
     /// Asks what the connection and its path are like; [`ClientEvent::Stats`] brings it, unless there is no connection.
     ///
     /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     ///
     /// use drumfire::{ChannelId, ClientEvent, Moment, SendOptions, testing};
@@ -146,7 +148,10 @@ impl Client {
     /// let here = world.clients[0].time().as_nanos();
     /// let there = Moment::from_nanos(here.saturating_add_signed(offset.nanos));
     /// assert!(there.since(world.server.time()).max(world.server.time().since(there)) <= offset.error);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
     /// ```
     pub fn request_stats(&mut self) {
         self.inline.front.request_stats(self.peer);

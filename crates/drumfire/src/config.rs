@@ -224,6 +224,9 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
+/// Bytes of the largest datagram where no path can be asked what it carries.
+pub(crate) const DATAGRAM_START_BYTES: u16 = 1_200;
+
 /// Settings of a [`crate::Client`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]

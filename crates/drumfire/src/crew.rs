@@ -13,7 +13,7 @@ use drumfire_proto::{
 use drumfire_socket::{GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter};
 
 use crate::clock::{self, SystemClock};
-use crate::config::{BindError, ServerConfig};
+use crate::config::{BindError, DATAGRAM_START_BYTES, ServerConfig};
 use crate::entropy;
 use crate::keys::ServerKey;
 use crate::link::Link;
@@ -77,10 +77,15 @@ pub(crate) fn start(
     links: &[Arc<Link>],
 ) -> Result<(Crew, SocketAddr), BindError> {
     let steering = Steering::draw(workers)?;
-    let core = config.core(workers.get());
+    let mut core = config.core(workers.get());
     core.check()?;
     let group = ReuseportGroup::bind(&group(&config, workers, steering)?)?;
     let address = group.local_addr();
+    let sockets = group.into_sockets();
+    // Where datagrams may be cut on the way, a path cannot be asked what it carries.
+    if !sockets.iter().all(Socket::never_fragment) {
+        core.datagram_max_bytes = DATAGRAM_START_BYTES;
+    }
     let shared = Arc::new(Shared {
         owners: Owners::new(workers.get(), core.connections),
         core,
@@ -94,7 +99,7 @@ pub(crate) fn start(
         wait: if has_threads { config.wait } else { Wait::Notify },
         has_threads,
     });
-    let seats = group.into_sockets().into_iter().zip(rings(links)).zip(links);
+    let seats = sockets.into_iter().zip(rings(links)).zip(links);
     let mut seats = (0..).zip(seats).map(|(index, ((socket, ring), link))| Seat {
         index,
         socket,

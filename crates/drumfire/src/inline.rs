@@ -8,7 +8,7 @@ use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
 
 use crate::client::Whom;
 use crate::clock::{self, SystemClock};
-use crate::config::BindError;
+use crate::config::{BindError, DATAGRAM_START_BYTES};
 use crate::entropy;
 use crate::event::{Events, Home};
 use crate::front::Front;
@@ -31,10 +31,13 @@ impl<E> Inline<E> {
     pub(crate) fn new(
         mut socket: Socket,
         is_connected: bool,
-        core: Config,
+        mut core: Config,
         kind: CoreClient,
     ) -> Result<Self, BindError> {
         core.check()?;
+        if !socket.never_fragment() {
+            core.datagram_max_bytes = DATAGRAM_START_BYTES;
+        }
         let mut parker = Poller::new()?;
         parker.register(&mut socket, 0)?;
         let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
@@ -116,6 +119,8 @@ impl<E> Inline<E> {
     /// Goes on from another socket.
     pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
         self.flush();
+        // As the one before: the same platform answers the same.
+        let _ = socket.never_fragment();
         self.worker.replace_socket(socket)
     }
 

@@ -12,6 +12,7 @@ use crate::congestion::Congestion;
 use crate::error::ConfigError;
 use crate::ids::Shard;
 use crate::limits;
+use crate::path::Path;
 
 /// What holds for clients and servers alike.
 #[derive(Debug, Clone)]
@@ -39,6 +40,9 @@ pub struct Config {
     pub event_memory_bytes: usize,
     /// Unacknowledged bytes a connection may have under way, whatever its congestion controller allows; at least 2,400.
     pub in_flight_bytes: usize,
+    /// Bytes of UDP payload of the largest datagram this end sends and takes: 1,200 to 1,472. A connection that fills its
+    /// packets finds out what its path carries.
+    pub datagram_max_bytes: u16,
     /// How a connection finds out how fast it may send.
     pub congestion: Congestion,
     /// Connections, half-open ones included; at least 1.
@@ -65,6 +69,7 @@ impl Default for Config {
             message_max_bytes: limits::RELIABLE_MESSAGE_MAX_BYTES,
             event_memory_bytes: limits::EVENT_MEMORY_BYTES,
             in_flight_bytes: limits::IN_FLIGHT_BYTES,
+            datagram_max_bytes: DATAGRAM_FOUND_MAX_BYTES,
             congestion: Congestion::default(),
             connections: limits::CONNECTIONS,
             pass_share_datagrams: limits::PASS_SHARE_DATAGRAMS,
@@ -77,6 +82,12 @@ impl Default for Config {
 
 /// The least memory a connection works with: a few full packets of messages.
 const MEMORY_MIN_BYTES: usize = 4_096;
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "1472 fits, and a constant cannot be converted otherwise"
+)]
+const DATAGRAM_FOUND_MAX_BYTES: u16 = limits::DATAGRAM_FOUND_MAX_BYTES as u16;
 
 /// Two full packets: with less, an ack that waits for a second packet would wait for its timer.
 const IN_FLIGHT_MIN_BYTES: usize = 2 * limits::DATAGRAM_SENT_MAX_BYTES;
@@ -186,6 +197,8 @@ impl Config {
             "at least twice receive_memory_bytes",
         )?;
         require(self.in_flight_bytes >= IN_FLIGHT_MIN_BYTES, "in_flight_bytes", "at least 2400")?;
+        let fits = (Path::START_BYTES..=DATAGRAM_FOUND_MAX_BYTES).contains(&self.datagram_max_bytes);
+        require(fits, "datagram_max_bytes", "1200 to 1472")?;
         let is_rate = !matches!(self.congestion, Congestion::Fixed { bytes_per_second: 0..1_200 });
         require(is_rate, "congestion", "a fixed rate of at least 1200 bytes per second")?;
         require(self.connections >= 1, "connections", "at least 1")?;
@@ -403,6 +416,11 @@ mod tests {
         assert_eq!(field(&ok().in_flight_bytes(2_399)), Some("in_flight_bytes"));
         assert_eq!(field(&ok().in_flight_bytes(2_400)), None);
         assert_eq!(field(&ok().connections(0)), Some("connections"));
+        for (bytes, fits) in [(1_199, false), (1_200, true), (1_472, true), (1_473, false)] {
+            let mut config = ok();
+            config.datagram_max_bytes = bytes;
+            assert_eq!(field(&config), (!fits).then_some("datagram_max_bytes"));
+        }
         for (bytes_per_second, wrong) in [(1_199, Some("congestion")), (1_200, None)] {
             assert_eq!(field(&ok().congestion(Congestion::Fixed { bytes_per_second })), wrong);
         }

@@ -50,6 +50,7 @@ pub(crate) struct Bounds {
     pub(crate) in_flight_bytes: usize,
     pub(crate) congestion: Congestion,
     pub(crate) pass_share_datagrams: u16,
+    pub(crate) datagram_max_bytes: u16,
     pub(crate) replay_window: u32,
     pub(crate) epochs: EpochLimits,
 }
@@ -107,6 +108,8 @@ pub(crate) struct Connection {
     pub(crate) identity: Option<Identity>,
     /// Charges of this connection's messages that wait in the endpoint's events.
     pub(crate) events_bytes: u32,
+    /// Bytes of the largest datagram that the peer takes.
+    peer_datagram_max_bytes: u16,
     pub(crate) bounds: Arc<Bounds>,
     /// Whether it stands in the endpoint's queue of those that have something to send.
     pub(crate) is_queued: bool,
@@ -146,6 +149,7 @@ impl Connection {
             leave_at: None,
             identity: None,
             events_bytes: 0,
+            peer_datagram_max_bytes: 0,
             bounds,
             is_queued: false,
             is_probe_due: false,
@@ -169,6 +173,7 @@ impl Connection {
         self.session = Some(Session::new(now, seals, opens, self.bounds.replay_window, entropy));
         self.path.remote_id = remote_id;
         self.path.datagram_max_bytes = peer.datagram_max_bytes.min(Path::START_BYTES);
+        self.peer_datagram_max_bytes = peer.datagram_max_bytes;
         self.sending.agree(peer.message_max_bytes, peer.credit_bytes);
         self.receiving.credit.agree(self.bounds.credit_bytes);
         self.liveness.agree(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
@@ -275,7 +280,10 @@ impl Connection {
             {
                 Due::Nothing => {}
                 Due::Lost(news) => self.on_lost(now, &news),
-                Due::Probe => self.prepare_probe(),
+                Due::Probe => {
+                    self.on_probe_timeout(now);
+                    self.prepare_probe();
+                }
             }
         }
         if self.liveness.is_keep_alive_due(now) {
@@ -333,6 +341,8 @@ impl Connection {
         // Another port is another place in the same network (RFC 9000 section 9.4).
         if let Some(activity) = self.activity.as_mut().filter(|_| from != self.path.route.peer.ip()) {
             activity.rate.on_path_changed(now);
+            activity.mtu.on_path_changed();
+            self.path.fall_back();
         }
         if self.loss.has_in_flight() {
             self.loss.begin_anew(now);

@@ -144,11 +144,12 @@ impl<P: Placement> Endpoint<P> {
                 in_flight_bytes: config.in_flight_bytes,
                 congestion: config.congestion,
                 pass_share_datagrams: config.pass_share_datagrams,
+                datagram_max_bytes: config.datagram_max_bytes,
                 replay_window: config.replay_window,
                 epochs: EpochLimits { packets: config.rekey_packets, interval: config.rekey_interval },
             }),
             shared: SharedParameters {
-                datagram_max_bytes: u16::try_from(wire_limits::DATAGRAM_MAX_BYTES).unwrap_or(u16::MAX),
+                datagram_max_bytes: config.datagram_max_bytes,
                 silent_timeout: whole_milliseconds(config.silent_timeout),
                 unacknowledged_timeout: whole_milliseconds(config.unacknowledged_timeout),
                 message_max_bytes: u32::try_from(config.message_max_bytes).unwrap_or(u32::MAX),

@@ -84,6 +84,7 @@ mod limiter;
 pub mod limits;
 mod loss;
 mod meter;
+mod mtu;
 mod path;
 mod peer_stats;
 mod placement;

@@ -8,8 +8,24 @@ use std::time::Duration;
 use drumfire_wire::limits::{DATAGRAM_START_BYTES, TAG_BYTES, TRANSPORT_HEADER_MAX_BYTES};
 pub use drumfire_wire::limits::{ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES};
 
-/// Bytes of UDP payload this version sends at most: no path is probed for more.
+/// Bytes of UDP payload that are sent on any path, and the memory a datagram needs at least.
 pub const DATAGRAM_SENT_MAX_BYTES: usize = DATAGRAM_START_BYTES;
+
+/// Bytes of UDP payload that paths are probed for at most: Ethernet with IPv4. Who gives less memory for a datagram is given
+/// shorter ones.
+pub const DATAGRAM_FOUND_MAX_BYTES: usize = 1_472;
+
+/// Probes of one size that must be lost until the path is taken not to carry it (RFC 8899 section 5.1.2).
+pub const MTU_PROBES: u32 = 3;
+
+/// Between two searches for a larger size (RFC 8899 section 5.1.1).
+pub const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Larger packets lost in a row after which the path is taken to carry them no more.
+pub const MTU_BLACK_HOLE_PACKETS: u32 = 8;
+
+/// Until larger sizes are tried again after that.
+pub const MTU_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Bytes a message frame may take beside its payload: type, channel, id, distance back, length.
 const MESSAGE_OVERHEAD_MAX_BYTES: usize = 1 + 3 + 10 + 10 + 2;

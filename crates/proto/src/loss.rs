@@ -14,6 +14,7 @@ use crate::limits::{
     ACK_DELAY_MAX, KEY_CHANGE_PROBES, PACKET_THRESHOLD, PERSISTENT_PROBES, PROBE_DOUBLINGS_MAX,
     PROBE_INTERVAL_MAX, PROBES_BEFORE_SILENCE, SKIPPED_KEPT,
 };
+use crate::path::Path;
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
 
@@ -29,6 +30,8 @@ pub(crate) struct SentPacket {
     pub(crate) carried: u16,
     /// Some of them are reliable: the peer acknowledges them sooner.
     pub(crate) is_reliable: bool,
+    /// It only tries how large a packet may be: that it is lost says nothing else.
+    pub(crate) is_mtu_probe: bool,
 }
 
 /// What became of a packet with a reliable message in it.
@@ -56,6 +59,9 @@ pub(crate) struct AckNews {
     pub(crate) newest_sent_at: Option<Moment>,
     /// The round trip it measured, without what the peer says it waited.
     pub(crate) round_trip: Option<Duration>,
+    /// Bytes of the largest packet it newly acknowledged, and of the probe of the path's size.
+    pub(crate) largest_bytes: u16,
+    pub(crate) mtu_probe_bytes: Option<u16>,
     /// What it showed to be lost.
     pub(crate) lost: LostNews,
     /// The peer has an ack of ours up to here.
@@ -67,6 +73,10 @@ pub(crate) struct AckNews {
 pub(crate) struct LostNews {
     pub(crate) count: u64,
     pub(crate) bytes: u64,
+    /// Those larger than every path carries.
+    pub(crate) large_count: u32,
+    /// A probe of the path's size was lost, which is in no other count.
+    pub(crate) is_mtu_probe_lost: bool,
     /// When the newest of them was sent.
     pub(crate) newest_sent_at: Option<Moment>,
     /// Everything over several probe timeouts was lost (RFC 9002 section 7.6).
@@ -149,6 +159,11 @@ impl Loss {
     /// Packets found lost so far.
     pub(crate) fn lost_count(&self) -> u64 {
         self.lost_count.into()
+    }
+
+    /// Probes that went unanswered.
+    pub(crate) const fn probe_count(&self) -> u32 {
+        self.probe_count
     }
 
     /// Whether so many probes went unanswered that only probes may be sent.
@@ -325,6 +340,10 @@ impl Loss {
                 news.acknowledged_count = news.acknowledged_count.saturating_add(1);
                 news.acknowledged_bytes = news.acknowledged_bytes.saturating_add(packet.bytes.into());
                 news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
+                news.largest_bytes = news.largest_bytes.max(packet.bytes);
+                if packet.is_mtu_probe {
+                    news.mtu_probe_bytes = Some(packet.bytes);
+                }
                 news.knows_up_to = news.knows_up_to.max(packet.acks_up_to);
                 on_packet(&packet);
             }
@@ -362,6 +381,11 @@ impl Loss {
             self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
             self.in_flight_count = self.in_flight_count.saturating_sub(1);
             self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
+            if packet.is_mtu_probe {
+                news.is_mtu_probe_lost = true;
+                continue;
+            }
+            news.large_count = news.large_count.saturating_add((packet.bytes > Path::START_BYTES).into());
             self.lost_count = self.lost_count.saturating_add(1);
             news.count = news.count.saturating_add(1);
             news.bytes = news.bytes.saturating_add(packet.bytes.into());

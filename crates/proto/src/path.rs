@@ -259,6 +259,11 @@ impl Path {
         }
     }
 
+    /// Goes back to what every path carries.
+    pub(crate) fn fall_back(&mut self) {
+        self.datagram_max_bytes = self.datagram_max_bytes.min(Self::START_BYTES);
+    }
+
     /// Forgets candidates of a connection that is idle.
     pub(crate) fn shrink(&mut self) {
         self.search = None;

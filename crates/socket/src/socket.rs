@@ -93,6 +93,19 @@ impl Socket {
         sys::duplicate(&self.udp).map(DropMeter::new)
     }
 
+    /// Lets datagrams leave whole or not at all: too long ones vanish on the way instead of being cut, and whoever looks for
+    /// what a path carries learns it. Answers whether the platform can.
+    ///
+    /// ```
+    /// let socket = drumfire_socket::Socket::connect("127.0.0.1:9".parse()?, None)?;
+    /// assert_eq!(socket.never_fragment(), cfg!(target_os = "linux"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn never_fragment(&self) -> bool {
+        self.local_addr().is_ok_and(|address| sys::never_fragment(&self.udp, address.is_ipv6()))
+    }
+
     pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
         &mut self.udp
     }

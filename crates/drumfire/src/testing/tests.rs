@@ -179,3 +179,73 @@ fn everything_reliable_arrives_over_rough_links_and_a_run_can_be_repeated() {
     assert_eq!(run(1), (got, trace));
     assert_ne!(run(2).1, trace);
 }
+
+/// Lets a client send all it can for a while; answers what its path is taken to carry then, what the server got, and
+/// how much was sent.
+fn transfer(world: &mut World, seconds: u32) -> (u16, Vec<Vec<u8>>, usize) {
+    let (mut size, mut got, mut sent) = (0, Vec::new(), 0);
+    for step in 0..seconds * 50 {
+        let message = [&step.to_be_bytes()[..], &[7; 9_996]].concat();
+        // What is full takes no more for now.
+        let taken = world.clients[0].send(ChannelId(0), message, SendOptions::reliable_ordered());
+        sent += usize::from(taken.is_ok());
+        if step % 50 == 49 {
+            world.clients[0].request_stats();
+        }
+        world.advance(Duration::from_millis(20));
+        got.extend(messages(world));
+        for event in world.clients[0].poll() {
+            if let ClientEvent::Stats { stats } = event {
+                size = stats.datagram_max_bytes;
+            }
+        }
+    }
+    (size, got, sent)
+}
+
+#[test]
+fn a_connection_that_fills_its_packets_finds_out_what_its_path_carries() {
+    for (carries, found) in [(1_500, 1_472), (1_471, 1_452), (1_460, 1_452), (1_300, 1_232), (1_231, 1_200)] {
+        let mut world = pair(5);
+        let link = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
+        world.set_links(&link.datagram_max_bytes(carries)).unwrap();
+        assert_eq!(transfer(&mut world, 6).0, found, "{carries}");
+    }
+}
+
+#[test]
+fn a_path_that_carries_less_than_before_loses_nothing() {
+    for then in [1_200, 1_300, 1_471] {
+        let mut world = pair(6);
+        let link = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
+        world.set_links(&link).unwrap();
+        let (size, mut got, before) = transfer(&mut world, 3);
+        assert_eq!(size, 1_472);
+        world.set_links(&link.clone().datagram_max_bytes(then)).unwrap();
+        let (size, more, after) = transfer(&mut world, 4);
+        assert_eq!(size, 1_200, "until it is tried again");
+        got.extend(more);
+        world.advance(5 * SECOND);
+        got.extend(messages(&mut world));
+        assert_eq!(got.len(), before + after);
+        assert!(got.iter().all(|message| message.len() == 10_000));
+        let numbers: Vec<_> = got.iter().map(|message| &message[..4]).collect();
+        assert!(numbers[..before].is_sorted() && numbers[before..].is_sorted(), "{then}");
+    }
+}
+
+#[test]
+fn short_messages_ask_nothing_of_the_path() {
+    let mut world = pair(7);
+    for _ in 0..300 {
+        world.clients[0].send(ChannelId(0), vec![1; 200], SendOptions::unreliable()).unwrap();
+        world.advance(Duration::from_millis(16));
+    }
+    world.clients[0].request_stats();
+    world.advance(Duration::from_millis(1));
+    let size = world.clients[0].poll().find_map(|event| match event {
+        ClientEvent::Stats { stats } => Some(stats.datagram_max_bytes),
+        _ => None,
+    });
+    assert_eq!(size, Some(1_200));
+}

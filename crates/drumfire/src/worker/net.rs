@@ -20,7 +20,7 @@ const BATCH_DATAGRAMS: usize = 128;
 const BATCHES_PER_PASS: usize = 16;
 
 /// Bytes the endpoint needs to write a datagram.
-const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
+const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_FOUND_MAX_BYTES;
 
 /// One socket and all that reads, writes and waits for it.
 pub(super) struct Net<I, K> {

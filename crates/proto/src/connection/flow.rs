@@ -6,6 +6,8 @@ use super::Connection;
 use crate::congestion::{Acked, Congestion, Lost, Rate};
 use crate::loss::{AckNews, LostNews};
 use crate::meter::Meter;
+use crate::mtu::MtuSearch;
+use crate::path::Path;
 use crate::time::Moment;
 
 /// What is known of the path of a busy connection.
@@ -13,11 +15,12 @@ use crate::time::Moment;
 pub(crate) struct Activity {
     pub(crate) rate: Rate,
     pub(crate) meter: Meter,
+    pub(crate) mtu: MtuSearch,
 }
 
 impl Activity {
     fn new(congestion: Congestion) -> Self {
-        Self { rate: Rate::new(congestion), meter: Meter::new() }
+        Self { rate: Rate::new(congestion), meter: Meter::new(), mtu: MtuSearch::new() }
     }
 }
 
@@ -79,11 +82,28 @@ impl Connection {
                 is_app_limited,
             });
         }
+        if let Some(activity) = &mut self.activity {
+            if news.largest_bytes > Path::START_BYTES {
+                activity.mtu.on_large_arrived();
+            }
+            if let Some(bytes) = news.mtu_probe_bytes {
+                activity.mtu.on_probe_arrived(now);
+                self.path.datagram_max_bytes = self.path.datagram_max_bytes.max(bytes);
+            }
+        }
         self.on_lost(now, &news.lost);
     }
 
     /// Takes in what was found lost.
     pub(super) fn on_lost(&mut self, now: Moment, news: &LostNews) {
+        if let Some(activity) = &mut self.activity {
+            if news.is_mtu_probe_lost {
+                activity.mtu.on_probe_lost();
+            }
+            if news.large_count > 0 && activity.mtu.on_large_lost(now, news.large_count) {
+                self.path.fall_back();
+            }
+        }
         if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
             activity.meter.on_lost(news.count);
             activity.rate.on_lost(&Lost {
@@ -92,6 +112,25 @@ impl Connection {
                 sent_at,
                 is_persistent: news.is_persistent,
             });
+        }
+    }
+
+    /// How large a datagram should try the path now, if one should.
+    pub(super) fn mtu_probe_due(&mut self, now: Moment) -> Option<u16> {
+        let limit = self.bounds.datagram_max_bytes.min(self.peer_datagram_max_bytes);
+        if self.path.is_searching() || self.path.datagram_max_bytes >= limit || !self.may_send_data(now) {
+            return None;
+        }
+        self.activity.as_mut()?.mtu.due(now, self.path.datagram_max_bytes, limit)
+    }
+
+    /// Nothing is heard: it may be that the path carries no more what it did.
+    pub(super) fn on_probe_timeout(&mut self, now: Moment) {
+        if self.loss.probe_count() >= 2 && self.path.datagram_max_bytes > Path::START_BYTES {
+            self.path.fall_back();
+            if let Some(activity) = &mut self.activity {
+                activity.mtu.on_fallen_back(now);
+            }
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::route::Route;
 use crate::stats::{Stats, add};
 use crate::time::Moment;
 
+/// A packet with less room left than this is full.
+const MTU_SLACK_BYTES: usize = 100;
+
 /// What came of building a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
@@ -39,6 +42,7 @@ struct Content {
     has_ack: bool,
     message_count: u32,
     resent_count: u32,
+    is_mtu_probe: bool,
 }
 
 impl Connection {
@@ -89,13 +93,18 @@ impl Connection {
             number: PacketNumber(number).truncate(length),
         };
         let to = self.path.destination(now, || self.loss.settling_time());
-        let room =
-            out.len().min(usize::from(self.path.datagram_max_bytes)).min(to.room_bytes.unwrap_or(usize::MAX));
+        let probe_bytes = self.mtu_probe_due(now).map(usize::from).filter(|bytes| *bytes <= out.len());
+        let largest = probe_bytes.unwrap_or(usize::from(self.path.datagram_max_bytes));
+        let room = out.len().min(largest).min(to.room_bytes.unwrap_or(usize::MAX));
         let (head, rest) = out.get_mut(..room)?.split_at_mut_checked(header.encoded_bytes())?;
         header.encode(&mut &mut *head).ok()?;
         let body_max = rest.len().checked_sub(TAG_BYTES)?;
         let mut writer = FrameWriter::new(rest.get_mut(..body_max)?);
-        let content = self.write_frames(now, number, &to, &mut writer, stats);
+        let content = if probe_bytes.is_some() {
+            write_mtu_probe(&mut writer)
+        } else {
+            self.write_frames(now, number, &to, &mut writer, stats)
+        };
         if writer.written_bytes() == 0 && !self.has_to_send(now) {
             // All that waited was worth nothing any more.
             return Some(Sending::Nothing);
@@ -224,12 +233,18 @@ impl Connection {
                 bytes: packet_bytes,
                 carried,
                 is_reliable,
+                is_mtu_probe: content.is_mtu_probe,
             });
             self.is_probe_due = false;
             self.is_ping_due = false;
         }
         if let Some(activity) = &mut self.activity {
             activity.meter.on_sent(bytes, content.message_count, content.resent_count);
+            if content.is_mtu_probe {
+                activity.mtu.on_probe_sent();
+            } else if bytes.saturating_add(MTU_SLACK_BYTES) > usize::from(self.path.datagram_max_bytes) {
+                activity.mtu.on_full();
+            }
         }
         if content.has_ack {
             self.acks.on_sent();
@@ -250,4 +265,10 @@ impl Connection {
         let is_long = number.saturating_sub(known) > NUMBERS_BEFORE_PING;
         !self.loss.has_in_flight() && (is_long || self.acks.range_count() > RANGES_BEFORE_PING)
     }
+}
+
+/// A packet of the size it has room for, and nothing else.
+fn write_mtu_probe<B: BufMut>(writer: &mut FrameWriter<B>) -> Content {
+    let asks_for_ack = writer.ping().is_ok() && writer.padding(writer.remaining_bytes()).is_ok();
+    Content { asks_for_ack, is_mtu_probe: true, ..Content::default() }
 }

@@ -17,8 +17,8 @@ use crate::stats::add;
 use crate::time::{Moment, Now};
 
 impl<P: Placement> Endpoint<P> {
-    /// Writes the next datagram to the front of `out`, which must hold 1200 bytes; `None` when there is
-    /// nothing to send, or `out` is too short.
+    /// Writes the next datagram to the front of `out`, which must hold 1200 bytes, and 1472 for all that paths may carry;
+    /// `None` when there is nothing to send, or `out` is too short.
     pub fn poll_transmit(&mut self, now: Now, out: &mut [u8]) -> Option<Transmit> {
         let now = self.advance(now);
         self.has_news = false;

@@ -18,6 +18,7 @@ fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
             carried: 1,
             acks_up_to: None,
             is_reliable: true,
+            is_mtu_probe: false,
         };
         loss.on_sent(packet);
     }
@@ -161,6 +162,7 @@ fn what_the_peer_knows_of_our_acks_is_the_newest_it_acknowledged() {
             carried: 0,
             acks_up_to,
             is_reliable: false,
+            is_mtu_probe: false,
         });
     }
     assert_eq!(ack(&mut loss, 10, &[(0, 1)], 3).unwrap().1.knows_up_to, Some(PacketNumber(40)));

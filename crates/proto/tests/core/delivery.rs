@@ -200,7 +200,7 @@ fn a_message_of_one_packet_goes_whole_and_one_byte_more_in_pieces() {
     let mut world = World::new(7, CLEAN);
     let (client, _) = world.connected();
     let whole_bytes = drumfire_proto::limits::MESSAGE_MAX_BYTES;
-    for (bytes, pieces) in [(whole_bytes, 0), (whole_bytes + 1, 0), (1_200, 2)] {
+    for (bytes, pieces) in [(whole_bytes, 0), (whole_bytes + 1, 1), (1_200, 2)] {
         let before = world.ends[CLIENT].stats().pieces_sent;
         assert_eq!(world.reliable(CLIENT, client, &vec![1; bytes]), Ok(()));
         world.run(Duration::from_secs(1));

@@ -75,6 +75,18 @@ pub(crate) fn tell_local_address(socket: &socket2::Socket, is_v6: bool) -> bool 
     }
 }
 
+/// Lets datagrams leave whole or not at all, also those that this host takes for too long; answers whether they will.
+pub(crate) fn never_fragment(udp: &mio::net::UdpSocket, is_v6: bool) -> bool {
+    let (probe, probe_v6): (libc::c_int, libc::c_int) = (libc::IP_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_PROBE);
+    // IPv4 datagrams leave from an IPv6 socket by the first.
+    let is_set = set_option(udp, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &probe).is_ok();
+    if is_v6 {
+        set_option(udp, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &probe_v6).is_ok()
+    } else {
+        is_set
+    }
+}
+
 pub(crate) fn has_gso(socket: &socket2::Socket) -> bool {
     let mut segment: libc::c_int = 0;
     read_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &mut segment).is_ok()

@@ -84,6 +84,10 @@ pub(crate) fn tell_local_address(_socket: &socket2::Socket, _is_v6: bool) -> boo
     false
 }
 
+pub(crate) fn never_fragment(_udp: &mio::net::UdpSocket, _is_v6: bool) -> bool {
+    false
+}
+
 pub(crate) fn has_gso(_socket: &socket2::Socket) -> bool {
     false
 }

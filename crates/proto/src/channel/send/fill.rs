@@ -11,6 +11,7 @@ use super::reliable::Reliable;
 use super::{Filled, Packet, SendQueue, charge};
 use crate::channel::receipt::Outcome;
 use crate::channel::{Mode, Priority};
+use crate::limits::MESSAGE_MAX_BYTES;
 
 impl SendQueue {
     /// Writes as many messages as fit into packet `number`; `carry` hears the ids of the reliable ones.
@@ -121,7 +122,13 @@ impl SendQueue {
         }
         let next_id = self.next_id;
         let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
-        match reliable.write_first(writer, waiting) {
+        // What is sent again must fit every path, whatever this one carries.
+        let written = if waiting.payload.len() > MESSAGE_MAX_BYTES {
+            Err(EncodeError::NoRoom { needed_bytes: usize::MAX })
+        } else {
+            reliable.write_first(writer, waiting)
+        };
+        match written {
             Ok(first) => {
                 if let Some(waiting) = lines.pop(name, true) {
                     let redundancy = lines.options_of(waiting.channel).redundancy;
@@ -236,6 +243,6 @@ fn whole_unreliable(waiting: &Waiting) -> Message<'_> {
 }
 
 /// Whether a message that did not fit would not fit an empty packet either.
-fn must_cut(error: EncodeError, packet: Packet) -> bool {
+pub(super) fn must_cut(error: EncodeError, packet: Packet) -> bool {
     matches!(error, EncodeError::NoRoom { needed_bytes } if needed_bytes > packet.room_bytes)
 }

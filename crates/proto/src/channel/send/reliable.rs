@@ -179,7 +179,7 @@ impl Reliable {
                 if let Some(over) = self.give_up(id, packet.now) {
                     given_up(over);
                 }
-                if !self.write_lost_one(packet.number, writer, id, carry, filled) {
+                if !self.write_lost_one(packet, writer, id, carry, filled) {
                     return false;
                 }
             }
@@ -198,23 +198,25 @@ impl Reliable {
         self.lost.get(class)?.front().copied()
     }
 
-    fn write_again<B: BufMut>(&mut self, number: u64, writer: &mut FrameWriter<B>, id: u64) -> bool {
-        let Some(order) = self.refreshed_order(id) else { return true };
-        let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return true };
+    fn write_again<B: BufMut>(
+        &mut self,
+        number: u64,
+        writer: &mut FrameWriter<B>,
+        id: u64,
+    ) -> Result<(), EncodeError> {
+        let Some(order) = self.refreshed_order(id) else { return Ok(()) };
+        let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return Ok(()) };
         sent.order = order;
-        let written = if sent.is_given_up {
+        if sent.is_given_up {
             let after = if let Order::After(before) = order { before.map(MessageId) } else { None };
-            writer.skip(&Skip { channel: sent.channel, id: MessageId(id), after, bytes: sent.bytes })
+            writer.skip(&Skip { channel: sent.channel, id: MessageId(id), after, bytes: sent.bytes })?;
         } else {
             let delivery = order.delivery(id);
-            writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload })
-        };
-        if written.is_err() {
-            return false;
+            writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload })?;
         }
         sent.state = State::UnderWay;
         sent.packet = number;
-        true
+        Ok(())
     }
 
     /// What a message must be delivered after, as it stands now.
@@ -300,7 +302,7 @@ impl Reliable {
                 self.copied.push_back(id);
                 continue;
             }
-            if !self.write_again(number, writer, id) {
+            if self.write_again(number, writer, id).is_err() {
                 self.copied.push_front(id);
                 return;
             }

@@ -7,9 +7,10 @@ use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
 
 use super::{Arrived, First, GivenUp, Reliable, State, sent_mut, sent_ref};
 use crate::channel::Redundancy;
-use crate::channel::send::Filled;
+use crate::channel::send::fill::must_cut;
 use crate::channel::send::lines::Waiting;
-use crate::channel::send::pieces::write_piece;
+use crate::channel::send::pieces::{Fates, write_piece};
+use crate::channel::send::{Filled, Packet};
 use crate::limits::{CHANNEL_IN_PIECES_MAX, RELIABLE_IN_PIECES_MAX};
 use crate::loss::Fate;
 use crate::time::Moment;
@@ -18,7 +19,7 @@ impl Reliable {
     /// Writes one lost message again, or what of its pieces is lost; false when not all of it fits.
     pub(super) fn write_lost_one<B: BufMut>(
         &mut self,
-        number: u64,
+        packet: Packet,
         writer: &mut FrameWriter<B>,
         id: u64,
         carry: &mut impl FnMut(MessageId),
@@ -27,12 +28,18 @@ impl Reliable {
         let has_pieces = sent_ref(&self.sent, self.base, id)
             .is_some_and(|sent| sent.pieces.is_some() && !sent.is_given_up);
         if !has_pieces {
-            let is_written = self.write_again(number, writer, id);
-            if is_written {
-                carry(MessageId(id));
-                filled.add(true, true);
+            match self.write_again(packet.number, writer, id) {
+                Ok(()) => {
+                    carry(MessageId(id));
+                    filled.add(true, true);
+                    return true;
+                }
+                // It fitted once; where it goes now, less may be sent.
+                Err(error) if must_cut(error, packet) && self.in_pieces_count < RELIABLE_IN_PIECES_MAX => {
+                    self.cut(id);
+                }
+                Err(_) => return false,
             }
-            return is_written;
         }
         while let Some((begin, end)) = self.first_lost_piece(id) {
             let Some(piece) = self.write_next_piece(writer, id, begin, end) else { return false };
@@ -40,9 +47,25 @@ impl Reliable {
             filled.add_piece(true, false);
         }
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
-            (sent.state, sent.packet) = (State::UnderWay, number);
+            (sent.state, sent.packet) = (State::UnderWay, packet.number);
         }
         true
+    }
+
+    /// A message that was sent whole goes in pieces from now on, all of which are lost.
+    fn cut(&mut self, id: u64) {
+        let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return };
+        let (channel, bytes) = (sent.channel, sent.bytes);
+        let mut pieces: Box<Fates> = Box::default();
+        pieces.on_lost(0, bytes);
+        sent.pieces = Some(pieces);
+        self.on_pieces_begun(channel);
+    }
+
+    fn on_pieces_begun(&mut self, channel: ChannelId) {
+        let count = self.in_pieces.entry(channel).or_insert(0);
+        *count = count.saturating_add(1);
+        self.in_pieces_count = self.in_pieces_count.saturating_add(1);
     }
 
     fn first_lost_piece(&self, id: u64) -> Option<(u32, u32)> {
@@ -84,9 +107,7 @@ impl Reliable {
     ) -> u64 {
         let (id, order) = (self.next_id(), self.order_for(waiting));
         let first = First { id: MessageId(id), order };
-        let count = self.in_pieces.entry(waiting.channel).or_insert(0);
-        *count = count.saturating_add(1);
-        self.in_pieces_count = self.in_pieces_count.saturating_add(1);
+        self.on_pieces_begun(waiting.channel);
         let pieces = Some(Box::default());
         let Waiting { channel, mode, ref payload, terms, queued_at, key, .. } = *waiting;
         let copy = Waiting {

@@ -1,0 +1,182 @@
+//! How large a datagram a path carries: found by probes that carry nothing else, and given up when large packets vanish
+//! (datagram packetization layer path MTU discovery, RFC 8899).
+//!
+//! It decides sizes alone; probes are built elsewhere, and only for connections that fill their packets.
+
+use std::time::Duration;
+
+use crate::limits::{
+    DATAGRAM_FOUND_MAX_BYTES, DATAGRAM_SENT_MAX_BYTES, MTU_BLACK_HOLE_PACKETS, MTU_PROBES, MTU_RETRY_AFTER,
+    MTU_SEARCH_INTERVAL,
+};
+use crate::time::Moment;
+
+/// Bytes of UDP payload that are tried, largest first: Ethernet over IPv4 and over IPv6, PPPoE and one tunnel more, two
+/// tunnels, and the least that IPv6 promises.
+const SIZES: [u16; 5] = [1_472, 1_452, 1_412, 1_372, 1_232];
+
+/// The search of one path.
+#[derive(Debug)]
+pub(crate) struct MtuSearch {
+    /// Which of the sizes is tried next; beyond the last when the search is over.
+    rung: usize,
+    tries: u32,
+    /// A probe is under way.
+    is_under_way: bool,
+    /// Packets are full: it is worth to know.
+    is_wanted: bool,
+    /// No probe before this.
+    next_at: Moment,
+    /// Large packets lost since one arrived.
+    lost_count: u32,
+}
+
+impl MtuSearch {
+    pub(crate) const fn new() -> Self {
+        Self {
+            rung: 0,
+            tries: 0,
+            is_under_way: false,
+            is_wanted: false,
+            next_at: Moment::ORIGIN,
+            lost_count: 0,
+        }
+    }
+
+    /// A packet was as full as it may be.
+    pub(crate) const fn on_full(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// How large a probe should go now, on a path known to carry `known` bytes and to an end that takes `limit`.
+    pub(crate) fn due(&mut self, now: Moment, known: u16, limit: u16) -> Option<u16> {
+        if !self.is_wanted || self.is_under_way || self.next_at > now {
+            return None;
+        }
+        while let Some(&size) = SIZES.get(self.rung) {
+            if size <= known {
+                break;
+            }
+            if size <= limit {
+                return Some(size);
+            }
+            self.rung = self.rung.saturating_add(1);
+        }
+        self.pause(now, MTU_SEARCH_INTERVAL);
+        None
+    }
+
+    pub(crate) const fn on_probe_sent(&mut self) {
+        self.is_under_way = true;
+    }
+
+    /// The probe arrived: the path carries its size, which was the largest left to try.
+    pub(crate) fn on_probe_arrived(&mut self, now: Moment) {
+        self.pause(now, MTU_SEARCH_INTERVAL);
+    }
+
+    /// The probe is lost, by its size or by chance.
+    pub(crate) const fn on_probe_lost(&mut self) {
+        self.is_under_way = false;
+        self.tries = self.tries.saturating_add(1);
+        if self.tries >= MTU_PROBES {
+            self.tries = 0;
+            self.rung = self.rung.saturating_add(1);
+        }
+    }
+
+    /// A packet larger than every path carries arrived.
+    pub(crate) const fn on_large_arrived(&mut self) {
+        self.lost_count = 0;
+    }
+
+    /// So many of those are lost; answers whether the path does not carry them any more.
+    pub(crate) fn on_large_lost(&mut self, now: Moment, count: u32) -> bool {
+        self.lost_count = self.lost_count.saturating_add(count);
+        let is_black_hole = self.lost_count >= MTU_BLACK_HOLE_PACKETS;
+        if is_black_hole {
+            self.on_fallen_back(now);
+        }
+        is_black_hole
+    }
+
+    /// The size every path carries is used from now on.
+    pub(crate) fn on_fallen_back(&mut self, now: Moment) {
+        self.pause(now, MTU_RETRY_AFTER);
+    }
+
+    /// Another path begins with what every path carries.
+    pub(crate) const fn on_path_changed(&mut self) {
+        let is_wanted = self.is_wanted;
+        *self = Self::new();
+        self.is_wanted = is_wanted;
+    }
+
+    fn pause(&mut self, now: Moment, wait: Duration) {
+        *self = Self { next_at: now.after(wait), is_wanted: self.is_wanted, ..Self::new() };
+    }
+}
+
+const _: () =
+    assert!(SIZES[0] as usize == DATAGRAM_FOUND_MAX_BYTES && SIZES[4] as usize > DATAGRAM_SENT_MAX_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u16 = 1_200;
+
+    fn secs(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// The size found on a path that carries `carries` bytes, and how many probes that took.
+    fn search(carries: u16, limit: u16) -> (u16, u32) {
+        let (mut mtu, mut known, mut probes) = (MtuSearch::new(), START, 0);
+        assert_eq!(mtu.due(secs(1), known, limit), None, "nobody wants to know");
+        mtu.on_full();
+        while let Some(size) = mtu.due(secs(1), known, limit) {
+            mtu.on_probe_sent();
+            assert_eq!(mtu.due(secs(1), known, limit), None, "one at a time");
+            probes += 1;
+            if size <= carries {
+                known = size;
+                mtu.on_probe_arrived(secs(1));
+            } else {
+                mtu.on_probe_lost();
+            }
+        }
+        (known, probes)
+    }
+
+    #[test]
+    fn the_largest_size_that_passes_is_found() {
+        for (carries, limit, found) in [
+            (1_500, 1_472, (1_472, 1)),
+            (1_471, 1_472, (1_452, 4)),
+            (1_400, 1_472, (1_372, 10)),
+            (1_300, 1_472, (1_232, 13)),
+            (1_231, 1_472, (1_200, 15)),
+            (1_500, 1_460, (1_452, 1)),
+            (1_500, 1_200, (1_200, 0)),
+        ] {
+            assert_eq!(search(carries, limit), found, "{carries} {limit}");
+        }
+    }
+
+    #[test]
+    fn it_is_searched_again_after_ten_minutes_and_a_minute_after_a_black_hole() {
+        let mut mtu = MtuSearch::new();
+        mtu.on_full();
+        mtu.on_probe_sent();
+        mtu.on_probe_arrived(secs(10));
+        assert_eq!(mtu.due(secs(609), 1_452, 1_472), None);
+        assert_eq!(mtu.due(secs(610), 1_452, 1_472), Some(1_472));
+        for count in [3, 4] {
+            assert!(!mtu.on_large_lost(secs(700), count));
+            mtu.on_large_arrived();
+        }
+        assert!(!mtu.on_large_lost(secs(700), 7) && mtu.on_large_lost(secs(700), 1));
+        assert_eq!((mtu.due(secs(759), START, 1_472), mtu.due(secs(760), START, 1_472)), (None, Some(1_472)));
+    }
+}
