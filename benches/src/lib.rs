@@ -6,13 +6,16 @@
 mod c_loop;
 mod figures;
 mod flags;
+pub mod group;
 pub mod hellos;
 pub mod pair;
 mod rounds;
 mod run;
+mod timed;
 
 pub use c_loop::CLoop;
 pub use figures::{Figure, Goal, Results};
 pub use flags::{Extent, Options, parse};
 pub use rounds::{Arm, BUSY, Measured, Spread, busy_note, interleave};
 pub use run::{Recipe, run, run_with};
+pub use timed::{Rounds, Work, interleave_work, pin};

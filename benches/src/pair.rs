@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    Alone, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PacketSealer, Secret, ServerConfig,
-    ServerIdentity, ServerKeyPair,
+    Alone, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PacketSealer, PeerId, Secret,
+    ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
 /// How long an attempt may take, in virtual time.
@@ -19,6 +19,8 @@ pub struct Crowd {
     pub server: Endpoint<Alone>,
     /// Where each connection's packets come from, and what seals them.
     pub sealers: Vec<(SocketAddr, PacketSealer)>,
+    /// Each connection at the server.
+    pub peers: Vec<PeerId>,
     /// The virtual time.
     pub now: Now,
 }
@@ -29,12 +31,17 @@ pub struct Crowd {
 /// Never: the default settings can be used.
 #[must_use]
 pub fn server() -> (Endpoint<Alone>, ServerIdentity) {
+    server_with(Config::default())
+}
+
+/// The same with these settings.
+fn server_with(settings: Config) -> (Endpoint<Alone>, ServerIdentity) {
     let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
     let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
     let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
-    match Endpoint::server(Config::default(), config, Alone::default(), Secret::new([5; 32])) {
+    match Endpoint::server(settings, config, Alone::default(), Secret::new([5; 32])) {
         Ok(server) => (server, identity),
-        Err(error) => panic!("the default settings: {error}"),
+        Err(error) => panic!("a server's settings: {error}"),
     }
 }
 
@@ -69,7 +76,18 @@ impl Crowd {
     /// # Errors
     /// When one was not made in time.
     pub fn connect(count: u8, has_aes_gcm: bool) -> Result<Self, String> {
-        let (mut server, identity) = server();
+        Self::connect_to(Config::default(), count, has_aes_gcm)
+    }
+
+    /// The same, to a server with these settings.
+    ///
+    /// # Errors
+    /// When one was not made in time.
+    ///
+    /// # Panics
+    /// When the settings are refused.
+    pub fn connect_to(settings: Config, count: u8, has_aes_gcm: bool) -> Result<Self, String> {
+        let (mut server, identity) = server_with(settings);
         let (mut sealers, mut elapsed) = (Vec::new(), 0);
         for number in 0..count {
             let address = SocketAddr::from(([192, 0, 2, number], 50_000));
@@ -92,8 +110,13 @@ impl Crowd {
             let sealer = client.take_sealer(peer).ok_or("a connection without keys")?;
             sealers.push((address, sealer));
         }
-        while server.poll_event().is_some() {}
-        Ok(Self { server, sealers, now: at_ms(elapsed) })
+        let mut peers = Vec::new();
+        while let Some(event) = server.poll_event() {
+            if let Event::Connected { peer, .. } = event {
+                peers.push(peer);
+            }
+        }
+        Ok(Self { server, sealers, peers, now: at_ms(elapsed) })
     }
 }
 

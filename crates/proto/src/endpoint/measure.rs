@@ -1,13 +1,15 @@
-//! For tools that measure a receiver: the first two stages alone, and packets sealed without a connection's books
-//! (feature `measure`).
+//! For tools that measure: the first two stages of receiving alone, packets sealed without a connection's books, and counts
+//! that no application needs (feature `measure`).
 //!
 //! Nothing here belongs into a game: what is opened only is neither acknowledged nor delivered, and what a
 //! [`PacketSealer`] sends is never sent again.
 
+use std::time::Duration;
+
 use drumfire_crypto::TAG_BYTES;
 use drumfire_wire::{
-    ChannelId, ConnectionId, Delivery, FrameWriter, Message, PacketNumber, PacketNumberLength,
-    TransportHeader,
+    AckDelay, AckRange, ChannelId, ConnectionId, Delivery, FrameWriter, Message, PacketNumber,
+    PacketNumberLength, TransportHeader,
 };
 
 use super::Endpoint;
@@ -51,9 +53,22 @@ impl<P: Placement> Endpoint<P> {
         self.remove(peer);
         Some(PacketSealer { session, connection_id })
     }
+
+    /// Bytes of a connection's packets that ask for an ack and have none, `None` for a stale id.
+    #[must_use]
+    pub fn in_flight_bytes(&self, peer: PeerId) -> Option<usize> {
+        self.connections.get(peer).map(|connection| connection.loss.in_flight_bytes())
+    }
+
+    /// How many lines of waiting messages were looked at so far to fill a connection's packets, `None` for a stale id.
+    /// Counted from 0 again after the connection was idle.
+    #[must_use]
+    pub fn lines_visited(&self, peer: PeerId) -> Option<u64> {
+        self.connections.get(peer).map(|connection| connection.sending.visits())
+    }
 }
 
-/// Seals packets of one unreliable message each, one after the other.
+/// Seals packets of one unreliable message or one ack each, one after the other.
 #[derive(Debug)]
 pub struct PacketSealer {
     session: Session,
@@ -75,6 +90,30 @@ impl PacketSealer {
         if Self::payload_bytes(datagram.len())? != payload.len() {
             return None;
         }
+        let message = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload };
+        let bytes = datagram.len();
+        self.seal_frames(datagram, bytes, |frames| frames.message(&message).ok()).map(|_| ())
+    }
+
+    /// Writes the next packet to the front of `datagram`: an ack of `ranges`, which come newest first and at least one packet
+    /// apart, at most 32 of them. Answers its length; `None` when it does not fit, or when the keys are used up.
+    pub fn seal_ack(
+        &mut self,
+        datagram: &mut [u8],
+        delay: Duration,
+        ranges: impl Iterator<Item = AckRange> + Clone,
+    ) -> Option<usize> {
+        self.seal_frames(datagram, 0, |frames| frames.ack(AckDelay::from_duration(delay), ranges).ok())
+    }
+
+    /// Writes the next packet to the front of `datagram`: what `write` writes, and padding where that has fewer than
+    /// `min_bytes` or than any packet must have.
+    fn seal_frames(
+        &mut self,
+        datagram: &mut [u8],
+        min_bytes: usize,
+        write: impl FnOnce(&mut FrameWriter<&mut [u8]>) -> Option<()>,
+    ) -> Option<usize> {
         let number = PacketNumber(self.session.unused());
         let header = TransportHeader {
             key_phase: false,
@@ -83,13 +122,15 @@ impl PacketSealer {
         };
         let (head, rest) = datagram.split_at_mut_checked(header.encoded_bytes())?;
         header.encode(&mut &mut *head).ok()?;
-        let (body, tag) = rest.split_at_mut_checked(rest.len().checked_sub(TAG_BYTES)?)?;
-        let message = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload };
-        let mut frames = FrameWriter::new(&mut *body);
-        frames.message(&message).ok()?;
-        frames.padding(frames.remaining_bytes()).ok()?;
+        let around_bytes = head.len().checked_add(TAG_BYTES)?;
+        let mut frames = FrameWriter::new(rest.get_mut(..rest.len().checked_sub(TAG_BYTES)?)?);
+        write(&mut frames)?;
+        let least = min_bytes.saturating_sub(around_bytes).max(header.min_frames_bytes());
+        frames.padding(least.saturating_sub(frames.written_bytes())).ok()?;
+        let body_bytes = frames.written_bytes();
+        let (body, tag) = rest.split_at_mut_checked(body_bytes)?;
         self.session.seal(head, body, tag.first_chunk_mut()?).ok()?;
-        Some(())
+        body_bytes.checked_add(around_bytes)
     }
 }
 
@@ -163,6 +204,26 @@ mod tests {
         assert!(sealer.seal(&mut [0; 100], &[0; 67]).is_none());
         assert!(sealer.seal(&mut [0; 100], &[0; 68]).is_some());
         assert!(sealer.seal(&mut [0; 100], &[0; 69]).is_none());
+    }
+
+    #[test]
+    fn an_ack_that_was_sealed_settles_what_is_under_way_and_a_sent_message_visits_its_line() {
+        let (mut server, mut sealer) = connected();
+        let peer = server.connections.id_at(0).unwrap();
+        let (now, mut memory) = (Now::default(), [0; 1200]);
+        while server.poll_transmit(now, &mut memory).is_some() {}
+        assert_eq!(server.lines_visited(peer), Some(0));
+        let number = PacketNumber(server.connections.get(peer).unwrap().session.as_ref().unwrap().unused());
+        server.send(now, peer, ChannelId(3), "x".into(), crate::SendOptions::reliable_ordered()).unwrap();
+        let sent = server.poll_transmit(now, &mut memory).unwrap();
+        assert!(server.lines_visited(peer).unwrap() > 0);
+        assert!(server.in_flight_bytes(peer).unwrap() >= sent.bytes);
+        let mut datagram = [0; 100];
+        let ranges = AckRange::new(PacketNumber(0), number).into_iter();
+        let bytes = sealer.seal_ack(&mut datagram, Duration::ZERO, ranges).unwrap();
+        assert!(bytes < 50, "no more than it must be: {bytes}");
+        take(&mut server, &mut datagram[..bytes]);
+        assert_eq!((server.in_flight_bytes(peer), server.stats().dropped_count()), (Some(0), 0));
     }
 
     #[test]

@@ -93,6 +93,9 @@ pub(super) struct Lines {
     sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
     /// Of channels that differ from others.
     options: HashMap<ChannelId, ChannelOptions, FoldBuild>,
+    /// How many lines were looked at to find whose turn it is.
+    #[cfg(any(test, feature = "measure"))]
+    visits: u64,
 }
 
 /// A message in its line, or a free place.
@@ -150,6 +153,8 @@ impl Lines {
             is_short_of_credit: false,
             sequenced: HashMap::with_hasher(hash),
             options: HashMap::with_hasher(hash),
+            #[cfg(any(test, feature = "measure"))]
+            visits: 0,
         }
     }
 
@@ -307,6 +312,9 @@ impl Lines {
 
     /// The message of this class whose turn it is.
     pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(Name, &Waiting)> {
+        if self.only.is_some() {
+            self.on_visit();
+        }
         if let Some((name, line)) = &self.only {
             let waiting = self.places.get(at(line.first))?.waiting.as_ref()?;
             let may = may_give_id || !name.needs_id || waiting.progress.is_some();
@@ -316,8 +324,9 @@ impl Lines {
             return None;
         }
         let name = loop {
+            let name = *self.turns.get(class)?.front()?;
+            self.on_visit();
             let turns = self.turns.get_mut(class)?;
-            let name = *turns.front()?;
             let is_alone = turns.len() == 1;
             let line = self.lines.get_mut(&name)?;
             let first = self.places.get(at(line.first))?.waiting.as_ref()?;
@@ -335,6 +344,21 @@ impl Lines {
         };
         let line = self.lines.get(&name)?;
         Some((name, self.places.get(at(line.first))?.waiting.as_ref()?))
+    }
+
+    /// Counts a line that is looked at.
+    #[cfg(any(test, feature = "measure"))]
+    const fn on_visit(&mut self) {
+        self.visits = self.visits.saturating_add(1);
+    }
+
+    #[cfg(not(any(test, feature = "measure")))]
+    const fn on_visit(&mut self) {}
+
+    /// How many lines were looked at so far.
+    #[cfg(any(test, feature = "measure"))]
+    pub(super) const fn visits(&self) -> u64 {
+        self.visits
     }
 
     /// Takes out the first message of this line, which has its turn: because it is sent, or given up.

@@ -383,3 +383,29 @@ fn receipts_cost_nothing_once_they_are_answered_and_a_value_under_way_needs_no_l
 fn first_value() -> MessageId {
     MessageId(1 << 61)
 }
+
+#[test]
+fn channels_that_were_used_and_acknowledged_take_no_byte_and_no_visit() {
+    let visits_of = |created: u16| {
+        let mut queue = open();
+        for channel in 0..created {
+            reliable(&mut queue, channel, 0);
+            assert_eq!(packet(&mut queue, channel.into(), 1_000).len(), 1);
+        }
+        for id in 0..created {
+            queue.on_fate(Fate::Acknowledged, MessageId(id.into()), id.into());
+        }
+        assert_eq!((queue.used_bytes, queue.reliable.as_ref().unwrap().standing().1), (0, 0));
+        queue.shrink();
+        assert!(queue.lines.is_none() && queue.reliable.is_none() && queue.latest.is_none());
+        let before = queue.visits();
+        for number in 0..10 {
+            let id = u64::from(created) + number;
+            reliable(&mut queue, 0, 0);
+            assert_eq!(packet(&mut queue, id, 1_000).len(), 1);
+            queue.on_fate(Fate::Acknowledged, MessageId(id), id);
+        }
+        queue.visits() - before
+    };
+    assert_eq!((visits_of(1), visits_of(1_024)), (20, 20));
+}

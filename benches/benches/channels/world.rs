@@ -1,0 +1,217 @@
+//! A server and its clients, tick by tick: a link with a delay and losses each way, and the server's time.
+//!
+//! Losses come from a seed, so a world repeats exactly. What is sent is the part's choice.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_benches::group::{Datagrams, Group, Link, client_address};
+use drumfire_benches::pair::server_address;
+use drumfire_proto::{ChannelId, Config, Endpoint, Event, Now, SendOptions};
+use drumfire_tools::clock;
+
+/// A thousand times per second.
+pub(super) const TICK: Duration = Duration::from_millis(1);
+
+/// Ticks after which everything must have arrived.
+const DRAIN_TICKS: u32 = 30_000;
+
+/// How a world's link treats datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    /// Ticks each way, 1 at least.
+    pub(super) delay_ticks: usize,
+    /// Datagrams of a thousand that are lost each way.
+    pub(super) lost_per_mille: u64,
+}
+
+/// What the server did in some ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Share {
+    pub(super) took: Duration,
+    pub(super) ticks: u64,
+    pub(super) visits: u64,
+    pub(super) datagrams: u64,
+    pub(super) bytes: u64,
+    pub(super) lost: u64,
+}
+
+impl Share {
+    pub(super) fn ns_per_tick(&self) -> f64 {
+        self.took.as_nanos() as f64 / self.ticks as f64
+    }
+
+    /// Percent of one core, when ticks come in real time.
+    pub(super) fn core_percent(&self) -> f64 {
+        100.0 * self.ns_per_tick() / TICK.as_nanos() as f64
+    }
+}
+
+/// A server, a client with all connections, and the way between them.
+pub(super) struct World {
+    group: Group,
+    path: Path,
+    seed: u64,
+    /// On their way to the client and to the server, those of one tick each.
+    down: VecDeque<Datagrams>,
+    up: VecDeque<Datagrams>,
+    spare: Vec<Datagrams>,
+    lost: u64,
+    pub(super) sent: u64,
+    pub(super) delivered: u64,
+}
+
+impl World {
+    pub(super) fn new(peers: u32, path: Path) -> Result<Self, String> {
+        let group = Group::connect(peers, &Config::default().has_aes_gcm(true))?;
+        let empty = || (0..path.delay_ticks).map(|_| Datagrams::default()).collect();
+        let (down, up) = (empty(), empty());
+        let spare = vec![Datagrams::default(), Datagrams::default()];
+        let mut world = Self { group, path, seed: 7, down, up, spare, lost: 0, sent: 0, delivered: 0 };
+        world.drain()?;
+        Ok(world)
+    }
+
+    pub(super) fn peers(&self) -> usize {
+        self.group.links.len()
+    }
+
+    /// Uses each of so many channels once, one in each tick, on every connection, and waits until all was acknowledged.
+    pub(super) fn create(&mut self, channels: u16) -> Result<(), String> {
+        for channel in 0..channels {
+            self.tick(|server, now, links| send_each(server, now, links, channel..channel + 1), |_, _| {});
+        }
+        self.sent += self.peers() as u64 * u64::from(channels);
+        self.drain()
+    }
+
+    /// So many ticks, in each of which a message goes out on so many channels of every connection.
+    pub(super) fn ticks(&mut self, count: u64, active: u16) -> Result<Share, String> {
+        let before = self.counts();
+        let mut took = Duration::ZERO;
+        for _ in 0..count {
+            took += self.tick(|server, now, links| send_each(server, now, links, 0..active), |_, _| {});
+        }
+        self.sent += count * self.peers() as u64 * u64::from(active);
+        let share = self.share(before, took, count);
+        self.drain()?;
+        Ok(share)
+    }
+
+    /// What was counted since [`Self::counts`] said `before`.
+    pub(super) fn share(&self, before: Share, took: Duration, ticks: u64) -> Share {
+        let now = self.counts();
+        Share {
+            took,
+            ticks,
+            visits: now.visits.saturating_sub(before.visits),
+            datagrams: now.datagrams - before.datagrams,
+            bytes: now.bytes - before.bytes,
+            lost: now.lost - before.lost,
+        }
+    }
+
+    /// All counts so far, without time.
+    pub(super) fn counts(&self) -> Share {
+        let Group { server, links, .. } = &self.group;
+        let visits = links.iter().filter_map(|link| server.lines_visited(link.client)).sum();
+        let stats = server.stats();
+        let (datagrams, bytes) = (stats.datagrams_sent, stats.bytes_sent);
+        Share { took: Duration::ZERO, ticks: 0, visits, datagrams, bytes, lost: self.lost }
+    }
+
+    /// One tick: what was under way long enough arrives, the server sends, the client answers. `heard` hears which
+    /// connection got what. Answers how long the server took.
+    pub(super) fn tick(
+        &mut self,
+        send: impl FnOnce(&mut Endpoint, Now, &[Link]),
+        mut heard: impl FnMut(u32, &[u8]),
+    ) -> Duration {
+        self.group.pass(TICK);
+        let mut arrived = self.up.pop_front().unwrap_or_default();
+        let mut leaving = self.spare.pop().unwrap_or_default();
+        let Group { server, client, links, now } = &mut self.group;
+        let start = clock::now();
+        server.handle_datagrams(*now, arrived.inbound(client_address()));
+        server.handle_timeout(*now);
+        while server.poll_event().is_some() {}
+        send(server, *now, links);
+        leaving.take_all_from(server, *now);
+        let took = start.elapsed();
+
+        arrived.clear();
+        self.down.push_back(leaving);
+        let (mut leaving, mut arrived) = (arrived, self.down.pop_front().unwrap_or_default());
+        let before = arrived.count();
+        arrived.retain(|| !is_lost(&mut self.seed, self.path.lost_per_mille));
+        client.handle_datagrams(*now, arrived.inbound(server_address()));
+        client.handle_timeout(*now);
+        while let Some(event) = client.poll_event() {
+            if let Event::Message { peer, bytes, .. } = event {
+                self.delivered += 1;
+                heard(peer.index(), bytes);
+            }
+        }
+        self.lost += (before - arrived.count()) as u64;
+        arrived.clear();
+        self.spare.push(arrived);
+        leaving.take_all_from(client, *now);
+        let before = leaving.count();
+        leaving.retain(|| !is_lost(&mut self.seed, self.path.lost_per_mille));
+        self.lost += (before - leaving.count()) as u64;
+        self.up.push_back(leaving);
+        took
+    }
+
+    /// Ticks until nothing is under way, and nothing waits.
+    pub(super) fn drain(&mut self) -> Result<(), String> {
+        for _ in 0..DRAIN_TICKS {
+            self.tick(|_, _, _| {}, |_, _| {});
+            if self.is_drained() {
+                return Ok(());
+            }
+        }
+        Err(format!("{} of {} messages were delivered", self.delivered, self.sent))
+    }
+
+    /// Whether every message was delivered and acknowledged.
+    pub(super) fn is_drained(&self) -> bool {
+        let Group { server, links, .. } = &self.group;
+        self.delivered >= self.sent && links.iter().all(|link| server.in_flight_bytes(link.client) == Some(0))
+    }
+}
+
+/// A reliable message of 16 B on each of these channels of every connection.
+fn send_each(server: &mut Endpoint, now: Now, links: &[Link], channels: std::ops::Range<u16>) {
+    for link in links {
+        for channel in channels.clone() {
+            send(server, now, link, channel, Bytes::from_static(&[7; 16]), SendOptions::reliable_ordered());
+        }
+    }
+}
+
+/// Sends what there must be room for.
+pub(super) fn send(
+    server: &mut Endpoint,
+    now: Now,
+    link: &Link,
+    channel: u16,
+    bytes: Bytes,
+    options: SendOptions,
+) {
+    server.send(now, link.client, ChannelId(channel), bytes, options).expect("room for a message");
+}
+
+/// Whether the next datagram is lost.
+fn is_lost(seed: &mut u64, per_mille: u64) -> bool {
+    per_mille > 0 && random(seed) % 1_000 < per_mille
+}
+
+/// The next number of a sequence that repeats with its seed (Marsaglia 2003, xorshift64).
+pub(super) const fn random(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
