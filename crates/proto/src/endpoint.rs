@@ -63,6 +63,8 @@ pub struct Endpoint<P = Alone> {
     active: VecDeque<PeerId>,
     /// Events that were taken gave one of them something to say, and nobody has asked for it yet.
     has_news: bool,
+    /// The connection whose packets were delivered last, if nothing was done about it since.
+    unsettled: Option<PeerId>,
     /// Datagrams the front of `active` has sent in this turn.
     turn_count: u32,
     replies: VecDeque<Reply>,
@@ -171,6 +173,7 @@ impl<P: Placement> Endpoint<P> {
             timers: Timers::default(),
             active: VecDeque::new(),
             has_news: false,
+            unsettled: None,
             turn_count: 0,
             replies: VecDeque::with_capacity(REPLIES_WAITING),
             forwards: VecDeque::with_capacity(FORWARDS_WAITING),

@@ -79,23 +79,24 @@ impl Connection {
         if contents.asks_for_ack_now {
             self.acks.on_request(now);
         }
-        let received = self.apply(now, number, frames, room == Room::All, events, stats);
+        let received = self.apply(now, number, (contents.only, frames), room == Room::All, events, stats);
         self.extend_credit();
         received
     }
 
-    /// Acts on the frames of a packet that was looked at.
+    /// Acts on the frames of a packet that was looked at; the only one need not be read again.
     fn apply<'a>(
         &mut self,
         now: Moment,
         number: u64,
-        frames: &'a [u8],
+        (mut only, frames): (Option<Frame<'a>>, &'a [u8]),
         has_room: bool,
         events: &mut Events,
         stats: &mut Stats,
     ) -> Received<'a> {
         let mut sample = None;
-        for frame in Frames::new(frames).flatten() {
+        let mut rest = Frames::new(if only.is_some() { &[] } else { frames });
+        while let Some(frame) = only.take().or_else(|| rest.next()?.ok()) {
             match frame {
                 Frame::Message(message) => {
                     if !self.on_message(number, &message, has_room, events, stats) {

@@ -13,7 +13,9 @@ use crate::limits::UNRELIABLE_MESSAGE_MAX_BYTES;
 
 /// What a packet holds, before anything is done with it.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
+pub(super) struct Contents<'a> {
+    /// The frame of a packet that has one.
+    pub(super) only: Option<Frame<'a>>,
     pub(super) urgency: Option<Urgency>,
     pub(super) asks_for_ack_now: bool,
     /// Charges of unreliable messages, which are left out where there is no room.
@@ -41,10 +43,13 @@ pub(super) enum Room {
 
 impl Connection {
     /// Looks at all frames of packet `number` and changes nothing.
-    pub(super) fn survey(&self, number: u64, frames: &[u8]) -> Result<Contents, ProtocolError> {
+    pub(super) fn survey<'a>(&self, number: u64, frames: &'a [u8]) -> Result<Contents<'a>, ProtocolError> {
         let mut contents = Contents::default();
+        let mut is_first = true;
         for frame in Frames::new(frames) {
-            let urgency = match frame.map_err(ProtocolError::Frame)? {
+            let frame = frame.map_err(ProtocolError::Frame)?;
+            contents.only = if std::mem::take(&mut is_first) { Some(frame) } else { None };
+            let urgency = match frame {
                 Frame::Message(message) => self.survey_message(&message, &mut contents)?,
                 Frame::Fragment(fragment) => self.survey_fragment(number, &fragment, &mut contents)?,
                 Frame::Skip(skip) => {
@@ -76,7 +81,7 @@ impl Connection {
     fn survey_message(
         &self,
         message: &Message<'_>,
-        contents: &mut Contents,
+        contents: &mut Contents<'_>,
     ) -> Result<Urgency, ProtocolError> {
         let bytes = charge(message.payload.len());
         contents.event_bytes = contents.event_bytes.saturating_add(bytes);
@@ -103,7 +108,7 @@ impl Connection {
         &self,
         number: u64,
         fragment: &Fragment<'_>,
-        contents: &mut Contents,
+        contents: &mut Contents<'_>,
     ) -> Result<Urgency, ProtocolError> {
         let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
         let Some(id) = fragment.piece.id() else {
@@ -138,7 +143,7 @@ impl Connection {
 
     /// How much of packet `number` can be taken in. Where memory is short keys are forgotten first: the newest
     /// value may then come again, but what waits for memory that keys have would wait for ever.
-    pub(super) fn room(&mut self, number: u64, contents: &Contents, events: &Events) -> Room {
+    pub(super) fn room(&mut self, number: u64, contents: &Contents<'_>, events: &Events) -> Room {
         if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
             return Room::None;
         }

@@ -39,12 +39,27 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
+    /// A packet was delivered: what follows from it is seen to when the next connection's turn comes, once for all packets in
+    /// a row.
+    pub(super) fn settle_later(&mut self, peer: PeerId) {
+        if self.unsettled != Some(peer)
+            && let Some(before) = self.unsettled.replace(peer)
+        {
+            self.settle(before);
+        }
+    }
+
+    /// There is no next.
+    pub(super) fn settle_last(&mut self) {
+        if let Some(peer) = self.unsettled.take() {
+            self.settle(peer);
+        }
+    }
+
     /// After anything happened to a connection: queues it if it has something to send, and arms its timer.
     pub(super) fn settle(&mut self, peer: PeerId) {
+        self.announce_receipts(peer);
         let Some(connection) = self.connections.get_mut(peer) else { return };
-        while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
-            self.events.receipt(peer, receipt, outcome);
-        }
         if !connection.is_queued && connection.has_to_send(self.now) {
             connection.is_queued = true;
             self.active.push_back(peer);
@@ -108,8 +123,16 @@ impl<P: Placement> Endpoint<P> {
 
     /// Gives the last event of an open connection.
     pub(super) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
+        self.announce_receipts(peer);
         add(&mut self.stats.connections_closed, 1);
         self.events.disconnected(peer, reason, text);
+    }
+
+    fn announce_receipts(&mut self, peer: PeerId) {
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
+            self.events.receipt(peer, receipt, outcome);
+        }
     }
 
     /// Closes a connection whose peer broke the protocol, and tells it so.

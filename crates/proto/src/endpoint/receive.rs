@@ -70,7 +70,7 @@ impl<P: Placement> Endpoint<P> {
                 self.open(now, &mut staged);
                 deliver(self, now, &mut staged);
             }
-            return;
+            return self.settle_last();
         }
         loop {
             let mut stage: [Option<Staged<'a>>; STAGE_DATAGRAMS] = std::array::from_fn(|_| None);
@@ -86,7 +86,7 @@ impl<P: Placement> Endpoint<P> {
                 deliver(self, now, staged);
             }
             if count < STAGE_DATAGRAMS {
-                return;
+                return self.settle_last();
             }
         }
     }
@@ -110,6 +110,7 @@ impl<P: Placement> Endpoint<P> {
         }
         self.open(now, &mut staged);
         self.deliver(now, &mut staged);
+        self.settle_last();
     }
 
     fn parse<'a>(&mut self, datagram: Inbound<'a>) -> Staged<'a> {
@@ -206,7 +207,7 @@ impl<P: Placement> Endpoint<P> {
                     Ok(()) => add(&mut self.stats.packets_received, 1),
                     Err(reason) => self.stats.on_drop(reason),
                 }
-                self.settle(peer);
+                self.settle_later(peer);
             }
             // Every parsed packet was opened or dropped in the stage before.
             State::Parsed(..) => self.stats.on_drop(DropReason::NoKeys),
