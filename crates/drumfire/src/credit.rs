@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use drumfire_proto::Mode;
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
+use drumfire_proto::{Mode, Priority};
 
 /// The room of one peer, shared by the application's thread and the peer's worker.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl Credit {
     }
 
     /// Takes room for a message of this length; false when there is not enough.
-    pub(crate) fn take(&self, payload_bytes: usize) -> bool {
-        self.take_up_to(payload_bytes, self.limit_bytes)
+    pub(crate) fn take(&self, payload_bytes: usize, priority: Priority) -> bool {
+        self.take_up_to(payload_bytes, priority.share_of(self.limit_bytes))
     }
 
     /// The same for a message that need not wait: with as much room again, for its worker decides what becomes of it.
@@ -83,12 +83,20 @@ mod tests {
     #[test]
     fn room_ends_exactly_at_the_limit_and_comes_back() {
         for (limit, is_taken) in [(99, false), (100, true), (101, true)] {
-            assert_eq!(Credit::new(limit, 65_536).take(100 - ITEM_CHARGE_BYTES), is_taken, "{limit}");
+            assert_eq!(
+                Credit::new(limit, 65_536).take(100 - ITEM_CHARGE_BYTES, Priority::Normal),
+                is_taken,
+                "{limit}"
+            );
         }
         let credit = Credit::new(2 * ITEM_CHARGE_BYTES, 65_536);
-        assert!(credit.take(0) && credit.take(0) && !credit.take(0));
+        assert!(
+            credit.take(0, Priority::Normal)
+                && credit.take(0, Priority::Normal)
+                && !credit.take(0, Priority::Normal)
+        );
         credit.give(0);
-        assert!(credit.take(0) && !credit.take(0));
+        assert!(credit.take(0, Priority::Normal) && !credit.take(0, Priority::Normal));
     }
 
     #[test]

@@ -100,8 +100,11 @@ impl Front {
             return Err(SendError::TooLarge { limit_bytes });
         }
         let must_wait = known.when_full(channel) == WhenFull::Block;
-        let is_room =
-            if must_wait { credit.take(bytes.len()) } else { credit.take_for_dropping(bytes.len()) };
+        let is_room = if must_wait {
+            credit.take(bytes.len(), options.priority)
+        } else {
+            credit.take_for_dropping(bytes.len())
+        };
         if !is_room {
             return Err(SendError::Full);
         }

@@ -126,6 +126,7 @@ mod steering;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tokens;
+pub mod transfer;
 #[doc(hidden)]
 pub mod worker;
 mod workers;

@@ -7,6 +7,7 @@
 //! contracts: [`drumfire_socket::Io`], [`Park`] and [`Clock`].
 
 mod arena;
+mod backlog;
 mod net;
 mod pass;
 mod peers;

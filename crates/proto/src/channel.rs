@@ -73,16 +73,28 @@ pub enum Priority {
 }
 
 impl Priority {
-    pub(crate) const COUNT: usize = 4;
+    /// How many there are.
+    pub const COUNT: usize = 4;
 
     const ALL: [Self; Self::COUNT] = [Self::Urgent, Self::Normal, Self::Low, Self::Bulk];
+
+    /// How much of a memory of so many bytes its messages may fill: of low and bulk ones three quarters, so that what is more
+    /// urgent finds room.
+    #[must_use]
+    pub const fn share_of(self, bytes: usize) -> usize {
+        match self {
+            Self::Urgent | Self::Normal => bytes,
+            Self::Low | Self::Bulk => bytes.saturating_sub(bytes / 4),
+        }
+    }
 
     pub(crate) fn of_class(class: usize) -> Self {
         Self::ALL.get(class).copied().unwrap_or_default()
     }
 
     /// Its place among the classes, the first first.
-    pub(crate) const fn class(self) -> usize {
+    #[must_use]
+    pub const fn class(self) -> usize {
         match self {
             Self::Urgent => 0,
             Self::Normal => 1,

@@ -97,6 +97,8 @@ struct Run<'a> {
     /// Players that had their session.
     players: HashSet<PlayerId>,
     rebound: u64,
+    /// The server's application does nothing.
+    is_stalled: bool,
 }
 
 impl<'a> Run<'a> {
@@ -110,8 +112,18 @@ impl<'a> Run<'a> {
         let random = Random::part(scenario.seed, 2);
         let attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
         let (by_address, by_peer, players) = (HashMap::new(), HashMap::new(), HashSet::new());
-        let mut run =
-            Self { scenario, world, random, clients, attacker, by_address, by_peer, players, rebound: 0 };
+        let mut run = Self {
+            scenario,
+            world,
+            random,
+            clients,
+            attacker,
+            by_address,
+            by_peer,
+            players,
+            rebound: 0,
+            is_stalled: false,
+        };
         (0..scenario.clients.len()).for_each(|at| run.note_address(at));
         // From now on it is written down.
         run.world.take_seen();
@@ -135,8 +147,11 @@ impl<'a> Run<'a> {
             self.disturb(tick)?;
             self.set_clocks(tick);
             self.attacker.act(&mut self.world);
+            let (stall_from, stall_until) = self.scenario.stall;
+            self.is_stalled = (stall_from..stall_until).contains(&tick);
             self.step(self.scenario.tick)?;
         }
+        self.is_stalled = false;
         let right = ClockConfig::default();
         self.world.set_server_clock(&right);
         (0..self.clients.len()).for_each(|at| self.world.set_client_clock(at, &right));
@@ -200,7 +215,10 @@ impl<'a> Run<'a> {
                     break;
                 }
                 self.say_one(at, plan, Side::Client)?;
-                self.say_one(at, plan, Side::Server)?;
+                // Who takes no events does not know who is there.
+                if !self.is_stalled {
+                    self.say_one(at, plan, Side::Server)?;
+                }
             }
         }
         Ok(())
@@ -274,8 +292,10 @@ impl<'a> Run<'a> {
         self.world.advance(time);
         let now = self.world.elapsed();
         let late = |reason| format!("after {now:?}: {reason}");
-        for event in self.world.server.poll() {
-            self.on_server(event).map_err(late)?;
+        if !self.is_stalled {
+            for event in self.world.server.poll() {
+                self.on_server(event).map_err(late)?;
+            }
         }
         for at in 0..self.clients.len() {
             for event in self.world.clients[at].poll() {

@@ -24,6 +24,8 @@ pub struct Scenario {
     pub chaos_ticks: u64,
     /// The first tick in which nobody says anything, and the first in which everybody does again.
     pub silence: (u64, u64),
+    /// The first tick in which the server's application takes no events, and the first in which it does again.
+    pub stall: (u64, u64),
     /// Whether players come in by token, one session for each.
     pub has_tokens: bool,
     /// When the server asks for cookies.
@@ -124,6 +126,12 @@ impl Scenario {
         let chaos_ticks = between(&mut random, 40, 120);
         let silent_from = random.below(chaos_ticks);
         let silence = (silent_from, silent_from + random.below(chaos_ticks / 3));
+        let stall = if random.below(4) == 0 {
+            let from = random.below(chaos_ticks);
+            (from, from + random.below(chaos_ticks))
+        } else {
+            (0, 0)
+        };
         let count = between(&mut random, 1, 16);
         let clients = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
         let attack = Attack::draw(&mut random);
@@ -131,7 +139,7 @@ impl Scenario {
         let has_tokens = random.below(4) == 0;
         let clock = WrongClock::draw(&mut random, chaos_ticks);
         let calm = Duration::from_secs(45);
-        Self { seed, clients, tick, chaos_ticks, silence, has_tokens, cookie, clock, attack, calm }
+        Self { seed, clients, tick, chaos_ticks, silence, stall, has_tokens, cookie, clock, attack, calm }
     }
 }
 
@@ -225,12 +233,12 @@ fn redundancy(random: &mut Random) -> Redundancy {
     }
 }
 
-/// A bad link: up to 30 % loss, 200 ms, 20 % duplicates, with reordering, flipped bits, and now and then a
-/// bottleneck.
+/// A bad link: up to 40 % loss, 200 ms, 50 % duplicates, with reordering, by up to two seconds now and then, flipped bits, and
+/// here and there a bottleneck.
 fn link(random: &mut Random) -> LinkConfig {
     let loss = match random.below(3) {
         0 => Loss::Bursts { begin: 0.02, end: 0.2, inside: 0.8 * random.fraction(), outside: 0.02 },
-        _ => Loss::Even(fraction(random, 0.3)),
+        _ => Loss::Even(fraction(random, 0.4)),
     };
     let (mean, spread) = (millis(random, 200), millis(random, 40));
     let delay = match random.below(3) {
@@ -238,11 +246,13 @@ fn link(random: &mut Random) -> LinkConfig {
         1 => Delay::Uniform { least: mean.saturating_sub(spread), most: mean },
         _ => Delay::Normal { mean, deviation: spread / 4 },
     };
+    // So late that a thousand packets of a busy connection overtake it.
+    let late = if random.below(8) == 0 { millis(random, 2_000) } else { millis(random, 100) };
     let config = LinkConfig::default()
         .loss(loss)
         .delay(delay)
-        .duplicate(fraction(random, 0.2), millis(random, 1_000))
-        .reorder(fraction(random, 0.2), millis(random, 100))
+        .duplicate(fraction(random, 0.5), millis(random, 1_000))
+        .reorder(fraction(random, 0.2), late)
         .corrupt(fraction(random, 0.05));
     if random.below(8) == 0 { config.rate(between(random, 200_000, 1_000_000), 64_000) } else { config }
 }

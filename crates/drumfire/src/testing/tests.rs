@@ -249,3 +249,53 @@ fn short_messages_ask_nothing_of_the_path() {
     });
     assert_eq!(size, Some(1_200));
 }
+
+#[test]
+fn an_asset_of_16_mib_comes_whole_and_disturbs_no_game() {
+    use crate::transfer::{Download, Upload};
+    use crate::{Bytes, Priority};
+
+    let asset: Bytes =
+        (0..16_u32 << 20).map(|at| (at.wrapping_mul(31) >> 7).to_le_bytes()[0]).collect::<Vec<_>>().into();
+    let mut world = pair(8);
+    let link =
+        LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10))).rate(2_000_000, 100_000);
+    world.set_links(&link).unwrap();
+    let (mut upload, mut download) = (Upload::new(ChannelId(9), asset.clone()), Download::new(1 << 25));
+    let (mut got, mut delays) = (Vec::new(), Vec::new());
+    for tick in 0..1_500_u64 {
+        let client = &mut world.clients[0];
+        upload.step(|channel, bytes, options| client.send(channel, bytes, options)).unwrap();
+        let input = tick.to_be_bytes().to_vec();
+        client.send(ChannelId(0), input, SendOptions::reliable_ordered().priority(Priority::Urgent)).unwrap();
+        for _ in 0..8 {
+            world.advance(Duration::from_millis(2));
+            let now = tick * 16 + 16;
+            for event in world.server.poll() {
+                match event {
+                    Event::Message { channel: ChannelId(9), bytes, .. } => {
+                        got.extend_from_slice(download.take(&bytes).unwrap().bytes);
+                    }
+                    Event::Message { bytes, .. } => {
+                        let sent = u64::from_be_bytes(bytes[..].try_into().unwrap()) * 16;
+                        delays.push(now - sent);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(
+            world.clients[0].poll().filter(|event| !matches!(event, ClientEvent::Connected)).count(),
+            0
+        );
+    }
+    assert!(download.progress().is_over() && got == asset[..], "{:?}", download.progress());
+    assert!(delays.len() >= 1_490, "{}", delays.len());
+    delays.sort_unstable();
+    let percentile = |percent| delays[delays.len() * percent / 100 - 1];
+    let figures = [50, 95, 98, 100].map(percentile);
+    println!("inputs beside it, ms: p50, p95, p98 and slowest {figures:?}");
+    // Ten milliseconds for the way, sixteen for the tick, and the queue that the transfer keeps at the bottleneck; the slowest
+    // were lost when it looked for the link's rate.
+    assert!(figures[0] <= 32 && figures[2] <= 48 && figures[3] <= 150, "{figures:?}");
+}

@@ -11,6 +11,7 @@ use drumfire_proto::{
     ChannelId, Endpoint, Now, PeerId, Placement, ReceiptId, SendError, SendOptions, WhenFull,
 };
 
+use super::backlog::Backlog;
 use crate::credit::Credit;
 use crate::places::Places;
 
@@ -26,7 +27,7 @@ pub(super) struct Peers {
 #[derive(Debug)]
 struct Peer {
     credit: Arc<Credit>,
-    backlog: VecDeque<Message>,
+    backlog: Backlog,
     is_connected: bool,
 }
 
@@ -49,7 +50,7 @@ enum Taken {
 impl Peers {
     /// A client's attempt begins.
     pub(super) fn begin(&mut self, id: PeerId, credit: &Arc<Credit>) {
-        let peer = Peer { credit: Arc::clone(credit), backlog: VecDeque::new(), is_connected: false };
+        let peer = Peer { credit: Arc::clone(credit), backlog: Backlog::default(), is_connected: false };
         self.peers.insert(id, peer);
     }
 
@@ -65,7 +66,7 @@ impl Peers {
             return Arc::clone(&peer.credit);
         }
         let credit = Arc::new(Credit::new(limit_bytes, message_max_bytes));
-        let peer = Peer { credit: Arc::clone(&credit), backlog: VecDeque::new(), is_connected: true };
+        let peer = Peer { credit: Arc::clone(&credit), backlog: Backlog::default(), is_connected: true };
         self.peers.insert(id, peer);
         credit
     }
@@ -101,7 +102,8 @@ impl Peers {
         !self.waiting.is_empty()
     }
 
-    /// Sends a message behind those that wait, unless its channel's do not wait; false when the peer is gone.
+    /// Sends a message behind those that wait and it may not overtake, unless its channel's do not wait; false when the peer
+    /// is gone.
     pub(super) fn send<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -110,16 +112,19 @@ impl Peers {
         message: Message,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(id) else { return false };
-        if !peer.backlog.is_empty() && endpoint.when_full(id, message.channel) == WhenFull::Block {
-            peer.backlog.push_back(message);
+        let was_waiting = !peer.backlog.is_empty();
+        if peer.backlog.holds_up(&message) && endpoint.when_full(id, message.channel) == WhenFull::Block {
+            peer.backlog.push(message);
             return true;
         }
         match push(endpoint, now, id, message, &peer.credit) {
             Taken::ByConnection => true,
             Taken::ByNobody => false,
             Taken::NotYet(message) => {
-                peer.backlog.push_back(message);
-                self.waiting.push_back(id);
+                peer.backlog.push(message);
+                if !was_waiting {
+                    self.waiting.push_back(id);
+                }
                 true
             }
         }
@@ -133,12 +138,12 @@ impl Peers {
             let Some(&id) = self.waiting.front() else { break };
             let mut is_waiting = false;
             if let Some(peer) = self.peers.get_mut(id) {
-                while let Some(message) = peer.backlog.pop_front() {
+                while let Some(message) = peer.backlog.pop() {
                     match push(endpoint, now, id, message, &peer.credit) {
                         Taken::ByConnection => {}
                         Taken::ByNobody => lost += 1,
                         Taken::NotYet(message) => {
-                            peer.backlog.push_front(message);
+                            peer.backlog.put_back(message);
                             is_waiting = true;
                             break;
                         }

@@ -138,6 +138,7 @@ impl SendQueue {
         receipt: Option<ReceiptId>,
         payload: Bytes,
     ) -> Pushed {
+        let limit_bytes = options.priority.share_of(limit_bytes);
         let bytes = charge(payload.len());
         let mut dropped_count = 0;
         if self.used_bytes.saturating_add(bytes) > limit_bytes {

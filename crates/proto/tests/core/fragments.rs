@@ -248,3 +248,27 @@ fn a_piece_that_claims_to_be_of_a_later_packet_closes() {
     say(&mut puppet, &unreliable(1 << 40));
     assert!(matches!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::Frame(_)))));
 }
+
+#[test]
+fn a_long_sequenced_message_that_found_no_room_stands_behind_the_packet_that_had_none() {
+    let mut world = World::new(25, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    let sequenced = SendOptions::unreliable_sequenced();
+    // The first fills its packet to less than a piece, so that the second begins in the next.
+    world.send(CLIENT, client, 1, &message(1, 1_110), sequenced).unwrap();
+    world.send(CLIENT, client, 1, &message(2, 1_500), sequenced).unwrap();
+    let (now, mut memory) = (world.now(), [0; 1_200]);
+    let mut packets = Vec::new();
+    while let Some(sent) = world.ends[CLIENT].poll_transmit(now, &mut memory) {
+        packets.push(memory[..sent.bytes].to_vec());
+    }
+    assert_eq!(packets.len(), 3);
+    // The packet of the first is late.
+    packets.rotate_left(1);
+    for packet in packets {
+        world.hand(SERVER, crate::harness::address(CLIENT), &packet);
+    }
+    world.run(Duration::ZERO);
+    assert_eq!(world.messages(SERVER), [(1, message(2, 1_500))]);
+}

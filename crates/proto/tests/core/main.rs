@@ -25,6 +25,8 @@ mod recovery;
 mod rekey;
 mod shards;
 mod stats;
+#[cfg(not(feature = "audit-nonce"))]
+mod strategies;
 mod terms;
 mod timeouts;
 mod tokens;

@@ -83,6 +83,14 @@ impl Puppet {
     }
 
     pub(crate) fn say_bytes(&mut self, frames: &[u8]) {
+        let datagram = self.datagram(frames);
+        self.world.now = self.world.now.after(Duration::from_micros(10));
+        self.world.hand(SERVER, address(CLIENT), &datagram);
+        self.world.flush();
+    }
+
+    /// The next packet, with these frames.
+    pub(crate) fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
         let number = PacketNumber(self.sealer.next_number().unwrap());
         let header = TransportHeader {
             key_phase: self.key_phase,
@@ -95,9 +103,7 @@ impl Puppet {
         self.sealer.seal(&datagram, &mut body, &mut tag).unwrap();
         datagram.extend(body);
         datagram.extend(tag);
-        self.world.now = self.world.now.after(Duration::from_micros(10));
-        self.world.hand(SERVER, address(CLIENT), &datagram);
-        self.world.flush();
+        datagram
     }
 
     /// The numbers and frames of what the server has sent since it was last asked.

@@ -14,7 +14,7 @@ use crate::reader::Reader;
 pub struct Fragment<'a> {
     /// The message, with the piece in place of its payload.
     pub piece: Message<'a>,
-    /// Which of its sender's unreliable messages in pieces it belongs to; 0 where the message has an id.
+    /// The number of the packet with the first piece of an unreliable message; 0 where the message has an id.
     pub number: u64,
     /// Bytes of the whole message, at most [`MESSAGE_LIMIT_BYTES`].
     pub total_bytes: u32,

@@ -83,7 +83,7 @@ impl SendQueue {
                 self.expire(name, packet.now);
                 true
             } else if waiting.progress.is_some() {
-                self.write_next_piece(name, writer, carry, filled)
+                self.write_next_piece(name, packet, writer, carry, filled)
             } else if waiting.mode == Mode::ReliableLatest {
                 let is_resent = waiting.version.is_some();
                 let Some(version) = write_value(writer, waiting, packet.number) else { return false };
@@ -187,6 +187,7 @@ impl SendQueue {
     fn write_next_piece<B: BufMut>(
         &mut self,
         name: Name,
+        packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
         filled: &mut Filled,
@@ -197,6 +198,8 @@ impl SendQueue {
         let begin = progress.sent_bytes;
         let total = u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX);
         let is_reliable = waiting.mode.needs_id();
+        // An unreliable one stands in the order where its first piece is, not where there was no room for one.
+        let number = if is_reliable || begin > 0 { progress.number } else { packet.number };
         let end = if is_reliable {
             let Some(reliable) = &mut self.reliable else { return true };
             let written = reliable.write_next_piece(writer, progress.number, begin, total);
@@ -204,7 +207,7 @@ impl SendQueue {
             carry(id);
             end
         } else {
-            let written = write_piece(writer, &whole_unreliable(waiting), progress.number, begin, total);
+            let written = write_piece(writer, &whole_unreliable(waiting), number, begin, total);
             let Some(end) = written else { return false };
             if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
                 receipts.on_piece(id, end == total);
@@ -214,7 +217,7 @@ impl SendQueue {
             end
         };
         filled.add_piece(is_reliable, end == total);
-        lines.advance(name, end);
+        lines.advance(name, number, end);
         if end == total
             && let Some(done) = lines.pop(name, true)
             && !is_reliable

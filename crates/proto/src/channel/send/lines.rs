@@ -291,13 +291,13 @@ impl Lines {
         }
     }
 
-    /// The first message of the line was sent up to here.
-    pub(super) fn advance(&mut self, name: Name, sent_bytes: u32) {
+    /// The first message of the line, which has this number, was sent up to here.
+    pub(super) fn advance(&mut self, name: Name, number: u64, sent_bytes: u32) {
         let Some((line, waiting)) = self.first_mut(name) else { return };
         if let Some(progress) = &mut waiting.progress {
             line.credit_bytes =
                 line.credit_bytes.saturating_sub(sent_bytes.saturating_sub(progress.sent_bytes));
-            progress.sent_bytes = sent_bytes;
+            (progress.number, progress.sent_bytes) = (number, sent_bytes);
         }
     }
 

@@ -1,0 +1,95 @@
+//! Messages of one peer for which its connection has no memory at the moment: the more urgent first, those of a channel in
+//! their order.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use drumfire_proto::{ChannelId, Priority};
+
+use super::peers::Message;
+
+/// What waits for room in a connection.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    /// By class of priority.
+    classes: [VecDeque<Message>; Priority::COUNT],
+    /// In which class the messages of a channel wait, and how many.
+    channels: BTreeMap<ChannelId, (usize, usize)>,
+}
+
+impl Backlog {
+    pub(super) fn is_empty(&self) -> bool {
+        self.channels.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.classes.iter().map(VecDeque::len).sum()
+    }
+
+    /// Whether a message must wait behind others: of its channel, or as urgent at least.
+    pub(super) fn holds_up(&self, message: &Message) -> bool {
+        let as_urgent = self.classes.iter().take(message.options.priority.class() + 1);
+        self.channels.contains_key(&message.channel) || as_urgent.into_iter().any(|class| !class.is_empty())
+    }
+
+    /// Puts a message behind others of its class, or of its channel, so that none overtakes there.
+    pub(super) fn push(&mut self, message: Message) {
+        let own = (message.options.priority.class(), 0);
+        let (class, count) = self.channels.entry(message.channel).or_insert(own);
+        *count += 1;
+        if let Some(messages) = self.classes.get_mut(*class) {
+            messages.push_back(message);
+        }
+    }
+
+    /// The most urgent message, which is in nobody's hands then.
+    pub(super) fn pop(&mut self) -> Option<Message> {
+        let message = self.classes.iter_mut().find_map(VecDeque::pop_front)?;
+        if let Some((_, count)) = self.channels.get_mut(&message.channel) {
+            *count -= 1;
+            if *count == 0 {
+                self.channels.remove(&message.channel);
+            }
+        }
+        Some(message)
+    }
+
+    /// Puts the message that was taken out last back where it was.
+    pub(super) fn put_back(&mut self, message: Message) {
+        let own = (message.options.priority.class(), 0);
+        let (class, count) = self.channels.entry(message.channel).or_insert(own);
+        *count += 1;
+        if let Some(messages) = self.classes.get_mut(*class) {
+            messages.push_front(message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use drumfire_proto::SendOptions;
+
+    fn message(channel: u16, priority: Priority, byte: u8) -> Message {
+        let options = SendOptions::reliable_ordered().priority(priority);
+        Message { channel: ChannelId(channel), bytes: Bytes::from(vec![byte]), options, receipt: None }
+    }
+
+    #[test]
+    fn the_urgent_goes_first_and_no_channel_loses_its_order() {
+        let mut backlog = Backlog::default();
+        backlog.push(message(1, Priority::Bulk, 0));
+        backlog.push(message(1, Priority::Urgent, 1));
+        backlog.push(message(2, Priority::Normal, 2));
+        assert!(backlog.holds_up(&message(1, Priority::Urgent, 9)), "of the same channel");
+        assert!(!backlog.holds_up(&message(3, Priority::Urgent, 9)));
+        assert!(backlog.holds_up(&message(3, Priority::Normal, 9)), "behind as urgent ones");
+        let first = backlog.pop().unwrap();
+        assert_eq!(first.bytes[0], 2);
+        backlog.put_back(first);
+        assert_eq!(backlog.len(), 3);
+        let order: Vec<u8> = std::iter::from_fn(|| backlog.pop()).map(|message| message.bytes[0]).collect();
+        assert_eq!(order, [2, 0, 1]);
+        assert_eq!((backlog.is_empty(), backlog.len()), (true, 0));
+    }
+}

@@ -1,0 +1,207 @@
+//! A dozen ways for a peer that holds the keys to cost a server more than it should. The server's application takes nothing
+//! meanwhile. Whatever happens, the connection stays within its memory as the allocator counts it, or is closed by name.
+
+use crate::harness::{CLIENT, Random, SERVER, address};
+use crate::puppet::Puppet;
+use allocation_counter::measure;
+use drumfire_proto::{CloseReason, Inbound, SendOptions};
+use drumfire_wire::{
+    AckDelay, AckRange, ChannelId, Delivery, EncodeError, Fragment, FrameWriter, Message, MessageId,
+    PacketNumber, Skip,
+};
+use std::time::Duration;
+
+/// What a connection may hold for receiving, with a tenth more for its books, and the connection itself.
+const RECEIVE_BYTES: i64 = 256 * 1_024 * 11 / 10 + 8_192;
+
+/// The same for a connection that sends too.
+const BOTH_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10 + 8_192;
+
+/// Packets of one seed.
+const PACKETS: u64 = 600;
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 10 } else { 1_000 };
+
+type Frames<'a> = FrameWriter<&'a mut [u8]>;
+type Strategy = fn(&mut Frames<'_>, &mut Random, u64) -> Result<(), EncodeError>;
+
+/// Fills a packet with what `write` writes, until it is full.
+fn fill(
+    writer: &mut Frames<'_>,
+    mut write: impl FnMut(&mut Frames<'_>) -> Result<(), EncodeError>,
+) -> Result<(), EncodeError> {
+    loop {
+        match write(writer) {
+            Ok(()) => {}
+            Err(EncodeError::NoRoom { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn fragment<'a>(id: u64, total_bytes: u32, offset_bytes: u32, payload: &'a [u8]) -> Fragment<'a> {
+    let delivery = Delivery::ReliableUnordered { id: MessageId(id) };
+    let piece = Message { channel: ChannelId(1), delivery, payload };
+    Fragment { piece, number: 0, total_bytes, offset_bytes }
+}
+
+fn fragment_bombs(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| {
+        let total = random.below(65_536) as u32 + 1;
+        writer.fragment(&fragment(step + random.below(4), total, random.below(total.into()) as u32, &[1]))
+    })
+}
+
+fn holes(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| writer.fragment(&fragment(0, 65_536, random.below(65_536) as u32, &[1])))
+}
+
+fn inconsistent_fragments(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
+    writer.fragment(&fragment(
+        random.below(2),
+        9_000 + random.below(40) as u32 / 39,
+        random.below(9) as u32 * 900,
+        &[1; 900],
+    ))
+}
+
+fn unreliable_bombs(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    let piece = Message { channel: ChannelId(1), delivery: Delivery::UnreliableSequenced, payload: &[1; 9] };
+    fill(writer, |writer| {
+        let (number, offset_bytes) = (step.saturating_sub(random.below(20)), random.below(16_000) as u32);
+        writer.fragment(&Fragment { piece, number, total_bytes: 16_384, offset_bytes })
+    })
+}
+
+fn sparse_ids(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| {
+        let delivery = Delivery::ReliableOrdered {
+            id: MessageId(1 + random.below(4_096) + step / 590),
+            after: Some(MessageId(0)),
+        };
+        writer.message(&Message { channel: ChannelId(random.below(9) as u16), delivery, payload: b"" })
+    })
+}
+
+fn empty_messages(writer: &mut Frames<'_>, _: &mut Random, step: u64) -> Result<(), EncodeError> {
+    let mut id = step * 250;
+    fill(writer, |writer| {
+        let delivery = Delivery::ReliableUnordered { id: MessageId(id) };
+        id += 1;
+        writer.message(&Message { channel: ChannelId(1), delivery, payload: b"" })
+    })
+}
+
+fn ack_floods(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
+    let newest = random.below(2);
+    fill(writer, |writer| {
+        let range = AckRange::new(PacketNumber(0), PacketNumber(newest)).unwrap();
+        writer.ack(AckDelay::from_duration(Duration::ZERO), std::iter::once(range))
+    })
+}
+
+fn huge_acks(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    let top = if step < 100 { 0 } else { (1 << 62) - random.below(1_000) };
+    let range = AckRange::new(PacketNumber(0), PacketNumber(top)).unwrap();
+    writer.ack(AckDelay::from_duration(Duration::MAX), std::iter::once(range))
+}
+
+fn window_violations(writer: &mut Frames<'_>, _: &mut Random, step: u64) -> Result<(), EncodeError> {
+    let delivery = Delivery::ReliableUnordered { id: MessageId(step) };
+    writer.message(&Message { channel: ChannelId(1), delivery, payload: &[1; 1_000] })
+}
+
+fn channel_sprays(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| {
+        let (channel, key) = (ChannelId(random.next() as u16), random.next());
+        let delivery = match random.below(3) {
+            0 => Delivery::UnreliableSequenced,
+            1 => Delivery::ReliableLatest { key, version: step },
+            _ => Delivery::Unreliable,
+        };
+        writer.message(&Message { channel, delivery, payload: b"x" })
+    })
+}
+
+fn skips(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| {
+        let id = MessageId(step * 3 + random.below(4_000));
+        let bytes = if step > 500 { random.below(1 << 24) as u32 } else { 0 };
+        writer.skip(&Skip { channel: ChannelId(1), id, after: id.0.checked_sub(1).map(MessageId), bytes })
+    })
+}
+
+fn ack_requests(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| if random.below(2) == 0 { writer.ping() } else { writer.ack_request() })
+}
+
+fn credits(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| writer.credit(random.next() >> random.below(64)))
+}
+
+/// The most that the server held of this connection, and how it ended.
+fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReason>) {
+    let mut puppet = Puppet::connected(seed);
+    let mut random = Random(seed);
+    let (mut held, mut most) = (0, 0);
+    let mut memory = [0; 1_472];
+    let peer = puppet.world.peers(SERVER)[0];
+    for step in 0..PACKETS {
+        let mut frames = [0; 1_100];
+        let mut writer = FrameWriter::new(&mut frames[..]);
+        strategy(&mut writer, &mut random, step).unwrap();
+        let bytes = writer.written_bytes();
+        let mut datagram = puppet.datagram(&frames[..bytes]);
+        puppet.world.now = puppet.world.now.after(Duration::from_millis(1));
+        let (now, payload) = (puppet.world.now(), bytes::Bytes::from_static(&[7; 1_000]));
+        let server = &mut puppet.world.ends[SERVER];
+        let counted = measure(|| {
+            server.handle_datagrams(now, [Inbound { from: address(CLIENT).into(), bytes: &mut datagram }]);
+            server.handle_timeout(now);
+            if does_send {
+                // What is full or closed takes nothing.
+                let _ = server.send(now, peer, ChannelId(1), payload, SendOptions::reliable_unordered());
+            }
+            while server.poll_transmit(now, &mut memory).is_some() {}
+        });
+        held += counted.bytes_current;
+        most = most.max(held);
+    }
+    puppet.world.run(Duration::ZERO);
+    (most, puppet.ending())
+}
+
+#[test]
+fn nobody_makes_a_connection_hold_more_than_it_may() {
+    let strategies: [(&str, Strategy); 13] = [
+        ("fragment bombs", fragment_bombs),
+        ("holes", holes),
+        ("inconsistent fragments", inconsistent_fragments),
+        ("unreliable bombs", unreliable_bombs),
+        ("sparse ids", sparse_ids),
+        ("empty messages", empty_messages),
+        ("ack floods", ack_floods),
+        ("huge acks", huge_acks),
+        ("window violations", window_violations),
+        ("channel sprays", channel_sprays),
+        ("skips", skips),
+        ("ack requests", ack_requests),
+        ("credits", credits),
+    ];
+    for (name, strategy) in strategies {
+        for (does_send, limit) in [(false, RECEIVE_BYTES), (true, BOTH_BYTES)] {
+            let (mut most, mut closed) = (0, 0);
+            for seed in 0..SEEDS {
+                let (held, ending) = run(seed, strategy, does_send);
+                most = most.max(held);
+                closed += u64::from(ending.is_some());
+                let is_named = ending.is_none_or(|reason| matches!(reason, CloseReason::Protocol(_)));
+                assert!(is_named, "{name} of seed {seed}: {ending:?}");
+            }
+            println!(
+                "{name}, the server sends: {does_send}: at most {most} B, {closed} of {SEEDS} closed by name"
+            );
+            assert!(most <= limit, "{name}, {does_send}: {most} of {limit} B");
+        }
+    }
+}
