@@ -226,6 +226,13 @@ impl Clients {
         self.inline.front.request_stats(peer);
     }
 
+    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
+    /// Keys are remembered while their connection is busy, 2,048 of them; beyond that all are forgotten at once, and the newest
+    /// value of each may come twice.
+    pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
+        self.inline.front.forget_key(peer, channel, key);
+    }
+
     /// Sends everything that was taken since the last call.
     pub fn flush(&mut self) {
         self.inline.flush();

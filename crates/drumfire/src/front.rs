@@ -140,6 +140,12 @@ impl Front {
         }
     }
 
+    pub(crate) fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
+        if self.credit(peer).is_some() {
+            self.stage(Command::Forget { peer, channel, key }, peer);
+        }
+    }
+
     fn credit(&self, peer: PeerId) -> Option<&Credit> {
         self.peers.get(peer.worker())?.get(peer).map(|known| known.credit.as_ref())
     }

@@ -35,6 +35,7 @@ pub(crate) enum Command {
     Close { peer: PeerId, code: u32, text: Bytes },
     Options { peer: PeerId, channel: ChannelId, options: ChannelOptions },
     Measure { peer: PeerId },
+    Forget { peer: PeerId, channel: ChannelId, key: u64 },
 }
 
 /// What a worker tells the application.

@@ -195,6 +195,13 @@ impl Server {
         self.crew.time()
     }
 
+    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
+    /// Keys are remembered while their connection is busy, 2,048 of them; beyond that all are forgotten at once, and the newest
+    /// value of each may come twice.
+    pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
+        self.front.forget_key(peer, channel, key);
+    }
+
     /// Sends everything that was taken since the last call.
     pub fn flush(&mut self) {
         self.front.flush();

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use drumfire_crypto::Entropy;
-use drumfire_wire::{CloseCode, ConnectionId, MessageId};
+use drumfire_wire::{ChannelId, CloseCode, ConnectionId, MessageId};
 
 use crate::acks::Acks;
 use crate::channel::receive::ReceiveQueue;
@@ -375,6 +375,12 @@ impl Connection {
         if let Some(session) = &mut self.session {
             session.shrink();
         }
+    }
+
+    /// Forgets the version of a key that will not come again.
+    pub(crate) fn forget_key(&mut self, channel: ChannelId, key: u64) {
+        let largest = self.newest_received();
+        self.receiving.forget_key(channel, key, largest);
     }
 
     /// The number of the newest packet that was opened.

@@ -281,6 +281,11 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
                     self.endpoint.set_channel_options(peer.id(), channel, options);
                 }
             }
+            Command::Forget { peer, channel, key } => {
+                if peer.life() == self.life {
+                    self.endpoint.forget_key(peer.id(), channel, key);
+                }
+            }
             Command::Measure { peer } => {
                 // Nothing comes after its last report.
                 if peer.life() == self.life

@@ -167,6 +167,11 @@ impl ReceiveQueue {
         new_count == 0 || self.newest.is_after_floor(number)
     }
 
+    /// Forgets one key.
+    pub(crate) fn forget_key(&mut self, channel: ChannelId, key: u64, largest: u64) {
+        self.newest.forget_key(channel, key, largest);
+    }
+
     /// Forgets all keys; answers whether there were any.
     pub(crate) fn forget_keys(&mut self, largest: u64) -> bool {
         self.newest.forget_keys(largest)

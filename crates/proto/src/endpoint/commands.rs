@@ -108,6 +108,14 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
+    /// Forgets what came last of a key of a ReliableLatest channel, for a thing that is gone: its place in memory is free. A value
+    /// that comes of it later is delivered again, unless it was sent before. Does nothing for a stale id.
+    pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
+        if let Some(connection) = self.connections.get_mut(peer) {
+            connection.forget_key(channel, key);
+        }
+    }
+
     /// Queues a message. It leaves with the next `poll_transmit`, together with others.
     ///
     /// # Errors

@@ -48,6 +48,11 @@ impl Keys {
         }
     }
 
+    /// Forgets one key; answers whether it was known.
+    pub(super) fn forget_one(&mut self, channel: ChannelId, key: u64) -> bool {
+        self.0.remove(&(channel, key)).is_some()
+    }
+
     /// Forgets all keys; answers whether there were any.
     pub(super) fn forget(&mut self) -> bool {
         let had_any = !self.0.is_empty();
@@ -72,6 +77,7 @@ mod tests {
         }
         assert!(keys.take(ChannelId(2), 1, 1), "of another channel");
         assert_eq!(keys.used_bytes(), 3 * 64);
+        assert!(keys.forget_one(CHANNEL, 1) && !keys.forget_one(CHANNEL, 1));
         assert!(keys.forget() && !keys.forget());
     }
 

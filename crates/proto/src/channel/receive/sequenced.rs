@@ -41,6 +41,13 @@ impl Newest {
         &mut self.tables().keys
     }
 
+    /// Forgets one key when `largest` was the newest packet.
+    pub(super) fn forget_key(&mut self, channel: ChannelId, key: u64, largest: u64) {
+        if self.tables.as_mut().is_some_and(|tables| tables.keys.forget_one(channel, key)) {
+            self.floor = self.floor.max(largest);
+        }
+    }
+
     /// Forgets all keys when `largest` was the newest packet; answers whether there were any.
     pub(super) fn forget_keys(&mut self, largest: u64) -> bool {
         let had_any = self.tables.as_mut().is_some_and(|tables| tables.keys.forget());
