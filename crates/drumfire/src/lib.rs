@@ -97,10 +97,36 @@
 //! # }
 //! ```
 //!
+//! Messages longer than a packet travel in pieces: unreliable ones of up to 16 KiB, reliable ones of up to 64 KiB, or as much
+//! as [`ServerConfig::message_max_bytes`] says at both ends; values of keys fit a packet. For more there is [`transfer`].
+//!
+//! # When it is too much
+//!
+//! What a path carries is found out by a congestion controller, [`Congestion::Delay`] unless the configuration says otherwise;
+//! what it does not carry waits in the connection's memory, and then [`SendError::Full`] says so, or
+//! [`ChannelOptions::when_full`] drops the oldest, the newest, or the connection. A peer that takes nothing halts who sends to
+//! it and nobody else. `request_stats` tells how long messages wait, so that a game can send less before that.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use drumfire::*;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+//! # let mut server = Server::bind(config.workers(Workers::Inline))?;
+//! # let mut client = Client::connect_dev(server.local_addr())?;
+//! // Voice is of no use late: what does not fit takes the place of the oldest.
+//! let voice = ChannelOptions::default().when_full(WhenFull::DropOldest);
+//! client.set_channel_options(ChannelId(5), voice);
+//! for _ in 0..1_000 {
+//!     client.send(ChannelId(5), vec![0; 300], SendOptions::unreliable())?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Not here yet
 //!
-//! The `Handler` and async faces, groups, messages longer than a packet, typed channels, metrics, tracing,
-//! serde. Linux is run and tested; macOS and Windows were not run yet.
+//! The `Handler` and async faces, groups, typed channels, metrics, tracing, serde. Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -139,8 +139,8 @@ impl Server {
     /// # Errors
     ///
     /// [`SendError`]; nothing of the message was taken then. `Full` when the peer takes messages slower than
-    /// they are sent; `Closed` when its `Disconnected` is on the way; `TooLarge` above
-    /// [`MESSAGE_MAX_BYTES`](crate::MESSAGE_MAX_BYTES); `UnknownPeer` when it is gone.
+    /// they are sent; `Closed` when its `Disconnected` is on the way; `TooLarge` above what
+    /// its mode and the configurations of both ends allow; `UnknownPeer` when it is gone.
     pub fn send(
         &mut self,
         peer: PeerId,

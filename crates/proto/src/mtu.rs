@@ -48,6 +48,12 @@ impl MtuSearch {
         self.is_wanted = true;
     }
 
+    /// Whether packets are so full that it is worth to know.
+    #[inline]
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
     /// How large a probe should go now, on a path known to carry `known` bytes and to an end that takes `limit`.
     pub(crate) fn due(&mut self, now: Moment, known: u16, limit: u16) -> Option<u16> {
         if !self.is_wanted || self.is_under_way || self.next_at > now {

@@ -43,8 +43,11 @@ impl Connection {
 
     /// When the pacer lets the next packet go, if there is one and only the pacer holds it back.
     pub(super) fn paced_until(&self, now: Moment) -> Option<Moment> {
-        let next_at = self.activity.as_ref()?.rate.next_at(now)?;
-        (self.has_data() && self.has_window()).then_some(next_at)
+        // Most of the time nothing waits.
+        if !self.has_data() || !self.has_window() {
+            return None;
+        }
+        self.activity.as_ref()?.rate.next_at(now)
     }
 
     /// Bytes that may be under way.
@@ -117,6 +120,9 @@ impl Connection {
 
     /// How large a datagram should try the path now, if one should.
     pub(super) fn mtu_probe_due(&mut self, now: Moment) -> Option<u16> {
+        if !self.activity.as_ref()?.mtu.is_wanted() {
+            return None;
+        }
         let limit = self.bounds.datagram_max_bytes.min(self.peer_datagram_max_bytes);
         if self.path.is_searching() || self.path.datagram_max_bytes >= limit || !self.may_send_data(now) {
             return None;
