@@ -204,6 +204,8 @@ impl Connection {
         let text = text.into();
         let closing = Closing { code, application_code, text, until, is_due: true, heard_count: 0 };
         self.phase = Phase::Closing(Box::new(closing));
+        // Nothing is taken in any more.
+        self.receiving = ReceiveQueue::default();
     }
 
     /// Whether something could be sent now.

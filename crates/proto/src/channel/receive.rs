@@ -18,7 +18,8 @@ use self::latest::Keys;
 use self::pieces::Pieces;
 use self::sequenced::Newest;
 use super::credit::Inflow;
-use crate::limits::MESSAGE_IDS_AHEAD;
+use crate::error::ProtocolError;
+use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
 
 pub(crate) use self::pieces::Fit;
 
@@ -123,24 +124,38 @@ impl ReceiveQueue {
     }
 
     /// Takes a piece of a reliable message that was looked at, with what its message comes after; `deliver` hears what is
-    /// due with it. Answers whether nothing of the message came before.
+    /// due with it.
+    ///
+    /// # Errors
+    /// What in its packet breaks the protocol; nothing was taken then.
     pub(crate) fn accept_piece(
         &mut self,
         id: MessageId,
         after: Option<MessageId>,
         fragment: &Fragment<'_>,
         deliver: impl FnMut(ChannelId, Option<&[u8]>),
-    ) -> bool {
+    ) -> Result<(), ProtocolError> {
         if self.is_received(id) {
-            return false;
+            return Ok(());
         }
         let pieces = self.pieces.get_or_insert_with(|| Box::new(Pieces::new()));
-        let (is_first, whole) = pieces.put(id, fragment);
-        if let Some(whole) = whole {
+        // Memory only after credit: what was looked at packet by packet may still be too much within one.
+        match pieces.is_first(id, fragment) {
+            Ok(true) => {
+                let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
+                if !self.credit.take(total.saturating_add(ITEM_CHARGE_BYTES)) {
+                    return Err(ProtocolError::CreditExceeded);
+                }
+            }
+            Ok(false) => {}
+            Err(Fit::TooMany) => return Err(ProtocolError::TooManyInPieces),
+            Err(_) => return Err(ProtocolError::PiecesDisagree),
+        }
+        if let Some(whole) = pieces.put(id, fragment) {
             let arrival = Arrival { id, after, channel: fragment.piece.channel, payload: Some(&whole) };
             self.accept(&arrival, deliver);
         }
-        is_first
+        Ok(())
     }
 
     /// Pieces did not agree; answers whether that came too often.

@@ -104,8 +104,8 @@ impl Connection {
                     }
                 }
                 Frame::Fragment(fragment) => {
-                    if !self.on_fragment(&fragment, has_room, events, stats) {
-                        return Received::Broken(ProtocolError::CreditExceeded);
+                    if let Err(error) = self.on_fragment(&fragment, has_room, events, stats) {
+                        return Received::Broken(error);
                     }
                 }
                 Frame::Ack(ack) => match self.on_ack(now, &ack, stats) {
@@ -178,7 +178,7 @@ impl Connection {
         self.accept(&Arrival { id, after, channel, payload: Some(payload) }, payload.len(), events, stats)
     }
 
-    /// Takes a piece of a message in; false when the peer had no credit for the message.
+    /// Takes a piece of a message in.
     #[cold]
     fn on_fragment(
         &mut self,
@@ -186,7 +186,7 @@ impl Connection {
         has_room: bool,
         events: &mut Events,
         stats: &mut Stats,
-    ) -> bool {
+    ) -> Result<(), ProtocolError> {
         let Message { channel, delivery, .. } = fragment.piece;
         let (id, after) = match delivery {
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
@@ -201,15 +201,13 @@ impl Connection {
                         self.deliver_sequenced(fragment.number, channel, &whole, events, stats);
                     }
                 }
-                return true;
+                return Ok(());
             }
         };
         let (peer, events_bytes) = (self.peer, &mut self.events_bytes);
-        let is_first = self.receiving.accept_piece(id, after, fragment, |channel, payload| {
+        self.receiving.accept_piece(id, after, fragment, |channel, payload| {
             announce(peer, events_bytes, channel, payload, events, stats);
-        });
-        let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
-        !is_first || self.receiving.credit.take(charge(total))
+        })
     }
 
     pub(super) fn events_bytes(&self) -> usize {

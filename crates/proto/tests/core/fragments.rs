@@ -272,3 +272,19 @@ fn a_long_sequenced_message_that_found_no_room_stands_behind_the_packet_that_had
     world.run(Duration::ZERO);
     assert_eq!(world.messages(SERVER), [(1, message(2, 1_500))]);
 }
+
+#[test]
+fn pieces_of_one_packet_that_disagree_or_are_too_many_close_before_they_cost_memory() {
+    let mut puppet = Puppet::connected(26);
+    puppet.say(|writer| {
+        writer.fragment(&piece(0, 10, 0, &[1]))?;
+        writer.fragment(&piece(0, 60_000, 50_000, &[1]))
+    });
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::PiecesDisagree)));
+    let mut puppet = Puppet::connected(27);
+    puppet.say(|writer| (0..65).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::TooManyInPieces)));
+    let mut puppet = Puppet::connected(28);
+    puppet.say(|writer| (0..3).try_for_each(|id| writer.fragment(&piece(id, 65_000, 0, &[1]))));
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
+}

@@ -154,8 +154,19 @@ impl Pieces {
         if is_last { Fit::Completes(partial.charge()) } else { Fit::Fits }
     }
 
-    /// Takes in a piece of the reliable message `id`. Answers whether it is the first, and the message if it is whole.
-    pub(super) fn put(&mut self, id: MessageId, fragment: &Fragment<'_>) -> (bool, Option<Vec<u8>>) {
+    /// Whether nothing of the reliable message `id` came before a piece of it, which a packet that was found right brings;
+    /// within it, pieces may still disagree, or be of too many messages.
+    pub(super) fn is_first(&self, id: MessageId, fragment: &Fragment<'_>) -> Result<bool, Fit> {
+        match self.reliable.get(&id.0) {
+            None if self.reliable.len() >= RELIABLE_IN_PIECES_MAX => Err(Fit::TooMany),
+            None => Ok(true),
+            Some(partial) if partial.agrees_with(fragment) => Ok(false),
+            Some(_) => Err(Fit::Disagrees),
+        }
+    }
+
+    /// Takes in a piece of the reliable message `id` that agrees with those before; answers the message if it is whole.
+    pub(super) fn put(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         let is_first = !self.reliable.contains_key(&id.0);
         let partial = self.reliable.entry(id.0).or_insert_with(|| Partial::new(fragment));
         if is_first {
@@ -165,8 +176,7 @@ impl Pieces {
         partial.put(fragment);
         let after = partial.have.count();
         self.range_count = self.range_count.saturating_add(after).saturating_sub(before);
-        let is_whole = partial.is_whole();
-        (is_first, if is_whole { self.remove(id) } else { None })
+        if partial.is_whole() { self.remove(id) } else { None }
     }
 
     /// Forgets what came of the reliable message `id`; answers it.
@@ -264,11 +274,12 @@ mod tests {
         let cut = |from: u32, to: u32| piece(100, from, &whole[from as usize..to as usize]);
         for (step, (from, to)) in [(90, 100), (10, 40), (30, 60), (0, 10), (10, 20)].into_iter().enumerate() {
             assert_eq!(pieces.look(ID, &cut(from, to)), Fit::Fits);
-            assert_eq!(pieces.put(ID, &cut(from, to)), (step == 0, None));
+            assert_eq!(pieces.is_first(ID, &cut(from, to)), Ok(step == 0));
+            assert_eq!(pieces.put(ID, &cut(from, to)), None);
         }
         assert_eq!(pieces.reliable_bytes(), 164);
         assert_eq!(pieces.look(ID, &cut(55, 95)), Fit::Completes(164));
-        assert_eq!(pieces.put(ID, &cut(55, 95)), (false, Some(whole.clone())));
+        assert_eq!(pieces.put(ID, &cut(55, 95)), Some(whole.clone()));
         assert!(pieces.is_empty() && pieces.reliable_bytes() == 0 && pieces.range_count == 0);
     }
 
@@ -277,6 +288,7 @@ mod tests {
         let mut pieces = Pieces::new();
         pieces.put(ID, &piece(100, 0, &[1]));
         assert_eq!(pieces.look(ID, &piece(101, 1, &[1])), Fit::Disagrees);
+        assert_eq!(pieces.is_first(ID, &piece(101, 1, &[1])), Err(Fit::Disagrees));
         let mut other = piece(100, 1, &[1]);
         other.piece.channel = ChannelId(2);
         assert_eq!(pieces.look(ID, &other), Fit::Disagrees);
@@ -311,6 +323,7 @@ mod tests {
             pieces.put(MessageId(id), &piece(10, 0, &[1]));
         }
         assert_eq!(pieces.look(MessageId(1 << 40), &piece(10, 0, &[1])), Fit::TooMany);
+        assert_eq!(pieces.is_first(MessageId(1 << 40), &piece(10, 0, &[1])), Err(Fit::TooMany));
         assert_eq!(pieces.look(MessageId(0), &piece(10, 1, &[1])), Fit::Fits);
     }
 
