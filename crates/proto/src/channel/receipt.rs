@@ -22,7 +22,8 @@ pub enum Outcome {
     Acknowledged,
     /// The packet that carried it is lost, as far as can be told; only in unreliable modes.
     Lost,
-    /// It was given up: its time was over, or a newer one took its place. It may have arrived.
+    /// It was given up: its time was over, a newer one took its place, or there was no room for it and its channel's options
+    /// said to drop it. It may have arrived.
     Expired,
 }
 

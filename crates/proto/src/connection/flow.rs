@@ -2,7 +2,7 @@
 //!
 //! The algorithms are `congestion`'s; acks, probes and closes ask nobody.
 
-use super::Connection;
+use super::{Connection, Phase};
 use crate::congestion::{Acked, Congestion, Lost, Rate};
 use crate::loss::{AckNews, LostNews};
 use crate::meter::Meter;
@@ -84,8 +84,6 @@ impl Connection {
                 smoothed,
                 is_app_limited,
             });
-        }
-        if let Some(activity) = &mut self.activity {
             if news.largest_bytes > Path::START_BYTES {
                 activity.mtu.on_large_arrived();
             }
@@ -120,7 +118,9 @@ impl Connection {
 
     /// How large a datagram should try the path now, if one should.
     pub(super) fn mtu_probe_due(&mut self, now: Moment) -> Option<u16> {
-        if !self.activity.as_ref()?.mtu.is_wanted() {
+        // It must not take the place of a probe that repeats what is lost, nor of a close.
+        if !self.activity.as_ref()?.mtu.is_wanted() || self.is_probe_due || !matches!(self.phase, Phase::Open)
+        {
             return None;
         }
         let limit = self.bounds.datagram_max_bytes.min(self.peer_datagram_max_bytes);

@@ -5,8 +5,8 @@
 
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Congestion, Endpoint, Event, Inbound, Moment, Now, PeerId,
-    Priority, Secret, SendError, SendOptions,
+    Alone, ChannelId, ClientConfig, Close, CloseCode, Config, Congestion, Endpoint, Event, Inbound, Moment,
+    Now, PeerId, Priority, Secret, SendError, SendOptions,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -220,4 +220,18 @@ fn an_urgent_message_beside_a_transfer_waits_for_the_queue_and_not_for_the_trans
         world.run(Duration::from_millis(1));
     }
     assert!(world.now.since(asked_at) <= Duration::from_millis(40), "{:?}", world.now.since(asked_at));
+}
+
+#[test]
+fn a_probe_of_the_paths_size_does_not_go_before_a_close() {
+    let mut world = World::new(4, CLEAN);
+    let (client, _) = world.connected();
+    world.run(Duration::from_millis(200));
+    world.send(CLIENT, client, 1, &[7; 2_000], SendOptions::unreliable()).unwrap();
+    let (now, mut memory) = (world.now(), [0; 1_472]);
+    assert_eq!(world.ends[CLIENT].poll_transmit(now, &mut memory).map(|sent| sent.bytes), Some(1_200));
+    let bye = Close { code: CloseCode::Application, application_code: 0, reason: b"" };
+    world.ends[CLIENT].close(now, client, &bye).unwrap();
+    let sent = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+    assert!(sent.bytes < 1_200, "the rest of the message and the close, and no probe: {} B", sent.bytes);
 }

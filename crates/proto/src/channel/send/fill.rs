@@ -123,13 +123,9 @@ impl SendQueue {
         let next_id = self.next_id;
         let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
         // What is sent again must fit every path, whatever this one carries.
-        let written = if waiting.payload.len() > MESSAGE_MAX_BYTES {
-            Err(EncodeError::NoRoom { needed_bytes: usize::MAX })
-        } else {
-            reliable.write_first(writer, waiting)
-        };
-        match written {
-            Ok(first) => {
+        let is_short = waiting.payload.len() <= MESSAGE_MAX_BYTES;
+        match is_short.then(|| reliable.write_first(writer, waiting)) {
+            Some(Ok(first)) => {
                 if let Some(waiting) = lines.pop(name, true) {
                     let redundancy = lines.options_of(waiting.channel).redundancy;
                     reliable.keep(waiting, first, class, packet.number, redundancy);
@@ -137,7 +133,8 @@ impl SendQueue {
                 carry(first.id);
                 filled.add(true, false);
             }
-            Err(error) if must_cut(error, packet) => {
+            Some(Err(error)) if !must_cut(error, packet) => return false,
+            Some(Err(_)) | None => {
                 if !reliable.may_begin_pieces(waiting.channel) {
                     lines.block(class);
                     return true;
@@ -145,7 +142,6 @@ impl SendQueue {
                 let number = reliable.begin_pieces(waiting, class, packet.number);
                 lines.begin(name, Progress { number, sent_bytes: 0, receipt: None });
             }
-            Err(_) => return false,
         }
         self.credit.spend(charge_bytes);
         true
@@ -176,7 +172,8 @@ impl SendQueue {
             Err(error) if must_cut(error, packet) => {
                 let receipts = &mut self.receipts;
                 let receipt = receipt.map(|receipt| receipts.get_or_insert_default().begin(receipt));
-                lines.begin(name, Progress { number: packet.number, sent_bytes: 0, receipt });
+                // Its number comes with its first piece.
+                lines.begin(name, Progress { number: 0, sent_bytes: 0, receipt });
                 true
             }
             Err(_) => false,
