@@ -16,7 +16,9 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
 use drumfire_benches::pair::{Crowd, server_address};
-use drumfire_benches::{Extent, Goal, Options, Results, Rounds, Spread, Work, interleave_work, pin};
+use drumfire_benches::{
+    Extent, Goal, Options, Results, Rounds, Spread, Work, criterion_extent, ending, interleave_work, pin,
+};
 use drumfire_crypto::{Initiator, Opener, Responder, Sealer, Secret, ServerKeyPair, Suite, TAG_BYTES};
 use drumfire_proto::{Alone, ChannelId, Config, Endpoint, Event, Inbound, PacketSealer, SendOptions};
 use drumfire_tools::table::{Align, TextTable};
@@ -438,16 +440,8 @@ fn derive(extent: Extent) -> Result<(), String> {
 criterion_group!(criterion_parts, parts);
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    let is_smoke = args.iter().any(|arg| arg == "--test") || !args.iter().any(|arg| arg == "--bench");
     println!("machine   {}", host::machine());
     criterion_parts();
     Criterion::default().configure_from_args().final_summary();
-    match derive(if is_smoke { Extent::Quick } else { Extent::Default }) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("error: {line}");
-            ExitCode::FAILURE
-        }
-    }
+    ending(derive(criterion_extent()))
 }

@@ -12,7 +12,10 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
 use drumfire_benches::pair::server_address;
-use drumfire_benches::{BUSY, Extent, Goal, Options, Results, Rounds, Spread, Work, interleave_work, pin};
+use drumfire_benches::{
+    BUSY, Extent, Goal, Options, Results, Rounds, Spread, Work, criterion_extent, ending, interleave_work,
+    pin,
+};
 use drumfire_proto::{ChannelId, Config, Event, SendOptions};
 use drumfire_tools::table::{Align, TextTable};
 use drumfire_tools::{clock, host};
@@ -220,16 +223,8 @@ fn derive(extent: Extent) -> Result<(), String> {
 criterion_group!(criterion_parts, parts);
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    let is_smoke = args.iter().any(|arg| arg == "--test") || !args.iter().any(|arg| arg == "--bench");
     println!("machine   {}", host::machine());
     criterion_parts();
     Criterion::default().configure_from_args().final_summary();
-    match derive(if is_smoke { Extent::Quick } else { Extent::Default }) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("error: {line}");
-            ExitCode::FAILURE
-        }
-    }
+    ending(derive(criterion_extent()))
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod c_loop;
+mod ending;
 mod figures;
 mod flags;
 pub mod group;
@@ -14,6 +15,7 @@ mod run;
 mod timed;
 
 pub use c_loop::CLoop;
+pub use ending::{criterion_extent, ending, run_bench};
 pub use figures::{Figure, Goal, Results};
 pub use flags::{Extent, Options, parse};
 pub use rounds::{Arm, BUSY, Measured, Spread, busy_note, interleave};

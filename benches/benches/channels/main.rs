@@ -15,7 +15,7 @@ mod world;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use drumfire_benches::{Extent, Options, Results, parse, pin};
+use drumfire_benches::{Extent, Options, Results, pin, run_bench};
 use drumfire_tools::host;
 
 type Part = fn(Extent, &mut Results) -> Result<(), String>;
@@ -25,21 +25,7 @@ const PARTS: [(&str, Part); 3] =
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let names = PARTS.map(|(name, _)| name);
-    let options = match parse(args.into_iter().skip(1), &names) {
-        Ok(options) => options,
-        Err(line) => {
-            eprintln!("error: {line}");
-            return ExitCode::from(2);
-        }
-    };
-    match bench(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("error: {line}");
-            ExitCode::FAILURE
-        }
-    }
+    run_bench(args.into_iter().skip(1), &PARTS.map(|(name, _)| name), bench)
 }
 
 fn bench(options: &Options) -> Result<(), String> {

@@ -24,7 +24,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Options, Results, interleave, parse};
+use drumfire_benches::{Arm, Extent, Options, Results, interleave, run_bench};
 use drumfire_tools::host;
 
 use load::Load;
@@ -38,20 +38,7 @@ fn main() -> ExitCode {
     if let Some(code) = process::main(&args) {
         return code;
     }
-    let options = match parse(args, &PARTS.map(|(name, _)| name)) {
-        Ok(options) => options,
-        Err(line) => {
-            eprintln!("error: {line}");
-            return ExitCode::from(2);
-        }
-    };
-    match bench(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("error: {line}");
-            ExitCode::FAILURE
-        }
-    }
+    run_bench(args, &PARTS.map(|(name, _)| name), bench)
 }
 
 fn bench(options: &Options) -> Result<(), String> {

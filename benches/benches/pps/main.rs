@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Extent, Options, Recipe, Results, parse, run};
+use drumfire_benches::{Extent, Options, Recipe, Results, run, run_bench};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
 use drumfire_tools::host;
@@ -39,21 +39,7 @@ fn main() -> ExitCode {
     if args.get(1).is_some_and(|first| first == SENDER_MODE) {
         return drumfire_tools::program::receiver(args);
     }
-    let names = PARTS.map(|(name, _)| name);
-    let options = match parse(args.into_iter().skip(1), &names) {
-        Ok(options) => options,
-        Err(line) => {
-            eprintln!("error: {line}");
-            return ExitCode::from(2);
-        }
-    };
-    match bench(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("error: {line}");
-            ExitCode::FAILURE
-        }
-    }
+    run_bench(args.into_iter().skip(1), &PARTS.map(|(name, _)| name), bench)
 }
 
 fn bench(options: &Options) -> Result<(), String> {
