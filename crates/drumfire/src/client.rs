@@ -303,23 +303,27 @@ impl Client {
     fn gather(&mut self) {
         self.keep_resume_token();
         let state = &mut self.state;
-        self.inline.gather(|report| match report {
-            Report::Connected { .. } => {
-                *state = ClientState::Connected;
-                ClientEvent::Connected
-            }
-            Report::ConnectFailed { error, .. } => {
-                *state = ClientState::Closed;
-                ClientEvent::ConnectFailed { error }
-            }
-            Report::Receipt { receipt, outcome, .. } => ClientEvent::Receipt { receipt, outcome },
-            Report::Skipped { channel, count, .. } => ClientEvent::Skipped { channel, count },
-            Report::Measured { stats, .. } => ClientEvent::Stats { stats },
-            Report::Message { channel, bytes, .. } => ClientEvent::Message { channel, bytes },
-            Report::Disconnected { reason, text, .. } => {
-                *state = ClientState::Closed;
-                ClientEvent::Disconnected { reason, text }
-            }
+        self.inline.gather(|report| {
+            Some(match report {
+                Report::Connected { .. } => {
+                    *state = ClientState::Connected;
+                    ClientEvent::Connected
+                }
+                Report::ConnectFailed { error, .. } => {
+                    *state = ClientState::Closed;
+                    ClientEvent::ConnectFailed { error }
+                }
+                Report::Receipt { receipt, outcome, .. } => ClientEvent::Receipt { receipt, outcome },
+                Report::Skipped { channel, count, .. } => ClientEvent::Skipped { channel, count },
+                Report::Measured { stats, .. } => ClientEvent::Stats { stats },
+                Report::Message { channel, bytes, .. } => ClientEvent::Message { channel, bytes },
+                Report::Disconnected { reason, text, .. } => {
+                    *state = ClientState::Closed;
+                    ClientEvent::Disconnected { reason, text }
+                }
+                // A client has no groups.
+                Report::Missed { .. } => return None,
+            })
         });
     }
 }

@@ -282,20 +282,26 @@ impl Clients {
 
     fn gather(&mut self) {
         let targets = &mut self.targets;
-        self.inline.gather(|report| match report {
-            Report::Connected { peer, .. } => ClientsEvent::Connected { peer },
-            Report::ConnectFailed { peer, error } => {
-                targets.remove(peer);
-                ClientsEvent::ConnectFailed { peer, error }
-            }
-            Report::Receipt { peer, receipt, outcome } => ClientsEvent::Receipt { peer, receipt, outcome },
-            Report::Skipped { peer, channel, count } => ClientsEvent::Skipped { peer, channel, count },
-            Report::Measured { peer, stats } => ClientsEvent::Stats { peer, stats },
-            Report::Message { peer, channel, bytes } => ClientsEvent::Message { peer, channel, bytes },
-            Report::Disconnected { peer, reason, text } => {
-                targets.remove(peer);
-                ClientsEvent::Disconnected { peer, reason, text }
-            }
+        self.inline.gather(|report| {
+            Some(match report {
+                Report::Connected { peer, .. } => ClientsEvent::Connected { peer },
+                Report::ConnectFailed { peer, error } => {
+                    targets.remove(peer);
+                    ClientsEvent::ConnectFailed { peer, error }
+                }
+                Report::Receipt { peer, receipt, outcome } => {
+                    ClientsEvent::Receipt { peer, receipt, outcome }
+                }
+                Report::Skipped { peer, channel, count } => ClientsEvent::Skipped { peer, channel, count },
+                Report::Measured { peer, stats } => ClientsEvent::Stats { peer, stats },
+                Report::Message { peer, channel, bytes } => ClientsEvent::Message { peer, channel, bytes },
+                Report::Disconnected { peer, reason, text } => {
+                    targets.remove(peer);
+                    ClientsEvent::Disconnected { peer, reason, text }
+                }
+                // A client has no groups.
+                Report::Missed { .. } => return None,
+            })
         });
     }
 }

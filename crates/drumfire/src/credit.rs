@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
-use drumfire_proto::{Mode, Priority};
+use drumfire_proto::{Mode, Priority, SendError, SendOptions};
 
 /// The room of one peer, shared by the application's thread and the peer's worker.
 #[derive(Debug)]
@@ -28,13 +28,33 @@ impl Credit {
 
     /// Bytes of the longest message of this mode.
     pub(crate) fn message_max_bytes(&self, mode: Mode) -> usize {
-        let is_value = mode == Mode::ReliableLatest;
-        let of_mode = mode.message_max_bytes();
-        if mode.is_reliable() && !is_value { self.message_max_bytes.load(Ordering::Acquire) } else { of_mode }
+        message_max_bytes_of(mode, self.message_max_bytes.load(Ordering::Acquire))
     }
 
     pub(crate) fn set_message_max_bytes(&self, bytes: usize) {
         self.message_max_bytes.store(bytes, Ordering::Release);
+    }
+
+    /// Takes room for a message with these options; one that does not wait where there is none needs room to be looked at only.
+    pub(crate) fn admit(
+        &self,
+        payload_bytes: usize,
+        options: &SendOptions,
+        must_wait: bool,
+    ) -> Result<(), SendError> {
+        if self.is_closed() {
+            return Err(SendError::Closed);
+        }
+        let limit_bytes = self.message_max_bytes(options.mode);
+        if payload_bytes > limit_bytes {
+            return Err(SendError::TooLarge { limit_bytes });
+        }
+        let is_taken = if must_wait {
+            self.take(payload_bytes, options.priority)
+        } else {
+            self.take_for_dropping(payload_bytes)
+        };
+        if is_taken { Ok(()) } else { Err(SendError::Full) }
     }
 
     /// Takes room for a message of this length; false when there is not enough.
@@ -48,13 +68,10 @@ impl Credit {
     }
 
     fn take_up_to(&self, payload_bytes: usize, limit_bytes: usize) -> bool {
-        let charge = charge(payload_bytes);
-        // Only the application takes, so nothing can grow between these two; giving only makes room.
-        let is_room = self.used_bytes.load(Ordering::Acquire).saturating_add(charge) <= limit_bytes;
-        if is_room {
-            self.used_bytes.fetch_add(charge, Ordering::AcqRel);
-        }
-        is_room
+        let after =
+            |used: usize| Some(used.saturating_add(charge(payload_bytes))).filter(|sum| *sum <= limit_bytes);
+        // The application takes for what it sends to this peer, and the worker for what goes to a group.
+        self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, after).is_ok()
     }
 
     /// Gives the room of a message back.
@@ -70,6 +87,12 @@ impl Credit {
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
+}
+
+/// Bytes of the longest message of this mode, where this is the longest reliable one.
+pub(crate) fn message_max_bytes_of(mode: Mode, reliable_bytes: usize) -> usize {
+    let is_value = mode == Mode::ReliableLatest;
+    if mode.is_reliable() && !is_value { reliable_bytes } else { mode.message_max_bytes() }
 }
 
 fn charge(payload_bytes: usize) -> usize {

@@ -19,7 +19,7 @@ use crate::keys::ServerKey;
 use crate::link::Link;
 use crate::owners::{Owners, WorkerPlacement};
 use crate::steering::Steering;
-use crate::worker::{Clock, Parts, Ring, SocketWorker, rings};
+use crate::worker::{Clock, Face, Parts, Ring, SocketWorker, rings};
 
 /// A server's workers.
 pub(crate) enum Crew {
@@ -75,6 +75,7 @@ pub(crate) fn start(
     workers: NonZeroU16,
     has_threads: bool,
     links: &[Arc<Link>],
+    faces: Vec<Box<dyn Face<WorkerPlacement>>>,
 ) -> Result<(Crew, SocketAddr), BindError> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
@@ -99,8 +100,9 @@ pub(crate) fn start(
         wait: if has_threads { config.wait } else { Wait::Notify },
         has_threads,
     });
-    let seats = sockets.into_iter().zip(rings(links)).zip(links);
-    let mut seats = (0..).zip(seats).map(|(index, ((socket, ring), link))| Seat {
+    let seats = sockets.into_iter().zip(rings(links)).zip(links).zip(faces);
+    let mut seats = (0..).zip(seats).map(|(index, (((socket, ring), link), face))| Seat {
+        face,
         index,
         socket,
         ring,
@@ -170,6 +172,7 @@ struct Seat {
     index: u16,
     socket: Socket,
     ring: Ring<Link>,
+    face: Box<dyn Face<WorkerPlacement>>,
     link: Arc<Link>,
     shared: Arc<Shared>,
 }
@@ -179,8 +182,8 @@ impl Seat {
     fn take(mut self) -> Result<SocketWorker<WorkerPlacement>, BindError> {
         let mut parker = Poller::new()?;
         parker.register(&mut self.socket, 0)?;
-        // Alone on the application's own thread, it waits only when nobody is there to wake it.
-        if self.shared.has_threads {
+        // On the application's own thread it waits only when nobody is there to wake it, unless other threads reach a handler.
+        if self.shared.has_threads || self.face.answers_at_once() {
             self.link.set_waker(parker.waker());
         }
         let receiver = Receiver::new(&mut self.socket, &ReceiverConfig::default())?;
@@ -201,6 +204,7 @@ impl Seat {
                 shared.owners.forget(index);
                 shared.endpoint(index).ok()
             }),
+            face: self.face,
             link: self.link,
             ring: self.ring,
         }))

@@ -52,6 +52,16 @@ pub enum Event {
         /// How many.
         count: u32,
     },
+    /// Messages of broadcasts for which the peer had no room: it never hears them. A reliable game sends such a peer its whole
+    /// state anew, or closes it.
+    Missed {
+        /// Who did not keep up.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// How many.
+        count: u32,
+    },
     /// What was asked for with `request_stats`.
     Stats {
         /// Of whom.

@@ -3,17 +3,16 @@
 //!
 //! It belongs to one thread and does no I/O.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::num::NonZeroU64;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions, WhenFull,
-};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions};
 
 use crate::credit::Credit;
-use crate::link::{Command, Link, Report};
+use crate::groups::{BroadcastError, GroupError, GroupId};
+use crate::known::Known;
+use crate::link::{Broadcast, Command, Link, Report};
 use crate::peer::PeerId;
 use crate::places::Places;
 use crate::stats::Stats;
@@ -30,42 +29,6 @@ pub(crate) struct Front {
     /// Commands since the last flush, per worker.
     staged: Vec<Vec<Command>>,
     incoming: VecDeque<Report>,
-}
-
-/// What is known of a peer.
-#[derive(Debug)]
-struct Known {
-    credit: Arc<Credit>,
-    receipts_drawn: u64,
-    /// Receipts that no event has answered.
-    open: BTreeSet<ReceiptId>,
-    /// Of channels whose messages do not wait.
-    when_full: BTreeMap<ChannelId, WhenFull>,
-}
-
-impl Known {
-    fn new(credit: Arc<Credit>) -> Self {
-        Self { credit, receipts_drawn: 0, open: BTreeSet::new(), when_full: BTreeMap::new() }
-    }
-
-    fn when_full(&self, channel: ChannelId) -> WhenFull {
-        self.when_full.get(&channel).copied().unwrap_or_default()
-    }
-
-    fn set_when_full(&mut self, channel: ChannelId, when_full: WhenFull) {
-        if when_full == WhenFull::Block {
-            self.when_full.remove(&channel);
-        } else {
-            self.when_full.insert(channel, when_full);
-        }
-    }
-
-    fn draw_receipt(&mut self) -> Option<ReceiptId> {
-        self.receipts_drawn += 1;
-        let receipt = NonZeroU64::new(self.receipts_drawn).map(ReceiptId);
-        self.open.extend(receipt);
-        receipt
-    }
 }
 
 impl Front {
@@ -89,26 +52,8 @@ impl Front {
         bytes: Bytes,
         options: SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
-        let peers = self.peers.get_mut(peer.worker());
-        let known = peers.and_then(|peers| peers.get_mut(peer)).ok_or(SendError::UnknownPeer)?;
-        let credit = &known.credit;
-        if credit.is_closed() {
-            return Err(SendError::Closed);
-        }
-        let limit_bytes = credit.message_max_bytes(options.mode);
-        if bytes.len() > limit_bytes {
-            return Err(SendError::TooLarge { limit_bytes });
-        }
-        let must_wait = known.when_full(channel) == WhenFull::Block;
-        let is_room = if must_wait {
-            credit.take(bytes.len(), options.priority)
-        } else {
-            credit.take_for_dropping(bytes.len())
-        };
-        if !is_room {
-            return Err(SendError::Full);
-        }
-        let receipt = if options.wants_receipt { known.draw_receipt() } else { None };
+        let known = self.known(peer).ok_or(SendError::UnknownPeer)?;
+        let receipt = known.admit(channel, bytes.len(), &options)?;
         self.stage(Command::Send { peer, channel, bytes, options, receipt }, peer);
         Ok(receipt)
     }
@@ -126,8 +71,7 @@ impl Front {
     }
 
     pub(crate) fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        let peers = self.peers.get_mut(peer.worker());
-        if let Some(known) = peers.and_then(|peers| peers.get_mut(peer)) {
+        if let Some(known) = self.known(peer) {
             known.set_when_full(channel, options.when_full);
             self.stage(Command::Options { peer, channel, options }, peer);
         }
@@ -144,6 +88,39 @@ impl Front {
         if self.credit(peer).is_some() {
             self.stage(Command::Forget { peer, channel, key }, peer);
         }
+    }
+
+    pub(crate) fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError> {
+        let known = self.known(peer).ok_or(GroupError::UnknownPeer)?;
+        if known.join(group)? {
+            self.stage(Command::Join { peer, group }, peer);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leave(&mut self, group: GroupId, peer: PeerId) {
+        if self.known(peer).is_some_and(|known| known.leave(group)) {
+            self.stage(Command::Leave { peer, group }, peer);
+        }
+    }
+
+    /// Takes a message for every worker's members of a group.
+    pub(crate) fn broadcast(
+        &mut self,
+        broadcast: Broadcast,
+        message_max_bytes: usize,
+    ) -> Result<(), BroadcastError> {
+        broadcast.check(message_max_bytes)?;
+        Link::take_room_of_all(&self.links, broadcast.bytes.len())?;
+        let broadcast = Arc::new(broadcast);
+        for staged in &mut self.staged {
+            staged.push(Command::Broadcast(Arc::clone(&broadcast)));
+        }
+        Ok(())
+    }
+
+    fn known(&mut self, peer: PeerId) -> Option<&mut Known> {
+        self.peers.get_mut(peer.worker())?.get_mut(peer)
     }
 
     fn credit(&self, peer: PeerId) -> Option<&Credit> {
@@ -208,14 +185,15 @@ fn note(peers: &mut [Places<PeerId, Known>], report: &Report) -> Vec<(PeerId, Re
         }
         Report::ConnectFailed { peer, .. } | Report::Disconnected { peer, .. } => {
             let gone = peers.get_mut(peer.worker()).and_then(|peers| peers.remove(*peer));
-            return gone.into_iter().flat_map(|known| known.open).map(|receipt| (*peer, receipt)).collect();
+            return gone.into_iter().flat_map(Known::into_open).map(|receipt| (*peer, receipt)).collect();
         }
         Report::Receipt { peer, receipt, .. } => {
             if let Some(known) = peers.get_mut(peer.worker()).and_then(|peers| peers.get_mut(*peer)) {
-                known.open.remove(receipt);
+                known.answered(*receipt);
             }
         }
-        Report::Message { .. } | Report::Skipped { .. } | Report::Measured { .. } => {}
+        Report::Message { .. } | Report::Skipped { .. } | Report::Missed { .. } | Report::Measured { .. } => {
+        }
     }
     Vec::new()
 }

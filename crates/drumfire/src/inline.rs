@@ -15,7 +15,7 @@ use crate::front::Front;
 use crate::link::{Bell, Link, Report};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
-use crate::worker::{Parts, Ring, SocketWorker, rings};
+use crate::worker::{Parts, Queue, Ring, SocketWorker, rings};
 
 /// A worker that the application drives, and what it is told of it.
 pub(crate) struct Inline<E> {
@@ -56,6 +56,7 @@ impl<E> Inline<E> {
             credit_bytes,
             message_max_bytes,
             make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
+            face: Box::new(Queue::new(&link)),
             link,
             ring,
         });
@@ -82,8 +83,8 @@ impl<E> Inline<E> {
     }
 
     /// Takes in what the worker reported, as events.
-    pub(crate) fn gather(&mut self, event: impl FnMut(Report) -> E) {
-        self.home.add(self.front.gather().map(event));
+    pub(crate) fn gather(&mut self, event: impl FnMut(Report) -> Option<E>) {
+        self.home.add(self.front.gather().filter_map(event));
     }
 
     pub(crate) fn take(&self) -> Events<E> {

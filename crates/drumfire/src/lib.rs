@@ -126,7 +126,7 @@
 //!
 //! # Not here yet
 //!
-//! The `Handler` and async faces, groups, typed channels, metrics, tracing, serde. Linux is run and tested; macOS and Windows were not run yet.
+//! The async face, typed channels, metrics, tracing, serde. Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -140,8 +140,11 @@ mod crew;
 mod entropy;
 mod event;
 mod front;
+mod groups;
+mod handler;
 mod inline;
 mod keys;
+mod known;
 mod link;
 mod owners;
 mod peer;
@@ -163,6 +166,8 @@ pub use config::{Access, BindError, ClientConfig, ServerConfig};
 pub use entropy::EntropyError;
 pub use event::{ClientEvent, Event, Events, Player};
 pub use front::CLOSE_TEXT_MAX_BYTES;
+pub use groups::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
+pub use handler::{Arrival, Context, Handler, NOTES_MAX, Payload, Remote, Serving, serve};
 pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
 pub use peer::PeerId;
 pub use server::Server;

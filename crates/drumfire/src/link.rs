@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseReason, ConnectError, Outcome, PeerStats, ReceiptId, SendOptions,
+    ChannelId, ChannelOptions, CloseReason, ConnectError, Outcome, PeerStats, Priority, ReceiptId,
+    SendOptions,
 };
 use drumfire_socket::Waker;
 
-use crate::credit::Credit;
+use crate::credit::{Credit, message_max_bytes_of};
 use crate::event::Player;
+use crate::groups::{BroadcastError, GroupId};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
 use crate::worker::Wake;
@@ -28,14 +30,85 @@ pub(crate) const REPORTS_MAX: usize = 16_384;
 /// Bytes of messages that wait for the application, at most; the last message may go over it.
 pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 
+/// Bytes of messages that wait for a worker and are no single peer's, at most, each charged as a peer's are.
+pub(crate) const SHARED_BYTES_MAX: usize = 8 * 1_024 * 1_024;
+
 /// What the application wants of a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Send { peer: PeerId, channel: ChannelId, bytes: Bytes, options: SendOptions, receipt: Option<ReceiptId> },
-    Close { peer: PeerId, code: u32, text: Bytes },
-    Options { peer: PeerId, channel: ChannelId, options: ChannelOptions },
-    Measure { peer: PeerId },
-    Forget { peer: PeerId, channel: ChannelId, key: u64 },
+    Send {
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+        receipt: Option<ReceiptId>,
+    },
+    Close {
+        peer: PeerId,
+        code: u32,
+        text: Bytes,
+    },
+    Options {
+        peer: PeerId,
+        channel: ChannelId,
+        options: ChannelOptions,
+    },
+    Measure {
+        peer: PeerId,
+    },
+    Forget {
+        peer: PeerId,
+        channel: ChannelId,
+        key: u64,
+    },
+    Join {
+        peer: PeerId,
+        group: GroupId,
+    },
+    Leave {
+        peer: PeerId,
+        group: GroupId,
+    },
+    Broadcast(Arc<Broadcast>),
+    /// From who knows no more of the peer than its name.
+    Post {
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+    },
+}
+
+impl Command {
+    /// Bytes of a message for which room was taken from what all peers share.
+    pub(crate) fn shared_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Broadcast(broadcast) => Some(broadcast.bytes.len()),
+            Self::Post { bytes, .. } => Some(bytes.len()),
+            _ => None,
+        }
+    }
+}
+
+/// A message to all members of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Broadcast {
+    pub(crate) group: GroupId,
+    pub(crate) except: Option<PeerId>,
+    pub(crate) channel: ChannelId,
+    pub(crate) bytes: Bytes,
+    pub(crate) options: SendOptions,
+}
+
+impl Broadcast {
+    /// What can be said of it before any peer is looked at.
+    pub(crate) fn check(&self, message_max_bytes: usize) -> Result<(), BroadcastError> {
+        if self.options.wants_receipt {
+            return Err(BroadcastError::Receipt);
+        }
+        let limit_bytes = message_max_bytes_of(self.options.mode, message_max_bytes);
+        if self.bytes.len() > limit_bytes { Err(BroadcastError::TooLarge { limit_bytes }) } else { Ok(()) }
+    }
 }
 
 /// What a worker tells the application.
@@ -46,6 +119,7 @@ pub(crate) enum Report {
     Message { peer: PeerId, channel: ChannelId, bytes: Bytes },
     Receipt { peer: PeerId, receipt: ReceiptId, outcome: Outcome },
     Skipped { peer: PeerId, channel: ChannelId, count: u32 },
+    Missed { peer: PeerId, channel: ChannelId, count: u32 },
     Measured { peer: PeerId, stats: Box<PeerStats> },
     Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
 }
@@ -96,6 +170,8 @@ impl Bell {
 #[derive(Debug)]
 pub(crate) struct Link {
     commands: Mutex<VecDeque<Command>>,
+    /// Room that messages to groups and from remote hands take.
+    shared: Credit,
     reports: Mutex<Reports>,
     stats: Mutex<WorkerStats>,
     has_commands: AtomicBool,
@@ -117,6 +193,7 @@ impl Link {
     pub(crate) fn new(bell: Arc<Bell>) -> Self {
         Self {
             commands: Mutex::default(),
+            shared: Credit::new(SHARED_BYTES_MAX, usize::MAX),
             reports: Mutex::default(),
             stats: Mutex::default(),
             has_commands: AtomicBool::new(false),
@@ -138,6 +215,62 @@ impl Link {
         if !self.has_commands.swap(true, Ordering::AcqRel) {
             self.wake();
         }
+    }
+
+    /// [`Link::command`] from who gathers none.
+    pub(crate) fn command_at_once(&self, command: Command) {
+        lock(&self.commands).push_back(command);
+        if !self.has_commands.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    /// Takes room for a message that is no single peer's; false when there is none.
+    pub(crate) fn take_room(&self, payload_bytes: usize) -> bool {
+        self.shared.take(payload_bytes, Priority::Normal)
+    }
+
+    /// The same at all of them or at none.
+    pub(crate) fn take_room_of_all(links: &[Arc<Self>], payload_bytes: usize) -> Result<(), BroadcastError> {
+        for (taken, link) in links.iter().enumerate() {
+            if !link.take_room(payload_bytes) {
+                links.iter().take(taken).for_each(|link| link.give_room(payload_bytes));
+                return Err(BroadcastError::Full);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a message to the workers of a group's members, all but the one with this index; to all or to none.
+    pub(crate) fn broadcast_elsewhere(
+        links: &[Arc<Self>],
+        here: usize,
+        broadcast: &Broadcast,
+    ) -> Result<(), BroadcastError> {
+        let others = || links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
+        let payload_bytes = broadcast.bytes.len();
+        for (taken, link) in others().enumerate() {
+            if !link.take_room(payload_bytes) {
+                others().take(taken).for_each(|link| link.give_room(payload_bytes));
+                return Err(BroadcastError::Full);
+            }
+        }
+        if others().next().is_some() {
+            let broadcast = Arc::new(broadcast.clone());
+            others().for_each(|link| link.command_at_once(Command::Broadcast(Arc::clone(&broadcast))));
+        }
+        Ok(())
+    }
+
+    /// Wakes the worker, because something waits for it elsewhere.
+    pub(crate) fn nudge(&self) {
+        if !self.has_commands.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn give_room(&self, payload_bytes: usize) {
+        self.shared.give(payload_bytes);
     }
 
     /// Takes all commands to the end of `into`.

@@ -19,9 +19,12 @@ use crate::config::{BindError, ServerConfig};
 use crate::crew::{self, Crew};
 use crate::event::{Event, Events, Home};
 use crate::front::Front;
-use crate::link::{Bell, Link, Report};
+use crate::groups::{BroadcastError, GroupError, GroupId};
+use crate::link::{Bell, Broadcast, Link, Report};
+use crate::owners::WorkerPlacement;
 use crate::peer::PeerId;
 use crate::stats::Stats;
+use crate::worker::{Face, Queue};
 
 /// A UDP server for game clients.
 ///
@@ -33,6 +36,7 @@ pub struct Server {
     bell: Arc<Bell>,
     home: Home<Event>,
     address: SocketAddr,
+    message_max_bytes: usize,
     /// Inline: a wait did the I/O, and no poll since.
     has_worked: bool,
 }
@@ -62,8 +66,12 @@ impl Server {
         let workers = threads.unwrap_or(NonZeroU16::MIN);
         let bell = Arc::new(Bell::default());
         let links: Vec<_> = (0..workers.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
-        let (crew, address) = crew::start(config, workers, threads.is_some(), &links)?;
-        Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address, has_worked: false })
+        let message_max_bytes = config.message_max_bytes;
+        let queue = |link| Box::new(Queue::new(link)) as Box<dyn Face<WorkerPlacement>>;
+        let faces = links.iter().map(queue).collect();
+        let (crew, address) = crew::start(config, workers, threads.is_some(), &links, faces)?;
+        let front = Front::new(links);
+        Ok(Self { front, crew, bell, home: Home::new(), address, message_max_bytes, has_worked: false })
     }
 
     /// Where clients connect to, the port resolved.
@@ -161,6 +169,94 @@ impl Server {
         self.front.set_channel_options(peer, channel, options);
     }
 
+    /// Puts a peer into a group, from the next `flush` or `poll` on; a group exists as long as it has members, and peers leave
+    /// their groups when they disconnect. Joining twice is joining once.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Count(2)))?;
+    /// # let mut clients = [Client::connect_dev(server.local_addr())?, Client::connect_dev(server.local_addr())?];
+    /// const RED: GroupId = GroupId(1);
+    /// let mut joined = 0;
+    /// while joined < 2 {
+    ///     server.wait(Duration::from_millis(1));
+    ///     for event in server.poll() {
+    ///         if let Event::Connected { peer, .. } = event {
+    ///             server.join(RED, peer)?;
+    ///             joined += 1;
+    ///         }
+    ///     }
+    /// #   clients.iter_mut().for_each(|client| client.poll().for_each(drop));
+    /// }
+    /// server.broadcast(RED, ChannelId(0), "red team, go", SendOptions::reliable_ordered())?;
+    /// server.flush();
+    /// for client in &mut clients {
+    ///     let has_heard = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "red team, go");
+    ///     while !client.poll().any(has_heard) {
+    ///         client.wait(Duration::from_millis(1));
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]; nothing has changed then.
+    pub fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError> {
+        self.front.join(group, peer)
+    }
+
+    /// Takes a peer out of a group, from the next `flush` or `poll` on. Does nothing where it is not in.
+    pub fn leave(&mut self, group: GroupId, peer: PeerId) {
+        self.front.leave(group, peer);
+    }
+
+    /// Takes a message for all members of a group; it leaves with the next `flush` or `poll`. Its bytes are shared by all of
+    /// them. A member without room for it misses it, as [`Event::Missed`] says, unless the channel's
+    /// [`when_full`](ChannelOptions::when_full) drops something else: nobody waits for the slowest.
+    ///
+    /// # Errors
+    ///
+    /// [`BroadcastError`]; nothing of the message was taken then.
+    pub fn broadcast(
+        &mut self,
+        group: GroupId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), BroadcastError> {
+        self.give_out(Broadcast { group, except: None, channel, bytes: bytes.into(), options })
+    }
+
+    /// [`Server::broadcast`] to all members but one: to those around who spoke.
+    ///
+    /// # Errors
+    ///
+    /// [`BroadcastError`]; nothing of the message was taken then.
+    pub fn broadcast_except(
+        &mut self,
+        except: PeerId,
+        group: GroupId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), BroadcastError> {
+        self.give_out(Broadcast { group, except: Some(except), channel, bytes: bytes.into(), options })
+    }
+
+    fn give_out(&mut self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        let is_flushed = broadcast.options.is_flushed;
+        self.front.broadcast(broadcast, self.message_max_bytes)?;
+        if is_flushed {
+            self.flush();
+        }
+        Ok(())
+    }
+
     /// Asks what a peer's connection and its path are like; [`Event::Stats`] brings it, unless the peer is gone.
     ///
     /// ```
@@ -233,6 +329,7 @@ impl Server {
             }
             Report::Receipt { peer, receipt, outcome } => Some(Event::Receipt { peer, receipt, outcome }),
             Report::Skipped { peer, channel, count } => Some(Event::Skipped { peer, channel, count }),
+            Report::Missed { peer, channel, count } => Some(Event::Missed { peer, channel, count }),
             Report::Measured { peer, stats } => Some(Event::Stats { peer, stats }),
             Report::Message { peer, channel, bytes } => Some(Event::Message { peer, channel, bytes }),
             Report::Disconnected { peer, reason, text } => Some(Event::Disconnected { peer, reason, text }),

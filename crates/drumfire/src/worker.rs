@@ -8,9 +8,12 @@
 
 mod arena;
 mod backlog;
+mod core;
+mod face;
 mod net;
 mod pass;
 mod peers;
+mod queue;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -20,11 +23,16 @@ use std::time::{Duration, Instant};
 use drumfire_proto::Now;
 use drumfire_socket::{Io, Parker, Poller, Socket};
 
+pub(crate) use self::core::{Abandoned, Core, Notice};
+pub(crate) use arena::Arena;
+pub(crate) use face::Face;
 pub use net::{inbound, push};
 #[cfg(test)]
 pub(crate) use pass::PANICS_IN_A_ROW;
 pub(crate) use pass::Parts;
 pub use pass::Worker;
+pub(crate) use peers::Message;
+pub(crate) use queue::Queue;
 pub use ring::{Ring, Wake, rings};
 
 pub use crate::owners::{Owners, WorkerPlacement};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientEvent, Event, SendOptions, Server, ServerConfig, ServerKey,
-    Workers,
+    Access, Bytes, ChannelId, Client, ClientEvent, Context, Event, Handler, PeerId, SendOptions, Server,
+    ServerConfig, ServerKey, Serving, Workers, serve,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -18,40 +18,84 @@ const WARM_UP: u32 = 3_000;
 
 const COUNTED: u32 = 3_000;
 
-struct Pair {
-    server: Server,
+/// A server without threads that gives back what it hears.
+trait Echo {
+    fn connected() -> Pair<Self>
+    where
+        Self: Sized;
+    fn work(&mut self, options: SendOptions);
+}
+
+fn config() -> ServerConfig {
+    let address = "127.0.0.1:0".parse().unwrap();
+    ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline)
+}
+
+impl Echo for Server {
+    fn connected() -> Pair<Self> {
+        let server = Self::bind(config()).unwrap();
+        Pair { client: Client::connect_dev(server.local_addr()).unwrap(), server }
+    }
+
+    fn work(&mut self, options: SendOptions) {
+        self.wait(Duration::from_millis(1));
+        for event in self.poll() {
+            if let Event::Message { peer, channel, bytes } = event {
+                self.send(peer, channel, bytes, options).unwrap();
+            }
+        }
+        self.flush();
+    }
+}
+
+/// Answers on the worker, with the mode that stands for the channel.
+struct Answer;
+
+const RELIABLE: ChannelId = ChannelId(4);
+
+impl Handler for Answer {
+    type Note = ();
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+        let is_reliable = channel == RELIABLE;
+        let options = if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
+        context.send(peer, channel, bytes, options).unwrap();
+    }
+}
+
+impl Echo for Serving<()> {
+    fn connected() -> Pair<Self> {
+        let server = serve(config(), |_| Answer).unwrap();
+        Pair { client: Client::connect_dev(server.local_addr()).unwrap(), server }
+    }
+
+    fn work(&mut self, _: SendOptions) {
+        self.wait(Duration::from_micros(100));
+    }
+}
+
+struct Pair<S> {
+    server: S,
     client: Client,
 }
 
-impl Pair {
-    fn connected() -> Self {
-        let address = "127.0.0.1:0".parse().unwrap();
-        let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline);
-        let server = Server::bind(config).unwrap();
-        let client = Client::connect_dev(server.local_addr()).unwrap();
-        Self { server, client }
-    }
-
+impl<S: Echo> Pair<S> {
     /// Sends `count` messages in each of so many rounds and waits for every answer; one that is lost is sent
     /// again.
     fn echo(&mut self, rounds: u32, count: u32, options: SendOptions) {
+        let is_reliable = options == SendOptions::reliable_ordered();
+        let channel = if is_reliable { RELIABLE } else { ChannelId(3) };
         for _ in 0..rounds {
             let mut missing = count;
             while missing > 0 {
                 for _ in 0..missing {
-                    self.client.send(ChannelId(3), Bytes::from_static(MESSAGE), options).unwrap();
+                    self.client.send(channel, Bytes::from_static(MESSAGE), options).unwrap();
                 }
                 self.client.flush();
                 let mut quiet = 0;
                 while missing > 0 && quiet < 100 {
                     let before = missing;
-                    self.server.wait(Duration::from_millis(1));
-                    for event in self.server.poll() {
-                        if let Event::Message { peer, channel, bytes } = event {
-                            self.server.send(peer, channel, bytes, options).unwrap();
-                        }
-                    }
-                    self.server.flush();
+                    self.server.work(options);
                     self.client.wait(Duration::from_millis(1));
                     for event in self.client.poll() {
                         match event {
@@ -70,9 +114,9 @@ impl Pair {
     }
 }
 
-fn assert_none(options: SendOptions) {
+fn assert_none<S: Echo>(options: SendOptions) {
     for count in [1, 16] {
-        let mut pair = Pair::connected();
+        let mut pair = S::connected();
         pair.echo(WARM_UP / count, count, options);
         let counted = measure(|| pair.echo(COUNTED / count, count, options));
         assert_eq!(counted.count_total, 0, "{options:?}, {count} at once: {counted:?}");
@@ -81,10 +125,16 @@ fn assert_none(options: SendOptions) {
 
 #[test]
 fn unreliable_messages_cost_no_allocation() {
-    assert_none(SendOptions::unreliable());
+    assert_none::<Server>(SendOptions::unreliable());
 }
 
 #[test]
 fn reliable_messages_cost_no_allocation() {
-    assert_none(SendOptions::reliable_ordered());
+    assert_none::<Server>(SendOptions::reliable_ordered());
+}
+
+#[test]
+fn a_handlers_answers_cost_no_allocation() {
+    assert_none::<Serving<()>>(SendOptions::unreliable());
+    assert_none::<Serving<()>>(SendOptions::reliable_ordered());
 }

@@ -25,7 +25,7 @@ use crate::connection::{Bounds, Connection};
 use crate::datagram::Forwarded;
 use crate::epoch::EpochLimits;
 use crate::error::ConfigError;
-use crate::event::{Event, Events};
+use crate::event::{Event, EventBatch, Events, charge};
 use crate::handshake::server::{Greeter, RefuseBytes};
 use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING};
@@ -192,19 +192,33 @@ impl<P: Placement> Endpoint<P> {
 
     /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event<'_>> {
-        let (event, charge_bytes) = self.events.pop()?;
-        if let Event::Message { peer, .. } = &event
-            && let Some(connection) = self.connections.get_mut(*peer)
+        let Self { events, connections, active, has_news, .. } = self;
+        let event = events.pop()?;
+        if let Event::Message { peer, bytes, .. } = &event
+            && let Some(connection) = connections.get_mut(*peer)
         {
-            connection.on_event_taken(charge_bytes);
-            if connection.control.has_waiting() && !connection.is_queued {
-                // It has something to say that no timer calls for.
-                connection.is_queued = true;
-                self.active.push_back(*peer);
-                self.has_news = true;
-            }
+            *has_news |= release(connection, *peer, bytes.len(), active);
         }
         Some(event)
+    }
+
+    /// Whether there are events.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Moves all events into `batch`, unless it still holds some. Their messages count as waiting for the application until
+    /// [`Endpoint::release`] says otherwise: so a part of the application that is slow holds up its own peers alone.
+    pub fn take_events(&mut self, batch: &mut EventBatch) {
+        self.events.take(batch);
+    }
+
+    /// The application has taken a message of this many bytes that came in a batch: its peer may send as much again.
+    pub fn release(&mut self, peer: PeerId, payload_bytes: usize) {
+        if let Some(connection) = self.connections.get_mut(peer) {
+            self.has_news |= release(connection, peer, payload_bytes, &mut self.active);
+        }
     }
 
     /// The next datagram that must be taken to another shard, into its `handle_forwarded`.
@@ -266,6 +280,22 @@ impl Endpoint<Alone> {
         let ids = ConnectionIds::new(IdKeys::derive(&entropy.secret(), b"client"), Shard::ONLY);
         Self::new(config, ids, client.ids(), Alone::default(), entropy)
     }
+}
+
+/// Gives a connection the memory of a message back; answers whether it has something to say now that no timer calls for.
+fn release(
+    connection: &mut Connection,
+    peer: PeerId,
+    payload_bytes: usize,
+    active: &mut VecDeque<PeerId>,
+) -> bool {
+    connection.on_event_taken(charge(payload_bytes));
+    let has_news = connection.control.has_waiting() && !connection.is_queued;
+    if has_news {
+        connection.is_queued = true;
+        active.push_back(peer);
+    }
+    has_news
 }
 
 /// What the wire can say of a duration.

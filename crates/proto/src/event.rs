@@ -75,13 +75,20 @@ pub enum Event<'a> {
     },
 }
 
-/// Events waiting for the application.
-#[derive(Debug)]
-pub(crate) struct Events {
+/// Events with their payloads in one piece of memory, oldest first: what `Endpoint::take_events` fills, so that the endpoint
+/// can be told of more while they are looked at. Its memory is used again.
+#[derive(Debug, Default)]
+pub struct EventBatch {
     queue: VecDeque<Entry>,
     /// Payloads of the queue, oldest first; those before `start` are gone.
     bytes: Vec<u8>,
     start: usize,
+}
+
+/// Events waiting for the application.
+#[derive(Debug)]
+pub(crate) struct Events {
+    waiting: EventBatch,
     limit_bytes: usize,
     /// Bytes of the queue, charges included.
     used_bytes: usize,
@@ -105,9 +112,71 @@ enum What {
     Disconnected(CloseReason),
 }
 
+impl EventBatch {
+    /// Whether all were taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The oldest event.
+    pub fn pop(&mut self) -> Option<Event<'_>> {
+        let Entry { peer, bytes, what } = self.queue.pop_front()?;
+        let start = self.start;
+        let end = start.saturating_add(bytes);
+        self.start = end;
+        let payload = self.bytes.get(start..end).unwrap_or_default();
+        Some(match what {
+            What::Connected(address, has_player) => {
+                let split = if has_player { payload.split_first_chunk() } else { None };
+                let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
+                let user_data = split.map_or(payload, |(_, user_data)| user_data);
+                Event::Connected { peer, address, player, user_data }
+            }
+            What::ConnectFailed(error) => Event::ConnectFailed { peer, error },
+            What::Message(channel) => Event::Message { peer, channel, bytes: payload },
+            What::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
+            What::Skipped(channel, count) => Event::Skipped { peer, channel, count },
+            What::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
+        })
+    }
+
+    fn push(&mut self, peer: PeerId, what: What, payload: &[u8]) {
+        self.reclaim();
+        self.bytes.extend_from_slice(payload);
+        self.queue.push_back(Entry { peer, bytes: payload.len(), what });
+    }
+
+    /// Takes the memory of payloads that were taken back: all of it when nothing waits, else when it is the larger half,
+    /// so that each byte is moved at most once for each time it is written.
+    fn reclaim(&mut self) {
+        if self.queue.is_empty() {
+            self.bytes.clear();
+            self.start = 0;
+        } else if self.start > self.bytes.len() / 2 && self.bytes.len() == self.bytes.capacity() {
+            let start = self.start.min(self.bytes.len());
+            self.bytes.copy_within(start.., 0);
+            self.bytes.truncate(self.bytes.len().saturating_sub(start));
+            self.start = 0;
+        }
+    }
+}
+
 impl Events {
-    pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { queue: VecDeque::new(), bytes: Vec::new(), start: 0, limit_bytes, used_bytes: 0 }
+    pub(crate) fn new(limit_bytes: usize) -> Self {
+        Self { waiting: EventBatch::default(), limit_bytes, used_bytes: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Moves all events into an empty batch; one that is not empty has to be taken to its end first.
+    pub(crate) fn take(&mut self, into: &mut EventBatch) {
+        if into.is_empty() {
+            std::mem::swap(&mut self.waiting, into);
+            self.used_bytes = 0;
+        }
     }
 
     /// Whether messages with this charge fit.
@@ -136,7 +205,7 @@ impl Events {
     /// One more message of the peer will not come; those in a row are one event.
     pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId) {
         if let Some(Entry { peer: last_peer, what: What::Skipped(last_channel, count), .. }) =
-            self.queue.back_mut()
+            self.waiting.queue.back_mut()
             && (*last_peer, *last_channel) == (peer, channel)
         {
             *count = count.saturating_add(1);
@@ -149,51 +218,16 @@ impl Events {
         self.push(peer, What::Disconnected(reason), text);
     }
 
-    /// The oldest event, and what its connection was charged for it.
-    pub(crate) fn pop(&mut self) -> Option<(Event<'_>, usize)> {
-        let Entry { peer, bytes, what } = self.queue.pop_front()?;
-        let start = self.start;
-        let end = start.saturating_add(bytes);
-        self.start = end;
+    /// The oldest event.
+    pub(crate) fn pop(&mut self) -> Option<Event<'_>> {
+        let bytes = self.waiting.queue.front()?.bytes;
         self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
-        let payload = self.bytes.get(start..end).unwrap_or_default();
-        let event = match what {
-            What::Connected(address, has_player) => {
-                let split = if has_player { payload.split_first_chunk() } else { None };
-                let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
-                let user_data = split.map_or(payload, |(_, user_data)| user_data);
-                Event::Connected { peer, address, player, user_data }
-            }
-            What::ConnectFailed(error) => Event::ConnectFailed { peer, error },
-            What::Message(channel) => {
-                return Some((Event::Message { peer, channel, bytes: payload }, charge(bytes)));
-            }
-            What::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
-            What::Skipped(channel, count) => Event::Skipped { peer, channel, count },
-            What::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
-        };
-        Some((event, 0))
+        self.waiting.pop()
     }
 
     fn push(&mut self, peer: PeerId, what: What, payload: &[u8]) {
-        self.reclaim();
-        self.bytes.extend_from_slice(payload);
         self.used_bytes = self.used_bytes.saturating_add(charge(payload.len()));
-        self.queue.push_back(Entry { peer, bytes: payload.len(), what });
-    }
-
-    /// Takes the memory of polled payloads back: all of it when nothing waits, else when it is the larger half,
-    /// so that each byte is moved at most once for each time it is written.
-    fn reclaim(&mut self) {
-        if self.queue.is_empty() {
-            self.bytes.clear();
-            self.start = 0;
-        } else if self.start > self.bytes.len() / 2 && self.bytes.len() == self.bytes.capacity() {
-            let start = self.start.min(self.bytes.len());
-            self.bytes.copy_within(start.., 0);
-            self.bytes.truncate(self.bytes.len().saturating_sub(start));
-            self.start = 0;
-        }
+        self.waiting.push(peer, what, payload);
     }
 }
 
@@ -218,13 +252,30 @@ mod tests {
         events.message(peer, ChannelId(4), b"");
         events.disconnected(peer, CloseReason::Silent, b"bye");
         let address = "192.0.2.1:9".parse().unwrap();
-        assert_eq!(events.pop(), Some((Event::Connected { peer, address, player: None, user_data: b"" }, 0)));
-        assert_eq!(events.pop(), Some((Event::Message { peer, channel: ChannelId(3), bytes: b"one" }, 67)));
-        assert_eq!(events.pop(), Some((Event::Message { peer, channel: ChannelId(4), bytes: b"" }, 64)));
+        assert_eq!(events.pop(), Some(Event::Connected { peer, address, player: None, user_data: b"" }));
+        assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(3), bytes: b"one" }));
+        assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(4), bytes: b"" }));
         let last = Event::Disconnected { peer, reason: CloseReason::Silent, text: b"bye" };
-        assert_eq!(events.pop(), Some((last, 0)));
+        assert_eq!(events.pop(), Some(last));
         assert_eq!(events.pop(), None);
         assert_eq!(events.used_bytes, 0);
+    }
+
+    #[test]
+    fn a_batch_takes_all_of_them_and_new_ones_wait_behind_it() {
+        let (mut events, mut batch, peer) = (Events::new(1_000), EventBatch::default(), peer());
+        events.message(peer, ChannelId(1), b"one");
+        events.message(peer, ChannelId(2), b"two");
+        events.take(&mut batch);
+        assert_eq!((events.is_empty(), events.used_bytes), (true, 0));
+        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(1), bytes: b"one" }));
+        events.message(peer, ChannelId(3), b"three");
+        events.take(&mut batch);
+        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(2), bytes: b"two" }));
+        assert_eq!(batch.pop(), None, "it was taken to its end first");
+        events.take(&mut batch);
+        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(3), bytes: b"three" }));
+        assert!(events.is_empty() && batch.is_empty());
     }
 
     #[test]
@@ -244,9 +295,9 @@ mod tests {
         }
         for round in 0..10_000 {
             events.message(peer, ChannelId(0), &[2; 100]);
-            let Some((Event::Message { bytes, .. }, _)) = events.pop() else { panic!("a message") };
+            let Some(Event::Message { bytes, .. }) = events.pop() else { panic!("a message") };
             assert_eq!(bytes, [if round < 20 { 1 } else { 2 }; 100]);
         }
-        assert!(events.bytes.capacity() <= 8_192, "{}", events.bytes.capacity());
+        assert!(events.waiting.bytes.capacity() <= 8_192, "{}", events.waiting.bytes.capacity());
     }
 }

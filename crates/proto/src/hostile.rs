@@ -22,6 +22,11 @@ pub(crate) struct Hostile {
     kept: VecDeque<Vec<u8>>,
 }
 
+/// A bug that was planted.
+pub(crate) fn panic_if(is_planted: bool) {
+    assert!(!is_planted, "a fault that a test put there");
+}
+
 impl Hostile {
     pub(crate) fn new(seed: u64) -> Self {
         let (mut rest, mut bytes) = (seed, [0; 32]);

@@ -107,7 +107,7 @@ pub use endpoint::Endpoint;
 #[cfg(feature = "measure")]
 pub use endpoint::measure::PacketSealer;
 pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};
-pub use event::Event;
+pub use event::{Event, EventBatch};
 pub use ids::Shard;
 pub use ledger::{ClaimError, TokenClaim, TokenLedger};
 pub use loss::AckError;

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     epoch: KeyEpoch,
     #[cfg(feature = "hostile")]
     hostile: Option<Box<crate::hostile::Hostile>>,
+    #[cfg(feature = "hostile")]
+    panics_next: bool,
 }
 
 /// Where in a datagram the opened frames stand, and the packet's number.
@@ -68,6 +70,8 @@ impl Session {
             epoch: KeyEpoch::new(now),
             #[cfg(feature = "hostile")]
             hostile: None,
+            #[cfg(feature = "hostile")]
+            panics_next: false,
         };
         session.draw_skip(0, entropy);
         session
@@ -83,6 +87,8 @@ impl Session {
     ) -> Result<Opened, Refusal> {
         let number = header.number.expand(self.largest()).0;
         self.replay.check(number).map_err(refused)?;
+        #[cfg(feature = "hostile")]
+        crate::hostile::panic_if(std::mem::take(&mut self.panics_next));
         let start = header.encoded_bytes();
         let (aad, sealed) =
             datagram.split_at_mut_checked(start).ok_or(Refusal::Drop(DropReason::WrongLength))?;
@@ -205,6 +211,12 @@ impl Session {
     #[cfg(feature = "hostile")]
     pub(crate) fn turn_hostile(&mut self, seed: u64) {
         self.hostile = Some(Box::new(crate::hostile::Hostile::new(seed)));
+    }
+
+    /// The next packet that comes finds a bug.
+    #[cfg(feature = "hostile")]
+    pub(crate) fn plant_panic(&mut self) {
+        self.panics_next = true;
     }
 
     /// Keeps the expanded keys, for a connection that is busy.

@@ -31,6 +31,8 @@ pub(crate) struct Slab<T> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
     limit: u32,
+    /// Which value was asked for last, to be changed.
+    in_hand: Option<PeerId>,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,7 @@ struct Place<T> {
 impl<T> Slab<T> {
     /// An empty slab for at most `limit` values.
     pub(crate) const fn new(limit: u32) -> Self {
-        Self { places: Vec::new(), free: Vec::new(), limit }
+        Self { places: Vec::new(), free: Vec::new(), limit, in_hand: None }
     }
 
     /// Puts a value in, made with its id. `None` when the slab is full.
@@ -77,8 +79,14 @@ impl<T> Slab<T> {
 
     /// The value of this id, if it still lives.
     pub(crate) fn get_mut(&mut self, id: PeerId) -> Option<&mut T> {
+        self.in_hand = Some(id);
         let place = self.places.get_mut(usize::try_from(id.index).ok()?)?;
         if place.generation == id.generation { place.value.as_deref_mut() } else { None }
+    }
+
+    /// Nothing is in anybody's hand from now on; answers whose value was.
+    pub(crate) fn put_down(&mut self) -> Option<PeerId> {
+        self.in_hand.take()
     }
 
     /// The id of what is in this place now.

@@ -7,7 +7,7 @@ use crate::conditioner::Random;
 use crate::config::{BindError, ClientConfig};
 use crate::inline::{Inline, front};
 use crate::testing::{EitherWorker, Seat, secret};
-use crate::worker::{Parts, Worker};
+use crate::worker::{Parts, Queue, Worker};
 
 impl Client {
     /// Begins to connect from this place in a world's network; all its secrets come from `random`.
@@ -35,6 +35,7 @@ impl Client {
             receiver: place.receiver,
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
+            face: Box::new(Queue::new(&link)),
             link,
             ring,
             credit_bytes,

@@ -13,7 +13,7 @@ use crate::front::Front;
 use crate::link::{Bell, Link};
 use crate::owners::Owners;
 use crate::testing::{EitherWorker, Seat, WALL_ORIGIN, secret};
-use crate::worker::{Parts, Worker, rings};
+use crate::worker::{Parts, Queue, Worker, rings};
 
 impl Server {
     /// A server at this place in a world's network; all its secrets come from `random`.
@@ -58,13 +58,15 @@ impl Server {
             receiver: place.receiver,
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
+            face: Box::new(Queue::new(&link)),
             link,
             ring,
             credit_bytes,
             message_max_bytes,
         });
         let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
-        Ok(Self { front: Front::new(links), crew, bell, home: Home::new(), address, has_worked: false })
+        let front = Front::new(links);
+        Ok(Self { front, crew, bell, home: Home::new(), address, message_max_bytes, has_worked: false })
     }
 
     #[cfg(feature = "hostile")]

@@ -13,7 +13,7 @@ const PIECES: usize = 4;
 
 /// The pieces of one worker.
 #[derive(Debug, Default)]
-pub(super) struct Arena {
+pub(crate) struct Arena {
     current: BytesMut,
     /// Full ones, the oldest first.
     full: Vec<BytesMut>,
@@ -21,7 +21,7 @@ pub(super) struct Arena {
 
 impl Arena {
     /// Copies a payload into the current piece.
-    pub(super) fn copy(&mut self, payload: &[u8]) -> Bytes {
+    pub(crate) fn copy(&mut self, payload: &[u8]) -> Bytes {
         if payload.is_empty() {
             return Bytes::new();
         }

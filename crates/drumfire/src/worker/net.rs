@@ -3,7 +3,8 @@
 //! What a blocked socket does not take stays in the batch, in order; nothing more is asked of the endpoint
 //! until it has left.
 
-use std::time::{Duration, Instant};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement, Route};
 use drumfire_socket::{
@@ -11,7 +12,7 @@ use drumfire_socket::{
     Sender, Socket, Waiter, Woken,
 };
 
-use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER};
+use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER, Reading};
 
 /// Datagrams written together.
 const BATCH_DATAGRAMS: usize = 128;
@@ -43,6 +44,24 @@ pub(super) struct Net<I, K> {
     is_watching_room: bool,
     rest: Option<Duration>,
     is_gone: bool,
+}
+
+/// Takes a batch in. A panic in a connection's code ends that connection, and the batch goes on behind the datagrams that were in
+/// the stages with it; answers how many there were.
+fn take_in<'a, P: Placement>(
+    endpoint: &mut Endpoint<P>,
+    now: Now,
+    mut datagrams: impl Iterator<Item = Inbound<'a>>,
+) -> u64 {
+    for panics in 0.. {
+        let rest = AssertUnwindSafe(|| endpoint.handle_datagrams(now, &mut datagrams));
+        let Err(panic) = catch_unwind(rest) else { return panics };
+        // Each one takes a connection with it, so this ends.
+        if endpoint.end_panicked().is_none() {
+            resume_unwind(panic);
+        }
+    }
+    0
 }
 
 /// A datagram of the socket as the endpoint takes it.
@@ -128,22 +147,23 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         woken.is_ok()
     }
 
-    /// Drains the socket through the endpoint's stages, unless a wait has just said that nothing is there.
-    pub(super) fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now, instant: Instant) {
+    /// Drains the socket through the endpoint's stages, unless a wait has just said that nothing is there. Answers how many
+    /// panics that ended a connection there were.
+    pub(super) fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: &Reading) -> u64 {
         if std::mem::take(&mut self.is_quiet) {
-            return;
+            return 0;
         }
-        let before = self.arrivals();
+        let (before, mut panics) = (self.arrivals(), 0);
         // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
         self.is_more_waiting = true;
         self.is_told = false;
         let end = self.receiver.drain_mut(&mut self.io, BUDGET_DATAGRAMS, |mut received| {
-            let datagrams = received.datagrams_mut();
-            endpoint.handle_datagrams(now, datagrams.map(inbound));
+            panics += take_in(endpoint, now.now, received.datagrams_mut().map(inbound));
         });
         self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
         self.is_gone |= matches!(end, DrainEnd::Closed(_));
-        self.waiter.on_pass(instant, self.arrivals().saturating_sub(before));
+        self.waiter.on_pass(now.instant, self.arrivals().saturating_sub(before));
+        panics
     }
 
     /// Sends what the endpoint has, as far as the socket takes it.

@@ -1,10 +1,11 @@
 //! One pass of a worker, and what happens when a pass panics.
 //!
-//! A panic is caught where the pass began: what is left of the batch it happened in is lost, as if the network
-//! had dropped it, and so is the command it happened in; the worker goes on with the next pass. When [`PANICS_IN_A_ROW`] passes panic one after the
-//! other, the endpoint is taken to be broken: every peer of this worker is reported as disconnected, and the
-//! worker begins anew on the same socket. Other workers hear nothing of it. With `panic = "abort"` none of this
-//! holds.
+//! A panic is caught where it happened: in a connection's code it ends that connection, and costs the datagrams that were in the
+//! stages together with it, as if the network had dropped them; the batch goes on behind them. One that is in no connection's
+//! code costs what is left of the batch, and the command it happened in.
+//! When [`PANICS_IN_A_ROW`] passes panic one after the other and no connection is to blame, the endpoint is taken to be
+//! broken: every peer of this worker is reported as disconnected, and the worker begins anew on the same socket. Other workers
+//! hear nothing of it. With `panic = "abort"` none of this holds.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,22 +13,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use drumfire_proto::{
-    Close, CloseCode, CloseReason, ConnectError, Endpoint, Event, IssuedToken, Moment, Now, Placement,
-    ServerIdentity,
+    CloseCode, ConnectError, Endpoint, IssuedToken, Moment, Now, Placement, ServerIdentity,
 };
 use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
-use super::arena::Arena;
+use super::core::Core;
+use super::face::Face;
 use super::net::Net;
-use super::peers::{Message, Peers};
 use super::{Clock, Park, RETRY_AFTER, Reading, Ring};
 use crate::credit::Credit;
-use crate::event::Player;
-use crate::link::{Command, Link, Report};
+use crate::link::{Command, Link};
 use crate::peer::PeerId;
-use crate::stats::WorkerStats;
 
 /// Panicking passes after which the endpoint is replaced.
 pub(crate) const PANICS_IN_A_ROW: u32 = 3;
@@ -40,6 +37,9 @@ const STALLED_PASSES_MAX: u32 = 64;
 
 /// Rounds in which messages that wait move up while packets leave.
 const ROUNDS_PER_PASS: usize = 16;
+
+/// Rounds in which a face that answers at once is asked again, because its answers made something happen.
+const ANSWERS_PER_PASS: usize = 4;
 
 /// Makes the endpoint, and makes it again.
 pub(crate) type Make<P> = Box<dyn FnMut() -> Option<Endpoint<P>> + Send>;
@@ -56,6 +56,7 @@ pub(crate) struct Parts<P, I, K, C> {
     pub(crate) receiver: Receiver,
     pub(crate) endpoint: Endpoint<P>,
     pub(crate) make: Make<P>,
+    pub(crate) face: Box<dyn Face<P>>,
     pub(crate) link: Arc<Link>,
     pub(crate) ring: Ring<Link>,
     pub(crate) credit_bytes: usize,
@@ -64,25 +65,20 @@ pub(crate) struct Parts<P, I, K, C> {
 
 /// One socket, one endpoint, one thread at a time.
 pub struct Worker<P, I, K, C> {
-    index: u16,
-    life: u16,
     net: Net<I, K>,
     clock: C,
     now: Reading,
-    endpoint: Endpoint<P>,
+    core: Core<P>,
     make: Make<P>,
-    peers: Peers,
+    face: Box<dyn Face<P>>,
     link: Arc<Link>,
     ring: Ring<Link>,
-    credit_bytes: usize,
-    message_max_bytes: usize,
     commands: VecDeque<Command>,
-    reports: VecDeque<Report>,
-    arena: Arena,
     is_forward_held: bool,
+    /// The face has more to do at once.
+    is_face_busy: bool,
     stalled_passes: u32,
     panics_in_a_row: u32,
-    stats: WorkerStats,
 }
 
 impl<P: Placement, C: Clock> Worker<P, Socket, Poller, C> {
@@ -96,26 +92,22 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     pub(crate) fn new(parts: Parts<P, I, K, C>) -> Self {
         let Parts { index, io, has_gso, is_connected, parker, mut clock, waiter, receiver, .. } = parts;
         let net = Net::new(io, parker, waiter, receiver, has_gso);
+        let now = clock.read();
+        let core = Core::new(index, now.now, parts.endpoint, parts.credit_bytes, parts.message_max_bytes);
         Self {
-            index,
-            life: 0,
             net: if is_connected { net.connected() } else { net },
-            now: clock.read(),
+            now,
             clock,
-            endpoint: parts.endpoint,
+            core,
             make: parts.make,
-            peers: Peers::default(),
+            face: parts.face,
             link: parts.link,
             ring: parts.ring,
-            credit_bytes: parts.credit_bytes,
-            message_max_bytes: parts.message_max_bytes,
             commands: VecDeque::new(),
-            reports: VecDeque::new(),
-            arena: Arena::default(),
             is_forward_held: false,
+            is_face_busy: false,
             stalled_passes: 0,
             panics_in_a_row: 0,
-            stats: WorkerStats::default(),
         }
     }
 
@@ -127,11 +119,13 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     /// Waits until there is work, at most for `at_most` (`None` = for ever).
     pub fn wait(&mut self, at_most: Option<Duration>) {
         let now = self.now.now.monotonic;
-        let timer = self.endpoint.poll_timeout().map(|timer| timer.since(now));
+        let timer = self.core.endpoint.poll_timeout().into_iter().chain(self.face.timer()).min();
+        let timer = timer.map(|timer| timer.since(now));
         let retry = self.is_forward_held.then_some(RETRY_AFTER);
-        let at_most = at_most.into_iter().chain(timer).chain(retry).min();
+        let again = self.is_face_busy.then_some(Duration::ZERO);
+        let at_most = at_most.into_iter().chain(timer).chain(retry).chain(again).min();
         if !self.net.wait(at_most) {
-            self.stats.wait_faults += 1;
+            self.core.stats.wait_faults += 1;
         }
     }
 
@@ -150,12 +144,9 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         self.guarded(|worker| {
             worker.obey();
             worker.transmit();
-            let close = Close { code, application_code: 0, reason: b"" };
-            for id in worker.peers.ids() {
-                let _ = worker.endpoint.close(worker.now.now, id, &close);
-            }
+            worker.core.close_all(code);
+            worker.hand_over();
             worker.transmit();
-            worker.report();
         });
     }
 
@@ -166,19 +157,19 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         identity: &ServerIdentity,
         token: Option<&IssuedToken>,
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
-        self.now = self.clock.read();
-        let id = self.endpoint.connect(self.now.now, server, identity, token)?;
-        let credit = Arc::new(Credit::new(self.credit_bytes, self.message_max_bytes));
-        self.peers.begin(id, &credit);
-        Ok((PeerId::new(self.index, self.life, id), credit))
+        self.read_clock();
+        let id = self.core.endpoint.connect(self.now.now, server, identity, token)?;
+        let credit = Arc::new(Credit::new(self.core.credit_bytes, self.core.message_max_bytes));
+        self.core.peers.begin(id, &credit);
+        Ok((self.core.name(id), credit))
     }
 
     /// What lets a client come back to its server, and until when since 1970.
     pub(crate) fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Duration)> {
-        if peer.life() != self.life {
+        if peer.life() != self.core.life {
             return None;
         }
-        let (token, until) = self.endpoint.resume_token(peer.id())?;
+        let (token, until) = self.core.endpoint.resume_token(peer.id())?;
         let Now { monotonic, wall } = self.now.now;
         Some((token, wall.saturating_add(until.since(monotonic))))
     }
@@ -190,62 +181,99 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
 
     /// Takes another connection id, because packets leave from another address from now on.
     pub(crate) fn change_path(&mut self, peer: PeerId) {
-        if peer.life() == self.life {
-            self.now = self.clock.read();
-            self.endpoint.change_path(self.now.now, peer.id());
+        if peer.life() == self.core.life {
+            self.read_clock();
+            self.core.endpoint.change_path(self.now.now, peer.id());
         }
     }
 
     /// From now on this end of the connection breaks the rules.
     #[cfg(feature = "hostile")]
     pub(crate) fn turn_hostile(&mut self, peer: PeerId, seed: u64) {
-        if peer.life() == self.life {
-            self.endpoint.turn_hostile(peer.id(), seed);
+        if peer.life() == self.core.life {
+            self.core.endpoint.turn_hostile(peer.id(), seed);
         }
     }
 
-    fn guarded(&mut self, work: impl FnOnce(&mut Self)) {
+    /// The next packet of this connection ends in a panic.
+    #[cfg(all(test, feature = "hostile"))]
+    pub(crate) fn plant_panic(&mut self, peer: PeerId) {
+        if peer.life() == self.core.life {
+            self.core.endpoint.plant_panic(peer.id());
+        }
+    }
+
+    fn read_clock(&mut self) {
         self.now = self.clock.read();
+        self.core.now = self.now.now;
+    }
+
+    fn guarded(&mut self, work: impl FnOnce(&mut Self)) {
+        self.read_clock();
+        self.core.endpoint.put_down();
         // Everything behind the guard is either whole after a panic or replaced when it panics again.
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_ok() {
+            // One that a connection's end made good does not count.
             self.panics_in_a_row = 0;
         } else {
-            self.stats.panics += 1;
-            self.panics_in_a_row += 1;
+            self.core.stats.panics += 1;
+            let is_made_good = catch_unwind(AssertUnwindSafe(|| self.core.endpoint.end_panicked()));
+            if !matches!(is_made_good, Ok(Some(_))) {
+                self.panics_in_a_row += 1;
+            }
+            self.is_face_busy = true;
             if self.panics_in_a_row >= PANICS_IN_A_ROW {
                 self.begin_anew();
             }
         }
         if self.net.is_gone() {
-            self.abandon();
+            self.face.abandon(&mut self.core);
         }
         self.publish();
     }
 
     fn stages(&mut self) {
-        let Reading { instant, now } = self.now;
-        self.net.receive(&mut self.endpoint, now, instant);
-        self.stats.forwarded_in += self.ring.receive(&mut self.endpoint, now);
+        self.core.stats.panics += self.net.receive(&mut self.core.endpoint, &self.now);
+        self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
         self.timers();
         self.outbound();
     }
 
     fn outbound(&mut self) {
         self.obey();
-        self.transmit();
-        self.is_forward_held = self.ring.send(&mut self.endpoint);
-        self.stats.forwards_held += u64::from(self.is_forward_held);
-        self.report();
+        self.is_face_busy = false;
+        if self.face.answers_at_once() {
+            self.answer();
+        } else {
+            self.transmit();
+        }
+        self.is_forward_held = self.ring.send(&mut self.core.endpoint);
+        self.core.stats.forwards_held += u64::from(self.is_forward_held);
+        if !self.face.answers_at_once() {
+            self.hand_over();
+        }
+    }
+
+    /// Lets the face answer, and sends what it answered.
+    fn answer(&mut self) {
+        for _ in 0..ANSWERS_PER_PASS {
+            self.hand_over();
+            self.transmit();
+            if !self.core.endpoint.has_events() {
+                return;
+            }
+        }
+        self.is_face_busy = true;
+    }
+
+    fn hand_over(&mut self) {
+        self.is_face_busy |= self.face.hand_over(&mut self.core);
     }
 
     fn timers(&mut self) {
         let now = self.now.now;
-        let Some(lateness) = self
-            .endpoint
-            .poll_timeout()
-            .filter(|timer| *timer <= now.monotonic)
-            .map(|t| now.monotonic.since(t))
-        else {
+        let due = self.core.endpoint.poll_timeout().filter(|timer| *timer <= now.monotonic);
+        let Some(lateness) = due.map(|timer| now.monotonic.since(timer)) else {
             self.stalled_passes = 0;
             return;
         };
@@ -254,7 +282,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             self.stalled_passes += 1;
             return;
         }
-        self.endpoint.handle_timeout(now);
+        self.core.endpoint.handle_timeout(now);
     }
 
     /// Carries out what the application asked for.
@@ -262,157 +290,45 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         self.link.take_commands(&mut self.commands);
         // One by one out of the queue: a panic in one leaves the others where they are.
         while let Some(command) = self.commands.pop_front() {
-            self.carry_out(command);
-        }
-    }
-
-    fn carry_out(&mut self, command: Command) {
-        let now = self.now.now;
-        match command {
-            // Its peer went when the worker began anew.
-            Command::Send { peer, .. } if peer.life() != self.life => self.stats.messages_undelivered += 1,
-            Command::Send { peer, channel, bytes, options, receipt } => {
-                let message = Message { channel, bytes, options, receipt };
-                let is_taken = self.peers.send(&mut self.endpoint, now, peer.id(), message);
-                self.stats.messages_undelivered += u64::from(!is_taken);
+            if let Some(payload_bytes) = command.shared_bytes() {
+                self.link.give_room(payload_bytes);
             }
-            Command::Options { peer, channel, options } => {
-                if peer.life() == self.life {
-                    self.endpoint.set_channel_options(peer.id(), channel, options);
-                }
-            }
-            Command::Forget { peer, channel, key } => {
-                if peer.life() == self.life {
-                    self.endpoint.forget_key(peer.id(), channel, key);
-                }
-            }
-            Command::Measure { peer } => {
-                // Nothing comes after its last report.
-                if peer.life() == self.life
-                    && self.peers.has(peer.id())
-                    && let Some(stats) = self.endpoint.peer_stats(now, peer.id())
-                {
-                    self.reports.push_back(Report::Measured { peer, stats: Box::new(stats) });
-                }
-            }
-            Command::Close { peer, code, text } => {
-                if peer.life() == self.life {
-                    let code = Close { code: CloseCode::Application, application_code: code, reason: &text };
-                    // A peer that is gone by now needs no closing.
-                    let _ = self.endpoint.close(now, peer.id(), &code);
-                }
-            }
+            self.core.carry_out(command);
         }
     }
 
     fn transmit(&mut self) {
         let now = self.now.now;
-        self.stats.messages_undelivered += self.peers.send_waiting(&mut self.endpoint, now);
+        self.core.send_waiting();
         for _ in 0..ROUNDS_PER_PASS {
-            let before = self.endpoint.stats().datagrams_sent;
-            self.net.transmit(&mut self.endpoint, now);
-            if !self.peers.has_waiting() || self.endpoint.stats().datagrams_sent == before {
+            let before = self.core.endpoint.stats().datagrams_sent;
+            self.net.transmit(&mut self.core.endpoint, now);
+            if !self.core.peers.has_waiting() || self.core.endpoint.stats().datagrams_sent == before {
                 return;
             }
-            self.stats.messages_undelivered += self.peers.send_waiting(&mut self.endpoint, now);
+            self.core.send_waiting();
         }
-    }
-
-    /// Hands events over, as many as there is room for.
-    fn report(&mut self) {
-        let (mut count, mut bytes) = self.link.room();
-        loop {
-            if count == 0 || bytes == 0 {
-                self.link.report(&mut self.reports);
-                if !self.link.hold() {
-                    self.stats.events_held += 1;
-                    return;
-                }
-                (count, bytes) = self.link.room();
-            }
-            match self.next_report() {
-                Some(Some(report)) => {
-                    if let Report::Message { bytes: payload, .. } = &report {
-                        bytes = bytes.saturating_sub(payload.len());
-                    }
-                    count -= 1;
-                    self.reports.push_back(report);
-                }
-                Some(None) => {}
-                None => break,
-            }
-        }
-        self.link.report(&mut self.reports);
-    }
-
-    /// The next event as a report; `Some(None)` for one that nobody has to hear of.
-    fn next_report(&mut self) -> Option<Option<Report>> {
-        let (index, life) = (self.index, self.life);
-        let name = |id| PeerId::new(index, life, id);
-        Some(match self.endpoint.poll_event()? {
-            Event::Connected { peer, address, player, user_data } => {
-                let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
-                let credit = self.peers.connected(peer, self.credit_bytes, self.message_max_bytes);
-                credit.set_message_max_bytes(self.endpoint.message_max_bytes(peer));
-                Some(Report::Connected { peer: name(peer), address, player, credit })
-            }
-            Event::ConnectFailed { peer, error } => {
-                self.stats.messages_undelivered += self.peers.gone(peer);
-                Some(Report::ConnectFailed { peer: name(peer), error })
-            }
-            Event::Message { peer, channel, bytes } => {
-                let bytes = self.arena.copy(bytes);
-                Some(Report::Message { peer: name(peer), channel, bytes })
-            }
-            Event::Receipt { peer, receipt, outcome } => {
-                Some(Report::Receipt { peer: name(peer), receipt, outcome })
-            }
-            Event::Skipped { peer, channel, count } => {
-                Some(Report::Skipped { peer: name(peer), channel, count })
-            }
-            Event::Disconnected { peer, reason, text } => {
-                let text = Bytes::copy_from_slice(text);
-                self.stats.messages_undelivered += self.peers.gone(peer);
-                Some(Report::Disconnected { peer: name(peer), reason, text })
-            }
-            _ => None,
-        })
     }
 
     /// Replaces the endpoint; all its peers are gone.
-    fn begin_anew(&mut self) {
-        self.abandon();
+    pub(crate) fn begin_anew(&mut self) {
+        self.face.abandon(&mut self.core);
         self.panics_in_a_row = 0;
-        self.stats.restarts += 1;
-        self.life = self.life.wrapping_add(1);
+        self.core.stats.restarts += 1;
+        self.core.life = self.core.life.wrapping_add(1);
         match (self.make)() {
-            Some(endpoint) => self.endpoint = endpoint,
+            Some(endpoint) => self.core.endpoint = endpoint,
             // Without randomness there is no endpoint: go on with the old one, and try again.
             None => self.panics_in_a_row = PANICS_IN_A_ROW - 1,
         }
     }
 
-    /// Reports all peers as gone. What the endpoint still had to say of them is not heard.
-    fn abandon(&mut self) {
-        let (index, life) = (self.index, self.life);
-        self.reports.extend(self.peers.take_all().map(|(id, is_connected)| {
-            let peer = PeerId::new(index, life, id);
-            if is_connected {
-                let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
-                Report::Disconnected { peer, reason, text: Bytes::new() }
-            } else {
-                Report::ConnectFailed { peer, error: ConnectError::Closed }
-            }
-        }));
-        // More than the bound for once: there is one for each peer, and never more.
-        self.link.report(&mut self.reports);
-    }
-
     fn publish(&mut self) {
-        self.stats.protocol = *self.endpoint.stats();
-        self.stats.received.clone_from(self.net.receiver().counts());
-        self.stats.sent.clone_from(self.net.sender().counts());
-        self.stats.connections = self.endpoint.connection_count();
-        self.link.set_stats(&self.stats);
+        let Core { stats, endpoint, .. } = &mut self.core;
+        stats.protocol = *endpoint.stats();
+        stats.received.clone_from(self.net.receiver().counts());
+        stats.sent.clone_from(self.net.sender().counts());
+        stats.connections = endpoint.connection_count();
+        self.link.set_stats(stats);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Only peers with something waiting are visited; all of them only when the worker ends.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,13 +13,18 @@ use drumfire_proto::{
 
 use super::backlog::Backlog;
 use crate::credit::Credit;
+use crate::groups::Groups;
+use crate::link::Broadcast;
 use crate::places::Places;
 
 /// The peers of one worker: those whose `Connected` was reported and whose last report was not yet, and a
 /// client's attempt.
 #[derive(Debug, Default)]
-pub(super) struct Peers {
+pub(crate) struct Peers {
     peers: Places<PeerId, Peer>,
+    pub(super) groups: Groups,
+    /// Broadcasts for which a peer had no room, and nobody was told of yet.
+    missed: BTreeMap<(PeerId, ChannelId), u32>,
     /// Those with a backlog, each once, and some that are gone.
     waiting: VecDeque<PeerId>,
 }
@@ -32,12 +37,12 @@ struct Peer {
 }
 
 /// A message on its way into a connection.
-#[derive(Debug)]
-pub(super) struct Message {
-    pub(super) channel: ChannelId,
-    pub(super) bytes: Bytes,
-    pub(super) options: SendOptions,
-    pub(super) receipt: Option<ReceiptId>,
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) channel: ChannelId,
+    pub(crate) bytes: Bytes,
+    pub(crate) options: SendOptions,
+    pub(crate) receipt: Option<ReceiptId>,
 }
 
 /// What became of a message.
@@ -74,6 +79,7 @@ impl Peers {
     /// A peer is gone; answers how many of its messages waited.
     pub(super) fn gone(&mut self, id: PeerId) -> u64 {
         let Some(peer) = self.peers.remove(id) else { return 0 };
+        self.groups.gone(id);
         peer.credit.close();
         peer.backlog.len() as u64
     }
@@ -81,6 +87,8 @@ impl Peers {
     /// All peers, which are gone from now on, and whether each was connected.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (PeerId, bool)> {
         self.waiting.clear();
+        self.groups.clear();
+        self.missed.clear();
         self.peers.take_all().map(|(id, peer)| {
             peer.credit.close();
             (id, peer.is_connected)
@@ -126,6 +134,53 @@ impl Peers {
                     self.waiting.push_back(id);
                 }
                 true
+            }
+        }
+    }
+
+    /// Sends a message of which nobody has asked whether there is room for it.
+    pub(super) fn offer<P: Placement>(
+        &mut self,
+        endpoint: &mut Endpoint<P>,
+        now: Now,
+        id: PeerId,
+        message: Message,
+    ) -> Result<(), SendError> {
+        let peer = self.peers.get(id).ok_or(SendError::UnknownPeer)?;
+        let must_wait = endpoint.when_full(id, message.channel) == WhenFull::Block;
+        peer.credit.admit(message.bytes.len(), &message.options, must_wait)?;
+        if self.send(endpoint, now, id, message) { Ok(()) } else { Err(SendError::Closed) }
+    }
+
+    /// Sends a message to all members of a group but this one; who has no room for it misses it.
+    pub(super) fn broadcast<P: Placement>(
+        &mut self,
+        endpoint: &mut Endpoint<P>,
+        now: Now,
+        broadcast: &Broadcast,
+        except: Option<PeerId>,
+    ) {
+        let Broadcast { group, channel, ref bytes, options, .. } = *broadcast;
+        for at in 0..self.groups.members(group).len() {
+            let Some(id) = self.groups.members(group).get(at).copied() else { break };
+            let message = Message { channel, bytes: bytes.clone(), options, receipt: None };
+            if Some(id) != except
+                && let Err(SendError::Full | SendError::TooLarge { .. }) =
+                    self.offer(endpoint, now, id, message)
+            {
+                let count = self.missed.entry((id, channel)).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+    }
+
+    /// A peer that missed broadcasts, on which channel, and how many.
+    pub(super) fn pop_missed(&mut self) -> Option<(PeerId, ChannelId, u32)> {
+        loop {
+            let ((id, channel), count) = self.missed.pop_first()?;
+            // Nothing comes after its last report.
+            if self.has(id) {
+                return Some((id, channel, count));
             }
         }
     }

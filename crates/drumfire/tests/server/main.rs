@@ -3,6 +3,8 @@
 mod clients;
 mod close;
 mod echo;
+mod groups;
+mod handler;
 mod limits;
 mod refusal;
 mod spread;

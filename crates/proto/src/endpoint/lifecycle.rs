@@ -5,7 +5,7 @@ use drumfire_wire::{CloseCode, ConnectionId};
 use super::{Endpoint, Role};
 use crate::connection::{Over, Phase};
 use crate::control::Control;
-use crate::error::{CloseReason, ProtocolError};
+use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::identity::Identity;
 use crate::limits::RESUME_LIFE;
 use crate::placement::{HelloHash, Placement};
@@ -37,6 +37,7 @@ impl<P: Placement> Endpoint<P> {
                 }
             }
         }
+        self.put_down();
     }
 
     /// A packet was delivered: what follows from it is seen to when the next connection's turn comes, once for all packets in
@@ -54,6 +55,7 @@ impl<P: Placement> Endpoint<P> {
         if let Some(peer) = self.unsettled.take() {
             self.settle(peer);
         }
+        self.put_down();
     }
 
     /// After anything happened to a connection: queues it if it has something to send, and arms its timer.
@@ -180,6 +182,30 @@ impl<P: Placement> Endpoint<P> {
             self.disconnected(peer, CloseReason::KeyLimit, &[]);
         }
         self.remove(peer);
+    }
+
+    /// After a panic in one of this endpoint's calls: ends the connection in whose code it happened, without another step of
+    /// that code, and answers which one it was. `None` when it was in no connection's code. Its peer is not told, but answered by
+    /// a Reset where that can be. Everything else goes on.
+    pub fn end_panicked(&mut self) -> Option<PeerId> {
+        let peer = self.connections.put_down()?;
+        self.unsettled = self.unsettled.filter(|unsettled| *unsettled != peer);
+        match self.connections.get(peer).map(|connection| &connection.phase)? {
+            Phase::Open => {
+                let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
+                add(&mut self.stats.connections_closed, 1);
+                self.events.disconnected(peer, reason, &[]);
+            }
+            Phase::Connecting(_) => self.events.connect_failed(peer, ConnectError::Closed),
+            Phase::HalfOpen(_) | Phase::Closing(_) => {}
+        }
+        self.remove(peer);
+        Some(peer)
+    }
+
+    /// What happens from now on is in no connection's code.
+    pub fn put_down(&mut self) {
+        self.connections.put_down();
     }
 
     /// Forgets a connection; its id is stale from now on.

@@ -25,7 +25,9 @@ impl<P: Placement> Endpoint<P> {
         if out.len() < DATAGRAM_SENT_MAX_BYTES {
             return None;
         }
-        let (to, bytes) = self.next_reply(out).or_else(|| self.next_packet(now, out))?;
+        let next = self.next_reply(out).or_else(|| self.next_packet(now, out));
+        self.put_down();
+        let (to, bytes) = next?;
         add(&mut self.stats.datagrams_sent, 1);
         add(&mut self.stats.bytes_sent, u64::try_from(bytes).unwrap_or(0));
         Some(Transmit { to, bytes })

@@ -138,6 +138,7 @@ impl<P: Placement> Node<P> {
             receiver: Receiver::new(&mut wire, &ReceiverConfig::default()).unwrap(),
             endpoint: make().unwrap(),
             make,
+            face: Box::new(Queue::new(link)),
             link: Arc::clone(link),
             ring,
             credit_bytes: 65_536,

@@ -1,0 +1,223 @@
+//! How other threads reach handlers and their peers: by message, bounded, answered at once.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, CloseError, SendError, SendOptions};
+
+use crate::credit::message_max_bytes_of;
+use crate::front::CLOSE_TEXT_MAX_BYTES;
+use crate::groups::{BroadcastError, GroupId};
+use crate::link::{Broadcast, Command, Link};
+use crate::peer::PeerId;
+
+/// Notes that wait for one worker, at most.
+pub const NOTES_MAX: usize = 16_384;
+
+/// A hand that reaches the handlers of a server and all peers, from any thread: clone it, keep it, give it away.
+///
+/// What it sends goes to the worker that owns the peer. It does not know peers, so it cannot tell whether one is still there:
+/// what reaches nobody is counted as [`messages_undelivered`](crate::WorkerStats::messages_undelivered).
+///
+/// ```
+/// # use std::time::Duration;
+/// # use drumfire::*;
+/// struct Announcer;
+///
+/// impl Handler for Announcer {
+///     type Note = &'static str;
+///
+///     fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, _: &[u8]) {}
+///
+///     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
+///         let _ = context.join(GroupId(0), peer);
+///     }
+///
+///     fn on_note(&mut self, context: &mut Context<'_>, note: &'static str) {
+///         let _ = context.broadcast(GroupId(0), ChannelId(0), note, SendOptions::reliable_ordered());
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// let server = serve(config.workers(Workers::Count(1)), |_worker| Announcer)?;
+/// # let mut client = Client::connect_dev(server.local_addr())?;
+/// # while client.state() != ClientState::Connected {
+/// #     client.wait(Duration::from_millis(1));
+/// #     client.poll();
+/// # }
+/// let remote = server.remote();
+/// std::thread::spawn(move || remote.tell(0, "the storm is coming"));
+/// # while !client.poll().any(|event| matches!(event, ClientEvent::Message { .. })) {
+/// #     client.wait(Duration::from_millis(1));
+/// # }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Remote<N> {
+    links: Arc<[Arc<Link>]>,
+    mailboxes: Arc<[Arc<Mailbox<N>>]>,
+    message_max_bytes: usize,
+}
+
+impl<N> Clone for Remote<N> {
+    fn clone(&self) -> Self {
+        Self {
+            links: Arc::clone(&self.links),
+            mailboxes: Arc::clone(&self.mailboxes),
+            message_max_bytes: self.message_max_bytes,
+        }
+    }
+}
+
+impl<N> Remote<N> {
+    pub(super) fn new(
+        links: Arc<[Arc<Link>]>,
+        mailboxes: Arc<[Arc<Mailbox<N>>]>,
+        message_max_bytes: usize,
+    ) -> Self {
+        Self { links, mailboxes, message_max_bytes }
+    }
+
+    /// Sends a message to a peer, whichever worker owns it. No receipt comes of it.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `Full` when that worker is behind; whether the peer itself has room
+    /// is seen only there. `UnknownPeer` for a peer of another server.
+    pub fn send(
+        &self,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        let bytes = bytes.into();
+        let link = self.links.get(peer.worker()).ok_or(SendError::UnknownPeer)?;
+        let limit_bytes = message_max_bytes_of(options.mode, self.message_max_bytes);
+        if bytes.len() > limit_bytes {
+            return Err(SendError::TooLarge { limit_bytes });
+        }
+        if !link.take_room(bytes.len()) {
+            return Err(SendError::Full);
+        }
+        link.command_at_once(Command::Post { peer, channel, bytes, options });
+        Ok(())
+    }
+
+    /// Sends a message to all members of a group.
+    ///
+    /// # Errors
+    ///
+    /// [`BroadcastError`]; nothing of the message was taken then.
+    pub fn broadcast(
+        &self,
+        group: GroupId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), BroadcastError> {
+        let broadcast = Broadcast { group, except: None, channel, bytes: bytes.into(), options };
+        broadcast.check(self.message_max_bytes)?;
+        Link::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
+    }
+
+    /// Closes a peer's connection, with a code of the application's own and a line for the peer's log.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`], or the peer is another server's.
+    pub fn close(&self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+        if text.len() > CLOSE_TEXT_MAX_BYTES {
+            return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
+        }
+        let link = self.links.get(peer.worker()).ok_or(CloseError::UnknownPeer)?;
+        link.command_at_once(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) });
+        Ok(())
+    }
+
+    /// Tells the handler of the worker with this index something; it hears of it in its next pass, which begins at once.
+    ///
+    /// # Errors
+    ///
+    /// The note itself, when [`NOTES_MAX`] wait there already, or there is no such worker.
+    pub fn tell(&self, worker: usize, note: N) -> Result<(), N> {
+        let (Some(mailbox), Some(link)) = (self.mailboxes.get(worker), self.links.get(worker)) else {
+            return Err(note);
+        };
+        mailbox.put(note)?;
+        link.nudge();
+        Ok(())
+    }
+
+    /// How many workers there are.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.links.len()
+    }
+}
+
+impl<N> std::fmt::Debug for Remote<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote").field("workers", &self.workers()).finish_non_exhaustive()
+    }
+}
+
+/// Notes on their way to one handler.
+#[derive(Debug)]
+pub(super) struct Mailbox<N> {
+    notes: Mutex<VecDeque<N>>,
+    has_notes: AtomicBool,
+}
+
+impl<N> Default for Mailbox<N> {
+    fn default() -> Self {
+        Self { notes: Mutex::default(), has_notes: AtomicBool::new(false) }
+    }
+}
+
+impl<N> Mailbox<N> {
+    fn put(&self, note: N) -> Result<(), N> {
+        let mut notes = self.lock();
+        if notes.len() >= NOTES_MAX {
+            return Err(note);
+        }
+        notes.push_back(note);
+        drop(notes);
+        self.has_notes.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes all notes to the end of `into`.
+    pub(super) fn take(&self, into: &mut VecDeque<N>) {
+        if self.has_notes.swap(false, Ordering::AcqRel) {
+            into.append(&mut self.lock());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<N>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_come_in_their_order_and_end_at_the_bound() {
+        let mailbox = Mailbox::default();
+        for number in 0..NOTES_MAX {
+            mailbox.put(number).unwrap();
+        }
+        assert_eq!(mailbox.put(NOTES_MAX), Err(NOTES_MAX), "it is given back");
+        let mut taken = VecDeque::new();
+        mailbox.take(&mut taken);
+        assert!(taken.iter().copied().eq(0..NOTES_MAX));
+        mailbox.put(1).unwrap();
+        mailbox.take(&mut taken);
+        assert_eq!((taken.len(), taken.back()), (NOTES_MAX + 1, Some(&1)));
+    }
+}

@@ -1,0 +1,190 @@
+//! The protocol's side of a worker: one endpoint, its peers, and what the application asks of them.
+//!
+//! It does no I/O and knows no application: sockets are `net`'s, the application is a `face`'s.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use drumfire_proto::{Close, CloseCode, CloseReason, ConnectError, Endpoint, Now, PeerStats, Placement};
+
+use super::peers::{Message, Peers};
+use crate::credit::Credit;
+use crate::link::{Broadcast, Command};
+use crate::peer::PeerId;
+use crate::stats::WorkerStats;
+
+/// What a worker knows of its connections.
+pub(crate) struct Core<P> {
+    pub(crate) index: u16,
+    /// How often the endpoint had to be replaced.
+    pub(crate) life: u16,
+    pub(crate) now: Now,
+    pub(crate) endpoint: Endpoint<P>,
+    pub(crate) peers: Peers,
+    pub(crate) credit_bytes: usize,
+    pub(crate) message_max_bytes: usize,
+    /// What was asked for and is to be handed over.
+    measured: VecDeque<(PeerId, Box<PeerStats>)>,
+    pub(crate) stats: WorkerStats,
+}
+
+/// What a face hears beside events of the endpoint.
+pub(crate) enum Notice {
+    Measured { peer: PeerId, stats: Box<PeerStats> },
+    Missed { peer: PeerId, channel: drumfire_proto::ChannelId, count: u32 },
+}
+
+/// What became of a peer when the worker began anew.
+pub(crate) enum Abandoned {
+    Disconnected(PeerId, CloseReason),
+    NotConnected(PeerId, ConnectError),
+}
+
+impl<P: Placement> Core<P> {
+    pub(crate) fn new(
+        index: u16,
+        now: Now,
+        endpoint: Endpoint<P>,
+        credit_bytes: usize,
+        message_max_bytes: usize,
+    ) -> Self {
+        Self {
+            index,
+            life: 0,
+            now,
+            endpoint,
+            peers: Peers::default(),
+            credit_bytes,
+            message_max_bytes,
+            measured: VecDeque::new(),
+            stats: WorkerStats::default(),
+        }
+    }
+
+    /// The application's name of a peer.
+    pub(crate) fn name(&self, id: drumfire_proto::PeerId) -> PeerId {
+        PeerId::new(self.index, self.life, id)
+    }
+
+    /// A peer is connected; answers its credit.
+    pub(crate) fn connected(&mut self, id: drumfire_proto::PeerId) -> Arc<Credit> {
+        let credit = self.peers.connected(id, self.credit_bytes, self.message_max_bytes);
+        credit.set_message_max_bytes(self.endpoint.message_max_bytes(id));
+        credit
+    }
+
+    /// A peer is gone.
+    pub(crate) fn gone(&mut self, id: drumfire_proto::PeerId) {
+        self.stats.messages_undelivered += self.peers.gone(id);
+    }
+
+    /// What is to be handed over beside events of the endpoint.
+    pub(crate) fn pop_notice(&mut self) -> Option<Notice> {
+        while let Some((peer, stats)) = self.measured.pop_front() {
+            // Nothing comes after its last report.
+            if peer.life() == self.life && self.peers.has(peer.id()) {
+                return Some(Notice::Measured { peer, stats });
+            }
+        }
+        let (id, channel, count) = self.peers.pop_missed()?;
+        Some(Notice::Missed { peer: self.name(id), channel, count })
+    }
+
+    /// Carries out what the application asked for.
+    pub(crate) fn carry_out(&mut self, command: Command) {
+        match command {
+            // Its peer went when the worker began anew.
+            Command::Send { peer, .. } if peer.life() != self.life => self.stats.messages_undelivered += 1,
+            Command::Send { peer, channel, bytes, options, receipt } => {
+                self.send(peer, Message { channel, bytes, options, receipt });
+            }
+            Command::Post { peer, channel, bytes, options } => {
+                let message = Message { channel, bytes, options, receipt: None };
+                let is_taken = peer.life() == self.life
+                    && self.peers.offer(&mut self.endpoint, self.now, peer.id(), message).is_ok();
+                self.stats.messages_undelivered += u64::from(!is_taken);
+            }
+            Command::Broadcast(broadcast) => self.broadcast(&broadcast),
+            Command::Options { peer, .. }
+            | Command::Forget { peer, .. }
+            | Command::Measure { peer }
+            | Command::Join { peer, .. }
+            | Command::Leave { peer, .. }
+            | Command::Close { peer, .. }
+                if peer.life() != self.life => {}
+            Command::Options { peer, channel, options } => {
+                self.endpoint.set_channel_options(peer.id(), channel, options);
+            }
+            Command::Forget { peer, channel, key } => self.endpoint.forget_key(peer.id(), channel, key),
+            Command::Measure { peer } => self.measure(peer),
+            Command::Join { peer, group } => {
+                if self.peers.has(peer.id()) {
+                    self.peers.groups.join(group, peer.id());
+                }
+            }
+            Command::Leave { peer, group } => self.peers.groups.leave(group, peer.id()),
+            Command::Close { peer, code, text } => {
+                let code = Close { code: CloseCode::Application, application_code: code, reason: &text };
+                // A peer that is gone by now needs no closing.
+                let _ = self.endpoint.close(self.now, peer.id(), &code);
+            }
+        }
+        // A panic from here on is in no connection's code.
+        self.endpoint.put_down();
+    }
+
+    /// Gives a message, for which room was taken, to its connection.
+    pub(crate) fn send(&mut self, peer: PeerId, message: Message) {
+        let is_taken = self.peers.send(&mut self.endpoint, self.now, peer.id(), message);
+        self.stats.messages_undelivered += u64::from(!is_taken);
+    }
+
+    /// Gives a message to all members of its group that live here.
+    pub(crate) fn broadcast(&mut self, broadcast: &Broadcast) {
+        let here = |peer: &PeerId| peer.worker() == usize::from(self.index) && peer.life() == self.life;
+        let except = broadcast.except.filter(here).map(PeerId::id);
+        self.peers.broadcast(&mut self.endpoint, self.now, broadcast, except);
+    }
+
+    /// Moves messages that wait up into connections with room for them.
+    pub(crate) fn send_waiting(&mut self) {
+        self.stats.messages_undelivered += self.peers.send_waiting(&mut self.endpoint, self.now);
+    }
+
+    fn measure(&mut self, peer: PeerId) {
+        if self.peers.has(peer.id())
+            && let Some(stats) = self.endpoint.peer_stats(self.now, peer.id())
+        {
+            self.measured.push_back((peer, Box::new(stats)));
+        }
+    }
+
+    /// Closes a connection because of a fault on this side.
+    pub(crate) fn close_faulty(&mut self, id: drumfire_proto::PeerId) {
+        let close = Close { code: CloseCode::Internal, application_code: 0, reason: b"" };
+        let _ = self.endpoint.close(self.now, id, &close);
+    }
+
+    /// Closes all connections with this code.
+    pub(crate) fn close_all(&mut self, code: CloseCode) {
+        let close = Close { code, application_code: 0, reason: b"" };
+        for id in self.peers.ids() {
+            let _ = self.endpoint.close(self.now, id, &close);
+        }
+    }
+
+    /// All peers, which are gone from now on.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Abandoned> {
+        self.measured.clear();
+        let (index, life) = (self.index, self.life);
+        self.peers.take_all().map(move |(id, is_connected)| {
+            let peer = PeerId::new(index, life, id);
+            if is_connected {
+                let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
+                Abandoned::Disconnected(peer, reason)
+            } else {
+                Abandoned::NotConnected(peer, ConnectError::Closed)
+            }
+        })
+    }
+}

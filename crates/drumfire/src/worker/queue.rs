@@ -1,0 +1,117 @@
+//! The face for an application that asks: reports wait in the link until it takes them, in one slice per pass with one
+//! wake-up.
+//!
+//! Where there is no room events stay in the endpoint, and peers are not acknowledged.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::{Event, Moment, Placement};
+
+use super::arena::Arena;
+use super::core::{Abandoned, Core, Notice};
+use super::face::Face;
+use crate::event::Player;
+use crate::link::{Link, Report};
+use crate::peer::PeerId;
+
+/// Reports on their way into a link.
+pub(crate) struct Queue {
+    link: Arc<Link>,
+    reports: VecDeque<Report>,
+    arena: Arena,
+}
+
+impl Queue {
+    pub(crate) fn new(link: &Arc<Link>) -> Self {
+        Self { link: Arc::clone(link), reports: VecDeque::new(), arena: Arena::default() }
+    }
+
+    /// The next report there is to make; `Some(None)` for an event that nobody has to hear of.
+    fn next_report<P: Placement>(&mut self, core: &mut Core<P>) -> Option<Option<Report>> {
+        if let Some(notice) = core.pop_notice() {
+            return Some(Some(match notice {
+                Notice::Measured { peer, stats } => Report::Measured { peer, stats },
+                Notice::Missed { peer, channel, count } => Report::Missed { peer, channel, count },
+            }));
+        }
+        let (index, life) = (core.index, core.life);
+        let name = |id| PeerId::new(index, life, id);
+        Some(match core.endpoint.poll_event()? {
+            Event::Connected { peer, address, player, user_data } => {
+                let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
+                let credit = core.connected(peer);
+                Some(Report::Connected { peer: name(peer), address, player, credit })
+            }
+            Event::ConnectFailed { peer, error } => {
+                core.gone(peer);
+                Some(Report::ConnectFailed { peer: name(peer), error })
+            }
+            Event::Message { peer, channel, bytes } => {
+                let bytes = self.arena.copy(bytes);
+                Some(Report::Message { peer: name(peer), channel, bytes })
+            }
+            Event::Receipt { peer, receipt, outcome } => {
+                Some(Report::Receipt { peer: name(peer), receipt, outcome })
+            }
+            Event::Skipped { peer, channel, count } => {
+                Some(Report::Skipped { peer: name(peer), channel, count })
+            }
+            Event::Disconnected { peer, reason, text } => {
+                let text = Bytes::copy_from_slice(text);
+                core.gone(peer);
+                Some(Report::Disconnected { peer: name(peer), reason, text })
+            }
+            _ => None,
+        })
+    }
+}
+
+impl<P: Placement> Face<P> for Queue {
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
+    fn hand_over(&mut self, core: &mut Core<P>) -> bool {
+        let (mut count, mut bytes) = self.link.room();
+        loop {
+            if count == 0 || bytes == 0 {
+                self.link.report(&mut self.reports);
+                if !self.link.hold() {
+                    core.stats.events_held += 1;
+                    return false;
+                }
+                (count, bytes) = self.link.room();
+            }
+            match self.next_report(core) {
+                Some(Some(report)) => {
+                    if let Report::Message { bytes: payload, .. } = &report {
+                        bytes = bytes.saturating_sub(payload.len());
+                    }
+                    count -= 1;
+                    self.reports.push_back(report);
+                }
+                Some(None) => {}
+                None => break,
+            }
+        }
+        self.link.report(&mut self.reports);
+        false
+    }
+
+    fn timer(&self) -> Option<Moment> {
+        None
+    }
+
+    fn abandon(&mut self, core: &mut Core<P>) {
+        self.reports.extend(core.abandon().map(|abandoned| match abandoned {
+            Abandoned::Disconnected(peer, reason) => {
+                Report::Disconnected { peer, reason, text: Bytes::new() }
+            }
+            Abandoned::NotConnected(peer, error) => Report::ConnectFailed { peer, error },
+        }));
+        // More than the bound for once: there is one for each peer, and never more.
+        self.link.report(&mut self.reports);
+    }
+}
