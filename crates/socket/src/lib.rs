@@ -13,6 +13,7 @@
 //! | [`Receiver`] | drains a socket in batches until it would block or a budget is spent, and counts by name |
 //! | [`Sender`] | writes a [`SendBatch`] one by one, by `sendmmsg` or as GSO trains, with sticky fall-back |
 //! | [`Waiter`] | waits by notification, by gathering or by spinning, through the [`Parker`] contract |
+//! | [`Hub`] | one wait for the pollers of several sockets that one thread serves |
 //! | [`DropMeter`] | what the kernel dropped in front of a socket, exactly, as `SO_MEMINFO` counts it |
 //!
 //! # Order of calls
@@ -60,6 +61,7 @@ mod drain;
 mod drops;
 mod fault;
 mod group;
+mod hub;
 mod io;
 mod local;
 mod poller;
@@ -77,6 +79,7 @@ pub use drain::{Drain, DrainEnd, DropReason, Gro, ReceiveCounts, Receiver, Recei
 pub use drops::{DropCounter, DropMeter, QueueState};
 pub use fault::{Fault, FaultCounts, RecvAction, SendAction, recv_action, send_action};
 pub use group::{GroupConfig, ReuseportGroup};
+pub use hub::Hub;
 pub use io::{Io, Parker, Ready};
 pub use local::LocalAddress;
 pub use poller::{Poller, Waker};

@@ -16,7 +16,7 @@ const MAX_SOCKETS: usize = 64;
 const WAKER: Token = Token(usize::MAX);
 
 /// Waits for up to 64 sockets and a waker. Make it on the thread that uses it: short sleeps need that thread's
-/// timer slack set, which is done here.
+/// timer slack set, which is done here. A thread that takes it over later has it set by a [`crate::Hub`] of its own.
 pub struct Poller {
     poll: Poll,
     events: Events,
@@ -76,6 +76,10 @@ impl Poller {
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.waker))
     }
+
+    pub(crate) fn inner(&self) -> &Poll {
+        &self.poll
+    }
 }
 
 fn token(index: usize) -> io::Result<Token> {
@@ -111,11 +115,15 @@ impl Parker for Poller {
         Ok(ready)
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that sleeps: gathering is a short sleep"
-    )]
     fn nap(&mut self, duration: Duration) {
-        std::thread::sleep(duration);
+        nap(duration);
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that sleeps: gathering is a short sleep"
+)]
+pub(crate) fn nap(duration: Duration) {
+    std::thread::sleep(duration);
 }

@@ -15,6 +15,7 @@
 //! | `tell_local_address` | false where a socket cannot tell; only then is a datagram's local address `ANY` |
 //! | `duplicate`, `queue` | the kernel's account of a socket, or `Unsupported` |
 //! | `prepare_thread_for_naps` | this thread's sleeps end within microseconds, as far as the platform can |
+//! | `watch_poll`, `forget_poll` | a poll as one more thing that a poll watches; called only with `HAS_GROUPS` |
 //! | `fault` | the name of an error |
 //!
 //! `open`, `recv_one` and `send_one` are the same everywhere and stand here.

@@ -13,6 +13,9 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
 
+use mio::unix::SourceFd;
+use mio::{Interest, Poll, Registry, Token};
+
 pub(crate) use local::LocalAddresses;
 pub(crate) use receive::{RecvHeaders, recv_batch};
 pub(crate) use transmit::{SendHeaders, send_batch};
@@ -109,6 +112,15 @@ pub(crate) fn queue(udp: &UdpSocket) -> io::Result<Queue> {
 pub(crate) fn prepare_thread_for_naps() {
     // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NANOS, 0, 0, 0) };
+}
+
+/// Watches a poll: every event on what it watches is an event on it.
+pub(crate) fn watch_poll(registry: &Registry, poll: &Poll, token: Token) -> io::Result<()> {
+    registry.register(&mut SourceFd(&poll.as_raw_fd()), token, Interest::READABLE)
+}
+
+pub(crate) fn forget_poll(registry: &Registry, poll: &Poll) -> io::Result<()> {
+    registry.deregister(&mut SourceFd(&poll.as_raw_fd()))
 }
 
 pub(crate) fn fault(error: &io::Error) -> Fault {

@@ -102,6 +102,14 @@ pub(crate) fn queue(_udp: &UdpSocket) -> io::Result<Queue> {
 
 pub(crate) fn prepare_thread_for_naps() {}
 
+pub(crate) fn watch_poll(_registry: &mio::Registry, _poll: &mio::Poll, _token: mio::Token) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn forget_poll(_registry: &mio::Registry, _poll: &mio::Poll) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 fn no_account() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "this platform keeps no drop count per socket")
 }
