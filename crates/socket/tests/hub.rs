@@ -296,3 +296,25 @@ fn a_poller_tells_its_next_waiter_what_the_one_before_did_not_look_at() {
         assert_eq!(drained.load(Ordering::Acquire), round);
     }
 }
+
+/// The slack of this thread's timers in nanoseconds, as the system shows it to the thread itself.
+fn slack() -> String {
+    let thread = std::fs::read_link("/proc/thread-self").expect("a thread of a process");
+    let number = thread.file_name().and_then(|name| name.to_str()).expect("a number").to_owned();
+    std::fs::read_to_string(format!("/proc/{number}/timerslack_ns")).expect("its own").trim().to_owned()
+}
+
+#[test]
+fn a_thread_with_a_hub_naps_finely_whoever_made_the_pollers() {
+    // Threads have it from those that start them: this one must make none itself.
+    let poller = std::thread::spawn(|| Poller::new().expect("a poller")).join().expect("no panic");
+    let thread = std::thread::spawn(move || {
+        let before = slack();
+        let hub = hub();
+        hub.add(&poller, 0).expect("watched");
+        (before, slack())
+    });
+    let (before, after) = thread.join().expect("no panic");
+    assert_ne!(before, after);
+    assert_eq!(after, "1000");
+}
