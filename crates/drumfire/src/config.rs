@@ -199,13 +199,7 @@ impl ServerConfig {
         if self.key.is_dev() && is_public {
             return Err(BindError::DevKey);
         }
-        if self.workers == Workers::Count(0) {
-            return Err(BindError::Setting {
-                field: "workers",
-                problem: "a count is 1 to 1024; take Inline for no thread",
-            });
-        }
-        Ok(())
+        self.workers.check().map_err(|problem| BindError::Setting { field: "workers", problem })
     }
 
     /// What the core is told; `workers` share the connections evenly.

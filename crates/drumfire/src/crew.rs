@@ -1,16 +1,22 @@
 //! The workers of a server: made from its configuration, and run either by threads of their own or by the
 //! application's calls.
+//!
+//! Which thread runs which worker is the roster's business.
+
+mod roster;
+mod shard;
+#[cfg(test)]
+mod tests;
+mod thread;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::thread::JoinHandle;
 
 use drumfire_proto::{
     Access, CloseCode, Config, Cookie, Endpoint, Moment, Secret, ServerConfig as CoreServer,
 };
-use drumfire_socket::{GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter};
+use drumfire_socket::{GroupConfig, ReuseportGroup, Socket, Wait};
 
 use crate::clock::{self, SystemClock};
 use crate::config::{BindError, DATAGRAM_START_BYTES, ServerConfig};
@@ -19,14 +25,17 @@ use crate::keys::ServerKey;
 use crate::link::Link;
 use crate::owners::{Owners, WorkerPlacement};
 use crate::steering::Steering;
-use crate::worker::{Clock, Face, Parts, Ring, SocketWorker, rings};
+use crate::worker::{Clock, Face, SocketWorker, rings};
+use crate::workers::{Staff, ThreadsError};
+use roster::Roster;
+use shard::Place;
 
 /// A server's workers.
 pub(crate) enum Crew {
     /// The only worker, run by whoever calls.
     Inline(Box<SocketWorker<WorkerPlacement>>),
-    /// Threads that run one each.
-    Threads(Vec<JoinHandle<()>>, SystemClock),
+    /// Threads that run them.
+    Threads(Arc<Roster>),
 }
 
 impl Crew {
@@ -48,23 +57,40 @@ impl Crew {
     pub(crate) fn time(&mut self) -> Moment {
         match self {
             Self::Inline(worker) => worker.time(),
-            Self::Threads(_, clock) => clock.read().now.monotonic,
+            Self::Threads(roster) => {
+                let mut clock = roster.clock;
+                clock.read().now.monotonic
+            }
         }
     }
 
     /// Closes all connections and ends the threads.
-    pub(crate) fn stop(&mut self, links: &[Arc<Link>], code: CloseCode) {
+    pub(crate) fn stop(&mut self) {
         match self {
-            Self::Inline(worker) => worker.finish(code),
-            Self::Threads(threads, _) => {
-                for link in links {
-                    link.stop();
-                }
-                for thread in threads.drain(..) {
-                    // A thread that panicked outside its guard has nothing more to end.
-                    let _ = thread.join();
-                }
-            }
+            Self::Inline(worker) => worker.finish(CloseCode::Shutdown),
+            Self::Threads(roster) => roster.stop(),
+        }
+    }
+
+    /// Lets so many threads run the workers.
+    pub(crate) fn set_threads(&mut self, threads: u16, workers: usize) -> Result<(), ThreadsError> {
+        let Self::Threads(roster) = self else { return Err(ThreadsError::Inline) };
+        let most = u16::try_from(workers).unwrap_or(u16::MAX);
+        if !(1..=most).contains(&threads) {
+            return Err(ThreadsError::OutOfRange { most });
+        }
+        roster.set_threads(threads).map_err(|error| match error {
+            BindError::Io(error) => ThreadsError::Io(error),
+            // Nothing else is asked of the system for a thread.
+            other => ThreadsError::Io(std::io::Error::other(other)),
+        })
+    }
+
+    /// How many workers each thread runs.
+    pub(crate) fn threads(&self) -> Vec<u16> {
+        match self {
+            Self::Inline(_) => Vec::new(),
+            Self::Threads(roster) => roster.driven(),
         }
     }
 }
@@ -72,8 +98,7 @@ impl Crew {
 /// Binds the sockets and starts a worker for each.
 pub(crate) fn start(
     config: ServerConfig,
-    workers: NonZeroU16,
-    has_threads: bool,
+    Staff { sockets: workers, threads }: Staff,
     links: &[Arc<Link>],
     faces: Vec<Box<dyn Face<WorkerPlacement>>>,
 ) -> Result<(Crew, SocketAddr), BindError> {
@@ -97,11 +122,11 @@ pub(crate) fn start(
         process_key: entropy::secret()?,
         steering,
         clock: SystemClock::start(),
-        wait: if has_threads { config.wait } else { Wait::Notify },
-        has_threads,
+        wait: if threads.is_some() { config.wait } else { Wait::Notify },
+        has_threads: threads.is_some(),
     });
     let seats = sockets.into_iter().zip(rings(links)).zip(links).zip(faces);
-    let mut seats = (0..).zip(seats).map(|(index, (((socket, ring), link), face))| Seat {
+    let mut places = (0..).zip(seats).map(|(index, (((socket, ring), link), face))| Place {
         face,
         index,
         socket,
@@ -109,21 +134,15 @@ pub(crate) fn start(
         link: Arc::clone(link),
         shared: Arc::clone(&shared),
     });
-    if !has_threads && let Some(seat) = seats.next() {
-        return Ok((Crew::Inline(Box::new(seat.take()?)), address));
-    }
-    // Every thread ends when one cannot start.
-    let mut threads = Vec::new();
-    for seat in seats {
-        match spawn(seat) {
-            Ok(thread) => threads.push(thread),
-            Err(error) => {
-                Crew::Threads(threads, shared.clock).stop(links, CloseCode::Internal);
-                return Err(error);
-            }
+    let crew = match (threads, places.next()) {
+        (None, Some(place)) => Crew::Inline(Box::new(place.take()?)),
+        (threads, first) => {
+            let places = first.into_iter().chain(places).collect();
+            let threads = threads.map_or(1, NonZeroU16::get);
+            Crew::Threads(Roster::start(shared.wait, shared.clock, places, threads)?)
         }
-    }
-    Ok((Crew::Threads(threads, shared.clock), address))
+    };
+    Ok((crew, address))
 }
 
 fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, BindError> {
@@ -164,79 +183,5 @@ impl Shared {
             .shard(self.steering.shard(index));
         let placement = self.owners.of_worker(index);
         Ok(Endpoint::server(self.core.clone(), server, placement, entropy::secret()?)?)
-    }
-}
-
-/// One worker's place.
-struct Seat {
-    index: u16,
-    socket: Socket,
-    ring: Ring<Link>,
-    face: Box<dyn Face<WorkerPlacement>>,
-    link: Arc<Link>,
-    shared: Arc<Shared>,
-}
-
-impl Seat {
-    /// Makes the worker, on the thread that is to run it.
-    fn take(mut self) -> Result<SocketWorker<WorkerPlacement>, BindError> {
-        let mut parker = Poller::new()?;
-        parker.register(&mut self.socket, 0)?;
-        // On the application's own thread it waits only when nobody is there to wake it, unless other threads reach a handler.
-        if self.shared.has_threads || self.face.answers_at_once() {
-            self.link.set_waker(parker.waker());
-        }
-        let receiver = Receiver::new(&mut self.socket, &ReceiverConfig::default())?;
-        let (shared, index) = (self.shared, self.index);
-        Ok(SocketWorker::new(Parts {
-            index,
-            has_gso: self.socket.granted().has_gso,
-            is_connected: false,
-            io: self.socket,
-            parker,
-            clock: shared.clock,
-            waiter: Waiter::new(shared.wait)?,
-            receiver,
-            endpoint: shared.endpoint(index)?,
-            credit_bytes: shared.core.send_memory_bytes,
-            message_max_bytes: shared.core.message_max_bytes,
-            make: Box::new(move || {
-                shared.owners.forget(index);
-                shared.endpoint(index).ok()
-            }),
-            face: self.face,
-            link: self.link,
-            ring: self.ring,
-        }))
-    }
-}
-
-/// Starts a worker's thread and waits until it is ready.
-fn spawn(seat: Seat) -> Result<JoinHandle<()>, BindError> {
-    let (outbox, inbox) = sync_channel(1);
-    let link = Arc::clone(&seat.link);
-    let name = format!("drumfire-{}", seat.index);
-    let thread = std::thread::Builder::new().name(name).spawn(move || {
-        // Whoever spawned waits for this answer, so it is there to take it.
-        let mut worker = match seat.take() {
-            Ok(worker) => {
-                let _ = outbox.send(Ok(()));
-                worker
-            }
-            Err(error) => {
-                let _ = outbox.send(Err(error));
-                return;
-            }
-        };
-        while !link.is_stopping() && !worker.is_over() {
-            worker.wait(None);
-            worker.work();
-        }
-        worker.finish(CloseCode::Shutdown);
-    })?;
-    match inbox.recv() {
-        Ok(Ok(())) => Ok(thread),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(BindError::Io(std::io::Error::other("a worker's thread ended before it began"))),
     }
 }

@@ -164,11 +164,12 @@ impl Front {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats { workers: self.links.iter().map(|link| link.stats()).collect() }
+        Stats { workers: self.links.iter().map(|link| link.stats()).collect(), ..Stats::default() }
     }
 
-    pub(crate) fn links(&self) -> &[Arc<Link>] {
-        &self.links
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.links.len()
     }
 }
 

@@ -50,6 +50,8 @@
 //! - A [`PeerId`] whose connection is over names nobody, and never another peer.
 //! - Nothing reliable is lost between a worker and the application: when the application does not poll, peers
 //!   are not acknowledged, and [`WorkerStats::events_held`] counts.
+//! - Threads come and go while clients play: [`Server::set_threads`] moves sockets with all their connections, nobody
+//!   reconnects, and no packet takes a detour.
 //! - With [`Workers::Inline`], and in a [`Client`], there is no thread: `poll`, `wait` and `flush` do the I/O.
 //!
 //! # How messages are delivered
@@ -173,7 +175,7 @@ pub use peer::PeerId;
 pub use server::Server;
 pub use stats::{Stats, WorkerStats};
 pub use tokens::{ConnectToken, IssueError, KeyIdError, TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
-pub use workers::Workers;
+pub use workers::{ThreadsError, Workers};
 
 pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;

@@ -177,7 +177,6 @@ pub(crate) struct Link {
     has_commands: AtomicBool,
     /// The worker keeps reports for which there was no room.
     is_held: AtomicBool,
-    is_stopping: AtomicBool,
     /// Set once the worker waits for more than datagrams.
     waker: OnceLock<Waker>,
     bell: Arc<Bell>,
@@ -198,7 +197,6 @@ impl Link {
             stats: Mutex::default(),
             has_commands: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
-            is_stopping: AtomicBool::new(false),
             waker: OnceLock::new(),
             bell,
         }
@@ -324,16 +322,6 @@ impl Link {
 
     pub(crate) fn stats(&self) -> WorkerStats {
         lock(&self.stats).clone()
-    }
-
-    /// Asks the worker to say goodbye and end.
-    pub(crate) fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
     }
 }
 

@@ -5,14 +5,11 @@
 mod in_memory;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseCode, CloseError, Moment, ReceiptId, SendError, SendOptions,
-};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Moment, ReceiptId, SendError, SendOptions};
 
 use crate::clock;
 use crate::config::{BindError, ServerConfig};
@@ -25,6 +22,7 @@ use crate::owners::WorkerPlacement;
 use crate::peer::PeerId;
 use crate::stats::Stats;
 use crate::worker::{Face, Queue};
+use crate::workers::ThreadsError;
 
 /// A UDP server for game clients.
 ///
@@ -62,14 +60,14 @@ impl Server {
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
         config.check()?;
         config.key.warn_if_dev();
-        let threads = config.workers.threads();
-        let workers = threads.unwrap_or(NonZeroU16::MIN);
+        let staff = config.workers.staff();
         let bell = Arc::new(Bell::default());
-        let links: Vec<_> = (0..workers.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+        let links: Vec<_> =
+            (0..staff.sockets.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
         let message_max_bytes = config.message_max_bytes;
         let queue = |link| Box::new(Queue::new(link)) as Box<dyn Face<WorkerPlacement>>;
         let faces = links.iter().map(queue).collect();
-        let (crew, address) = crew::start(config, workers, threads.is_some(), &links, faces)?;
+        let (crew, address) = crew::start(config, staff, &links, faces)?;
         let front = Front::new(links);
         Ok(Self { front, crew, bell, home: Home::new(), address, message_max_bytes, has_worked: false })
     }
@@ -319,7 +317,38 @@ impl Server {
     /// What the workers counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.front.stats()
+        Stats { threads: self.crew.threads(), ..self.front.stats() }
+    }
+
+    /// Lets so many threads receive from now on, 1 to as many as there are sockets; [`Workers::Shards`] has sockets to spare.
+    /// Sockets move whole, with their connections and between two passes: nobody reconnects, and nothing is lost. The threads
+    /// have as many sockets each, or one more.
+    ///
+    /// It answers when the threads are there. The moves follow by themselves, each as soon as the pass its thread is in is
+    /// over; [`Stats::threads`] tells who has what. Another call meanwhile is fine: the last one counts.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # if cfg!(not(target_os = "linux")) { return Ok(()) }
+    /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let mut server = Server::bind(config.workers(Workers::Shards { sockets: 8, threads: 1 }))?;
+    /// // The evening comes.
+    /// server.set_threads(3)?;
+    /// while server.stats().threads != [3, 3, 2] {
+    ///     server.wait(Duration::from_millis(1));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ThreadsError`]; then everything stays as it is. `Inline` where there are no threads, `OutOfRange` for 0 and for more
+    /// than there are sockets, `Io` when a thread cannot be started.
+    pub fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {
+        self.crew.set_threads(threads, self.front.workers())
     }
 
     fn gather(&mut self) {
@@ -342,7 +371,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.front.flush();
-        self.crew.stop(self.front.links(), CloseCode::Shutdown);
+        self.crew.stop();
     }
 }
 

@@ -9,6 +9,8 @@ use drumfire_socket::{ReceiveCounts, SendCounts};
 pub struct Stats {
     /// One for each worker, by index.
     pub workers: Vec<WorkerStats>,
+    /// One for each thread that runs: how many workers it drives now. Empty where there is none.
+    pub threads: Vec<u16>,
 }
 
 impl Stats {
@@ -63,7 +65,8 @@ pub struct WorkerStats {
     pub messages_undelivered: u64,
     /// Panics that were caught.
     pub panics: u64,
-    /// How often the worker began anew after panics, with all its connections closed.
+    /// How often the worker began anew, with all its connections closed: after panics in passes one after the other, or one
+    /// outside of any pass.
     pub restarts: u64,
     /// Waits that failed.
     pub wait_faults: u64,

@@ -1,14 +1,26 @@
 //! How many threads receive, and what the machine grants.
 
 use std::num::NonZeroU16;
+use std::{fmt, io};
+
+use drumfire_socket::ReuseportGroup;
 
 /// How a server does its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
     /// No thread: `poll`, `flush` and `wait` do the work. For a match that fits half a core.
     Inline,
-    /// This many threads, 1 to 1,024 (one, where the platform shares no port).
+    /// This many threads, 1 to 1,024 (one, where the platform shares no port), with a socket each.
     Count(u16),
+    /// More sockets than threads, so that there can be [more threads](crate::Server::set_threads) while clients play. Where
+    /// the platform shares no port it is one socket and one thread, and a line on standard error says so.
+    Shards {
+        /// How many sockets, and workers, as long as the server lives: 1 to 1,024. Take as many as there may ever be
+        /// threads, or a multiple of it: the work of one is never divided.
+        sockets: u16,
+        /// How many threads to begin with, 1 to as many as there are sockets.
+        threads: u16,
+    },
     /// As many threads as the process may use cores, by the CPU quota of its cgroup and its affinity; none where
     /// that is one core, as with [`Workers::Inline`].
     Auto,
@@ -17,24 +29,87 @@ pub enum Workers {
 /// Where Linux shows the quota of the cgroup a container runs in.
 const QUOTA_FILE: &str = "/sys/fs/cgroup/cpu.max";
 
+/// Sockets, and who serves them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Staff {
+    pub(crate) sockets: NonZeroU16,
+    /// `None` = the application, by its calls.
+    pub(crate) threads: Option<NonZeroU16>,
+}
+
 impl Workers {
-    /// How many threads; `None` = inline.
-    pub(crate) fn threads(self) -> Option<NonZeroU16> {
+    /// Refuses numbers that no platform has; answers what is wrong.
+    pub(crate) const fn check(self) -> Result<(), &'static str> {
         match self {
+            Self::Count(0) => Err("a count is 1 to 1024; take Inline for no thread"),
+            Self::Shards { sockets: 0 | 1_025.., .. } => Err("sockets are 1 to 1024"),
+            Self::Shards { sockets, threads } if threads == 0 || threads > sockets => {
+                Err("threads are 1 to as many as there are sockets; take Inline for no thread")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many sockets and threads, of numbers that were checked.
+    pub(crate) fn staff(self) -> Staff {
+        let threads = match self {
             Self::Inline => None,
-            // Zero was refused before, by name.
             Self::Count(count) => NonZeroU16::new(count),
+            Self::Shards { sockets, threads } => {
+                return shards(sockets, threads, ReuseportGroup::MAX_SOCKETS);
+            }
             Self::Auto => {
                 let quota = std::fs::read_to_string(QUOTA_FILE).ok().and_then(|text| cores(&text));
                 let available = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
                 threads_of(quota, available)
             }
+        };
+        Staff { sockets: threads.unwrap_or(NonZeroU16::MIN), threads }
+    }
+}
+
+/// As many as the platform shares a port between.
+fn shards(sockets: u16, threads: u16, most: usize) -> Staff {
+    let granted = u16::try_from(most).map_or(sockets, |most| sockets.min(most));
+    if granted < sockets {
+        eprintln!(
+            "drumfire: this platform shares no port: {granted} socket instead of {sockets}, and one thread"
+        );
+    }
+    let sockets = NonZeroU16::new(granted).unwrap_or(NonZeroU16::MIN);
+    let threads = NonZeroU16::new(threads.min(granted)).unwrap_or(NonZeroU16::MIN);
+    Staff { sockets, threads: Some(threads) }
+}
+
+/// Why the number of threads stays as it is.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ThreadsError {
+    /// The server has no threads: it was bound with [`Workers::Inline`], or is one core's with [`Workers::Auto`].
+    Inline,
+    /// Every thread needs a socket, and some thread is needed.
+    OutOfRange {
+        /// How many sockets there are.
+        most: u16,
+    },
+    /// What the system answered: no more threads, no descriptors.
+    Io(io::Error),
+}
+
+impl fmt::Display for ThreadsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline => f.write_str("the server has no threads: bind it with Workers::Shards"),
+            Self::OutOfRange { most } => write!(f, "1 to {most} threads, one for each socket at most"),
+            Self::Io(error) => error.fmt(f),
         }
     }
 }
 
+impl std::error::Error for ThreadsError {}
+
 fn threads_of(quota: Option<usize>, available: usize) -> Option<NonZeroU16> {
-    let most = drumfire_socket::ReuseportGroup::MAX_SOCKETS;
+    let most = ReuseportGroup::MAX_SOCKETS;
     let cores = quota.unwrap_or(available).min(available).min(most);
     u16::try_from(cores).ok().filter(|cores| *cores > 1).and_then(NonZeroU16::new)
 }
@@ -73,10 +148,17 @@ mod tests {
         assert_eq!(threads(None, 1), None);
         assert_eq!(threads(Some(1), 64), None);
         assert_eq!(threads(Some(8), 1), None);
-        if drumfire_socket::ReuseportGroup::MAX_SOCKETS > 1 {
+        if ReuseportGroup::MAX_SOCKETS > 1 {
             assert_eq!(threads(None, 2), Some(2));
             assert_eq!(threads(Some(3), 64), Some(3));
             assert_eq!(threads(Some(64), 4), Some(4));
         }
+    }
+
+    #[test]
+    fn shards_become_one_where_no_port_is_shared() {
+        let numbers = |staff: Staff| (staff.sockets.get(), staff.threads.map(NonZeroU16::get));
+        assert_eq!(numbers(shards(16, 4, 1_024)), (16, Some(4)));
+        assert_eq!(numbers(shards(16, 4, 1)), (1, Some(1)));
     }
 }

@@ -1,11 +1,10 @@
 //! A server with handlers: made, looked at, ended.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, Moment};
+use drumfire_proto::Moment;
 
 use super::Handler;
 use super::engine::Engine;
@@ -16,6 +15,7 @@ use crate::link::{Bell, Link};
 use crate::owners::WorkerPlacement;
 use crate::stats::Stats;
 use crate::worker::Face;
+use crate::workers::ThreadsError;
 
 /// Binds the address and starts the workers, each with a handler of its own that `make` makes from the worker's index.
 ///
@@ -30,23 +30,22 @@ pub fn serve<H: Handler>(
 ) -> Result<Serving<H::Note>, BindError> {
     config.check()?;
     config.key.warn_if_dev();
-    let threads = config.workers.threads();
-    let workers = threads.unwrap_or(NonZeroU16::MIN);
+    let staff = config.workers.staff();
     let bell = Arc::new(Bell::default());
-    let links: Arc<[_]> = (0..workers.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+    let links: Arc<[_]> = (0..staff.sockets.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
     let mailboxes: Arc<[_]> = links.iter().map(|_| Arc::new(Mailbox::default())).collect();
     let engines = mailboxes.iter().enumerate().map(|(index, mailbox)| {
         let engine = Engine::new(make(index), Arc::clone(mailbox), Arc::clone(&links));
         Box::new(engine) as Box<dyn Face<WorkerPlacement>>
     });
     let remote = Remote::new(Arc::clone(&links), Arc::clone(&mailboxes), config.message_max_bytes);
-    let (crew, address) = crew::start(config, workers, threads.is_some(), &links, engines.collect())?;
+    let (crew, address) = crew::start(config, staff, &links, engines.collect())?;
     Ok(Serving { crew, links, bell, remote, address })
 }
 
 /// A server whose workers call handlers.
 ///
-/// Dropping it closes all connections with [`CloseCode::Shutdown`] and ends its threads.
+/// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) and ends its threads.
 pub struct Serving<N> {
     crew: Crew,
     links: Arc<[Arc<Link>]>,
@@ -94,13 +93,24 @@ impl<N> Serving<N> {
     /// What the workers counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { workers: self.links.iter().map(|link| link.stats()).collect() }
+        let workers = self.links.iter().map(|link| link.stats()).collect();
+        Stats { workers, threads: self.crew.threads() }
+    }
+
+    /// Lets so many threads run the workers from now on, as [`Server::set_threads`](crate::Server::set_threads) does. Handlers
+    /// move with their workers.
+    ///
+    /// # Errors
+    ///
+    /// [`ThreadsError`]; then everything stays as it is.
+    pub fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {
+        self.crew.set_threads(threads, self.links.len())
     }
 }
 
 impl<N> Drop for Serving<N> {
     fn drop(&mut self) {
-        self.crew.stop(&self.links, CloseCode::Shutdown);
+        self.crew.stop();
     }
 }
 

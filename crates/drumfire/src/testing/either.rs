@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, ConnectError, IssuedToken, Moment, Placement, ServerIdentity};
-use drumfire_socket::{Poller, Socket};
+use drumfire_socket::{Hub, Poller, Socket};
 
 use super::MemoryWorker;
 use crate::clock::SystemClock;
@@ -51,6 +51,56 @@ impl<P: Placement> EitherWorker<P> {
         match self {
             Self::Socket(worker) => worker.send(),
             Self::Memory(worker) => worker.send(),
+        }
+    }
+
+    /// In memory the world wakes a worker.
+    pub(crate) fn enter(&self, hub: &Hub) -> std::io::Result<()> {
+        match self {
+            Self::Socket(worker) => worker.enter(hub),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn leave(&self, hub: &Hub) -> std::io::Result<()> {
+        match self {
+            Self::Socket(worker) => worker.leave(hub),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn hear(&mut self, is_ready: bool) {
+        match self {
+            Self::Socket(worker) => worker.hear(is_ready),
+            Self::Memory(worker) => worker.hear(is_ready),
+        }
+    }
+
+    pub(crate) fn hear_nothing(&mut self) {
+        match self {
+            Self::Socket(worker) => worker.hear_nothing(),
+            Self::Memory(worker) => worker.hear_nothing(),
+        }
+    }
+
+    pub(crate) fn due(&self) -> Option<Moment> {
+        match self {
+            Self::Socket(worker) => worker.due(),
+            Self::Memory(worker) => worker.due(),
+        }
+    }
+
+    pub(crate) fn arrivals(&self) -> u64 {
+        match self {
+            Self::Socket(worker) => worker.arrivals(),
+            Self::Memory(worker) => worker.arrivals(),
+        }
+    }
+
+    pub(crate) fn start_over(&mut self) {
+        match self {
+            Self::Socket(worker) => worker.start_over(),
+            Self::Memory(worker) => worker.start_over(),
         }
     }
 

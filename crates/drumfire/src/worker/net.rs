@@ -147,6 +147,27 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         woken.is_ok()
     }
 
+    /// Instead of a wait: whether somebody else's told of something here.
+    pub(super) fn hear(&mut self, is_ready: bool) {
+        self.is_told |= is_ready;
+        self.is_quiet = !self.is_told && !self.is_more_waiting;
+    }
+
+    /// Whatever a wait told before may be forgotten: the socket has to be asked.
+    pub(super) fn look_again(&mut self) {
+        (self.is_more_waiting, self.is_quiet) = (true, false);
+    }
+
+    /// How long the next wait may take at most.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        let is_busy = self.is_more_waiting || self.is_told || self.is_more_to_send;
+        if is_busy { Some(Duration::ZERO) } else { self.rest }
+    }
+
+    pub(super) const fn parker(&self) -> &K {
+        &self.parker
+    }
+
     /// Drains the socket through the endpoint's stages, unless a wait has just said that nothing is there. Answers how many
     /// panics that ended a connection there were.
     pub(super) fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: &Reading) -> u64 {
@@ -214,7 +235,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
     }
 
     /// Everything that came, unusable datagrams too: they cost the same.
-    fn arrivals(&self) -> u64 {
+    pub(super) fn arrivals(&self) -> u64 {
         let counts = self.receiver.counts();
         let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
         counts.datagrams + dropped

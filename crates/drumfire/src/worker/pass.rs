@@ -7,6 +7,8 @@
 //! broken: every peer of this worker is reported as disconnected, and the worker begins anew on the same socket. Other workers
 //! hear nothing of it. With `panic = "abort"` none of this holds.
 
+mod hosted;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,15 +120,19 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
 
     /// Waits until there is work, at most for `at_most` (`None` = for ever).
     pub fn wait(&mut self, at_most: Option<Duration>) {
-        let now = self.now.now.monotonic;
-        let timer = self.core.endpoint.poll_timeout().into_iter().chain(self.face.timer()).min();
-        let timer = timer.map(|timer| timer.since(now));
-        let retry = self.is_forward_held.then_some(RETRY_AFTER);
-        let again = self.is_face_busy.then_some(Duration::ZERO);
-        let at_most = at_most.into_iter().chain(timer).chain(retry).chain(again).min();
-        if !self.net.wait(at_most) {
+        let timer = self.timer().map(|timer| timer.since(self.now.now.monotonic));
+        if !self.net.wait(at_most.into_iter().chain(timer).min()) {
             self.core.stats.wait_faults += 1;
         }
+    }
+
+    /// When a pass is due whatever the socket says; `None` = never.
+    fn timer(&self) -> Option<Moment> {
+        let now = self.now.now.monotonic;
+        let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
+        let again = self.is_face_busy.then_some(now);
+        let timers = self.core.endpoint.poll_timeout().into_iter().chain(self.face.timer());
+        timers.chain(retry).chain(again).min()
     }
 
     /// Does all the work there is, within the budgets of a pass, without waiting.

@@ -7,6 +7,7 @@ mod groups;
 mod handler;
 mod limits;
 mod refusal;
+mod shards;
 mod spread;
 mod tokens;
 mod world;

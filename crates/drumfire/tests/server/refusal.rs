@@ -101,6 +101,9 @@ fn settings_that_cannot_be_used_are_named() {
     };
     assert_eq!(field(config(Workers::Count(0))), "workers");
     assert_eq!(field(config(Workers::Count(1_025))), "workers");
+    for (sockets, threads) in [(0, 0), (0, 1), (4, 0), (4, 5), (1_025, 1)] {
+        assert_eq!(field(config(Workers::Shards { sockets, threads })), "workers");
+    }
     assert_eq!(field(config(Workers::Inline).connections(0)), "connections");
     assert_eq!(field(config(Workers::Inline).memory_bytes(1, 4_096)), "send_memory_bytes");
     let wait = drumfire::Wait::Gather(Duration::from_secs(1));
