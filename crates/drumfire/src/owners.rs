@@ -6,10 +6,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use std::time::Duration;
+use drumfire_proto::limits::{FULL_RETRY_AFTER, USED_TOKENS};
+use drumfire_proto::{
+    Claim, ClaimError, Confirmed, HelloHash, Now, Placed, Placement, PlacementKey, Replaced, TokenLedger,
+};
 
-use drumfire_proto::limits::USED_TOKENS;
-use drumfire_proto::{Claim, ClaimError, HelloHash, Placed, Placement, PlacementKey, Replaced, TokenLedger};
+/// Nowhere is room, for now.
+const FULL: Placed = Placed::Full { retry_after: Some(FULL_RETRY_AFTER) };
 
 /// The table, shared by all workers.
 #[derive(Debug)]
@@ -65,14 +68,14 @@ pub struct WorkerPlacement {
 }
 
 impl Placement for WorkerPlacement {
-    fn place(&mut self, wall: Duration, claim: &Claim) -> Placed {
+    fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
         let mut table = self.owners.table();
         let claimed =
-            claim.token.as_ref().map_or(Ok(()), |token| table.tokens.claim(wall, token, claim.hello));
+            claim.token.as_ref().map_or(Ok(()), |token| table.tokens.claim(now.wall, token, claim.hello));
         match claimed {
             Ok(()) => {}
             Err(ClaimError::Used) => return Placed::Used,
-            Err(ClaimError::Full) => return Placed::Full,
+            Err(ClaimError::Full) => return FULL,
         }
         let owner = match table.owners.get(&claim.hello) {
             Some(owner) => *owner,
@@ -80,17 +83,18 @@ impl Placement for WorkerPlacement {
                 Some(owner) => owner,
                 None => {
                     table.tokens.release(claim.hello);
-                    return Placed::Full;
+                    return FULL;
                 }
             },
         };
         if owner == self.index { Placed::Here } else { Placed::Elsewhere(owner) }
     }
 
-    fn confirm(&mut self, hello: HelloHash) -> Option<Replaced> {
+    fn confirm(&mut self, _: Now, hello: HelloHash) -> Confirmed {
         let mut table = self.owners.table();
-        let hello = table.tokens.confirm(hello)?;
-        table.owners.get(&hello).map(|shard| Replaced { shard: *shard, hello })
+        let Some(hello) = table.tokens.confirm(hello) else { return Confirmed::Alone };
+        let shard = table.owners.get(&hello).copied();
+        shard.map_or(Confirmed::Alone, |shard| Confirmed::Replaces(Replaced { shard, hello }))
     }
 
     fn release(&mut self, hello: HelloHash) {
@@ -107,7 +111,7 @@ impl Placement for WorkerPlacement {
 impl Table {
     /// Takes a place: with the worker of the claim's key, or with the least loaded one, which is `here` where that is
     /// one of them.
-    fn reserve(&mut self, claim: &Claim, here: u16) -> Option<u16> {
+    fn reserve(&mut self, claim: &Claim<'_>, here: u16) -> Option<u16> {
         let owner = match claim.key {
             Some(key) => self.worker_of(key).filter(|owner| self.load(*owner) < self.most)?,
             None => self.least_loaded(here)?,
@@ -141,7 +145,11 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire_proto::{PlayerId, TokenClaim, TokenId};
+    use drumfire_proto::{Moment, PlayerId, TokenClaim, TokenId};
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    const NOW: Now = Now { monotonic: Moment::ORIGIN, wall: Duration::ZERO };
 
     fn hash(number: u32) -> HelloHash {
         let mut bytes = [0; 16];
@@ -150,8 +158,16 @@ mod tests {
     }
 
     /// A Hello without a token.
-    fn plain(number: u32) -> Claim {
-        Claim { hello: hash(number), key: None, token: None }
+    fn plain(number: u32) -> Claim<'static> {
+        let address = SocketAddr::from(([192, 0, 2, 1], 5_000));
+        Claim {
+            hello: hash(number),
+            address,
+            is_address_proved: true,
+            key: None,
+            token: None,
+            user_data: &[],
+        }
     }
 
     fn owner_of(placed: Placed, here: u16) -> u16 {
@@ -167,9 +183,9 @@ mod tests {
         let owners = Owners::new(4, 100);
         for number in 0..100 {
             let first = u16::try_from(number % 4).unwrap();
-            let owner = owner_of(owners.of_worker(first).place(Duration::ZERO, &plain(number)), first);
+            let owner = owner_of(owners.of_worker(first).place(NOW, &plain(number)), first);
             for here in 0..4 {
-                let again = owners.of_worker(here).place(Duration::ZERO, &plain(number));
+                let again = owners.of_worker(here).place(NOW, &plain(number));
                 assert_eq!(owner_of(again, here), owner);
             }
         }
@@ -179,23 +195,23 @@ mod tests {
     #[test]
     fn a_hello_stays_where_it_came_unless_another_worker_has_less() {
         let owners = Owners::new(3, 100);
-        assert_eq!(owners.of_worker(2).place(Duration::ZERO, &plain(1)), Placed::Here);
-        assert_eq!(owners.of_worker(2).place(Duration::ZERO, &plain(2)), Placed::Elsewhere(0));
-        assert_eq!(owners.of_worker(2).place(Duration::ZERO, &plain(3)), Placed::Elsewhere(1));
-        assert_eq!(owners.of_worker(2).place(Duration::ZERO, &plain(4)), Placed::Here);
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(1)), Placed::Here);
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(2)), Placed::Elsewhere(0));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(3)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(4)), Placed::Here);
     }
 
     #[test]
     fn a_released_place_is_free_again_and_only_once() {
         let owners = Owners::new(2, 1);
         let mut here = owners.of_worker(0);
-        assert_eq!(here.place(Duration::ZERO, &plain(1)), Placed::Here);
-        assert_eq!(here.place(Duration::ZERO, &plain(2)), Placed::Elsewhere(1));
-        assert_eq!(here.place(Duration::ZERO, &plain(3)), Placed::Full);
+        assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
+        assert_eq!(here.place(NOW, &plain(2)), Placed::Elsewhere(1));
+        assert_eq!(here.place(NOW, &plain(3)), FULL);
         owners.of_worker(1).release(hash(2));
         owners.of_worker(1).release(hash(2));
-        assert_eq!(here.place(Duration::ZERO, &plain(3)), Placed::Elsewhere(1));
-        assert_eq!(here.place(Duration::ZERO, &plain(4)), Placed::Full);
+        assert_eq!(here.place(NOW, &plain(3)), Placed::Elsewhere(1));
+        assert_eq!(here.place(NOW, &plain(4)), FULL);
         assert_eq!(owners.table().owners.len(), 2);
     }
 
@@ -203,20 +219,20 @@ mod tests {
     fn a_worker_that_begins_anew_owns_nothing() {
         let owners = Owners::new(2, 4);
         for number in 0..8 {
-            owners.of_worker(0).place(Duration::ZERO, &plain(number));
+            owners.of_worker(0).place(NOW, &plain(number));
         }
         owners.forget(1);
         assert_eq!(owners.table().loads, [4, 0]);
-        assert_eq!(owners.of_worker(0).place(Duration::ZERO, &plain(9)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(9)), Placed::Elsewhere(1));
     }
 
-    fn with_token(number: u32, key: Option<u64>) -> Claim {
+    fn with_token(number: u32, key: Option<u64>) -> Claim<'static> {
         let token = TokenClaim {
             token: TokenId(hash(number).0),
             player: PlayerId(1),
             expires_at: Duration::from_secs(100),
         };
-        Claim { hello: hash(number), key: key.map(PlacementKey), token: Some(token) }
+        Claim { key: key.map(PlacementKey), token: Some(token), ..plain(number) }
     }
 
     #[test]
@@ -224,11 +240,11 @@ mod tests {
         let owners = Owners::new(4, 2);
         let placed = |number: u32, key| {
             let claim = Claim { key: Some(PlacementKey(key)), ..plain(number) };
-            owners.of_worker(0).place(Duration::ZERO, &claim)
+            owners.of_worker(0).place(NOW, &claim)
         };
         let first = placed(1, 77);
         assert_eq!(placed(2, 77), first);
-        assert_eq!(placed(3, 77), Placed::Full);
+        assert_eq!(placed(3, 77), FULL);
         let spread: std::collections::HashSet<_> =
             (0..64).map(|key| owners.table().worker_of(PlacementKey(key)).unwrap()).collect();
         assert_eq!(spread.len(), 4);
@@ -245,7 +261,7 @@ mod tests {
                     let tries = (0..tokens).map(|token| (token, hash(token << 8 | u32::from(worker))));
                     let is_taken = |(token, hello): &(u32, HelloHash)| {
                         let claim = Claim { hello: *hello, ..with_token(*token, None) };
-                        placement.place(Duration::ZERO, &claim) != Placed::Used
+                        placement.place(NOW, &claim) != Placed::Used
                     };
                     tries.filter(is_taken).collect::<Vec<_>>()
                 })
@@ -264,7 +280,7 @@ mod tests {
         let taken = race(&owners, TOKENS);
         assert!(taken.iter().map(|(token, _)| *token).eq(0..TOKENS), "each once in 100,000 tries");
         for (_, hello) in &taken {
-            owners.of_worker(0).confirm(*hello);
+            owners.of_worker(0).confirm(NOW, *hello);
         }
         // Its own Hello finds the connection that it made.
         assert_eq!(race(&owners, TOKENS), taken, "while the sessions last");
@@ -280,12 +296,15 @@ mod tests {
     fn an_older_session_is_closed_where_it_lives() {
         let owners = Owners::new(2, 100);
         let mut here = owners.of_worker(0);
-        assert_eq!(here.place(Duration::ZERO, &with_token(1, None)), Placed::Here);
-        assert_eq!(here.confirm(hash(1)), None);
-        assert_eq!(here.place(Duration::ZERO, &with_token(2, None)), Placed::Elsewhere(1));
-        assert_eq!(owners.of_worker(1).confirm(hash(2)), Some(Replaced { shard: 0, hello: hash(1) }));
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
+        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Alone);
+        assert_eq!(here.place(NOW, &with_token(2, None)), Placed::Elsewhere(1));
+        assert_eq!(
+            owners.of_worker(1).confirm(NOW, hash(2)),
+            Confirmed::Replaces(Replaced { shard: 0, hello: hash(1) })
+        );
         here.release(hash(1));
         owners.forget(1);
-        assert_eq!(here.place(Duration::ZERO, &with_token(2, None)), Placed::Used, "used stays used");
+        assert_eq!(here.place(NOW, &with_token(2, None)), Placed::Used, "used stays used");
     }
 }

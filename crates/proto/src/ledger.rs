@@ -119,6 +119,12 @@ impl TokenLedger {
         }
     }
 
+    /// Whom the token of this Hello admits, while it is claimed.
+    #[must_use]
+    pub fn player(&self, hello: HelloHash) -> Option<PlayerId> {
+        self.sessions.get(&hello).map(|session| session.player)
+    }
+
     /// Tokens that are kept in mind.
     #[must_use]
     pub fn token_count(&self) -> usize {
@@ -157,6 +163,7 @@ mod tests {
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()));
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "the same Hello again");
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(2)), Err(ClaimError::Used));
+        assert_eq!((ledger.player(hello(1)), ledger.player(hello(2))), (Some(PlayerId(1)), None));
         ledger.release(hello(1));
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(2)), Ok(()));
         assert_eq!(ledger.token_count(), 1);

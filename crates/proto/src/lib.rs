@@ -113,7 +113,9 @@ pub use ledger::{ClaimError, TokenClaim, TokenLedger};
 pub use loss::AckError;
 pub use meter::ClockOffset;
 pub use peer_stats::PeerStats;
-pub use placement::{Alone, Claim, HelloHash, Placed, Placement, PlacementKey, Replaced};
+pub use placement::{
+    Alone, Claim, Confirmed, HelloHash, Placed, Placement, PlacementKey, Rejection, Replaced,
+};
 pub use route::{LocalAddress, Route};
 pub use slab::PeerId;
 pub use stats::{DropReason, Stats};

@@ -1,11 +1,17 @@
-//! Which shard owns a new connection: the one question the core asks its shell.
+//! Who is let in, and which shard owns the connection: the one question the core asks its shell.
 //!
-//! The shell answers from what all shards share; a server with one shard uses [`Alone`].
+//! The shell answers from what all shards share; a server with one shard uses [`Alone`]. Whatever the answer, it costs
+//! no Diffie-Hellman, and who has not proved its address is told nothing but to prove it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use drumfire_wire::RefuseReason;
+
 use crate::ledger::{ClaimError, TokenClaim, TokenLedger};
-use crate::limits::USED_TOKENS;
+use crate::limits::{FULL_RETRY_AFTER, USED_TOKENS};
+use crate::stats::DropReason;
+use crate::time::Now;
 
 /// Names a Hello: its first MAC, a keyed hash over all of it but the cookie. A Hello that is repeated has the
 /// same.
@@ -25,13 +31,20 @@ pub struct PlacementKey(pub u64);
 
 /// A Hello that passed every check and wants a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub struct Claim<'a> {
     /// Its name.
     pub hello: HelloHash,
+    /// Where it comes from, an IPv4 address always as such.
+    pub address: SocketAddr,
+    /// Whether a cookie proved that somebody is there. Where it did not, anybody may have written the address: nothing
+    /// is to be counted against it before the connection is confirmed.
+    pub is_address_proved: bool,
     /// Where the game wants it.
     pub key: Option<PlacementKey>,
     /// What its token says; `None` in open access.
     pub token: Option<TokenClaim>,
+    /// What the game's backend put into the token; empty in open access.
+    pub user_data: &'a [u8],
 }
 
 /// Where a new connection goes.
@@ -42,9 +55,30 @@ pub enum Placed {
     /// To the shard with this index; the Hello is to be taken there.
     Elsewhere(u16),
     /// Nowhere: there is no room.
-    Full,
+    Full {
+        /// When to try again; `None` for not at all.
+        retry_after: Option<Duration>,
+    },
     /// Nowhere: its token is used.
     Used,
+    /// Nowhere, for a reason of the shell's.
+    Rejected(Rejection),
+    /// Nowhere yet: another shard is deciding about the same Hello, which is dropped here and comes again.
+    Undecided,
+}
+
+/// Why a Hello is not taken, and what its client is told. Durations leave in whole seconds, rounded up, of at most
+/// 65,535.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rejection {
+    /// Under which name it is counted.
+    pub counted_as: DropReason,
+    /// What the client is told.
+    pub reason: RefuseReason,
+    /// When it may try again; `None` for not at all.
+    pub retry_after: Option<Duration>,
+    /// Where it may try instead.
+    pub address: Option<SocketAddr>,
 }
 
 /// A session that gives way to a newer one of the same player.
@@ -56,16 +90,26 @@ pub struct Replaced {
     pub hello: HelloHash,
 }
 
+/// What becomes of a connection that is confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confirmed {
+    /// It is there.
+    Alone,
+    /// It is there, and an older session of the same player is to be closed.
+    Replaces(Replaced),
+    /// It is closed: nobody wants it any more since it was let in.
+    Unwelcome,
+}
+
 /// Decides who owns a new connection, in one step for all shards of a server.
 pub trait Placement {
-    /// The owner of this Hello; `wall` is the time since 1970. The same Hello gets the same answer until it is
-    /// released: it may be repeated, and arrive at any shard. The place is reserved with the answer, and the owner
-    /// releases it; a Hello that the shell loses on its way to the owner is the shell's to release.
-    fn place(&mut self, wall: Duration, claim: &Claim) -> Placed;
+    /// The owner of this Hello. One that has an owner keeps it until it is released: it may be repeated, and arrive at
+    /// any shard. The place is reserved with the answer, and the owner releases it; a Hello that the shell loses on its
+    /// way to the owner is the shell's to release. One that is rejected may come again, and is asked about again.
+    fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed;
 
-    /// The connection of this Hello, which this shard owns, is confirmed: its token is used. Answers an older session
-    /// of the same player.
-    fn confirm(&mut self, hello: HelloHash) -> Option<Replaced>;
+    /// The connection of this Hello, which this shard owns, is confirmed: its token is used, and its address is proved.
+    fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed;
 
     /// The connection of this Hello, which this shard owned, is over or never came to be.
     fn release(&mut self, hello: HelloHash);
@@ -82,17 +126,18 @@ impl Default for Alone {
 }
 
 impl Placement for Alone {
-    fn place(&mut self, wall: Duration, claim: &Claim) -> Placed {
-        let claimed = claim.token.as_ref().map_or(Ok(()), |token| self.0.claim(wall, token, claim.hello));
+    fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
+        let claimed = claim.token.as_ref().map_or(Ok(()), |token| self.0.claim(now.wall, token, claim.hello));
         match claimed {
             Ok(()) => Placed::Here,
             Err(ClaimError::Used) => Placed::Used,
-            Err(ClaimError::Full) => Placed::Full,
+            Err(ClaimError::Full) => Placed::Full { retry_after: Some(FULL_RETRY_AFTER) },
         }
     }
 
-    fn confirm(&mut self, hello: HelloHash) -> Option<Replaced> {
-        self.0.confirm(hello).map(|hello| Replaced { shard: 0, hello })
+    fn confirm(&mut self, _: Now, hello: HelloHash) -> Confirmed {
+        let older = self.0.confirm(hello).map(|hello| Replaced { shard: 0, hello });
+        older.map_or(Confirmed::Alone, Confirmed::Replaces)
     }
 
     fn release(&mut self, hello: HelloHash) {

@@ -77,6 +77,18 @@ pub enum DropReason {
     BadMac1,
     /// A Hello for which no server has room.
     ServerFull,
+    /// A Hello of somebody who is banned.
+    Banned,
+    /// A Hello that the application did not accept.
+    Declined,
+    /// A Hello over which the application's decision panicked.
+    AcceptPanicked,
+    /// A Hello when the server takes no new players.
+    NotAdmitting,
+    /// A Hello whose source has as many connections as it may.
+    SourceFull,
+    /// A Hello when every worker that might take it is busy.
+    Overloaded,
     /// A Hello whose Noise message does not fit.
     BadNoise,
     /// A Hello with parameters out of bounds.
@@ -101,7 +113,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// How many there are.
-    pub const COUNT: usize = 44;
+    pub const COUNT: usize = 50;
 
     /// All of them, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -139,6 +151,12 @@ impl DropReason {
         Self::HandshakeLimit,
         Self::BadMac1,
         Self::ServerFull,
+        Self::Banned,
+        Self::Declined,
+        Self::AcceptPanicked,
+        Self::NotAdmitting,
+        Self::SourceFull,
+        Self::Overloaded,
         Self::BadNoise,
         Self::BadParameters,
         Self::HelloRepeated,
@@ -189,6 +207,12 @@ impl DropReason {
             Self::HandshakeLimit => "handshake_limit",
             Self::BadMac1 => "bad_mac1",
             Self::ServerFull => "server_full",
+            Self::Banned => "banned",
+            Self::Declined => "declined",
+            Self::AcceptPanicked => "accept_panicked",
+            Self::NotAdmitting => "not_admitting",
+            Self::SourceFull => "source_full",
+            Self::Overloaded => "overloaded",
             Self::BadNoise => "bad_noise",
             Self::BadParameters => "bad_parameters",
             Self::HelloRepeated => "hello_repeated",

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use drumfire_crypto::RefuseKey;
 use drumfire_wire::{
-    ClientId, DatagramKind, Hello, NewConnectionId, Refuse, Reset, Retry, Welcome, limits as wire_limits,
+    ClientId, CloseCode, DatagramKind, Hello, NewConnectionId, Refuse, RefuseReason, Reset, Retry, Welcome,
+    limits as wire_limits,
 };
 
 use super::receive::Taken;
@@ -15,17 +15,17 @@ use crate::connection::{Connection, Liveness, Phase};
 use crate::control::Control;
 use crate::datagram::{Errand, Forwarded};
 use crate::error::CloseReason;
-use crate::handshake::admission::{Admitted, Denied};
+use crate::handshake::admission::{Admitted, Denied, Told};
 use crate::handshake::half_open::{Asker, HalfOpen};
-use crate::handshake::server::{Answer, Judgement, told};
+use crate::handshake::server::{Answer, Judgement};
 use crate::identity::{GivenIds, Identity, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
-use crate::placement::{HelloHash, Placed, Placement, Replaced};
+use crate::placement::{Confirmed, HelloHash, Placed, Placement, Replaced};
 use crate::route::Route;
 use crate::slab::PeerId;
 use crate::stats::{DropReason, add};
-use crate::time::Moment;
+use crate::time::{Moment, Now};
 
 impl<P: Placement> Endpoint<P> {
     pub(super) fn on_handshake(
@@ -101,8 +101,13 @@ impl<P: Placement> Endpoint<P> {
         connection.grant = grant;
         self.give_spare_ids(peer);
         let Some(connection) = self.connections.get(peer) else { return };
-        let replaced = connection.hello.and_then(|hello| self.placement.confirm(hello));
-        let Some(Replaced { shard, hello }) = replaced else { return };
+        let Some(hello) = connection.hello else { return };
+        let Replaced { shard, hello } =
+            match self.placement.confirm(Now { monotonic: now, wall: self.wall }, hello) {
+                Confirmed::Alone => return,
+                Confirmed::Replaces(older) => older,
+                Confirmed::Unwelcome => return self.close_for(peer, CloseCode::Application),
+            };
         if shard == self.ids.shard_index() {
             self.close_replaced(hello);
         } else {
@@ -155,7 +160,7 @@ impl<P: Placement> Endpoint<P> {
         hello: &Hello<'_>,
         denied: &Denied,
     ) -> Result<Taken, DropReason> {
-        let has_more = told(denied.reason).is_some() || denied.reason == DropReason::HelloRepeated;
+        let has_more = denied.told.is_some() || denied.reason == DropReason::HelloRepeated;
         if has_more && !asker.is_proved {
             return self.retry(now, asker.route, hello);
         }
@@ -181,26 +186,30 @@ impl<P: Placement> Endpoint<P> {
             greeter.check_limits(now, asker.source())?;
         }
         let admitted = greeter.admit(self.wall, hello)?;
-        let claim = admitted.claim;
         if is_known {
-            return Ok(self.repeat_welcome(claim.hello, asker)?);
+            return Ok(self.repeat_welcome(admitted.hello, asker)?);
         }
         // Asked before a place is reserved: one that is reserved and not reached would stay so.
         if self.forwards.len() >= FORWARDS_WAITING {
             return Err(DropReason::ForwardFull.into());
         }
-        let reason = match self.placement.place(self.wall, &claim) {
+        let told_now = Now { monotonic: now, wall: self.wall };
+        let denied = match self.placement.place(told_now, &admitted.claim(asker)) {
             Placed::Here => return Ok(self.welcome(now, asker, hello, admitted)?),
             Placed::Elsewhere(shard) => {
                 greeter.on_forwarded(now);
                 self.forward(shard, || Errand::Hello { asker, bytes: bytes.into() });
                 return Ok(Taken::Counted);
             }
-            Placed::Full => DropReason::ServerFull,
-            Placed::Used => DropReason::TokenUsed,
+            Placed::Full { retry_after } => {
+                let told = Told { reason: RefuseReason::Full, retry_after, address: None };
+                Denied { told: Some(told), ..DropReason::ServerFull.into() }
+            }
+            Placed::Used => DropReason::TokenUsed.into(),
+            Placed::Rejected(rejection) => rejection.into(),
+            Placed::Undecided => DropReason::HelloRepeated.into(),
         };
-        let key = claim.token.map(|_| RefuseKey::derive(&admitted.psk));
-        Err(Denied { reason, key })
+        Err(Denied { key: admitted.refuse_key(), ..denied })
     }
 
     /// Sends the Welcome of a Hello that was answered before, if it still waits to be confirmed.
@@ -223,7 +232,7 @@ impl<P: Placement> Endpoint<P> {
         hello: &Hello<'_>,
         admitted: Admitted,
     ) -> Result<Taken, DropReason> {
-        let hash = admitted.claim.hello;
+        let hash = admitted.hello;
         let made = self.make_half_open(now, asker, hello, admitted);
         if made.is_err() {
             self.placement.release(hash);
@@ -246,7 +255,7 @@ impl<P: Placement> Endpoint<P> {
         }
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         add(&mut self.stats.handshakes_computed, 1);
-        let Admitted { claim, psk, grant } = admitted;
+        let Admitted { hello: hash, psk, grant, .. } = admitted;
         let answer = greeter.answer(now, hello, &psk, &self.ids, &mut self.entropy)?;
         let Answer { agreement, local_id, remote_id, welcome } = answer;
         let path = Path::new(asker.route, remote_id);
@@ -260,13 +269,13 @@ impl<P: Placement> Endpoint<P> {
             .ok_or(DropReason::ServerFull)?;
         greeter.begin_half_open(now, asker.source());
         if let Some(connection) = self.connections.get_mut(peer) {
-            connection.hello = Some(claim.hello);
+            connection.hello = Some(hash);
             let mut given = GivenIds::default();
             given.give(local_id);
             connection.identity = Some(Identity::Server(Box::new(given)));
             connection.agree(now, agreement, remote_id, &mut self.entropy);
         }
-        self.by_hello.insert(claim.hello.to_key(), peer);
+        self.by_hello.insert(hash.to_key(), peer);
         self.name(peer, Some(local_id));
         self.settle(peer);
         Ok(peer)

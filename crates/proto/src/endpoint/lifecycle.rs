@@ -164,7 +164,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Closes an open connection for a reason of the protocol's own, and tells both sides.
-    fn close_for(&mut self, peer: PeerId, code: CloseCode) {
+    pub(super) fn close_for(&mut self, peer: PeerId, code: CloseCode) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         if !matches!(connection.phase, Phase::Open) {
             return;

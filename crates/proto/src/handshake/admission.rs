@@ -2,19 +2,21 @@
 //!
 //! Whether the token was used before is not its question; `ledger` knows.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{
     Entropy, Mac1Key, PlayerId, RefuseKey, Secret, Token, TokenError, TokenId, TokenKey, TokenKind,
 };
-use drumfire_wire::Hello;
+use drumfire_wire::{Hello, RefuseReason};
 
+use super::half_open::Asker;
 use crate::access::{Access, TokenAccess};
 use crate::control::SealedResume;
 use crate::ledger::TokenClaim;
-use crate::limits::RESUME_LIFE;
-use crate::placement::{Claim, HelloHash, PlacementKey};
+use crate::limits::{FULL_RETRY_AFTER, RESUME_LIFE};
+use crate::placement::{Claim, HelloHash, PlacementKey, Rejection};
 use crate::stats::DropReason;
 use crate::time::Moment;
 
@@ -34,10 +36,33 @@ enum Rule {
 /// A Hello that may come in.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    pub(crate) claim: Claim,
+    pub(crate) hello: HelloHash,
+    /// `None` in open access.
+    pub(crate) token: Option<TokenClaim>,
     pub(crate) psk: Secret<32>,
     /// What its token says of the player; `None` in open access.
     pub(crate) grant: Option<Box<Grant>>,
+}
+
+impl Admitted {
+    /// What is known of who asks.
+    pub(crate) fn claim(&self, asker: Asker) -> Claim<'_> {
+        let Asker { route, is_proved } = asker;
+        let grant = self.grant.as_deref();
+        Claim {
+            hello: self.hello,
+            address: SocketAddr::new(route.peer.ip().to_canonical(), route.peer.port()),
+            is_address_proved: is_proved,
+            key: grant.and_then(|grant| grant.placement_key).map(PlacementKey),
+            token: self.token,
+            user_data: grant.map_or(&[], |grant| &grant.user_data),
+        }
+    }
+
+    /// By which a refusal proves itself; `None` in open access.
+    pub(crate) fn refuse_key(&self) -> Option<RefuseKey> {
+        self.token.map(|_| RefuseKey::derive(&self.psk))
+    }
 }
 
 /// What a token grants its player, for as long as the connection lives.
@@ -58,13 +83,50 @@ pub(crate) struct Grant {
 #[derive(Debug)]
 pub(crate) struct Denied {
     pub(crate) reason: DropReason,
+    /// What the client hears; `None` for nothing.
+    pub(crate) told: Option<Told>,
     /// By which the client knows that its server said so; `None` when its token could not be read.
     pub(crate) key: Option<RefuseKey>,
 }
 
+/// What a client hears of why it is denied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    pub(crate) reason: RefuseReason,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) address: Option<SocketAddr>,
+}
+
 impl From<DropReason> for Denied {
     fn from(reason: DropReason) -> Self {
-        Self { reason, key: None }
+        let told = told(reason).map(|reason| {
+            let retry_after = (reason == RefuseReason::Full).then_some(FULL_RETRY_AFTER);
+            Told { reason, retry_after, address: None }
+        });
+        Self { reason, told, key: None }
+    }
+}
+
+impl From<Rejection> for Denied {
+    fn from(rejection: Rejection) -> Self {
+        let Rejection { counted_as, reason, retry_after, address } = rejection;
+        Self { reason: counted_as, told: Some(Told { reason, retry_after, address }), key: None }
+    }
+}
+
+/// Why a Hello is dropped, as far as its client may know.
+const fn told(reason: DropReason) -> Option<RefuseReason> {
+    match reason {
+        DropReason::WrongVersion => Some(RefuseReason::Version),
+        DropReason::WrongProtocol => Some(RefuseReason::Protocol),
+        DropReason::ServerFull => Some(RefuseReason::Full),
+        DropReason::TokenExpired => Some(RefuseReason::TokenExpired),
+        DropReason::TokenUsed => Some(RefuseReason::TokenUsed),
+        DropReason::UnexpectedToken
+        | DropReason::TokenMissing
+        | DropReason::TokenForeign
+        | DropReason::TokenMalformed => Some(RefuseReason::TokenForeign),
+        _ => None,
     }
 }
 
@@ -114,8 +176,8 @@ impl Admission {
                 if hello.fields.token_key_id != 0 {
                     return Err(DropReason::UnexpectedToken.into());
                 }
-                let claim = Claim { hello: proved(mac1, hello)?, key: None, token: None };
-                return Ok(Admitted { claim, psk: Secret::zeroed(), grant: None });
+                let hello = proved(mac1, hello)?;
+                return Ok(Admitted { hello, token: None, psk: Secret::zeroed(), grant: None });
             }
             Rule::Token { access, resume } => (access, resume),
         };
@@ -125,13 +187,10 @@ impl Admission {
             Ok(()) if token.issued_at.as_secs() < since.as_secs() => Err(DropReason::TokenExpired),
             verdict => verdict.map_err(named),
         };
-        verdict.map_err(|reason| Denied { reason, key: Some(RefuseKey::derive(&token.psk)) })?;
+        verdict
+            .map_err(|reason| Denied { key: Some(RefuseKey::derive(&token.psk)), ..Denied::from(reason) })?;
         let hello = proved(&Mac1Key::derive(&self.public_key, &token.psk), hello)?;
-        let claim = Claim {
-            hello,
-            key: token.placement_key.map(PlacementKey),
-            token: Some(TokenClaim { token: token.id, player: token.player, expires_at: token.expires_at }),
-        };
+        let claim = TokenClaim { token: token.id, player: token.player, expires_at: token.expires_at };
         let grant = Grant {
             player: token.player,
             user_data: token.user_data,
@@ -140,7 +199,7 @@ impl Admission {
             renew_at: Moment::ORIGIN,
             placement_key: token.placement_key,
         };
-        Ok(Admitted { claim, psk: token.psk, grant: Some(Box::new(grant)) })
+        Ok(Admitted { hello, token: Some(claim), psk: token.psk, grant: Some(Box::new(grant)) })
     }
 }
 

@@ -9,18 +9,17 @@ use std::time::Duration;
 use drumfire_crypto::cookie::{COOKIE_BYTES, CookieScope};
 use drumfire_crypto::{Cookies, Entropy, Responder, Secret, ServerKeyPair, TokenKey};
 use drumfire_wire::{
-    ClientParameters, ConnectionId, Hello, Refusal, Refuse, RefuseReason, ServerParameters, SharedParameters,
-    Suite, VERSION, Welcome, limits as wire_limits,
+    ClientParameters, ConnectionId, Hello, Refusal, Refuse, ServerParameters, SharedParameters, Suite,
+    VERSION, Welcome, limits as wire_limits,
 };
 
-use super::admission::{Admission, Admitted, Denied, Grant};
+use super::admission::{Admission, Admitted, Denied, Grant, Told};
 use super::load::Load;
 use super::{Agreement, key_suite};
 use crate::config::{Config, ServerConfig};
 use crate::control::SealedResume;
 use crate::ids::{ConnectionIds, FoldBuild};
 use crate::limiter::{Sources, TokenBucket};
-use crate::limits::FULL_RETRY_AFTER;
 use crate::resets::Resets;
 use crate::stats::DropReason;
 use crate::time::Moment;
@@ -154,13 +153,12 @@ impl Greeter {
     /// The Refuse that tells a client, which has proved its address, why it is dropped; `None` for nothing, also when
     /// enough answers were sent.
     pub(crate) fn refuse(&mut self, now: Moment, hello: &Hello<'_>, denied: &Denied) -> Option<RefuseBytes> {
-        let reason = told(denied.reason)?;
-        let retry_after = (reason == RefuseReason::Full).then_some(FULL_RETRY_AFTER);
+        let Told { reason, retry_after, address } = denied.told?;
         if !self.retries.take(now) {
             return None;
         }
-        let refusal =
-            Refusal { reason, version_min: VERSION, version_max: VERSION, retry_after, address: None };
+        let retry_after = retry_after.map(whole_seconds);
+        let refusal = Refusal { reason, version_min: VERSION, version_max: VERSION, retry_after, address };
         let mut bytes = [0; wire_limits::REFUSE_MIN_BYTES];
         let mac = [0; wire_limits::REFUSE_MAC_BYTES];
         Refuse { client_id: hello.fields.client_id, refusal, mac }.encode(&mut bytes.as_mut_slice()).ok()?;
@@ -287,18 +285,8 @@ const fn scope<'a>(source: SocketAddr, hello: &Hello<'a>) -> CookieScope<'a> {
     CookieScope { source, client_id: hello.fields.client_id.0, message_1: hello.noise_message }
 }
 
-/// Why a Hello is dropped, as far as its client may know.
-pub(crate) const fn told(reason: DropReason) -> Option<RefuseReason> {
-    match reason {
-        DropReason::WrongVersion => Some(RefuseReason::Version),
-        DropReason::WrongProtocol => Some(RefuseReason::Protocol),
-        DropReason::ServerFull => Some(RefuseReason::Full),
-        DropReason::TokenExpired => Some(RefuseReason::TokenExpired),
-        DropReason::TokenUsed => Some(RefuseReason::TokenUsed),
-        DropReason::UnexpectedToken
-        | DropReason::TokenMissing
-        | DropReason::TokenForeign
-        | DropReason::TokenMalformed => Some(RefuseReason::TokenForeign),
-        _ => None,
-    }
+/// What a Refuse can say of a duration: whole seconds, and never none where there is some.
+fn whole_seconds(duration: Duration) -> Duration {
+    let rounding = u64::from(duration.subsec_nanos() > 0);
+    Duration::from_secs(duration.as_secs().saturating_add(rounding).clamp(1, u16::MAX.into()))
 }

@@ -7,6 +7,7 @@
     reason = "small numbers of a test, cut on purpose where they are cut"
 )]
 
+mod admission;
 mod attacks;
 mod closing;
 mod cookies;

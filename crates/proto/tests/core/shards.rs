@@ -2,8 +2,8 @@
 
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
-    ChannelId, Claim, ClientConfig, Config, DropReason, Endpoint, Event, HelloHash, Inbound, Moment, Now,
-    Placed, Placement, Replaced, Secret, SendOptions, Shard, SteeringSecret,
+    ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash, Inbound,
+    Moment, Now, Placed, Placement, Secret, SendOptions, Shard, SteeringSecret,
 };
 use std::cell::RefCell;
 use std::num::NonZeroU16;
@@ -22,19 +22,19 @@ struct Fixed {
 }
 
 impl Placement for Fixed {
-    fn place(&mut self, _: Duration, claim: &Claim) -> Placed {
+    fn place(&mut self, _: Now, claim: &Claim<'_>) -> Placed {
         assert_eq!((claim.key, claim.token), (None, None), "open access has neither keys nor tokens");
         self.log.borrow_mut().push(("place", self.index, claim.hello));
         match self.owner {
-            None => Placed::Full,
+            None => Placed::Full { retry_after: None },
             Some(owner) if owner == self.index => Placed::Here,
             Some(owner) => Placed::Elsewhere(owner),
         }
     }
 
-    fn confirm(&mut self, hash: HelloHash) -> Option<Replaced> {
+    fn confirm(&mut self, _: Now, hash: HelloHash) -> Confirmed {
         self.log.borrow_mut().push(("confirm", self.index, hash));
-        None
+        Confirmed::Alone
     }
 
     fn release(&mut self, hash: HelloHash) {

@@ -10,13 +10,13 @@ use drumfire_proto::{
 };
 use std::time::Duration;
 
-const NOW: Duration = Duration::from_secs(1_700_000_000);
+pub(crate) const NOW: Duration = Duration::from_secs(1_700_000_000);
 
-fn key(id: u32) -> TokenKey {
+pub(crate) fn key(id: u32) -> TokenKey {
     TokenMasterKey::new(Secret::new([7; 32])).token_key(id, b"eu-1").unwrap()
 }
 
-fn token(number: u8) -> Token {
+pub(crate) fn token(number: u8) -> Token {
     Token {
         kind: TokenKind::Connect,
         id: TokenId([number; 16]),
@@ -31,7 +31,7 @@ fn token(number: u8) -> Token {
     }
 }
 
-fn issued(token: &Token) -> IssuedToken {
+pub(crate) fn issued(token: &Token) -> IssuedToken {
     key(1).issue(token, 0, [1; 24]).unwrap()
 }
 

@@ -1,0 +1,321 @@
+//! Who is let in, as the shell decides it: what it is told of an applicant, what the client hears of the answer, and
+//! that no answer but a yes costs the server more than a datagram.
+
+use crate::harness::{CLIENT, REFUSE_KIND, SERVER, address, identity, server_config};
+use crate::tokens::{NOW, issued, key, token};
+use drumfire_proto::{
+    Access, Claim, ClientConfig, CloseCode, CloseReason, Config, Confirmed, ConnectError, Cookie, DropReason,
+    Endpoint, Event, HelloHash, Inbound, IssuedToken, Moment, Now, Placed, Placement, PlacementKey, PlayerId,
+    Refusal, RefuseReason, Rejection, Secret, ServerConfig, Token, TokenAccess,
+};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What was asked, without the borrow.
+#[derive(Debug, Clone, PartialEq)]
+struct Asked {
+    address: SocketAddr,
+    is_address_proved: bool,
+    key: Option<PlacementKey>,
+    player: Option<PlayerId>,
+    user_data: Vec<u8>,
+}
+
+/// Gives the answer that stands there, and notes what it was asked.
+#[derive(Debug)]
+struct Script {
+    answer: Placed,
+    confirmed: Confirmed,
+    asked: Vec<Asked>,
+}
+
+#[derive(Debug, Clone)]
+struct Door(Rc<RefCell<Script>>);
+
+impl Placement for Door {
+    fn place(&mut self, _: Now, claim: &Claim<'_>) -> Placed {
+        let mut script = self.0.borrow_mut();
+        script.asked.push(Asked {
+            address: claim.address,
+            is_address_proved: claim.is_address_proved,
+            key: claim.key,
+            player: claim.token.map(|token| token.player),
+            user_data: claim.user_data.to_vec(),
+        });
+        script.answer
+    }
+
+    fn confirm(&mut self, _: Now, _: HelloHash) -> Confirmed {
+        self.0.borrow().confirmed
+    }
+
+    fn release(&mut self, _: HelloHash) {}
+}
+
+struct World {
+    client: Endpoint,
+    server: Endpoint<Door>,
+    door: Door,
+    /// Where the client is.
+    from: SocketAddr,
+    start: Moment,
+    now: Now,
+    /// What the server sent.
+    sent: Vec<Vec<u8>>,
+}
+
+impl World {
+    fn new(answer: Placed, server: ServerConfig) -> Self {
+        #[cfg(feature = "audit-nonce")]
+        drumfire_crypto::audit_nonce::start_world();
+        let script = Script { answer, confirmed: Confirmed::Alone, asked: Vec::new() };
+        let door = Door(Rc::new(RefCell::new(script)));
+        let start = Moment::from_nanos(1_000_000_000);
+        let seed = |byte| Secret::new([byte; 32]);
+        Self {
+            client: Endpoint::client(Config::default(), ClientConfig::many(), seed(1)).unwrap(),
+            server: Endpoint::server(Config::default(), server, door.clone(), seed(2)).unwrap(),
+            door,
+            from: address(CLIENT),
+            start,
+            now: Now { monotonic: start, wall: NOW },
+            sent: Vec::new(),
+        }
+    }
+
+    fn connect(&mut self, token: Option<&IssuedToken>) {
+        self.client.connect(self.now, address(SERVER), &identity(), token).unwrap();
+    }
+
+    /// Everything goes there and back in 20 ms; answers whether anything was under way.
+    fn round_trip(&mut self) {
+        let mut memory = [0; 1_200];
+        while let Some(transmit) = self.client.poll_transmit(self.now, &mut memory) {
+            let bytes = &mut memory[..transmit.bytes];
+            self.server.handle_datagrams(self.now, [Inbound { from: self.from.into(), bytes }]);
+        }
+        let mut answers = Vec::new();
+        while let Some(transmit) = self.server.poll_transmit(self.now, &mut memory) {
+            answers.push(memory[..transmit.bytes].to_vec());
+        }
+        self.now.monotonic = self.now.monotonic.after(Duration::from_millis(20));
+        for mut bytes in answers {
+            self.sent.push(bytes.clone());
+            let from = address(SERVER).into();
+            self.client.handle_datagrams(self.now, [Inbound { from, bytes: &mut bytes }]);
+        }
+        self.client.handle_timeout(self.now);
+        self.server.handle_timeout(self.now);
+        assert_eq!(self.server.stats().unexplained(), 0);
+    }
+
+    /// What the client hears first, and after how long.
+    fn outcome(&mut self, token: Option<&IssuedToken>) -> (Result<(), ConnectError>, Duration) {
+        self.connect(token);
+        for _ in 0..300 {
+            self.round_trip();
+            let heard = match self.client.poll_event() {
+                Some(Event::Connected { .. }) => Ok(()),
+                Some(Event::ConnectFailed { error, .. }) => Err(error),
+                Some(other) => panic!("{other:?}"),
+                None => continue,
+            };
+            return (heard, self.now.monotonic.since(self.start));
+        }
+        panic!("nothing was heard")
+    }
+
+    fn sent_kind(&self, kind: u8) -> impl Iterator<Item = &Vec<u8>> {
+        self.sent.iter().filter(move |bytes| bytes[0] == kind)
+    }
+}
+
+fn by_token() -> ServerConfig {
+    let since = NOW - Duration::from_secs(10);
+    server_config().access(Access::Token(TokenAccess { keys: vec![key(1)], audience: 3, since }))
+}
+
+fn there() -> SocketAddr {
+    "[2001:db8::7]:7777".parse().unwrap()
+}
+
+fn rejection() -> Rejection {
+    Rejection {
+        counted_as: DropReason::Declined,
+        reason: RefuseReason::TryThere,
+        retry_after: Some(Duration::from_millis(2_001)),
+        address: Some(there()),
+    }
+}
+
+fn refusal(heard: Result<(), ConnectError>) -> Refusal {
+    match heard {
+        Err(ConnectError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn whatever_the_answer_the_client_hears_it_in_two_round_trips_and_the_server_computes_nothing() {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    let banned = Rejection {
+        counted_as: DropReason::Banned,
+        reason: RefuseReason::Banned,
+        retry_after: seconds(100_000),
+        address: None,
+    };
+    let answers = [
+        (Placed::Full { retry_after: seconds(7) }, DropReason::ServerFull, RefuseReason::Full, 7, None),
+        (Placed::Full { retry_after: None }, DropReason::ServerFull, RefuseReason::Full, 0, None),
+        (Placed::Used, DropReason::TokenUsed, RefuseReason::TokenUsed, 0, None),
+        (Placed::Rejected(banned), DropReason::Banned, RefuseReason::Banned, 65_535, None),
+        (Placed::Rejected(rejection()), DropReason::Declined, RefuseReason::TryThere, 3, Some(there())),
+    ];
+    for (answer, counted_as, reason, retry_after, address) in answers {
+        let mut world = World::new(answer, by_token());
+        let (heard, after) = world.outcome(Some(&issued(&token(9))));
+        let refusal = refusal(heard);
+        assert_eq!((refusal.reason, refusal.address), (reason, address));
+        assert_eq!(
+            refusal.retry_after,
+            Some(Duration::from_secs(retry_after)).filter(|after| !after.is_zero())
+        );
+        assert_eq!(after, Duration::from_millis(40), "one for the cookie, one for the answer");
+        let stats = world.server.stats();
+        assert_eq!(stats.dropped(counted_as), 1, "{counted_as:?}");
+        assert_eq!((stats.handshakes_computed, stats.forwarded, world.server.connection_count()), (0, 0, 0));
+        assert_eq!(world.door.0.borrow().asked.len(), 1, "the Hello without a cookie is nobody's question");
+        let refuse: Vec<_> = world.sent_kind(REFUSE_KIND).collect();
+        assert!(refuse.len() == 1 && refuse[0].len() <= 96);
+        assert!(stats.refuse_bytes + stats.retry_bytes <= stats.hello_bytes / 10, "{stats:?}");
+    }
+}
+
+#[test]
+fn the_shell_is_told_all_that_is_known_of_an_applicant() {
+    let mut world = World::new(Placed::Here, by_token());
+    world.from = "[::ffff:192.0.2.9]:4000".parse().unwrap();
+    let keyed = Token { placement_key: Some(77), ..token(9) };
+    assert_eq!(world.outcome(Some(&issued(&keyed))).0, Ok(()));
+    world.round_trip();
+    let known = Asked {
+        address: "192.0.2.9:4000".parse().unwrap(),
+        is_address_proved: true,
+        key: Some(PlacementKey(77)),
+        player: Some(PlayerId(9)),
+        user_data: vec![9; 5],
+    };
+    assert_eq!(world.door.0.borrow().asked, [known]);
+
+    let mut world = World::new(Placed::Here, server_config());
+    assert_eq!(world.outcome(None).0, Ok(()));
+    let nothing = Asked {
+        address: address(CLIENT),
+        is_address_proved: true,
+        key: None,
+        player: None,
+        user_data: Vec::new(),
+    };
+    assert_eq!(world.door.0.borrow().asked, [nothing]);
+}
+
+#[test]
+fn a_hello_that_is_not_good_is_no_question_for_the_shell() {
+    let mut world = World::new(Placed::Here, by_token());
+    let expired = Token {
+        issued_at: NOW - Duration::from_secs(9),
+        expires_at: NOW - Duration::from_secs(6),
+        ..token(1)
+    };
+    assert_eq!(world.outcome(Some(&issued(&expired))).0, Err(ConnectError::TokenExpired));
+    let without_psk = IssuedToken { psk: Secret::new([0; 32]), ..issued(&token(5)) };
+    assert_eq!(world.outcome(Some(&without_psk)).0, Err(ConnectError::Timeout));
+    assert_eq!(
+        world.outcome(None).0.map_err(|error| refusal(Err(error)).reason),
+        Err(RefuseReason::TokenForeign)
+    );
+    assert_eq!(world.door.0.borrow().asked, []);
+}
+
+#[test]
+fn a_calm_server_that_needs_no_cookie_still_tells_nothing_to_an_address_that_is_not_proved() {
+    let mut world = World::new(Placed::Rejected(rejection()), by_token().cookie(Cookie::UnderLoad));
+    let (heard, after) = world.outcome(Some(&issued(&token(9))));
+    assert_eq!(refusal(heard).address, Some(there()));
+    assert_eq!(after, Duration::from_millis(40));
+    let kinds: Vec<u8> = world.sent.iter().map(|bytes| bytes[0]).collect();
+    assert_eq!(kinds, [0x8a, REFUSE_KIND], "a Retry first");
+    let proved: Vec<bool> = world.door.0.borrow().asked.iter().map(|asked| asked.is_address_proved).collect();
+    assert_eq!(proved, [false, true]);
+    assert_eq!(world.server.stats().handshakes_computed, 0);
+}
+
+#[test]
+fn in_open_access_three_equal_refusals_are_believed_a_second_later() {
+    let mut world = World::new(Placed::Rejected(rejection()), server_config());
+    let (heard, after) = world.outcome(None);
+    assert_eq!(refusal(heard).reason, RefuseReason::TryThere);
+    assert!((Duration::from_secs(1)..Duration::from_millis(1_500)).contains(&after), "{after:?}");
+    assert!(world.server.stats().dropped(DropReason::Declined) >= 3);
+    assert_eq!((world.server.stats().handshakes_computed, world.server.connection_count()), (0, 0));
+}
+
+#[test]
+fn a_hello_that_nobody_has_decided_about_gets_no_answer_and_comes_again() {
+    let mut world = World::new(Placed::Undecided, by_token());
+    world.connect(Some(&issued(&token(9))));
+    for _ in 0..5 {
+        world.round_trip();
+    }
+    assert_eq!(world.sent.len(), 1, "a Retry");
+    assert_eq!(world.server.stats().dropped(DropReason::HelloRepeated), 1);
+    world.door.0.borrow_mut().answer = Placed::Here;
+    for _ in 0..50 {
+        world.round_trip();
+    }
+    assert!(matches!(world.server.poll_event(), Some(Event::Connected { player: Some(PlayerId(9)), .. })));
+}
+
+#[test]
+fn who_is_unwelcome_by_the_time_the_connection_is_confirmed_is_sent_away_at_once() {
+    let mut world = World::new(Placed::Here, by_token());
+    world.door.0.borrow_mut().confirmed = Confirmed::Unwelcome;
+    assert_eq!(world.outcome(Some(&issued(&token(9)))).0, Ok(()));
+    for _ in 0..3 {
+        world.round_trip();
+    }
+    let (code, application_code) = (CloseCode::Application, 0);
+    assert!(matches!(world.server.poll_event(), Some(Event::Connected { .. })));
+    let Some(Event::Disconnected { reason, .. }) = world.server.poll_event() else { panic!("still there") };
+    assert_eq!(reason, CloseReason::Local { code, application_code });
+    let Some(Event::Disconnected { reason, .. }) = world.client.poll_event() else { panic!("still there") };
+    assert_eq!(reason, CloseReason::Remote { code, application_code });
+}
+
+#[test]
+fn ten_thousand_hellos_that_are_rejected_leave_nothing_behind() {
+    let mut server = by_token();
+    server.retries_per_second = 1_000_000;
+    let mut world = World::new(Placed::Rejected(rejection()), server);
+    world.connect(Some(&issued(&token(9))));
+    world.round_trip();
+    let (mut hello, mut memory) = ([0; 1_200], [0; 1_200]);
+    assert_eq!(world.client.poll_transmit(world.now, &mut hello).unwrap().bytes, 1_200);
+    let mut answers = 0;
+    for _ in 0..10_000 {
+        let mut bytes = hello;
+        world.now.monotonic = world.now.monotonic.after(Duration::from_micros(2));
+        world.server.handle_datagrams(world.now, [Inbound { from: world.from.into(), bytes: &mut bytes }]);
+        while let Some(transmit) = world.server.poll_transmit(world.now, &mut memory) {
+            assert_eq!((memory[0], transmit.bytes <= 96), (REFUSE_KIND, true));
+            answers += 1;
+        }
+    }
+    let stats = world.server.stats();
+    assert_eq!((answers, stats.dropped(DropReason::Declined)), (10_000, 10_000));
+    assert_eq!((stats.handshakes_computed, world.server.connection_count()), (0, 0));
+    assert!(stats.refuse_bytes + stats.retry_bytes <= stats.hello_bytes / 10);
+    assert_eq!((world.server.poll_timeout(), stats.unexplained()), (None, 0), "no timer either");
+}
