@@ -9,6 +9,7 @@ use std::time::Duration;
 use drumfire_proto::{Access as CoreAccess, Config, Congestion, Cookie, TokenAccess as CoreTokenAccess};
 use drumfire_socket::Wait;
 
+use crate::admission::{AcceptHook, AdmissionConfig, Applicant, Verdict};
 use crate::entropy::EntropyError;
 use crate::keys::ServerKey;
 use crate::tokens::TokenAccess;
@@ -48,6 +49,8 @@ pub struct ServerConfig {
     pub key: ServerKey,
     /// Who may connect.
     pub access: Access,
+    /// Who of those may come in now. Everybody for whom there is room by default.
+    pub admission: AdmissionConfig,
     /// When a client must prove its address before the server does anything for it. [`Cookie::Always`] by default.
     pub cookie: Cookie,
     /// Tells servers with the same key apart, so that none can end the connections of another. Empty by default.
@@ -88,6 +91,7 @@ impl ServerConfig {
             address,
             key,
             access,
+            admission: AdmissionConfig::default(),
             cookie: Cookie::Always,
             server_id: String::new(),
             workers: Workers::Inline,
@@ -102,6 +106,51 @@ impl ServerConfig {
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
         }
+    }
+
+    /// Sets who may come in now.
+    #[must_use]
+    pub fn admission(mut self, admission: AdmissionConfig) -> Self {
+        self.admission = admission;
+        self
+    }
+
+    /// Sets who decides about everybody who passed all other checks: once per handshake, before anything of it is computed.
+    /// It is called by the workers, by several at once, and holds up all connections of its worker for as long as it takes.
+    /// When it panics, that one applicant is told to come back later, and
+    /// [`AcceptPanicked`](crate::DropReason::AcceptPanicked) counts.
+    ///
+    /// A Hello that is repeated because an answer was lost finds its connection, and asks nobody; one that was refused is
+    /// asked about again when it comes again, and in open access a client believes the third refusal: answer the same.
+    /// Who was accepted may still come to nothing: count players by [`Event::Connected`](crate::Event::Connected).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let config = config.accept(|applicant| {
+    ///     if applicant.address.is_ipv6() {
+    ///         let retry_after = Some(Duration::from_secs(60));
+    ///         return Verdict::Refuse { reason: RefuseReason::Full, retry_after };
+    ///     }
+    ///     // Everybody in one room, with one worker.
+    ///     Verdict::AcceptAt(Placement::Key(7))
+    /// });
+    /// # let mut server = Server::bind(config)?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Connected { .. }) = server.poll().next() { break }
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn accept(mut self, hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static) -> Self {
+        self.admission.accept = Some(AcceptHook::new(hook));
+        self
     }
 
     /// Sets when a client must prove its address first.
@@ -199,7 +248,8 @@ impl ServerConfig {
         if self.key.is_dev() && is_public {
             return Err(BindError::DevKey);
         }
-        self.workers.check().map_err(|problem| BindError::Setting { field: "workers", problem })
+        self.workers.check().map_err(|problem| BindError::Setting { field: "workers", problem })?;
+        self.admission.check()
     }
 
     /// What the core is told; `workers` share the connections evenly.

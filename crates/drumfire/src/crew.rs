@@ -18,6 +18,7 @@ use drumfire_proto::{
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup, Socket, Wait};
 
+use crate::admission::Door;
 use crate::clock::{self, SystemClock};
 use crate::config::{BindError, DATAGRAM_START_BYTES, ServerConfig};
 use crate::entropy;
@@ -101,6 +102,7 @@ pub(crate) fn start(
     Staff { sockets: workers, threads }: Staff,
     links: &[Arc<Link>],
     faces: Vec<Box<dyn Face<WorkerPlacement>>>,
+    door: &Arc<Door>,
 ) -> Result<(Crew, SocketAddr), BindError> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
@@ -113,7 +115,7 @@ pub(crate) fn start(
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
     let shared = Arc::new(Shared {
-        owners: Owners::new(workers.get(), core.connections),
+        owners: Owners::behind(Arc::clone(door), workers.get(), core.connections, config.connections),
         core,
         access: config.access.core(clock::wall()),
         cookie: config.cookie,

@@ -131,6 +131,7 @@
 //! The async face, typed channels, metrics, tracing, serde. Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod client;
 mod clients;
 mod clock;
@@ -162,6 +163,7 @@ pub mod transfer;
 pub mod worker;
 mod workers;
 
+pub use admission::{AcceptHook, AdmissionConfig, Applicant, ApplicantPlayer, Placement, Verdict};
 pub use client::{Client, ClientState};
 pub use clients::{Clients, ClientsEvent};
 pub use config::{Access, BindError, ClientConfig, ServerConfig};

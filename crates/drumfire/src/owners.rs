@@ -1,40 +1,72 @@
 //! Which worker owns a new connection: one table for all workers of a server, asked once per handshake.
 //!
 //! Packets never come here: their ids steer. The table is bounded by the connections and the used tokens there may
-//! be.
+//! be. Whom the server wants is the question of `admission`, which is asked from here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use drumfire_proto::limits::{FULL_RETRY_AFTER, USED_TOKENS};
+use drumfire_proto::limits::USED_TOKENS;
 use drumfire_proto::{
-    Claim, ClaimError, Confirmed, HelloHash, Now, Placed, Placement, PlacementKey, Replaced, TokenLedger,
+    Claim, ClaimError, Confirmed, HelloHash, Now, Placed, Placement, Replaced, TokenLedger,
 };
 
-/// Nowhere is room, for now.
-const FULL: Placed = Placed::Full { retry_after: Some(FULL_RETRY_AFTER) };
+use crate::admission::Door;
 
-/// The table, shared by all workers.
+/// The table, shared by all workers, and the door in front of it.
 #[derive(Debug)]
-pub struct Owners(Mutex<Table>);
+pub struct Owners {
+    table: Mutex<Table>,
+    door: Arc<Door>,
+}
 
 #[derive(Debug)]
 struct Table {
-    /// The owner of each connection, half-open ones included, by the Hello that made it.
-    owners: HashMap<HelloHash, u16>,
+    /// Each connection, half-open ones included, by the Hello that made it.
+    entries: HashMap<HelloHash, Entry>,
     /// Connections of each worker.
     loads: Vec<u32>,
     /// The most one worker takes.
     most: u32,
+    /// The most all of them take.
+    most_in_all: u32,
     tokens: TokenLedger,
 }
 
+/// What is known of a connection.
+#[derive(Debug)]
+struct Entry {
+    owner: Owner,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// None yet: this worker asks the application.
+    Undecided(u16),
+    /// This worker.
+    Worker(u16),
+}
+
+impl Owner {
+    const fn worker(self) -> u16 {
+        match self {
+            Self::Undecided(worker) | Self::Worker(worker) => worker,
+        }
+    }
+}
+
 impl Owners {
-    /// For this many workers with at most so many connections each.
+    /// For this many workers with at most so many connections each, for everybody.
     pub fn new(workers: u16, most: u32) -> Arc<Self> {
+        Self::behind(Arc::default(), workers, most, most.saturating_mul(workers.into()))
+    }
+
+    /// The same behind a door, with at most so many connections in all.
+    pub(crate) fn behind(door: Arc<Door>, workers: u16, most: u32, most_in_all: u32) -> Arc<Self> {
         let loads = vec![0; usize::from(workers)];
         let tokens = TokenLedger::new(USED_TOKENS.saturating_mul(usize::from(workers)));
-        Arc::new(Self(Mutex::new(Table { owners: HashMap::new(), loads, most, tokens })))
+        let table = Mutex::new(Table { entries: HashMap::new(), loads, most, most_in_all, tokens });
+        Arc::new(Self { table, door })
     }
 
     /// The view of the worker at this index.
@@ -45,8 +77,8 @@ impl Owners {
     /// Forgets everything a worker owned, because it begins anew.
     pub fn forget(&self, index: u16) {
         let mut table = self.table();
-        let Table { owners, tokens, .. } = &mut *table;
-        for hello in owners.extract_if(|_, owner| *owner == index).map(|(hello, _)| hello) {
+        let Table { entries, tokens, .. } = &mut *table;
+        for (hello, _) in entries.extract_if(|_, entry| entry.owner.worker() == index) {
             tokens.release(hello);
         }
         if let Some(load) = table.loads.get_mut(usize::from(index)) {
@@ -56,7 +88,7 @@ impl Owners {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         // A worker that panicked between two lines here left at worst a place reserved.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -69,56 +101,82 @@ pub struct WorkerPlacement {
 
 impl Placement for WorkerPlacement {
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
-        let mut table = self.owners.table();
-        let claimed =
-            claim.token.as_ref().map_or(Ok(()), |token| table.tokens.claim(now.wall, token, claim.hello));
-        match claimed {
-            Ok(()) => {}
-            Err(ClaimError::Used) => return Placed::Used,
-            Err(ClaimError::Full) => return FULL,
+        let Owners { door, .. } = &*self.owners;
+        if let Err(answer) = self.owners.table().begin(now, claim, self.index, door) {
+            return answer;
         }
-        let owner = match table.owners.get(&claim.hello) {
-            Some(owner) => *owner,
-            None => match table.reserve(claim, self.index) {
-                Some(owner) => owner,
-                None => {
-                    table.tokens.release(claim.hello);
-                    return FULL;
-                }
-            },
+        // Nothing is locked while the application decides; whoever else brings the same Hello is told to wait.
+        let decided = door.ask(claim);
+        let mut table = self.owners.table();
+        let placed = match decided {
+            Ok(key) => table.reserve(claim.hello, key, self.index).ok_or_else(|| door.full()),
+            Err(rejection) => Err(Placed::Rejected(rejection)),
         };
-        if owner == self.index { Placed::Here } else { Placed::Elsewhere(owner) }
+        placed.unwrap_or_else(|refused| {
+            table.remove(claim.hello);
+            refused
+        })
     }
 
     fn confirm(&mut self, _: Now, hello: HelloHash) -> Confirmed {
         let mut table = self.owners.table();
         let Some(hello) = table.tokens.confirm(hello) else { return Confirmed::Alone };
-        let shard = table.owners.get(&hello).copied();
+        let shard = table.entries.get(&hello).map(|entry| entry.owner.worker());
         shard.map_or(Confirmed::Alone, |shard| Confirmed::Replaces(Replaced { shard, hello }))
     }
 
     fn release(&mut self, hello: HelloHash) {
-        let mut table = self.owners.table();
-        table.tokens.release(hello);
-        if let Some(owner) = table.owners.remove(&hello)
-            && let Some(load) = table.loads.get_mut(usize::from(owner))
-        {
-            *load = load.saturating_sub(1);
-        }
+        self.owners.table().remove(hello);
     }
 }
 
 impl Table {
-    /// Takes a place: with the worker of the claim's key, or with the least loaded one, which is `here` where that is
-    /// one of them.
-    fn reserve(&mut self, claim: &Claim<'_>, here: u16) -> Option<u16> {
-        let owner = match claim.key {
-            Some(key) => self.worker_of(key).filter(|owner| self.load(*owner) < self.most)?,
+    /// Takes a Hello in that may have a place if the application wants it; the answer to one that may not, or has one, is
+    /// the error.
+    fn begin(&mut self, now: Now, claim: &Claim<'_>, here: u16, door: &Door) -> Result<(), Placed> {
+        match self.entries.get(&claim.hello).map(|entry| entry.owner) {
+            Some(Owner::Worker(worker)) => return Err(placed(worker, here)),
+            Some(Owner::Undecided(_)) => return Err(Placed::Undecided),
+            None => {}
+        }
+        if !self.has_room() {
+            return Err(door.full());
+        }
+        let claimed =
+            claim.token.as_ref().map_or(Ok(()), |token| self.tokens.claim(now.wall, token, claim.hello));
+        claimed.map_err(|error| match error {
+            ClaimError::Used => Placed::Used,
+            ClaimError::Full => door.full(),
+        })?;
+        self.entries.insert(claim.hello, Entry { owner: Owner::Undecided(here) });
+        Ok(())
+    }
+
+    /// Takes a place for a Hello that was taken in: with the worker of the key, or with the least loaded one, which is
+    /// `here` where that is one of them. `None` when there is none.
+    fn reserve(&mut self, hello: HelloHash, key: Option<u64>, here: u16) -> Option<Placed> {
+        let worker = match key {
+            Some(key) => self.worker_of(key).filter(|worker| self.load(*worker) < self.most)?,
             None => self.least_loaded(here)?,
         };
-        *self.loads.get_mut(usize::from(owner))? += 1;
-        self.owners.insert(claim.hello, owner);
-        Some(owner)
+        // Forgotten meanwhile, because the worker that asked begins anew: then nobody waits for the answer.
+        self.entries.get_mut(&hello)?.owner = Owner::Worker(worker);
+        *self.loads.get_mut(usize::from(worker))? += 1;
+        Some(placed(worker, here))
+    }
+
+    fn remove(&mut self, hello: HelloHash) {
+        self.tokens.release(hello);
+        if let Some(Entry { owner: Owner::Worker(worker) }) = self.entries.remove(&hello)
+            && let Some(load) = self.loads.get_mut(usize::from(worker))
+        {
+            *load = load.saturating_sub(1);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let is_room_in_all = u32::try_from(self.entries.len()).is_ok_and(|count| count < self.most_in_all);
+        is_room_in_all && self.loads.iter().any(|load| *load < self.most)
     }
 
     fn least_loaded(&self, here: u16) -> Option<u16> {
@@ -130,10 +188,10 @@ impl Table {
     }
 
     /// The worker of all players with this key.
-    fn worker_of(&self, key: PlacementKey) -> Option<u16> {
+    fn worker_of(&self, key: u64) -> Option<u16> {
         let count = u64::try_from(self.loads.len()).ok()?;
         // Rooms are often numbered one after the other, or in steps: their numbers are scattered first.
-        let scattered = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let scattered = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         u16::try_from(scattered.checked_rem(count)?).ok()
     }
 
@@ -142,14 +200,27 @@ impl Table {
     }
 }
 
+fn placed(worker: u16, here: u16) -> Placed {
+    if worker == here { Placed::Here } else { Placed::Elsewhere(worker) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire_proto::{Moment, PlayerId, TokenClaim, TokenId};
+    use crate::admission::{AcceptHook, AdmissionConfig, Applicant, Placement as WantedPlacement, Verdict};
+    use drumfire_proto::limits::FULL_RETRY_AFTER;
+    use drumfire_proto::{
+        DropReason, Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId,
+    };
     use std::net::SocketAddr;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::Duration;
 
     const NOW: Now = Now { monotonic: Moment::ORIGIN, wall: Duration::ZERO };
+
+    /// Nowhere is room, for now.
+    const FULL: Placed = Placed::Full { retry_after: Some(FULL_RETRY_AFTER) };
 
     fn hash(number: u32) -> HelloHash {
         let mut bytes = [0; 16];
@@ -212,7 +283,7 @@ mod tests {
         owners.of_worker(1).release(hash(2));
         assert_eq!(here.place(NOW, &plain(3)), Placed::Elsewhere(1));
         assert_eq!(here.place(NOW, &plain(4)), FULL);
-        assert_eq!(owners.table().owners.len(), 2);
+        assert_eq!(owners.table().entries.len(), 2);
     }
 
     #[test]
@@ -246,7 +317,7 @@ mod tests {
         assert_eq!(placed(2, 77), first);
         assert_eq!(placed(3, 77), FULL);
         let spread: std::collections::HashSet<_> =
-            (0..64).map(|key| owners.table().worker_of(PlacementKey(key)).unwrap()).collect();
+            (0..64).map(|key| owners.table().worker_of(key).unwrap()).collect();
         assert_eq!(spread.len(), 4);
     }
 
@@ -284,12 +355,12 @@ mod tests {
         }
         // Its own Hello finds the connection that it made.
         assert_eq!(race(&owners, TOKENS), taken, "while the sessions last");
-        assert_eq!(owners.table().owners.len(), taken.len());
+        assert_eq!(owners.table().entries.len(), taken.len());
         for (_, hello) in &taken {
             owners.of_worker(0).release(*hello);
         }
         assert!(race(&owners, TOKENS).is_empty(), "after their close");
-        assert_eq!(owners.table().owners.len(), 0);
+        assert_eq!(owners.table().entries.len(), 0);
     }
 
     #[test]
@@ -306,5 +377,103 @@ mod tests {
         here.release(hash(1));
         owners.forget(1);
         assert_eq!(here.place(NOW, &with_token(2, None)), Placed::Used, "used stays used");
+    }
+
+    /// Owners that ask this function, and how often it was asked.
+    fn asking(
+        workers: u16,
+        hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static,
+    ) -> (Arc<Owners>, Arc<AtomicU32>) {
+        let count = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&count);
+        let config = AdmissionConfig::default().accept(AcceptHook::new(move |applicant| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            hook(applicant)
+        }));
+        (Owners::behind(Door::new(&config), workers, 100, 100), count)
+    }
+
+    #[test]
+    fn the_application_is_asked_once_about_a_hello_that_has_a_place_and_wherever_it_says_that_is() {
+        let (owners, count) = asking(4, |applicant| match applicant.placement_key {
+            Some(_) => Verdict::AcceptAt(WantedPlacement::LeastLoaded),
+            None => Verdict::AcceptAt(WantedPlacement::Key(applicant.address.port().into())),
+        });
+        for (number, port) in [(1, 5_000), (2, 5_000), (3, 6_001)] {
+            let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], port)), ..plain(number) };
+            let worker = owner_of(owners.of_worker(0).place(NOW, &claim), 0);
+            assert_eq!(Some(worker), owners.table().worker_of(port.into()));
+            for here in 0..4 {
+                assert_eq!(owner_of(owners.of_worker(here).place(NOW, &claim), here), worker, "repeated");
+            }
+            assert_eq!(count.load(Ordering::Relaxed), number);
+        }
+        let keyed = Claim { key: Some(PlacementKey(5_000)), ..plain(4) };
+        let busy = owners.table().worker_of(5_000);
+        assert_ne!(Some(owner_of(owners.of_worker(0).place(NOW, &keyed), 0)), busy, "its key does not count");
+    }
+
+    #[test]
+    fn who_is_not_wanted_keeps_no_place_and_no_token_and_is_asked_about_again() {
+        let is_panicking = Arc::new(AtomicBool::new(false));
+        let panics = Arc::clone(&is_panicking);
+        let (owners, count) = asking(1, move |_| {
+            assert!(!panics.load(Ordering::Relaxed), "a fault in the application");
+            Verdict::TryThere { address: SocketAddr::from(([192, 0, 2, 9], 7_777)), retry_after: None }
+        });
+        let mut here = owners.of_worker(0);
+        let there = Rejection {
+            counted_as: DropReason::Declined,
+            reason: RefuseReason::TryThere,
+            retry_after: None,
+            address: Some(SocketAddr::from(([192, 0, 2, 9], 7_777))),
+        };
+        let later = Rejection {
+            counted_as: DropReason::AcceptPanicked,
+            reason: RefuseReason::Full,
+            retry_after: Some(FULL_RETRY_AFTER),
+            address: None,
+        };
+        for (is_broken, rejection) in [(false, there), (true, later)] {
+            is_panicking.store(is_broken, Ordering::Relaxed);
+            for number in 1..=2 {
+                let claim = Claim { hello: hash(number), ..with_token(1, None) };
+                assert_eq!(
+                    here.place(NOW, &claim),
+                    Placed::Rejected(rejection),
+                    "the token is free for both"
+                );
+            }
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 4);
+        let table = owners.table();
+        assert_eq!((table.entries.len(), table.tokens.token_count(), &table.loads[..]), (0, 0, &[0][..]));
+    }
+
+    #[test]
+    fn while_the_application_decides_other_workers_wait_for_the_same_hello_and_no_other() {
+        let other: Arc<OnceLock<WorkerPlacement>> = Arc::default();
+        let seen = Arc::clone(&other);
+        let (owners, count) = asking(2, move |applicant| {
+            if applicant.address.port() == 1 {
+                // Another worker has the same Hello, and one of its own.
+                let mut other = seen.get().expect("set below").clone();
+                let same = Claim { address: applicant.address, ..plain(1) };
+                assert_eq!(other.place(NOW, &same), Placed::Undecided);
+                assert_eq!(other.place(NOW, &plain(2)), Placed::Here);
+            }
+            Verdict::Accept
+        });
+        assert!(other.set(owners.of_worker(1)).is_ok());
+        let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], 1)), ..plain(1) };
+        assert_eq!(owners.of_worker(0).place(NOW, &claim), Placed::Here);
+        assert_eq!((count.load(Ordering::Relaxed), &owners.table().loads[..]), (2, &[1, 1][..]));
+    }
+
+    #[test]
+    fn all_workers_together_take_no_more_than_the_server_may() {
+        let owners = Owners::behind(Arc::default(), 3, 4, 10);
+        let placed = (0..12).map(|number| owners.of_worker(0).place(NOW, &plain(number)));
+        assert_eq!(placed.filter(|placed| *placed == FULL).count(), 2);
     }
 }

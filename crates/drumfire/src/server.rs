@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Moment, ReceiptId, SendError, SendOptions};
 
+use crate::admission::Door;
 use crate::clock;
 use crate::config::{BindError, ServerConfig};
 use crate::crew::{self, Crew};
@@ -64,10 +65,11 @@ impl Server {
         let bell = Arc::new(Bell::default());
         let links: Vec<_> =
             (0..staff.sockets.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+        let door = Door::new(&config.admission);
         let message_max_bytes = config.message_max_bytes;
         let queue = |link| Box::new(Queue::new(link)) as Box<dyn Face<WorkerPlacement>>;
         let faces = links.iter().map(queue).collect();
-        let (crew, address) = crew::start(config, staff, &links, faces)?;
+        let (crew, address) = crew::start(config, staff, &links, faces, &door)?;
         let front = Front::new(links);
         Ok(Self { front, crew, bell, home: Home::new(), address, message_max_bytes, has_worked: false })
     }

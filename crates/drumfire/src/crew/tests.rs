@@ -7,6 +7,7 @@ use std::time::Duration;
 use drumfire_proto::{ChannelId, SendOptions};
 
 use super::{Crew, start};
+use crate::admission::Door;
 use crate::front::Front;
 use crate::link::{Bell, Link, Report};
 use crate::worker::{Face, Queue, Wake as _};
@@ -66,7 +67,8 @@ impl World {
         let bell = Arc::new(Bell::default());
         let links: Vec<_> = (0..sockets).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
         let faces = links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Face<_>>).collect();
-        let (crew, address) = start(config, staff, &links, faces).unwrap();
+        let door = Door::new(&config.admission);
+        let (crew, address) = start(config, staff, &links, faces, &door).unwrap();
         let mut world = Self {
             crew,
             front: Front::new(links.clone()),

@@ -9,6 +9,7 @@ use drumfire_proto::Moment;
 use super::Handler;
 use super::engine::Engine;
 use super::remote::{Mailbox, Remote};
+use crate::admission::Door;
 use crate::config::{BindError, ServerConfig};
 use crate::crew::{self, Crew};
 use crate::link::{Bell, Link};
@@ -39,7 +40,8 @@ pub fn serve<H: Handler>(
         Box::new(engine) as Box<dyn Face<WorkerPlacement>>
     });
     let remote = Remote::new(Arc::clone(&links), Arc::clone(&mailboxes), config.message_max_bytes);
-    let (crew, address) = crew::start(config, staff, &links, engines.collect())?;
+    let door = Door::new(&config.admission);
+    let (crew, address) = crew::start(config, staff, &links, engines.collect(), &door)?;
     Ok(Serving { crew, links, bell, remote, address })
 }
 

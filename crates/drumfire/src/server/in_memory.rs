@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drumfire_proto::{Endpoint, ServerConfig as CoreServer};
 
 use super::Server;
+use crate::admission::Door;
 use crate::conditioner::Random;
 use crate::config::{BindError, ServerConfig};
 use crate::crew::Crew;
@@ -33,7 +34,8 @@ impl Server {
         let (address, credit_bytes) = (config.address, core.send_memory_bytes);
         let message_max_bytes = core.message_max_bytes;
         let process_key = secret(random);
-        let owners = Owners::new(1, core.connections);
+        let door = Door::new(&config.admission);
+        let owners = Owners::behind(door, 1, core.connections, core.connections);
         let mut seeds = Random::new(random.bits());
         let mut endpoint = move || {
             // Nobody is owned by a worker that begins.

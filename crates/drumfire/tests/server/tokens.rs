@@ -9,34 +9,42 @@ use drumfire::{
     TokenRequest, Workers,
 };
 
-struct Backend {
+pub(crate) struct Backend {
     key: TokenKey,
     public: ServerPublicKey,
 }
 
 fn world(workers: Workers) -> (World, Backend) {
+    world_with(workers, |config| config)
+}
+
+/// The same with other settings.
+pub(crate) fn world_with(
+    workers: Workers,
+    set: impl FnOnce(ServerConfig) -> ServerConfig,
+) -> (World, Backend) {
     let server = ServerKey::generate().expect("randomness");
     let key = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
     let backend = Backend { key: key.clone(), public: server.public() };
     let address = "127.0.0.1:0".parse().expect("an address");
     let config = ServerConfig::new(address, server, Access::Token(TokenAccess::new(key))).workers(workers);
-    (World::new(config, 0), backend)
+    (World::new(set(config), 0), backend)
 }
 
 impl Backend {
-    fn token(&self, world: &World, player: u128) -> ConnectToken {
+    pub(crate) fn token(&self, world: &World, player: u128) -> ConnectToken {
         let request = TokenRequest::new(PlayerId(player), world.server.local_addr(), self.public);
         request.user_data(&player.to_be_bytes()).issue(&self.key).expect("a token")
     }
 }
 
-fn join(world: &mut World, token: &ConnectToken) {
+pub(crate) fn join(world: &mut World, token: &ConnectToken) {
     let client = Client::connect_with_token(token, &ClientConfig::default()).expect("a client");
     world.clients.push(client);
     world.heard.push(Vec::new());
 }
 
-fn has_connected(heard: &[ClientEvent]) -> bool {
+pub(crate) fn has_connected(heard: &[ClientEvent]) -> bool {
     heard.first() == Some(&ClientEvent::Connected)
 }
 

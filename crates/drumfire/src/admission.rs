@@ -1,0 +1,143 @@
+//! Who is let in: the settings, and the door that all workers of a server ask.
+//!
+//! Asked once per handshake, before anything is computed, and never for a packet. What a token says is judged before,
+//! in the protocol; which worker takes whom is the business of `owners`.
+
+mod hook;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire_proto::limits::FULL_RETRY_AFTER;
+use drumfire_proto::{Claim, DropReason, Placed, RefuseReason, Rejection};
+
+use crate::config::BindError;
+
+pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
+
+/// The longest time a refusal can name.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(u16::MAX as u64);
+
+/// Settings of whom a [`crate::Server`] lets in, beside [`crate::Access`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use drumfire::*;
+/// # let address = "127.0.0.1:0".parse().unwrap();
+/// let mut admission = AdmissionConfig::default();
+/// admission.retry_after = Duration::from_millis(1);
+/// let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).admission(admission);
+/// let refused = Server::bind(config);
+/// assert!(matches!(refused, Err(BindError::Setting { field: "admission.retry_after", .. })));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AdmissionConfig {
+    /// Decides about everybody who passed all other checks; nobody is asked by default. See
+    /// [`crate::ServerConfig::accept`].
+    pub accept: Option<AcceptHook>,
+    /// What a client is told to wait for when there is no room now; 1 s to 65,535 s, 10 s by default.
+    pub retry_after: Duration,
+}
+
+impl Default for AdmissionConfig {
+    fn default() -> Self {
+        Self { accept: None, retry_after: FULL_RETRY_AFTER }
+    }
+}
+
+impl AdmissionConfig {
+    /// Sets who decides about everybody who passed all other checks.
+    #[must_use]
+    pub fn accept(mut self, hook: AcceptHook) -> Self {
+        self.accept = Some(hook);
+        self
+    }
+
+    /// Sets what a client is told to wait for when there is no room now.
+    #[must_use]
+    pub fn retry_after(mut self, duration: Duration) -> Self {
+        self.retry_after = duration;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), BindError> {
+        let setting = |field, problem| Err(BindError::Setting { field, problem });
+        if !(Duration::from_secs(1)..=RETRY_AFTER_MAX).contains(&self.retry_after) {
+            return setting("admission.retry_after", "must be 1 s to 65,535 s");
+        }
+        Ok(())
+    }
+}
+
+/// What all workers of a server ask before they let anybody in.
+#[derive(Debug, Default)]
+pub(crate) struct Door {
+    config: AdmissionConfig,
+}
+
+impl Door {
+    pub(crate) fn new(config: &AdmissionConfig) -> Arc<Self> {
+        Arc::new(Self { config: config.clone() })
+    }
+
+    /// Nowhere is room, for now.
+    pub(crate) fn full(&self) -> Placed {
+        Placed::Full { retry_after: Some(self.config.retry_after) }
+    }
+
+    /// Asks the application, where it wants to be asked; answers the key of the worker that it wants, if any. Whoever
+    /// calls holds no lock: the application takes its time, and may panic.
+    pub(crate) fn ask(&self, claim: &Claim<'_>) -> Result<Option<u64>, Rejection> {
+        let key = claim.key.map(|key| key.0);
+        let Some(hook) = &self.config.accept else { return Ok(key) };
+        let Some(verdict) = hook.ask(claim) else { return Err(self.try_later(DropReason::AcceptPanicked)) };
+        let counted_as = DropReason::Declined;
+        match verdict {
+            Verdict::Accept => Ok(key),
+            Verdict::AcceptAt(Placement::LeastLoaded) => Ok(None),
+            Verdict::AcceptAt(Placement::Key(key)) => Ok(Some(key)),
+            Verdict::Refuse { reason, retry_after } => {
+                Err(Rejection { counted_as, reason, retry_after, address: None })
+            }
+            Verdict::TryThere { address, retry_after } => {
+                let reason = RefuseReason::TryThere;
+                Err(Rejection { counted_as, reason, retry_after, address: Some(address) })
+            }
+        }
+    }
+
+    fn try_later(&self, counted_as: DropReason) -> Rejection {
+        let retry_after = Some(self.config.retry_after);
+        Rejection { counted_as, reason: RefuseReason::Full, retry_after, address: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(config: &AdmissionConfig) -> Option<&'static str> {
+        match config.check() {
+            Ok(()) => None,
+            Err(BindError::Setting { field, .. }) => Some(field),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn every_bound_is_named_and_exact() {
+        let ok = AdmissionConfig::default;
+        assert_eq!(field(&ok()), None);
+        let second = Duration::from_secs(1);
+        for (after, fits) in [
+            (second - Duration::from_nanos(1), false),
+            (second, true),
+            (65_535 * second, true),
+            (65_535 * second + Duration::from_nanos(1), false),
+        ] {
+            let wrong = (!fits).then_some("admission.retry_after");
+            assert_eq!(field(&ok().retry_after(after)), wrong, "{after:?}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Who is let in, and where, on real sockets and several workers.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::tokens::{has_connected, join, world_with};
+use crate::world::{World, config};
+use drumfire::{
+    ClientEvent, ConnectError, DropReason, Placement, PlayerId, Refusal, RefuseReason, Verdict, Workers,
+};
+
+/// What this client was told.
+fn refusal(world: &World, client: usize) -> Refusal {
+    match world.heard[client].as_slice() {
+        [ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }] => *refusal,
+        heard => panic!("{heard:?}"),
+    }
+}
+
+fn all_heard(world: &mut World) {
+    world.until("all were answered", |world| world.heard.iter().all(|heard| !heard.is_empty()));
+}
+
+#[test]
+fn the_hook_knows_the_player_and_decides_who_comes_in() {
+    for workers in [Workers::Inline, Workers::Count(4)] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&asked);
+        let there = "192.0.2.7:7777".parse().expect("an address");
+        let (mut world, backend) = world_with(workers, |config| {
+            config.accept(move |applicant| {
+                let player = applicant.player.expect("a token says who");
+                assert!(applicant.address.ip().is_loopback() && applicant.is_address_proved);
+                notes.lock().expect("whole").push((player.id, player.user_data.to_vec()));
+                match player.id.0 % 3 {
+                    0 => Verdict::Accept,
+                    1 => Verdict::TryThere { address: there, retry_after: None },
+                    _ => {
+                        let retry_after = Some(Duration::from_millis(1_500));
+                        Verdict::Refuse { reason: RefuseReason::Banned, retry_after }
+                    }
+                }
+            })
+        });
+        for player in 0..12 {
+            let token = backend.token(&world, player);
+            join(&mut world, &token);
+        }
+        all_heard(&mut world);
+        for client in 0..12 {
+            match client % 3 {
+                0 => assert!(has_connected(&world.heard[client])),
+                1 => assert_eq!(refusal(&world, client).address, Some(there)),
+                _ => {
+                    let Refusal { reason, retry_after, address, .. } = refusal(&world, client);
+                    assert_eq!((reason, address), (RefuseReason::Banned, None));
+                    assert_eq!(retry_after, Some(Duration::from_secs(2)));
+                }
+            }
+        }
+        let mut asked = asked.lock().expect("whole");
+        asked.sort_unstable();
+        let players = (0..12_u128).map(|player| (PlayerId(player), player.to_be_bytes().to_vec()));
+        assert!(asked.iter().cloned().eq(players), "each once: {asked:?}");
+        world.until("it is counted", |world| world.server.stats().dropped(DropReason::Declined) == 8);
+    }
+}
+
+#[test]
+fn in_open_access_the_hook_says_which_worker() {
+    let by_room = |room| move |_: &drumfire::Applicant<'_>| Verdict::AcceptAt(Placement::Key(room));
+    let mut world = World::connected(config(Workers::Count(4)).accept(by_room(9)), 12);
+    let connections = |world: &World| {
+        let stats = world.server.stats();
+        let mut connections: Vec<_> = stats.workers.iter().map(|worker| worker.connections).collect();
+        connections.sort_unstable();
+        connections
+    };
+    world.until("all are in one place", |world| connections(world) == [0, 0, 0, 12]);
+}
+
+#[test]
+fn a_hook_that_panics_refuses_that_one_and_nobody_else() {
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let (mut world, backend) = world_with(workers, |config| {
+            config.accept(|applicant| {
+                let player = applicant.player.map_or(0, |player| player.id.0);
+                assert!(player != 2, "a fault in the application");
+                Verdict::Accept
+            })
+        });
+        for player in 1..=3 {
+            let token = backend.token(&world, player);
+            join(&mut world, &token);
+        }
+        all_heard(&mut world);
+        assert!(has_connected(&world.heard[0]) && has_connected(&world.heard[2]));
+        let Refusal { reason, retry_after, .. } = refusal(&world, 1);
+        assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
+        world.until("it is counted", |world| {
+            world.server.stats().dropped(DropReason::AcceptPanicked) == 1 && world.peers.len() == 2
+        });
+        assert!(world.server.stats().workers.iter().all(|worker| (worker.panics, worker.restarts) == (0, 0)));
+    }
+}
