@@ -3,16 +3,20 @@
 //! Asked once per handshake, before anything is computed, and never for a packet. What a token says is judged before,
 //! in the protocol; which worker takes whom is the business of `owners`.
 
+mod bans;
 mod hook;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::limits::FULL_RETRY_AFTER;
-use drumfire_proto::{Claim, DropReason, Placed, RefuseReason, Rejection};
+use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseReason, Rejection};
 
 use crate::config::BindError;
+use bans::Bans;
 
+pub use bans::{BANS_MAX, Ban, BanError};
 pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 
 /// The longest time a refusal can name.
@@ -74,11 +78,35 @@ impl AdmissionConfig {
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     config: AdmissionConfig,
+    bans: Bans,
 }
 
 impl Door {
     pub(crate) fn new(config: &AdmissionConfig) -> Arc<Self> {
-        Arc::new(Self { config: config.clone() })
+        Arc::new(Self { config: config.clone(), bans: Bans::default() })
+    }
+
+    pub(crate) fn bans(&self) -> &Bans {
+        &self.bans
+    }
+
+    /// Whether anybody wants this applicant, before the application is asked.
+    pub(crate) fn judge(&self, now: Now, claim: &Claim<'_>) -> Result<(), Rejection> {
+        let player = claim.token.map(|token| token.player);
+        match self.bans.left(now.monotonic, claim.address.ip(), player) {
+            None => Ok(()),
+            Some(left) => Err(Rejection {
+                counted_as: DropReason::Banned,
+                reason: RefuseReason::Banned,
+                retry_after: Some(left).filter(|left| *left <= RETRY_AFTER_MAX),
+                address: None,
+            }),
+        }
+    }
+
+    /// Whether somebody was banned since it was let in.
+    pub(crate) fn is_unwelcome(&self, now: Moment, address: IpAddr, player: Option<PlayerId>) -> bool {
+        self.bans.left(now, address, player).is_some()
     }
 
     /// Nowhere is room, for now.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions};
 
+use crate::admission::Ban;
 use crate::credit::Credit;
 use crate::groups::{BroadcastError, GroupError, GroupId};
 use crate::known::Known;
@@ -29,13 +30,15 @@ pub(crate) struct Front {
     /// Commands since the last flush, per worker.
     staged: Vec<Vec<Command>>,
     incoming: VecDeque<Report>,
+    /// Bytes of the longest reliable message that this end sends.
+    message_max_bytes: usize,
 }
 
 impl Front {
-    pub(crate) fn new(links: Vec<Arc<Link>>) -> Self {
+    pub(crate) fn new(links: Vec<Arc<Link>>, message_max_bytes: usize) -> Self {
         let staged = links.iter().map(|_| Vec::new()).collect();
         let peers = links.iter().map(|_| Places::default()).collect();
-        Self { links, peers, staged, incoming: VecDeque::new() }
+        Self { links, peers, staged, incoming: VecDeque::new(), message_max_bytes }
     }
 
     /// A client's attempt is a peer from its beginning.
@@ -58,11 +61,22 @@ impl Front {
         Ok(receipt)
     }
 
-    pub(crate) fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+    /// What would keep this peer out; `None` for one that is gone.
+    pub(crate) fn ban_of(&self, peer: PeerId) -> Option<Ban> {
+        self.peers.get(peer.worker())?.get(peer)?.ban
+    }
+
+    /// Whether a peer may be closed with this text.
+    pub(crate) fn check_close(&self, peer: PeerId, text: &str) -> Result<&Credit, CloseError> {
         let credit = self.credit(peer).ok_or(CloseError::UnknownPeer)?;
         if text.len() > CLOSE_TEXT_MAX_BYTES {
             return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
         }
+        Ok(credit)
+    }
+
+    pub(crate) fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+        let credit = self.check_close(peer, text)?;
         if !credit.is_closed() {
             credit.close();
             self.stage(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) }, peer);
@@ -105,12 +119,8 @@ impl Front {
     }
 
     /// Takes a message for every worker's members of a group.
-    pub(crate) fn broadcast(
-        &mut self,
-        broadcast: Broadcast,
-        message_max_bytes: usize,
-    ) -> Result<(), BroadcastError> {
-        broadcast.check(message_max_bytes)?;
+    pub(crate) fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        broadcast.check(self.message_max_bytes)?;
         Link::take_room_of_all(&self.links, broadcast.bytes.len())?;
         let broadcast = Arc::new(broadcast);
         for staged in &mut self.staged {
@@ -176,12 +186,13 @@ impl Front {
 /// Takes note of who comes and goes, and which receipts are answered; answers those that never will be.
 fn note(peers: &mut [Places<PeerId, Known>], report: &Report) -> Vec<(PeerId, ReceiptId)> {
     match report {
-        Report::Connected { peer, credit, .. } => {
+        Report::Connected { peer, credit, address, player } => {
             // A client's attempt is known from its beginning, with what it sent since.
             if let Some(peers) = peers.get_mut(peer.worker())
                 && peers.get(*peer).is_none()
             {
-                peers.insert(*peer, Known::new(Arc::clone(credit)));
+                let player = player.as_ref().map(|player| player.id);
+                peers.insert(*peer, Known::of_client(Arc::clone(credit), player, *address));
             }
         }
         Report::ConnectFailed { peer, .. } | Report::Disconnected { peer, .. } => {

@@ -41,7 +41,7 @@ impl<E> Inline<E> {
         let mut parker = Poller::new()?;
         parker.register(&mut socket, 0)?;
         let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
-        let (front, link, ring) = front()?;
+        let (front, link, ring) = front(core.message_max_bytes)?;
         let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let worker = SocketWorker::new(Parts {
             index: 0,
@@ -144,10 +144,10 @@ pub(crate) struct Deadline {
 }
 
 /// The hand-over to and from one worker.
-pub(crate) fn front() -> Result<(Front, Arc<Link>, Ring<Link>), BindError> {
+pub(crate) fn front(message_max_bytes: usize) -> Result<(Front, Arc<Link>, Ring<Link>), BindError> {
     let links = vec![Arc::new(Link::new(Arc::new(Bell::default())))];
     match (links.first().cloned(), rings(&links).pop()) {
-        (Some(link), Some(ring)) => Ok((Front::new(links), link, ring)),
+        (Some(link), Some(ring)) => Ok((Front::new(links, message_max_bytes), link, ring)),
         // One link has one ring.
         _ => Err(BindError::Io(std::io::ErrorKind::Other.into())),
     }

@@ -4,11 +4,13 @@
 //! It answers at once and does no I/O: what it takes goes to the peer's worker.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions, WhenFull};
+use drumfire_proto::{ChannelId, PlayerId, ReceiptId, SendError, SendOptions, WhenFull};
 
+use crate::admission::Ban;
 use crate::credit::Credit;
 use crate::groups::{GROUPS_PER_PEER_MAX, GroupError, GroupId};
 
@@ -22,6 +24,8 @@ pub(crate) struct Known {
     /// Of channels whose messages do not wait.
     when_full: BTreeMap<ChannelId, WhenFull>,
     groups: BTreeSet<GroupId>,
+    /// What would keep a server's client out.
+    pub(crate) ban: Option<Ban>,
 }
 
 impl Known {
@@ -32,7 +36,14 @@ impl Known {
             open: BTreeSet::new(),
             when_full: BTreeMap::new(),
             groups: BTreeSet::new(),
+            ban: None,
         }
+    }
+
+    /// A server's client.
+    pub(crate) fn of_client(credit: Arc<Credit>, player: Option<PlayerId>, address: SocketAddr) -> Self {
+        let ban = player.map_or(Ban::Address(address.ip()), Ban::Player);
+        Self { ban: Some(ban), ..Self::new(credit) }
     }
 
     /// Takes room for a message of this many bytes; answers its receipt, if one was asked for.

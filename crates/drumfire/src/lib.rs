@@ -163,7 +163,9 @@ pub mod transfer;
 pub mod worker;
 mod workers;
 
-pub use admission::{AcceptHook, AdmissionConfig, Applicant, ApplicantPlayer, Placement, Verdict};
+pub use admission::{
+    AcceptHook, AdmissionConfig, Applicant, ApplicantPlayer, BANS_MAX, Ban, BanError, Placement, Verdict,
+};
 pub use client::{Client, ClientState};
 pub use clients::{Clients, ClientsEvent};
 pub use config::{Access, BindError, ClientConfig, ServerConfig};
@@ -174,7 +176,7 @@ pub use groups::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
 pub use handler::{Arrival, Context, Handler, NOTES_MAX, Payload, Remote, Serving, serve};
 pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
 pub use peer::PeerId;
-pub use server::Server;
+pub use server::{CloseAndBanError, Server};
 pub use stats::{Stats, WorkerStats};
 pub use tokens::{ConnectToken, IssueError, KeyIdError, TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 pub use workers::{ThreadsError, Workers};

@@ -4,6 +4,7 @@
 //! be. Whom the server wants is the question of `admission`, which is asked from here.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drumfire_proto::limits::USED_TOKENS;
@@ -37,6 +38,8 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     owner: Owner,
+    /// Where it came in.
+    address: IpAddr,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +121,12 @@ impl Placement for WorkerPlacement {
         })
     }
 
-    fn confirm(&mut self, _: Now, hello: HelloHash) -> Confirmed {
+    fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
         let mut table = self.owners.table();
+        if table.is_unwelcome(now, hello, &self.owners.door) {
+            table.tokens.confirm(hello);
+            return Confirmed::Unwelcome;
+        }
         let Some(hello) = table.tokens.confirm(hello) else { return Confirmed::Alone };
         let shard = table.entries.get(&hello).map(|entry| entry.owner.worker());
         shard.map_or(Confirmed::Alone, |shard| Confirmed::Replaces(Replaced { shard, hello }))
@@ -139,6 +146,7 @@ impl Table {
             Some(Owner::Undecided(_)) => return Err(Placed::Undecided),
             None => {}
         }
+        door.judge(now, claim).map_err(Placed::Rejected)?;
         if !self.has_room() {
             return Err(door.full());
         }
@@ -148,7 +156,8 @@ impl Table {
             ClaimError::Used => Placed::Used,
             ClaimError::Full => door.full(),
         })?;
-        self.entries.insert(claim.hello, Entry { owner: Owner::Undecided(here) });
+        let (owner, address) = (Owner::Undecided(here), claim.address.ip());
+        self.entries.insert(claim.hello, Entry { owner, address });
         Ok(())
     }
 
@@ -165,9 +174,14 @@ impl Table {
         Some(placed(worker, here))
     }
 
+    fn is_unwelcome(&self, now: Now, hello: HelloHash, door: &Door) -> bool {
+        let entry = self.entries.get(&hello);
+        entry.is_some_and(|entry| door.is_unwelcome(now.monotonic, entry.address, self.tokens.player(hello)))
+    }
+
     fn remove(&mut self, hello: HelloHash) {
         self.tokens.release(hello);
-        if let Some(Entry { owner: Owner::Worker(worker) }) = self.entries.remove(&hello)
+        if let Some(Entry { owner: Owner::Worker(worker), .. }) = self.entries.remove(&hello)
             && let Some(load) = self.loads.get_mut(usize::from(worker))
         {
             *load = load.saturating_sub(1);
@@ -207,7 +221,9 @@ fn placed(worker: u16, here: u16) -> Placed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::{AcceptHook, AdmissionConfig, Applicant, Placement as WantedPlacement, Verdict};
+    use crate::admission::{
+        AcceptHook, AdmissionConfig, Applicant, Ban, Placement as WantedPlacement, Verdict,
+    };
     use drumfire_proto::limits::FULL_RETRY_AFTER;
     use drumfire_proto::{
         DropReason, Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId,
@@ -475,5 +491,33 @@ mod tests {
         let owners = Owners::behind(Arc::default(), 3, 4, 10);
         let placed = (0..12).map(|number| owners.of_worker(0).place(NOW, &plain(number)));
         assert_eq!(placed.filter(|placed| *placed == FULL).count(), 2);
+    }
+
+    #[test]
+    fn who_is_banned_has_no_place_by_whatever_token_and_who_was_let_in_before_is_unwelcome() {
+        let door = Door::new(&AdmissionConfig::default());
+        let owners = Owners::behind(Arc::clone(&door), 1, 10, 10);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
+        assert_eq!(here.place(NOW, &plain(2)), Placed::Here);
+        let day = Duration::from_secs(86_400);
+        door.bans().add(NOW.monotonic, Ban::Player(PlayerId(1)), day).unwrap();
+        let banned = Rejection {
+            counted_as: DropReason::Banned,
+            reason: RefuseReason::Banned,
+            retry_after: None,
+            address: None,
+        };
+        assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Rejected(banned), "a day cannot be said");
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here, "repeated, it finds its connection");
+        let later = Now { monotonic: NOW.monotonic.after(day / 2), wall: NOW.wall };
+        let rest = Rejection { retry_after: Some(day / 2), ..banned };
+        assert_eq!(here.place(later, &with_token(3, None)), Placed::Rejected(rest));
+        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Unwelcome);
+        assert_eq!(here.confirm(NOW, hash(2)), Confirmed::Alone);
+        here.release(hash(1));
+        door.bans().remove(NOW.monotonic, Ban::Player(PlayerId(1)));
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Used, "it was confirmed");
+        assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Here);
     }
 }

@@ -1,6 +1,7 @@
 //! The server, as a game loop uses it: `poll` once per tick for what happened, `send` what the tick produced,
 //! `flush`.
 
+mod admission;
 #[cfg(feature = "testing")]
 mod in_memory;
 
@@ -25,6 +26,8 @@ use crate::stats::Stats;
 use crate::worker::{Face, Queue};
 use crate::workers::ThreadsError;
 
+pub use admission::CloseAndBanError;
+
 /// A UDP server for game clients.
 ///
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](drumfire_proto::CloseCode::Shutdown) and ends
@@ -32,10 +35,10 @@ use crate::workers::ThreadsError;
 pub struct Server {
     front: Front,
     crew: Crew,
+    door: Arc<Door>,
     bell: Arc<Bell>,
     home: Home<Event>,
     address: SocketAddr,
-    message_max_bytes: usize,
     /// Inline: a wait did the I/O, and no poll since.
     has_worked: bool,
 }
@@ -70,8 +73,8 @@ impl Server {
         let queue = |link| Box::new(Queue::new(link)) as Box<dyn Face<WorkerPlacement>>;
         let faces = links.iter().map(queue).collect();
         let (crew, address) = crew::start(config, staff, &links, faces, &door)?;
-        let front = Front::new(links);
-        Ok(Self { front, crew, bell, home: Home::new(), address, message_max_bytes, has_worked: false })
+        let front = Front::new(links, message_max_bytes);
+        Ok(Self { front, crew, door, bell, home: Home::new(), address, has_worked: false })
     }
 
     /// Where clients connect to, the port resolved.
@@ -250,7 +253,7 @@ impl Server {
 
     fn give_out(&mut self, broadcast: Broadcast) -> Result<(), BroadcastError> {
         let is_flushed = broadcast.options.is_flushed;
-        self.front.broadcast(broadcast, self.message_max_bytes)?;
+        self.front.broadcast(broadcast)?;
         if is_flushed {
             self.flush();
         }

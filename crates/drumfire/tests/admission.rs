@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
-use drumfire::testing::{World, server_config};
+use drumfire::testing::{ClockConfig, World, server_config};
 use drumfire::{
-    Access, ClientConfig, ClientEvent, ConnectError, ConnectToken, Event, PlayerId, Refusal, ServerConfig,
-    ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Verdict,
+    Access, Ban, ClientConfig, ClientEvent, ConnectError, ConnectToken, DropReason, Event, PlayerId, Refusal,
+    RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
+    TokenRequest, Verdict,
 };
 
 const ONE_WAY: Duration = Duration::from_millis(50);
@@ -108,4 +109,67 @@ fn over_links_that_lose_a_third_every_player_is_asked_about_once() {
     assert!(connected >= 30, "{connected}");
     let asked = count.load(Ordering::Relaxed);
     assert!((connected..=40).contains(&asked), "{asked}");
+}
+
+#[test]
+fn a_banned_player_comes_back_neither_by_resume_token_nor_by_a_new_one_until_the_ban_is_over() {
+    let mut game = Game::new(3, |config| config);
+    assert_eq!(game.outcome(1).0, ClientEvent::Connected);
+    game.world.advance(Duration::from_secs(1));
+    assert_eq!(game.world.clients[0].poll().next(), None);
+    let resume = game.world.clients[0].resume_token().expect("it came by now").clone();
+    let Some(Event::Connected { peer, .. }) = game.world.server.poll().next() else { panic!("nobody came") };
+    let minute = Duration::from_secs(60);
+    let ban = game.world.server.close_and_ban(peer, 9, "cheats", minute).unwrap();
+    assert_eq!(ban, Ban::Player(PlayerId(1)));
+    game.world.advance(Duration::from_secs(1));
+    let gone: Vec<_> = game.world.clients[0].poll().collect();
+    assert!(matches!(&gone[..], [ClientEvent::Disconnected { .. }]), "{gone:?}");
+    let token = game.token(1);
+    for token in [&resume, &token] {
+        let (event, after) = game.outcome_with(token);
+        let Refusal { reason, retry_after, .. } = refusal(&event);
+        assert_eq!(reason, RefuseReason::Banned);
+        assert!(retry_after.is_some_and(|after| after > minute * 9 / 10 && after <= minute));
+        assert!(is_soon(after), "{after:?}");
+    }
+    assert_eq!(game.outcome(2).0, ClientEvent::Connected, "another player from the same network");
+    game.world.advance(minute);
+    assert_eq!(game.outcome_with(&resume).0, ClientEvent::Connected, "neither was used up");
+    assert!(game.world.server.bans().is_empty());
+    assert_eq!(game.world.server.stats().dropped(DropReason::Banned), 2);
+}
+
+#[test]
+fn a_wall_clock_that_is_set_ends_no_ban() {
+    let mut world = World::new(server_config(), 4).unwrap();
+    let home = Ban::Prefix { address: "10.0.0.0".parse().unwrap(), bits: 8 };
+    world.server.ban(home, Duration::from_secs(60)).unwrap();
+    for (seconds, offset, is_let_in) in [(0, 86_400, false), (55, -86_400, false), (2, 0, true)] {
+        world.advance(Duration::from_secs(seconds));
+        world.set_server_clock(&ClockConfig::default().wall_offset_seconds(offset));
+        let client = world.join(&ClientConfig::default()).unwrap();
+        world.advance(Duration::from_millis(1_900));
+        let heard: Vec<_> = world.clients[client].poll().collect();
+        assert_eq!(heard == [ClientEvent::Connected], is_let_in, "{heard:?}");
+        if !is_let_in {
+            assert_eq!(refusal(&heard[0]).reason, RefuseReason::Banned);
+        }
+    }
+}
+
+#[test]
+fn who_is_banned_while_it_is_let_in_is_sent_away_as_soon_as_it_is_there() {
+    let mut game = Game::new(5, |config| config);
+    let token = game.token(1);
+    let client = game.join(&token, &good());
+    // The Welcome is on its way.
+    game.world.advance(ONE_WAY * 7 / 2);
+    assert_eq!(game.world.server.stats().connections(), 1);
+    game.world.server.ban(Ban::Player(PlayerId(1)), Duration::MAX).unwrap();
+    game.world.advance(Duration::from_secs(1));
+    let events: Vec<_> = game.world.server.poll().collect();
+    assert!(matches!(&events[..], [Event::Connected { .. }, Event::Disconnected { .. }]), "{events:?}");
+    let heard: Vec<_> = game.world.clients[client].poll().collect();
+    assert!(matches!(&heard[..], [ClientEvent::Connected, ClientEvent::Disconnected { .. }]), "{heard:?}");
 }

@@ -19,7 +19,7 @@ impl Client {
     ) -> Result<Self, BindError> {
         let core = config.core();
         core.check()?;
-        let (front, link, ring) = front()?;
+        let (front, link, ring) = front(core.message_max_bytes)?;
         let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let mut seeds = Random::new(random.bits());
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));

@@ -71,7 +71,7 @@ impl World {
         let (crew, address) = start(config, staff, &links, faces, &door).unwrap();
         let mut world = Self {
             crew,
-            front: Front::new(links.clone()),
+            front: Front::new(links.clone(), 65_536),
             links,
             address,
             clients: Vec::new(),

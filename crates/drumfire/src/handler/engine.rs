@@ -106,7 +106,7 @@ impl<H: Handler> Engine<H> {
             Event::Connected { peer: id, address, player, user_data } => {
                 let (peer, credit) = (core.name(id), core.connected(id));
                 if self.known.get(peer).is_none() {
-                    self.known.insert(peer, Known::new(credit));
+                    self.known.insert(peer, Known::of_client(credit, player, address));
                 }
                 let arrival = Arrival { address, player, user_data };
                 self.call_for(core, peer, |handler, context| handler.on_connect(context, peer, &arrival));

@@ -35,7 +35,7 @@ impl Server {
         let message_max_bytes = core.message_max_bytes;
         let process_key = secret(random);
         let door = Door::new(&config.admission);
-        let owners = Owners::behind(door, 1, core.connections, core.connections);
+        let owners = Owners::behind(Arc::clone(&door), 1, core.connections, core.connections);
         let mut seeds = Random::new(random.bits());
         let mut endpoint = move || {
             // Nobody is owned by a worker that begins.
@@ -67,8 +67,8 @@ impl Server {
             message_max_bytes,
         });
         let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
-        let front = Front::new(links);
-        Ok(Self { front, crew, bell, home: Home::new(), address, message_max_bytes, has_worked: false })
+        let front = Front::new(links, message_max_bytes);
+        Ok(Self { front, crew, door, bell, home: Home::new(), address, has_worked: false })
     }
 
     #[cfg(feature = "hostile")]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::tokens::{has_connected, join, world_with};
 use crate::world::{World, config};
 use drumfire::{
-    ClientEvent, ConnectError, DropReason, Placement, PlayerId, Refusal, RefuseReason, Verdict, Workers,
+    Ban, ClientEvent, CloseAndBanError, CloseError, ConnectError, DropReason, Placement, PlayerId, Refusal,
+    RefuseReason, Verdict, Workers,
 };
 
 /// What this client was told.
@@ -101,5 +102,32 @@ fn a_hook_that_panics_refuses_that_one_and_nobody_else() {
             world.server.stats().dropped(DropReason::AcceptPanicked) == 1 && world.peers.len() == 2
         });
         assert!(world.server.stats().workers.iter().all(|worker| (worker.panics, worker.restarts) == (0, 0)));
+    }
+}
+
+#[test]
+fn a_peer_that_is_closed_and_banned_finds_every_worker_shut() {
+    for workers in [Workers::Inline, Workers::Count(4)] {
+        let mut world = World::connected(config(workers), 1);
+        let (peer, hour) = (world.peers[0], Duration::from_secs(3_600));
+        let long = "x".repeat(129);
+        let error = world.server.close_and_ban(peer, 1, &long, hour).expect_err("too long a text");
+        assert!(matches!(error, CloseAndBanError::Close(CloseError::TextTooLong { .. })), "{error}");
+        assert!(world.server.bans().is_empty());
+        let ban = world.server.close_and_ban(peer, 1, "cheats", hour).expect("it is there");
+        assert!(matches!(ban, Ban::Address(address) if address.is_loopback()), "{ban:?}");
+        world.until("it is gone", |world| world.peers.is_empty());
+        let error = world.server.close_and_ban(peer, 1, "again", hour).expect_err("it is gone");
+        assert_eq!(error, CloseAndBanError::Close(CloseError::UnknownPeer));
+        for _ in 0..6 {
+            world.join();
+        }
+        all_heard(&mut world);
+        for client in 1..7 {
+            assert_eq!(refusal(&world, client).reason, RefuseReason::Banned);
+        }
+        assert!(world.server.unban(ban) && !world.server.unban(ban));
+        world.join();
+        world.until("it may come again", |world| world.peers.len() == 1);
     }
 }

@@ -149,11 +149,15 @@ impl Attempt {
             self.refused = Some(Refused { refusal, count: 1, believed_at: Some(now) });
             return true;
         }
+        // Once it begins to give up, only a Welcome changes that: a time to wait goes down from second to second.
+        if self.refused.as_ref().is_some_and(|refused| refused.believed_at.is_some()) {
+            return false;
+        }
         let before = self.refused.take().filter(|refused| refused.refusal == refusal);
         let mut refused = before.unwrap_or(Refused { refusal, count: 0, believed_at: None });
         refused.count = refused.count.saturating_add(1);
         if refused.count >= REFUSALS_BELIEVED {
-            refused.believed_at.get_or_insert(now.after(REFUSAL_DELAY));
+            refused.believed_at = Some(now.after(REFUSAL_DELAY));
         } else {
             self.send_at = self.send_at.min(self.may_send_cookie_at(now));
         }
@@ -351,5 +355,37 @@ mod tests {
             assert!(matches!(attempt.on_welcome(&welcome), Err(DropReason::BadWelcome)));
         }
         assert_eq!(sent_until(&mut attempt, 0).len(), 1);
+    }
+
+    /// Takes in a Refuse that proves nothing and says to wait for so many seconds.
+    fn refuse(attempt: &mut Attempt, at: u64, seconds: u64) -> bool {
+        let refusal = Refusal {
+            reason: RefuseReason::Full,
+            version_min: VERSION,
+            version_max: VERSION,
+            retry_after: Some(Duration::from_secs(seconds)),
+            address: None,
+        };
+        let refuse = Refuse { client_id: attempt.client_id(), refusal, mac: [0; 16] };
+        let mut bytes = Vec::new();
+        refuse.encode(&mut bytes).unwrap();
+        attempt.on_refuse(ms(at), &refuse, &bytes)
+    }
+
+    #[test]
+    fn three_equal_refusals_in_a_row_are_believed_a_second_later_whatever_others_come_then() {
+        let mut attempt = attempt();
+        for (at, seconds) in [(100, 60), (200, 60), (300, 59), (400, 60), (500, 60)] {
+            assert!(!refuse(&mut attempt, at, seconds));
+            assert_eq!(attempt.over_at(), ms(5_000), "not three in a row");
+        }
+        refuse(&mut attempt, 600, 60);
+        for (at, seconds) in [(700, 59), (1_500, 58)] {
+            refuse(&mut attempt, at, seconds);
+            assert_eq!(attempt.over_at(), ms(1_600));
+        }
+        assert_eq!(attempt.failure(ms(1_599)), ConnectError::Timeout);
+        let ConnectError::Refused(refusal) = attempt.failure(ms(1_600)) else { panic!("not refused") };
+        assert_eq!(refusal.retry_after, Some(Duration::from_secs(60)));
     }
 }

@@ -1,0 +1,347 @@
+//! Who must not come in: by address, by network or by player, each for a time.
+//!
+//! Looked at once per handshake and once when it is confirmed, never for a packet. Time is the monotonic clock of the
+//! workers, so that nobody comes in early because a wall clock was set. The list is bounded by [`BANS_MAX`], and does not
+//! outlive the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use drumfire_proto::{Moment, PlayerId};
+
+/// Bans there may be at a time.
+pub const BANS_MAX: usize = 65_536;
+
+/// Whom a ban is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ban {
+    /// Whoever comes from this IPv4 address, or from the /64 of this IPv6 address, which a home has to itself.
+    Address(IpAddr),
+    /// Whoever comes from an address that begins with the same bits.
+    Prefix {
+        /// Any address of the network.
+        address: IpAddr,
+        /// How many bits: 0 to 32 of an IPv4 address, 0 to 128 of an IPv6 address.
+        bits: u8,
+    },
+    /// This player, whatever token it comes with.
+    Player(PlayerId),
+}
+
+/// Why nobody was banned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BanError {
+    /// There are [`BANS_MAX`] bans already.
+    Full,
+    /// The prefix has more bits than its address, or, of an IPv4 address in IPv6 form, fewer than make it one.
+    PrefixLength {
+        /// The fewest it may have.
+        min_bits: u8,
+        /// The most it may have.
+        max_bits: u8,
+    },
+}
+
+impl fmt::Display for BanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => write!(f, "there are {BANS_MAX} bans already: ban networks, or for less long"),
+            Self::PrefixLength { min_bits, max_bits } => {
+                write!(f, "a prefix of this address has {min_bits} to {max_bits} bits")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BanError {}
+
+/// What a ban is known by: all ways to write the same one are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Network(Network),
+    Player(PlayerId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Network {
+    length: Length,
+    /// Zero behind its bits.
+    address: u128,
+}
+
+/// Of a network: its bits, by family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Length {
+    V4(u8),
+    V6(u8),
+}
+
+/// The /64 of an IPv6 address is what one home has.
+const HOME_BITS: u8 = 64;
+
+/// Bits before an IPv4 address in IPv6 form.
+const MAPPED_BITS: u8 = 96;
+
+impl Network {
+    fn v4(address: Ipv4Addr, bits: u8) -> Self {
+        Self::masked(Length::V4(bits), u128::from(address.to_bits()) << MAPPED_BITS, bits)
+    }
+
+    fn v6(address: Ipv6Addr, bits: u8) -> Self {
+        Self::masked(Length::V6(bits), address.to_bits(), bits)
+    }
+
+    fn masked(length: Length, address: u128, bits: u8) -> Self {
+        let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+        Self { length, address: address & mask }
+    }
+}
+
+impl Length {
+    /// The network of this length around an address; `None` for an address of the other family.
+    fn around(self, address: IpAddr) -> Option<Network> {
+        match (self, address) {
+            (Self::V4(bits), IpAddr::V4(address)) => Some(Network::v4(address, bits)),
+            (Self::V6(bits), IpAddr::V6(address)) => Some(Network::v6(address, bits)),
+            _ => None,
+        }
+    }
+}
+
+impl Ban {
+    fn key(self) -> Result<Key, BanError> {
+        let (address, bits) = match self {
+            Self::Player(player) => return Ok(Key::Player(player)),
+            Self::Address(address) => (address.to_canonical(), None),
+            Self::Prefix { address, bits } => {
+                let canonical = address.to_canonical();
+                let (min_bits, max_bits) = match (address, canonical) {
+                    (IpAddr::V4(_), _) => (0, 32),
+                    (IpAddr::V6(_), IpAddr::V4(_)) => (MAPPED_BITS, 128),
+                    (IpAddr::V6(_), IpAddr::V6(_)) => (0, 128),
+                };
+                if !(min_bits..=max_bits).contains(&bits) {
+                    return Err(BanError::PrefixLength { min_bits, max_bits });
+                }
+                (canonical, Some(bits - min_bits))
+            }
+        };
+        Ok(Key::Network(match address {
+            IpAddr::V4(address) => Network::v4(address, bits.unwrap_or(32)),
+            IpAddr::V6(address) => Network::v6(address, bits.unwrap_or(HOME_BITS)),
+        }))
+    }
+}
+
+impl From<Key> for Ban {
+    fn from(key: Key) -> Self {
+        let Network { length, address } = match key {
+            Key::Player(player) => return Self::Player(player),
+            Key::Network(network) => network,
+        };
+        match length {
+            Length::V4(bits) => {
+                let [a, b, c, d, ..] = address.to_be_bytes();
+                let address = Ipv4Addr::new(a, b, c, d).into();
+                if bits == 32 { Self::Address(address) } else { Self::Prefix { address, bits } }
+            }
+            Length::V6(bits) => {
+                let address = Ipv6Addr::from_bits(address).into();
+                if bits == HOME_BITS { Self::Address(address) } else { Self::Prefix { address, bits } }
+            }
+        }
+    }
+}
+
+/// The bans of one server.
+#[derive(Debug, Default)]
+pub(crate) struct Bans(Mutex<List>);
+
+#[derive(Debug, Default)]
+struct List {
+    ends: BTreeMap<Key, Moment>,
+    by_end: BTreeSet<(Moment, Key)>,
+    /// How many networks have each length that any has.
+    lengths: BTreeMap<Length, usize>,
+}
+
+impl Bans {
+    /// Bans for so long from now on; the newer word about the same counts.
+    pub(crate) fn add(&self, now: Moment, ban: Ban, duration: Duration) -> Result<(), BanError> {
+        let key = ban.key()?;
+        let mut list = self.list(now);
+        list.remove(key);
+        if list.ends.len() >= BANS_MAX {
+            return Err(BanError::Full);
+        }
+        list.insert(key, now.after(duration));
+        Ok(())
+    }
+
+    /// Lifts a ban; answers whether there was one.
+    pub(crate) fn remove(&self, now: Moment, ban: Ban) -> bool {
+        ban.key().is_ok_and(|key| self.list(now).remove(key))
+    }
+
+    /// All bans, and how long they last.
+    pub(crate) fn all(&self, now: Moment) -> Vec<(Ban, Duration)> {
+        self.list(now).ends.iter().map(|(key, end)| ((*key).into(), end.since(now))).collect()
+    }
+
+    /// For how long this address or this player is banned from now on; `None` for not at all.
+    pub(crate) fn left(&self, now: Moment, address: IpAddr, player: Option<PlayerId>) -> Option<Duration> {
+        let list = self.list(now);
+        let address = address.to_canonical();
+        let networks = list.lengths.keys().filter_map(|length| length.around(address)).map(Key::Network);
+        let ends = networks.chain(player.map(Key::Player)).filter_map(|key| list.ends.get(&key));
+        ends.max().map(|end| end.since(now))
+    }
+
+    /// The list without those that are over.
+    fn list(&self, now: Moment) -> MutexGuard<'_, List> {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((_, key)) = list.by_end.first().copied().filter(|(end, _)| *end <= now) {
+            list.remove(key);
+        }
+        list
+    }
+}
+
+impl List {
+    fn insert(&mut self, key: Key, end: Moment) {
+        self.ends.insert(key, end);
+        self.by_end.insert((end, key));
+        if let Key::Network(network) = key {
+            *self.lengths.entry(network.length).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, key: Key) -> bool {
+        let Some(end) = self.ends.remove(&key) else { return false };
+        self.by_end.remove(&(end, key));
+        if let Key::Network(network) = key
+            && let Some(count) = self.lengths.get_mut(&network.length)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&network.length);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::ORIGIN.after(Duration::from_secs(seconds))
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn is_banned(bans: &Bans, text: &str) -> bool {
+        bans.left(at(1), ip(text), None).is_some()
+    }
+
+    #[test]
+    fn an_address_is_one_of_ipv4_and_a_home_of_ipv6() {
+        let bans = Bans::default();
+        bans.add(at(0), Ban::Address(ip("192.0.2.1")), MINUTE).unwrap();
+        bans.add(at(0), Ban::Address(ip("2001:db8:1:2:3::4")), MINUTE).unwrap();
+        for text in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8:1:2:3::4", "2001:db8:1:2:ffff::"] {
+            assert!(is_banned(&bans, text), "{text}");
+        }
+        for text in ["192.0.2.0", "192.0.2.2", "2001:db8:1:3:3::4", "2001:db8:1:1:ffff::", "::c000:201"] {
+            assert!(!is_banned(&bans, text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_exact_at_every_length() {
+        for (text, most) in [("203.0.113.77", 32), ("2001:db8:5:6:7:8:9:a", 128)] {
+            let address = ip(text);
+            for bits in 0..=most {
+                let bans = Bans::default();
+                bans.add(at(0), Ban::Prefix { address, bits }, MINUTE).unwrap();
+                for flipped in 0..most {
+                    let other: IpAddr = match address {
+                        IpAddr::V4(address) => {
+                            Ipv4Addr::from_bits(address.to_bits() ^ (1 << (31 - flipped))).into()
+                        }
+                        IpAddr::V6(address) => {
+                            Ipv6Addr::from_bits(address.to_bits() ^ (1 << (127 - flipped))).into()
+                        }
+                    };
+                    let is_inside = flipped >= bits;
+                    assert_eq!(bans.left(at(1), other, None).is_some(), is_inside, "{other} /{bits}");
+                }
+            }
+            let long = Ban::Prefix { address, bits: most + 1 };
+            let error = Err(BanError::PrefixLength { min_bits: 0, max_bits: most });
+            assert_eq!(Bans::default().add(at(0), long, MINUTE), error);
+        }
+        let bans = Bans::default();
+        let mapped = |bits| Ban::Prefix { address: ip("::ffff:192.0.2.7"), bits };
+        let error = Err(BanError::PrefixLength { min_bits: 96, max_bits: 128 });
+        assert_eq!(
+            (bans.add(at(0), mapped(95), MINUTE), bans.add(at(0), mapped(129), MINUTE)),
+            (error, error)
+        );
+        bans.add(at(0), mapped(120), MINUTE).unwrap();
+        assert_eq!((is_banned(&bans, "192.0.2.99"), is_banned(&bans, "192.0.3.7")), (true, false));
+        assert_eq!(bans.all(at(0)), [(Ban::Prefix { address: ip("192.0.2.0"), bits: 24 }, MINUTE)]);
+    }
+
+    #[test]
+    fn a_ban_ends_when_it_says_and_the_newer_word_counts() {
+        let (bans, player) = (Bans::default(), PlayerId(7));
+        let left = |seconds| bans.left(at(seconds), ip("192.0.2.1"), Some(player));
+        bans.add(at(10), Ban::Player(player), MINUTE).unwrap();
+        assert_eq!(left(10), Some(MINUTE));
+        assert_eq!(left(69), Some(Duration::from_secs(1)));
+        bans.add(at(69), Ban::Address(ip("192.0.2.1")), MINUTE).unwrap();
+        assert_eq!(left(69), Some(MINUTE), "the longer one");
+        assert!(bans.remove(at(69), Ban::Address(ip("::ffff:192.0.2.1"))));
+        assert_eq!((left(69), left(70)), (Some(Duration::from_secs(1)), None));
+        bans.add(at(70), Ban::Player(player), Duration::MAX).unwrap();
+        assert!(left(1 << 33).is_some());
+        bans.add(at(71), Ban::Player(player), Duration::from_secs(1)).unwrap();
+        assert_eq!((bans.all(at(71)).len(), left(72), bans.all(at(72)).len()), (1, None, 0));
+        assert!(!bans.remove(at(72), Ban::Player(player)));
+        assert_eq!(bans.0.lock().unwrap().lengths.len(), 0);
+    }
+
+    #[test]
+    fn a_million_addresses_make_no_more_bans_than_there_may_be_and_time_makes_room() {
+        let bans = Bans::default();
+        let mut full = 0_usize;
+        for number in 0..1_000_000_u32 {
+            let address = Ipv4Addr::from_bits(number.wrapping_mul(0x9e37_79b9)).into();
+            match bans.add(at(1), Ban::Address(address), MINUTE) {
+                Ok(()) => assert_eq!(full, 0),
+                Err(error) => {
+                    assert_eq!(error, BanError::Full);
+                    full += 1;
+                }
+            }
+        }
+        assert_eq!(full, 1_000_000 - BANS_MAX);
+        let list = bans.0.lock().unwrap();
+        assert_eq!((list.ends.len(), list.by_end.len(), list.lengths.len()), (BANS_MAX, BANS_MAX, 1));
+        drop(list);
+        assert_eq!(bans.add(at(2), Ban::Address(ip("0.0.0.0")), MINUTE), Ok(()), "one that is there");
+        assert_eq!(bans.add(at(61), Ban::Player(PlayerId(1)), MINUTE), Ok(()));
+        assert_eq!(bans.all(at(61)).len(), 2);
+    }
+}
