@@ -89,6 +89,10 @@ impl Client {
     }
 
     fn begin(whom: &Whom<'_>, config: &ClientConfig) -> Result<Self, BindError> {
+        if whom.server.port() == 0 {
+            let problem = "has port 0, which nobody can have: name the port the server was bound to";
+            return Err(BindError::Setting { field: "server", problem });
+        }
         let socket = Socket::connect(whom.server, None)?;
         let inline = Inline::new(socket, true, config.core(), CoreClient::default())?;
         let mut client = Self::new(inline, whom, config)?;

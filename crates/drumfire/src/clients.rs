@@ -137,7 +137,7 @@ impl Clients {
     /// [`BindError`] naming the setting that cannot be used, or what the system answered.
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
         let core = config.core().connections(connections);
-        let (socket, address) = bound(address)?;
+        let (socket, address) = bound(address).map_err(|error| BindError::of_address(error, address))?;
         let inline = Inline::new(socket, false, core, CoreClient::many())?;
         Ok(Self { inline, address, protocol_id: config.protocol_id, targets: Places::default() })
     }

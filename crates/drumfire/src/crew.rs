@@ -106,8 +106,8 @@ pub(crate) fn start(
 ) -> Result<(Crew, SocketAddr), BindError> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
-    core.check()?;
-    let group = ReuseportGroup::bind(&group(&config, workers, steering)?)?;
+    let group = ReuseportGroup::bind(&group(&config, workers, steering)?)
+        .map_err(|error| BindError::of_address(error, config.address))?;
     let address = group.local_addr();
     let sockets = group.into_sockets();
     // Where datagrams may be cut on the way, a path cannot be asked what it carries.

@@ -41,7 +41,7 @@ impl Workers {
     /// Refuses numbers that no platform has; answers what is wrong.
     pub(crate) const fn check(self) -> Result<(), &'static str> {
         match self {
-            Self::Count(0) => Err("a count is 1 to 1024; take Inline for no thread"),
+            Self::Count(count) => check_count(count as usize),
             Self::Shards { sockets: 0 | 1_025.., .. } => Err("sockets are 1 to 1024"),
             Self::Shards { sockets, threads } if threads == 0 || threads > sockets => {
                 Err("threads are 1 to as many as there are sockets; take Inline for no thread")
@@ -65,6 +65,16 @@ impl Workers {
             }
         };
         Staff { sockets: threads.unwrap_or(NonZeroU16::MIN), threads }
+    }
+}
+
+/// A socket for each thread is more than some platforms have.
+const fn check_count(count: usize) -> Result<(), &'static str> {
+    const MOST: usize = ReuseportGroup::MAX_SOCKETS;
+    match count {
+        1..=MOST => Ok(()),
+        2.. if MOST == 1 => Err("this platform shares no port: a count is 1; take Inline for no thread"),
+        _ => Err("a count is 1 to 1024; take Inline for no thread"),
     }
 }
 

@@ -19,6 +19,12 @@ impl ConfigError {
     pub fn field(&self) -> &'static str {
         self.field
     }
+
+    /// What is wrong with it, and what to do.
+    #[must_use]
+    pub fn problem(&self) -> &'static str {
+        self.problem
+    }
 }
 
 impl std::fmt::Display for ConfigError {

@@ -8,6 +8,7 @@ mod groups;
 mod handler;
 mod limits;
 mod refusal;
+mod settings;
 mod shards;
 mod spread;
 mod tokens;

@@ -1,12 +1,12 @@
-//! What must not work, and how it says so: strangers' bytes, wrong keys, servers that are not there, bad settings.
+//! What must not work, and how it says so: strangers' bytes, wrong keys, servers that are not there.
 
 use std::net::UdpSocket;
 use std::time::Duration;
 
 use crate::world::{World, config};
 use drumfire::{
-    Access, BindError, ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectError, DropReason,
-    Event, SendOptions, Server, ServerConfig, ServerKey, Workers,
+    ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectError, DropReason, Event, SendOptions,
+    Server, ServerKey, Workers,
 };
 
 fn is_refused(client: &mut Client) {
@@ -91,30 +91,4 @@ fn junk_is_counted_by_name_and_disturbs_nobody() {
         world.until("both still talk", |world| world.events.len() == 2);
         assert!(world.events.iter().all(|event| matches!(event, Event::Message { .. })));
     }
-}
-
-#[test]
-fn settings_that_cannot_be_used_are_named() {
-    let field = |config| match Server::bind(config) {
-        Err(BindError::Setting { field, .. }) => field,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(field(config(Workers::Count(0))), "workers");
-    assert_eq!(field(config(Workers::Count(1_025))), "workers");
-    for (sockets, threads) in [(0, 0), (0, 1), (4, 0), (4, 5), (1_025, 1)] {
-        assert_eq!(field(config(Workers::Shards { sockets, threads })), "workers");
-    }
-    assert_eq!(field(config(Workers::Inline).connections(0)), "connections");
-    assert_eq!(field(config(Workers::Inline).memory_bytes(1, 4_096)), "send_memory_bytes");
-    let wait = drumfire::Wait::Gather(Duration::from_secs(1));
-    assert_eq!(field(config(Workers::Count(2)).wait(wait)), "wait");
-    let public = ServerConfig::new("0.0.0.0:0".parse().expect("an address"), ServerKey::dev(), Access::Open);
-    assert!(matches!(Server::bind(public), Err(BindError::DevKey)));
-}
-
-#[test]
-fn a_port_somebody_has_is_refused() {
-    let first = Server::bind(config(Workers::Count(2))).expect("a server");
-    let again = ServerConfig::new(first.local_addr(), ServerKey::dev(), Access::Open);
-    assert!(matches!(Server::bind(again), Err(BindError::Io(_))));
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::world::{config, now};
 use drumfire::{
-    ChannelId, ClientConfig, Clients, ClientsEvent, CloseCode, CloseReason, Event, PeerId, SendError,
-    SendOptions, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
+    BindError, ChannelId, ClientConfig, Clients, ClientsEvent, CloseCode, CloseReason, Event, PeerId,
+    SendError, SendOptions, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
 };
 
 /// A condition that takes this long will not come true.
@@ -237,4 +237,12 @@ fn numbers_of_threads_that_cannot_be_are_refused_by_name_and_change_nothing() {
     }
     game.play(3);
     game.settle(&[2, 2]);
+}
+
+#[test]
+fn threads_and_sockets_that_cannot_be_are_refused_by_name() {
+    for (sockets, threads) in [(0, 0), (0, 1), (4, 0), (4, 5), (1_025, 1)] {
+        let refused = Server::bind(config(Workers::Shards { sockets, threads })).map(drop);
+        assert!(matches!(refused, Err(BindError::Setting { field: "workers", .. })), "{refused:?}");
+    }
 }

@@ -1,0 +1,94 @@
+//! The settings of a client.
+
+use std::time::Duration;
+
+use drumfire_proto::{Config, Congestion};
+
+use super::core;
+
+/// Settings of a [`crate::Client`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientConfig {
+    /// The game and its build: the server must have the same. 0 by default.
+    pub protocol_id: u64,
+    /// Bytes of messages that may wait before the connection takes them, each charged 64 B more; at least
+    /// 4 KiB, 256 KiB by default. The connection keeps as much again until it is acknowledged.
+    pub send_memory_bytes: usize,
+    /// Bytes of messages that may wait for the application, charged alike; at least 4 KiB, 256 KiB by default.
+    pub receive_memory_bytes: usize,
+    /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
+    /// default. The server should have the same: of two that differ the smaller holds.
+    pub message_max_bytes: usize,
+    /// How the connection finds out how fast it may send to the server. [`Congestion::Delay`] by default.
+    pub congestion: Congestion,
+    /// The connection ends when the server was silent for this long; 1 s to 49 days, 30 s by default.
+    pub silent_timeout: Duration,
+    /// The connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
+    pub unacknowledged_timeout: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        let core = Config::default();
+        Self {
+            protocol_id: core.protocol_id,
+            send_memory_bytes: core.send_memory_bytes,
+            receive_memory_bytes: core.receive_memory_bytes,
+            message_max_bytes: core.message_max_bytes,
+            congestion: core.congestion,
+            silent_timeout: core.silent_timeout,
+            unacknowledged_timeout: core.unacknowledged_timeout,
+        }
+    }
+}
+
+impl ClientConfig {
+    /// Sets the number that the server must have too.
+    #[must_use]
+    pub fn protocol_id(mut self, protocol_id: u64) -> Self {
+        self.protocol_id = protocol_id;
+        self
+    }
+
+    /// Sets the memory for sending and for receiving, in bytes; the longest message becomes at most a quarter of the smaller.
+    #[must_use]
+    pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
+        self.send_memory_bytes = send;
+        self.receive_memory_bytes = receive;
+        self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
+        self
+    }
+
+    /// Sets how to find out how fast to send.
+    #[must_use]
+    pub fn congestion(mut self, congestion: Congestion) -> Self {
+        self.congestion = congestion;
+        self
+    }
+
+    /// Sets how long a reliable message may be, in bytes.
+    #[must_use]
+    pub fn message_max_bytes(mut self, bytes: usize) -> Self {
+        self.message_max_bytes = bytes;
+        self
+    }
+
+    /// Sets both timeouts.
+    #[must_use]
+    pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
+        self.silent_timeout = silent;
+        self.unacknowledged_timeout = unacknowledged;
+        self
+    }
+
+    pub(crate) fn core(&self) -> Config {
+        core(
+            self.protocol_id,
+            1,
+            (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
+            (self.silent_timeout, self.unacknowledged_timeout),
+        )
+        .congestion(self.congestion)
+    }
+}

@@ -1,0 +1,285 @@
+//! The settings of a server.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use drumfire_proto::{Access as CoreAccess, Config, Congestion, Cookie, TokenAccess as CoreTokenAccess};
+use drumfire_socket::{Wait, Waiter};
+
+use super::{BindError, core};
+use crate::admission::{AcceptHook, AdmissionConfig, Applicant, Verdict};
+use crate::keys::ServerKey;
+use crate::tokens::TokenAccess;
+use crate::workers::Workers;
+
+/// Who may connect. It has no default: open access must be spelled out.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Access {
+    /// Everybody who knows the server's public key: for development, local networks and tests.
+    Open,
+    /// Players with a token of the game's backend: for production.
+    Token(TokenAccess),
+}
+
+impl Access {
+    /// What the core is told; `since` is when the server began.
+    pub(crate) fn core(&self, since: Duration) -> CoreAccess {
+        match self {
+            Self::Open => CoreAccess::Open,
+            Self::Token(access) => CoreAccess::Token(CoreTokenAccess {
+                keys: access.keys.iter().map(|key| key.core().duplicate()).collect(),
+                audience: access.audience,
+                since,
+            }),
+        }
+    }
+}
+
+/// Bytes of the smallest receive buffer that may be asked for: one full datagram, as the kernel accounts for it.
+const BUFFER_MIN_BYTES: usize = 4_096;
+
+/// Bytes of the largest one: the system takes no larger number.
+const BUFFER_MAX_BYTES: usize = 1 << 30;
+
+/// Settings of a [`crate::Server`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// Where to bind; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What the server proves itself with.
+    pub key: ServerKey,
+    /// Who may connect.
+    pub access: Access,
+    /// Who of those may come in now. Everybody for whom there is room by default.
+    pub admission: AdmissionConfig,
+    /// When a client must prove its address before the server does anything for it. [`Cookie::Always`] by default.
+    pub cookie: Cookie,
+    /// Tells servers with the same key apart, so that none can end the connections of another. Empty by default.
+    pub server_id: String,
+    /// How many threads receive. [`Workers::Inline`] by default.
+    pub workers: Workers,
+    /// How the threads wait. The best this platform has by default.
+    pub wait: Wait,
+    /// The game and its build: clients must have the same. 0 by default.
+    pub protocol_id: u64,
+    /// Connections, half-open ones included, over all workers; at least 1, 65,536 by default.
+    pub connections: u32,
+    /// Bytes of messages a peer may have waiting for its worker, each charged 64 B more; at least 4 KiB,
+    /// 256 KiB by default. Its connection keeps as much again until it is acknowledged.
+    pub send_memory_bytes: usize,
+    /// Bytes of messages a peer may have waiting for the application, charged alike; at least 4 KiB, 256 KiB by
+    /// default.
+    pub receive_memory_bytes: usize,
+    /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
+    /// default. Clients should have the same: of two that differ the smaller holds.
+    pub message_max_bytes: usize,
+    /// How a connection finds out how fast it may send to a client. [`Congestion::Delay`] by default.
+    pub congestion: Congestion,
+    /// A connection ends when its peer was silent for this long; 1 s to 49 days, 30 s by default.
+    pub silent_timeout: Duration,
+    /// A connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
+    pub unacknowledged_timeout: Duration,
+    /// Receive buffer to ask the kernel for, per worker, in bytes, 4 KiB to 1 GiB; `None`, the default, leaves it as it is.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
+impl ServerConfig {
+    /// A server at this address, with this key, for these clients.
+    #[must_use]
+    pub fn new(address: SocketAddr, key: ServerKey, access: Access) -> Self {
+        let core = Config::default();
+        Self {
+            address,
+            key,
+            access,
+            admission: AdmissionConfig::default(),
+            cookie: Cookie::Always,
+            server_id: String::new(),
+            workers: Workers::Inline,
+            wait: Wait::best(),
+            protocol_id: core.protocol_id,
+            connections: core.connections,
+            send_memory_bytes: core.send_memory_bytes,
+            receive_memory_bytes: core.receive_memory_bytes,
+            message_max_bytes: core.message_max_bytes,
+            congestion: core.congestion,
+            silent_timeout: core.silent_timeout,
+            unacknowledged_timeout: core.unacknowledged_timeout,
+            receive_buffer_bytes: None,
+        }
+    }
+
+    /// Sets who may come in now.
+    #[must_use]
+    pub fn admission(mut self, admission: AdmissionConfig) -> Self {
+        self.admission = admission;
+        self
+    }
+
+    /// Sets who decides about everybody who passed all other checks: once per handshake, before anything of it is computed.
+    /// It is called by the workers, by several at once, and holds up all connections of its worker for as long as it takes.
+    /// When it panics, that one applicant is told to come back later, and
+    /// [`AcceptPanicked`](crate::DropReason::AcceptPanicked) counts.
+    ///
+    /// A Hello that is repeated because an answer was lost finds its connection, and asks nobody; one that was refused is
+    /// asked about again when it comes again, and in open access a client believes the third refusal: answer the same.
+    /// Who was accepted may still come to nothing: count players by [`Event::Connected`](crate::Event::Connected).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let config = config.accept(|applicant| {
+    ///     if applicant.address.is_ipv6() {
+    ///         let retry_after = Some(Duration::from_secs(60));
+    ///         return Verdict::Refuse { reason: RefuseReason::Full, retry_after };
+    ///     }
+    ///     // Everybody in one room, with one worker.
+    ///     Verdict::AcceptAt(Placement::Key(7))
+    /// });
+    /// # let mut server = Server::bind(config)?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Connected { .. }) = server.poll().next() { break }
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn accept(mut self, hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static) -> Self {
+        self.admission.accept = Some(AcceptHook::new(hook));
+        self
+    }
+
+    /// Sets when a client must prove its address first.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # let address = "127.0.0.1:0".parse().unwrap();
+    /// # let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    /// // A connect takes one round trip less while the server is calm.
+    /// let config = config.cookie(Cookie::UnderLoad);
+    /// ```
+    #[must_use]
+    pub fn cookie(mut self, cookie: Cookie) -> Self {
+        self.cookie = cookie;
+        self
+    }
+
+    /// Sets what tells this server from others with the same key.
+    #[must_use]
+    pub fn server_id(mut self, server_id: impl Into<String>) -> Self {
+        self.server_id = server_id.into();
+        self
+    }
+
+    /// Sets how many threads receive.
+    #[must_use]
+    pub fn workers(mut self, workers: Workers) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Sets how the threads wait.
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Sets the number that clients must have too.
+    #[must_use]
+    pub fn protocol_id(mut self, protocol_id: u64) -> Self {
+        self.protocol_id = protocol_id;
+        self
+    }
+
+    /// Sets how many connections there may be.
+    #[must_use]
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets the memory of each peer for sending and for receiving, in bytes; the longest message becomes at most a quarter of
+    /// the smaller.
+    #[must_use]
+    pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
+        self.send_memory_bytes = send;
+        self.receive_memory_bytes = receive;
+        self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
+        self
+    }
+
+    /// Sets how to find out how fast to send.
+    #[must_use]
+    pub fn congestion(mut self, congestion: Congestion) -> Self {
+        self.congestion = congestion;
+        self
+    }
+
+    /// Sets how long a reliable message may be, in bytes.
+    #[must_use]
+    pub fn message_max_bytes(mut self, bytes: usize) -> Self {
+        self.message_max_bytes = bytes;
+        self
+    }
+
+    /// Sets both timeouts.
+    #[must_use]
+    pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
+        self.silent_timeout = silent;
+        self.unacknowledged_timeout = unacknowledged;
+        self
+    }
+
+    /// Sets the receive buffer to ask for, per worker, in bytes.
+    #[must_use]
+    pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
+        self.receive_buffer_bytes = Some(bytes);
+        self
+    }
+
+    /// Refuses what cannot be used, by the name of its field, before anything is made of it.
+    pub(crate) fn check(&self) -> Result<(), BindError> {
+        let is_public = !is_loopback(self.address.ip()) || !matches!(self.access, Access::Open);
+        if self.key.is_dev() && is_public {
+            return Err(BindError::DevKey);
+        }
+        let ip = self.address.ip().to_canonical();
+        if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+            let problem = "is for many hosts: take one that an interface has, or 0.0.0.0 or [::] for all";
+            return Err(BindError::Setting { field: "address", problem });
+        }
+        self.workers.check().map_err(|problem| BindError::Setting { field: "workers", problem })?;
+        // Inline it is not used, and still not what anybody meant.
+        Waiter::new(self.wait)?;
+        let buffer = self.receive_buffer_bytes.unwrap_or(BUFFER_MIN_BYTES);
+        if !(BUFFER_MIN_BYTES..=BUFFER_MAX_BYTES).contains(&buffer) {
+            let problem = "must be 4096 to 1073741824; leave it out for what the system gives";
+            return Err(BindError::Setting { field: "receive_buffer_bytes", problem });
+        }
+        self.admission.check()?;
+        Ok(self.core(1).check()?)
+    }
+
+    /// What the core is told; `workers` share the connections evenly.
+    pub(crate) fn core(&self, workers: u16) -> Config {
+        core(
+            self.protocol_id,
+            self.connections.div_ceil(u32::from(workers.max(1))),
+            (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
+            (self.silent_timeout, self.unacknowledged_timeout),
+        )
+        .congestion(self.congestion)
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}

@@ -1,0 +1,47 @@
+//! What may be set, and what is refused by name.
+
+use super::*;
+use crate::keys::ServerKey;
+use crate::tokens::TokenAccess;
+
+fn is_refused(address: &str, key: ServerKey) -> bool {
+    let config = ServerConfig::new(address.parse().unwrap(), key, Access::Open);
+    matches!(config.check(), Err(BindError::DevKey))
+}
+
+#[test]
+fn the_development_key_binds_to_loopback_alone() {
+    for address in ["127.0.0.1:0", "127.9.9.9:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
+        assert!(!is_refused(address, ServerKey::dev()), "{address}");
+    }
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[::ffff:192.0.2.1]:0"] {
+        assert!(is_refused(address, ServerKey::dev()), "{address}");
+        assert!(!is_refused(address, ServerKey::from_bytes([9; 32])), "{address}");
+    }
+}
+
+#[test]
+fn the_development_key_lets_nobody_in_by_token() {
+    let key = crate::TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
+    let access = Access::Token(TokenAccess::new(key));
+    let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), access);
+    assert!(matches!(config.check(), Err(BindError::DevKey)));
+}
+
+#[test]
+fn as_many_workers_as_a_port_can_be_shared_by_are_taken_and_no_more() {
+    const MOST: u16 = 1_024;
+    let check = |count| {
+        let address = "127.0.0.1:0".parse().unwrap();
+        ServerConfig::new(address, ServerKey::dev(), Access::Open)
+            .workers(crate::Workers::Count(count))
+            .check()
+    };
+    let is_shared = drumfire_socket::ReuseportGroup::MAX_SOCKETS > 1;
+    for (count, fits) in
+        [(0, false), (1, true), (2, is_shared), (MOST - 1, is_shared), (MOST, is_shared), (MOST + 1, false)]
+    {
+        let named = matches!(check(count), Err(BindError::Setting { field: "workers", .. }));
+        assert_eq!((check(count).is_ok(), named), (fits, !fits), "{count}");
+    }
+}
