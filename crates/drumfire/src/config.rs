@@ -8,6 +8,8 @@ mod error;
 mod server;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "serde")]
+mod text;
 
 use std::time::Duration;
 

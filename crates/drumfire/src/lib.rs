@@ -128,7 +128,7 @@
 //!
 //! # Not here yet
 //!
-//! The async face, typed channels, metrics, tracing, serde. Linux is run and tested; macOS and Windows were not run yet.
+//! The async face, typed channels, metrics, tracing. Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
 mod admission;

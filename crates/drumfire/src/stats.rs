@@ -1,9 +1,27 @@
 //! What a server or a client counted.
 
+#[cfg(feature = "serde")]
+mod text;
+
 use drumfire_proto::DropReason;
 use drumfire_socket::{ReceiveCounts, SendCounts};
 
 /// What the workers of a server counted since it was bound, as they showed it after their last pass.
+///
+/// With the feature `serde` it can be written in any format that has serde, each counter under its name:
+///
+/// ```
+/// # #[cfg(feature = "serde")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use drumfire::*;
+/// # let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open))?;
+/// let written = serde_json::to_value(server.stats())?;
+/// assert_eq!(written["workers"][0]["protocol"]["connections_opened"], 0);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "serde"))]
+/// # fn main() {}
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {

@@ -94,6 +94,8 @@ mod rtt;
 mod session;
 mod slab;
 mod stats;
+#[cfg(feature = "serde")]
+mod text;
 mod time;
 mod timers;
 

@@ -302,7 +302,7 @@ pub struct Stats {
     pub connections_opened: u64,
     /// Connections that were connected and ended.
     pub connections_closed: u64,
-    dropped: [u64; DropReason::COUNT],
+    pub(crate) dropped: [u64; DropReason::COUNT],
 }
 
 impl Default for Stats {

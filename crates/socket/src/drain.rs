@@ -165,7 +165,7 @@ pub struct ReceiveCounts {
     pub calls: u64,
     /// Failed calls by fault; [`Fault::WouldBlock`] is the ordinary end of a drain.
     pub faults: FaultCounts,
-    drops: [u64; DropReason::ALL.len()],
+    pub(crate) drops: [u64; DropReason::ALL.len()],
 }
 
 impl ReceiveCounts {

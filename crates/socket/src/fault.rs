@@ -220,7 +220,7 @@ mod tests {
         }
         let names: std::collections::HashSet<_> = Fault::ALL.into_iter().map(Fault::name).collect();
         assert_eq!(names.len(), Fault::ALL.len());
-        assert_eq!(counts.total(), (1..=Fault::ALL.len() as u64).sum());
+        assert_eq!(counts.total(), (1..=Fault::ALL.len() as u64).sum::<u64>());
     }
 
     #[test]

@@ -70,6 +70,8 @@ mod send_batch;
 mod socket;
 mod steering;
 mod sys;
+#[cfg(feature = "serde")]
+mod text;
 mod train;
 mod wait;
 

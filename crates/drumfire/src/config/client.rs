@@ -7,6 +7,29 @@ use drumfire_proto::{Config, Congestion};
 use super::core;
 
 /// Settings of a [`crate::Client`].
+///
+/// With the feature `serde` they are read from any format that has serde, in the forms that [`ServerConfig`] shows, and
+/// written too:
+///
+/// ```
+/// # #[cfg(feature = "serde")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// # use drumfire::*;
+/// let config: ClientConfig = toml::from_str(r#"
+///     protocol_id = 7
+///     silent_timeout = "5s"
+///     congestion = "cubic"
+/// "#)?;
+/// assert_eq!((config.protocol_id, config.silent_timeout), (7, Duration::from_secs(5)));
+/// assert!(toml::to_string(&config)?.contains("silent_timeout = \"5s\""));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "serde"))]
+/// # fn main() {}
+/// ```
+///
+/// [`ServerConfig`]: crate::ServerConfig
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientConfig {

@@ -43,6 +43,33 @@ const BUFFER_MIN_BYTES: usize = 4_096;
 const BUFFER_MAX_BYTES: usize = 1 << 30;
 
 /// Settings of a [`crate::Server`].
+///
+/// # From a file
+///
+/// With the feature `serde` they are read from any format that has serde, and whatever has a default may be left out:
+///
+/// ```
+/// # #[cfg(feature = "serde")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use drumfire::*;
+/// let config: ServerConfig = toml::from_str(r#"
+///     address = "127.0.0.1:0"
+///     key = "drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8"
+///     access = "open"
+/// "#)?;
+/// let server = Server::bind(config.workers(Workers::Inline))?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "serde"))]
+/// # fn main() {}
+/// ```
+///
+/// A name that is not known is refused. Keys belong into files of their own: some formats show the line they do not
+/// understand, and logs are read by many. When the settings are written, keys are left out. In TOML, all of them:
+///
+#[doc = "```toml"]
+#[doc = include_str!("../../docs/server.toml")]
+#[doc = "```"]
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {

@@ -63,7 +63,7 @@ fn the_last_moment_there_is_has_a_slot_too() {
     timers.arm(1, ms(7));
     assert_eq!(due(&mut timers, ms(7)), [1]);
     assert_eq!(timers.next(), Some(last));
-    assert_eq!(due(&mut timers, Moment::from_nanos(last.as_nanos() - 1)), []);
+    assert!(due(&mut timers, Moment::from_nanos(last.as_nanos() - 1)).is_empty());
     assert_eq!(due(&mut timers, last), [0]);
 }
 
@@ -71,7 +71,7 @@ fn the_last_moment_there_is_has_a_slot_too() {
 fn a_deadline_that_has_passed_is_due_at_once() {
     let mut timers = Timers::default();
     timers.arm(0, ms(500));
-    assert_eq!(due(&mut timers, ms(400)), []);
+    assert!(due(&mut timers, ms(400)).is_empty());
     timers.arm(1, ms(100));
     assert!(timers.next().is_some_and(|next| next <= ms(400)));
     assert_eq!(due(&mut timers, ms(400)), [1]);

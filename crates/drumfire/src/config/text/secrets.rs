@@ -1,0 +1,152 @@
+//! Secrets in a configuration: as text, or by the name of a file that holds the text.
+//!
+//! They are read and never written. What went wrong is told without what was read; and keys are looked at only when
+//! the whole configuration was read, so that a format that shows where it stumbled shows no key.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde_core::de::{Deserialize, Deserializer, Error, MapAccess};
+use serde_core::ser::{Serialize, SerializeMap, Serializer};
+
+use super::choices::entry;
+use super::form::{Choice, Fields, Form, read_choice, read_fields};
+use crate::config::Access;
+use crate::keys::KeyTextError;
+use crate::tokens::{TokenAccess, TokenKey};
+
+/// A key's file is at most so long; keys are some 60 letters.
+const FILE_MAX_BYTES: u64 = 4_096;
+
+/// The key of this text.
+pub(super) fn of_text<T: FromStr<Err = KeyTextError>>(field: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("{field}: {error}"))
+}
+
+/// The key in this file.
+pub(super) fn of_file<T: FromStr<Err = KeyTextError>>(field: &str, path: &Path) -> Result<T, String> {
+    let told = |problem: &dyn Display| format!("{field}: {}: {problem}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| told(&error))?;
+    // A device or a wrong file may be of any length.
+    file.take(FILE_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
+    if text.len() as u64 > FILE_MAX_BYTES {
+        return Err(told(&"is longer than any key"));
+    }
+    text.parse().map_err(|error| told(&error))
+}
+
+/// Who may connect, before its keys are looked at.
+#[derive(Default)]
+pub(super) enum AccessForm {
+    #[default]
+    Open,
+    Token(TokenForm),
+}
+
+impl AccessForm {
+    pub(super) fn access(self) -> Result<Access, String> {
+        match self {
+            Self::Open => Ok(Access::Open),
+            Self::Token(form) => form.access().map(Access::Token),
+        }
+    }
+}
+
+impl<'de> Choice<'de> for AccessForm {
+    const EXPECTED: &'static str = "\"open\", or the table `token` with its keys";
+
+    fn of_word(word: &str) -> Option<Self> {
+        (word == "open").then_some(Self::Open)
+    }
+
+    fn of_entry<A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
+        if name != "token" {
+            return Ok(None);
+        }
+        map.next_value().map(|form| Some(Self::Token(form)))
+    }
+}
+
+impl<'de> Deserialize<'de> for AccessForm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read_choice(deserializer)
+    }
+}
+
+/// Reads `"open"`, or the table `token`, see [`TokenAccess`].
+impl<'de> Deserialize<'de> for Access {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        AccessForm::deserialize(deserializer)?.access().map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Access {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Open => serializer.serialize_str("open"),
+            Self::Token(access) => entry(serializer, "token", access),
+        }
+    }
+}
+
+/// What tokens are taken, before their keys are looked at.
+#[derive(Default)]
+pub(super) struct TokenForm {
+    keys: Vec<String>,
+    key_files: Vec<PathBuf>,
+    audience: u64,
+}
+
+impl TokenForm {
+    fn access(self) -> Result<TokenAccess, String> {
+        let texts = self.keys.iter().map(|text| of_text("access.token.keys", text));
+        let files = self.key_files.iter().map(|path| of_file("access.token.key_files", path));
+        let keys: Vec<TokenKey> = texts.chain(files).collect::<Result<_, _>>()?;
+        let mut keys = keys.into_iter();
+        let Some(first) = keys.next() else {
+            return Err("access.token: names no key: put one into keys or key_files".to_owned());
+        };
+        Ok(keys.fold(TokenAccess::new(first), TokenAccess::and_key).audience(self.audience))
+    }
+}
+
+impl<'de> Fields<'de> for TokenForm {
+    const EXPECTED: &'static str = "the keys of tokens, and their audience";
+    const FIELDS: &'static [&'static str] = &["keys", "key_files", "audience"];
+
+    fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
+        match field {
+            "keys" => self.keys = map.next_value()?,
+            "key_files" => self.key_files = map.next_value()?,
+            _ => Form(self.audience) = map.next_value()?,
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for TokenForm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read_fields(deserializer, Self::default())
+    }
+}
+
+/// Reads `keys`, texts of [`TokenKey`]s, and `key_files`, names of files with one each: one key or up to eight in all;
+/// and `audience`, a number.
+impl<'de> Deserialize<'de> for TokenAccess {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        TokenForm::deserialize(deserializer)?.access().map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for TokenAccess {
+    /// The audience. Keys are secrets: they are never written.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("audience", &Form(self.audience))?;
+        map.end()
+    }
+}

@@ -1,0 +1,203 @@
+//! [`ServerConfig`] and [`ClientConfig`] as text of any format that has serde: read whole, written without secrets.
+//!
+//! What a value may be is not judged here but when the server or client is made, as for settings made in code.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde_core::de::{Deserialize, Deserializer, Error, MapAccess};
+use serde_core::ser::{Serialize, SerializeStruct, Serializer};
+
+use super::duration::Human;
+use super::form::{Fields, Form, read_fields};
+use super::secrets::{self, AccessForm};
+use crate::config::{Access, ClientConfig, ServerConfig};
+use crate::keys::ServerKey;
+
+/// A server's settings while they are read.
+struct ServerForm {
+    address: Option<SocketAddr>,
+    key: Option<String>,
+    key_file: Option<PathBuf>,
+    access: Option<AccessForm>,
+    message_max_bytes: Option<usize>,
+    /// All others, as they are by default.
+    settings: ServerConfig,
+}
+
+impl ServerForm {
+    fn new() -> Self {
+        // What stands for the three that have no default is replaced.
+        let nowhere = (Ipv4Addr::LOCALHOST, 0).into();
+        let settings = ServerConfig::new(nowhere, ServerKey::dev(), Access::Open);
+        Self { address: None, key: None, key_file: None, access: None, message_max_bytes: None, settings }
+    }
+
+    fn config(mut self) -> Result<ServerConfig, String> {
+        // The default follows the memory, as where it is set in code.
+        let (send, receive) = (self.settings.send_memory_bytes, self.settings.receive_memory_bytes);
+        self.settings = self.settings.memory_bytes(send, receive);
+        self.settings.message_max_bytes = self.message_max_bytes.unwrap_or(self.settings.message_max_bytes);
+        let missing = |field: &str, what: &str| format!("{field}: is missing: {what}");
+        let key = match (self.key, self.key_file) {
+            (Some(text), None) => secrets::of_text("key", &text)?,
+            (None, Some(path)) => secrets::of_file("key_file", &path)?,
+            (None, None) => return Err(missing("key_file", "name the file with the server's secret key")),
+            (Some(_), Some(_)) => {
+                return Err("key_file: there is a key too: leave one of them out".to_owned());
+            }
+        };
+        let address =
+            self.address.ok_or_else(|| missing("address", "say where to bind, as \"0.0.0.0:7777\""))?;
+        let access =
+            self.access.ok_or_else(|| missing("access", "say \"open\", or name the keys of tokens"))?;
+        Ok(ServerConfig { address, key, access: access.access()?, ..self.settings })
+    }
+}
+
+impl<'de> Fields<'de> for ServerForm {
+    const EXPECTED: &'static str = "the settings of a server";
+    const FIELDS: &'static [&'static str] = &[
+        "address",
+        "key",
+        "key_file",
+        "access",
+        "cookie",
+        "server_id",
+        "workers",
+        "wait",
+        "protocol_id",
+        "connections",
+        "send_memory_bytes",
+        "receive_memory_bytes",
+        "message_max_bytes",
+        "congestion",
+        "silent_timeout",
+        "unacknowledged_timeout",
+        "receive_buffer_bytes",
+    ];
+
+    fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
+        let settings = &mut self.settings;
+        match field {
+            "address" => self.address = map.next_value()?,
+            "key" => self.key = map.next_value()?,
+            "key_file" => self.key_file = map.next_value()?,
+            "access" => self.access = map.next_value()?,
+            "cookie" => Form(settings.cookie) = map.next_value()?,
+            "server_id" => settings.server_id = map.next_value()?,
+            "workers" => settings.workers = map.next_value()?,
+            "wait" => Form(settings.wait) = map.next_value()?,
+            "protocol_id" => Form(settings.protocol_id) = map.next_value()?,
+            "connections" => settings.connections = map.next_value()?,
+            "send_memory_bytes" => settings.send_memory_bytes = map.next_value()?,
+            "receive_memory_bytes" => settings.receive_memory_bytes = map.next_value()?,
+            "message_max_bytes" => self.message_max_bytes = map.next_value()?,
+            "congestion" => Form(settings.congestion) = map.next_value()?,
+            "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
+            "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
+            "receive_buffer_bytes" => settings.receive_buffer_bytes = map.next_value()?,
+            unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
+        }
+        Ok(())
+    }
+}
+
+/// Reads all settings but those that keep their defaults, and nothing else. `key_file` names a file with the key that
+/// [`ServerKey::to_text`] gave, or `key` is that text; a relative name is looked for where the program runs.
+impl<'de> Deserialize<'de> for ServerConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read_fields(deserializer, ServerForm::new())?.config().map_err(D::Error::custom)
+    }
+}
+
+/// Fields that are read and never written: `key` and `key_file`.
+const KEYS: usize = 2;
+
+impl Serialize for ServerConfig {
+    /// All settings but the secrets, for a log: to be read again, it needs its keys.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("ServerConfig", ServerForm::FIELDS.len() - KEYS)?;
+        fields.serialize_field("address", &self.address)?;
+        fields.serialize_field("cookie", &Form(self.cookie))?;
+        fields.serialize_field("server_id", &self.server_id)?;
+        fields.serialize_field("workers", &self.workers)?;
+        fields.serialize_field("wait", &Form(self.wait))?;
+        fields.serialize_field("protocol_id", &Form(self.protocol_id))?;
+        fields.serialize_field("connections", &self.connections)?;
+        fields.serialize_field("send_memory_bytes", &self.send_memory_bytes)?;
+        fields.serialize_field("receive_memory_bytes", &self.receive_memory_bytes)?;
+        fields.serialize_field("message_max_bytes", &self.message_max_bytes)?;
+        fields.serialize_field("congestion", &Form(self.congestion))?;
+        fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
+        fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
+        match &self.receive_buffer_bytes {
+            Some(bytes) => fields.serialize_field("receive_buffer_bytes", bytes)?,
+            // Some formats have no word for nothing.
+            None => fields.skip_field("receive_buffer_bytes")?,
+        }
+        // Last, because it may be a table.
+        fields.serialize_field("access", &self.access)?;
+        fields.end()
+    }
+}
+
+/// A client's settings while they are read.
+#[derive(Default)]
+struct ClientForm {
+    message_max_bytes: Option<usize>,
+    settings: ClientConfig,
+}
+
+impl<'de> Fields<'de> for ClientForm {
+    const EXPECTED: &'static str = "the settings of a client";
+    const FIELDS: &'static [&'static str] = &[
+        "protocol_id",
+        "send_memory_bytes",
+        "receive_memory_bytes",
+        "message_max_bytes",
+        "congestion",
+        "silent_timeout",
+        "unacknowledged_timeout",
+    ];
+
+    fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
+        let settings = &mut self.settings;
+        match field {
+            "protocol_id" => Form(settings.protocol_id) = map.next_value()?,
+            "send_memory_bytes" => settings.send_memory_bytes = map.next_value()?,
+            "receive_memory_bytes" => settings.receive_memory_bytes = map.next_value()?,
+            "message_max_bytes" => self.message_max_bytes = map.next_value()?,
+            "congestion" => Form(settings.congestion) = map.next_value()?,
+            "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
+            "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
+            unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
+        }
+        Ok(())
+    }
+}
+
+/// Reads all settings but those that keep their defaults, and nothing else.
+impl<'de> Deserialize<'de> for ClientConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ClientForm { message_max_bytes, settings } = read_fields(deserializer, ClientForm::default())?;
+        let (send, receive) = (settings.send_memory_bytes, settings.receive_memory_bytes);
+        let settings = settings.memory_bytes(send, receive);
+        let message_max_bytes = message_max_bytes.unwrap_or(settings.message_max_bytes);
+        Ok(settings.message_max_bytes(message_max_bytes))
+    }
+}
+
+impl Serialize for ClientConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("ClientConfig", ClientForm::FIELDS.len())?;
+        fields.serialize_field("protocol_id", &Form(self.protocol_id))?;
+        fields.serialize_field("send_memory_bytes", &self.send_memory_bytes)?;
+        fields.serialize_field("receive_memory_bytes", &self.receive_memory_bytes)?;
+        fields.serialize_field("message_max_bytes", &self.message_max_bytes)?;
+        fields.serialize_field("congestion", &Form(self.congestion))?;
+        fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
+        fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
+        fields.end()
+    }
+}

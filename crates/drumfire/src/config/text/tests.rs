@@ -1,0 +1,315 @@
+//! What is read, what is refused and how that is said, and what is written.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use drumfire_proto::{Congestion, Cookie};
+use drumfire_socket::Wait;
+
+use crate::config::{Access, BindError, ClientConfig, ServerConfig};
+use crate::keys::ServerKey;
+use crate::tokens::{TokenKey, TokenMasterKey};
+use crate::workers::Workers;
+
+const LOCAL: &str = "address = \"127.0.0.1:7777\"\naccess = \"open\"\n";
+
+fn key() -> ServerKey {
+    ServerKey::from_bytes([0x5C; 32])
+}
+
+fn token_key(id: u32) -> TokenKey {
+    TokenMasterKey::from_bytes([0xA3; 32]).token_key(id, "a").unwrap()
+}
+
+/// The settings with a key in them.
+fn server(settings: &str) -> Result<ServerConfig, String> {
+    let text = format!("key = \"{}\"\n{settings}", key().to_text());
+    toml::from_str(&text).map_err(|error| error.to_string())
+}
+
+fn client(settings: &str) -> Result<ClientConfig, String> {
+    toml::from_str(settings).map_err(|error| error.to_string())
+}
+
+/// A file that is gone when the test is over.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str, text: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("drumfire-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn three_lines_make_a_server_with_all_defaults() {
+    let config = server(LOCAL).unwrap();
+    let defaults = ServerConfig::new("127.0.0.1:7777".parse().unwrap(), key(), Access::Open);
+    assert_eq!(format!("{config:?}"), format!("{defaults:?}"));
+    assert_eq!(config.key.public(), key().public());
+    assert!(config.check().is_ok());
+    assert_eq!(format!("{:?}", client("").unwrap()), format!("{:?}", ClientConfig::default()));
+}
+
+#[test]
+fn every_setting_is_read() {
+    let config = server(
+        r#"
+        address = "[::1]:1"
+        cookie = "under_load"
+        server_id = "eu-1"
+        workers = 3
+        wait = { gather = "250us" }
+        protocol_id = "0xFFFFFFFFFFFFFFFF"
+        connections = 7
+        send_memory_bytes = 8192
+        receive_memory_bytes = 16384
+        message_max_bytes = 2000
+        congestion = { fixed = 1250000 }
+        silent_timeout = "5s"
+        unacknowledged_timeout = "1500ms"
+        receive_buffer_bytes = 4194304
+        access = "open"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.address, "[::1]:1".parse().unwrap());
+    assert_eq!((config.cookie, config.server_id.as_str()), (Cookie::UnderLoad, "eu-1"));
+    assert_eq!(config.workers, Workers::Count(3));
+    assert_eq!(config.wait, Wait::Gather(Duration::from_micros(250)));
+    assert_eq!((config.protocol_id, config.connections), (u64::MAX, 7));
+    assert_eq!((config.send_memory_bytes, config.receive_memory_bytes), (8_192, 16_384));
+    assert_eq!(config.message_max_bytes, 2_000);
+    assert_eq!(config.congestion, Congestion::Fixed { bytes_per_second: 1_250_000 });
+    assert_eq!(config.silent_timeout, Duration::from_secs(5));
+    assert_eq!(config.unacknowledged_timeout, Duration::from_millis(1_500));
+    assert_eq!(config.receive_buffer_bytes, Some(4_194_304));
+}
+
+#[test]
+fn every_word_of_a_choice_is_read() {
+    let read = |line: &str| server(&format!("{LOCAL}{line}")).unwrap();
+    assert_eq!(read("workers = \"inline\"").workers, Workers::Inline);
+    assert_eq!(read("workers = \"auto\"").workers, Workers::Auto);
+    assert_eq!(read("wait = \"notify\"").wait, Wait::Notify);
+    assert_eq!(read("wait = \"spin\"").wait, Wait::Spin);
+    assert_eq!(read("wait = \"best\"").wait, Wait::best());
+    assert_eq!(read("cookie = \"always\"").cookie, Cookie::Always);
+    assert_eq!(read("congestion = \"delay\"").congestion, Congestion::Delay);
+    assert_eq!(read("congestion = \"cubic\"").congestion, Congestion::Cubic);
+    assert_eq!(read("protocol_id = 9223372036854775807").protocol_id, u64::MAX / 2);
+    assert_eq!(read("protocol_id = \"18446744073709551615\"").protocol_id, u64::MAX);
+}
+
+#[test]
+fn the_longest_message_follows_the_memory_unless_it_is_named() {
+    let small = "send_memory_bytes = 8192";
+    assert_eq!(server(&format!("{LOCAL}{small}")).unwrap().message_max_bytes, 2_048);
+    assert_eq!(client(small).unwrap().message_max_bytes, 2_048);
+    // What was named is never changed: it is refused when the server is made.
+    let named = server(&format!("{LOCAL}{small}\nmessage_max_bytes = 2049")).unwrap();
+    assert_eq!(named.message_max_bytes, 2_049);
+    assert!(matches!(named.check(), Err(BindError::Setting { field: "message_max_bytes", .. })));
+    assert_eq!(client(&format!("message_max_bytes = 2049\n{small}")).unwrap().message_max_bytes, 2_049);
+}
+
+#[test]
+fn what_is_not_known_not_there_or_not_of_its_kind_is_refused_by_name() {
+    for (settings, told) in [
+        ("adress = \"127.0.0.1:1\"", "4 | adress = \"127.0.0.1:1\""),
+        ("adress = \"127.0.0.1:1\"", "unknown field `adress`, expected one of `address`"),
+        ("silent_timeout = 30", "silent_timeout = 30"),
+        ("silent_timeout = \"30\"", "a whole number and its unit, as in \"30s\" or \"500ms\""),
+        ("silent_timeout = \"half an hour\"", "a whole number and its unit"),
+        ("wait = \"never\"", "\"best\", \"notify\", \"spin\", or { gather = \"130us\" }"),
+        ("wait = { gather = \"130us\", spin = true }", "{ gather = \"130us\" }"),
+        ("wait = { sleep = \"130us\" }", "{ gather = \"130us\" }"),
+        ("wait = {}", "{ gather = \"130us\" }"),
+        ("cookie = \"sometimes\"", "\"always\" or \"under_load\""),
+        ("cookie = 1", "\"always\" or \"under_load\""),
+        ("congestion = \"bbr\"", "\"delay\", \"cubic\", or { fixed = bytes per second }"),
+        ("congestion = { fixed = -1 }", "a whole number"),
+        ("workers = \"all\"", "a number of threads from 1 to 1024"),
+        ("workers = 65536", "a number of threads from 1 to 1024"),
+        ("workers = -1", "a number of threads from 1 to 1024"),
+        ("connections = 4294967296", "4294967296"),
+        ("protocol_id = -1", "a whole number"),
+        ("protocol_id = \"0xG\"", "a whole number"),
+        ("key_file = \"a.key\"", "key_file: there is a key too"),
+    ] {
+        let error = server(&format!("{LOCAL}{settings}")).expect_err(settings);
+        assert!(error.contains(told), "{settings} gives: {error}");
+    }
+    for (settings, told) in [
+        ("address = \"127.0.0.1:1\"", "access: is missing: say \"open\""),
+        ("access = \"open\"", "address: is missing: say where to bind"),
+        ("access = \"open\"\naddress = \"localhost\"", "address = \"localhost\""),
+        ("access = \"everybody\"\naddress = \"127.0.0.1:1\"", "\"open\", or the table `token`"),
+        ("address = \"127.0.0.1:1\"\n[access.token]", "access.token: names no key"),
+        ("address = \"127.0.0.1:1\"\n[access.tokens]", "\"open\", or the table `token`"),
+        ("address = \"127.0.0.1:1\"\n[access.token]\nid = 1", "unknown field `id`"),
+    ] {
+        let error = server(settings).expect_err(settings);
+        assert!(error.contains(told), "{settings} gives: {error}");
+    }
+    let no_key = toml::from_str::<ServerConfig>(LOCAL).unwrap_err().to_string();
+    assert!(no_key.contains("key_file: is missing"), "{no_key}");
+    let twice =
+        serde_json::from_str::<ClientConfig>(r#"{ "protocol_id": 1, "protocol_id": 2 }"#).unwrap_err();
+    assert!(twice.to_string().contains("duplicate field `protocol_id`"), "{twice}");
+    assert!(client("workers = 1").unwrap_err().contains("unknown field `workers`"));
+}
+
+#[test]
+fn keys_are_read_from_files_and_a_file_that_is_no_key_is_named() {
+    let named = |path: &std::path::Path| {
+        let text = format!("{LOCAL}key_file = {:?}", path.display().to_string());
+        toml::from_str::<ServerConfig>(&text).map_err(|error| error.to_string())
+    };
+    let good = Temporary::new("good.key", format!("{}\n", key().to_text()).as_bytes());
+    assert_eq!(named(&good.0).unwrap().key.public(), key().public());
+    let public = Temporary::new("public.key", key().public().to_string().as_bytes());
+    assert!(named(&public.0).unwrap_err().contains("a server's secret key is needed"));
+    let binary = Temporary::new("binary.key", &[0xFF; 32]);
+    let full = Temporary::new("full.key", &[b' '; 4_097]);
+    let almost = Temporary::new("almost.key", &[b' '; 4_096]);
+    assert!(named(&full.0).unwrap_err().contains("longer than any key"));
+    assert!(named(&almost.0).unwrap_err().contains("which begins with drumfire_secret_"));
+    for path in [&binary.0, &full.0, &std::env::temp_dir(), &PathBuf::from("/no/such/file")] {
+        let error = named(path).expect_err("no key");
+        assert!(error.contains(&format!("key_file: {}: ", path.display())), "{error}");
+    }
+}
+
+#[test]
+fn tokens_are_taken_by_the_keys_of_files_and_texts() {
+    let file = Temporary::new("token.key", token_key(2).to_text().as_bytes());
+    let settings = format!(
+        "address = \"0.0.0.0:0\"\n[access.token]\naudience = 77\nkeys = [{:?}]\nkey_files = [{:?}]",
+        token_key(1).to_text(),
+        file.0.display().to_string(),
+    );
+    let config = server(&settings).unwrap();
+    let Access::Token(access) = &config.access else { panic!("{config:?}") };
+    let keys: Vec<String> = access.keys.iter().map(TokenKey::to_text).collect();
+    assert_eq!(keys, [token_key(1).to_text(), token_key(2).to_text()]);
+    assert_eq!(access.audience, 77);
+    assert!(config.check().is_ok());
+}
+
+#[test]
+fn no_secret_is_told_when_it_is_damaged_or_in_the_wrong_place() {
+    let (secret, token) = (key().to_text(), token_key(1).to_text());
+    let damaged = |text: &str| text[..text.len() - 1].to_owned();
+    let is_told = |error: &str| error.contains(&secret[20..40]) || error.contains(&token[20..40]);
+    for text in [
+        format!("key = {:?}\n{LOCAL}", damaged(&secret)),
+        format!("key = {token:?}\n{LOCAL}"),
+        format!(
+            "key = {secret:?}\naddress = \"127.0.0.1:1\"\n[access.token]\nkeys = [{:?}]",
+            damaged(&token)
+        ),
+        format!("key = {secret:?}\naddress = \"127.0.0.1:1\"\n[access.token]\nkeys = [{secret:?}]"),
+        format!("key = {secret:?}"),
+        format!("key = {secret:?}\nadress = 1"),
+    ] {
+        let error = toml::from_str::<ServerConfig>(&text).unwrap_err().to_string();
+        assert!(!is_told(&error), "{error}");
+    }
+    for text in [
+        format!(r#"{{ "key": {:?}, "address": "127.0.0.1:1", "access": "open" }}"#, damaged(&secret)),
+        format!(r#"{{ "key": {secret:?}, "address": "127.0.0.1:1", "access": {token:?} }}"#),
+    ] {
+        let error = serde_json::from_str::<ServerConfig>(&text).unwrap_err().to_string();
+        assert!(!is_told(&error), "{error}");
+    }
+}
+
+/// The names of a struct's fields, as its `Debug` form has them at its first level.
+fn fields(debug: &str) -> Vec<String> {
+    let lines = debug.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
+    lines.filter_map(|line| line.trim().split_once(':')).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn every_field_is_read_and_all_but_the_secret_ones_are_written() {
+    let config = server(LOCAL).unwrap().receive_buffer_bytes(8_192);
+    let written = toml::to_string(&config).unwrap();
+    let table: toml::Table = written.parse().unwrap();
+    let names = fields(&format!("{config:#?}"));
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert_eq!(table.contains_key(&name), name != "key", "{name} in\n{written}");
+    }
+    let config = ClientConfig::default();
+    let table: toml::Table = toml::to_string(&config).unwrap().parse().unwrap();
+    for name in fields(&format!("{config:#?}")) {
+        assert!(table.contains_key(&name), "{name}");
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again_and_holds_no_secret() {
+    for settings in [
+        "access = \"open\"",
+        "workers = 5\nwait = \"spin\"\nprotocol_id = \"18446744073709551615\"\naccess = \"open\"",
+        "wait = { gather = \"1us\" }\ncongestion = { fixed = 1200 }\nsilent_timeout = \"1m\"\naccess = \"open\"",
+        "cookie = \"under_load\"\ncongestion = \"cubic\"\nreceive_buffer_bytes = 4096\naccess = \"open\"",
+    ] {
+        let config = server(&format!("address = \"127.0.0.1:7777\"\n{settings}")).unwrap();
+        let written = toml::to_string(&config).unwrap();
+        assert!(!written.contains("drumfire_"), "{written}");
+        assert_eq!(format!("{:?}", server(&written).unwrap()), format!("{config:?}"));
+        let json = serde_json::to_string(&config).unwrap();
+        assert!(!json.contains("drumfire_"), "{json}");
+    }
+    let config = client("silent_timeout = \"1500ms\"\nprotocol_id = 3\ncongestion = \"cubic\"").unwrap();
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(format!("{:?}", client(&written).unwrap()), format!("{config:?}"));
+    let keys = format!(
+        "address = \"0.0.0.0:1\"\n[access.token]\naudience = 5\nkeys = [{:?}]",
+        token_key(1).to_text()
+    );
+    let written = toml::to_string(&server(&keys).unwrap()).unwrap();
+    assert!(written.contains("[access.token]\naudience = 5") && !written.contains("drumfire_"), "{written}");
+}
+
+/// The text of the documentation, with a key that is there.
+fn documented(lines: impl Fn(&str) -> String) -> String {
+    let text = include_str!("../../../docs/server.toml");
+    let lines: Vec<String> = text.lines().map(lines).collect();
+    lines.join("\n").replace("key_file = \"server.key\"", &format!("key = {:?}", key().to_text()))
+}
+
+#[test]
+fn the_documented_file_says_what_the_defaults_are() {
+    let config: ServerConfig = toml::from_str(&documented(str::to_owned)).unwrap();
+    let defaults = server("address = \"127.0.0.1:7777\"\naccess = \"open\"").unwrap();
+    assert_eq!(format!("{config:?}"), format!("{defaults:?}"));
+    assert!(config.check().is_ok());
+}
+
+#[test]
+fn the_documented_file_names_every_setting() {
+    // What stands in it as a comment, because it has no default, is read too.
+    let commented = |line: &str| {
+        let name = line.strip_prefix("# ").filter(|line| line.starts_with("receive_buffer_bytes = "));
+        name.unwrap_or(line).to_owned()
+    };
+    let text = documented(commented);
+    let config: ServerConfig = toml::from_str(&text).unwrap();
+    assert!(config.check().is_ok() && config.receive_buffer_bytes.is_some());
+    let table: toml::Table = text.parse().unwrap();
+    for name in fields(&format!("{config:#?}")) {
+        assert!(table.contains_key(&name), "{name}");
+    }
+    let token = "#   [access.token]\n#   key_files = [\"token.key\"]   # up to 8 while keys are rotated";
+    assert!(include_str!("../../../docs/server.toml").contains(token));
+}

@@ -1,0 +1,72 @@
+//! Counters as text of any format that has serde: written, never read.
+
+use serde_core::ser::{Serialize, SerializeStruct, Serializer};
+
+use super::{Stats, WorkerStats};
+
+impl Serialize for Stats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { workers, threads } = self;
+        let mut fields = serializer.serialize_struct("Stats", 2)?;
+        fields.serialize_field("workers", workers)?;
+        fields.serialize_field("threads", threads)?;
+        fields.end()
+    }
+}
+
+impl Serialize for WorkerStats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // By name, so that none is forgotten.
+        let Self {
+            protocol,
+            received,
+            sent,
+            connections,
+            forwarded_in,
+            forwards_held,
+            events_held,
+            messages_undelivered,
+            panics,
+            restarts,
+            wait_faults,
+        } = self;
+        let mut fields = serializer.serialize_struct("WorkerStats", 11)?;
+        fields.serialize_field("protocol", protocol)?;
+        fields.serialize_field("received", received)?;
+        fields.serialize_field("sent", sent)?;
+        fields.serialize_field("connections", connections)?;
+        fields.serialize_field("forwarded_in", forwarded_in)?;
+        fields.serialize_field("forwards_held", forwards_held)?;
+        fields.serialize_field("events_held", events_held)?;
+        fields.serialize_field("messages_undelivered", messages_undelivered)?;
+        fields.serialize_field("panics", panics)?;
+        fields.serialize_field("restarts", restarts)?;
+        fields.serialize_field("wait_faults", wait_faults)?;
+        fields.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_is_written_under_its_name() {
+        let worker = WorkerStats { forwarded_in: 3, panics: 1, ..WorkerStats::default() };
+        let written =
+            serde_json::to_value(Stats { workers: vec![worker.clone(), worker], threads: vec![2] }).unwrap();
+        assert_eq!(written["workers"].as_array().map(Vec::len), Some(2));
+        let worker = &written["workers"][1];
+        assert_eq!(
+            (&worker["forwarded_in"], &worker["panics"], &worker["restarts"]),
+            (&3.into(), &1.into(), &0.into())
+        );
+        assert_eq!(worker["sent"]["datagrams"], 0);
+        assert_eq!(worker["protocol"]["dropped"], serde_json::json!({}));
+        let debug = format!("{:#?}", WorkerStats::default());
+        let names = debug.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
+        for name in names.filter_map(|line| line.trim().split_once(':')).map(|(name, _)| name) {
+            assert!(worker.get(name).is_some(), "{name}");
+        }
+    }
+}
