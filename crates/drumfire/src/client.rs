@@ -15,6 +15,7 @@ use drumfire_socket::Socket;
 
 use crate::config::{BindError, ClientConfig};
 use crate::event::{ClientEvent, Events};
+use crate::granted::Granted;
 use crate::inline::Inline;
 use crate::keys::{ServerKey, ServerPublicKey};
 use crate::link::Report;
@@ -285,6 +286,12 @@ impl Client {
         self.inline.rebind(Socket::connect(self.server, None)?)?;
         self.inline.worker.change_path(self.peer);
         Ok(())
+    }
+
+    /// What the system gave the socket there is now; nothing in a world in memory.
+    #[must_use]
+    pub fn granted(&self) -> Option<Granted> {
+        self.inline.granted
     }
 
     /// What the client counted.

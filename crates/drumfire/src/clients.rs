@@ -13,6 +13,7 @@ use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 use crate::client::Whom;
 use crate::config::{BindError, ClientConfig};
 use crate::event::Events;
+use crate::granted::Granted;
 use crate::inline::Inline;
 use crate::keys::ServerPublicKey;
 use crate::link::Report;
@@ -272,6 +273,12 @@ impl Clients {
             self.inline.worker.change_path(*peer);
         }
         Ok(())
+    }
+
+    /// What the system gave the socket there is now; nothing in a world in memory.
+    #[must_use]
+    pub fn granted(&self) -> Option<Granted> {
+        self.inline.granted
     }
 
     /// What the clients counted, all together.

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use drumfire_proto::{
     Access, CloseCode, Config, Cookie, Endpoint, Moment, Secret, ServerConfig as CoreServer,
 };
-use drumfire_socket::{GroupConfig, ReuseportGroup, Socket, Wait};
+use drumfire_socket::{GroupConfig, ReuseportGroup, Wait};
 
 use crate::admission::Door;
 use crate::clock::{self, SystemClock};
 use crate::config::{BindError, DATAGRAM_START_BYTES, ServerConfig};
 use crate::entropy;
+use crate::granted::Granted;
 use crate::keys::ServerKey;
 use crate::link::Link;
 use crate::owners::{Owners, WorkerPlacement};
@@ -103,15 +104,17 @@ pub(crate) fn start(
     links: &[Arc<Link>],
     faces: Vec<Box<dyn Face<WorkerPlacement>>>,
     door: &Arc<Door>,
-) -> Result<(Crew, SocketAddr), BindError> {
+) -> Result<(Crew, SocketAddr, Vec<Granted>), BindError> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
     let group = ReuseportGroup::bind(&group(&config, workers, steering)?)
         .map_err(|error| BindError::of_address(error, config.address))?;
     let address = group.local_addr();
     let sockets = group.into_sockets();
+    let granted =
+        sockets.iter().map(|socket| Granted::of(socket, config.receive_buffer_bytes)).collect::<Vec<_>>();
     // Where datagrams may be cut on the way, a path cannot be asked what it carries.
-    if !sockets.iter().all(Socket::never_fragment) {
+    if !granted.iter().all(|granted| granted.is_never_fragmented) {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
     let shared = Arc::new(Shared {
@@ -144,7 +147,7 @@ pub(crate) fn start(
             Crew::Threads(Roster::start(shared.wait, shared.clock, places, threads)?)
         }
     };
-    Ok((crew, address))
+    Ok((crew, address, granted))
 }
 
 fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, BindError> {

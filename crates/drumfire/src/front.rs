@@ -24,7 +24,7 @@ pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
 /// What the application's thread knows.
 #[derive(Debug)]
 pub(crate) struct Front {
-    links: Vec<Arc<Link>>,
+    links: Arc<[Arc<Link>]>,
     /// Per worker, peers whose `Connected` was taken in and whose last report was not.
     peers: Vec<Places<PeerId, Known>>,
     /// Commands since the last flush, per worker.
@@ -35,7 +35,7 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new(links: Vec<Arc<Link>>, message_max_bytes: usize) -> Self {
+    pub(crate) fn new(links: Arc<[Arc<Link>]>, message_max_bytes: usize) -> Self {
         let staged = links.iter().map(|_| Vec::new()).collect();
         let peers = links.iter().map(|_| Places::default()).collect();
         Self { links, peers, staged, incoming: VecDeque::new(), message_max_bytes }
@@ -158,7 +158,7 @@ impl Front {
 
     /// Takes in what the workers reported; what it answers has to be taken whole.
     pub(crate) fn gather(&mut self) -> impl Iterator<Item = Report> {
-        for link in &self.links {
+        for link in self.links.iter() {
             link.take_reports(&mut self.incoming);
         }
         let mut at = 0;
@@ -175,11 +175,6 @@ impl Front {
 
     pub(crate) fn stats(&self) -> Stats {
         Stats { workers: self.links.iter().map(|link| link.stats()).collect(), ..Stats::default() }
-    }
-
-    /// How many workers there are.
-    pub(crate) fn workers(&self) -> usize {
-        self.links.len()
     }
 }
 

@@ -12,6 +12,7 @@ use crate::config::{BindError, DATAGRAM_START_BYTES};
 use crate::entropy;
 use crate::event::{Events, Home};
 use crate::front::Front;
+use crate::granted::Granted;
 use crate::link::{Bell, Link, Report};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
@@ -22,6 +23,8 @@ pub(crate) struct Inline<E> {
     pub(crate) front: Front,
     pub(crate) worker: Box<SocketWorker<Alone>>,
     home: Home<E>,
+    /// Of the socket there is; in memory there is none.
+    pub(crate) granted: Option<Granted>,
     /// A wait did the I/O, and no poll since.
     has_worked: bool,
 }
@@ -35,7 +38,8 @@ impl<E> Inline<E> {
         kind: CoreClient,
     ) -> Result<Self, BindError> {
         core.check()?;
-        if !socket.never_fragment() {
+        let granted = Granted::of(&socket, None);
+        if !granted.is_never_fragmented {
             core.datagram_max_bytes = DATAGRAM_START_BYTES;
         }
         let mut parker = Poller::new()?;
@@ -45,7 +49,7 @@ impl<E> Inline<E> {
         let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let worker = SocketWorker::new(Parts {
             index: 0,
-            has_gso: socket.granted().has_gso,
+            has_gso: granted.has_gso,
             is_connected,
             io: socket,
             parker,
@@ -60,11 +64,11 @@ impl<E> Inline<E> {
             link,
             ring,
         });
-        Ok(Self::of(front, worker))
+        Ok(Self::of(front, worker, Some(granted)))
     }
 
-    pub(crate) fn of(front: Front, worker: SocketWorker<Alone>) -> Self {
-        Self { front, worker: Box::new(worker), home: Home::new(), has_worked: false }
+    pub(crate) fn of(front: Front, worker: SocketWorker<Alone>, granted: Option<Granted>) -> Self {
+        Self { front, worker: Box::new(worker), home: Home::new(), granted, has_worked: false }
     }
 
     /// Begins to connect; the Hello leaves with the next work.
@@ -120,9 +124,11 @@ impl<E> Inline<E> {
     /// Goes on from another socket.
     pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
         self.flush();
-        // As the one before: the same platform answers the same.
-        let _ = socket.never_fragment();
-        self.worker.replace_socket(socket)
+        // Asked as the one before: the same platform answers the same.
+        let granted = Granted::of(&socket, None);
+        self.worker.replace_socket(socket)?;
+        self.granted = Some(granted);
+        Ok(())
     }
 
     pub(crate) fn stats(&self) -> WorkerStats {
@@ -147,7 +153,7 @@ pub(crate) struct Deadline {
 pub(crate) fn front(message_max_bytes: usize) -> Result<(Front, Arc<Link>, Ring<Link>), BindError> {
     let links = vec![Arc::new(Link::new(Arc::new(Bell::default())))];
     match (links.first().cloned(), rings(&links).pop()) {
-        (Some(link), Some(ring)) => Ok((Front::new(links, message_max_bytes), link, ring)),
+        (Some(link), Some(ring)) => Ok((Front::new(Arc::from(links), message_max_bytes), link, ring)),
         // One link has one ring.
         _ => Err(BindError::Io(std::io::ErrorKind::Other.into())),
     }

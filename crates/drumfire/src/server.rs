@@ -12,16 +12,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Moment, ReceiptId, SendError, SendOptions};
 
-use crate::admission::Door;
 use crate::clock;
 use crate::config::{BindError, ServerConfig};
-use crate::crew::{self, Crew};
+use crate::crew::Crew;
 use crate::event::{Event, Events, Home};
 use crate::front::Front;
+use crate::granted::Granted;
 use crate::groups::{BroadcastError, GroupError, GroupId};
-use crate::link::{Bell, Broadcast, Link, Report};
-use crate::owners::WorkerPlacement;
+use crate::link::{Broadcast, Report};
 use crate::peer::PeerId;
+use crate::site::Site;
 use crate::stats::Stats;
 use crate::worker::{Face, Queue};
 use crate::workers::ThreadsError;
@@ -34,11 +34,8 @@ pub use admission::CloseAndBanError;
 /// its threads.
 pub struct Server {
     front: Front,
-    crew: Crew,
-    door: Arc<Door>,
-    bell: Arc<Bell>,
+    site: Site,
     home: Home<Event>,
-    address: SocketAddr,
     /// Inline: a wait did the I/O, and no poll since.
     has_worked: bool,
 }
@@ -62,25 +59,24 @@ impl Server {
     ///
     /// [`BindError`] naming the setting that cannot be used, or what the system answered.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
-        config.check()?;
-        config.key.warn_if_dev();
-        let staff = config.workers.staff();
-        let bell = Arc::new(Bell::default());
-        let links: Vec<_> =
-            (0..staff.sockets.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
-        let door = Door::new(&config.admission);
-        let message_max_bytes = config.message_max_bytes;
-        let queue = |link| Box::new(Queue::new(link)) as Box<dyn Face<WorkerPlacement>>;
-        let faces = links.iter().map(queue).collect();
-        let (crew, address) = crew::start(config, staff, &links, faces, &door)?;
-        let front = Front::new(links, message_max_bytes);
-        Ok(Self { front, crew, door, bell, home: Home::new(), address, has_worked: false })
+        let site = Site::bind(config, |links| {
+            let queue = |link| Box::new(Queue::new(link)) as Box<dyn Face<_>>;
+            links.iter().map(queue).collect()
+        })?;
+        let front = Front::new(Arc::clone(&site.links), site.message_max_bytes);
+        Ok(Self { front, site, home: Home::new(), has_worked: false })
     }
 
     /// Where clients connect to, the port resolved.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.site.address
+    }
+
+    /// What the system gave the socket of each worker, by index; nothing in a world in memory.
+    #[must_use]
+    pub fn granted(&self) -> &[Granted] {
+        &self.site.granted
     }
 
     /// What happened since the last call, and sends what was not flushed yet. Never waits. Inline it does the
@@ -89,7 +85,7 @@ impl Server {
         let has_flushed = self.front.flush();
         // What a wait has just done need not be done again.
         if !std::mem::take(&mut self.has_worked) || has_flushed {
-            self.crew.work();
+            self.site.crew.work();
         }
         self.gather();
         self.home.take()
@@ -109,13 +105,13 @@ impl Server {
             if left.is_zero() {
                 return false;
             }
-            match &mut self.crew {
+            match &mut self.site.crew {
                 Crew::Inline(worker) => {
                     worker.wait(Some(left));
                     worker.work();
                     self.has_worked = true;
                 }
-                Crew::Threads(..) => self.bell.wait(left),
+                Crew::Threads(..) => self.site.bell.wait(left),
             }
         }
     }
@@ -291,7 +287,7 @@ impl Server {
     /// What the server's clock shows: the one that clients know the offset of, see
     /// [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
     pub fn time(&mut self) -> Moment {
-        self.crew.time()
+        self.site.time()
     }
 
     /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
@@ -304,7 +300,7 @@ impl Server {
     /// Sends everything that was taken since the last call.
     pub fn flush(&mut self) {
         self.front.flush();
-        self.crew.send();
+        self.site.crew.send();
     }
 
     /// Closes a peer's connection, with the next `flush` or `poll`, with a code of the application's own and a
@@ -322,7 +318,7 @@ impl Server {
     /// What the workers counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { threads: self.crew.threads(), ..self.front.stats() }
+        self.site.stats()
     }
 
     /// Lets so many threads receive from now on, 1 to as many as there are sockets; [`Workers::Shards`] has sockets to spare.
@@ -353,7 +349,7 @@ impl Server {
     /// [`ThreadsError`]; then everything stays as it is. `Inline` where there are no threads, `OutOfRange` for 0 and for more
     /// than there are sockets, `Io` when a thread cannot be started.
     pub fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {
-        self.crew.set_threads(threads, self.front.workers())
+        self.site.set_threads(threads)
     }
 
     fn gather(&mut self) {
@@ -376,12 +372,12 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.front.flush();
-        self.crew.stop();
+        self.site.crew.stop();
     }
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Server").field("address", &self.site.address).finish_non_exhaustive()
     }
 }

@@ -18,6 +18,8 @@ pub struct Granted {
     pub send_buffer_bytes: usize,
     /// Whether the kernel segments trains on sending.
     pub has_gso: bool,
+    /// Whether the kernel can hand over trains whole; a [`crate::Receiver`] decides whether it does.
+    pub has_gro: bool,
     /// Whether a steering filter is attached to the group.
     pub has_filter: bool,
 }
@@ -62,6 +64,7 @@ impl Socket {
             receive_buffer_bytes: socket.recv_buffer_size()?,
             send_buffer_bytes: socket.send_buffer_size()?,
             has_gso: sys::has_gso(&socket),
+            has_gro: sys::has_gro(&socket),
             has_filter,
         };
         let udp: std::net::UdpSocket = socket.into();

@@ -10,7 +10,7 @@
 //! | `recv_batch`, `send_batch` | one system call; called only with `HAS_BATCHES` |
 //! | `share_port`, `attach` | `SO_REUSEPORT` and its filter; called only with `HAS_GROUPS` |
 //! | `LocalAddresses` | the numbers of the host's addresses, the same on all sockets that share them |
-//! | `enable_gro`, `has_gso` | false where trains are unknown |
+//! | `enable_gro`, `has_gro`, `has_gso` | false where trains are unknown |
 //! | `never_fragment` | false where it cannot be asked for |
 //! | `tell_local_address` | false where a socket cannot tell; only then is a datagram's local address `ANY` |
 //! | `duplicate`, `queue` | the kernel's account of a socket, or `Unsupported` |

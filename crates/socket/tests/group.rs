@@ -130,6 +130,7 @@ fn what_the_kernel_granted_is_read_back() {
         assert!(granted.receive_buffer_bytes >= ask && granted.send_buffer_bytes >= ask, "{granted:?}");
         assert!(!granted.has_filter);
         assert_eq!(granted.has_gso, cfg!(not(feature = "portable")));
+        assert_eq!(granted.has_gro, cfg!(not(feature = "portable")));
     }
 }
 

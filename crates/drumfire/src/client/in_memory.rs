@@ -41,7 +41,7 @@ impl Client {
             credit_bytes,
             message_max_bytes,
         });
-        Self::new(Inline::of(front, EitherWorker::Memory(worker)), whom, config)
+        Self::new(Inline::of(front, EitherWorker::Memory(worker), None), whom, config)
     }
 
     #[cfg(feature = "hostile")]

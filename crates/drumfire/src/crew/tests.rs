@@ -68,10 +68,10 @@ impl World {
         let links: Vec<_> = (0..sockets).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
         let faces = links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Face<_>>).collect();
         let door = Door::new(&config.admission);
-        let (crew, address) = start(config, staff, &links, faces, &door).unwrap();
+        let (crew, address, _) = start(config, staff, &links, faces, &door).unwrap();
         let mut world = Self {
             crew,
-            front: Front::new(links.clone(), 65_536),
+            front: Front::new(Arc::from(links.clone()), 65_536),
             links,
             address,
             clients: Vec::new(),

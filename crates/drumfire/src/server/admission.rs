@@ -61,19 +61,19 @@ impl Server {
     /// [`BanError`]: there are [`BANS_MAX`](crate::BANS_MAX) bans, or the prefix does not fit its address.
     pub fn ban(&mut self, ban: Ban, duration: Duration) -> Result<(), BanError> {
         let now = self.time();
-        self.door.bans().add(now, ban, duration)
+        self.site.door.bans().add(now, ban, duration)
     }
 
     /// Lifts a ban; answers whether there was one.
     pub fn unban(&mut self, ban: Ban) -> bool {
         let now = self.time();
-        self.door.bans().remove(now, ban)
+        self.site.door.bans().remove(now, ban)
     }
 
     /// Everybody who is banned, and for how long from now on.
     pub fn bans(&mut self) -> Vec<(Ban, Duration)> {
         let now = self.time();
-        self.door.bans().all(now)
+        self.site.door.bans().all(now)
     }
 
     /// [`Server::ban`] and [`Server::close`]: bans a peer at once, by its player or, in open access, by the address from

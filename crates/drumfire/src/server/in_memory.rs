@@ -13,6 +13,7 @@ use crate::event::Home;
 use crate::front::Front;
 use crate::link::{Bell, Link};
 use crate::owners::Owners;
+use crate::site::Site;
 use crate::testing::{EitherWorker, Seat, WALL_ORIGIN, secret};
 use crate::worker::{Parts, Queue, Worker, rings};
 
@@ -67,13 +68,15 @@ impl Server {
             message_max_bytes,
         });
         let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
-        let front = Front::new(links, message_max_bytes);
-        Ok(Self { front, crew, door, bell, home: Home::new(), address, has_worked: false })
+        let (links, granted) = (Arc::from(links), Vec::new());
+        let front = Front::new(Arc::clone(&links), message_max_bytes);
+        let site = Site { crew, door, bell, links, address, granted, message_max_bytes };
+        Ok(Self { front, site, home: Home::new(), has_worked: false })
     }
 
     #[cfg(feature = "hostile")]
     pub(crate) fn turn_hostile(&mut self, peer: crate::PeerId, seed: u64) {
-        if let Crew::Inline(worker) = &mut self.crew {
+        if let Crew::Inline(worker) = &mut self.site.crew {
             worker.turn_hostile(peer, seed);
         }
     }
@@ -85,7 +88,7 @@ impl Server {
 
     /// One pass, and a wait that only says when the next is due.
     pub(crate) fn run(&mut self) {
-        if let Crew::Inline(worker) = &mut self.crew {
+        if let Crew::Inline(worker) = &mut self.site.crew {
             worker.work();
             worker.wait(None);
         }

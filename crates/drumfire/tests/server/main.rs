@@ -4,6 +4,7 @@ mod admission;
 mod clients;
 mod close;
 mod echo;
+mod granted;
 mod groups;
 mod handler;
 mod limits;

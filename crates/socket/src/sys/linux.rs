@@ -95,6 +95,11 @@ pub(crate) fn has_gso(socket: &socket2::Socket) -> bool {
     read_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &mut segment).is_ok()
 }
 
+pub(crate) fn has_gro(socket: &socket2::Socket) -> bool {
+    let mut is_on: libc::c_int = 0;
+    read_option(socket, libc::SOL_UDP, libc::UDP_GRO, &mut is_on).is_ok()
+}
+
 pub(crate) fn queue(udp: &UdpSocket) -> io::Result<Queue> {
     let mut info = [0_u32; meminfo::VARS];
     let bytes = read_option(udp, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut info)?;

@@ -92,6 +92,10 @@ pub(crate) fn has_gso(_socket: &socket2::Socket) -> bool {
     false
 }
 
+pub(crate) fn has_gro(_socket: &socket2::Socket) -> bool {
+    false
+}
+
 pub(crate) fn duplicate(_udp: &mio::net::UdpSocket) -> io::Result<UdpSocket> {
     Err(no_account())
 }

@@ -1,0 +1,68 @@
+//! What every kind of server is made of: the workers on their sockets, the door that lets clients in, and what the system granted.
+//!
+//! Which face the application sees is the affair of the server that is made of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use drumfire_proto::Moment;
+
+use crate::admission::Door;
+use crate::config::{BindError, ServerConfig};
+use crate::crew::{self, Crew};
+use crate::granted::Granted;
+use crate::link::{Bell, Link};
+use crate::owners::WorkerPlacement;
+use crate::stats::Stats;
+use crate::worker::Face;
+use crate::workers::ThreadsError;
+
+/// The faces of all workers, by index.
+pub(crate) type Faces = Vec<Box<dyn Face<WorkerPlacement>>>;
+
+/// A server's workers and what they share.
+pub(crate) struct Site {
+    pub(crate) crew: Crew,
+    pub(crate) door: Arc<Door>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) links: Arc<[Arc<Link>]>,
+    pub(crate) address: SocketAddr,
+    /// By worker.
+    pub(crate) granted: Vec<Granted>,
+    /// Bytes of the longest reliable message that this end sends.
+    pub(crate) message_max_bytes: usize,
+}
+
+impl Site {
+    /// Binds the sockets and starts the workers, with these faces.
+    pub(crate) fn bind(
+        config: ServerConfig,
+        faces: impl FnOnce(&Arc<[Arc<Link>]>) -> Faces,
+    ) -> Result<Self, BindError> {
+        config.check()?;
+        config.key.warn_if_dev();
+        let staff = config.workers.staff();
+        let bell = Arc::new(Bell::default());
+        let links: Arc<[_]> =
+            (0..staff.sockets.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+        let door = Door::new(&config.admission);
+        let message_max_bytes = config.message_max_bytes;
+        let faces = faces(&links);
+        let (crew, address, granted) = crew::start(config, staff, &links, faces, &door)?;
+        Ok(Self { crew, door, bell, links, address, granted, message_max_bytes })
+    }
+
+    /// What the clock of all workers shows.
+    pub(crate) fn time(&mut self) -> Moment {
+        self.crew.time()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let workers = self.links.iter().map(|link| link.stats()).collect();
+        Stats { workers, threads: self.crew.threads() }
+    }
+
+    pub(crate) fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {
+        self.crew.set_threads(threads, self.links.len())
+    }
+}

@@ -1,0 +1,62 @@
+//! What a server and its clients say that the system gave them.
+
+use crate::world::config;
+use drumfire::{Client, ClientConfig, Clients, Granted, Server, ServerKey, Workers};
+
+/// The same socket options, asked of the system by another socket of the same kind.
+fn ask(receive: usize) -> usize {
+    let socket = drumfire_socket::GroupConfig::new("127.0.0.1:0".parse().expect("an address"));
+    let group =
+        drumfire_socket::ReuseportGroup::bind(&socket.receive_buffer_bytes(receive)).expect("a socket");
+    group.into_sockets()[0].granted().receive_buffer_bytes
+}
+
+#[test]
+fn every_worker_has_an_entry_with_what_its_socket_got() {
+    for (workers, count) in [(Workers::Inline, 1), (Workers::Count(1), 1), (Workers::Count(3), 3)] {
+        let server = Server::bind(config(workers).receive_buffer_bytes(65_536)).expect("a server");
+        let granted = server.granted();
+        assert_eq!(granted.len(), count);
+        for one in granted {
+            assert_eq!(one.receive_buffer_asked_bytes, Some(65_536));
+            assert_eq!(one.receive_buffer_bytes, ask(65_536));
+            assert_eq!(one.has_filter, count > 1, "one socket has nothing to steer");
+            assert!(one.send_buffer_bytes > 0 && !one.is_receive_buffer_short(), "{one}");
+        }
+    }
+}
+
+#[test]
+fn a_buffer_that_the_system_does_not_give_is_told_and_not_an_error() {
+    let server = Server::bind(config(Workers::Inline).receive_buffer_bytes(1 << 30)).expect("a server");
+    let granted = server.granted()[0];
+    assert_eq!(granted.receive_buffer_bytes, ask(1 << 30));
+    let is_short = ask(1 << 30) < 1 << 30;
+    assert_eq!(
+        (granted.is_receive_buffer_short(), granted.to_string().contains("SHORT")),
+        (is_short, is_short)
+    );
+    let plain = Server::bind(config(Workers::Inline)).expect("a server").granted()[0];
+    assert_eq!((plain.receive_buffer_asked_bytes, plain.is_receive_buffer_short()), (None, false));
+}
+
+#[test]
+fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
+    let server = Server::bind(config(Workers::Inline)).expect("a server");
+    let is_told = |granted: Option<Granted>| {
+        let granted = granted.expect("there is a socket");
+        assert!(granted.receive_buffer_bytes > 0 && !granted.has_filter, "{granted}");
+        assert_eq!(granted.has_gso, server.granted()[0].has_gso);
+        assert_eq!(granted.is_never_fragmented, server.granted()[0].is_never_fragmented);
+    };
+    let mut client = Client::connect_dev(server.local_addr()).expect("a client");
+    is_told(client.granted());
+    client.rebind().expect("another socket");
+    is_told(client.granted());
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let mut clients = Clients::bind(address, 2, &ClientConfig::default()).expect("a socket");
+    clients.connect(server.local_addr(), ServerKey::dev().public()).expect("room");
+    is_told(clients.granted());
+    clients.rebind(address).expect("another socket");
+    is_told(clients.granted());
+}
