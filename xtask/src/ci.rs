@@ -21,7 +21,7 @@ const SIM_DEADLINE: Duration = Duration::from_secs(600);
 const INTEROP_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Examples with a command for a server and one for a client in their heads.
-const TWO_HOST_EXAMPLES: [&str; 2] = ["echo", "tick_server"];
+const TWO_HOST_EXAMPLES: [&str; 3] = ["configured", "echo", "tick_server"];
 
 /// One step: a name, a command, and how long it may take.
 #[derive(Debug)]
