@@ -102,6 +102,8 @@
 //! Messages longer than a packet travel in pieces: unreliable ones of up to 16 KiB, reliable ones of up to 64 KiB, or as much
 //! as [`ServerConfig::message_max_bytes`] says at both ends; values of keys fit a packet. For more there is [`transfer`].
 //!
+//! A [`Channel`] carries values of one type instead of bytes.
+//!
 //! # When it is too much
 //!
 //! What a path carries is found out by a congestion controller, [`Congestion::Delay`] unless the configuration says otherwise;
@@ -128,7 +130,7 @@
 //!
 //! # Not here yet
 //!
-//! The async face, typed channels, metrics, tracing. Linux is run and tested; macOS and Windows were not run yet.
+//! The async face, metrics, tracing. Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
 mod admission;
@@ -161,6 +163,7 @@ mod steering;
 pub mod testing;
 pub mod tokens;
 pub mod transfer;
+mod typed;
 #[doc(hidden)]
 pub mod worker;
 mod workers;
@@ -182,6 +185,9 @@ pub use peer::PeerId;
 pub use server::{CloseAndBanError, Server};
 pub use stats::{Stats, WorkerStats};
 pub use tokens::{ConnectToken, IssueError, KeyIdError, TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
+#[cfg(feature = "postcard")]
+pub use typed::PostcardError;
+pub use typed::{Channel, ChannelError, Codec, Postcard, SendTo};
 pub use workers::{ThreadsError, Workers};
 
 pub use bytes::Bytes;

@@ -13,4 +13,5 @@ mod settings;
 mod shards;
 mod spread;
 mod tokens;
+mod typed;
 mod world;
