@@ -3,9 +3,12 @@
 //! One enum per flag, one stable lowercase name per variant. What a choice does is the socket crate's
 //! business.
 
+mod mode;
+
 use std::fmt;
 
 use clap::ValueEnum;
+pub use mode::Mode;
 use serde::{Deserialize, Serialize};
 
 /// How a receiver thread takes datagrams from its socket.
@@ -261,5 +264,6 @@ mod tests {
         assert_one_name::<SendMode>();
         assert_one_name::<Stage>();
         assert_one_name::<Suite>();
+        assert_one_name::<Mode>();
     }
 }

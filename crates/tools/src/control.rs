@@ -23,17 +23,19 @@ mod channel;
 mod ends;
 mod error;
 mod message;
+mod messages;
 
 pub use channel::Channel;
 pub use ends::{ReceiverEnd, SenderEnd, Visitor};
 pub use error::ControlError;
 pub use message::{Books, Finished, Hello, PublicKey, Sealed, Welcome};
+pub use messages::SentMessages;
 
 /// The version of the messages; two sides with different versions refuse each other by name.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
-/// The longest line in bytes, its newline not counted: room for 65,536 ids, or as many 64-bit counts.
-pub const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
+/// The longest line in bytes, its newline not counted: room for 65,536 ids, or twice as many 64-bit counts.
+pub const MAX_LINE_BYTES: usize = 3 * 1024 * 1024;
 
 /// How long a write may stall before the connection counts as broken: the peer may be busy between two looks.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -26,6 +26,12 @@ pub const SEALED_MIN_SIZE: u32 = 60;
 /// The longest packet of the stages with connections, in bytes: what a path is taken to carry.
 pub const SEALED_MAX_SIZE: u32 = 1_200;
 
+/// The longest packet whose message goes in one piece in any mode of delivery, in bytes.
+pub const WHOLE_MAX_SIZE: u32 = 1_178;
+
+/// The longest packet whose message may be the value of a key, in bytes.
+pub const VALUE_MAX_SIZE: u32 = 1_057;
+
 /// Packets per second in all that a sender may be asked to offer; above any rate one host reaches.
 pub const MAX_RATE: u64 = 1_000_000_000;
 

@@ -5,6 +5,7 @@
 
 mod board;
 mod crew;
+mod delivery;
 mod engine;
 mod ids;
 mod kernel_drops;
@@ -13,6 +14,7 @@ mod lobby;
 mod outcome;
 pub(crate) mod pipeline;
 mod plan;
+mod promise;
 mod serve;
 mod stage;
 mod watch;

@@ -15,6 +15,7 @@
 mod books;
 mod facts;
 mod file;
+mod messages;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,6 +28,9 @@ pub use facts::{
     CpuTime, FlagValue, Flags, Granted, Latency, Machine, REPORT_FORMAT, Versions, flags_of, flags_text,
 };
 pub use file::{FileError, write_file};
+pub use messages::{
+    GIVEN_UP, IN_LOST_DATAGRAMS, Messages, MessagesRefused, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED,
+};
 
 use crate::table::thousands;
 
@@ -96,6 +100,9 @@ pub struct Report {
     /// Share of the machine's time that went to other guests of its host, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal_share: Option<f64>,
+    /// What became of the messages, in the stage that delivers those of endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Messages>,
 }
 
 /// One thread in a [`Report`].
@@ -206,16 +213,19 @@ impl Report {
             reordered: None,
             run_delay_share: None,
             steal_share: None,
+            messages: None,
         }
     }
 
     /// Whether the report may be shown: its books close, and its threads add up to them.
     ///
     /// # Errors
-    /// [`ReportError::Books`] when datagrams are left over (see [`Books::check`]); [`ReportError::Threads`]
-    /// when the threads together received or sent another count than the books say.
+    /// [`ReportError::Books`] when datagrams are left over (see [`Books::check`]); [`ReportError::Messages`] when
+    /// messages are, or were not delivered as promised; [`ReportError::Threads`] when the threads together received
+    /// or sent another count than the books say.
     pub fn check(&self) -> Result<(), ReportError> {
         self.books.check()?;
+        self.messages.as_ref().map_or(Ok(()), Messages::check).map_err(ReportError::Messages)?;
         let (senders, receivers): (Vec<_>, Vec<_>) =
             self.threads.iter().partition(|thread| thread.sent.is_some());
         for (side, threads, in_books) in
@@ -265,6 +275,8 @@ pub fn spread_max_over_mean(counts: &[u64]) -> Option<f64> {
 pub enum ReportError {
     /// Datagrams are left over.
     Books(BooksDoNotClose),
+    /// Messages are left over, or were not delivered as promised.
+    Messages(MessagesRefused),
     /// The threads' counts are not the books' count.
     Threads {
         /// `received` or `sent`.
@@ -288,6 +300,7 @@ impl fmt::Display for ReportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Books(error) => error.fmt(f),
+            Self::Messages(error) => error.fmt(f),
             Self::Threads { side, by_threads, in_books } => {
                 let (by_threads, in_books) = (thousands(*by_threads), thousands(*in_books));
                 write!(f, "BOOKS DO NOT CLOSE: the threads {side} {by_threads}, the books say {in_books}")
@@ -301,7 +314,7 @@ impl std::error::Error for ReportError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Json(error) => Some(error),
-            Self::Books(_) | Self::Threads { .. } => None,
+            Self::Books(_) | Self::Messages(_) | Self::Threads { .. } => None,
         }
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! [`run`] does one whole run; printing is the caller's.
 
+mod client;
 mod flow;
-mod handshake;
+mod group;
+mod schedule;
+mod talk;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -14,15 +17,17 @@ use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use drumfire_socket::Fault;
 use serde_json::json;
 
 use crate::choices::SendMode;
 use crate::clock;
-use crate::control::{self, ControlError, Finished, Hello, SenderEnd, Welcome};
+use crate::control::{self, ControlError, Finished, Hello, SenderEnd, SentMessages, Welcome};
 use crate::host;
-use crate::limits::{OTHER_DESCRIPTORS, SEALED_MAX_SIZE, SEALED_MIN_SIZE};
+use crate::limits::{OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
 use crate::report::{Books, Counted, CpuTime, Flags, Granted, LIMITED_BY_SENDER, Report, ThreadCount};
 use crate::table::thousands;
+use group::GROUP;
 use worker::{Part, PartError, PartTotals};
 
 /// How long one look at the control connection takes.
@@ -82,7 +87,7 @@ impl std::fmt::Display for SendError {
             Self::Handshake(line) => write!(f, "a flow could not connect: {line}"),
             Self::Size(least, most) => write!(
                 f,
-                "--size: the receiver's stage takes packets of {least} to {most} bytes; give --size {least} or more"
+                "--size: the receiver's stage and mode take packets of {least} to {most} bytes; give --size {least} to {most}"
             ),
         }
     }
@@ -121,11 +126,12 @@ pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError
     let greeted = SenderEnd::greet(channel, &hello(plan), || clock::now() < patience && !is_stopped());
     let (mut end, welcome) =
         greeted.map_err(|error| if is_stopped() { SendError::Stopped } else { error.into() })?;
-    if welcome.sealed.is_some() && !(SEALED_MIN_SIZE..=SEALED_MAX_SIZE).contains(&plan.size) {
-        return Err(SendError::Size(SEALED_MIN_SIZE, SEALED_MAX_SIZE));
+    let most = welcome.sealed.map(|sealed| sealed.mode.max_size());
+    if let Some(most) = most.filter(|most| !(SEALED_MIN_SIZE..=*most).contains(&plan.size)) {
+        return Err(SendError::Size(SEALED_MIN_SIZE, most));
     }
     // Where the limit stays too low, opening the sockets says so.
-    let _ = host::raise_open_files(u64::from(plan.flows) + OTHER_DESCRIPTORS);
+    let _ = host::raise_open_files(descriptors(plan));
     let mut team = Team::open(plan, to, &welcome)?;
     end.start()?;
     team.go();
@@ -163,10 +169,15 @@ impl Sent {
             granted: self.granted.clone(),
         });
         report.foreign.clone_from(&books.strays);
-        report.offered = self.has_rate.then_some(finished.offered);
-        report.duplicated = Some(books.duplicated);
-        report.reordered = Some(books.reordered);
-        let is_limit = books.drops.values().sum::<u64>() == 0 && (finished.late || !self.has_rate);
+        if books.messages.is_none() {
+            report.offered = self.has_rate.then_some(finished.offered);
+            report.duplicated = Some(books.duplicated);
+            report.reordered = Some(books.reordered);
+        }
+        report.messages.clone_from(&books.messages);
+        let is_held = finished.messages.as_ref().is_some_and(|messages| messages.blocked > 0);
+        let is_limit =
+            !is_held && books.drops.values().sum::<u64>() == 0 && (finished.late || !self.has_rate);
         report.limited_by = is_limit.then(|| LIMITED_BY_SENDER.to_owned());
         let refused = finished.errors.iter();
         report.notes = refused
@@ -242,6 +253,12 @@ impl Team {
     }
 }
 
+/// A socket for each flow, and a poller and its waker for each group of flows that are connections.
+fn descriptors(plan: &Plan) -> u64 {
+    let groups = u64::from(plan.flows).div_ceil(GROUP as u64) + u64::from(plan.threads);
+    u64::from(plan.flows) + groups * 2 + OTHER_DESCRIPTORS
+}
+
 fn hello(plan: &Plan) -> Hello {
     Hello {
         version: control::VERSION,
@@ -275,37 +292,70 @@ fn part(plan: &Plan, index: u32, to: SocketAddr, welcome: &Welcome, is_stopping:
 }
 
 fn finished(plan: &Plan, totals: &[PartTotals]) -> Finished {
-    let mut sent_per_flow = vec![0; plan.flows as usize];
     let mut errors: BTreeMap<String, u64> = BTreeMap::new();
     for totals in totals {
-        for &(flow, sent) in &totals.sent_per_flow {
-            if let Some(entry) = sent_per_flow.get_mut(flow as usize) {
-                *entry = sent;
-            }
-        }
         for (fault, count) in totals.counts.lost.iter() {
             *errors.entry(fault.name().to_owned()).or_default() += count;
         }
+        if totals.blocked > 0 {
+            *errors.entry(Fault::WouldBlock.name().to_owned()).or_default() += totals.blocked;
+        }
     }
+    let sent_per_flow = per_flow(plan, totals.iter().flat_map(|totals| &totals.sent_per_flow));
     let sent = sent_per_flow.iter().sum();
+    let messages = messages(plan, totals);
     let offered: u64 = totals.iter().map(|totals| totals.offered).sum();
     let granted = granted(totals);
+    let done = messages.as_ref().map_or(sent, |messages| messages.sent);
     Finished {
         sent_per_flow,
         sent,
-        sent_bytes: totals.iter().map(|totals| totals.counts.bytes).sum(),
-        offered,
+        sent_bytes: totals.iter().map(|totals| totals.sent_bytes).sum(),
+        // Of datagrams nobody knows how many it takes to deliver messages.
+        offered: if messages.is_some() { 0 } else { offered },
         errors,
         elapsed_ns: totals.iter().map(|totals| nanos(totals.elapsed)).max().unwrap_or(0),
         cpu_ns: totals.iter().filter_map(|totals| Some(totals.cpu.as_ref()?.run_ns)).sum(),
-        late: plan.rate > 0 && (sent as f64) < offered as f64 * KEPT_RATE,
+        late: plan.rate > 0 && (done as f64) < offered as f64 * KEPT_RATE,
         granted: [
             ("gso".to_owned(), json!(granted.gso)),
             ("send_buffer_bytes".to_owned(), json!(granted.send_buffer_bytes)),
         ]
         .into_iter()
         .collect(),
+        messages,
     }
+}
+
+/// The messages of all threads, where flows kept their endpoints.
+fn messages(plan: &Plan, totals: &[PartTotals]) -> Option<SentMessages> {
+    let parts: Vec<_> = totals.iter().filter_map(|totals| totals.messages.as_ref()).collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let sum = |count: fn(&SentMessages) -> u64| parts.iter().map(|(_, messages)| count(messages)).sum();
+    Some(SentMessages {
+        sent_per_flow: per_flow(plan, parts.iter().flat_map(|(flows, _)| flows)),
+        sent: sum(|messages| messages.sent),
+        offered: sum(|messages| messages.offered),
+        unsent: sum(|messages| messages.unsent),
+        given_up: sum(|messages| messages.given_up),
+        resent: sum(|messages| messages.resent),
+        packets_lost: sum(|messages| messages.packets_lost),
+        blocked: sum(|messages| messages.blocked),
+        unsettled: sum(|messages| messages.unsettled),
+    })
+}
+
+/// Counts by flow, flow 0 first.
+fn per_flow<'a>(plan: &Plan, counts: impl Iterator<Item = &'a (u32, u64)>) -> Vec<u64> {
+    let mut by_flow = vec![0; plan.flows as usize];
+    for &(flow, count) in counts {
+        if let Some(entry) = by_flow.get_mut(flow as usize) {
+            *entry = count;
+        }
+    }
+    by_flow
 }
 
 fn thread_count(totals: &PartTotals) -> ThreadCount {

@@ -6,6 +6,7 @@
 //! [`TextTable`].
 
 mod live;
+mod messages;
 mod text;
 
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ const LABEL_WIDTH: usize = 10;
 /// numbers. A program that meets it prints it and exits with a failure.
 pub fn render(report: &Report) -> Result<String, ReportError> {
     report.check()?;
-    let sections = [head(report), threads(report), books(report), meaning(report)];
+    let sections = [head(report), threads(report), books(report), messages::section(report), meaning(report)];
     let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
     Ok(sections.join("\n"))
 }
@@ -265,7 +266,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::report::{Books, Counted, CpuTime, KERNEL_RECEIVE_QUEUE, Machine, ThreadCount};
+    use crate::choices::Mode;
+    use crate::report::{
+        Books, Counted, CpuTime, IN_LOST_DATAGRAMS, KERNEL_RECEIVE_QUEUE, Machine, Messages, ThreadCount,
+    };
 
     fn report(per_thread: &[u64]) -> Report {
         let cpu = Some(CpuTime { user_s: 1.25, sys_s: 8.5 });
@@ -414,6 +418,30 @@ mod tests {
         let text = render(&report).unwrap();
         assert!(text.contains("thread   sent"), "{text}");
         assert!(text.contains("     0  1,100"), "{text}");
+    }
+
+    #[test]
+    fn messages_have_books_of_their_own_and_open_ones_are_not_rendered() {
+        let mut report = report(&[1_000]);
+        let mut messages = Messages::none(Mode::Unreliable);
+        messages.books = Books::new(5_000, 4_990).dropped(IN_LOST_DATAGRAMS, 10);
+        messages.offered = Some(10_000);
+        (messages.resent, messages.packets_lost, messages.answers, messages.acks_alone) =
+            (1, 2, 4_000, 3_000);
+        report.messages = Some(messages);
+        let text = render(&report).unwrap();
+        let expected = [
+            "messages  unreliable: at most once, in any order; the promise was kept",
+            "    sent               5,000  100.000 %",
+            "  = delivered          4,990   99.800 %",
+            "  + in_lost_datagrams     10    0.200 %",
+            "  + unexplained            0    0.000 %",
+            "offered   10,000 messages by the schedule, 50.000 % of them sent",
+            "delivery  1 messages sent again, 2 packets found lost, 4,000 datagrams sent back, 3,000 of them acks",
+        ];
+        assert!(text.contains(&expected.join("\n")), "{text}");
+        report.messages.as_mut().unwrap().books.received += 1;
+        assert!(render(&report).is_err());
     }
 
     #[test]

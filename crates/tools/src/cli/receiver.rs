@@ -16,8 +16,8 @@ use super::output::{self, Output};
 use super::sender::{SenderArgs, Traffic};
 use super::usage::UsageError;
 use super::{Stop, refusal, values};
-use crate::choices::{Drain, Gro, SendMode, Stage, Steer, Suite};
-use crate::limits::{SEALED_MAX_SIZE, SEALED_MIN_SIZE};
+use crate::choices::{Drain, Gro, Mode, SendMode, Stage, Steer, Suite};
+use crate::limits::SEALED_MIN_SIZE;
 use crate::receiver::Plan;
 
 /// What `receiver` was asked to do.
@@ -49,6 +49,8 @@ pub struct ReceiverArgs {
     pub stage: Stage,
     /// What seals packets, in the stages that have connections.
     pub suite: Suite,
+    /// What is delivered, in the stage that delivers.
+    pub mode: Mode,
     /// The receive buffer to ask for, in bytes and per socket; what the kernel grants may differ.
     pub receive_buffer_bytes: u32,
     /// The traffic of the sender to start beside it, if any.
@@ -101,6 +103,9 @@ struct Flags {
     /// What seals packets in the stages open and deliver [default: the fastest here]
     #[arg(long, value_name = "SUITE")]
     suite: Option<Suite>,
+    /// What is delivered in the stage deliver [default: packets]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
     /// Receive buffer to ask for, per socket
     #[arg(
         long, value_name = "BYTES", default_value = "4194304",
@@ -124,10 +129,10 @@ struct SenderFlags {
     /// Flows, each with its own socket [default: 64]
     #[arg(long, value_name = "N", value_parser = values::flows, allow_negative_numbers = true)]
     flows: Option<u32>,
-    /// Length of every datagram [default: 128]
+    /// Length of every datagram, with a --mode of one with a single message [default: 128]
     #[arg(long, value_name = "BYTES", value_parser = values::size, allow_negative_numbers = true)]
     size: Option<u32>,
-    /// Packets per second in all; 0 = as fast as possible [default: 100000]
+    /// Packets, or messages of a --mode, per second in all; 0 = as fast as possible [default: 100000]
     #[arg(long, value_name = "PPS", value_parser = values::rate, allow_negative_numbers = true)]
     rate: Option<u64>,
     /// How datagrams are handed to the kernel [default: single]
@@ -160,6 +165,7 @@ impl ReceiverArgs {
         flags.check()?;
         let with_sender = flags.traffic()?;
         let bind = flags.bind(resolver)?;
+        let mode = flags.mode();
         Ok(Self {
             bind,
             threads: flags.threads,
@@ -174,6 +180,7 @@ impl ReceiverArgs {
             plot: flags.plot,
             stage: flags.stage,
             suite: flags.suite.unwrap_or_else(Suite::best),
+            mode,
             receive_buffer_bytes: flags.receive_buffer,
             with_sender,
         })
@@ -204,6 +211,7 @@ impl ReceiverArgs {
             ("secs", json!(self.secs.map(|run| run.as_secs_f64()))),
             ("stage", json!(self.stage)),
             ("suite", json!(self.stage.is_sealed().then_some(self.suite))),
+            ("mode", json!((self.stage == Stage::Deliver).then_some(self.mode))),
             ("receive_buffer", json!(self.receive_buffer_bytes)),
             ("with_sender", json!(self.with_sender.is_some())),
         ];
@@ -225,6 +233,10 @@ impl Flags {
             let problem = format!("nothing is sealed in the stage {}", self.stage);
             return Err(UsageError::new("--suite", problem, "add --stage open or --stage deliver")
                 .with_value(suite.name()));
+        }
+        if let Some(mode) = self.mode.filter(|_| self.stage != Stage::Deliver) {
+            let problem = format!("nothing is delivered in the stage {}", self.stage);
+            return Err(UsageError::new("--mode", problem, "add --stage deliver").with_value(mode.name()));
         }
         if let Some(flag) = self.sender.first_given().filter(|_| !self.with_sender) {
             let way_out = format!("add --with-sender, or give {flag} to `sender`");
@@ -265,15 +277,19 @@ impl Flags {
             pin: self.pin.then_some(self.threads.min(crate::limits::MAX_CORE)),
         };
         traffic.check("--sender-threads")?;
-        if self.stage.is_sealed() && !(SEALED_MIN_SIZE..=SEALED_MAX_SIZE).contains(&traffic.size) {
-            let problem = format!(
-                "the stage {} takes packets of {SEALED_MIN_SIZE} to {SEALED_MAX_SIZE} bytes",
-                self.stage
-            );
-            let way_out = format!("give --size {SEALED_MIN_SIZE} to {SEALED_MAX_SIZE}");
+        let (mode, most) = (self.mode(), self.mode().max_size());
+        if self.stage.is_sealed() && !(SEALED_MIN_SIZE..=most).contains(&traffic.size) {
+            let what =
+                if mode.has_messages() { format!("mode {mode}") } else { format!("stage {}", self.stage) };
+            let problem = format!("the {what} takes packets of {SEALED_MIN_SIZE} to {most} bytes");
+            let way_out = format!("give --size {SEALED_MIN_SIZE} to {most}");
             return Err(UsageError::new("--size", problem, way_out).with_value(traffic.size.to_string()));
         }
         Ok(Some(traffic))
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode.unwrap_or(Mode::Packets)
     }
 
     fn bind(&self, resolver: Resolver<'_>) -> Result<BindAddress, UsageError> {

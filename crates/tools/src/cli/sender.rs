@@ -63,13 +63,13 @@ struct Flags {
         value_parser = values::flows, allow_negative_numbers = true
     )]
     flows: u32,
-    /// Length of every datagram
+    /// Length of every datagram; where the receiver has a --mode, of one with a single message
     #[arg(
         long, value_name = "BYTES", default_value = "128",
         value_parser = values::size, allow_negative_numbers = true
     )]
     size: u32,
-    /// Packets per second in all; 0 = as fast as possible
+    /// Packets, or messages of the receiver's --mode, per second in all; 0 = as fast as possible
     #[arg(
         long, value_name = "PPS", default_value = "100000",
         value_parser = values::rate, allow_negative_numbers = true

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::*;
 use drumfire_socket::Wait;
 
-use crate::choices::{Drain, Gro, SendMode, Stage, Steer, Suite};
+use crate::choices::{Drain, Gro, Mode, SendMode, Stage, Steer, Suite};
 use crate::receiver::Plan;
 
 fn known_hosts(text: &str) -> io::Result<Vec<SocketAddr>> {
@@ -193,6 +193,7 @@ fn a_receiver_without_flags_listens_on_the_loopback_until_stopped() {
         plot: None,
         stage: Stage::Parse,
         suite: Suite::best(),
+        mode: Mode::Packets,
         receive_buffer_bytes: 4 * 1024 * 1024,
         with_sender: None,
     };
@@ -217,6 +218,7 @@ fn every_flag_of_a_receiver_arrives() {
         plot: Some("a.svg".into()),
         stage: Stage::Raw,
         suite: Suite::best(),
+        mode: Mode::Packets,
         receive_buffer_bytes: 65_536,
         with_sender: None,
     };
@@ -301,7 +303,7 @@ fn the_report_names_every_flag_that_matters() {
         serde_json::Value::from(args.flags()),
         json!({
             "bind": "127.0.0.1:0", "threads": 4, "drain": "recvmmsg", "gro": "auto", "wait": "gather=50",
-            "steer": "tag", "pin": false, "secs": 1.5, "stage": "parse", "suite": null,
+            "steer": "tag", "pin": false, "secs": 1.5, "stage": "parse", "suite": null, "mode": null,
             "receive_buffer": 4_194_304,
             "with_sender": true, "sender_threads": 1, "flows": 64, "size": 128, "rate": 100_000, "send": "single",
         })

@@ -93,12 +93,13 @@ impl<S: Read + Write> SenderEnd<S> {
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Result<Books, ControlError> {
         finished.check(self.flows).map_err(|problem| malformed("finished", problem))?;
-        let sent = finished.sent;
+        let (sent, messages) = (finished.sent, finished.messages.clone());
         self.channel.send("finished", &FromSender::Finished(finished))?;
         loop {
             match wait(&mut self.channel, "books", &mut keep_waiting, |line| parse("books", line))? {
                 FromReceiver::Books(books) => {
-                    books.check(sent).map_err(|problem| malformed("books", problem))?;
+                    let checked = books.check(sent).and_then(|()| books.check_messages(messages.as_ref()));
+                    checked.map_err(|problem| malformed("books", problem))?;
                     return Ok(books);
                 }
                 // It crossed the sender's book on the way: there is nothing left to stop.

@@ -11,10 +11,11 @@ use drumfire::{KeyTextError, ServerPublicKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::choices::{SendMode, Stage, Steer, Suite};
+use super::messages::SentMessages;
+use crate::choices::{Mode, SendMode, Stage, Steer, Suite};
 use crate::datagram::RouteId;
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
-use crate::report::Scope;
+use crate::report::{Messages, Scope};
 
 /// The most names in one object of counters from the peer.
 const MAX_COUNTERS: usize = 64;
@@ -94,6 +95,8 @@ pub struct Sealed {
     pub public_key: PublicKey,
     /// The suite that both ends agree to.
     pub suite: Suite,
+    /// What is delivered, and so whether a flow keeps its endpoint.
+    pub mode: Mode,
 }
 
 /// A public key, in its text form 64 hexadecimal digits.
@@ -150,6 +153,8 @@ pub struct Finished {
     pub late: bool,
     /// What the kernel granted: buffers, offloads.
     pub granted: Map<String, Value>,
+    /// Set where flows are endpoints that deliver messages; datagrams are then what became of those.
+    pub messages: Option<SentMessages>,
 }
 
 /// The receiver's book, and what is left when it is laid beside the sender's.
@@ -171,6 +176,8 @@ pub struct Books {
     pub window_s: f64,
     /// Whether both sides run on one kernel, so that nothing may be left over.
     pub scope: Scope,
+    /// What became of the messages, where there are any.
+    pub messages: Option<Messages>,
 }
 
 impl Hello {
@@ -207,7 +214,7 @@ impl Finished {
         if total(self.sent_per_flow.iter()) != Some(self.sent) {
             return Err("sent is not the sum of sent_per_flow".to_owned());
         }
-        Ok(())
+        self.messages.as_ref().map_or(Ok(()), |messages| messages.check(flows))
     }
 }
 
@@ -236,7 +243,18 @@ impl Books {
         if self.unexplained != remainder(sent, self.received, &self.drops) {
             return Err("sent is not received + drops + unexplained".to_owned());
         }
-        Ok(())
+        self.messages
+            .as_ref()
+            .map_or(Ok(()), |messages| check_counters("messages.drops", &messages.books.drops))
+    }
+
+    /// Whether these are books of as many messages as were sent, or of none where none were.
+    pub(super) fn check_messages(&self, sent: Option<&SentMessages>) -> Result<(), String> {
+        let booked = self.messages.as_ref().map(|messages| messages.books.sent);
+        if booked == sent.map(|messages| messages.sent) {
+            return Ok(());
+        }
+        Err("messages are not those that were sent".to_owned())
     }
 }
 
@@ -247,7 +265,7 @@ fn remainder(sent: u64, received: u64, drops: &BTreeMap<String, u64>) -> i64 {
     i64::try_from(left).unwrap_or(if left < 0 { i64::MIN } else { i64::MAX })
 }
 
-fn total<'a>(mut counts: impl Iterator<Item = &'a u64>) -> Option<u64> {
+pub(super) fn total<'a>(mut counts: impl Iterator<Item = &'a u64>) -> Option<u64> {
     counts.try_fold(0_u64, |sum, count| sum.checked_add(*count))
 }
 
@@ -263,7 +281,7 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
     Ok(())
 }
 
-fn as_many_as_flows(field: &str, length: usize, flows: u32) -> Result<(), String> {
+pub(super) fn as_many_as_flows(field: &str, length: usize, flows: u32) -> Result<(), String> {
     if length == flows as usize {
         return Ok(());
     }

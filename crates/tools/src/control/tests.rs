@@ -91,6 +91,7 @@ fn finished(sent_per_flow: &[u64]) -> Finished {
         cpu_ns: 4,
         late: true,
         granted: serde_json::Map::new(),
+        messages: None,
     }
 }
 
@@ -200,7 +201,7 @@ fn a_peer_that_drips_does_not_hold_a_poll() {
 }
 
 #[test]
-fn a_line_above_two_mebibytes_is_refused_and_not_stored() {
+fn a_line_above_three_mebibytes_is_refused_and_not_stored() {
     for (length, is_good) in [(MAX_LINE_BYTES - 1, true), (MAX_LINE_BYTES, true), (MAX_LINE_BYTES + 1, false)]
     {
         let mut text = vec![b'x'; length];
@@ -226,7 +227,9 @@ fn the_longest_honest_lines_fit() {
     let announced = Hello { flows: 65_536, ..hello() };
     let (_, welcomed) = SenderEnd::greet(Script::new(&[&message]), &announced, never).unwrap();
     assert_eq!(welcomed.ids.len(), flows);
-    let widest = Finished { sent_per_flow: vec![u64::MAX; flows], ..finished(&[1]) };
+    let counts = vec![u64::MAX; flows];
+    let messages = SentMessages { sent_per_flow: counts.clone(), ..SentMessages::default() };
+    let widest = Finished { sent_per_flow: counts, messages: Some(messages), ..finished(&[1]) };
     assert!(line("finished", &widest).len() <= MAX_LINE_BYTES);
 }
 
@@ -242,9 +245,9 @@ fn a_message_that_does_not_fit_is_not_written() {
 
 #[test]
 fn another_version_is_refused_by_name_whatever_else_its_hello_says() {
-    let error = answer_to(r#"{"message":"hello","version":3,"flows":"a new shape"}"#);
-    assert!(matches!(error, ControlError::VersionDiffers { theirs: 3 }));
-    assert!(error.to_string().contains("version 3, this one version 2"), "{error}");
+    let error = answer_to(r#"{"message":"hello","version":4,"flows":"a new shape"}"#);
+    assert!(matches!(error, ControlError::VersionDiffers { theirs: 4 }));
+    assert!(error.to_string().contains("version 4, this one version 3"), "{error}");
 
     let other = Script::new(&[r#"{"message":"welcome","version":7,"ids":{}}"#]);
     let error = SenderEnd::greet(other, &hello(), never).unwrap_err();
@@ -330,12 +333,12 @@ fn what_is_not_the_expected_message_is_malformed() {
         "{}",
         "[]",
         r#"{"message":"hello"}"#,
-        r#"{"message":"hello","version":2}"#,
-        r#"{"message":"goodbye","version":2}"#,
+        r#"{"message":"hello","version":3}"#,
+        r#"{"message":"goodbye","version":3}"#,
         r#"{"message":"started"}"#,
         r#"{"message":"hello","version":-1}"#,
-        r#"{"message":"hello","version":2,"flows":-1,"threads":1,"size":28,"rate":0,"send":"gso","secs":1,"kernel_id":""}"#,
-        r#"{"message":"hello","version":2,"flows":1,"threads":1,"size":28,"rate":0,"send":"pigeon","secs":1,"kernel_id":""}"#,
+        r#"{"message":"hello","version":3,"flows":-1,"threads":1,"size":28,"rate":0,"send":"gso","secs":1,"kernel_id":""}"#,
+        r#"{"message":"hello","version":3,"flows":1,"threads":1,"size":28,"rate":0,"send":"pigeon","secs":1,"kernel_id":""}"#,
         &huge_flows,
         &nested,
         "\u{0}\u{1}\u{ff}",

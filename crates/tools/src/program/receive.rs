@@ -56,6 +56,7 @@ fn plan(args: &ReceiverArgs) -> Plan {
         cores,
         stage: args.stage,
         suite: args.suite,
+        mode: args.mode,
         receive_buffer_bytes: Some(args.receive_buffer_bytes as usize),
         // A sender of our own ends by itself.
         at_most: args.secs.filter(|_| args.with_sender.is_none()),

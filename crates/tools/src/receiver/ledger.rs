@@ -8,8 +8,9 @@ use std::sync::Arc;
 use drumfire_socket::Train;
 use hdrhistogram::Histogram;
 
+use super::delivery::Delivery;
 use crate::clock;
-use crate::datagram::{self, DropReason, RouteId};
+use crate::datagram::{self, DropReason, Header, RouteId};
 use crate::flows::{FlowCount, FlowTable};
 
 /// Latency is measured on one datagram in so many.
@@ -34,6 +35,8 @@ pub(super) struct StageTotals {
     pub(super) flows: Option<Vec<FlowCount>>,
     pub(super) strays: BTreeMap<String, u64>,
     pub(super) latency: Option<Histogram<u64>>,
+    /// Where messages are delivered by mode: `ours` are then messages, and this knows the packets.
+    pub(super) delivery: Option<Delivery>,
     /// What a reader of the report has to know of the stages.
     pub(super) notes: Vec<String>,
 }
@@ -78,15 +81,22 @@ impl Ledger {
         self.strays[reason.index()] += count;
     }
 
-    /// Enters a datagram into its flow.
-    pub(super) fn enter(&mut self, bytes: &[u8]) {
+    /// Enters a datagram into its flow; answers its header when it is the sender's.
+    pub(super) fn enter(&mut self, bytes: &[u8]) -> Option<Header> {
         let Some(flows) = &mut self.flows else {
             self.stray(DropReason::UnknownFlow, 1);
-            return;
+            return None;
         };
-        match datagram::decode(bytes).and_then(|header| flows.on_datagram(&header)) {
-            Ok(_) => self.ours += 1,
-            Err(reason) => self.stray(reason, 1),
+        let entered = datagram::decode(bytes).and_then(|header| flows.on_datagram(&header).map(|_| header));
+        match entered {
+            Ok(header) => {
+                self.ours += 1;
+                Some(header)
+            }
+            Err(reason) => {
+                self.stray(reason, 1);
+                None
+            }
         }
     }
 
@@ -129,6 +139,7 @@ impl Ledger {
             flows: self.flows.filter(|_| follows_flows).map(|flows| flows.counts().to_vec()),
             strays: strays.filter(|(_, count)| *count > 0).collect(),
             latency: self.latency,
+            delivery: None,
             notes: Vec::new(),
         }
     }

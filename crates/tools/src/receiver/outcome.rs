@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use serde_json::Value;
 
 use super::crew::Look;
+use super::delivery;
 use super::kernel_drops::{Evidence, KernelDrops};
 use super::plan::Plan;
 use super::worker::WorkerTotals;
@@ -18,8 +19,8 @@ use crate::csv::Sample;
 use crate::flows::{FlowCount, FlowTotals};
 use crate::host::{self, ThreadSample};
 use crate::report::{
-    Books, Counted, Flags, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_SENDER, Latency, Report, Scope,
-    ThreadCount,
+    Books, Counted, Flags, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_SENDER, Latency, Messages, Report,
+    Scope, ThreadCount,
 };
 use crate::table::thousands;
 
@@ -65,6 +66,8 @@ pub struct Outcome {
     pub reordered: Option<u64>,
     /// From the intended time of sending, on one host alone.
     pub latency: Option<Latency>,
+    /// What became of the messages, where the stage delivers those of endpoints.
+    pub messages: Option<Messages>,
     /// What the sender's schedule asked for, when it had one.
     pub offered: Option<u64>,
     /// Whether the figure is the sender's.
@@ -93,7 +96,9 @@ pub struct CallCounts {
 impl Outcome {
     pub(super) fn of(plan: &Plan, measured: Measured, totals: &[WorkerTotals]) -> Self {
         let flows = flow_totals(totals, measured.hello.flows);
-        let sums = flows.as_ref().map(FlowTotals::sum);
+        let has_messages = measured.finished.messages.is_some();
+        // What flows show of messages is their promise's to tell.
+        let sums = flows.as_ref().filter(|_| !has_messages).map(FlowTotals::sum);
         let cpu = cpu_deltas(&measured.first, &measured.last);
         let threads = threads(totals, &measured, &cpu);
         let received = threads.iter().map(|thread| thread.received).sum();
@@ -106,8 +111,16 @@ impl Outcome {
         if untold > 0 {
             books = books.dropped(DropReason::ControlTruncated.name(), untold);
         }
+        for (name, count) in
+            totals.iter().filter_map(|totals| totals.stages.delivery.as_ref()).flat_map(|d| &d.drops)
+        {
+            books = books.dropped(name, *count);
+        }
         let mut foreign = strays(totals);
-        match kernel_drops(&measured, flows.as_ref(), !foreign.is_empty(), &mut notes) {
+        let lost = lost(&measured, &books, flows.as_ref());
+        // Handshakes are in no book, and so the kernel may have dropped what is not missing.
+        let has_strangers = has_messages || !foreign.is_empty();
+        match kernel_drops(&measured, lost, has_strangers, &mut notes) {
             Some(drops) => {
                 books = books.dropped(KERNEL_RECEIVE_QUEUE, drops.ours);
                 if drops.of_strangers > 0 {
@@ -120,6 +133,12 @@ impl Outcome {
         let is_dropless = books.dropped_count() == 0 && books.unexplained() == 0;
         let latency = merge(totals.iter().filter_map(|totals| totals.stages.latency.as_ref()));
         refused_by_sender(finished, &mut notes);
+        let stages: Vec<_> = totals.iter().map(|totals| &totals.stages).collect();
+        let messages = flows.as_ref().and_then(|flows| {
+            delivery::messages(&measured.hello, finished, measured.scope, received, flows, &stages)
+        });
+        held_back(finished, &mut notes);
+        let is_held = messages.as_ref().is_some_and(|messages| messages.blocked > 0);
         Self {
             books,
             threads,
@@ -130,8 +149,9 @@ impl Outcome {
             duplicated: sums.map(|sums| sums.duplicated),
             reordered: sums.map(|sums| sums.reordered),
             latency: latency.as_ref().and_then(Latency::of),
-            offered: (measured.hello.rate > 0).then_some(finished.offered),
-            is_sender_limited: is_dropless && (measured.hello.rate == 0 || finished.late),
+            offered: (measured.hello.rate > 0 && !has_messages).then_some(finished.offered),
+            messages,
+            is_sender_limited: is_dropless && !is_held && (measured.hello.rate == 0 || finished.late),
             sender_cpu: Duration::from_nanos(finished.cpu_ns),
             run_delay_share: largest(cpu.iter().map(|cpu| cpu.as_ref()?.run_delay_share(measured.window))),
             steal_share: measured.steal_share,
@@ -151,6 +171,7 @@ impl Outcome {
             reordered: self.reordered.unwrap_or(0),
             window_s: self.window.as_secs_f64(),
             scope: self.books.scope,
+            messages: self.messages.clone(),
         }
     }
 
@@ -183,6 +204,7 @@ impl Outcome {
         report.run_delay_share = self.run_delay_share;
         report.steal_share = self.steal_share;
         report.notes.clone_from(&self.notes);
+        report.messages.clone_from(&self.messages);
         report
     }
 }
@@ -237,6 +259,9 @@ fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSam
 
 /// Datagrams of the books a thread took: each once, where its stage tells.
 fn received(totals: &WorkerTotals) -> u64 {
+    if let Some(delivery) = &totals.stages.delivery {
+        return delivery.packets;
+    }
     let flows = totals.stages.flows.as_ref();
     flows.map_or(totals.stages.ours, |flows| flows.iter().map(FlowCount::unique).sum())
 }
@@ -248,19 +273,27 @@ fn calls(totals: &[WorkerTotals]) -> CallCounts {
     })
 }
 
-/// The kernel's drops; nothing where the system keeps no count.
-fn kernel_drops(
-    measured: &Measured,
-    flows: Option<&FlowTotals>,
-    has_strangers: bool,
-    notes: &mut Vec<String>,
-) -> Option<KernelDrops> {
-    let counted = measured.last.kernel_drops()?.saturating_sub(measured.first.kernel_drops()?);
+/// Datagrams that nothing but the kernel can have dropped; nothing where flows were not followed.
+fn lost(measured: &Measured, books: &Books, flows: Option<&FlowTotals>) -> Option<u64> {
+    if measured.finished.messages.is_some() {
+        return Some(u64::try_from(books.unexplained()).unwrap_or(0));
+    }
     // What came too late to tell is in no flow's unique count, and has a line of its own in the books.
     let lost = |flows: &FlowTotals| {
         flows.loss(&measured.finished.sent_per_flow).lost.saturating_sub(flows.sum().too_old)
     };
-    let lost = flows.filter(|_| counted > 0).map(lost);
+    flows.map(lost)
+}
+
+/// The kernel's drops; nothing where the system keeps no count.
+fn kernel_drops(
+    measured: &Measured,
+    lost: Option<u64>,
+    has_strangers: bool,
+    notes: &mut Vec<String>,
+) -> Option<KernelDrops> {
+    let counted = measured.last.kernel_drops()?.saturating_sub(measured.first.kernel_drops()?);
+    let lost = lost.filter(|_| counted > 0);
     let Measured { is_gro_on, scope, .. } = *measured;
     if let Some(lost) = lost.filter(|_| is_gro_on) {
         notes.push(format!(
@@ -308,6 +341,19 @@ fn refused_by_sender(finished: &Finished, notes: &mut Vec<String>) {
         finished.errors.iter().map(|(name, count)| format!("{name} {}", thousands(*count))).collect();
     if !errors.is_empty() {
         notes.push(format!("the sender's kernel did not take some datagrams: {}", errors.join(", ")));
+    }
+}
+
+fn held_back(finished: &Finished, notes: &mut Vec<String>) {
+    let Some(messages) = &finished.messages else { return };
+    if messages.blocked > 0 {
+        notes.push(format!(
+            "messages had to wait {} times until those before were acknowledged",
+            thousands(messages.blocked)
+        ));
+    }
+    if messages.unsettled > 0 {
+        notes.push(format!("{} flows were not settled when the sender ended", thousands(messages.unsettled)));
     }
 }
 

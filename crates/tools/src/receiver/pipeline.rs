@@ -19,8 +19,10 @@ use drumfire_socket::{Io, ReceivedMut, SendBatch, SendMode, Sender};
 use drumfire_wire::{Frame, Frames};
 
 use super::board::Board;
+use super::delivery::{Delivery, OF_ITS_OWNER};
 use super::ledger::{Ledger, StageTotals};
-use crate::choices::{Stage, Suite};
+use super::promise::Promise;
+use crate::choices::{Mode, Stage, Suite};
 use crate::clock;
 use crate::datagram::RouteId;
 use crate::limits::{MAX_FLOWS, MAX_RUN};
@@ -44,6 +46,7 @@ pub(crate) fn config(suite: Suite) -> Config {
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     suite: Suite,
+    mode: Mode,
     keys: Arc<[u8; 32]>,
     persistent: Arc<[u8; 32]>,
     process_key: Arc<[u8; 32]>,
@@ -61,7 +64,11 @@ struct SharedIds {
 
 impl Service {
     /// Draws all secrets; `steering` is the one the kernel's filter knows, if it has one for these threads.
-    pub(super) fn new(suite: Suite, steering: Option<(SteeringSecret, NonZeroU16)>) -> Result<Self, String> {
+    pub(super) fn new(
+        suite: Suite,
+        mode: Mode,
+        steering: Option<(SteeringSecret, NonZeroU16)>,
+    ) -> Result<Self, String> {
         let secret = || -> Result<Arc<[u8; 32]>, String> {
             let mut bytes = [0; 32];
             getrandom::fill(&mut bytes).map_err(|error| format!("the system has no randomness: {error}"))?;
@@ -70,6 +77,7 @@ impl Service {
         suite.config().check().map_err(|error| format!("--suite {suite}: {error}"))?;
         Ok(Self {
             suite,
+            mode,
             keys: secret()?,
             persistent: secret()?,
             process_key: secret()?,
@@ -124,6 +132,9 @@ pub(super) struct PipelinePart {
 /// One thread's pipeline.
 pub(super) struct Pipeline {
     stage: Stage,
+    mode: Mode,
+    /// Whether messages are delivered as promised, in the modes that have some.
+    promise: Option<Promise>,
     endpoint: Endpoint<WorkerPlacement>,
     ring: Ring<Board>,
     pub(super) ledger: Ledger,
@@ -141,6 +152,8 @@ impl Pipeline {
         let endpoint = service.endpoint(index)?;
         Ok(Self {
             stage,
+            mode: service.mode,
+            promise: None,
             before: *endpoint.stats(),
             endpoint,
             ring,
@@ -156,6 +169,7 @@ impl Pipeline {
     pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
         self.before = *self.endpoint.stats();
         self.ledger.begin(ids, is_one_host);
+        self.promise = self.mode.has_messages().then(|| Promise::new(self.mode, ids.len()));
     }
 
     /// When the pipeline has to run again, however quiet it is.
@@ -168,7 +182,7 @@ impl Pipeline {
         let now = now();
         let batch = received.datagrams_mut().map(worker::inbound);
         let mut handled_ns = 0;
-        let Self { endpoint, ledger, stage, .. } = self;
+        let Self { endpoint, ledger, promise, stage, .. } = self;
         if *stage == Stage::Open && has_started {
             endpoint.open_datagrams(now, batch, |frames| {
                 for frame in Frames::new(frames).map_while(Result::ok) {
@@ -183,7 +197,9 @@ impl Pipeline {
         }
         while let Some(event) = endpoint.poll_event() {
             if let Event::Message { bytes, .. } = event {
-                ledger.enter(bytes);
+                if let Some((header, promise)) = ledger.enter(bytes).zip(promise.as_mut()) {
+                    promise.on_message(&header);
+                }
                 ledger.sample_latency(bytes, 1, &mut handled_ns);
             }
         }
@@ -217,11 +233,15 @@ impl Pipeline {
 
     pub(super) fn into_totals(self) -> StageTotals {
         let stats = *self.endpoint.stats();
+        let is_strangers = |reason: &&DropReason| self.promise.is_none() || !OF_ITS_OWNER.contains(reason);
         let drops = DropReason::ALL
             .iter()
+            .filter(is_strangers)
             .map(|reason| (reason.name().to_owned(), stats.dropped(*reason) - self.before.dropped(*reason)));
         let drops: BTreeMap<String, u64> = drops.filter(|(_, count)| *count > 0).collect();
         let mut totals = self.ledger.into_totals(true);
+        totals.delivery =
+            self.promise.map(|promise| Delivery::between(&self.before, &stats, self.mode, promise));
         for (name, count) in drops {
             *totals.strays.entry(name).or_default() += count;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drumfire_socket::{ReuseportGroup, Wait};
 
-use crate::choices::{Drain, Gro, Stage, Steer, Suite};
+use crate::choices::{Drain, Gro, Mode, Stage, Steer, Suite};
 
 /// The settings of one receiver, whoever asks: the command line or a bench.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct Plan {
     pub stage: Stage,
     /// What seals packets, in the stages that have connections.
     pub suite: Suite,
+    /// What is delivered, in the stage that delivers.
+    pub mode: Mode,
     /// Receive buffer to ask for, per socket, in bytes; `None` = the system's default.
     pub receive_buffer_bytes: Option<usize>,
     /// How long to receive at most; `None` = until the sender is done.
@@ -51,6 +53,7 @@ impl Plan {
             cores: Vec::new(),
             stage: Stage::Parse,
             suite: Suite::best(),
+            mode: Mode::Packets,
             receive_buffer_bytes: None,
             at_most: None,
         }

@@ -102,7 +102,8 @@ impl Station {
             .map_err(|error| StartError::Setting(format!("--threads {}: {error}", plan.threads)))?;
         let filter = crew::filter(&plan, mint.secret())?;
         let steering = crew::is_steered(&plan).then(|| mint.steering());
-        let service = plan.stage.is_sealed().then(|| Service::new(plan.suite, steering)).transpose();
+        let service =
+            plan.stage.is_sealed().then(|| Service::new(plan.suite, plan.mode, steering)).transpose();
         let service = service.map_err(StartError::Setting)?;
         let mut tries = PORT_TRIES;
         loop {
@@ -166,10 +167,11 @@ impl Station {
             session: ids::session_number(),
             ids: ids.to_vec(),
             stage: self.plan.stage,
-            sealed: self
-                .service
-                .as_ref()
-                .map(|service| Sealed { public_key: service.public_key().into(), suite: self.plan.suite }),
+            sealed: self.service.as_ref().map(|service| Sealed {
+                public_key: service.public_key().into(),
+                suite: self.plan.suite,
+                mode: self.plan.mode,
+            }),
             steer: self.plan.steer,
             threads: self.plan.threads,
         })?;

@@ -1,13 +1,10 @@
 //! The flows of one sending thread: a socket each, so that each has a source port of its own.
 
-use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
 use drumfire_proto::PacketSealer;
 use drumfire_socket::{SendBatch, Socket};
 
-use super::handshake::{Handshake, HandshakeError};
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
 
 /// One flow and its place in it.
@@ -28,18 +25,19 @@ struct Seal {
 }
 
 impl Flow {
-    /// Opens the socket of flow `index`.
-    pub(super) fn open(index: u32, id: RouteId, to: SocketAddr) -> io::Result<Self> {
-        Ok(Self { socket: Socket::connect(to, None)?, index, id, next_sequence: 0, sent: 0, seal: None })
-    }
-
-    /// Makes the flow a connection, whose packets have `size` bytes.
-    pub(super) fn seal(&mut self, handshake: Handshake, size: usize) -> Result<(), HandshakeError> {
-        let sealer = handshake.finish(&mut self.socket)?;
-        // A size without room was refused before.
-        let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
-        self.seal = Some(Seal { sealer, payload });
-        Ok(())
+    /// The flow `index` on this socket; with a sealer its datagrams are packets of a connection, of so many bytes.
+    pub(super) fn new(
+        index: u32,
+        id: RouteId,
+        socket: Socket,
+        sealer: Option<(PacketSealer, usize)>,
+    ) -> Self {
+        let seal = sealer.map(|(sealer, size)| {
+            // A size without room was refused before.
+            let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
+            Seal { sealer, payload }
+        });
+        Self { socket, index, id, next_sequence: 0, sent: 0, seal }
     }
 
     /// Puts the next `count` datagrams of `size` bytes into the batch; answers how many it took.

@@ -8,12 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox};
 use std::time::Duration;
 
-use drumfire_socket::{Fault, FlushEnd, Parker, Poller, SendBatch, SendCounts, SendMode, Sender};
+use drumfire_socket::{
+    Fault, FlushEnd, Granted, Parker, Poller, SendBatch, SendCounts, SendMode, Sender, Socket,
+};
 
+use super::client::{Hands, HandshakeError};
 use super::flow::Flow;
-use super::handshake::{Handshake, HandshakeError};
+use super::group::{GROUP, Group};
+use super::schedule::Schedule;
+use super::talk::{Talk, TalkTotals};
 use crate::clock;
-use crate::control::Sealed;
+use crate::control::{Sealed, SentMessages};
 use crate::datagram::RouteId;
 use crate::host::{self, ThreadClock, ThreadSample};
 
@@ -26,12 +31,6 @@ const TRAIN: usize = 64;
 /// The most bytes in one train.
 const TRAIN_BYTES: usize = 65_000;
 
-/// A wait longer than this sleeps first; a shorter one spins, for a sleep may end this much late.
-const SPIN: Duration = Duration::from_micros(60);
-
-/// Flows that connect together.
-const CONNECTING: usize = 64;
-
 /// How long a full socket is left alone.
 const BLOCKED_REST: Duration = Duration::from_micros(50);
 
@@ -43,7 +42,7 @@ pub(super) struct Part {
     pub(super) size: usize,
     /// Set where every flow has to be a connection.
     pub(super) sealed: Option<Sealed>,
-    /// Datagrams per second of this thread; 0 = as fast as possible.
+    /// Datagrams, or messages where flows keep their endpoints, per second of this thread; 0 = as fast as possible.
     pub(super) rate: f64,
     pub(super) secs: Duration,
     pub(super) mode: SendMode,
@@ -56,9 +55,15 @@ pub(super) struct PartTotals {
     pub(super) index: u32,
     /// Flow and datagrams the kernel took of it.
     pub(super) sent_per_flow: Vec<(u32, u64)>,
+    pub(super) sent_bytes: u64,
+    /// What became of send calls, those of handshakes among them.
     pub(super) counts: SendCounts,
-    /// Datagrams that were due by the end.
+    /// Datagrams that a socket without room did not take in time, and that were not kept.
+    pub(super) blocked: u64,
+    /// Datagrams, or messages, that were due by the end.
     pub(super) offered: u64,
+    /// Flow and messages of it, and their sums, where flows kept their endpoints.
+    pub(super) messages: Option<(Vec<(u32, u64)>, SentMessages)>,
     pub(super) elapsed: Duration,
     pub(super) cpu: Option<ThreadSample>,
     /// Whether segmentation was asked for and refused.
@@ -84,11 +89,16 @@ impl From<HandshakeError> for PartError {
     }
 }
 
+/// What a thread has made ready to send with.
+enum Prepared {
+    Flows(Vec<Flow>, Poller),
+    Talk(Box<Talk>),
+}
+
 impl Part {
     /// Opens the sockets, says so, waits for the word, sends.
     pub(super) fn run(self, ready: &Outbox<Result<(), PartError>>, go: &Inbox<()>) -> Option<PartTotals> {
-        let prepared = self.prepare();
-        let (flows, poller) = match prepared {
+        let prepared = match self.prepare() {
             Ok(prepared) => prepared,
             Err(error) => {
                 let _ = ready.send(Err(error));
@@ -97,41 +107,70 @@ impl Part {
         };
         let _ = ready.send(Ok(()));
         go.recv().ok()?;
-        Some(self.send(flows, poller))
+        Some(match prepared {
+            Prepared::Flows(flows, poller) => self.send(flows, poller),
+            Prepared::Talk(talk) => self.talk(*talk),
+        })
     }
 
-    fn prepare(&self) -> Result<(Vec<Flow>, Poller), PartError> {
+    fn prepare(&self) -> Result<Prepared, PartError> {
         if let Some(core) = self.core {
             host::pin_current_thread(core).map_err(|error| PartError::Pin(error.to_string()))?;
         }
-        let poller = Poller::new().map_err(PartError::Sockets)?;
-        let flows = self.flows.iter().map(|&(index, id)| Flow::open(index, id, self.to));
-        let mut flows = flows.collect::<Result<Vec<_>, _>>().map_err(PartError::Sockets)?;
-        if let Some(sealed) = &self.sealed {
-            for group in flows.chunks_mut(CONNECTING) {
-                self.connect(group, sealed)?;
-            }
+        let sockets = self.flows.iter().map(|_| Socket::connect(self.to, None));
+        let mut sockets = sockets.collect::<Result<Vec<_>, _>>().map_err(PartError::Sockets)?;
+        let Some((sealed, first)) = self.sealed.zip(sockets.first_mut()) else {
+            let places = self.flows.iter().zip(sockets);
+            let flows = places.map(|(&(index, id), socket)| Flow::new(index, id, socket, None));
+            return Ok(Prepared::Flows(flows.collect(), Poller::new().map_err(PartError::Sockets)?));
+        };
+        let has_messages = sealed.mode.has_messages();
+        // Without messages nothing but handshakes goes by these hands.
+        let send_mode = if has_messages { self.mode } else { SendMode::Single };
+        let mut hands = Hands::new(first, send_mode).map_err(PartError::Sockets)?;
+        let mut groups = Vec::with_capacity(sockets.len().div_ceil(GROUP));
+        while !sockets.is_empty() {
+            let rest = sockets.split_off(sockets.len().min(GROUP));
+            let group = std::mem::replace(&mut sockets, rest);
+            groups.push(Group::connect(group, self.to, &sealed, &mut hands)?);
         }
-        Ok((flows, poller))
+        if has_messages {
+            let talk = Talk::new(sealed.mode, self.burst(), self.size, groups, hands, &self.flows);
+            return Ok(Prepared::Talk(talk.into()));
+        }
+        let clients = groups.into_iter().flat_map(|group| group.clients);
+        let flows = self.flows.iter().zip(clients).map(|(&(index, id), client)| {
+            let (socket, sealer) = client.into_sealer()?;
+            Ok(Flow::new(index, id, socket, Some((sealer, self.size))))
+        });
+        let flows = flows.collect::<Result<Vec<_>, HandshakeError>>()?;
+        Ok(Prepared::Flows(flows, Poller::new().map_err(PartError::Sockets)?))
     }
 
-    /// Makes these flows connections.
-    fn connect(&self, flows: &mut [Flow], sealed: &Sealed) -> Result<(), HandshakeError> {
-        let mut handshakes = Vec::with_capacity(flows.len());
-        for flow in &mut *flows {
-            let mut handshake = Handshake::begin(&mut flow.socket, self.to, sealed)?;
-            // One after the other as far as both ends compute; what is left is waiting.
-            while !handshake.is_connected() {
-                handshake.step(&mut flow.socket)?;
-            }
-            handshakes.push(handshake);
+    /// Sends messages until all are settled.
+    fn talk(self, mut talk: Talk) -> PartTotals {
+        let cpu = CpuMeter::start();
+        let granted = talk.first().map(|client| client.socket.granted());
+        let start_ns = clock::host_ns();
+        let schedule = Schedule { start_ns, rate: self.rate, length: self.secs };
+        let offered = talk.run(&schedule, &self.is_stopping);
+        let elapsed = Duration::from_nanos(clock::host_ns().saturating_sub(start_ns));
+        let cpu = cpu.read();
+        talk.settle(&schedule);
+        let TalkTotals { sent_per_flow, messages_per_flow, messages, hands } = talk.into_totals();
+        PartTotals {
+            sent_bytes: hands.sent_bytes,
+            blocked: hands.blocked,
+            messages: Some((messages_per_flow, SentMessages { offered, ..messages })),
+            offered,
+            elapsed,
+            cpu,
+            ..self.totals(sent_per_flow, &hands.sender, granted)
         }
-        flows.iter_mut().zip(handshakes).try_for_each(|(flow, handshake)| flow.seal(handshake, self.size))
     }
 
     fn send(self, mut flows: Vec<Flow>, mut poller: Poller) -> PartTotals {
-        let thread = host::current_thread_id().unwrap_or(0);
-        let before = ThreadClock::sample(thread);
+        let cpu = CpuMeter::start();
         let granted = flows.first().map(|flow| flow.socket.granted());
         let burst = self.burst();
         let mut batch = SendBatch::new(burst, burst * self.size);
@@ -151,20 +190,35 @@ impl Part {
             }
         }
         let elapsed = Duration::from_nanos(clock::host_ns().saturating_sub(start_ns));
-        let is_stopped = self.is_stopping.load(Ordering::Relaxed);
+        let due = schedule.due(elapsed).filter(|_| !self.is_stopping.load(Ordering::Relaxed));
+        let sent_per_flow = flows.iter().map(|flow| (flow.index, flow.sent)).collect();
+        PartTotals {
+            offered: due.map_or(offered, |due| due.max(offered)),
+            elapsed,
+            cpu: cpu.read(),
+            ..self.totals(sent_per_flow, &sender, granted)
+        }
+    }
+
+    /// What can be told of any run after it.
+    fn totals(
+        &self,
+        sent_per_flow: Vec<(u32, u64)>,
+        sender: &Sender,
+        granted: Option<Granted>,
+    ) -> PartTotals {
         PartTotals {
             index: self.index,
-            sent_per_flow: flows.iter().map(|flow| (flow.index, flow.sent)).collect(),
+            sent_per_flow,
+            sent_bytes: sender.counts().bytes,
             counts: sender.counts().clone(),
-            offered: if is_stopped {
-                offered
-            } else {
-                schedule.due(elapsed).map_or(offered, |due| due.max(offered))
-            },
-            elapsed,
-            cpu: ThreadClock::sample(thread).zip(before).map(|(now, then)| now.since(&then)),
+            blocked: 0,
+            offered: 0,
+            messages: None,
+            elapsed: Duration::ZERO,
+            cpu: None,
             is_unsegmented: sender.mode() != self.mode,
-            has_gso: granted.is_some_and(|granted| granted.has_gso),
+            has_gso: granted.as_ref().is_some_and(|granted| granted.has_gso),
             send_buffer_bytes: granted.map_or(0, |granted| granted.send_buffer_bytes),
         }
     }
@@ -207,77 +261,26 @@ impl Part {
     }
 }
 
-/// When each datagram is due.
-struct Schedule {
-    start_ns: u64,
-    rate: f64,
-    length: Duration,
+/// The CPU time of this thread from a moment on.
+struct CpuMeter {
+    thread: u32,
+    before: Option<ThreadSample>,
 }
 
-impl Schedule {
-    /// How many datagrams are due in this time; `None` without a rate.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
-    fn due(&self, elapsed: Duration) -> Option<u64> {
-        let time = elapsed.min(self.length).as_secs_f64();
-        (self.rate > 0.0).then(|| (time * self.rate).round() as u64)
+impl CpuMeter {
+    fn start() -> Self {
+        let thread = host::current_thread_id().unwrap_or(0);
+        Self { thread, before: ThreadClock::sample(thread) }
     }
 
-    /// The intended time of the `n`-th datagram, from 0; without a rate it is now.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
-    fn stamp_ns(&self, n: u64) -> u64 {
-        if self.rate > 0.0 { self.start_ns + (n as f64 * 1e9 / self.rate) as u64 } else { clock::host_ns() }
-    }
-
-    /// Whether the run's time has passed.
-    fn is_over(&self) -> bool {
-        Duration::from_nanos(clock::host_ns().saturating_sub(self.start_ns)) >= self.length
-    }
-
-    /// Waits until the `n`-th datagram is due; false when the run is over.
-    fn await_turn(&self, n: u64, poller: &mut Poller) -> bool {
-        let (now, is_over) = (clock::host_ns(), self.is_over());
-        if self.rate <= 0.0 {
-            return !is_over;
-        }
-        if is_over || self.due(self.length).is_some_and(|all| n >= all) {
-            return false;
-        }
-        let due_ns = self.stamp_ns(n);
-        let rest = Duration::from_nanos(due_ns.saturating_sub(now));
-        if rest > SPIN {
-            poller.nap(rest - SPIN);
-        }
-        while clock::host_ns() < due_ns {
-            std::hint::spin_loop();
-        }
-        true
+    fn read(&self) -> Option<ThreadSample> {
+        Some(ThreadClock::sample(self.thread)?.since(self.before.as_ref()?))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn schedule(rate: f64, seconds: u64) -> Schedule {
-        Schedule { start_ns: 1_000, rate, length: Duration::from_secs(seconds) }
-    }
-
-    #[test]
-    fn send_times_lie_evenly_from_the_start_on() {
-        let schedule = schedule(250_000.0, 1);
-        assert_eq!(schedule.stamp_ns(0), 1_000);
-        assert_eq!(schedule.stamp_ns(1), 5_000);
-        assert_eq!(schedule.stamp_ns(250_000), 1_000_001_000);
-    }
-
-    #[test]
-    fn what_is_due_follows_the_clock_and_ends_with_the_run() {
-        let schedule = schedule(1_000.0, 2);
-        assert_eq!(schedule.due(Duration::from_millis(500)), Some(500));
-        assert_eq!(schedule.due(Duration::from_secs(2)), Some(2_000));
-        assert_eq!(schedule.due(Duration::from_secs(9)), Some(2_000));
-        assert_eq!(Schedule { rate: 0.0, ..schedule }.due(Duration::from_secs(1)), None);
-    }
 
     fn part(mode: SendMode, rate: f64, size: usize) -> Part {
         Part {

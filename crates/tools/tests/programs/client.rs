@@ -78,6 +78,7 @@ impl Client {
             cpu_ns: 0,
             late: false,
             granted: serde_json::Map::new(),
+            messages: None,
         };
         let deadline = clock::now() + PATIENCE;
         self.end.finish(finished, || clock::now() < deadline).unwrap()

@@ -98,6 +98,7 @@ fn finished(flows: &[Flow]) -> Finished {
         cpu_ns: 0,
         late: false,
         granted: serde_json::Map::new(),
+        messages: None,
     }
 }
 
