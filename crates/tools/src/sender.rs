@@ -25,7 +25,9 @@ use crate::clock;
 use crate::control::{self, ControlError, Finished, Hello, SenderEnd, SentMessages, Welcome};
 use crate::host;
 use crate::limits::{OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
-use crate::report::{Books, Counted, CpuTime, Flags, Granted, LIMITED_BY_SENDER, Report, ThreadCount};
+use crate::report::{
+    Books, Counted, CpuTime, Flags, Granted, LIMITED_BY_SENDER, Messages, Report, ThreadCount,
+};
 use crate::table::thousands;
 use group::GROUP;
 use worker::{Part, PartError, PartTotals};
@@ -175,7 +177,7 @@ impl Sent {
             report.reordered = Some(books.reordered);
         }
         report.messages.clone_from(&books.messages);
-        let is_held = finished.messages.as_ref().is_some_and(|messages| messages.blocked > 0);
+        let is_held = books.messages.as_ref().is_some_and(Messages::is_held_back);
         let is_limit =
             !is_held && books.drops.values().sum::<u64>() == 0 && (finished.late || !self.has_rate);
         report.limited_by = is_limit.then(|| LIMITED_BY_SENDER.to_owned());

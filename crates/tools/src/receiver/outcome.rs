@@ -138,7 +138,7 @@ impl Outcome {
             delivery::messages(&measured.hello, finished, measured.scope, received, flows, &stages)
         });
         held_back(finished, &mut notes);
-        let is_held = messages.as_ref().is_some_and(|messages| messages.blocked > 0);
+        let is_held = messages.as_ref().is_some_and(Messages::is_held_back);
         Self {
             books,
             threads,

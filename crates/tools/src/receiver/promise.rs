@@ -96,7 +96,6 @@ const fn keys() -> usize {
 }
 
 /// Where the newest of a message's key is kept.
-#[expect(clippy::cast_possible_truncation, reason = "a remainder by a handful")]
 const fn place(flow: usize, sequence: u64) -> usize {
     flow * keys() + (sequence % Mode::KEYS) as usize
 }

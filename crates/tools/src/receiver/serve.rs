@@ -30,6 +30,9 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a sender that was asked to stop may take to hand over its book.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long it may take where it waits for acks of its messages first: longer than it waits for them.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
+
 /// What further senders hear.
 const BUSY: &str = "another sender is being served: wait until it is done, or start a second receiver";
 
@@ -242,7 +245,8 @@ impl Station {
         match finished {
             Err(ControlError::TimedOut { .. }) => {
                 end.stop()?;
-                let patience = clock::now() + STOP_PATIENCE;
+                let time = if plan.mode.has_messages() { SETTLE_PATIENCE } else { STOP_PATIENCE };
+                let patience = clock::now() + time;
                 Ok(end.wait_for_finish(|| {
                     go_on(watch, ticker, crew);
                     clock::now() < patience

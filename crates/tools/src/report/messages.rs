@@ -77,6 +77,13 @@ impl Messages {
         }
     }
 
+    /// Whether messages waited for acks, or gave way to newer ones while they did: then the rate is neither what the
+    /// sender nor what the receiver can do.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.blocked > 0 || self.books.drops.get(SUPERSEDED).is_some_and(|count| *count > 0)
+    }
+
     /// Whether every message is accounted for and the mode kept its promise. No wire takes the blame here: what is
     /// lost in a datagram has a name.
     ///
@@ -158,6 +165,16 @@ mod tests {
             open,
             "messages, reliable-ordered: BOOKS DO NOT CLOSE: sent 7 is not received 5; 2 are missing without a name"
         );
+    }
+
+    #[test]
+    fn who_waits_for_acks_is_held_back() {
+        assert!(!messages(9, 9).is_held_back());
+        assert!(Messages { blocked: 1, ..messages(9, 9) }.is_held_back());
+        for (count, is_held) in [(0, false), (1, true)] {
+            let books = Books::new(9, 9 - count).dropped(SUPERSEDED, count);
+            assert_eq!(Messages { books, ..messages(9, 9) }.is_held_back(), is_held);
+        }
     }
 
     #[test]

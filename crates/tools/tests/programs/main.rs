@@ -13,6 +13,7 @@ mod bad_input;
 mod combinations;
 mod endings;
 mod keys;
+mod messages;
 mod outputs;
 mod overflow;
 mod strangers;

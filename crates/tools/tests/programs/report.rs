@@ -27,7 +27,7 @@ const AGREED: [&str; 15] = [
 ];
 
 /// The keys that a report may have besides.
-const OPTIONAL: [&str; 10] = [
+const OPTIONAL: [&str; 11] = [
     "foreign",
     "latency_ns",
     "offered",
@@ -38,6 +38,7 @@ const OPTIONAL: [&str; 10] = [
     "run_delay_share",
     "steal_share",
     "scope",
+    "messages",
 ];
 
 const OF_THREAD: [&str; 6] = ["index", "received", "pps", "kernel_drops", "cpu_user_s", "cpu_sys_s"];
@@ -71,6 +72,7 @@ impl Report {
         assert!(more.is_subset(&BTreeSet::from(OPTIONAL)), "{what}: {more:?}");
         report.assert_threads(what);
         report.assert_books(what);
+        report.assert_messages(what);
         report
     }
 
@@ -106,6 +108,16 @@ impl Report {
         let key = if is_sender { "sent" } else { "received" };
         let sum: u64 = self.threads().iter().map(|thread| thread[key].as_u64().unwrap()).sum();
         assert_eq!(sum, self.number(&format!("/{key}")), "{what}: {:#}", self.0);
+    }
+
+    #[track_caller]
+    fn assert_messages(&self, what: &str) {
+        let Some(messages) = self.0.get("messages") else { return };
+        let drops = messages["drops"].as_object().unwrap().values().map(|count| count.as_u64().unwrap());
+        let known = self.number("/messages/received") + drops.sum::<u64>();
+        assert!(known > 0, "{what}");
+        assert_eq!(self.number("/messages/sent"), known, "{what}: {messages:#}");
+        assert_eq!((&messages["unexplained"], &messages["out_of_promise"]), (&0.into(), &0.into()), "{what}");
     }
 
     #[track_caller]

@@ -15,19 +15,21 @@ use drumfire_tools::{clock, host};
 use crate::process::{receiver, sender, waiting_receiver};
 use crate::report::{IS_NATIVE, Report, SEVERAL};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const SIZE: usize = 100;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const SIZE: usize = 100;
 
 /// A flow that is a connection.
-struct Flow {
+pub(crate) struct Flow {
     socket: UdpSocket,
+    /// Packets it sent, handshakes not counted.
+    pub(crate) packets: u64,
     sealer: PacketSealer,
-    header: Header,
+    pub(crate) header: Header,
     newest: Vec<u8>,
 }
 
 impl Flow {
-    fn connect(to: SocketAddr, welcome: &Welcome, flow: u32) -> Self {
+    pub(crate) fn connect(to: SocketAddr, welcome: &Welcome, flow: u32) -> Self {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
         socket.connect(to).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -38,10 +40,11 @@ impl Flow {
         let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
         let peer = endpoint.connect(now(), to, &identity, None).unwrap();
         let deadline = clock::now() + PATIENCE;
-        let mut memory = [0; 2_048];
+        let (mut memory, mut packets) = ([0; 2_048], 0);
         while endpoint.stats().packets_received == 0 {
             assert!(clock::now() < deadline, "flow {flow} does not connect");
             while let Some(transmit) = endpoint.poll_transmit(now(), &mut memory) {
+                packets += u64::from(memory[0] < 0x80);
                 socket.send(&memory[..transmit.bytes]).unwrap();
             }
             if let Ok(length) = socket.recv(&mut memory) {
@@ -50,10 +53,10 @@ impl Flow {
             endpoint.handle_timeout(now());
         }
         let header = Header { id: welcome.ids[flow as usize], flow, sequence: 0, stamp: None };
-        Self { socket, sealer: endpoint.take_sealer(peer).unwrap(), header, newest: Vec::new() }
+        Self { socket, packets, sealer: endpoint.take_sealer(peer).unwrap(), header, newest: Vec::new() }
     }
 
-    fn send(&mut self, count: u64) {
+    pub(crate) fn send(&mut self, count: u64) {
         for _ in 0..count {
             let mut payload = vec![0; PacketSealer::payload_bytes(SIZE).unwrap()];
             datagram::encode(&mut payload, &self.header).unwrap();
@@ -61,6 +64,7 @@ impl Flow {
             self.newest = vec![0; SIZE];
             self.sealer.seal(&mut self.newest, &payload).unwrap();
             self.socket.send(&self.newest).unwrap();
+            self.packets += 1;
         }
     }
 }
@@ -69,7 +73,7 @@ fn now() -> Now {
     Now { monotonic: Moment::from_nanos(clock::host_ns()), wall: Duration::ZERO }
 }
 
-fn greet(to: SocketAddr, flows: u32) -> (SenderEnd<TcpStream>, Welcome) {
+pub(crate) fn greet(to: SocketAddr, flows: u32) -> (SenderEnd<TcpStream>, Welcome) {
     let channel = control::connect(&[to], PATIENCE, Duration::from_millis(20)).unwrap();
     let hello = Hello {
         version: control::VERSION,
@@ -85,7 +89,7 @@ fn greet(to: SocketAddr, flows: u32) -> (SenderEnd<TcpStream>, Welcome) {
     SenderEnd::greet(channel, &hello, || clock::now() < deadline).unwrap()
 }
 
-fn finished(flows: &[Flow]) -> Finished {
+pub(crate) fn finished(flows: &[Flow]) -> Finished {
     let sent_per_flow: Vec<u64> = flows.iter().map(|flow| flow.header.sequence).collect();
     let sent = sent_per_flow.iter().sum();
     Finished {

@@ -7,10 +7,20 @@ use crate::process::{Ended, receiver, sender, waiting_receiver};
 use crate::report::{Report, SEVERAL};
 
 /// Both reports say the same of the same run.
-fn assert_agree(received: &Ended, sent: &Ended) -> Report {
+pub(crate) fn assert_agree(received: &Ended, sent: &Ended) -> Report {
     let (receiver, sender) = (Report::of(received), Report::of(sent));
     assert_eq!((&receiver.0["name"], &sender.0["name"]), (&"receiver".into(), &"sender".into()));
-    for key in ["sent", "received", "drops", "unexplained", "foreign", "duplicated", "reordered", "offered"] {
+    for key in [
+        "sent",
+        "received",
+        "drops",
+        "unexplained",
+        "foreign",
+        "duplicated",
+        "reordered",
+        "offered",
+        "messages",
+    ] {
         assert_eq!(receiver.0.get(key), sender.0.get(key), "{key}: {received:#?} {sent:#?}");
     }
     receiver

@@ -1,0 +1,210 @@
+//! Messages of every delivery mode between real endpoints: both books close, and what a mode promises is kept or the
+//! run refused.
+
+use drumfire_tools::choices::Mode;
+use drumfire_tools::clock;
+use drumfire_tools::control::{Finished, SentMessages};
+
+use crate::process::{Ended, receiver, sender, waiting_receiver};
+use crate::report::{IS_NATIVE, Report, SEVERAL};
+use crate::sealed::{Flow, PATIENCE, finished, greet};
+use crate::two_processes::assert_agree;
+
+const MODES: [Mode; 6] = [
+    Mode::Unreliable,
+    Mode::UnreliableSequenced,
+    Mode::ReliableUnordered,
+    Mode::ReliableOrdered,
+    Mode::ReliableSequenced,
+    Mode::ReliableLatest,
+];
+
+/// The modes that leave nothing out.
+const WHOLE: [Mode; 2] = [Mode::ReliableUnordered, Mode::ReliableOrdered];
+
+fn run(flags: &str) -> Report {
+    let common = "--with-sender --stage deliver --json -";
+    Report::of(&receiver(&format!("{common} {flags}")).end().with_code(0))
+}
+
+#[test]
+fn every_mode_closes_both_books_with_every_drain_and_sender() {
+    let drains: &[&str] = if IS_NATIVE {
+        &["--drain recv", "--drain recvmmsg --gro off", "--drain recvmmsg --gro on"]
+    } else {
+        &["--drain recv"]
+    };
+    for mode in MODES {
+        for drain in drains {
+            for send in ["single", "gso"] {
+                let ways = format!("--flows 8 --mode {mode} {drain} --send {send}");
+                let report = run(&format!("--threads {SEVERAL} --secs 0.1 --rate 8000 {ways}"));
+                assert_eq!(report.0["flags"]["mode"], mode.name(), "{ways}");
+                assert_eq!(report.0["messages"]["mode"], mode.name(), "{ways}");
+                assert!(report.number("/messages/offered") > 0, "{ways}");
+                assert!(report.number("/messages/received") > 0, "{ways}");
+                assert!(report.number("/messages/answers") > 0, "{ways}: nothing was acknowledged");
+                assert!(report.0["latency_ns"]["count"].as_u64().unwrap() > 0, "{ways}");
+                if WHOLE.contains(&mode) {
+                    assert_eq!(
+                        report.number("/messages/received"),
+                        report.number("/messages/sent"),
+                        "{ways}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn flows_that_the_kernels_hash_spreads_keep_their_promises_too() {
+    for mode in MODES {
+        run(&format!(
+            "--flows 8 --mode {mode} --steer hash --threads {SEVERAL} --sender-threads 2 --secs 0.1 --rate 8000"
+        ));
+    }
+}
+
+#[test]
+fn more_flows_than_one_poller_watches_are_all_heard() {
+    let report = run("--mode reliable-ordered --threads 1 --flows 150 --secs 0.2 --rate 6000");
+    assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
+    assert!(report.number("/messages/sent") >= 150, "{:#}", report.0);
+}
+
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+mod with_losses {
+    use super::*;
+
+    /// A receive buffer for a few packets, and a sender that does not mind.
+    fn flood(mode: Mode, flows: u32) -> Report {
+        let report = run(&format!(
+            "--mode {mode} --threads 1 --flows {flows} --secs 0.3 --rate 0 --send gso --receive-buffer 4096"
+        ));
+        assert!(report.number("/drops/kernel_receive_queue") > 0, "{mode}: {:#}", report.0);
+        report
+    }
+
+    #[test]
+    fn what_a_full_buffer_takes_of_reliable_messages_is_sent_again_until_all_are_there() {
+        for mode in WHOLE {
+            let report = flood(mode, 8);
+            assert_eq!(report.number("/messages/received"), report.number("/messages/sent"), "{mode}");
+            assert!(report.number("/messages/resent") > 0, "{mode}: {:#}", report.0);
+            assert!(report.number("/messages/packets_lost") > 0, "{mode}: {:#}", report.0);
+        }
+    }
+
+    #[test]
+    fn what_it_takes_of_unreliable_messages_is_gone_and_named() {
+        for mode in [Mode::Unreliable, Mode::UnreliableSequenced] {
+            let report = flood(mode, 8);
+            assert!(report.number("/messages/drops/in_lost_datagrams") > 0, "{mode}: {:#}", report.0);
+            assert_eq!(report.number("/messages/resent"), 0, "{mode}");
+        }
+    }
+
+    #[test]
+    fn the_newest_arrives_whatever_it_takes_and_what_it_made_needless_is_named() {
+        for mode in [Mode::ReliableSequenced, Mode::ReliableLatest] {
+            // Of each flow one message is under way, and many flows fill the buffer.
+            let report = flood(mode, 256);
+            assert!(report.number("/messages/drops/superseded") > 0, "{mode}: {:#}", report.0);
+            assert_eq!(report.0.get("limited_by"), None, "{mode}: acks set the pace");
+        }
+    }
+}
+
+#[test]
+fn the_receivers_mode_is_the_senders_and_both_say_the_same_of_its_messages() {
+    let (receiver, address) =
+        waiting_receiver(&format!("--stage deliver --mode reliable-ordered --threads {SEVERAL} --json -"));
+    let sent = sender(address, "--secs 0.2 --rate 4000 --flows 6 --threads 2 --json -").end().with_code(0);
+    assert!(sent.stderr.iter().any(|line| line.starts_with("messages  reliable-ordered")), "{sent:#?}");
+    let report = assert_agree(&receiver.end().with_code(0), &sent);
+    assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
+}
+
+#[test]
+fn a_receiver_that_stops_early_waits_until_what_was_sent_is_settled() {
+    let (receiver, address) = waiting_receiver("--stage deliver --mode reliable-ordered --secs 0.3 --json -");
+    let sent = sender(address, "--secs 600 --rate 4000 --json -").end().with_code(0);
+    let report = assert_agree(&receiver.end().with_code(0), &sent);
+    assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
+}
+
+#[test]
+fn a_size_that_the_receivers_mode_does_not_take_is_refused_at_the_sender() {
+    let (receiver, address) = waiting_receiver("--stage deliver --mode reliable-latest");
+    let ended = sender(address, "--size 1058 --secs 0.1").end().with_code(2);
+    assert!(ended.only_error_line().contains("give --size 60 to 1057"), "{ended:#?}");
+    receiver.interrupt();
+    receiver.end();
+}
+
+/// A sender that puts messages of these numbers, all unreliable, into packets of one connection to a receiver of this
+/// mode, and says that it sent so many messages in so many more packets than it did.
+fn pretend(mode: Mode, sequences: &[u64], messages: u64, more_packets: u64) -> Ended {
+    let (receiver, address) = waiting_receiver(&format!("--stage deliver --mode {mode} --threads 1"));
+    let (mut end, welcome) = greet(address, 1);
+    let mut flow = Flow::connect(address, &welcome, 0);
+    end.start().unwrap();
+    for sequence in sequences {
+        flow.header.sequence = *sequence;
+        flow.send(1);
+    }
+    let book = SentMessages { sent_per_flow: vec![messages], sent: messages, ..SentMessages::default() };
+    let sent = flow.packets + more_packets;
+    let finished = Finished {
+        sent_per_flow: vec![sent],
+        sent,
+        messages: Some(book),
+        ..finished(std::slice::from_ref(&flow))
+    };
+    let deadline = clock::now() + PATIENCE;
+    end.finish(finished, || clock::now() < deadline).unwrap();
+    receiver.end()
+}
+
+#[track_caller]
+fn assert_refused(ended: Ended, mode: Mode, reason: &str) {
+    let ended = ended.with_code(1);
+    let line = ended.only_error_line();
+    assert!(line.starts_with(&format!("error: messages, {mode}: {reason}")), "{line}");
+}
+
+#[test]
+fn messages_in_the_wrong_order_or_twice_break_a_promise_and_are_refused() {
+    let broken = "PROMISE BROKEN: 1 were not delivered";
+    pretend(Mode::Unreliable, &[2, 0, 1], 3, 0).with_code(0);
+    pretend(Mode::UnreliableSequenced, &[0, 1, 2], 3, 0).with_code(0);
+    assert_refused(pretend(Mode::UnreliableSequenced, &[0, 2, 1], 3, 0), Mode::UnreliableSequenced, broken);
+    assert_refused(pretend(Mode::Unreliable, &[0, 1, 1], 3, 0), Mode::Unreliable, broken);
+    pretend(Mode::ReliableUnordered, &[2, 0, 1], 3, 0).with_code(0);
+    assert_refused(pretend(Mode::ReliableUnordered, &[0, 1, 1], 3, 0), Mode::ReliableUnordered, broken);
+    assert_refused(pretend(Mode::ReliableOrdered, &[0, 2, 1], 3, 0), Mode::ReliableOrdered, broken);
+    assert_refused(
+        pretend(Mode::ReliableLatest, &[8, 0, 1, 2, 3, 4, 5, 6, 7], 9, 0),
+        Mode::ReliableLatest,
+        broken,
+    );
+}
+
+#[test]
+fn messages_that_are_missing_without_a_lost_datagram_are_refused() {
+    let open = "BOOKS DO NOT CLOSE: sent 4 is not received 3";
+    assert_refused(pretend(Mode::Unreliable, &[0, 1, 2], 4, 0), Mode::Unreliable, open);
+    assert_refused(pretend(Mode::ReliableOrdered, &[0, 1, 2], 4, 0), Mode::ReliableOrdered, "PROMISE BROKEN");
+}
+
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+#[test]
+fn a_datagram_that_never_was_is_missing_beside_its_messages() {
+    let ended = pretend(Mode::Unreliable, &[0, 1, 2], 4, 1).with_code(1);
+    let line = ended.only_error_line();
+    assert!(
+        line.starts_with("error: BOOKS DO NOT CLOSE") && line.ends_with("1 are missing without a name"),
+        "{line}"
+    );
+}
