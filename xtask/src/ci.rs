@@ -111,6 +111,9 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     if workspace.package_in("crates/tools").is_some() {
         let run = step("the README's run", "run --release --bin receiver -- --with-sender --secs 2");
         steps.push(run.within(RUN_DEADLINE));
+        let flags = "--with-sender --stage deliver --mode reliable-ordered --secs 2";
+        let run = step("reliable messages", &format!("run --release --bin receiver -- {flags}"));
+        steps.push(run.within(RUN_DEADLINE));
         let two_hosts = step("two hosts", "xtask two-hosts --secs 2");
         steps.push(Step { can_be_skipped: true, ..two_hosts });
     }
