@@ -5,6 +5,7 @@
 
 mod bans;
 mod hook;
+mod sources;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseRea
 
 use crate::config::BindError;
 use bans::Bans;
+pub(crate) use sources::Sources;
 
 pub use bans::{BANS_MAX, Ban, BanError};
 pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
@@ -40,13 +42,18 @@ pub struct AdmissionConfig {
     /// Decides about everybody who passed all other checks; nobody is asked by default. See
     /// [`crate::ServerConfig::accept`].
     pub accept: Option<AcceptHook>,
+    /// Connections, half-open ones included, that one IPv4 address or one IPv6 /64 may have at a time; at least 1. `None`,
+    /// the default, is as many as it likes: behind one address there may be a school or a mobile network, and what one
+    /// source may begin is limited in any case, while a place for good takes a token of the game's backend. Set it in open
+    /// access. Loopback is exempt.
+    pub connections_per_source: Option<u32>,
     /// What a client is told to wait for when there is no room now; 1 s to 65,535 s, 10 s by default.
     pub retry_after: Duration,
 }
 
 impl Default for AdmissionConfig {
     fn default() -> Self {
-        Self { accept: None, retry_after: FULL_RETRY_AFTER }
+        Self { accept: None, connections_per_source: None, retry_after: FULL_RETRY_AFTER }
     }
 }
 
@@ -55,6 +62,13 @@ impl AdmissionConfig {
     #[must_use]
     pub fn accept(mut self, hook: AcceptHook) -> Self {
         self.accept = Some(hook);
+        self
+    }
+
+    /// Sets how many connections one source may have.
+    #[must_use]
+    pub fn connections_per_source(mut self, connections: u32) -> Self {
+        self.connections_per_source = Some(connections);
         self
     }
 
@@ -67,6 +81,9 @@ impl AdmissionConfig {
 
     pub(crate) fn check(&self) -> Result<(), BindError> {
         let setting = |field, problem| Err(BindError::Setting { field, problem });
+        if self.connections_per_source == Some(0) {
+            return setting("admission.connections_per_source", "must be at least 1, or None for no limit");
+        }
         if !(Duration::from_secs(1)..=RETRY_AFTER_MAX).contains(&self.retry_after) {
             return setting("admission.retry_after", "must be 1 s to 65,535 s");
         }
@@ -88,6 +105,11 @@ impl Door {
 
     pub(crate) fn bans(&self) -> &Bans {
         &self.bans
+    }
+
+    /// Connections by source, of which there are none yet.
+    pub(crate) fn sources(&self) -> Sources {
+        Sources::new(self.config.connections_per_source)
     }
 
     /// Whether anybody wants this applicant, before the application is asked.
@@ -135,7 +157,8 @@ impl Door {
         }
     }
 
-    fn try_later(&self, counted_as: DropReason) -> Rejection {
+    /// Not now, and why.
+    pub(crate) fn try_later(&self, counted_as: DropReason) -> Rejection {
         let retry_after = Some(self.config.retry_after);
         Rejection { counted_as, reason: RefuseReason::Full, retry_after, address: None }
     }
@@ -157,6 +180,8 @@ mod tests {
     fn every_bound_is_named_and_exact() {
         let ok = AdmissionConfig::default;
         assert_eq!(field(&ok()), None);
+        assert_eq!(field(&ok().connections_per_source(0)), Some("admission.connections_per_source"));
+        assert_eq!(field(&ok().connections_per_source(1)), None);
         let second = Duration::from_secs(1);
         for (after, fits) in [
             (second - Duration::from_nanos(1), false),

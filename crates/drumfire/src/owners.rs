@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drumfire_proto::limits::USED_TOKENS;
 use drumfire_proto::{
-    Claim, ClaimError, Confirmed, HelloHash, Now, Placed, Placement, Replaced, TokenLedger,
+    Claim, ClaimError, Confirmed, DropReason, HelloHash, Now, Placed, Placement, Replaced, TokenLedger,
 };
 
-use crate::admission::Door;
+use crate::admission::{Door, Sources};
 
 /// The table, shared by all workers, and the door in front of it.
 #[derive(Debug)]
@@ -32,6 +32,7 @@ struct Table {
     /// The most all of them take.
     most_in_all: u32,
     tokens: TokenLedger,
+    sources: Sources,
 }
 
 /// What is known of a connection.
@@ -40,6 +41,7 @@ struct Entry {
     owner: Owner,
     /// Where it came in.
     address: IpAddr,
+    is_address_proved: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +70,8 @@ impl Owners {
     pub(crate) fn behind(door: Arc<Door>, workers: u16, most: u32, most_in_all: u32) -> Arc<Self> {
         let loads = vec![0; usize::from(workers)];
         let tokens = TokenLedger::new(USED_TOKENS.saturating_mul(usize::from(workers)));
-        let table = Mutex::new(Table { entries: HashMap::new(), loads, most, most_in_all, tokens });
+        let sources = door.sources();
+        let table = Mutex::new(Table { entries: HashMap::new(), loads, most, most_in_all, tokens, sources });
         Arc::new(Self { table, door })
     }
 
@@ -80,9 +83,10 @@ impl Owners {
     /// Forgets everything a worker owned, because it begins anew.
     pub fn forget(&self, index: u16) {
         let mut table = self.table();
-        let Table { entries, tokens, .. } = &mut *table;
-        for (hello, _) in entries.extract_if(|_, entry| entry.owner.worker() == index) {
+        let Table { entries, tokens, sources, .. } = &mut *table;
+        for (hello, entry) in entries.extract_if(|_, entry| entry.owner.worker() == index) {
             tokens.release(hello);
+            sources.remove(entry.address, entry.is_address_proved);
         }
         if let Some(load) = table.loads.get_mut(usize::from(index)) {
             *load = 0;
@@ -123,6 +127,7 @@ impl Placement for WorkerPlacement {
 
     fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
         let mut table = self.owners.table();
+        table.prove(hello);
         if table.is_unwelcome(now, hello, &self.owners.door) {
             table.tokens.confirm(hello);
             return Confirmed::Unwelcome;
@@ -156,8 +161,13 @@ impl Table {
             ClaimError::Used => Placed::Used,
             ClaimError::Full => door.full(),
         })?;
-        let (owner, address) = (Owner::Undecided(here), claim.address.ip());
-        self.entries.insert(claim.hello, Entry { owner, address });
+        let (address, is_address_proved) = (claim.address.ip(), claim.is_address_proved);
+        if !self.sources.add(address, is_address_proved) {
+            self.tokens.release(claim.hello);
+            return Err(Placed::Rejected(door.try_later(DropReason::SourceFull)));
+        }
+        let owner = Owner::Undecided(here);
+        self.entries.insert(claim.hello, Entry { owner, address, is_address_proved });
         Ok(())
     }
 
@@ -174,6 +184,14 @@ impl Table {
         Some(placed(worker, here))
     }
 
+    /// Takes note that a packet opened: somebody is there.
+    fn prove(&mut self, hello: HelloHash) {
+        if let Some(entry) = self.entries.get_mut(&hello).filter(|entry| !entry.is_address_proved) {
+            entry.is_address_proved = true;
+            self.sources.prove(entry.address);
+        }
+    }
+
     fn is_unwelcome(&self, now: Now, hello: HelloHash, door: &Door) -> bool {
         let entry = self.entries.get(&hello);
         entry.is_some_and(|entry| door.is_unwelcome(now.monotonic, entry.address, self.tokens.player(hello)))
@@ -181,7 +199,9 @@ impl Table {
 
     fn remove(&mut self, hello: HelloHash) {
         self.tokens.release(hello);
-        if let Some(Entry { owner: Owner::Worker(worker), .. }) = self.entries.remove(&hello)
+        let Some(entry) = self.entries.remove(&hello) else { return };
+        self.sources.remove(entry.address, entry.is_address_proved);
+        if let Owner::Worker(worker) = entry.owner
             && let Some(load) = self.loads.get_mut(usize::from(worker))
         {
             *load = load.saturating_sub(1);
@@ -225,10 +245,8 @@ mod tests {
         AcceptHook, AdmissionConfig, Applicant, Ban, Placement as WantedPlacement, Verdict,
     };
     use drumfire_proto::limits::FULL_RETRY_AFTER;
-    use drumfire_proto::{
-        DropReason, Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId,
-    };
-    use std::net::SocketAddr;
+    use drumfire_proto::{Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId};
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::Duration;
@@ -519,5 +537,91 @@ mod tests {
         door.bans().remove(NOW.monotonic, Ban::Player(PlayerId(1)));
         assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Used, "it was confirmed");
         assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Here);
+    }
+
+    fn limited(most: u32, per_source: u32) -> Arc<Owners> {
+        let config = AdmissionConfig::default().connections_per_source(per_source);
+        Owners::behind(Door::new(&config), 1, most, most)
+    }
+
+    #[test]
+    fn a_source_has_its_connections_and_gets_another_when_one_is_over() {
+        let owners = limited(100, 2);
+        let mut here = owners.of_worker(0);
+        let from =
+            |address: [u8; 4], number| Claim { address: SocketAddr::from((address, 1)), ..plain(number) };
+        let full = Rejection {
+            counted_as: DropReason::SourceFull,
+            reason: RefuseReason::Full,
+            retry_after: Some(FULL_RETRY_AFTER),
+            address: None,
+        };
+        let (one, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+        assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here);
+        assert_eq!(here.place(NOW, &from(one, 2)), Placed::Here);
+        assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here, "repeated, it counts once");
+        let token = Claim { address: SocketAddr::from((one, 1)), ..with_token(3, None) };
+        assert_eq!(here.place(NOW, &token), Placed::Rejected(full));
+        assert_eq!(owners.table().tokens.token_count(), 0, "its token is free");
+        assert_eq!(here.place(NOW, &from(other, 4)), Placed::Here);
+        here.release(hash(1));
+        here.release(hash(1));
+        assert_eq!(here.place(NOW, &token), Placed::Here);
+        assert_eq!(here.place(NOW, &from(one, 5)), Placed::Rejected(full));
+        owners.forget(0);
+        assert_eq!(owners.table().sources.size().0, 0);
+    }
+
+    #[test]
+    fn who_writes_anothers_address_takes_none_of_its_places() {
+        let owners = limited(100, 2);
+        let mut here = owners.of_worker(0);
+        let unproved = |number| Claim { is_address_proved: false, ..plain(number) };
+        assert_eq!(here.place(NOW, &unproved(1)), Placed::Here);
+        assert_eq!(here.place(NOW, &unproved(2)), Placed::Here);
+        assert!(matches!(here.place(NOW, &unproved(3)), Placed::Rejected(_)), "which is told by a Retry");
+        assert_eq!(here.place(NOW, &plain(4)), Placed::Here);
+        // One of the others was there after all.
+        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Alone);
+        assert!(matches!(here.place(NOW, &plain(5)), Placed::Rejected(_)));
+        for number in [1, 2, 4] {
+            here.release(hash(number));
+        }
+        assert_eq!(owners.table().sources.size().0, 0);
+    }
+
+    #[test]
+    fn a_million_addresses_take_the_memory_of_the_connections_there_may_be() {
+        const MOST: usize = 1_000;
+        let owners = limited(1_000, 4);
+        let mut here = owners.of_worker(0);
+        let from = |number: u32| {
+            let bits = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834);
+            let address: IpAddr = if number.is_multiple_of(2) {
+                Ipv4Addr::from_bits(number.wrapping_mul(0x9e37_79b9) | 0x8000_0000).into()
+            } else {
+                Ipv6Addr::from_bits(bits | 0x2000 << 112).into()
+            };
+            Claim { address: SocketAddr::new(address, 1), ..plain(number) }
+        };
+        let is_bounded = |owners: &Owners| {
+            let table = owners.table();
+            let (count, capacity) = table.sources.size();
+            count <= MOST && capacity <= 4 * MOST && table.entries.capacity() <= 4 * MOST
+        };
+        let mut taken = 0;
+        for number in 0..500_000 {
+            taken += usize::from(here.place(NOW, &from(number)) == Placed::Here);
+        }
+        assert!(taken == MOST && is_bounded(&owners), "{taken}");
+        for number in 0..500_000 {
+            here.release(hash(number));
+        }
+        for number in 500_000..1_000_000 {
+            assert_eq!(here.place(NOW, &from(number)), Placed::Here);
+            here.release(hash(number));
+        }
+        assert!(is_bounded(&owners));
+        assert_eq!(owners.table().sources.size().0, 0);
     }
 }

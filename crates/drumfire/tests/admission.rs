@@ -7,9 +7,9 @@ use std::time::Duration;
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 use drumfire::testing::{ClockConfig, World, server_config};
 use drumfire::{
-    Access, Ban, ClientConfig, ClientEvent, ConnectError, ConnectToken, DropReason, Event, PlayerId, Refusal,
-    RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
-    TokenRequest, Verdict,
+    Access, AdmissionConfig, Ban, ClientConfig, ClientEvent, ConnectError, ConnectToken, Cookie, DropReason,
+    Event, PlayerId, Refusal, RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey,
+    TokenMasterKey, TokenRequest, Verdict,
 };
 
 const ONE_WAY: Duration = Duration::from_millis(50);
@@ -51,6 +51,19 @@ impl Game {
 
     fn outcome_with(&mut self, token: &ConnectToken) -> (ClientEvent, Duration) {
         let client = self.join(token, &good());
+        self.heard(client)
+    }
+
+    /// The same from this address.
+    fn outcome_from(&mut self, player: u128, address: &str) -> (ClientEvent, Duration) {
+        let token = self.token(player);
+        let client = self.join(&token, &good());
+        self.world.rebind(client, address.parse().unwrap());
+        self.heard(client)
+    }
+
+    /// What a client hears that has just joined.
+    fn heard(&mut self, client: usize) -> (ClientEvent, Duration) {
         let start = self.world.elapsed();
         for _ in 0..8_000 {
             self.world.advance(Duration::from_millis(1));
@@ -172,4 +185,32 @@ fn who_is_banned_while_it_is_let_in_is_sent_away_as_soon_as_it_is_there() {
     assert!(matches!(&events[..], [Event::Connected { .. }, Event::Disconnected { .. }]), "{events:?}");
     let heard: Vec<_> = game.world.clients[client].poll().collect();
     assert!(matches!(&heard[..], [ClientEvent::Connected, ClientEvent::Disconnected { .. }]), "{heard:?}");
+}
+
+#[test]
+fn the_first_of_a_source_over_its_limit_is_told_so_in_two_round_trips_and_comes_in_when_one_leaves() {
+    for cookie in [Cookie::Always, Cookie::UnderLoad] {
+        let mut game = Game::new(6, |config| {
+            config.cookie(cookie).admission(AdmissionConfig::default().connections_per_source(2))
+        });
+        let homes = [
+            ["198.51.100.1:1", "198.51.100.1:2", "198.51.100.1:3", "198.51.100.2:1"],
+            ["[2001:db8:1:2::1]:1", "[2001:db8:1:2::2]:1", "[2001:db8:1:2:3::3]:1", "[2001:db8:1:3::1]:1"],
+        ];
+        for (home, first) in homes.into_iter().zip([0, 4]) {
+            let [one, another, third, elsewhere] = home;
+            assert_eq!(game.outcome_from(first, one).0, ClientEvent::Connected);
+            assert_eq!(game.outcome_from(first + 1, another).0, ClientEvent::Connected);
+            let (event, after) = game.outcome_from(first + 2, third);
+            let Refusal { reason, retry_after, .. } = refusal(&event);
+            assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
+            assert!(is_soon(after), "{after:?}");
+            assert_eq!(game.outcome_from(first + 3, elsewhere).0, ClientEvent::Connected);
+        }
+        let stats = game.world.server.stats();
+        assert_eq!((stats.dropped(DropReason::SourceFull), stats.connections()), (2, 6));
+        game.world.clients[0].close(0, "bye").unwrap();
+        game.world.advance(Duration::from_secs(10));
+        assert_eq!(game.outcome_from(2, "198.51.100.1:4").0, ClientEvent::Connected);
+    }
 }

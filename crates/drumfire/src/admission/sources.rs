@@ -1,0 +1,145 @@
+//! How many connections each source has, half-open ones included: an IPv4 address, or the /64 of an IPv6 address, which a
+//! home has to itself.
+//!
+//! Exact, and bounded by the connections there are: a source without one is not here, and one that is turned away leaves
+//! nothing. Loopback is exempt. Nothing is kept where there is no limit.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Connections by source.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    /// The most one source may have; `None` for as many as it likes.
+    most: Option<u32>,
+    counts: HashMap<Source, Count>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    V4(u32),
+    /// The first half of the address.
+    V6(u64),
+}
+
+/// Connections of one source. Those whose address nobody has proved may be anybody's: they cost the source a cookie, and
+/// never a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    proved: u32,
+    unproved: u32,
+}
+
+impl Sources {
+    pub(crate) fn new(most: Option<u32>) -> Self {
+        Self { most, counts: HashMap::new() }
+    }
+
+    /// Counts a connection from here, if it may be one more.
+    pub(crate) fn add(&mut self, address: IpAddr, is_proved: bool) -> bool {
+        let Some((source, most)) = self.limited(address) else { return true };
+        let Count { proved, unproved } = self.counts.get(&source).copied().unwrap_or_default();
+        let before = if is_proved { proved } else { proved.saturating_add(unproved) };
+        if before >= most {
+            return false;
+        }
+        *self.counts.entry(source).or_default().of(is_proved) += 1;
+        true
+    }
+
+    /// A connection from here has proved its address.
+    pub(crate) fn prove(&mut self, address: IpAddr) {
+        if let Some(count) = self.limited(address).and_then(|(source, _)| self.counts.get_mut(&source)) {
+            count.unproved = count.unproved.saturating_sub(1);
+            count.proved += 1;
+        }
+    }
+
+    /// A connection from here is over.
+    pub(crate) fn remove(&mut self, address: IpAddr, is_proved: bool) {
+        let Some((source, _)) = self.limited(address) else { return };
+        if let Some(count) = self.counts.get_mut(&source) {
+            let left = count.of(is_proved);
+            *left = left.saturating_sub(1);
+            if *count == Count::default() {
+                self.counts.remove(&source);
+            }
+        }
+    }
+
+    /// The source that an address counts for, and the most it may have; `None` for one without a limit.
+    fn limited(&self, address: IpAddr) -> Option<(Source, u32)> {
+        let most = self.most?;
+        match address.to_canonical() {
+            address if address.is_loopback() => None,
+            IpAddr::V4(address) => Some((Source::V4(address.to_bits()), most)),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, e, f, g, h, ..] = address.octets();
+                Some((Source::V6(u64::from_be_bytes([a, b, c, d, e, f, g, h])), most))
+            }
+        }
+    }
+
+    /// Sources that have connections, and how many there is memory for.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.counts.len(), self.counts.capacity())
+    }
+}
+
+impl Count {
+    fn of(&mut self, is_proved: bool) -> &mut u32 {
+        if is_proved { &mut self.proved } else { &mut self.unproved }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_source_is_an_address_of_ipv4_or_a_home_of_ipv6_and_loopback_is_none() {
+        let mut sources = Sources::new(Some(2));
+        for text in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8:1:2::1", "2001:db8:1:2:ffff::2"] {
+            assert!(sources.add(ip(text), true), "{text}");
+        }
+        for text in ["192.0.2.1", "2001:db8:1:2:3::"] {
+            assert!(!sources.add(ip(text), true), "{text}");
+        }
+        for text in ["192.0.2.2", "2001:db8:1:3::1"] {
+            assert!(sources.add(ip(text), true), "{text}");
+        }
+        for text in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert!((0..100).all(|_| sources.add(ip(text), true)), "{text}");
+        }
+        sources.remove(ip("192.0.2.1"), true);
+        assert!(sources.add(ip("::ffff:192.0.2.1"), true));
+        assert_eq!(sources.size().0, 4);
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_kept() {
+        let mut sources = Sources::new(None);
+        assert!((0..1_000).all(|_| sources.add(ip("192.0.2.1"), true)));
+        assert_eq!(sources.size(), (0, 0));
+    }
+
+    #[test]
+    fn addresses_that_anybody_may_have_written_take_no_place_from_who_is_there() {
+        let mut sources = Sources::new(Some(3));
+        let address = ip("192.0.2.1");
+        assert!((0..3).all(|_| sources.add(address, false)));
+        assert!(!sources.add(address, false), "it has to prove itself");
+        assert!((0..2).all(|_| sources.add(address, true)));
+        sources.prove(address);
+        assert!(!sources.add(address, true), "three that are there");
+        for is_proved in [true, true, true, false, false] {
+            sources.remove(address, is_proved);
+        }
+        assert_eq!(sources.size().0, 0);
+    }
+}
