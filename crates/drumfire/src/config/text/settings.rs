@@ -62,6 +62,7 @@ impl<'de> Fields<'de> for ServerForm {
         "key",
         "key_file",
         "access",
+        "admission",
         "cookie",
         "server_id",
         "workers",
@@ -84,6 +85,7 @@ impl<'de> Fields<'de> for ServerForm {
             "key" => self.key = map.next_value()?,
             "key_file" => self.key_file = map.next_value()?,
             "access" => self.access = map.next_value()?,
+            "admission" => settings.admission = map.next_value()?,
             "cookie" => Form(settings.cookie) = map.next_value()?,
             "server_id" => settings.server_id = map.next_value()?,
             "workers" => settings.workers = map.next_value()?,
@@ -136,8 +138,9 @@ impl Serialize for ServerConfig {
             // Some formats have no word for nothing.
             None => fields.skip_field("receive_buffer_bytes")?,
         }
-        // Last, because it may be a table.
+        // Last, because they may be tables.
         fields.serialize_field("access", &self.access)?;
+        fields.serialize_field("admission", &self.admission)?;
         fields.end()
     }
 }

@@ -300,12 +300,16 @@ fn the_documented_file_says_what_the_defaults_are() {
 fn the_documented_file_names_every_setting() {
     // What stands in it as a comment, because it has no default, is read too.
     let commented = |line: &str| {
-        let name = line.strip_prefix("# ").filter(|line| line.starts_with("receive_buffer_bytes = "));
-        name.unwrap_or(line).to_owned()
+        let name = line.strip_prefix("# ");
+        let is_setting = |line: &&str| {
+            ["receive_buffer_bytes = ", "connections_per_source = "].iter().any(|name| line.starts_with(name))
+        };
+        name.filter(is_setting).unwrap_or(line).to_owned()
     };
     let text = documented(commented);
     let config: ServerConfig = toml::from_str(&text).unwrap();
     assert!(config.check().is_ok() && config.receive_buffer_bytes.is_some());
+    assert!(config.admission.connections_per_source.is_some());
     let table: toml::Table = text.parse().unwrap();
     for name in fields(&format!("{config:#?}")) {
         assert!(table.contains_key(&name), "{name}");
