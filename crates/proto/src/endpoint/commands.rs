@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_crypto::IssuedToken;
@@ -56,6 +57,22 @@ impl<P: Placement> Endpoint<P> {
         identity: &ServerIdentity,
         token: Option<&IssuedToken>,
     ) -> Result<PeerId, ConnectError> {
+        self.connect_after(now, Duration::ZERO, server, identity, token)
+    }
+
+    /// [`Endpoint::connect`] that sends its first Hello after `wait`, and counts its 5 s from then: for who was told to come
+    /// back later, or comes back together with many others.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connect`].
+    pub fn connect_after(
+        &mut self,
+        now: Now,
+        wait: Duration,
+        server: SocketAddr,
+        identity: &ServerIdentity,
+        token: Option<&IssuedToken>,
+    ) -> Result<PeerId, ConnectError> {
         let now = self.advance(now);
         if matches!(self.role, Role::Server(_)) {
             return Err(ConnectError::NotAClient);
@@ -76,7 +93,7 @@ impl<P: Placement> Endpoint<P> {
             offer: offer(self.config.has_aes_gcm),
             parameters: ClientParameters { connection_id: local_id, shared: self.shared },
         };
-        let attempt = Attempt::new(now, &request, &mut self.entropy)?;
+        let attempt = Attempt::new(now.after(wait), &request, &mut self.entropy)?;
         let client_id = u64::from_be_bytes(attempt.client_id().0);
         let path = Path::new(server.into(), None);
         let liveness =

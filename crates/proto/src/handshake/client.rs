@@ -56,6 +56,8 @@ struct Refused {
     refusal: Refusal,
     /// How often it came in a row.
     count: u32,
+    /// Its MAC is good: it is the server's word.
+    is_proved: bool,
     /// When it is believed, once it came often enough or proved itself.
     believed_at: Option<Moment>,
 }
@@ -67,9 +69,9 @@ struct KeptCookie {
 }
 
 impl Attempt {
-    /// Draws everything an attempt needs; the first Hello is due at once.
+    /// Draws everything an attempt needs; the first Hello is due at `begin`.
     pub(crate) fn new(
-        now: Moment,
+        begin: Moment,
         request: &Request<'_>,
         entropy: &mut Entropy,
     ) -> Result<Self, ConnectError> {
@@ -105,8 +107,8 @@ impl Attempt {
             offer: request.offer,
             asked: request.parameters.shared,
             cookies: Vec::new(),
-            started_at: now,
-            send_at: now,
+            started_at: begin,
+            send_at: begin,
             wait: HELLO_RESEND_FIRST,
             cookie_sent_at: None,
             refuse_key: request.token.map(|token| RefuseKey::derive(&token.psk)),
@@ -128,16 +130,20 @@ impl Attempt {
     /// Why it has failed, once it has.
     pub(crate) fn failure(&self, now: Moment) -> ConnectError {
         let is_believed = |refused: &&Refused| refused.believed_at.is_some_and(|at| at <= now);
-        let Some(Refused { refusal, .. }) = self.refused.as_ref().filter(is_believed) else {
+        let Some(&Refused { mut refusal, is_proved, .. }) = self.refused.as_ref().filter(is_believed) else {
             return ConnectError::Timeout;
         };
-        let Refusal { reason, version_min: min, version_max: max, .. } = *refusal;
+        if !is_proved {
+            // Anybody on the way could have written it, to send players wherever they like.
+            refusal.address = None;
+        }
+        let Refusal { reason, version_min: min, version_max: max, .. } = refusal;
         if reason == RefuseReason::TokenExpired {
             ConnectError::TokenExpired
         } else if reason == RefuseReason::Version && !(min..=max).contains(&VERSION) {
             ConnectError::VersionMismatch { min, max }
         } else {
-            ConnectError::Refused(*refusal)
+            ConnectError::Refused(refusal)
         }
     }
 
@@ -146,7 +152,7 @@ impl Attempt {
     pub(crate) fn on_refuse(&mut self, now: Moment, refuse: &Refuse, bytes: &[u8]) -> bool {
         let refusal = refuse.refusal;
         if self.is_proved(refuse, bytes) {
-            self.refused = Some(Refused { refusal, count: 1, believed_at: Some(now) });
+            self.refused = Some(Refused { refusal, count: 1, is_proved: true, believed_at: Some(now) });
             return true;
         }
         // Once it begins to give up, only a Welcome changes that: a time to wait goes down from second to second.
@@ -154,7 +160,8 @@ impl Attempt {
             return false;
         }
         let before = self.refused.take().filter(|refused| refused.refusal == refusal);
-        let mut refused = before.unwrap_or(Refused { refusal, count: 0, believed_at: None });
+        let fresh = Refused { refusal, count: 0, is_proved: false, believed_at: None };
+        let mut refused = before.unwrap_or(fresh);
         refused.count = refused.count.saturating_add(1);
         if refused.count >= REFUSALS_BELIEVED {
             refused.believed_at = Some(now.after(REFUSAL_DELAY));
@@ -343,6 +350,33 @@ mod tests {
         assert_eq!(first[..540], second[..540]);
         assert_eq!(second[540..572], cookie(5));
         assert_eq!(first[572..], second[572..]);
+    }
+
+    #[test]
+    fn an_address_is_told_only_where_the_refusal_proved_itself() {
+        let psk = Secret::new([6; 32]);
+        for has_mac in [false, true] {
+            let mut attempt = attempt();
+            attempt.refuse_key = Some(RefuseKey::derive(&psk));
+            let address = Some("192.0.2.9:7777".parse().unwrap());
+            let reason = RefuseReason::TryThere;
+            let refusal = Refusal { reason, version_min: 1, version_max: 1, retry_after: None, address };
+            let client_id = attempt.client_id();
+            let mut bytes = [0; wire_limits::REFUSE_MIN_BYTES];
+            let mac = [0; wire_limits::REFUSE_MAC_BYTES];
+            Refuse { client_id, refusal, mac }.encode(&mut bytes.as_mut_slice()).unwrap();
+            if has_mac {
+                let [.., message_1] = attempt.hello.mac1_input();
+                let (head, mac) = bytes.split_at_mut(Refuse::MAC_OFFSET);
+                mac.copy_from_slice(&RefuseKey::derive(&psk).mac(head, message_1));
+            }
+            let refuse = Refuse::decode(&bytes).unwrap();
+            for _ in 0..REFUSALS_BELIEVED {
+                assert_eq!(attempt.on_refuse(ms(10), &refuse, &bytes), has_mac);
+            }
+            let told = Refusal { address: address.filter(|_| has_mac), ..refusal };
+            assert_eq!(attempt.failure(attempt.over_at()), ConnectError::Refused(told));
+        }
     }
 
     #[test]

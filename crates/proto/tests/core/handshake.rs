@@ -92,6 +92,23 @@ fn without_a_server_the_attempt_ends_after_exactly_five_seconds() {
 }
 
 #[test]
+fn an_attempt_that_is_to_wait_sends_nothing_before_and_has_its_5_s_from_then() {
+    let wait = Duration::from_secs(7);
+    for (link, expected) in [
+        (CLEAN, (Duration::from_secs(8), Seen::Connected)),
+        (Link { loss: 100, ..CLEAN }, (Duration::from_secs(12), Seen::ConnectFailed(ConnectError::Timeout))),
+    ] {
+        let mut world = World::new(4, link);
+        let (start, now) = (world.now, world.now());
+        world.ends[CLIENT].connect_after(now, wait, address(SERVER), &identity(), None).unwrap();
+        world.run(Duration::from_secs(13));
+        assert_eq!(world.sent.first().map(|(at, ..)| at.since(start)), Some(wait));
+        let (at, _, seen) = world.seen[CLIENT].first().unwrap();
+        assert!(*seen == expected.1 && at.since(start) <= expected.0, "{:?} at {:?}", seen, at.since(start));
+    }
+}
+
+#[test]
 fn another_server_key_gets_no_connection() {
     let mut world = World::new(5, CLEAN);
     let (now, identity) = (world.now(), ServerIdentity { public_key: [9; 32], ..identity() });
