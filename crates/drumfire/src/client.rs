@@ -1,5 +1,6 @@
 //! The client, as a game loop uses it: `poll`, `send`, `flush`, like the server, and no thread.
 
+mod events;
 #[cfg(feature = "testing")]
 mod in_memory;
 
@@ -14,12 +15,13 @@ use drumfire_proto::{
 use drumfire_socket::Socket;
 
 use crate::config::{BindError, ClientConfig};
+use crate::entropy;
 use crate::event::{ClientEvent, Events};
 use crate::granted::Granted;
 use crate::inline::Inline;
 use crate::keys::{ServerKey, ServerPublicKey};
-use crate::link::Report;
 use crate::peer::PeerId;
+use crate::reconnect::{Comeback, Dice};
 use crate::stats::WorkerStats;
 use crate::tokens::ConnectToken;
 
@@ -30,6 +32,9 @@ pub enum ClientState {
     Connecting,
     /// The server is there.
     Connected,
+    /// It had a connection, or an attempt that came to nothing, and begins anew: see [`Reconnect`](crate::Reconnect). Messages
+    /// may be sent, as while it is connecting.
+    Reconnecting,
     /// There is no connection any more, or never was one.
     Closed,
 }
@@ -47,11 +52,13 @@ pub struct Client {
     protocol_id: u64,
     /// Kept here, because it is wanted when the connection is gone.
     resume: Option<ConnectToken>,
+    /// For a client that comes back by itself.
+    comeback: Option<Box<Comeback>>,
 }
 
 impl Client {
     /// Begins to connect to the server at `server` that has this key. What comes of it is an event: `Connected`,
-    /// or `ConnectFailed` after 5 s at most.
+    /// or `ConnectFailed` after 5 s at most, unless it is to try again by [`ClientConfig::reconnect`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -76,7 +83,7 @@ impl Client {
         key: ServerPublicKey,
         config: &ClientConfig,
     ) -> Result<Self, BindError> {
-        Self::begin(&Whom { server, key, token: None }, config)
+        Self::begin(&Whom { server, key, token: None }, None, config)
     }
 
     /// [`Client::connect`] to the server that the token names, as the player it names.
@@ -86,17 +93,23 @@ impl Client {
     /// [`BindError`] naming the setting that cannot be used (the protocol id must be the token's), or what the
     /// system answered.
     pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
-        Self::begin(&Whom::of_token(token, config)?, config)
+        Self::begin(&Whom::of_token(token, config)?, Some(token), config)
     }
 
-    fn begin(whom: &Whom<'_>, config: &ClientConfig) -> Result<Self, BindError> {
+    fn begin(
+        whom: &Whom<'_>,
+        token: Option<&ConnectToken>,
+        config: &ClientConfig,
+    ) -> Result<Self, BindError> {
         if whom.server.port() == 0 {
             let problem = "has port 0, which nobody can have: name the port the server was bound to";
             return Err(BindError::Setting { field: "server", problem });
         }
+        config.reconnect.check()?;
+        let dice = Dice::new(u64::from_le_bytes(entropy::bytes()?));
         let socket = Socket::connect(whom.server, None)?;
         let inline = Inline::new(socket, true, config.core(), CoreClient::default())?;
-        let mut client = Self::new(inline, whom, config)?;
+        let mut client = Self::new(inline, whom, token, config, dice)?;
         client.inline.worker.send();
         Ok(client)
     }
@@ -104,11 +117,14 @@ impl Client {
     fn new(
         mut inline: Inline<ClientEvent>,
         whom: &Whom<'_>,
+        token: Option<&ConnectToken>,
         config: &ClientConfig,
+        dice: Dice,
     ) -> Result<Self, BindError> {
         // Everything else a connect can fail with cannot happen to a client that begins.
         let bad_key = |_| BindError::Setting { field: "key", problem: "is not one that a server can have" };
-        let peer = inline.begin(whom).map_err(bad_key)?;
+        let peer = inline.begin(whom, Duration::ZERO).map_err(bad_key)?;
+        let (now, to) = (inline.worker.time(), (whom.server, whom.key));
         Ok(Self {
             inline,
             peer,
@@ -117,6 +133,7 @@ impl Client {
             key: whom.key,
             protocol_id: config.protocol_id,
             resume: None,
+            comeback: Comeback::new(config.reconnect, now, to, token, dice),
         })
     }
 
@@ -197,6 +214,9 @@ impl Client {
     /// # Errors
     ///
     /// [`SendError`]; nothing of the message was taken then. `UnknownPeer` once the connection is over.
+    ///
+    /// While the client is [connecting or reconnecting](ClientState), what is sent waits for the connection to come; when that
+    /// attempt comes to nothing it is gone, and its receipt answered `Lost`.
     pub fn send(
         &mut self,
         channel: ChannelId,
@@ -211,9 +231,12 @@ impl Client {
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
-    /// Does nothing once the connection is over.
+    /// Does nothing once the connection is over; of a client that comes back by itself it holds for the connections to come too.
     pub fn set_channel_options(&mut self, channel: ChannelId, options: ChannelOptions) {
         self.inline.front.set_channel_options(self.peer, channel, options);
+        if let Some(comeback) = &mut self.comeback {
+            comeback.keep_options(channel, options);
+        }
     }
 
     /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
@@ -229,19 +252,25 @@ impl Client {
     }
 
     /// Closes the connection, with the next `flush` or `poll`, with a code of the application's own and a line
-    /// for the server's log. `Disconnected` comes last, here too.
+    /// for the server's log. `Disconnected` comes last, here too, and a client that comes back by itself does not.
     ///
     /// # Errors
     ///
     /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
     /// connection is over.
     pub fn close(&mut self, code: u32, text: &str) -> Result<(), CloseError> {
-        self.inline.front.close(self.peer, code, text)
+        self.inline.front.close(self.peer, code, text)?;
+        if let Some(comeback) = &mut self.comeback {
+            comeback.on_close(code, text);
+        }
+        Ok(())
     }
 
     /// What lets this player come back to this server with [`Client::connect_with_token`], also after the connection is
     /// lost or the server was restarted. A server with access by token sends one when it has let the player in, and
-    /// another from time to time; each is good for ten minutes, once, but never longer than the session.
+    /// another from time to time; each is good for ten minutes, once, but never longer than the session. A server that was
+    /// restarted does not know which were used before, and takes each once more.
+    /// A client with [`ClientConfig::reconnect`] takes the newest by itself.
     ///
     /// It opens a new connection: what was under way is not carried over.
     #[must_use]
@@ -283,7 +312,7 @@ impl Client {
     ///
     /// What the system answered; then the client goes on from the socket it has.
     pub fn rebind(&mut self) -> std::io::Result<()> {
-        self.inline.rebind(Socket::connect(self.server, None)?)?;
+        self.inline.connect_socket(self.server)?;
         self.inline.worker.change_path(self.peer);
         Ok(())
     }
@@ -298,44 +327,6 @@ impl Client {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()
-    }
-
-    /// Keeps the newest resume token.
-    fn keep_resume_token(&mut self) {
-        let Some((issued, expires_at)) = self.inline.worker.resume_token(self.peer) else { return };
-        if self.resume.as_ref().is_none_or(|kept| kept.issued() != issued) {
-            let (server, protocol_id) = (self.key, self.protocol_id);
-            let issued = issued.duplicate();
-            self.resume =
-                Some(ConnectToken { address: self.server, server, protocol_id, expires_at, issued });
-        }
-    }
-
-    fn gather(&mut self) {
-        self.keep_resume_token();
-        let state = &mut self.state;
-        self.inline.gather(|report| {
-            Some(match report {
-                Report::Connected { .. } => {
-                    *state = ClientState::Connected;
-                    ClientEvent::Connected
-                }
-                Report::ConnectFailed { error, .. } => {
-                    *state = ClientState::Closed;
-                    ClientEvent::ConnectFailed { error }
-                }
-                Report::Receipt { receipt, outcome, .. } => ClientEvent::Receipt { receipt, outcome },
-                Report::Skipped { channel, count, .. } => ClientEvent::Skipped { channel, count },
-                Report::Measured { stats, .. } => ClientEvent::Stats { stats },
-                Report::Message { channel, bytes, .. } => ClientEvent::Message { channel, bytes },
-                Report::Disconnected { reason, text, .. } => {
-                    *state = ClientState::Closed;
-                    ClientEvent::Disconnected { reason, text }
-                }
-                // A client has no groups.
-                Report::Missed { .. } => return None,
-            })
-        });
     }
 }
 

@@ -1,5 +1,7 @@
 //! Many connections over one socket: bots that put load on a server, and gateways that speak for others.
 
+mod events;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,13 +14,14 @@ use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 
 use crate::client::Whom;
 use crate::config::{BindError, ClientConfig};
+use crate::entropy;
 use crate::event::Events;
 use crate::granted::Granted;
 use crate::inline::Inline;
 use crate::keys::ServerPublicKey;
-use crate::link::Report;
 use crate::peer::PeerId;
 use crate::places::Places;
+use crate::reconnect::{Comeback, Dice, Reconnect, ReconnectReason};
 use crate::stats::WorkerStats;
 use crate::tokens::ConnectToken;
 
@@ -73,6 +76,31 @@ pub enum ClientsEvent {
         /// The connection and its path, as they were then.
         stats: Box<PeerStats>,
     },
+    /// A connection ended, or an attempt came to nothing, and begins anew by itself: see
+    /// [`Reconnect`](crate::Reconnect). Its id names nobody any more, another takes its place. What was sent before and not
+    /// answered is gone; what is sent to the new id from now on is for the connection to come.
+    Reconnecting {
+        /// Which one.
+        peer: PeerId,
+        /// By which id it goes from now on: `Connected` comes with it, or another of these, or `Disconnected`; where there
+        /// never was a connection `ConnectFailed`.
+        next: PeerId,
+        /// Why.
+        reason: ReconnectReason,
+        /// What the server said when it closed, for a log: UTF-8 by custom only.
+        text: Bytes,
+        /// The number of the attempt that begins, from 1.
+        attempt: u32,
+        /// How long it waits before.
+        wait: Duration,
+    },
+    /// The last attempt to have a connection back failed, and there is no other; `Disconnected` follows.
+    ReconnectFailed {
+        /// Which one.
+        peer: PeerId,
+        /// Why.
+        error: ConnectError,
+    },
     /// The connection is over. Its id names nobody any more.
     Disconnected {
         /// Which one.
@@ -121,12 +149,17 @@ pub struct Clients {
     address: SocketAddr,
     protocol_id: u64,
     targets: Places<PeerId, Target>,
+    reconnect: Reconnect,
+    dice: Dice,
+    /// Whose resume token is looked for next.
+    looked_at: usize,
 }
 
 /// Where a connection goes.
 struct Target {
     server: SocketAddr,
     key: ServerPublicKey,
+    comeback: Option<Box<Comeback>>,
 }
 
 impl Clients {
@@ -137,10 +170,19 @@ impl Clients {
     ///
     /// [`BindError`] naming the setting that cannot be used, or what the system answered.
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
+        config.reconnect.check()?;
         let core = config.core().connections(connections);
         let (socket, address) = bound(address).map_err(|error| BindError::of_address(error, address))?;
         let inline = Inline::new(socket, false, core, CoreClient::many())?;
-        Ok(Self { inline, address, protocol_id: config.protocol_id, targets: Places::default() })
+        Ok(Self {
+            inline,
+            address,
+            protocol_id: config.protocol_id,
+            targets: Places::default(),
+            reconnect: config.reconnect,
+            dice: Dice::new(u64::from_le_bytes(entropy::bytes()?)),
+            looked_at: 0,
+        })
     }
 
     /// Where the socket is bound, the port resolved.
@@ -150,14 +192,15 @@ impl Clients {
     }
 
     /// Begins to connect to the server at `server` that has this key, with the next `flush` or `poll`. What comes of it is
-    /// an event: `Connected`, or `ConnectFailed` after 5 s at most. Messages may be sent at once.
+    /// an event: `Connected`, or `ConnectFailed` after 5 s at most, unless it is to try again by
+    /// [`ClientConfig::reconnect`]. Messages may be sent at once.
     ///
     /// # Errors
     ///
     /// [`ConnectError`]: `TooManyConnections` when there are as many as were asked for, `BadServerKey` for a key that no
     /// server can have.
     pub fn connect(&mut self, server: SocketAddr, key: ServerPublicKey) -> Result<PeerId, ConnectError> {
-        self.begin(&Whom { server, key, token: None })
+        self.begin(&Whom { server, key, token: None }, None)
     }
 
     /// [`Clients::connect`] to the server that the token names, as the player it names.
@@ -169,12 +212,14 @@ impl Clients {
         if token.protocol_id() != self.protocol_id {
             return Err(ConnectError::TokenForOtherProtocol);
         }
-        self.begin(&Whom::of_any_token(token))
+        self.begin(&Whom::of_any_token(token), Some(token))
     }
 
-    fn begin(&mut self, whom: &Whom<'_>) -> Result<PeerId, ConnectError> {
-        let peer = self.inline.begin(whom)?;
-        self.targets.insert(peer, Target { server: whom.server, key: whom.key });
+    fn begin(&mut self, whom: &Whom<'_>, token: Option<&ConnectToken>) -> Result<PeerId, ConnectError> {
+        let peer = self.inline.begin(whom, Duration::ZERO)?;
+        let (to, now) = ((whom.server, whom.key), self.inline.worker.time());
+        let comeback = Comeback::new(self.reconnect, now, to, token, self.dice.split());
+        self.targets.insert(peer, Target { server: whom.server, key: whom.key, comeback });
         Ok(peer)
     }
 
@@ -217,9 +262,12 @@ impl Clients {
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
-    /// Does nothing for a connection that is over.
+    /// Does nothing for a connection that is over; of one that comes back by itself it holds for those to come too.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         self.inline.front.set_channel_options(peer, channel, options);
+        if let Some(comeback) = self.comeback(peer) {
+            comeback.keep_options(channel, options);
+        }
     }
 
     /// Asks what a connection and its path are like; [`ClientsEvent::Stats`] brings it, unless it is gone.
@@ -240,14 +288,18 @@ impl Clients {
     }
 
     /// Closes a connection, with the next `flush` or `poll`, with a code of the application's own and a line for the
-    /// server's log. `Disconnected` comes last, here too.
+    /// server's log. `Disconnected` comes last, here too, and a connection that comes back by itself does not.
     ///
     /// # Errors
     ///
     /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
     /// connection is over.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        self.inline.front.close(peer, code, text)
+        self.inline.front.close(peer, code, text)?;
+        if let Some(comeback) = self.comeback(peer) {
+            comeback.on_close(code, text);
+        }
+        Ok(())
     }
 
     /// What lets this player come back, as [`Client::resume_token`](crate::Client::resume_token) says; while the
@@ -255,7 +307,7 @@ impl Clients {
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
         let (issued, expires_at) = self.inline.worker.resume_token(peer)?;
-        let &Target { server, key } = self.targets.get(peer)?;
+        let &Target { server, key, .. } = self.targets.get(peer)?;
         let issued = issued.duplicate();
         Some(ConnectToken { address: server, server: key, protocol_id: self.protocol_id, expires_at, issued })
     }
@@ -285,31 +337,6 @@ impl Clients {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()
-    }
-
-    fn gather(&mut self) {
-        let targets = &mut self.targets;
-        self.inline.gather(|report| {
-            Some(match report {
-                Report::Connected { peer, .. } => ClientsEvent::Connected { peer },
-                Report::ConnectFailed { peer, error } => {
-                    targets.remove(peer);
-                    ClientsEvent::ConnectFailed { peer, error }
-                }
-                Report::Receipt { peer, receipt, outcome } => {
-                    ClientsEvent::Receipt { peer, receipt, outcome }
-                }
-                Report::Skipped { peer, channel, count } => ClientsEvent::Skipped { peer, channel, count },
-                Report::Measured { peer, stats } => ClientsEvent::Stats { peer, stats },
-                Report::Message { peer, channel, bytes } => ClientsEvent::Message { peer, channel, bytes },
-                Report::Disconnected { peer, reason, text } => {
-                    targets.remove(peer);
-                    ClientsEvent::Disconnected { peer, reason, text }
-                }
-                // A client has no groups.
-                Report::Missed { .. } => return None,
-            })
-        });
     }
 }
 

@@ -67,10 +67,10 @@ impl Crew {
     }
 
     /// Closes all connections and ends the threads.
-    pub(crate) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self, goodbye: u32) {
         match self {
-            Self::Inline(worker) => worker.finish(CloseCode::Shutdown),
-            Self::Threads(roster) => roster.stop(),
+            Self::Inline(worker) => worker.finish(CloseCode::Shutdown, goodbye),
+            Self::Threads(roster) => roster.stop(goodbye),
         }
     }
 

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, PeerStats, PlayerId, ReceiptId};
 
 use crate::peer::PeerId;
+use crate::reconnect::ReconnectReason;
 
 /// Something that happened to a peer of a server.
 ///
@@ -127,6 +129,25 @@ pub enum ClientEvent {
         /// The connection and its path, as they were then.
         stats: Box<PeerStats>,
     },
+    /// The connection ended, or an attempt came to nothing, and the client begins anew by itself: see
+    /// [`Reconnect`](crate::Reconnect). What was sent before and not answered is gone; what is sent from now on is for the
+    /// connection to come. `Connected` comes again, or another of these, or `Disconnected`; where there never was a
+    /// connection `ConnectFailed`.
+    Reconnecting {
+        /// Why.
+        reason: ReconnectReason,
+        /// What the server said when it closed, for a log: UTF-8 by custom only.
+        text: Bytes,
+        /// The number of the attempt that begins, from 1.
+        attempt: u32,
+        /// How long it waits before.
+        wait: Duration,
+    },
+    /// The last attempt to have the connection back failed, and there is no other; `Disconnected` follows.
+    ReconnectFailed {
+        /// Why.
+        error: ConnectError,
+    },
     /// The connection is over.
     Disconnected {
         /// Why.
@@ -184,11 +205,17 @@ impl<E> Home<E> {
         self.queue().extend(events);
     }
 
-    pub(crate) fn take(&self) -> Events<E> {
-        Events { batch: std::mem::take(&mut *self.queue()), home: Self(Arc::clone(&self.0)) }
+    /// Another name of the same home.
+    pub(crate) fn share(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<E>> {
+    pub(crate) fn take(&self) -> Events<E> {
+        Events { batch: std::mem::take(&mut *self.queue()), home: self.share() }
+    }
+
+    /// The events that wait, to add to; nobody else can meanwhile.
+    pub(crate) fn queue(&self) -> MutexGuard<'_, VecDeque<E>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,7 @@
 //! One socket and its connections on the application's own thread: what every kind of client is made of.
 
+use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,8 @@ pub(crate) struct Inline<E> {
     home: Home<E>,
     /// Of the socket there is; in memory there is none.
     pub(crate) granted: Option<Granted>,
+    /// Empty between two calls; kept for its memory.
+    reports: VecDeque<Report>,
     /// A wait did the I/O, and no poll since.
     has_worked: bool,
 }
@@ -68,12 +72,13 @@ impl<E> Inline<E> {
     }
 
     pub(crate) fn of(front: Front, worker: SocketWorker<Alone>, granted: Option<Granted>) -> Self {
-        Self { front, worker: Box::new(worker), home: Home::new(), granted, has_worked: false }
+        let (home, reports) = (Home::new(), VecDeque::new());
+        Self { front, worker: Box::new(worker), home, granted, reports, has_worked: false }
     }
 
-    /// Begins to connect; the Hello leaves with the next work.
-    pub(crate) fn begin(&mut self, whom: &Whom<'_>) -> Result<PeerId, ConnectError> {
-        let (peer, credit) = self.worker.connect(whom.server, &whom.identity(), whom.token)?;
+    /// Begins to connect; the Hello leaves with the first work after `wait`.
+    pub(crate) fn begin(&mut self, whom: &Whom<'_>, wait: Duration) -> Result<PeerId, ConnectError> {
+        let (peer, credit) = self.worker.connect(whom.server, &whom.identity(), whom.token, wait)?;
         self.front.add(peer, credit);
         Ok(peer)
     }
@@ -86,9 +91,33 @@ impl<E> Inline<E> {
         }
     }
 
-    /// Takes in what the worker reported, as events.
-    pub(crate) fn gather(&mut self, event: impl FnMut(Report) -> Option<E>) {
-        self.home.add(self.front.gather().filter_map(event));
+    /// Takes what the worker reported; give the queue back when it is empty.
+    pub(crate) fn take_reports(&mut self) -> VecDeque<Report> {
+        let mut reports = std::mem::take(&mut self.reports);
+        reports.extend(self.front.gather());
+        reports
+    }
+
+    /// Takes what the worker kept for want of room too.
+    pub(crate) fn take_held_reports(&mut self, into: &mut VecDeque<Report>) {
+        // It reads nothing meanwhile, so there is an end to it.
+        loop {
+            self.worker.send();
+            let before = into.len();
+            into.extend(self.front.gather());
+            if into.len() == before {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn give_back(&mut self, reports: VecDeque<Report>) {
+        self.reports = reports;
+    }
+
+    /// Where events are put.
+    pub(crate) fn home(&self) -> Home<E> {
+        self.home.share()
     }
 
     pub(crate) fn take(&self) -> Events<E> {
@@ -121,6 +150,15 @@ impl<E> Inline<E> {
         self.worker.send();
     }
 
+    /// Goes on from a fresh socket that leads to this server.
+    pub(crate) fn connect_socket(&mut self, server: SocketAddr) -> std::io::Result<()> {
+        #[cfg(feature = "testing")]
+        if self.worker.is_in_memory() {
+            return Ok(());
+        }
+        self.rebind(Socket::connect(server, None)?)
+    }
+
     /// Goes on from another socket.
     pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
         self.flush();
@@ -139,7 +177,7 @@ impl<E> Inline<E> {
 impl<E> Drop for Inline<E> {
     fn drop(&mut self) {
         self.front.flush();
-        self.worker.finish(CloseCode::Application);
+        self.worker.finish(CloseCode::Application, 0);
     }
 }
 

@@ -128,6 +128,54 @@
 //! # }
 //! ```
 //!
+//! # When the server is restarted
+//!
+//! A server that begins anew with the key and the id it had answers the first packet of each client that it does not know any
+//! more, so that all learn of the restart within a round trip of their next packet; one that says nothing else says every 7.5 s
+//! that it is there. A client with [`ClientConfig::reconnect`] then comes back by itself, as it does when nothing is heard for
+//! long or the server is full: [`Reconnect`] tells from which ends, how, and how often. By default it does not, and
+//! [`Client::resume_token`] is what to come back with.
+//!
+//! - What was under way is answered first, `Lost`; [`ClientEvent::Reconnecting`] comes in place of `Disconnected`, `Connected`
+//!   comes again, and `Disconnected` last and once, when it gives up. Nothing of any message is carried over.
+//! - What is sent meanwhile is for the connection to come, as for one that is being connected; it is gone with an attempt that
+//!   fails.
+//! - The server sees another peer, of the same player. Who comes back while the old session is there replaces it.
+//! - A server with tokens takes a resume token once in its life. Which tokens were used, a restarted server does not
+//!   know any more: connect tokens from before it began it refuses, resume tokens of up to ten minutes it takes once more.
+//!
+//! ```
+//! # #[cfg(feature = "testing")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use drumfire::{ChannelId, ClientConfig, ClientEvent, Outcome, Reconnect, SendOptions, testing};
+//!
+//! let mut world = testing::World::new(testing::server_config(), 1)?;
+//! let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
+//! world.join(&config)?;
+//! world.advance(Duration::from_secs(1));
+//!
+//! world.restart_server();
+//! world.clients[0].send(ChannelId(0), "hello?", SendOptions::reliable_ordered().with_receipt())?;
+//! world.advance(Duration::from_secs(1));
+//!
+//! let heard: Vec<ClientEvent> = world.clients[0].poll().collect();
+//! assert!(matches!(
+//!     heard[..],
+//!     [
+//!         ClientEvent::Connected,
+//!         ClientEvent::Receipt { outcome: Outcome::Lost, .. },
+//!         ClientEvent::Reconnecting { attempt: 1, .. },
+//!         ClientEvent::Connected,
+//!     ]
+//! ));
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "testing"))]
+//! # fn main() {}
+//! ```
+//!
 //! # Not here yet
 //!
 //! The async face, metrics, tracing. Linux is run and tested; macOS and Windows were not run yet.
@@ -155,6 +203,7 @@ mod link;
 mod owners;
 mod peer;
 mod places;
+mod reconnect;
 mod server;
 mod site;
 mod stats;
@@ -182,6 +231,7 @@ pub use groups::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
 pub use handler::{Arrival, Context, Handler, NOTES_MAX, Payload, Remote, Serving, serve};
 pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
 pub use peer::PeerId;
+pub use reconnect::{Reconnect, ReconnectReason};
 pub use server::{CloseAndBanError, Server};
 pub use stats::{Stats, WorkerStats};
 pub use tokens::{ConnectToken, IssueError, KeyIdError, TokenAccess, TokenKey, TokenMasterKey, TokenRequest};

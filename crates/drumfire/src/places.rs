@@ -62,6 +62,21 @@ impl<P: Placed, T> Places<P, T> {
         self.places.iter().flatten()
     }
 
+    /// Looks at so many places from this one on, around the end; answers where to go on.
+    pub(crate) fn walk(&mut self, from: usize, count: usize, mut look: impl FnMut(P, &mut T)) -> usize {
+        let length = self.places.len();
+        let start = if from < length { from } else { 0 };
+        let (before, after) = self.places.split_at_mut(start);
+        let mut at = start;
+        for place in after.iter_mut().chain(before).take(count) {
+            at += 1;
+            if let Some((peer, value)) = place {
+                look(*peer, value);
+            }
+        }
+        if at < length { at } else { at - length }
+    }
+
     /// Takes everything out; walks all places.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (P, T)> {
         std::mem::take(&mut self.places).into_iter().flatten()
@@ -91,6 +106,22 @@ mod tests {
         places.insert(Name(3, 2), 'b');
         assert!(places.get_mut(Name(3, 1)).is_none() && places.get_mut(Name(3, 2)).is_some());
         assert_eq!((places.remove(Name(3, 2)), places.get(Name(3, 2))), (Some('b'), None));
+    }
+
+    #[test]
+    fn a_walk_goes_on_where_the_last_one_ended_and_around() {
+        let mut places = Places::default();
+        assert_eq!(places.walk(7, 3, |_: Name, _: &mut char| panic!("nobody is there")), 0);
+        for (place, value) in "abcde".chars().enumerate() {
+            places.insert(Name(place, 0), value);
+        }
+        places.remove(Name(3, 0));
+        let (mut seen, mut at) = (String::new(), 0);
+        for (count, expected) in [(2, 2), (2, 4), (3, 2), (99, 2)] {
+            at = places.walk(at, count, |_, value| seen.push(*value));
+            assert_eq!(at, expected);
+        }
+        assert_eq!(seen, "abceabceab");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::granted::Granted;
 use crate::groups::{BroadcastError, GroupError, GroupId};
 use crate::link::{Broadcast, Report};
 use crate::peer::PeerId;
+use crate::reconnect::SHUTDOWN_RESTARTS;
 use crate::site::Site;
 use crate::stats::Stats;
 use crate::worker::{Face, Queue};
@@ -38,6 +39,8 @@ pub struct Server {
     home: Home<Event>,
     /// Inline: a wait did the I/O, and no poll since.
     has_worked: bool,
+    /// The application code of the goodbye.
+    goodbye: u32,
 }
 
 impl Server {
@@ -64,7 +67,7 @@ impl Server {
             links.iter().map(queue).collect()
         })?;
         let front = Front::new(Arc::clone(&site.links), site.message_max_bytes);
-        Ok(Self { front, site, home: Home::new(), has_worked: false })
+        Ok(Self { front, site, home: Home::new(), has_worked: false, goodbye: 0 })
     }
 
     /// Where clients connect to, the port resolved.
@@ -315,6 +318,39 @@ impl Server {
         self.front.close(peer, code, text)
     }
 
+    /// Ends this server and says to all clients that another takes its place at once: those with
+    /// [`Reconnect::Within`](crate::Reconnect::Within) come back by themselves. A server that is merely dropped goes for good, and
+    /// its clients with it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let at = |address| ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    /// let mut server = Server::bind(at("127.0.0.1:0".parse()?))?;
+    /// let address = server.local_addr();
+    /// let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
+    /// let mut client = Client::connect(address, ServerKey::dev().public(), &config)?;
+    /// # while client.state() != ClientState::Connected || server.stats().connections() == 0 {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     server.wait(Duration::from_millis(1));
+    /// #     (client.poll().count(), server.poll().count());
+    /// # }
+    ///
+    /// server.stop_for_restart();
+    /// let mut server = Server::bind(at(address))?;
+    /// loop {
+    ///     client.wait(Duration::from_millis(1));
+    ///     client.poll().count();
+    ///     if let Some(Event::Connected { .. }) = server.poll().next() { break }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stop_for_restart(mut self) {
+        self.goodbye = SHUTDOWN_RESTARTS;
+    }
+
     /// What the workers counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -372,7 +408,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.front.flush();
-        self.site.crew.stop();
+        self.site.crew.stop(self.goodbye);
     }
 }
 

@@ -32,6 +32,7 @@ mod memory;
 mod network;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::Secret;
@@ -39,7 +40,7 @@ use drumfire_proto::Secret;
 use crate::client::Whom;
 use crate::conditioner::{Datagram, LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
 use crate::config::{Access, BindError, ClientConfig, ServerConfig};
-use crate::keys::{ServerKey, ServerPublicKey};
+use crate::keys::ServerKey;
 use crate::tokens::{ConnectToken, Drawn, IssueError, TokenKey, TokenRequest};
 use crate::workers::Workers;
 use crate::{Client, Server};
@@ -105,7 +106,7 @@ pub struct World {
     /// The clients, in the order in which they joined.
     pub clients: Vec<Client>,
     network: SharedNetwork,
-    key: ServerPublicKey,
+    config: Arc<ServerConfig>,
     random: Random,
     start: Moment,
 }
@@ -150,9 +151,10 @@ impl World {
         drumfire_proto::audit_nonce::start_world();
         let mut random = Random::new(seed);
         let network = SharedNetwork::new(Network::new(config.address, random.bits()));
-        let (key, start) = (config.key.public(), network.now());
-        let server = Server::in_memory(config, Seat::new(network.clone(), SERVER), &mut random)?;
-        Ok(Self { server, clients: Vec::new(), network, key, random, start })
+        let (config, start) = (Arc::new(config), network.now());
+        let seat = Seat::new(network.clone(), SERVER);
+        let server = Server::in_memory(&config, WALL_ORIGIN, seat, &mut random)?;
+        Ok(Self { server, clients: Vec::new(), network, config, random, start })
     }
 
     /// One more client, which begins to connect over perfect links; answers its place in `clients`.
@@ -160,8 +162,8 @@ impl World {
     /// # Errors
     /// [`BindError`] naming the setting that cannot be used.
     pub fn join(&mut self, config: &ClientConfig) -> Result<usize, BindError> {
-        let (server, key) = (self.server.local_addr(), self.key);
-        self.add(&Whom { server, key, token: None }, config)
+        let (server, key) = (self.server.local_addr(), self.config.key.public());
+        self.add(&Whom { server, key, token: None }, None, config)
     }
 
     /// Issues a token at the time of this world; what is random in it comes from the world's seed.
@@ -187,7 +189,7 @@ impl World {
         token: &ConnectToken,
         config: &ClientConfig,
     ) -> Result<usize, BindError> {
-        self.add(&Whom::of_token(token, config)?, config)
+        self.add(&Whom::of_token(token, config)?, Some(token), config)
     }
 
     /// What a wall clock shows that is right, since 1970.
@@ -196,13 +198,18 @@ impl World {
         WALL_ORIGIN + Duration::from_nanos(self.network.now().as_nanos())
     }
 
-    fn add(&mut self, whom: &Whom<'_>, config: &ClientConfig) -> Result<usize, BindError> {
+    fn add(
+        &mut self,
+        whom: &Whom<'_>,
+        token: Option<&ConnectToken>,
+        config: &ClientConfig,
+    ) -> Result<usize, BindError> {
         let place = self.clients.len();
         let number = u32::try_from(place).unwrap_or(u32::MAX);
         let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
         let port = self.network.lock().join(SocketAddr::from((address, CLIENT_PORT)));
         let seat = Seat::new(self.network.clone(), port);
-        self.clients.push(Client::in_memory(whom, config, seat, &mut self.random)?);
+        self.clients.push(Client::in_memory(whom, token, config, seat, &mut self.random)?);
         Ok(place)
     }
 
@@ -252,6 +259,56 @@ impl World {
     /// How the server's clocks go from now on.
     pub fn set_server_clock(&mut self, config: &ClockConfig) {
         self.network.lock().set_clock(SERVER, config);
+    }
+
+    /// The server dies without a word, as by `kill -9`: what is sent to it reaches nobody until it is
+    /// [restarted](World::restart_server). Its last events can still be polled, and nothing comes of what it is told.
+    pub fn crash_server(&mut self) {
+        self.network.lock().set_server_dead(true);
+    }
+
+    /// A server with the same settings, and so the same key and server id, takes the place of the one there was, which dies without a
+    /// word. It knows nobody, and its peers may get ids that peers had before.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use drumfire::{ClientConfig, ClientEvent, Reconnect, testing};
+    ///
+    /// let mut world = testing::World::new(testing::server_config(), 1)?;
+    /// let minute = Reconnect::Within(Duration::from_secs(60));
+    /// world.join(&ClientConfig::default().reconnect(minute))?;
+    /// world.advance(Duration::from_secs(1));
+    /// world.restart_server();
+    /// // It learns of it with its next packet: a client that says nothing else says once in some seconds that it is there.
+    /// world.advance(Duration::from_secs(10));
+    /// let events: Vec<ClientEvent> = world.clients[0].poll().collect();
+    /// let [ClientEvent::Connected, ClientEvent::Reconnecting { .. }, ClientEvent::Connected] = events[..] else {
+    ///     panic!("{events:?}")
+    /// };
+    /// # Ok::<(), drumfire::BindError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Never: the settings made a server before.
+    pub fn restart_server(&mut self) {
+        self.crash_server();
+        // Its last words go nowhere.
+        drop(self.replace_server());
+        self.network.lock().set_server_dead(false);
+    }
+
+    /// [`World::restart_server`] that lets the one there was say goodbye: drop it, or
+    /// [stop it for a restart](Server::stop_for_restart).
+    ///
+    /// # Panics
+    /// Never: the settings made a server before.
+    pub fn replace_server(&mut self) -> Server {
+        let seat = Seat::new(self.network.clone(), SERVER);
+        match Server::in_memory(&self.config, self.wall(), seat, &mut self.random) {
+            Ok(server) => std::mem::replace(&mut self.server, server),
+            Err(error) => panic!("settings that made a server before: {error}"),
+        }
     }
 
     /// Gives a client another address, as a NAT does that forgot it: what it sends comes from there, and what is
@@ -378,5 +435,7 @@ pub(crate) fn secret(random: &mut Random) -> Secret<32> {
     Secret::new(random.bytes())
 }
 
+#[cfg(test)]
+mod restarts;
 #[cfg(test)]
 mod tests;

@@ -6,17 +6,21 @@ use super::{Client, Whom};
 use crate::conditioner::Random;
 use crate::config::{BindError, ClientConfig};
 use crate::inline::{Inline, front};
+use crate::reconnect::{Dice, Reconnect};
 use crate::testing::{EitherWorker, Seat, secret};
+use crate::tokens::ConnectToken;
 use crate::worker::{Parts, Queue, Worker};
 
 impl Client {
     /// Begins to connect from this place in a world's network; all its secrets come from `random`.
     pub(crate) fn in_memory(
         whom: &Whom<'_>,
+        token: Option<&ConnectToken>,
         config: &ClientConfig,
         seat: Seat,
         random: &mut Random,
     ) -> Result<Self, BindError> {
+        config.reconnect.check()?;
         let core = config.core();
         core.check()?;
         let (front, link, ring) = front(core.message_max_bytes)?;
@@ -41,7 +45,9 @@ impl Client {
             credit_bytes,
             message_max_bytes,
         });
-        Self::new(Inline::of(front, EitherWorker::Memory(worker), None), whom, config)
+        // One draw less for who needs none keeps worlds of before as they were.
+        let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
+        Self::new(Inline::of(front, EitherWorker::Memory(worker), None), whom, token, config, Dice::new(seed))
     }
 
     #[cfg(feature = "hostile")]
@@ -57,6 +63,10 @@ impl Client {
     /// One pass, and a wait that only says when the next is due.
     pub(crate) fn run(&mut self) {
         self.inline.worker.work();
+        if self.comeback.is_some() {
+            // What it decides when a connection ends is due at this moment too.
+            self.gather();
+        }
         self.inline.worker.wait(None);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use drumfire_proto::{Config, Congestion};
 
 use super::core;
+use crate::reconnect::Reconnect;
 
 /// Settings of a [`crate::Client`].
 ///
@@ -49,6 +50,8 @@ pub struct ClientConfig {
     pub silent_timeout: Duration,
     /// The connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
     pub unacknowledged_timeout: Duration,
+    /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
+    pub reconnect: Reconnect,
 }
 
 impl Default for ClientConfig {
@@ -62,6 +65,7 @@ impl Default for ClientConfig {
             congestion: core.congestion,
             silent_timeout: core.silent_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
+            reconnect: Reconnect::Never,
         }
     }
 }
@@ -102,6 +106,21 @@ impl ClientConfig {
     pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
         self.silent_timeout = silent;
         self.unacknowledged_timeout = unacknowledged;
+        self
+    }
+
+    /// Sets whether the client comes back by itself.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # let config = ClientConfig::default();
+    /// // A server that is restarted is back within a minute.
+    /// let config = config.reconnect(Reconnect::Within(Duration::from_secs(60)));
+    /// ```
+    #[must_use]
+    pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
+        self.reconnect = reconnect;
         self
     }
 

@@ -36,6 +36,8 @@ struct State {
     threads: usize,
     posts: Vec<Post>,
     is_stopping: bool,
+    /// The application code of the goodbye.
+    goodbye: u32,
 }
 
 /// Whether a thread has to ask; one that begins has to.
@@ -96,7 +98,7 @@ impl Roster {
                 seats.push(place);
             }
         }
-        let state = State { homes, threads, posts: Vec::new(), is_stopping: false };
+        let state = State { homes, threads, posts: Vec::new(), is_stopping: false, goodbye: 0 };
         let roster = Arc::new(Self {
             wait,
             clock,
@@ -108,7 +110,7 @@ impl Roster {
             let hired = roster.hire(&mut roster.lock(), me, places);
             if let Err(error) = hired {
                 // Every thread ends when one cannot start.
-                roster.stop();
+                roster.stop(0);
                 return Err(error);
             }
         }
@@ -134,15 +136,20 @@ impl Roster {
         Ok(())
     }
 
+    /// The application code with which shards say goodbye.
+    pub(super) fn goodbye(&self) -> u32 {
+        self.lock().goodbye
+    }
+
     /// How many shards each thread drives that runs.
     pub(super) fn driven(&self) -> Vec<u16> {
         self.lock().posts.iter().filter(|post| !post.is_over).map(|post| post.driven).collect()
     }
 
-    /// Ends all threads; their shards say goodbye, also those that were on their way.
-    pub(super) fn stop(&self) {
+    /// Ends all threads; their shards say goodbye with this application code, also those that were on their way.
+    pub(super) fn stop(&self, goodbye: u32) {
         let mut state = self.lock();
-        state.is_stopping = true;
+        (state.is_stopping, state.goodbye) = (true, goodbye);
         state.posts.iter().for_each(Post::call);
         let handles: Vec<_> = state.posts.iter_mut().filter_map(|post| post.handle.take()).collect();
         drop(state);

@@ -165,7 +165,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.crew.stop();
+        self.crew.stop(0);
     }
 }
 

@@ -170,9 +170,10 @@ impl Thread {
 
     /// Says goodbye to all peers.
     fn finish(&mut self) {
+        let goodbye = self.roster.goodbye();
         while let Some(mut shard) = self.shards.pop() {
             // One that cannot is no reason to leave the others without a word.
-            let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown)));
+            let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown, goodbye)));
         }
     }
 }

@@ -12,6 +12,7 @@ use super::remote::{Mailbox, Remote};
 use crate::config::{BindError, ServerConfig};
 use crate::crew::Crew;
 use crate::granted::Granted;
+use crate::reconnect::SHUTDOWN_RESTARTS;
 use crate::site::Site;
 use crate::stats::Stats;
 use crate::worker::Face;
@@ -38,7 +39,7 @@ pub fn serve<H: Handler>(
         engines.collect()
     })?;
     let remote = Remote::new(Arc::clone(&site.links), mailboxes, site.message_max_bytes);
-    Ok(Serving { site, remote })
+    Ok(Serving { site, remote, goodbye: 0 })
 }
 
 /// A server whose workers call handlers.
@@ -47,6 +48,8 @@ pub fn serve<H: Handler>(
 pub struct Serving<N> {
     site: Site,
     remote: Remote<N>,
+    /// The application code of the goodbye.
+    goodbye: u32,
 }
 
 impl<N> Serving<N> {
@@ -91,6 +94,12 @@ impl<N> Serving<N> {
         &self.site.granted
     }
 
+    /// Ends this server and says to all clients that another takes its place at once, as
+    /// [`Server::stop_for_restart`](crate::Server::stop_for_restart) does.
+    pub fn stop_for_restart(mut self) {
+        self.goodbye = SHUTDOWN_RESTARTS;
+    }
+
     /// What the workers counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -110,7 +119,7 @@ impl<N> Serving<N> {
 
 impl<N> Drop for Serving<N> {
     fn drop(&mut self) {
-        self.site.crew.stop();
+        self.site.crew.stop(self.goodbye);
     }
 }
 

@@ -1,6 +1,7 @@
 //! A server on the network of a world instead of a socket.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use drumfire_proto::{Endpoint, ServerConfig as CoreServer};
 
@@ -14,13 +15,14 @@ use crate::front::Front;
 use crate::link::{Bell, Link};
 use crate::owners::Owners;
 use crate::site::Site;
-use crate::testing::{EitherWorker, Seat, WALL_ORIGIN, secret};
+use crate::testing::{EitherWorker, Seat, secret};
 use crate::worker::{Parts, Queue, Worker, rings};
 
 impl Server {
-    /// A server at this place in a world's network; all its secrets come from `random`.
+    /// A server at this place in a world's network, which begins at this time since 1970; all its secrets come from `random`.
     pub(crate) fn in_memory(
-        config: ServerConfig,
+        config: &Arc<ServerConfig>,
+        since: Duration,
         seat: Seat,
         random: &mut Random,
     ) -> Result<Self, BindError> {
@@ -34,7 +36,7 @@ impl Server {
         };
         let (address, credit_bytes) = (config.address, core.send_memory_bytes);
         let message_max_bytes = core.message_max_bytes;
-        let process_key = secret(random);
+        let (process_key, config) = (secret(random), Arc::clone(config));
         let door = Door::new(&config.admission);
         let owners = Owners::behind(Arc::clone(&door), 1, core.connections, core.connections);
         let mut seeds = Random::new(random.bits());
@@ -44,7 +46,7 @@ impl Server {
             let keys = config.key.pair();
             let persistent = keys.persistent();
             let server = CoreServer::new(keys, persistent, process_key.duplicate())
-                .access(config.access.core(WALL_ORIGIN))
+                .access(config.access.core(since))
                 .cookie(config.cookie)
                 .server_id(config.server_id.as_bytes());
             Endpoint::server(core.clone(), server, owners.of_worker(0), secret(&mut seeds))
@@ -71,7 +73,7 @@ impl Server {
         let (links, granted) = (Arc::from(links), Vec::new());
         let front = Front::new(Arc::clone(&links), message_max_bytes);
         let site = Site { crew, door, bell, links, address, granted, message_max_bytes };
-        Ok(Self { front, site, home: Home::new(), has_worked: false })
+        Ok(Self { front, site, home: Home::new(), has_worked: false, goodbye: 0 })
     }
 
     #[cfg(feature = "hostile")]

@@ -26,6 +26,10 @@ impl<P: Placement> EitherWorker<P> {
         Self::Socket(Worker::new(parts))
     }
 
+    pub(crate) const fn is_in_memory(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::Socket(worker) => worker.is_over(),
@@ -104,10 +108,10 @@ impl<P: Placement> EitherWorker<P> {
         }
     }
 
-    pub(crate) fn finish(&mut self, code: CloseCode) {
+    pub(crate) fn finish(&mut self, code: CloseCode, application_code: u32) {
         match self {
-            Self::Socket(worker) => worker.finish(code),
-            Self::Memory(worker) => worker.finish(code),
+            Self::Socket(worker) => worker.finish(code, application_code),
+            Self::Memory(worker) => worker.finish(code, application_code),
         }
     }
 
@@ -116,10 +120,11 @@ impl<P: Placement> EitherWorker<P> {
         server: SocketAddr,
         identity: &ServerIdentity,
         token: Option<&IssuedToken>,
+        wait: Duration,
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
         match self {
-            Self::Socket(worker) => worker.connect(server, identity, token),
-            Self::Memory(worker) => worker.connect(server, identity, token),
+            Self::Socket(worker) => worker.connect(server, identity, token, wait),
+            Self::Memory(worker) => worker.connect(server, identity, token, wait),
         }
     }
 

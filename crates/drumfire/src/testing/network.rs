@@ -58,6 +58,8 @@ pub(crate) struct Network {
     traffic: HashMap<SocketAddr, Traffic>,
     /// What was sent since somebody last looked, while somebody watches.
     seen: Option<Vec<Datagram>>,
+    /// Nobody receives or sends at the server's port.
+    is_server_dead: bool,
 }
 
 /// One end's socket.
@@ -90,6 +92,7 @@ impl Network {
             trace: 0,
             traffic: HashMap::new(),
             seen: None,
+            is_server_dead: false,
         }
     }
 
@@ -132,13 +135,24 @@ impl Network {
         self.path(client).up.rebind(Some(address));
     }
 
+    /// Whether nobody is at the server's port from now on; what waits there is gone with the server.
+    pub(super) fn set_server_dead(&mut self, is_dead: bool) {
+        self.is_server_dead = is_dead;
+        let now = self.now;
+        if let Some(server) = self.ports.first_mut() {
+            self.unreachable += server.inbox.len() as u64;
+            server.inbox.clear();
+            server.wake_at = (!is_dead).then_some(now);
+        }
+    }
+
     pub(super) fn set_now(&mut self, now: Moment) {
         self.now = self.now.max(now);
     }
 
     /// Every end gets its turn.
     pub(super) fn wake_all(&mut self) {
-        for port in &mut self.ports {
+        for port in self.ports.iter_mut().skip(usize::from(self.is_server_dead)) {
             port.wake_at = Some(self.now);
         }
     }
@@ -160,6 +174,10 @@ impl Network {
                 }
             }
         }
+        if self.is_server_dead {
+            self.unreachable += server.inbox.len() as u64;
+            server.inbox.clear();
+        }
         let is_due = |port: &Port| !port.inbox.is_empty() || port.wake_at.is_some_and(|at| at <= now);
         let due: Vec<usize> =
             (0..).zip(&self.ports).filter(|(_, port)| is_due(port)).map(|(at, _)| at).collect();
@@ -171,15 +189,19 @@ impl Network {
 
     /// Wakes an end when so much time has passed by its own clock, `None` for never.
     pub(super) fn wake_after(&mut self, port: usize, timeout: Option<Duration>) {
+        if port == SERVER && self.is_server_dead {
+            return;
+        }
         let (now, port) = (self.now, &mut self.ports[port]);
         port.wake_at = timeout.and_then(|timeout| port.clock.after(now, timeout));
     }
 
     pub(super) fn set_clock(&mut self, port: usize, config: &ClockConfig) {
+        let is_dead = port == SERVER && self.is_server_dead;
         let (now, port) = (self.now, &mut self.ports[port]);
         port.clock.set(now, config);
         // Whatever it waited for may be due by now, or later.
-        port.wake_at = Some(now);
+        port.wake_at = (!is_dead).then_some(now);
     }
 
     /// What an end takes for the time.
@@ -215,6 +237,9 @@ impl Network {
 
     /// Puts a datagram on its link; `to` is `None` from a client, which has one place to send to.
     pub(super) fn send(&mut self, port: usize, to: Option<SocketAddr>, datagram: &[u8]) {
+        if port == SERVER && self.is_server_dead {
+            return;
+        }
         self.note(port, datagram);
         let (now, from, server) = (self.now, self.ports[port].address, self.ports[SERVER].address);
         if let Some(to) = to.filter(|_| port == SERVER) {

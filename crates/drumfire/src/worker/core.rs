@@ -165,9 +165,9 @@ impl<P: Placement> Core<P> {
         let _ = self.endpoint.close(self.now, id, &close);
     }
 
-    /// Closes all connections with this code.
-    pub(crate) fn close_all(&mut self, code: CloseCode) {
-        let close = Close { code, application_code: 0, reason: b"" };
+    /// Closes all connections with these codes.
+    pub(crate) fn close_all(&mut self, code: CloseCode, application_code: u32) {
+        let close = Close { code, application_code, reason: b"" };
         for id in self.peers.ids() {
             let _ = self.endpoint.close(self.now, id, &close);
         }

@@ -145,26 +145,27 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         self.guarded(Self::outbound);
     }
 
-    /// Closes all connections with this code, tells the peers once, and is done.
-    pub(crate) fn finish(&mut self, code: CloseCode) {
+    /// Closes all connections with these codes, tells the peers once, and is done.
+    pub(crate) fn finish(&mut self, code: CloseCode, application_code: u32) {
         self.guarded(|worker| {
             worker.obey();
             worker.transmit();
-            worker.core.close_all(code);
+            worker.core.close_all(code, application_code);
             worker.hand_over();
             worker.transmit();
         });
     }
 
-    /// Begins to connect to a server.
+    /// Begins to connect to a server after `wait`.
     pub(crate) fn connect(
         &mut self,
         server: SocketAddr,
         identity: &ServerIdentity,
         token: Option<&IssuedToken>,
+        wait: Duration,
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
         self.read_clock();
-        let id = self.core.endpoint.connect(self.now.now, server, identity, token)?;
+        let id = self.core.endpoint.connect_after(self.now.now, wait, server, identity, token)?;
         let credit = Arc::new(Credit::new(self.core.credit_bytes, self.core.message_max_bytes));
         self.core.peers.begin(id, &credit);
         Ok((self.core.name(id), credit))

@@ -157,7 +157,7 @@ fn a_full_ring_makes_hellos_wait_and_everybody_is_connected_in_the_end() {
 #[test]
 fn a_worker_that_ends_says_goodbye_to_all() {
     let mut world = World::of_one(3);
-    world.servers[0].worker.finish(CloseCode::Shutdown);
+    world.servers[0].worker.finish(CloseCode::Shutdown, 0);
     world.carry_answers();
     world.step_clients();
     for (client, ..) in &world.clients {

@@ -9,6 +9,7 @@ mod groups;
 mod handler;
 mod limits;
 mod refusal;
+mod restart;
 mod settings;
 mod shards;
 mod spread;

@@ -7,6 +7,7 @@ use serde_core::ser::{Error, Serialize, SerializeMap, Serializer};
 
 use super::duration::Human;
 use super::form::{Choice, Form, read_choice};
+use crate::reconnect::Reconnect;
 use crate::workers::Workers;
 
 impl Choice<'_> for Form<Cookie> {
@@ -127,6 +128,30 @@ impl Serialize for Workers {
             Self::Auto => serializer.serialize_str("auto"),
             Self::Count(count) => serializer.serialize_u16(*count),
             Self::Shards { sockets, threads } => entry(serializer, "shards", &(sockets, threads)),
+        }
+    }
+}
+
+impl<'de> Choice<'de> for Form<Reconnect> {
+    const EXPECTED: &'static str = "\"never\", or { within = \"60s\" }";
+
+    fn of_word(word: &str) -> Option<Self> {
+        (word == "never").then_some(Self(Reconnect::Never))
+    }
+
+    fn of_entry<A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
+        if name != "within" {
+            return Ok(None);
+        }
+        map.next_value().map(|Human(time)| Some(Self(Reconnect::Within(time))))
+    }
+}
+
+impl Serialize for Form<Reconnect> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Reconnect::Never => serializer.serialize_str("never"),
+            Reconnect::Within(time) => entry(serializer, "within", &Human(time)),
         }
     }
 }

@@ -162,6 +162,7 @@ impl<'de> Fields<'de> for ClientForm {
         "congestion",
         "silent_timeout",
         "unacknowledged_timeout",
+        "reconnect",
     ];
 
     fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
@@ -174,6 +175,7 @@ impl<'de> Fields<'de> for ClientForm {
             "congestion" => Form(settings.congestion) = map.next_value()?,
             "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
             "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
+            "reconnect" => Form(settings.reconnect) = map.next_value()?,
             unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
         }
         Ok(())
@@ -201,6 +203,7 @@ impl Serialize for ClientConfig {
         fields.serialize_field("congestion", &Form(self.congestion))?;
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
+        fields.serialize_field("reconnect", &Form(self.reconnect))?;
         fields.end()
     }
 }

@@ -270,7 +270,11 @@ fn what_is_written_is_read_again_and_holds_no_secret() {
         let json = serde_json::to_string(&config).unwrap();
         assert!(!json.contains("drumfire_"), "{json}");
     }
-    let config = client("silent_timeout = \"1500ms\"\nprotocol_id = 3\ncongestion = \"cubic\"").unwrap();
+    let config = client(
+        "silent_timeout = \"1500ms\"\nprotocol_id = 3\ncongestion = \"cubic\"\nreconnect = { within = \"90s\" }",
+    )
+    .unwrap();
+    assert_eq!(config.reconnect, crate::Reconnect::Within(Duration::from_secs(90)));
     let written = toml::to_string(&config).unwrap();
     assert_eq!(format!("{:?}", client(&written).unwrap()), format!("{config:?}"));
     let keys = format!(

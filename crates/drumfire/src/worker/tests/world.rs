@@ -213,7 +213,7 @@ impl World {
         let address = SocketAddr::from(([127, 0, 0, 1], 1_000 + number));
         let mut node = Node::new(address, &self.time, &links[0], (0, ring), Box::new(make));
         let identity = ServerIdentity { public_key: ServerKey::dev().public().to_bytes(), key_id: 0 };
-        let (peer, credit) = node.worker.connect(SERVER.into(), &identity, None).unwrap();
+        let (peer, credit) = node.worker.connect(SERVER.into(), &identity, None, Duration::ZERO).unwrap();
         self.clients.push((node, worker, peer, credit));
     }
 

@@ -1,0 +1,461 @@
+//! Clients that come back by themselves, in virtual time: from every end that nobody wanted, and from no other.
+
+use super::*;
+use crate::conditioner::{Delay, Loss};
+use crate::{
+    ChannelId, ChannelOptions, ClientEvent, ClientState, CloseCode, CloseReason, ConnectError, Event,
+    Outcome, PlayerId, Reconnect, ReconnectReason, RefuseReason, SendError, SendOptions, ServerPublicKey,
+    TokenAccess, TokenMasterKey, WhenFull,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn config() -> ClientConfig {
+    ClientConfig::default().reconnect(Reconnect::Within(MINUTE))
+}
+
+/// Clients that come back, connected over links of 20 ms.
+fn connected(clients: usize, seed: u64) -> World {
+    let mut world = World::new(server_config(), seed).unwrap();
+    for _ in 0..clients {
+        world.join(&config()).unwrap();
+    }
+    let near = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
+    world.set_links(&near).unwrap();
+    // In open access each source has twenty handshakes a second.
+    world.advance(10 * SECOND);
+    world.server.poll().for_each(drop);
+    for client in &mut world.clients {
+        assert_eq!(client.poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
+    }
+    world
+}
+
+fn server_of_tokens() -> (ServerConfig, TokenKey, ServerPublicKey) {
+    let key = TokenMasterKey::from_bytes([5; 32]).token_key(1, "eu-1").unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, SERVER_PORT));
+    let server = ServerKey::from_bytes([6; 32]);
+    let public = server.public();
+    (ServerConfig::new(address, server, Access::Token(TokenAccess::new(key.clone()))), key, public)
+}
+
+/// A client for each of so many players, who come back, connected.
+fn players(count: u128, seed: u64) -> World {
+    let (server, key, public) = server_of_tokens();
+    let mut world = World::new(server, seed).unwrap();
+    for player in 0..count {
+        let request = TokenRequest::new(PlayerId(player), world.server.local_addr(), public);
+        let token = world.issue(&request.user_data(&player.to_be_bytes()), &key).unwrap();
+        world.join_with_token(&token, &config()).unwrap();
+    }
+    world.advance(2 * SECOND);
+    assert_eq!(world.server.poll().count() as u128, count);
+    for client in &mut world.clients {
+        assert_eq!(client.poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
+    }
+    world
+}
+
+fn say(world: &mut World, client: usize, text: &'static str) {
+    world.clients[client].send(ChannelId(0), text, SendOptions::reliable_ordered()).unwrap();
+}
+
+fn events(world: &mut World, client: usize) -> Vec<ClientEvent> {
+    world.clients[client].poll().collect()
+}
+
+/// Why it began anew, each time; all else that it heard is left out.
+fn reasons(events: &[ClientEvent]) -> Vec<ReconnectReason> {
+    let reason = |event: &_| match event {
+        ClientEvent::Reconnecting { reason, .. } => Some(*reason),
+        _ => None,
+    };
+    events.iter().filter_map(reason).collect()
+}
+
+fn ended(reason: CloseReason) -> ReconnectReason {
+    ReconnectReason::Ended(reason)
+}
+
+#[test]
+fn all_players_of_a_restarted_server_are_told_by_their_next_packet_and_back_as_who_they_were() {
+    let mut world = players(200, 1);
+    world.restart_server();
+    for client in 0..200 {
+        say(&mut world, client, "anybody?");
+    }
+    world.advance(SECOND);
+    for client in 0..200 {
+        let events = events(&mut world, client);
+        let [ClientEvent::Reconnecting { reason, attempt: 1, wait, .. }, ClientEvent::Connected] =
+            &events[..]
+        else {
+            panic!("{events:?}")
+        };
+        assert_eq!(*reason, ended(CloseReason::Reset));
+        assert!(*wait <= Duration::from_millis(100), "{wait:?}");
+    }
+    let mut back: Vec<u128> = Vec::new();
+    for event in world.server.poll() {
+        let Event::Connected { player: Some(player), .. } = event else { panic!("{event:?}") };
+        assert_eq!(player.user_data[..], player.id.0.to_be_bytes());
+        back.push(player.id.0);
+    }
+    back.sort_unstable();
+    assert!(back.into_iter().eq(0..200));
+}
+
+#[test]
+fn a_player_survives_one_restart_after_the_other_with_a_token_of_each_life() {
+    let mut world = players(3, 2);
+    for _ in 0..5 {
+        world.restart_server();
+        say(&mut world, 0, "x");
+        say(&mut world, 1, "x");
+        say(&mut world, 2, "x");
+        world.advance(15 * SECOND);
+        for client in 0..3 {
+            let events = events(&mut world, client);
+            assert_eq!(reasons(&events), [ended(CloseReason::Reset)]);
+            assert_eq!(events.last(), Some(&ClientEvent::Connected));
+        }
+        assert_eq!(world.server.poll().count(), 3);
+    }
+}
+
+#[test]
+fn a_restart_that_was_announced_is_an_end_to_come_back_from_and_a_shutdown_for_good_is_none() {
+    let mut world = players(2, 17);
+    world.replace_server().stop_for_restart();
+    world.advance(SECOND);
+    let announced = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 1 };
+    for client in 0..2 {
+        let heard = events(&mut world, client);
+        assert_eq!(reasons(&heard), [ended(announced)]);
+        assert_eq!(heard.last(), Some(&ClientEvent::Connected));
+    }
+    drop(world.replace_server());
+    world.advance(MINUTE);
+    let reason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
+    assert_eq!(events(&mut world, 0), [ClientEvent::Disconnected { reason, text: "".into() }]);
+}
+
+#[test]
+fn an_idle_client_learns_of_a_restart_within_its_keep_alive() {
+    let mut world = connected(1, 3);
+    world.restart_server();
+    world.advance(10 * SECOND);
+    assert_eq!(reasons(&events(&mut world, 0)), [ended(CloseReason::Reset)]);
+    assert_eq!(world.clients[0].state(), ClientState::Connected);
+}
+
+#[test]
+fn a_server_that_is_down_for_a_while_is_tried_until_it_is_there() {
+    let mut world = connected(5, 4);
+    world.crash_server();
+    for client in 0..5 {
+        say(&mut world, client, "x");
+    }
+    world.advance(20 * SECOND);
+    for client in &world.clients {
+        assert_eq!(client.state(), ClientState::Reconnecting);
+    }
+    world.restart_server();
+    world.advance(12 * SECOND);
+    for client in 0..5 {
+        let events = events(&mut world, client);
+        let reasons = reasons(&events);
+        assert_eq!(reasons[0], ended(CloseReason::Unacknowledged));
+        assert!(reasons[1..].iter().all(|why| *why == ReconnectReason::Failed(ConnectError::Timeout)));
+        assert_eq!(events.last(), Some(&ClientEvent::Connected));
+    }
+}
+
+#[test]
+fn a_server_that_stays_away_is_given_up_once_and_disconnected_comes_last() {
+    let mut world = connected(3, 5);
+    world.crash_server();
+    for client in 0..3 {
+        say(&mut world, client, "x");
+    }
+    // Ten seconds until it is missed, a minute of attempts, and the last one's five seconds.
+    world.advance(10 * SECOND + MINUTE + 5 * SECOND);
+    for client in 0..3 {
+        let heard = events(&mut world, client);
+        let [between @ .., failed, last] = &heard[..] else { panic!("{heard:?}") };
+        assert!(between.iter().all(|event| matches!(event, ClientEvent::Reconnecting { .. })), "{heard:?}");
+        assert!(between.len() > 5, "{heard:?}");
+        assert_eq!(*failed, ClientEvent::ReconnectFailed { error: ConnectError::Timeout });
+        let reason = CloseReason::Unacknowledged;
+        assert_eq!(*last, ClientEvent::Disconnected { reason, text: "".into() });
+        assert_eq!(world.clients[client].state(), ClientState::Closed);
+    }
+    world.restart_server();
+    world.advance(10 * MINUTE);
+    assert_eq!(events(&mut world, 0), [], "it has given up");
+    assert_eq!(
+        world.clients[0].send(ChannelId(0), "x", SendOptions::unreliable()),
+        Err(SendError::UnknownPeer)
+    );
+}
+
+#[test]
+fn what_was_not_answered_is_lost_before_and_what_is_sent_meanwhile_is_for_the_connection_to_come() {
+    let mut world = connected(1, 6);
+    world.restart_server();
+    let options = SendOptions::reliable_ordered().with_receipt();
+    let before = world.clients[0].send(ChannelId(0), "before", options).unwrap().unwrap();
+    // Until the Reset is there.
+    while world.clients[0].state() == ClientState::Connected {
+        world.advance(Duration::from_millis(1));
+    }
+    assert_eq!(world.clients[0].state(), ClientState::Reconnecting);
+    let meanwhile = world.clients[0].send(ChannelId(0), "meanwhile", options).unwrap().unwrap();
+    world.advance(SECOND);
+    let heard = events(&mut world, 0);
+    let [
+        ClientEvent::Receipt { receipt, outcome: Outcome::Lost },
+        ClientEvent::Reconnecting { .. },
+        ClientEvent::Connected,
+        ClientEvent::Receipt { receipt: second, outcome: Outcome::Acknowledged },
+    ] = &heard[..]
+    else {
+        panic!("{heard:?}")
+    };
+    assert_eq!((*receipt, *second), (before, meanwhile));
+    let heard: Vec<Event> = world.server.poll().collect();
+    let [Event::Connected { .. }, Event::Message { bytes, .. }] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!(bytes, "meanwhile");
+}
+
+#[test]
+fn what_was_sent_for_an_attempt_that_fails_is_lost_before_the_next_one() {
+    let mut world = connected(1, 7);
+    world.crash_server();
+    let options = SendOptions::reliable_ordered().with_receipt();
+    world.clients[0].send(ChannelId(0), "x", options).unwrap();
+    world.advance(11 * SECOND);
+    assert_eq!(events(&mut world, 0).len(), 2, "a receipt, and the first attempt");
+    let meanwhile = world.clients[0].send(ChannelId(0), "meanwhile", options).unwrap().unwrap();
+    world.advance(5 * SECOND);
+    let heard = events(&mut world, 0);
+    let lost = ClientEvent::Receipt { receipt: meanwhile, outcome: Outcome::Lost };
+    assert_eq!(heard[0], lost);
+    assert_eq!(reasons(&heard), [ReconnectReason::Failed(ConnectError::Timeout)]);
+}
+
+#[test]
+fn a_path_that_was_dead_for_long_is_no_end() {
+    let mut world = players(2, 8);
+    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.advance(35 * SECOND);
+    world.set_links(&LinkConfig::default()).unwrap();
+    world.advance(15 * SECOND);
+    for client in 0..2 {
+        let heard = events(&mut world, client);
+        let first = reasons(&heard)[0];
+        let is_missed =
+            matches!(first, ReconnectReason::Ended(CloseReason::Silent | CloseReason::Unacknowledged));
+        assert!(is_missed, "{heard:?}");
+        assert_eq!(heard.last(), Some(&ClientEvent::Connected));
+    }
+}
+
+#[test]
+fn a_server_that_is_full_is_asked_again_when_it_says_so() {
+    let mut world = World::new(server_config().connections(1), 9).unwrap();
+    world.join(&config()).unwrap();
+    world.advance(SECOND);
+    world.join(&config()).unwrap();
+    world.advance(5 * SECOND);
+    let heard = events(&mut world, 1);
+    let [ClientEvent::Reconnecting { reason: ReconnectReason::Failed(error), wait, .. }] = &heard[..] else {
+        panic!("{heard:?}")
+    };
+    let ConnectError::Refused(refusal) = error else { panic!("{error:?}") };
+    assert_eq!(refusal.reason, RefuseReason::Full);
+    assert!(*wait >= refusal.retry_after.unwrap(), "{heard:?}");
+    world.clients[0].close(0, "").unwrap();
+    world.advance(*wait);
+    assert_eq!(events(&mut world, 1), [ClientEvent::Connected]);
+}
+
+#[test]
+fn a_token_that_opened_nothing_yet_is_tried_again() {
+    let (server, key, public) = server_of_tokens();
+    let mut world = World::new(server, 10).unwrap();
+    let request = TokenRequest::new(PlayerId(7), world.server.local_addr(), public);
+    let token = world.issue(&request, &key).unwrap();
+    world.join_with_token(&token, &config()).unwrap();
+    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.advance(12 * SECOND);
+    world.set_links(&LinkConfig::default()).unwrap();
+    world.advance(8 * SECOND);
+    let heard = events(&mut world, 0);
+    assert_eq!(heard.last(), Some(&ClientEvent::Connected), "{heard:?}");
+    assert!(!reasons(&heard).is_empty());
+    // A server that began after the token was issued cannot know whether it was used, and refuses it.
+    let late = world.issue(&request, &key).unwrap();
+    world.advance(2 * SECOND);
+    world.restart_server();
+    let place = world.join_with_token(&late, &config()).unwrap();
+    world.advance(5 * SECOND);
+    let refused = ClientEvent::ConnectFailed { error: ConnectError::TokenExpired };
+    assert_eq!(events(&mut world, place), [refused]);
+}
+
+#[test]
+fn a_player_whose_lost_answer_holds_the_token_is_back_when_the_server_has_let_go_of_it() {
+    let mut world = players(1, 11);
+    let near = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
+    world.set_links(&near).unwrap();
+    world.crash_server();
+    say(&mut world, 0, "x");
+    world.advance(13 * SECOND);
+    world.restart_server();
+    // A cookie comes through, and no Welcome: the server has one half of a connection with this token.
+    while world.server.stats().workers[0].protocol.retry_bytes == 0 {
+        world.advance(Duration::from_millis(1));
+    }
+    world.set_down(0, &near.clone().loss(Loss::Even(1.0))).unwrap();
+    while reasons(&events(&mut world, 0)).last() != Some(&ReconnectReason::Failed(ConnectError::Timeout)) {
+        world.advance(Duration::from_millis(1));
+    }
+    assert_eq!(world.server.stats().workers[0].protocol.handshakes_computed, 1);
+    world.set_links(&near).unwrap();
+    world.advance(15 * SECOND);
+    let heard = events(&mut world, 0);
+    let is_held = |why: &_| matches!(why, ReconnectReason::Failed(ConnectError::Refused(refusal)) if refusal.reason == RefuseReason::TokenUsed);
+    assert!(reasons(&heard).iter().any(is_held), "{heard:?}");
+    assert_eq!(heard.last(), Some(&ClientEvent::Connected));
+}
+
+#[test]
+fn who_is_closed_by_either_application_does_not_come_back() {
+    let mut world = connected(3, 12);
+    let kicked = server_peer(&mut world, 0);
+    world.server.close(kicked, 4, "cheater").unwrap();
+    world.clients[1].close(5, "bored").unwrap();
+    world.advance(2 * MINUTE);
+    let application = |code, is_remote| {
+        let (code, application_code) = (CloseCode::Application, code);
+        if is_remote {
+            CloseReason::Remote { code, application_code }
+        } else {
+            CloseReason::Local { code, application_code }
+        }
+    };
+    let kicked = ClientEvent::Disconnected { reason: application(4, true), text: "cheater".into() };
+    let left = ClientEvent::Disconnected { reason: application(5, false), text: "bored".into() };
+    assert_eq!(events(&mut world, 0), [kicked]);
+    assert_eq!(events(&mut world, 1), [left]);
+    assert_eq!(events(&mut world, 2), []);
+}
+
+/// The peer of this client, by a message from it.
+fn server_peer(world: &mut World, client: usize) -> crate::PeerId {
+    say(world, client, "me");
+    world.advance(SECOND);
+    let peer = world.server.poll().find_map(|event| match event {
+        Event::Message { peer, .. } => Some(peer),
+        _ => None,
+    });
+    peer.unwrap()
+}
+
+#[test]
+fn who_closes_while_it_begins_anew_is_gone_with_its_own_words() {
+    let mut world = connected(1, 13);
+    world.crash_server();
+    say(&mut world, 0, "x");
+    world.advance(12 * SECOND);
+    assert_eq!(world.clients[0].state(), ClientState::Reconnecting);
+    assert_eq!(events(&mut world, 0).len(), 1);
+    world.clients[0].close(9, "enough").unwrap();
+    world.advance(MINUTE);
+    let reason = CloseReason::Local { code: CloseCode::Application, application_code: 9 };
+    assert_eq!(events(&mut world, 0), [ClientEvent::Disconnected { reason, text: "enough".into() }]);
+    assert_eq!(world.clients[0].state(), ClientState::Closed);
+}
+
+#[test]
+fn who_is_replaced_by_itself_elsewhere_does_not_fight_over_its_place() {
+    let mut world = players(1, 14);
+    let resume = world.clients[0].resume_token().unwrap().clone();
+    world.join_with_token(&resume, &config()).unwrap();
+    world.advance(2 * MINUTE);
+    let reason = CloseReason::Remote { code: CloseCode::Replaced, application_code: 0 };
+    assert_eq!(events(&mut world, 0), [ClientEvent::Disconnected { reason, text: "".into() }]);
+    assert_eq!(events(&mut world, 1), [ClientEvent::Connected]);
+}
+
+#[test]
+fn who_is_never_to_come_back_hears_of_the_end_as_ever() {
+    let mut world = world(1, 15);
+    world.advance(SECOND);
+    world.restart_server();
+    world.advance(10 * SECOND);
+    let reason = CloseReason::Reset;
+    let gone = ClientEvent::Disconnected { reason, text: "".into() };
+    assert_eq!(events(&mut world, 0), [ClientEvent::Connected, gone]);
+    world.advance(MINUTE);
+    assert_eq!(events(&mut world, 0), []);
+}
+
+#[test]
+fn channel_options_hold_on() {
+    let mut world = connected(1, 16);
+    let drops = ChannelOptions::default().when_full(WhenFull::DropNewest);
+    world.clients[0].set_channel_options(ChannelId(3), drops);
+    world.restart_server();
+    world.advance(10 * SECOND);
+    assert_eq!(reasons(&events(&mut world, 0)), [ended(CloseReason::Reset)]);
+    let mut send = |channel| {
+        (0..400).try_for_each(|_| {
+            let sent = world.clients[0].send(ChannelId(channel), vec![0; 1_000], SendOptions::unreliable());
+            sent.map(drop)
+        })
+    };
+    assert_eq!((send(3), send(4)), (Ok(()), Err(SendError::Full)));
+}
+
+#[test]
+fn the_same_seed_comes_back_by_the_same_datagrams() {
+    let trace = |seed| {
+        let mut world = players(20, seed);
+        world.restart_server();
+        (0..20).for_each(|client| say(&mut world, client, "x"));
+        world.advance(5 * SECOND);
+        world.trace()
+    };
+    assert_eq!(trace(1), trace(1));
+    assert_ne!(trace(1), trace(2));
+}
+
+#[test]
+fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
+    let mut world = players(1, 18);
+    let resume = world.clients[0].resume_token().unwrap().clone();
+    for life in 0..2 {
+        for is_taken in [true, false] {
+            let place = world.join_with_token(&resume, &config()).unwrap();
+            world.advance(2 * SECOND);
+            let heard = events(&mut world, place);
+            assert_eq!(heard.first() == Some(&ClientEvent::Connected), is_taken, "life {life}: {heard:?}");
+            if !is_taken {
+                let [ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }] = &heard[..]
+                else {
+                    panic!("{heard:?}")
+                };
+                assert_eq!(refusal.reason, RefuseReason::TokenUsed);
+            }
+        }
+        // Nobody is left who would come back by itself.
+        for client in &mut world.clients {
+            let _ = client.close(0, "");
+        }
+        world.advance(SECOND);
+        world.restart_server();
+    }
+}

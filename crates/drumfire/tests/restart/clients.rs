@@ -1,0 +1,162 @@
+//! 200 clients of every kind: most over two shared sockets, some with a socket each. Each says something twenty times a
+//! second, as a game does, and counts what became of it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use drumfire::{
+    ChannelId, Client, ClientConfig, ClientEvent, Clients, ClientsEvent, ConnectToken, PeerId, Reconnect,
+    SendOptions, ServerPublicKey,
+};
+
+pub(crate) const ALL: usize = 200;
+const SHARED_SOCKETS: usize = 2;
+const PER_SOCKET: usize = 90;
+
+/// How often everybody speaks.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How one of the clients fares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fate {
+    /// It was answered since it was last forgotten.
+    pub(crate) is_answered: bool,
+    /// It has what it can come back with, if it needs that.
+    pub(crate) is_safe: bool,
+    /// How often it had to begin anew.
+    pub(crate) again: u32,
+}
+
+pub(crate) struct Crowd {
+    singles: Vec<Client>,
+    shared: Vec<(Clients, HashMap<PeerId, usize>)>,
+    fates: Vec<Fate>,
+    spoken_at: Option<Instant>,
+}
+
+impl Crowd {
+    /// Everybody begins to connect; the player of each place by the token that `token` gives, if it gives one.
+    pub(crate) fn connect(
+        address: SocketAddr,
+        key: ServerPublicKey,
+        token: impl Fn(usize) -> Option<ConnectToken>,
+    ) -> Self {
+        let config = ClientConfig::default().reconnect(Reconnect::Within(PATIENCE));
+        let mut shared = Vec::new();
+        for socket in 0..SHARED_SOCKETS {
+            let own = "127.0.0.1:0".parse().expect("an address");
+            let mut clients = Clients::bind(own, 100, &config).expect("a socket");
+            let mut peers = HashMap::new();
+            for place in socket * PER_SOCKET..(socket + 1) * PER_SOCKET {
+                let peer = match token(place) {
+                    Some(token) => clients.connect_with_token(&token),
+                    None => clients.connect(address, key),
+                };
+                peers.insert(peer.expect("room"), place);
+            }
+            shared.push((clients, peers));
+        }
+        let singles = (SHARED_SOCKETS * PER_SOCKET..ALL).map(|place| match token(place) {
+            Some(token) => Client::connect_with_token(&token, &config).expect("a socket"),
+            None => Client::connect(address, key, &config).expect("a socket"),
+        });
+        Self { singles: singles.collect(), shared, fates: vec![Fate::default(); ALL], spoken_at: None }
+    }
+
+    /// What was so far counts no more.
+    pub(crate) fn forget(&mut self) {
+        self.fates.fill(Fate::default());
+    }
+
+    pub(crate) fn count(&self, is_counted: impl Fn(&Fate) -> bool) -> usize {
+        self.fates.iter().filter(|fate| is_counted(fate)).count()
+    }
+
+    /// Goes on until all fates are so; answers how long it took.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Fate) -> bool) -> Duration {
+        let start = now();
+        while self.count(&is_so) < ALL {
+            let so = self.count(&is_so);
+            assert!(now().duration_since(start) < PATIENCE, "{what}: {so} of {ALL}; {:?}", self.fates);
+            self.step();
+        }
+        now().duration_since(start)
+    }
+
+    /// Goes on for so long.
+    pub(crate) fn go_on(&mut self, duration: Duration) {
+        let start = now();
+        while now().duration_since(start) < duration {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        let is_time = self.spoken_at.is_none_or(|at| now().duration_since(at) >= PERIOD);
+        if is_time {
+            self.spoken_at = Some(now());
+            self.speak();
+        }
+        // Nobody sleeps: one socket waits for all.
+        self.shared[0].0.wait(Duration::from_millis(1));
+        for (clients, peers) in &mut self.shared {
+            for event in clients.poll() {
+                note_shared(&mut self.fates, peers, event);
+            }
+            for (peer, place) in peers.iter() {
+                self.fates[*place].is_safe |= clients.resume_token(*peer).is_some();
+            }
+        }
+        for (client, place) in self.singles.iter_mut().zip(SHARED_SOCKETS * PER_SOCKET..) {
+            let fate = &mut self.fates[place];
+            for event in client.poll() {
+                match event {
+                    ClientEvent::Message { .. } => fate.is_answered = true,
+                    ClientEvent::Reconnecting { .. } => begin_anew(fate),
+                    ClientEvent::Connected => {}
+                    event => panic!("{place}: {event:?}"),
+                }
+            }
+            fate.is_safe |= fate.again == 0 && client.resume_token().is_some();
+        }
+    }
+
+    fn speak(&mut self) {
+        // What does not fit while the server is away is not missed.
+        for (clients, peers) in &mut self.shared {
+            for peer in peers.keys() {
+                let _ = clients.send(*peer, ChannelId(0), "here", SendOptions::unreliable());
+            }
+        }
+        for client in &mut self.singles {
+            let _ = client.send(ChannelId(0), "here", SendOptions::unreliable());
+        }
+    }
+}
+
+fn note_shared(fates: &mut [Fate], peers: &mut HashMap<PeerId, usize>, event: ClientsEvent) {
+    match event {
+        ClientsEvent::Message { peer, .. } => fates[peers[&peer]].is_answered = true,
+        ClientsEvent::Reconnecting { peer, next, .. } => {
+            let place = peers.remove(&peer).expect("one of ours");
+            begin_anew(&mut fates[place]);
+            peers.insert(next, place);
+        }
+        ClientsEvent::Connected { peer } => assert!(peers.contains_key(&peer), "{peer:?}"),
+        event => panic!("{event:?}"),
+    }
+}
+
+fn begin_anew(fate: &mut Fate) {
+    fate.again += 1;
+    fate.is_answered = false;
+}
+
+#[expect(clippy::disallowed_methods, reason = "conditions on real sockets have deadlines")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}

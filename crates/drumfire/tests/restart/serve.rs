@@ -1,0 +1,44 @@
+//! The server process: answers every message with itself, until it is killed or whoever started it is gone.
+
+use std::io::{Read, Write};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use drumfire::{Access, Event, SendOptions, Server, ServerConfig, ServerKey, TokenAccess, TokenKey, Workers};
+
+/// Serves at `address` with `workers` threads and the key with this text, by token where there is a key for tokens.
+pub(crate) fn serve(arguments: &[String]) {
+    let [address, workers, key, rest @ ..] = arguments else { panic!("address workers key [token key]") };
+    let key: ServerKey = key.parse().expect("a key");
+    let access = match rest.first() {
+        Some(token_key) => {
+            Access::Token(TokenAccess::new(token_key.parse::<TokenKey>().expect("a token key")))
+        }
+        None => Access::Open,
+    };
+    let workers: NonZeroU16 = workers.parse().expect("a number");
+    let config = ServerConfig::new(address.parse().expect("an address"), key, access)
+        .server_id("eu-1")
+        .workers(Workers::Count(workers.get()));
+    let mut server = Server::bind(config).expect("a free port");
+    println!("{}", server.local_addr());
+    std::io::stdout().flush().expect("somebody listens");
+    let is_orphan = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&is_orphan);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read(&mut [0]);
+        end.store(true, Ordering::Release);
+    });
+    while !is_orphan.load(Ordering::Acquire) {
+        server.wait(Duration::from_millis(100));
+        for event in server.poll() {
+            if let Event::Message { peer, channel, bytes } = event {
+                // Whoever is gone by now needs no answer.
+                let _ = server.send(peer, channel, bytes, SendOptions::unreliable());
+            }
+        }
+        server.flush();
+    }
+}
