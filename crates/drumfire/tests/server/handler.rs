@@ -229,9 +229,9 @@ fn other_threads_reach_handlers_and_their_peers() {
         thread.join().expect("no panic");
         world.until("they were told", |world| {
             let heard = (0..3).all(|client| world.texts(client) == [b"psst"]);
-            heard && world.count(|what| matches!(what, What::Disconnected(..))) == 1
+            let is_over = world.count(|what| matches!(what, What::Disconnected(..))) == 1;
+            heard && is_over && world.count(|what| *what == What::Note(last, 5)) == 1
         });
-        assert_eq!(world.count(|what| *what == What::Note(last, 5)), 1);
         let gone =
             world.heard.iter().flatten().filter(|event| matches!(event, ClientEvent::Disconnected { .. }));
         assert_eq!(gone.count(), 1);
