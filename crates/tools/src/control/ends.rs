@@ -35,6 +35,8 @@ pub struct Visitor<S> {
 pub struct ReceiverEnd<S> {
     channel: Channel<S>,
     flows: u32,
+    /// Whether the sender was welcomed to deliver messages.
+    has_messages: bool,
     sent: Option<u64>,
 }
 
@@ -124,7 +126,7 @@ impl<S> Visitor<S> {
     /// Takes the visitor as the sender that said this hello.
     #[must_use]
     pub fn admit(self, hello: &Hello) -> ReceiverEnd<S> {
-        ReceiverEnd { channel: self.channel, flows: hello.flows, sent: None }
+        ReceiverEnd { channel: self.channel, flows: hello.flows, has_messages: false, sent: None }
     }
 }
 
@@ -165,6 +167,7 @@ impl<S: Read + Write> ReceiverEnd<S> {
     /// [`ControlError::Malformed`] when there is not one id per flow, or how the connection ended.
     pub fn welcome(&mut self, welcome: Welcome) -> Result<(), ControlError> {
         welcome.check(self.flows).map_err(|problem| malformed("welcome", problem))?;
+        self.has_messages = welcome.sealed.is_some_and(|sealed| sealed.mode.has_messages());
         self.channel.send("welcome", &FromReceiver::Welcome(welcome))
     }
 
@@ -199,6 +202,12 @@ impl<S: Read + Write> ReceiverEnd<S> {
         match wait(&mut self.channel, "finished", keep_waiting, |line| parse("finished", line))? {
             FromSender::Finished(finished) => {
                 finished.check(self.flows).map_err(|problem| malformed("finished", problem))?;
+                if finished.messages.is_some() != self.has_messages {
+                    return Err(malformed(
+                        "finished",
+                        "it has messages where none belong, or none where they do",
+                    ));
+                }
                 self.sent = Some(finished.sent);
                 Ok(finished)
             }

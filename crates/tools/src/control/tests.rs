@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
 
 use super::*;
-use crate::choices::{SendMode, Stage, Steer};
+use crate::choices::{Mode, SendMode, Stage, Steer, Suite};
 use crate::datagram::RouteId;
 
 /// A peer whose every read is laid down beforehand; an empty chunk is a read that finds nothing.
@@ -391,6 +391,26 @@ fn a_senders_book_must_add_up() {
         let lines = [line("hello", &hello()), line("finished", &book)];
         let (mut end, _) = greet(Script::new(&[&lines[0], &lines[1]])).unwrap();
         assert_eq!(end.wait_for_finish(never).is_ok(), is_good, "{book:?}");
+    }
+}
+
+#[test]
+fn a_senders_book_has_messages_where_it_was_welcomed_to_deliver_some_and_nowhere_else() {
+    let messages = SentMessages { sent_per_flow: vec![1, 2], sent: 3, ..SentMessages::default() };
+    let with = Finished { messages: Some(messages), ..finished(&[1, 2]) };
+    let sealed = |mode| Sealed { public_key: [7; 32].into(), suite: Suite::ChaCha20Poly1305, mode };
+    for (sealed, has_messages) in [
+        (None, false),
+        (Some(sealed(Mode::Packets)), false),
+        (Some(sealed(Mode::Unreliable)), true),
+        (Some(sealed(Mode::ReliableLatest)), true),
+    ] {
+        for (book, is_there) in [(with.clone(), true), (finished(&[1, 2]), false)] {
+            let lines = [line("hello", &hello()), line("finished", &book)];
+            let (mut end, _) = greet(Script::new(&[&lines[0], &lines[1]])).unwrap();
+            end.welcome(Welcome { sealed, ..welcome(2) }).unwrap();
+            assert_eq!(end.wait_for_finish(never).is_ok(), has_messages == is_there, "{sealed:?}");
+        }
     }
 }
 

@@ -121,3 +121,50 @@ fn most_lost(hello: &Hello, finished: &Finished, scope: Scope, received: u64, mo
     let bytes = PacketSealer::payload_bytes(hello.size as usize).unwrap_or(1).max(1);
     datagrams.saturating_mul((DATAGRAM_SENT_MAX_BYTES / bytes) as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::choices::SendMode;
+    use crate::control;
+
+    fn most(size: u32, refused: u64, received: u64, scope: Scope, mode: Mode) -> u64 {
+        let hello = Hello {
+            version: control::VERSION,
+            flows: 1,
+            threads: 1,
+            size,
+            rate: 0,
+            send: SendMode::Single,
+            secs: 1.0,
+            kernel_id: String::new(),
+        };
+        let finished = Finished {
+            sent_per_flow: vec![100],
+            sent: 100,
+            sent_bytes: 0,
+            offered: 0,
+            errors: BTreeMap::from([("would_block".to_owned(), refused)]),
+            elapsed_ns: 1,
+            cpu_ns: 0,
+            late: false,
+            granted: serde_json::Map::new(),
+            messages: None,
+        };
+        most_lost(&hello, &finished, scope, received, mode)
+    }
+
+    #[test]
+    fn no_more_messages_are_lost_than_the_lost_datagrams_hold() {
+        // Of 128 bytes, 96 are the message: at most 12 such fill 1,200 bytes.
+        assert_eq!(most(128, 0, 100, Scope::OneHost, Mode::Unreliable), 0);
+        assert_eq!(most(128, 0, 99, Scope::OneHost, Mode::Unreliable), 12);
+        assert_eq!(most(128, 2, 99, Scope::OneHost, Mode::Unreliable), 36);
+        assert_eq!(most(1_178, 0, 98, Scope::OneHost, Mode::Unreliable), 2);
+        assert_eq!(most(128, 0, 101, Scope::OneHost, Mode::ReliableLatest), 0);
+        assert_eq!(most(128, 0, 100, Scope::TwoHosts, Mode::ReliableLatest), u64::MAX);
+        assert_eq!(most(128, 0, 100, Scope::TwoHosts, Mode::UnreliableSequenced), 0);
+    }
+}

@@ -111,9 +111,8 @@ impl Outcome {
         if untold > 0 {
             books = books.dropped(DropReason::ControlTruncated.name(), untold);
         }
-        for (name, count) in
-            totals.iter().filter_map(|totals| totals.stages.delivery.as_ref()).flat_map(|d| &d.drops)
-        {
+        let deliveries = totals.iter().filter_map(|totals| totals.stages.delivery.as_ref());
+        for (name, count) in deliveries.flat_map(|delivery| &delivery.drops) {
             books = books.dropped(name, *count);
         }
         let mut foreign = strays(totals);

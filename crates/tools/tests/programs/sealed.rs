@@ -107,7 +107,7 @@ pub(crate) fn finished(flows: &[Flow]) -> Finished {
 }
 
 /// Junk of every kind, so many of each, and the names it has to be counted by.
-fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
+pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
     let real = &flow.newest;
     let changed = |at: usize| {
         let mut bytes = real.clone();
