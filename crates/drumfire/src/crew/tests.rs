@@ -1,6 +1,7 @@
 //! Threads that panic where no pass catches it, on real sockets.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +14,12 @@ use crate::link::{Bell, Link, Report};
 use crate::worker::{Face, Queue, Wake as _};
 use crate::{Access, Client, ClientEvent, PeerId, ServerConfig, ServerKey, Workers, clock};
 
-/// A panic that somebody puts on a thread.
+/// A panic that somebody puts on a thread, and how often threads came by.
 #[derive(Default)]
-pub(super) struct Trap(Mutex<Option<Spot>>);
+pub(super) struct Trap {
+    spot: Mutex<Option<Spot>>,
+    turns: AtomicU64,
+}
 
 /// Where it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +32,13 @@ pub(super) enum Spot {
 
 impl Trap {
     pub(super) fn set(&self, spot: Spot) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(spot);
+        *self.spot.lock().unwrap_or_else(PoisonError::into_inner) = Some(spot);
     }
 
     /// Panics once where it was set.
     pub(super) fn spring(&self, at_hand: Option<u16>) {
-        let mut spot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
         if *spot == Some(at_hand.map_or(Spot::Between, Spot::AtHand)) {
             *spot = None;
             drop(spot);
@@ -117,9 +122,13 @@ impl World {
         }
     }
 
-    fn spring(&self, spot: Spot) {
+    fn trap(&self) -> &Trap {
         let Crew::Threads(roster) = &self.crew else { panic!("there are threads") };
-        roster.trap.set(spot);
+        &roster.trap
+    }
+
+    fn spring(&self, spot: Spot) {
+        self.trap().set(spot);
         // Whoever waits has a pass.
         self.links.iter().for_each(|link| link.wake());
     }
@@ -208,4 +217,19 @@ fn panics_that_come_again_and_again_end_no_thread_and_stop_no_move() {
     }
     assert_eq!(world.restarts(), [0, 0, 0, 20]);
     world.assert_begun_anew(&[3]);
+}
+
+#[test]
+fn a_thread_with_several_workers_sleeps_while_nothing_happens() {
+    const QUIET: Duration = Duration::from_millis(300);
+    let mut world = World::new(8, 3, 0);
+    world.crew.set_threads(2, 8).unwrap();
+    world.until("all moved", |world| world.crew.threads() == [4, 4]);
+    let turns = || world.trap().turns.load(Ordering::Relaxed);
+    // The first passes of all, and the call, take a few turns.
+    Bell::default().wait(QUIET);
+    let before = turns();
+    Bell::default().wait(QUIET);
+    let more = turns() - before;
+    assert!(more < 20, "{more} turns; who looks every millisecond takes {}", QUIET.as_millis());
 }

@@ -74,9 +74,9 @@ impl Thread {
                 [] => std::thread::park(),
                 [only] => {
                     self.at_hand = Some(0);
+                    only.worker.wait(None);
                     #[cfg(test)]
                     self.roster.trap.spring(Some(only.index));
-                    only.worker.wait(None);
                     only.worker.work();
                     self.at_hand = None;
                     if only.worker.is_over() {
