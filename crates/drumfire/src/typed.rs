@@ -19,6 +19,7 @@ use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions};
 
 use crate::client::Client;
 use crate::clients::Clients;
+use crate::handler::{Context, Remote};
 use crate::peer::PeerId;
 use crate::server::Server;
 
@@ -220,7 +221,8 @@ impl<T, C: Codec<T>> Channel<T, C> {
         self.codec.decode(bytes).map_err(ChannelError::Decode)
     }
 
-    /// Sends a value: by a [`Server`] or [`Clients`] to a [`PeerId`], by a [`Client`] to `()`, the only one there is.
+    /// Sends a value: by a [`Server`], a handler's [`Context`], a [`Remote`] or [`Clients`] to a [`PeerId`], by a
+    /// [`Client`] to `()`, the only one there is.
     /// Answers the receipt, if the channel's options ask for one.
     ///
     /// # Errors
@@ -308,6 +310,31 @@ impl SendTo<PeerId> for Clients {
         options: SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
         self.send(to, channel, bytes, options)
+    }
+}
+
+impl SendTo<PeerId> for Context<'_> {
+    fn send_bytes(
+        &mut self,
+        to: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError> {
+        self.send(to, channel, bytes, options)
+    }
+}
+
+/// There are no receipts this way, see [`Remote::send`].
+impl<N> SendTo<PeerId> for Remote<N> {
+    fn send_bytes(
+        &mut self,
+        to: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError> {
+        self.send(to, channel, bytes, options).map(|()| None)
     }
 }
 
