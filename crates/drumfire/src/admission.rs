@@ -4,6 +4,7 @@
 //! in the protocol; which worker takes whom is the business of `owners`.
 
 mod bans;
+mod gate;
 mod hook;
 mod sources;
 
@@ -16,9 +17,11 @@ use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseRea
 
 use crate::config::BindError;
 use bans::Bans;
+use gate::State;
 pub(crate) use sources::Sources;
 
 pub use bans::{BANS_MAX, Ban, BanError};
+pub use gate::Gate;
 pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 
 /// The longest time a refusal can name.
@@ -96,15 +99,20 @@ impl AdmissionConfig {
 pub(crate) struct Door {
     config: AdmissionConfig,
     bans: Bans,
+    gate: Gate,
 }
 
 impl Door {
     pub(crate) fn new(config: &AdmissionConfig) -> Arc<Self> {
-        Arc::new(Self { config: config.clone(), bans: Bans::default() })
+        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default() })
     }
 
     pub(crate) fn bans(&self) -> &Bans {
         &self.bans
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Connections by source, of which there are none yet.
@@ -114,6 +122,7 @@ impl Door {
 
     /// Whether anybody wants this applicant, before the application is asked.
     pub(crate) fn judge(&self, now: Now, claim: &Claim<'_>) -> Result<(), Rejection> {
+        self.check_gate()?;
         let player = claim.token.map(|token| token.player);
         match self.bans.left(now.monotonic, claim.address.ip(), player) {
             None => Ok(()),
@@ -124,6 +133,18 @@ impl Door {
                 address: None,
             }),
         }
+    }
+
+    fn check_gate(&self) -> Result<(), Rejection> {
+        let State { admits, there } = self.gate.look();
+        if admits {
+            return Ok(());
+        }
+        let later = self.try_later(DropReason::NotAdmitting);
+        Err(match there {
+            None => later,
+            there => Rejection { reason: RefuseReason::TryThere, retry_after: None, address: there, ..later },
+        })
     }
 
     /// Whether somebody was banned since it was let in.

@@ -218,7 +218,8 @@ pub mod worker;
 mod workers;
 
 pub use admission::{
-    AcceptHook, AdmissionConfig, Applicant, ApplicantPlayer, BANS_MAX, Ban, BanError, Placement, Verdict,
+    AcceptHook, AdmissionConfig, Applicant, ApplicantPlayer, BANS_MAX, Ban, BanError, Gate, Placement,
+    Verdict,
 };
 pub use client::{Client, ClientState};
 pub use clients::{Clients, ClientsEvent};

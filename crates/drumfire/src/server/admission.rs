@@ -6,7 +6,7 @@ use std::time::Duration;
 use drumfire_proto::CloseError;
 
 use super::Server;
-use crate::admission::{Ban, BanError};
+use crate::admission::{Ban, BanError, Gate};
 use crate::peer::PeerId;
 
 /// Why a peer was neither closed nor banned.
@@ -31,6 +31,12 @@ impl fmt::Display for CloseAndBanError {
 impl std::error::Error for CloseAndBanError {}
 
 impl Server {
+    /// The switch for new players, to keep and to use from any thread.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        self.door.gate().clone()
+    }
+
     /// Lets nobody in who is meant, from now on and for so long; `Duration::MAX` is for ever. They are told
     /// [`RefuseReason::Banned`](crate::RefuseReason::Banned), and for how long where that is 18 hours at most. It holds
     /// for resume tokens too, and for who is being let in at this moment: that one is connected and at once closed.

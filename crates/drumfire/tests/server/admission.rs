@@ -131,3 +131,45 @@ fn a_peer_that_is_closed_and_banned_finds_every_worker_shut() {
         world.until("it may come again", |world| world.peers.len() == 1);
     }
 }
+
+#[test]
+fn behind_a_closed_gate_every_worker_sends_the_new_away_and_the_others_stay() {
+    for workers in [Workers::Inline, Workers::Count(4)] {
+        let (mut world, backend) = world_with(workers, |config| config);
+        let (gate, there) = (world.server.gate(), "192.0.2.8:7777".parse().expect("an address"));
+        assert!(gate.admits());
+        let come = |world: &mut World, players: std::ops::Range<u128>| {
+            for player in players {
+                let token = backend.token(world, player);
+                join(world, &token);
+            }
+            all_heard(world);
+        };
+        come(&mut world, 0..4);
+        gate.close(None);
+        assert!(!world.server.gate().admits());
+        come(&mut world, 4..8);
+        gate.close(Some(there));
+        come(&mut world, 8..12);
+        gate.open();
+        come(&mut world, 12..16);
+        for client in 0..16 {
+            match client / 4 {
+                1 => {
+                    let Refusal { reason, retry_after, address, .. } = refusal(&world, client);
+                    assert_eq!((reason, address), (RefuseReason::Full, None));
+                    assert_eq!(retry_after, Some(Duration::from_secs(10)));
+                }
+                2 => {
+                    let Refusal { reason, retry_after, address, .. } = refusal(&world, client);
+                    assert_eq!((reason, retry_after), (RefuseReason::TryThere, None));
+                    assert_eq!(address, Some(there));
+                }
+                _ => assert_eq!(world.heard[client], [ClientEvent::Connected]),
+            }
+        }
+        world.until("all that came are there", |world| {
+            world.peers.len() == 8 && world.server.stats().dropped(DropReason::NotAdmitting) == 8
+        });
+    }
+}
