@@ -16,6 +16,8 @@ use drumfire_proto::limits::FULL_RETRY_AFTER;
 use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseReason, Rejection};
 
 use crate::config::BindError;
+use crate::link::Link;
+use crate::worker::Busy;
 use bans::Bans;
 use gate::State;
 pub(crate) use sources::Sources;
@@ -26,6 +28,9 @@ pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 
 /// The longest time a refusal can name.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(u16::MAX as u64);
+
+/// Beyond this the answers of a worker begin to be late: what comes in bursts has to wait for what came before.
+const BUSY_MAX_PERCENT: u8 = 90;
 
 /// Settings of whom a [`crate::Server`] lets in, beside [`crate::Access`].
 ///
@@ -50,13 +55,22 @@ pub struct AdmissionConfig {
     /// source may begin is limited in any case, while a place for good takes a token of the game's backend. Set it in open
     /// access. Loopback is exempt.
     pub connections_per_source: Option<u32>,
+    /// A worker that was busy for a greater share of the last second takes nobody new; 1 to 100 percent, 90 by default, 100
+    /// for no such limit. Busy is a worker with datagrams, timers and commands, not the application on its own thread. Who is
+    /// connected stays.
+    pub busy_max_percent: u8,
     /// What a client is told to wait for when there is no room now; 1 s to 65,535 s, 10 s by default.
     pub retry_after: Duration,
 }
 
 impl Default for AdmissionConfig {
     fn default() -> Self {
-        Self { accept: None, connections_per_source: None, retry_after: FULL_RETRY_AFTER }
+        Self {
+            accept: None,
+            connections_per_source: None,
+            busy_max_percent: BUSY_MAX_PERCENT,
+            retry_after: FULL_RETRY_AFTER,
+        }
     }
 }
 
@@ -75,6 +89,13 @@ impl AdmissionConfig {
         self
     }
 
+    /// Sets how busy a worker may be that takes new players, in percent.
+    #[must_use]
+    pub fn busy_max_percent(mut self, percent: u8) -> Self {
+        self.busy_max_percent = percent;
+        self
+    }
+
     /// Sets what a client is told to wait for when there is no room now.
     #[must_use]
     pub fn retry_after(mut self, duration: Duration) -> Self {
@@ -86,6 +107,9 @@ impl AdmissionConfig {
         let setting = |field, problem| Err(BindError::Setting { field, problem });
         if self.connections_per_source == Some(0) {
             return setting("admission.connections_per_source", "must be at least 1, or None for no limit");
+        }
+        if !(1..=100).contains(&self.busy_max_percent) {
+            return setting("admission.busy_max_percent", "must be 1 to 100");
         }
         if !(Duration::from_secs(1)..=RETRY_AFTER_MAX).contains(&self.retry_after) {
             return setting("admission.retry_after", "must be 1 s to 65,535 s");
@@ -100,11 +124,21 @@ pub(crate) struct Door {
     config: AdmissionConfig,
     bans: Bans,
     gate: Gate,
+    /// How busy each worker is.
+    busy: Vec<Arc<Busy>>,
 }
 
 impl Door {
-    pub(crate) fn new(config: &AdmissionConfig) -> Arc<Self> {
-        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default() })
+    /// In front of the workers of these links.
+    pub(crate) fn new(config: &AdmissionConfig, links: &[Arc<Link>]) -> Arc<Self> {
+        let busy = links.iter().map(|link| Arc::clone(link.busy())).collect();
+        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default(), busy })
+    }
+
+    /// Whether this worker has time for another player.
+    pub(crate) fn has_headroom(&self, now: Moment, worker: u16) -> bool {
+        let busy = self.busy.get(usize::from(worker));
+        busy.is_none_or(|busy| busy.percent(now) <= self.config.busy_max_percent)
     }
 
     pub(crate) fn bans(&self) -> &Bans {
@@ -203,6 +237,10 @@ mod tests {
         assert_eq!(field(&ok()), None);
         assert_eq!(field(&ok().connections_per_source(0)), Some("admission.connections_per_source"));
         assert_eq!(field(&ok().connections_per_source(1)), None);
+        for (percent, fits) in [(0, false), (1, true), (100, true), (101, false)] {
+            let wrong = (!fits).then_some("admission.busy_max_percent");
+            assert_eq!(field(&ok().busy_max_percent(percent)), wrong, "{percent}");
+        }
         let second = Duration::from_secs(1);
         for (after, fits) in [
             (second - Duration::from_nanos(1), false),

@@ -176,6 +176,14 @@
 //! # fn main() {}
 //! ```
 //!
+//! # Who is let in
+//!
+//! [`Access`] says who may come at all, and [`AdmissionConfig`] who may come now: nobody beyond the connections of the server
+//! or of one source, nobody to a worker without time, and whom the game's own [hook](ServerConfig::accept) wants.
+//! [`Server::ban`] keeps players and addresses out for a time, and a [`Gate`] everybody who is not in yet. Whoever is refused
+//! hears why in two round trips, and when or where to try again, as [`ConnectError::Refused`]; it costs the server a
+//! datagram.
+//!
 //! # Not here yet
 //!
 //! The async face, metrics, tracing. Linux is run and tested; macOS and Windows were not run yet.

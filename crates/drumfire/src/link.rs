@@ -22,7 +22,7 @@ use crate::event::Player;
 use crate::groups::{BroadcastError, GroupId};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
-use crate::worker::Wake;
+use crate::worker::{Busy, Wake};
 
 /// Reports that wait for the application, at most.
 pub(crate) const REPORTS_MAX: usize = 16_384;
@@ -180,6 +180,7 @@ pub(crate) struct Link {
     /// Set once the worker waits for more than datagrams.
     waker: OnceLock<Waker>,
     bell: Arc<Bell>,
+    busy: Arc<Busy>,
 }
 
 #[derive(Debug, Default)]
@@ -199,7 +200,13 @@ impl Link {
             is_held: AtomicBool::new(false),
             waker: OnceLock::new(),
             bell,
+            busy: Arc::default(),
         }
+    }
+
+    /// How busy the worker is.
+    pub(crate) fn busy(&self) -> &Arc<Busy> {
+        &self.busy
     }
 
     /// How the worker of this link is woken from now on.

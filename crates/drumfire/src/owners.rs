@@ -116,7 +116,7 @@ impl Placement for WorkerPlacement {
         let decided = door.ask(claim);
         let mut table = self.owners.table();
         let placed = match decided {
-            Ok(key) => table.reserve(claim.hello, key, self.index).ok_or_else(|| door.full()),
+            Ok(key) => table.reserve(now, claim.hello, key, self.index, door),
             Err(rejection) => Err(Placed::Rejected(rejection)),
         };
         placed.unwrap_or_else(|refused| {
@@ -152,9 +152,10 @@ impl Table {
             None => {}
         }
         door.judge(now, claim).map_err(Placed::Rejected)?;
-        if !self.has_room() {
+        if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.most_in_all) {
             return Err(door.full());
         }
+        self.least_loaded(now, here, door)?;
         let claimed =
             claim.token.as_ref().map_or(Ok(()), |token| self.tokens.claim(now.wall, token, claim.hello));
         claimed.map_err(|error| match error {
@@ -171,17 +172,27 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a place for a Hello that was taken in: with the worker of the key, or with the least loaded one, which is
-    /// `here` where that is one of them. `None` when there is none.
-    fn reserve(&mut self, hello: HelloHash, key: Option<u64>, here: u16) -> Option<Placed> {
-        let worker = match key {
-            Some(key) => self.worker_of(key).filter(|worker| self.load(*worker) < self.most)?,
-            None => self.least_loaded(here)?,
-        };
+    /// Takes a place for a Hello that was taken in: with the worker of the key, or with the least loaded one. Why there is
+    /// none is the error.
+    fn reserve(
+        &mut self,
+        now: Now,
+        hello: HelloHash,
+        key: Option<u64>,
+        here: u16,
+        door: &Door,
+    ) -> Result<Placed, Placed> {
+        let worker = match key.and_then(|key| self.worker_of(key)) {
+            Some(worker) => self.check(now, worker, door).map(|()| worker),
+            None => self.least_loaded(now, here, door),
+        }?;
         // Forgotten meanwhile, because the worker that asked begins anew: then nobody waits for the answer.
-        self.entries.get_mut(&hello)?.owner = Owner::Worker(worker);
-        *self.loads.get_mut(usize::from(worker))? += 1;
-        Some(placed(worker, here))
+        let entry = self.entries.get_mut(&hello).ok_or_else(|| door.full())?;
+        entry.owner = Owner::Worker(worker);
+        if let Some(load) = self.loads.get_mut(usize::from(worker)) {
+            *load = load.saturating_add(1);
+        }
+        Ok(placed(worker, here))
     }
 
     /// Takes note that a packet opened: somebody is there.
@@ -208,17 +219,32 @@ impl Table {
         }
     }
 
-    fn has_room(&self) -> bool {
-        let is_room_in_all = u32::try_from(self.entries.len()).is_ok_and(|count| count < self.most_in_all);
-        is_room_in_all && self.loads.iter().any(|load| *load < self.most)
+    /// Whether this worker has a place, and time for whoever takes it.
+    fn check(&self, now: Now, worker: u16, door: &Door) -> Result<(), Placed> {
+        if self.load(worker) >= self.most {
+            return Err(door.full());
+        }
+        if !door.has_headroom(now.monotonic, worker) {
+            return Err(Placed::Rejected(door.try_later(DropReason::Overloaded)));
+        }
+        Ok(())
     }
 
-    fn least_loaded(&self, here: u16) -> Option<u16> {
-        let least = *self.loads.iter().min().filter(|load| **load < self.most)?;
-        if self.load(here) == least {
-            return Some(here);
+    /// The worker with the fewest connections of those that have a place and time: `here` where that is one of them.
+    fn least_loaded(&self, now: Now, here: u16, door: &Door) -> Result<u16, Placed> {
+        let (mut least, mut refused) = (None, door.full());
+        for (worker, load) in (0..).zip(&self.loads) {
+            match self.check(now, worker, door) {
+                Ok(()) => {
+                    let candidate = (*load, worker != here, worker);
+                    least = Some(least.map_or(candidate, |least| candidate.min(least)));
+                }
+                // That somebody has a place but no time says more than that others have no place.
+                Err(why @ Placed::Rejected(_)) => refused = why,
+                Err(_) => {}
+            }
         }
-        u16::try_from(self.loads.iter().position(|load| *load == least)?).ok()
+        least.map(|(_, _, worker)| worker).ok_or(refused)
     }
 
     /// The worker of all players with this key.
@@ -244,6 +270,8 @@ mod tests {
     use crate::admission::{
         AcceptHook, AdmissionConfig, Applicant, Ban, Placement as WantedPlacement, Verdict,
     };
+    use crate::link::Link;
+    use crate::worker::passes;
     use drumfire_proto::limits::FULL_RETRY_AFTER;
     use drumfire_proto::{Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId};
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -424,7 +452,7 @@ mod tests {
             counter.fetch_add(1, Ordering::Relaxed);
             hook(applicant)
         }));
-        (Owners::behind(Door::new(&config), workers, 100, 100), count)
+        (Owners::behind(Door::new(&config, &[]), workers, 100, 100), count)
     }
 
     #[test]
@@ -513,7 +541,7 @@ mod tests {
 
     #[test]
     fn who_is_banned_has_no_place_by_whatever_token_and_who_was_let_in_before_is_unwelcome() {
-        let door = Door::new(&AdmissionConfig::default());
+        let door = Door::new(&AdmissionConfig::default(), &[]);
         let owners = Owners::behind(Arc::clone(&door), 1, 10, 10);
         let mut here = owners.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
@@ -541,7 +569,7 @@ mod tests {
 
     fn limited(most: u32, per_source: u32) -> Arc<Owners> {
         let config = AdmissionConfig::default().connections_per_source(per_source);
-        Owners::behind(Door::new(&config), 1, most, most)
+        Owners::behind(Door::new(&config, &[]), 1, most, most)
     }
 
     #[test]
@@ -623,5 +651,35 @@ mod tests {
         }
         assert!(is_bounded(&owners));
         assert_eq!(owners.table().sources.size().0, 0);
+    }
+
+    #[test]
+    fn busy_workers_take_nobody_new_and_keep_those_they_have() {
+        let links: Vec<_> = (0..3).map(|_| Arc::new(Link::new(Arc::default()))).collect();
+        let door = Door::new(&AdmissionConfig::default(), &links);
+        let owners = Owners::behind(door, 3, 2, 6);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
+        let seconds = |seconds| Now { monotonic: NOW.monotonic.after(Duration::from_secs(seconds)), ..NOW };
+        // 91 percent, 90 percent, and nothing to do.
+        passes(links[0].busy(), &[(0, 909), (999, 1_000)]);
+        passes(links[1].busy(), &[(0, 900), (1_000, 1_000)]);
+        let now = seconds(1);
+        assert_eq!(here.place(now, &plain(2)), Placed::Elsewhere(1));
+        assert_eq!(here.place(now, &plain(3)), Placed::Elsewhere(2));
+        assert_eq!(here.place(now, &plain(4)), Placed::Elsewhere(1), "not here, where there are as few");
+        assert_eq!(here.place(now, &plain(1)), Placed::Here, "who is in stays");
+        let room = (0..).find(|key| owners.table().worker_of(*key) == Some(0)).map(PlacementKey);
+        let overloaded = Placed::Rejected(Rejection {
+            counted_as: DropReason::Overloaded,
+            reason: RefuseReason::Full,
+            retry_after: Some(FULL_RETRY_AFTER),
+            address: None,
+        });
+        assert_eq!(here.place(now, &Claim { key: room, ..plain(5) }), overloaded);
+        assert_eq!(here.place(now, &plain(6)), Placed::Elsewhere(2));
+        assert_eq!(here.place(now, &plain(7)), overloaded, "the others have no place left");
+        assert_eq!(here.place(seconds(4), &plain(7)), Placed::Here, "it had nothing to do since");
+        assert_eq!(here.place(seconds(4), &plain(8)), FULL);
     }
 }

@@ -45,7 +45,7 @@ impl Site {
         let bell = Arc::new(Bell::default());
         let links: Arc<[_]> =
             (0..staff.sockets.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
-        let door = Door::new(&config.admission);
+        let door = Door::new(&config.admission, &links);
         let message_max_bytes = config.message_max_bytes;
         let faces = faces(&links);
         let (crew, address, granted) = crew::start(config, staff, &links, faces, &door)?;

@@ -8,6 +8,7 @@
 
 mod arena;
 mod backlog;
+mod busy;
 mod core;
 mod face;
 mod net;
@@ -25,6 +26,9 @@ use drumfire_socket::{Io, Parker, Poller, Socket};
 
 pub(crate) use self::core::{Abandoned, Core, Notice};
 pub(crate) use arena::Arena;
+pub(crate) use busy::Busy;
+#[cfg(test)]
+pub(crate) use busy::tests::passes;
 pub(crate) use face::Face;
 pub use net::{inbound, push};
 #[cfg(test)]

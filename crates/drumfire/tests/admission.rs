@@ -214,3 +214,21 @@ fn the_first_of_a_source_over_its_limit_is_told_so_in_two_round_trips_and_comes_
         assert_eq!(game.outcome_from(2, "198.51.100.1:4").0, ClientEvent::Connected);
     }
 }
+
+#[test]
+fn the_first_player_beyond_the_servers_connections_is_told_so_in_two_round_trips_and_costs_nothing() {
+    let seven = Duration::from_secs(7);
+    let mut game =
+        Game::new(7, |config| config.connections(2).admission(AdmissionConfig::default().retry_after(seven)));
+    for player in 0..2 {
+        assert_eq!(game.outcome(player).0, ClientEvent::Connected);
+    }
+    let computed = game.world.server.stats().workers[0].protocol.handshakes_computed;
+    let (event, after) = game.outcome(2);
+    let Refusal { reason, retry_after, .. } = refusal(&event);
+    assert_eq!((reason, retry_after), (RefuseReason::Full, Some(seven)));
+    assert!(is_soon(after), "{after:?}");
+    let stats = game.world.server.stats();
+    assert_eq!((stats.dropped(DropReason::ServerFull), stats.connections()), (1, 2));
+    assert_eq!(stats.workers[0].protocol.handshakes_computed, computed);
+}

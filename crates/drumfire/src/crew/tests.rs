@@ -72,7 +72,7 @@ impl World {
         let bell = Arc::new(Bell::default());
         let links: Vec<_> = (0..sockets).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
         let faces = links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Face<_>>).collect();
-        let door = Door::new(&config.admission);
+        let door = Door::new(&config.admission, &links);
         let (crew, address, _) = start(config, staff, &links, faces, &door).unwrap();
         let mut world = Self {
             crew,

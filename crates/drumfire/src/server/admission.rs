@@ -34,7 +34,7 @@ impl Server {
     /// The switch for new players, to keep and to use from any thread.
     #[must_use]
     pub fn gate(&self) -> Gate {
-        self.door.gate().clone()
+        self.site.door.gate().clone()
     }
 
     /// Lets nobody in who is meant, from now on and for so long; `Duration::MAX` is for ever. They are told

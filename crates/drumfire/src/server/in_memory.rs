@@ -37,7 +37,7 @@ impl Server {
         let (address, credit_bytes) = (config.address, core.send_memory_bytes);
         let message_max_bytes = core.message_max_bytes;
         let (process_key, config) = (secret(random), Arc::clone(config));
-        let door = Door::new(&config.admission);
+        let door = Door::new(&config.admission, &links);
         let owners = Owners::behind(Arc::clone(&door), 1, core.connections, core.connections);
         let mut seeds = Random::new(random.bits());
         let mut endpoint = move || {

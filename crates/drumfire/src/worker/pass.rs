@@ -237,6 +237,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             self.face.abandon(&mut self.core);
         }
         self.publish();
+        self.link.busy().on_pass(&self.now, &self.core.stats.protocol, &mut self.clock);
     }
 
     fn stages(&mut self) {

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::tokens::{has_connected, join, world_with};
-use crate::world::{World, config};
+use crate::world::{World, config, now};
 use drumfire::{
-    Ban, ClientEvent, CloseAndBanError, CloseError, ConnectError, DropReason, Placement, PlayerId, Refusal,
-    RefuseReason, Verdict, Workers,
+    AdmissionConfig, Ban, ClientEvent, CloseAndBanError, CloseError, ConnectError, DropReason, Placement,
+    PlayerId, Refusal, RefuseReason, Verdict, Workers,
 };
 
 /// What this client was told.
@@ -171,5 +171,35 @@ fn behind_a_closed_gate_every_worker_sends_the_new_away_and_the_others_stay() {
         world.until("all that came are there", |world| {
             world.peers.len() == 8 && world.server.stats().dropped(DropReason::NotAdmitting) == 8
         });
+    }
+}
+
+#[test]
+fn a_worker_without_time_sends_the_new_away_and_keeps_its_players_until_it_has_time_again() {
+    for workers in [Workers::Inline, Workers::Count(1)] {
+        let (admission, start) = (AdmissionConfig::default().busy_max_percent(50), now());
+        let (mut world, backend) = world_with(workers, |config| {
+            config.admission(admission).accept(move |applicant| {
+                // More than a second of work, and most of the time since the server began, for the first player.
+                let began = now();
+                let until = began + Duration::from_millis(1_200).max((began - start) * 3);
+                while applicant.player.is_some_and(|player| player.id.0 == 0) && now() < until {}
+                Verdict::Accept
+            })
+        });
+        for player in 0..2 {
+            let token = backend.token(&world, player);
+            join(&mut world, &token);
+            all_heard(&mut world);
+        }
+        let Refusal { reason, retry_after, .. } = refusal(&world, 1);
+        assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
+        world.until("it is counted", |world| world.server.stats().dropped(DropReason::Overloaded) == 1);
+        while !has_connected(world.heard.last().expect("some")) {
+            let token = backend.token(&world, world.heard.len() as u128);
+            join(&mut world, &token);
+            all_heard(&mut world);
+        }
+        assert_eq!(world.heard[0], [ClientEvent::Connected]);
     }
 }

@@ -9,11 +9,12 @@ use crate::admission::AdmissionConfig;
 
 impl<'de> Fields<'de> for AdmissionConfig {
     const EXPECTED: &'static str = "the settings of admission";
-    const FIELDS: &'static [&'static str] = &["connections_per_source", "retry_after"];
+    const FIELDS: &'static [&'static str] = &["connections_per_source", "busy_max_percent", "retry_after"];
 
     fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
         match field {
             "connections_per_source" => self.connections_per_source = map.next_value()?,
+            "busy_max_percent" => self.busy_max_percent = map.next_value()?,
             "retry_after" => Human(self.retry_after) = map.next_value()?,
             unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
         }
@@ -35,6 +36,7 @@ impl Serialize for AdmissionConfig {
             // Some formats have no word for nothing.
             None => fields.skip_field("connections_per_source")?,
         }
+        fields.serialize_field("busy_max_percent", &self.busy_max_percent)?;
         fields.serialize_field("retry_after", &Human(self.retry_after))?;
         fields.end()
     }
