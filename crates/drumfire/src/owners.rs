@@ -533,6 +533,17 @@ mod tests {
     }
 
     #[test]
+    fn about_somebody_for_whom_there_is_no_place_or_no_token_the_application_is_not_asked() {
+        let (owners, count) = asking(1, |_| Verdict::Accept);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
+        assert_eq!(here.place(NOW, &Claim { hello: hash(2), ..with_token(1, None) }), Placed::Used);
+        owners.table().most = 1;
+        assert_eq!(here.place(NOW, &plain(3)), FULL);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn all_workers_together_take_no_more_than_the_server_may() {
         let owners = Owners::behind(Arc::default(), 3, 4, 10);
         let placed = (0..12).map(|number| owners.of_worker(0).place(NOW, &plain(number)));
