@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::world::config;
 use drumfire::{
-    Access, BindError, Client, ClientConfig, Clients, Congestion, ConnectToken, Cookie, PlayerId, Server,
-    ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Wait,
-    Workers,
+    Access, AdmissionConfig, BindError, Client, ClientConfig, Clients, Congestion, ConnectToken, Cookie,
+    PlayerId, Server, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
+    TokenRequest, Wait, Workers,
 };
 
 /// Settings by a number, and which numbers are taken.
@@ -107,6 +107,16 @@ const SERVER: &[Range<ServerConfig>] = &[
         with: |n| inline().timeouts(Duration::from_secs(1), Duration::from_nanos(n)),
         refused: &[0, SECOND - 1, TIMEOUT_MAX + MILLISECOND],
         taken: &[SECOND, SECOND + 1, TIMEOUT_MAX - 1, TIMEOUT_MAX],
+    },
+    Range {
+        field: "admission.retry_after",
+        with: |n| {
+            let mut admission = AdmissionConfig::default();
+            admission.retry_after = Duration::from_nanos(n);
+            inline().admission(admission)
+        },
+        refused: &[0, SECOND - 1, 65_535 * SECOND + 1],
+        taken: &[SECOND, SECOND + 1, 65_535 * SECOND - 1, 65_535 * SECOND],
     },
     Range {
         field: "receive_buffer_bytes",

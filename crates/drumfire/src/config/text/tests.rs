@@ -77,6 +77,8 @@ fn every_setting_is_read() {
         unacknowledged_timeout = "1500ms"
         receive_buffer_bytes = 4194304
         access = "open"
+        [admission]
+        retry_after = "3s"
         "#,
     )
     .unwrap();
@@ -91,6 +93,7 @@ fn every_setting_is_read() {
     assert_eq!(config.silent_timeout, Duration::from_secs(5));
     assert_eq!(config.unacknowledged_timeout, Duration::from_millis(1_500));
     assert_eq!(config.receive_buffer_bytes, Some(4_194_304));
+    assert_eq!(config.admission.retry_after, Duration::from_secs(3));
 }
 
 #[test]
@@ -142,6 +145,8 @@ fn what_is_not_known_not_there_or_not_of_its_kind_is_refused_by_name() {
         ("connections = 4294967296", "4294967296"),
         ("protocol_id = -1", "a whole number"),
         ("protocol_id = \"0xG\"", "a whole number"),
+        ("[admission]\naccept = true", "unknown field `accept`"),
+        ("[admission]\nretry_after = 10", "retry_after = 10"),
         ("key_file = \"a.key\"", "key_file: there is a key too"),
     ] {
         let error = server(&format!("{LOCAL}{settings}")).expect_err(settings);
