@@ -5,6 +5,7 @@
 
 mod client;
 mod error;
+mod live;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use drumfire_proto::Config;
 
 pub use client::ClientConfig;
 pub use error::BindError;
+pub use live::{LiveConfig, ReconfigureError};
 pub use server::{Access, ServerConfig};
 
 /// Bytes of the largest datagram where no path can be asked what it carries.

@@ -231,7 +231,7 @@ pub use admission::{
 };
 pub use client::{Client, ClientState};
 pub use clients::{Clients, ClientsEvent};
-pub use config::{Access, BindError, ClientConfig, ServerConfig};
+pub use config::{Access, BindError, ClientConfig, LiveConfig, ReconfigureError, ServerConfig};
 pub use entropy::EntropyError;
 pub use event::{ClientEvent, Event, Events, Player};
 pub use front::CLOSE_TEXT_MAX_BYTES;

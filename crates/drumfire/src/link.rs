@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseReason, ConnectError, Outcome, PeerStats, Priority, ReceiptId,
-    SendOptions,
+    ChannelId, ChannelOptions, CloseReason, ConnectError, LiveConfig, Outcome, PeerStats, Priority,
+    ReceiptId, SendOptions,
 };
 use drumfire_socket::Waker;
 
@@ -70,6 +70,7 @@ pub(crate) enum Command {
         group: GroupId,
     },
     Broadcast(Arc<Broadcast>),
+    Reconfigure(Arc<LiveConfig>),
     /// From who knows no more of the peer than its name.
     Post {
         peer: PeerId,

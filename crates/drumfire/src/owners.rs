@@ -125,6 +125,12 @@ impl Placement for WorkerPlacement {
         })
     }
 
+    fn set_limits(&mut self, connections: u32, in_all: u32) {
+        // Every worker says the same.
+        let mut table = self.owners.table();
+        (table.most, table.most_in_all) = (connections, in_all);
+    }
+
     fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
         let mut table = self.owners.table();
         table.prove(hello);

@@ -4,6 +4,7 @@
 mod admission;
 #[cfg(feature = "testing")]
 mod in_memory;
+mod live;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use drumfire_proto::Moment;
 
 use crate::admission::Door;
-use crate::config::{BindError, ServerConfig};
+use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
 use crate::crew::{self, Crew};
 use crate::granted::Granted;
 use crate::link::{Bell, Link};
@@ -29,6 +29,8 @@ pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     /// By worker.
     pub(crate) granted: Vec<Granted>,
+    /// The settings that can change, as they are.
+    pub(crate) live: LiveConfig,
     /// Bytes of the longest reliable message that this end sends.
     pub(crate) message_max_bytes: usize,
 }
@@ -47,9 +49,9 @@ impl Site {
             (0..staff.sockets.get()).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
         let door = Door::new(&config.admission, &links);
         let message_max_bytes = config.message_max_bytes;
-        let faces = faces(&links);
+        let (faces, live) = (faces(&links), config.live());
         let (crew, address, granted) = crew::start(config, staff, &links, faces, &door)?;
-        Ok(Self { crew, door, bell, links, address, granted, message_max_bytes })
+        Ok(Self { crew, door, bell, links, address, granted, live, message_max_bytes })
     }
 
     /// What the clock of all workers shows.
@@ -60,6 +62,14 @@ impl Site {
     pub(crate) fn stats(&self) -> Stats {
         let workers = self.links.iter().map(|link| link.stats()).collect();
         Stats { workers, threads: self.crew.threads() }
+    }
+
+    /// Hands settings to all workers, if they can be used.
+    pub(crate) fn reconfigure(&mut self, live: &LiveConfig) -> Result<(), ReconfigureError> {
+        self.live.replace(live, &self.links)?;
+        // Inline it is carried out here.
+        self.crew.send();
+        Ok(())
     }
 
     pub(crate) fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {

@@ -43,7 +43,11 @@ impl Access {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks the keys.
+    ///
+    /// # Errors
+    /// The field `access` when there are none, more than eight, or two with one id.
+    pub fn check(&self) -> Result<(), ConfigError> {
         let Self::Token(TokenAccess { keys, .. }) = self else { return Ok(()) };
         let has_twins = keys.iter().enumerate().any(|(at, key)| {
             let others = keys.iter().skip(at.saturating_add(1));

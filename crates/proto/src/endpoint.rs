@@ -7,6 +7,7 @@
 mod commands;
 mod greet;
 mod lifecycle;
+pub(crate) mod live;
 #[cfg(feature = "measure")]
 pub(crate) mod measure;
 mod receive;

@@ -106,6 +106,7 @@ pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
 pub use congestion::Congestion;
 pub use datagram::{Forwarded, Inbound, Transmit};
 pub use endpoint::Endpoint;
+pub use endpoint::live::LiveConfig;
 #[cfg(feature = "measure")]
 pub use endpoint::measure::PacketSealer;
 pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};

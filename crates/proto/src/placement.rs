@@ -108,6 +108,12 @@ pub trait Placement {
     /// way to the owner is the shell's to release. One that is rejected may come again, and is asked about again.
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed;
 
+    /// From now on a shard takes so many connections at most, and all together so many. A shell that keeps no such limits
+    /// needs none: every shard keeps its own.
+    fn set_limits(&mut self, connections: u32, in_all: u32) {
+        let _ = (connections, in_all);
+    }
+
     /// The connection of this Hello, which this shard owns, is confirmed: its token is used, and its address is proved.
     fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed;
 

@@ -49,10 +49,13 @@ impl<T> Slab<T> {
 
     /// Puts a value in, made with its id. `None` when the slab is full.
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(PeerId) -> T) -> Option<PeerId> {
+        if self.is_full() {
+            return None;
+        }
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
-                let index = u32::try_from(self.places.len()).ok().filter(|index| *index < self.limit)?;
+                let index = u32::try_from(self.places.len()).ok()?;
                 self.places.push(Place { generation: 0, value: None });
                 index
             }
@@ -63,8 +66,13 @@ impl<T> Slab<T> {
         Some(id)
     }
 
+    /// With more values than that none is taken out, and none fits.
+    pub(crate) const fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty() && self.places.len() >= usize::try_from(self.limit).unwrap_or(usize::MAX)
+        self.len() >= usize::try_from(self.limit).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -127,6 +135,21 @@ mod tests {
         assert_eq!(slab.get(second), Some(&'b'));
         assert_eq!(slab.id_at(0), Some(second));
         assert_eq!(slab.id_at(1), None);
+    }
+
+    #[test]
+    fn a_lower_limit_takes_nothing_out_and_lets_nothing_in_until_there_is_room_below_it() {
+        let mut slab = Slab::new(3);
+        let ids: Vec<_> = (0..3).map(|n| slab.insert_with(|_| n).unwrap()).collect();
+        slab.set_limit(2);
+        assert!(slab.is_full() && ids.iter().all(|id| slab.get(*id).is_some()));
+        slab.remove(ids[0]);
+        assert!(slab.is_full() && slab.insert_with(|_| 9).is_none(), "a free place is no room");
+        slab.remove(ids[1]);
+        assert!(slab.insert_with(|_| 9).is_some() && slab.is_full());
+        slab.set_limit(4);
+        assert!(slab.insert_with(|_| 9).is_some() && slab.insert_with(|_| 9).is_some());
+        assert!(slab.is_full() && slab.insert_with(|_| 9).is_none());
     }
 
     #[test]

@@ -44,6 +44,26 @@ const BUFFER_MAX_BYTES: usize = 1 << 30;
 
 /// Settings of a [`crate::Server`].
 ///
+/// # While it serves
+///
+/// [`Server::reconfigure`](crate::Server::reconfigure) changes what is looked at when a connection begins; connections
+/// there are keep what they began with. Nothing is asked for again with every packet.
+///
+/// | setting | changes | |
+/// | --- | --- | --- |
+/// | `connections` | yes | with more than that, none is closed and none begins |
+/// | `silent_timeout`, `unacknowledged_timeout` | yes | agreed on with each client when it connects |
+/// | `congestion` | yes | each connection makes its own |
+/// | `cookie` | yes | asked for each Hello |
+/// | `access` | its keys and audience | open access and access by token differ in what they allow each address |
+/// | `admission` | by itself | its hook may answer as it likes, and bans come and go |
+/// | threads | [`Server::set_threads`](crate::Server::set_threads) | |
+/// | `workers` | no | connections stay with the worker whose socket their ids name |
+/// | `address`, `receive_buffer_bytes` | no | belong to the sockets |
+/// | `wait` | no | belongs to each thread from its start |
+/// | `key`, `server_id`, `protocol_id` | no | clients know the server by them, and ids and tokens are made of them |
+/// | `send_memory_bytes`, `receive_memory_bytes`, `message_max_bytes` | no | the application and the workers count by them |
+///
 /// # From a file
 ///
 /// With the feature `serde` they are read from any format that has serde, and whatever has a default may be left out:

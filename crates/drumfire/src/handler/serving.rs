@@ -9,7 +9,7 @@ use drumfire_proto::Moment;
 use super::Handler;
 use super::engine::Engine;
 use super::remote::{Mailbox, Remote};
-use crate::config::{BindError, ServerConfig};
+use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
 use crate::crew::Crew;
 use crate::granted::Granted;
 use crate::reconnect::SHUTDOWN_RESTARTS;
@@ -57,6 +57,21 @@ impl<N> Serving<N> {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.site.address
+    }
+
+    /// The settings that can change, as they are.
+    #[must_use]
+    pub fn live_config(&self) -> &LiveConfig {
+        &self.site.live
+    }
+
+    /// Changes settings, as [`Server::reconfigure`](crate::Server::reconfigure) does.
+    ///
+    /// # Errors
+    ///
+    /// [`ReconfigureError`] naming the setting that cannot be used; then everything stays as it is.
+    pub fn reconfigure(&mut self, live: &LiveConfig) -> Result<(), ReconfigureError> {
+        self.site.reconfigure(live)
     }
 
     /// What reaches the handlers and all peers from any thread.

@@ -27,6 +27,7 @@ impl Server {
         random: &mut Random,
     ) -> Result<Self, BindError> {
         config.check()?;
+        let live = config.live();
         let core = config.core(1);
         core.check()?;
         let bell = Arc::new(Bell::default());
@@ -72,7 +73,7 @@ impl Server {
         let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
         let (links, granted) = (Arc::from(links), Vec::new());
         let front = Front::new(Arc::clone(&links), message_max_bytes);
-        let site = Site { crew, door, bell, links, address, granted, message_max_bytes };
+        let site = Site { crew, door, bell, links, address, granted, live, message_max_bytes };
         Ok(Self { front, site, home: Home::new(), has_worked: false, goodbye: 0 })
     }
 

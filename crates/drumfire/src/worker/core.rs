@@ -5,7 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use drumfire_proto::{Close, CloseCode, CloseReason, ConnectError, Endpoint, Now, PeerStats, Placement};
+use drumfire_proto::{
+    Close, CloseCode, CloseReason, ConnectError, Endpoint, LiveConfig, Now, PeerStats, Placement,
+};
 
 use super::peers::{Message, Peers};
 use crate::credit::Credit;
@@ -25,6 +27,8 @@ pub(crate) struct Core<P> {
     pub(crate) message_max_bytes: usize,
     /// What was asked for and is to be handed over.
     measured: VecDeque<(PeerId, Box<PeerStats>)>,
+    /// Settings that came later than the endpoint's own.
+    live: Option<Arc<LiveConfig>>,
     pub(crate) stats: WorkerStats,
 }
 
@@ -57,6 +61,7 @@ impl<P: Placement> Core<P> {
             credit_bytes,
             message_max_bytes,
             measured: VecDeque::new(),
+            live: None,
             stats: WorkerStats::default(),
         }
     }
@@ -64,6 +69,14 @@ impl<P: Placement> Core<P> {
     /// The application's name of a peer.
     pub(crate) fn name(&self, id: drumfire_proto::PeerId) -> PeerId {
         PeerId::new(self.index, self.life, id)
+    }
+
+    /// Lets the endpoint have the settings that came later than its own.
+    pub(crate) fn take_settings(&mut self) {
+        if let Some(live) = &self.live {
+            // They were checked before they were sent.
+            let _ = self.endpoint.reconfigure(live);
+        }
     }
 
     /// A peer is connected; answers its credit.
@@ -105,6 +118,10 @@ impl<P: Placement> Core<P> {
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
             Command::Broadcast(broadcast) => self.broadcast(&broadcast),
+            Command::Reconfigure(live) => {
+                self.live = Some(live);
+                self.take_settings();
+            }
             Command::Options { peer, .. }
             | Command::Forget { peer, .. }
             | Command::Measure { peer }

@@ -325,7 +325,10 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         self.core.stats.restarts += 1;
         self.core.life = self.core.life.wrapping_add(1);
         match (self.make)() {
-            Some(endpoint) => self.core.endpoint = endpoint,
+            Some(endpoint) => {
+                self.core.endpoint = endpoint;
+                self.core.take_settings();
+            }
             // Without randomness there is no endpoint: go on with the old one, and try again.
             None => self.panics_in_a_row = PANICS_IN_A_ROW - 1,
         }

@@ -8,6 +8,7 @@ mod granted;
 mod groups;
 mod handler;
 mod limits;
+mod live;
 mod refusal;
 mod restart;
 mod settings;

@@ -139,6 +139,15 @@ impl Admission {
         Self { public_key, rule }
     }
 
+    /// Takes other keys and another audience, where tokens are needed; those that were issued before the server began
+    /// stay refused.
+    pub(crate) fn set_keys(&mut self, next: &Access) {
+        if let (Rule::Token { access, .. }, Access::Token(next)) = (&mut self.rule, next) {
+            access.keys = next.keys.iter().map(TokenKey::duplicate).collect();
+            access.audience = next.audience;
+        }
+    }
+
     /// Seals a token with which the player of this grant can come back; `None` in open access, and when the session
     /// ends too soon.
     pub(crate) fn resume_token(

@@ -23,6 +23,10 @@ impl Load {
         }
     }
 
+    pub(crate) const fn set_cookie(&mut self, cookie: Cookie) {
+        self.cookie = cookie;
+    }
+
     /// Whether an address must prove itself now.
     pub(crate) fn wants_cookie(&mut self, now: Moment, half_open_count: u32) -> bool {
         if self.cookie == Cookie::Always {

@@ -16,7 +16,8 @@ use drumfire_wire::{
 use super::admission::{Admission, Admitted, Denied, Grant, Told};
 use super::load::Load;
 use super::{Agreement, key_suite};
-use crate::config::{Config, ServerConfig};
+use crate::access::Access;
+use crate::config::{Config, Cookie, ServerConfig};
 use crate::control::SealedResume;
 use crate::ids::{ConnectionIds, FoldBuild};
 use crate::limiter::{Sources, TokenBucket};
@@ -100,6 +101,13 @@ impl Greeter {
             has_aes_gcm: config.has_aes_gcm,
             shared,
         }
+    }
+
+    /// Takes what holds for Hellos from now on.
+    pub(crate) fn reconfigure(&mut self, shared: SharedParameters, cookie: Cookie, access: &Access) {
+        self.shared = shared;
+        self.load.set_cookie(cookie);
+        self.admission.set_keys(access);
     }
 
     /// The checks that cost next to nothing, the cookie, and the versions of protocol and game, in this order.

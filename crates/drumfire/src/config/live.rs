@@ -1,0 +1,108 @@
+//! The settings of a server that can change while it serves, and how they are handed to its workers.
+//!
+//! Only what is looked at when a connection begins is here: nothing asks for it again with every packet, and connections
+//! there are keep what they began with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire_proto::{Config, Congestion, Cookie, LiveConfig as CoreLive};
+
+use super::{Access, ServerConfig};
+use crate::link::{Command, Link};
+
+/// The settings that can change while a server serves: take [`Server::live_config`](crate::Server::live_config), change
+/// what is to change, and give it to [`Server::reconfigure`](crate::Server::reconfigure). Which settings these are, and
+/// why others are not, stands in a table at [`ServerConfig`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LiveConfig {
+    /// As [`ServerConfig::connections`]. When there are more than that, none is closed, and none begins.
+    pub connections: u32,
+    /// As [`ServerConfig::silent_timeout`], for connections that begin from now on.
+    pub silent_timeout: Duration,
+    /// As [`ServerConfig::unacknowledged_timeout`], for connections that begin from now on.
+    pub unacknowledged_timeout: Duration,
+    /// As [`ServerConfig::congestion`], for connections that begin from now on.
+    pub congestion: Congestion,
+    /// As [`ServerConfig::cookie`].
+    pub cookie: Cookie,
+    /// The keys of tokens, to rotate them, and their audience. Access stays open, or by token.
+    pub access: Access,
+}
+
+impl ServerConfig {
+    /// Those of the settings that can change while a server serves.
+    #[must_use]
+    pub fn live(&self) -> LiveConfig {
+        LiveConfig {
+            connections: self.connections,
+            silent_timeout: self.silent_timeout,
+            unacknowledged_timeout: self.unacknowledged_timeout,
+            congestion: self.congestion,
+            cookie: self.cookie,
+            access: self.access.clone(),
+        }
+    }
+}
+
+impl LiveConfig {
+    /// Hands it to all workers, if it can be used instead of this one.
+    pub(crate) fn replace(&mut self, next: &Self, links: &[Arc<Link>]) -> Result<(), ReconfigureError> {
+        if matches!(self.access, Access::Open) != matches!(next.access, Access::Open) {
+            let problem = "stays open, or by token, as long as the server serves: bind another one";
+            return Err(ReconfigureError::Setting { field: "access", problem });
+        }
+        let core = Arc::new(next.core(links.len()));
+        core.check()?;
+        for link in links {
+            link.command_at_once(Command::Reconfigure(Arc::clone(&core)));
+        }
+        self.clone_from(next);
+        Ok(())
+    }
+
+    /// What each of so many workers is told; they share the connections evenly.
+    fn core(&self, workers: usize) -> CoreLive {
+        let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
+        let mut core = CoreLive::new(&Config::default());
+        core.connections = self.connections.div_ceil(workers);
+        core.connections_in_all = self.connections;
+        core.silent_timeout = self.silent_timeout;
+        core.unacknowledged_timeout = self.unacknowledged_timeout;
+        core.congestion = self.congestion;
+        core.cookie = self.cookie;
+        // Since when tokens are good was settled when the server was bound.
+        core.access = self.access.core(Duration::ZERO);
+        core
+    }
+}
+
+/// Why settings were not taken; all of them stay as they are then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReconfigureError {
+    /// A setting cannot be used.
+    Setting {
+        /// Its field.
+        field: &'static str,
+        /// What is wrong with it, or what it must be.
+        problem: &'static str,
+    },
+}
+
+impl fmt::Display for ReconfigureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Setting { field, problem } = self;
+        write!(f, "{field}: {problem}")
+    }
+}
+
+impl std::error::Error for ReconfigureError {}
+
+impl From<drumfire_proto::ConfigError> for ReconfigureError {
+    fn from(error: drumfire_proto::ConfigError) -> Self {
+        Self::Setting { field: error.field, problem: error.must_be }
+    }
+}

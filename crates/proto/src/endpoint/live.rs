@@ -1,0 +1,87 @@
+//! What may change while an endpoint serves: settings that are looked at when a connection begins and never again.
+//!
+//! Connections there are keep what they began with. All that packets depend on is fixed when the endpoint is made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire_wire::ConnectionIdLength;
+
+use super::{Endpoint, Role, whole_milliseconds};
+use crate::access::Access;
+use crate::config::{Config, Cookie};
+use crate::congestion::Congestion;
+use crate::connection::Bounds;
+use crate::error::ConfigError;
+use crate::placement::Placement;
+
+/// Settings for connections that begin from now on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LiveConfig {
+    /// Connections of this endpoint, half-open ones included; at least 1. With more than that none is closed and none begins.
+    pub connections: u32,
+    /// Connections of all shards together, for the shell's [`Placement`].
+    pub connections_in_all: u32,
+    /// As [`Config::silent_timeout`].
+    pub silent_timeout: Duration,
+    /// As [`Config::unacknowledged_timeout`].
+    pub unacknowledged_timeout: Duration,
+    /// As [`Config::congestion`].
+    pub congestion: Congestion,
+    /// At a server, as [`crate::ServerConfig::cookie`].
+    pub cookie: Cookie,
+    /// At a server, the keys of tokens and their audience. Whether tokens are needed at all, and since when they are good,
+    /// stays as it is.
+    pub access: Access,
+}
+
+impl LiveConfig {
+    /// What `config` says, in open access with a cookie from everybody.
+    #[must_use]
+    pub const fn new(config: &Config) -> Self {
+        Self {
+            connections: config.connections,
+            connections_in_all: config.connections,
+            silent_timeout: config.silent_timeout,
+            unacknowledged_timeout: config.unacknowledged_timeout,
+            congestion: config.congestion,
+            cookie: Cookie::Always,
+            access: Access::Open,
+        }
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is not what it must be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let config = Config::default()
+            .connections(self.connections)
+            .timeouts(self.silent_timeout, self.unacknowledged_timeout)
+            .congestion(self.congestion);
+        config.check()?;
+        self.access.check()
+    }
+}
+
+impl<P: Placement> Endpoint<P> {
+    /// Changes what holds for connections that begin from now on.
+    ///
+    /// # Errors
+    /// The first field that is not what it must be; nothing has changed then.
+    pub fn reconfigure(&mut self, live: &LiveConfig) -> Result<(), ConfigError> {
+        live.check()?;
+        // A socket without ids has one connection, whatever is said.
+        let is_alone = self.id_length == ConnectionIdLength::Zero;
+        self.connections.set_limit(if is_alone { 1 } else { live.connections });
+        self.placement.set_limits(live.connections, live.connections_in_all);
+        self.bounds = Arc::new(Bounds { congestion: live.congestion, ..*self.bounds });
+        self.shared.silent_timeout = whole_milliseconds(live.silent_timeout);
+        self.shared.unacknowledged_timeout = whole_milliseconds(live.unacknowledged_timeout);
+        if let Role::Server(greeter) = &mut self.role {
+            greeter.reconfigure(self.shared, live.cookie, &live.access);
+        }
+        Ok(())
+    }
+}
