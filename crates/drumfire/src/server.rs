@@ -358,7 +358,8 @@ impl Server {
         self.site.stats()
     }
 
-    /// Lets so many threads receive from now on, 1 to as many as there are sockets; [`Workers::Shards`] has sockets to spare.
+    /// Lets so many threads receive from now on, 1 to as many as there are sockets; [`Workers::Shards`](crate::Workers::Shards)
+    /// has sockets to spare.
     /// Sockets move whole, with their connections and between two passes: nobody reconnects, and nothing is lost. The threads
     /// have as many sockets each, or one more.
     ///
