@@ -79,6 +79,11 @@ impl Credit {
         self.used_bytes.fetch_sub(charge(payload_bytes), Ordering::AcqRel);
     }
 
+    /// Room that is taken.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used_bytes.load(Ordering::Acquire)
+    }
+
     /// Nothing is taken any more.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);

@@ -53,7 +53,8 @@ impl<E> Inline<E> {
         let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let worker = SocketWorker::new(Parts {
             index: 0,
-            has_gso: granted.has_gso,
+            // A train goes whole to the worker of its first packet, and of many connections each has another.
+            has_gso: granted.has_gso && is_connected,
             is_connected,
             io: socket,
             parker,

@@ -247,6 +247,7 @@ pub use tokens::{ConnectToken, IssueError, KeyIdError, TokenAccess, TokenKey, To
 #[cfg(feature = "postcard")]
 pub use typed::PostcardError;
 pub use typed::{Channel, ChannelError, Codec, Postcard, SendTo};
+pub use worker::Undelivered;
 pub use workers::{ThreadsError, Workers};
 
 pub use bytes::Bytes;

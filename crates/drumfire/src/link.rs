@@ -22,7 +22,7 @@ use crate::event::Player;
 use crate::groups::{BroadcastError, GroupId};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
-use crate::worker::{Busy, Wake};
+use crate::worker::{Busy, Drain, Wake};
 
 /// Reports that wait for the application, at most.
 pub(crate) const REPORTS_MAX: usize = 16_384;
@@ -70,6 +70,8 @@ pub(crate) enum Command {
         group: GroupId,
     },
     Broadcast(Arc<Broadcast>),
+    /// Lets all connections end when they have everything.
+    Drain(Arc<Drain>),
     Reconfigure(Arc<LiveConfig>),
     /// From who knows no more of the peer than its name.
     Post {

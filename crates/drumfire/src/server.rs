@@ -25,7 +25,7 @@ use crate::peer::PeerId;
 use crate::reconnect::SHUTDOWN_RESTARTS;
 use crate::site::Site;
 use crate::stats::Stats;
-use crate::worker::{Face, Queue};
+use crate::worker::{Face, Queue, Undelivered};
 use crate::workers::ThreadsError;
 
 pub use admission::CloseAndBanError;
@@ -350,6 +350,43 @@ impl Server {
     /// ```
     pub fn stop_for_restart(mut self) {
         self.goodbye = SHUTDOWN_RESTARTS;
+    }
+
+    /// Ends this server without haste: nobody new comes in, each connection is closed with
+    /// [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) as soon as its peer has acknowledged all that was sent to it, and all
+    /// others at the deadline. Answers what stayed undelivered then. Events that come meanwhile are nobody's.
+    ///
+    /// To let players go first, close the [`gate`](Server::gate), tell them, and go on until they left.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Count(2)))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let peer = loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// # };
+    /// server.send(peer, ChannelId(0), vec![1; 60_000], SendOptions::reliable_ordered())?;
+    /// # let client = std::thread::spawn(move || loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     let last = client.poll().last();
+    /// #     if let Some(ClientEvent::Disconnected { reason, .. }) = last { break reason }
+    /// # });
+    /// let undelivered = server.shut_down(Duration::from_secs(5));
+    /// assert!(undelivered.is_empty());
+    /// # let reason = client.join().unwrap();
+    /// # assert_eq!(reason, CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shut_down(mut self, deadline: Duration) -> Vec<Undelivered> {
+        self.front.flush();
+        let Self { site, front, .. } = &mut self;
+        site.drain(deadline, || front.gather().for_each(drop))
     }
 
     /// What the workers counted.

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use drumfire_proto::Moment;
 
@@ -11,11 +12,17 @@ use crate::admission::Door;
 use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
 use crate::crew::{self, Crew};
 use crate::granted::Granted;
-use crate::link::{Bell, Link};
+use crate::link::{Bell, Command, Link};
 use crate::owners::WorkerPlacement;
 use crate::stats::Stats;
-use crate::worker::Face;
+use crate::worker::{Drain, Face, Undelivered};
 use crate::workers::ThreadsError;
+
+/// How often the application's thread looks after a server that ends.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// How long after their deadline workers may take to say that they are through.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The faces of all workers, by index.
 pub(crate) type Faces = Vec<Box<dyn Face<WorkerPlacement>>>;
@@ -70,6 +77,30 @@ impl Site {
         // Inline it is carried out here.
         self.crew.send();
         Ok(())
+    }
+
+    /// Takes nobody new, and closes each connection when its peer has everything, at the latest after `deadline`. Meanwhile it
+    /// calls `gather` again and again, for an application that takes events.
+    pub(crate) fn drain(&mut self, deadline: Duration, mut gather: impl FnMut()) -> Vec<Undelivered> {
+        self.door.gate().close(self.door.gate().there());
+        let until = self.time().after(deadline);
+        let drain = Drain::new(until, self.links.len(), &self.bell);
+        for link in self.links.iter() {
+            link.command_at_once(Command::Drain(Arc::clone(&drain)));
+        }
+        // A worker that is gone has no part in it.
+        let patience = until.after(PATIENCE);
+        while !drain.is_over() && self.time() < patience {
+            gather();
+            match &mut self.crew {
+                Crew::Inline(worker) => {
+                    worker.work();
+                    worker.wait(Some(LOOK_EVERY));
+                }
+                Crew::Threads(..) => self.bell.wait(LOOK_EVERY),
+            }
+        }
+        drain.take()
     }
 
     pub(crate) fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {

@@ -10,6 +10,7 @@ mod arena;
 mod backlog;
 mod busy;
 mod core;
+mod draining;
 mod face;
 mod net;
 mod pass;
@@ -29,6 +30,8 @@ pub(crate) use arena::Arena;
 pub(crate) use busy::Busy;
 #[cfg(test)]
 pub(crate) use busy::tests::passes;
+pub(crate) use draining::Drain;
+pub use draining::Undelivered;
 pub(crate) use face::Face;
 pub use net::{inbound, push};
 #[cfg(test)]

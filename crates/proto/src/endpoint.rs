@@ -253,6 +253,12 @@ impl<P: Placement> Endpoint<P> {
         of_peer.unwrap_or(usize::MAX).min(self.config.message_max_bytes)
     }
 
+    /// Bytes of messages to a peer that wait or were not acknowledged, each charged 64 B more; 0 for a stale id.
+    #[must_use]
+    pub fn undelivered_bytes(&self, peer: PeerId) -> usize {
+        self.connections.get(peer).map_or(0, |connection| connection.sending.used_bytes())
+    }
+
     /// Where a peer is, `None` for a stale id.
     #[must_use]
     pub fn address(&self, peer: PeerId) -> Option<SocketAddr> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{CloseReason, Event, EventBatch, Moment, Outcome, Placement, ReceiptId};
+use drumfire_proto::{CloseCode, CloseReason, Event, EventBatch, Moment, Outcome, Placement, ReceiptId};
 
 use super::context::{Context, Desk};
 use super::remote::Mailbox;
@@ -204,7 +204,7 @@ impl<P: Placement, H: Handler> Face<P> for Engine<H> {
             core.stats.panics += 1;
             core.endpoint.put_down();
             if let Some(peer) = self.current.take() {
-                core.close_faulty(peer.id());
+                core.close(peer.id(), CloseCode::Internal);
             }
         }
         true

@@ -9,13 +9,14 @@ use drumfire_proto::Moment;
 use super::Handler;
 use super::engine::Engine;
 use super::remote::{Mailbox, Remote};
+use crate::admission::Gate;
 use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
 use crate::crew::Crew;
 use crate::granted::Granted;
 use crate::reconnect::SHUTDOWN_RESTARTS;
 use crate::site::Site;
 use crate::stats::Stats;
-use crate::worker::Face;
+use crate::worker::{Face, Undelivered};
 use crate::workers::ThreadsError;
 
 /// Binds the address and starts the workers, each with a handler of its own that `make` makes from the worker's index.
@@ -113,6 +114,19 @@ impl<N> Serving<N> {
     /// [`Server::stop_for_restart`](crate::Server::stop_for_restart) does.
     pub fn stop_for_restart(mut self) {
         self.goodbye = SHUTDOWN_RESTARTS;
+    }
+
+    /// Ends this server without haste: nobody new comes in, each connection is closed with
+    /// [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) as soon as its peer has acknowledged all that was sent to it, and all
+    /// others at the deadline. Answers what stayed undelivered then. Handlers go on meanwhile.
+    pub fn shut_down(mut self, deadline: Duration) -> Vec<Undelivered> {
+        self.site.drain(deadline, || {})
+    }
+
+    /// The switch for new players, to keep and to use from any thread.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        self.site.door.gate().clone()
     }
 
     /// What the workers counted.

@@ -117,6 +117,8 @@ impl<P: Placement> Core<P> {
                     && self.peers.offer(&mut self.endpoint, self.now, peer.id(), message).is_ok();
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
+            // Whoever drives the core sees to it.
+            Command::Drain(_) => {}
             Command::Broadcast(broadcast) => self.broadcast(&broadcast),
             Command::Reconfigure(live) => {
                 self.live = Some(live);
@@ -176,10 +178,16 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// Closes a connection because of a fault on this side.
-    pub(crate) fn close_faulty(&mut self, id: drumfire_proto::PeerId) {
-        let close = Close { code: CloseCode::Internal, application_code: 0, reason: b"" };
+    /// Closes a connection for a reason of this side's own.
+    pub(crate) fn close(&mut self, id: drumfire_proto::PeerId, code: CloseCode) {
+        let close = Close { code, application_code: 0, reason: b"" };
+        // One that is gone by now needs no closing.
         let _ = self.endpoint.close(self.now, id, &close);
+    }
+
+    /// Bytes of messages to a peer that wait or were not acknowledged, charges included.
+    pub(crate) fn undelivered_bytes(&self, id: drumfire_proto::PeerId) -> usize {
+        self.endpoint.undelivered_bytes(id).saturating_add(self.peers.waiting_bytes(id))
     }
 
     /// Closes all connections with these codes.

@@ -21,6 +21,7 @@ use drumfire_proto::{
 use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
 use super::core::Core;
+use super::draining::Draining;
 use super::face::Face;
 use super::net::Net;
 use super::{Clock, Park, RETRY_AFTER, Reading, Ring};
@@ -76,6 +77,7 @@ pub struct Worker<P, I, K, C> {
     link: Arc<Link>,
     ring: Ring<Link>,
     commands: VecDeque<Command>,
+    draining: Draining,
     is_forward_held: bool,
     /// The face has more to do at once.
     is_face_busy: bool,
@@ -106,6 +108,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             link: parts.link,
             ring: parts.ring,
             commands: VecDeque::new(),
+            draining: Draining::default(),
             is_forward_held: false,
             is_face_busy: false,
             stalled_passes: 0,
@@ -132,7 +135,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
         let again = self.is_face_busy.then_some(now);
         let timers = self.core.endpoint.poll_timeout().into_iter().chain(self.face.timer());
-        timers.chain(retry).chain(again).min()
+        timers.chain(self.draining.timer()).chain(retry).chain(again).min()
     }
 
     /// Does all the work there is, within the budgets of a pass, without waiting.
@@ -249,6 +252,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
 
     fn outbound(&mut self) {
         self.obey();
+        self.draining.look(&mut self.core);
         self.is_face_busy = false;
         if self.face.answers_at_once() {
             self.answer();
@@ -301,7 +305,10 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             if let Some(payload_bytes) = command.shared_bytes() {
                 self.link.give_room(payload_bytes);
             }
-            self.core.carry_out(command);
+            match command {
+                Command::Drain(drain) => self.draining.begin(&self.core, drain),
+                command => self.core.carry_out(command),
+            }
         }
     }
 

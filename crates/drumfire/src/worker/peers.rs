@@ -95,6 +95,11 @@ impl Peers {
         })
     }
 
+    /// Bytes of messages that wait for room in a peer's connection, or for their worker, charges included.
+    pub(super) fn waiting_bytes(&self, id: PeerId) -> usize {
+        self.peers.get(id).map_or(0, |peer| peer.credit.used_bytes())
+    }
+
     /// Whether a peer is there and its last report was not made.
     pub(super) fn has(&self, id: PeerId) -> bool {
         self.peers.get(id).is_some()

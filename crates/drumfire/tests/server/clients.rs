@@ -176,3 +176,35 @@ fn every_connection_may_have_a_token_of_its_own() {
     let other = bots.bots.connect_with_token(&token(11, 5));
     assert_eq!(other, Err(ConnectError::TokenForOtherProtocol));
 }
+
+#[test]
+fn packets_of_many_connections_on_one_socket_go_straight_to_their_workers() {
+    const CONNECTIONS: u32 = 40;
+    let server = Server::bind(config(Workers::Count(4))).expect("a server");
+    let address = server.local_addr();
+    let mut world = Bots::new(vec![server], CONNECTIONS);
+    let key = ServerKey::dev().public();
+    let peers: Vec<PeerId> =
+        (0..CONNECTIONS).map(|_| world.bots.connect(address, key).expect("a place")).collect();
+    world.until("all are connected", |world| world.heard.len() == CONNECTIONS as usize);
+    world.until("all Hellos are through", |world| {
+        world.servers[0].stats().connections() == CONNECTIONS as usize
+    });
+    for _ in 0..20 {
+        world.step();
+    }
+    let before = world.servers[0].stats().forwarded();
+    for _ in 0..10 {
+        // All of one length: what a system would put into one train.
+        for peer in &peers {
+            world
+                .bots
+                .send(*peer, ChannelId(0), &[7; 200][..], SendOptions::reliable_ordered())
+                .expect("room");
+        }
+        world.bots.flush();
+        world.step();
+    }
+    world.until("all came back", |world| world.heard.values().all(|heard| heard.len() == 11));
+    assert_eq!(world.servers[0].stats().forwarded(), before);
+}

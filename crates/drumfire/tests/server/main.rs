@@ -3,6 +3,7 @@
 mod admission;
 mod clients;
 mod close;
+mod drain;
 mod echo;
 mod granted;
 mod groups;
