@@ -104,6 +104,9 @@ impl Thread {
         if !self.roster.settle(self.me, &mut self.shards, &self.hub) {
             return false;
         }
+        for shard in &self.shards {
+            shard.link.busy().share_thread(self.shards.len());
+        }
         match self.shards.as_mut_slice() {
             [only] => only.leave(&self.hub),
             several => several.iter_mut().for_each(|shard| shard.enter(&self.hub)),

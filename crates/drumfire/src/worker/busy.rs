@@ -28,6 +28,8 @@ pub(crate) struct Busy {
     /// Datagrams received and sent until the last pass.
     progress: AtomicU64,
     shown: AtomicU64,
+    /// Workers that share its thread with it.
+    beside: AtomicU64,
 }
 
 impl Busy {
@@ -53,12 +55,21 @@ impl Busy {
         self.spent_nanos.store_alone(0);
     }
 
-    /// The share, in percent, as far as anybody knows now.
+    /// The share of its thread's time, in percent, as far as anybody knows now.
     pub(crate) fn percent(&self, now: Moment) -> u8 {
         let shown = self.shown.load_alone();
         let at = Moment::from_nanos((shown >> PERCENT_BITS).saturating_mul(1_000_000));
         let percent = u8::try_from(shown & ((1 << PERCENT_BITS) - 1)).unwrap_or(u8::MAX);
-        if now.since(at) > STALE { 0 } else { percent }
+        if now.since(at) > STALE {
+            return 0;
+        }
+        let on_thread = u64::from(percent).saturating_mul(self.beside.load_alone().saturating_add(1));
+        u8::try_from(on_thread.min(100)).unwrap_or(100)
+    }
+
+    /// Says how many workers its thread has. They are taken to be as busy as this one: new players go to the least loaded.
+    pub(crate) fn share_thread(&self, workers: usize) {
+        self.beside.store_alone(u64::try_from(workers.saturating_sub(1)).unwrap_or(u64::MAX));
     }
 }
 
@@ -139,6 +150,19 @@ pub(crate) mod tests {
         assert_eq!(busy.percent(at(2_000)), 40);
         passes(&busy, &[(2_000, 5_000)]);
         assert_eq!(busy.percent(at(5_000)), 100);
+    }
+
+    #[test]
+    fn workers_of_one_thread_have_its_time_together() {
+        let busy = Busy::default();
+        passes(&busy, &[(0, 300), (1_000, 1_001)]);
+        assert_eq!(busy.percent(at(1_001)), 30);
+        busy.share_thread(3);
+        assert_eq!(busy.percent(at(1_001)), 90);
+        busy.share_thread(4);
+        assert_eq!(busy.percent(at(1_001)), 100);
+        busy.share_thread(1);
+        assert_eq!(busy.percent(at(1_001)), 30);
     }
 
     #[test]
