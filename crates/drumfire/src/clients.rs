@@ -341,7 +341,7 @@ impl Clients {
 }
 
 /// A socket at this address that shares it with nobody.
-fn bound(address: SocketAddr) -> std::io::Result<(Socket, SocketAddr)> {
+pub(crate) fn bound(address: SocketAddr) -> std::io::Result<(Socket, SocketAddr)> {
     let group = ReuseportGroup::bind(&GroupConfig::new(address))?;
     let address = group.local_addr();
     let socket = group.into_sockets().pop().ok_or(std::io::ErrorKind::Other)?;

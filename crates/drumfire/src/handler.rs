@@ -6,17 +6,19 @@
 
 mod context;
 mod engine;
+mod playing;
 mod remote;
 mod serving;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, CloseReason, Outcome, PeerStats, PlayerId, ReceiptId};
+use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, PeerStats, PlayerId, ReceiptId};
 
 use crate::peer::PeerId;
 
 pub use context::{Context, Payload};
+pub use playing::{Playing, play};
 pub use remote::{NOTES_MAX, Remote};
 pub use serving::{Serving, serve};
 
@@ -64,6 +66,11 @@ pub trait Handler: Send + 'static {
     /// A peer is there: its key is confirmed, messages can be sent.
     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
         let _ = (context, peer, arrival);
+    }
+
+    /// At a client: an attempt came to nothing; its id names nobody any more.
+    fn on_connect_failed(&mut self, context: &mut Context<'_>, peer: PeerId, error: ConnectError) {
+        let _ = (context, peer, error);
     }
 
     /// What became of a message sent with a receipt: exactly one call for each, before `on_disconnect`.

@@ -18,7 +18,7 @@ use crate::granted::Granted;
 use crate::link::{Bell, Link, Report};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
-use crate::worker::{Parts, Queue, Ring, SocketWorker, rings};
+use crate::worker::{Face, Parts, Queue, Ring, SocketWorker, rings};
 
 /// A worker that the application drives, and what it is told of it.
 pub(crate) struct Inline<E> {
@@ -36,39 +36,14 @@ pub(crate) struct Inline<E> {
 impl<E> Inline<E> {
     /// Goes to work on this socket, with an endpoint of this kind.
     pub(crate) fn new(
-        mut socket: Socket,
+        socket: Socket,
         is_connected: bool,
-        mut core: Config,
+        core: Config,
         kind: CoreClient,
     ) -> Result<Self, BindError> {
-        core.check()?;
-        let granted = Granted::of(&socket, None);
-        if !granted.is_never_fragmented {
-            core.datagram_max_bytes = DATAGRAM_START_BYTES;
-        }
-        let mut parker = Poller::new()?;
-        parker.register(&mut socket, 0)?;
-        let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
         let (front, link, ring) = front(core.message_max_bytes)?;
-        let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
-        let worker = SocketWorker::new(Parts {
-            index: 0,
-            // A train goes whole to the worker of its first packet, and of many connections each has another.
-            has_gso: granted.has_gso && is_connected,
-            is_connected,
-            io: socket,
-            parker,
-            clock: SystemClock::start(),
-            waiter: Waiter::new(Wait::Notify)?,
-            receiver,
-            endpoint: Endpoint::client(core.clone(), kind, entropy::secret()?)?,
-            credit_bytes,
-            message_max_bytes,
-            make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
-            face: Box::new(Queue::new(&link)),
-            link,
-            ring,
-        });
+        let face = Box::new(Queue::new(&link));
+        let (worker, granted) = worker(socket, is_connected, core, kind, face, &link, ring)?;
         Ok(Self::of(front, worker, Some(granted)))
     }
 
@@ -180,6 +155,49 @@ impl<E> Drop for Inline<E> {
         self.front.flush();
         self.worker.finish(CloseCode::Application, 0);
     }
+}
+
+/// A worker on this socket with an endpoint of this kind, and what the system gave the socket.
+pub(crate) fn worker(
+    mut socket: Socket,
+    is_connected: bool,
+    mut core: Config,
+    kind: CoreClient,
+    face: Box<dyn Face<Alone>>,
+    link: &Arc<Link>,
+    ring: Ring<Link>,
+) -> Result<(SocketWorker<Alone>, Granted), BindError> {
+    core.check()?;
+    let granted = Granted::of(&socket, None);
+    if !granted.is_never_fragmented {
+        core.datagram_max_bytes = DATAGRAM_START_BYTES;
+    }
+    let mut parker = Poller::new()?;
+    parker.register(&mut socket, 0)?;
+    // On the application's own thread it waits only when nobody is there to wake it.
+    if face.answers_at_once() {
+        link.set_waker(parker.waker());
+    }
+    let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
+    let worker = SocketWorker::new(Parts {
+        index: 0,
+        // A train goes whole to the worker of its first packet, and of many connections each has another.
+        has_gso: granted.has_gso && is_connected,
+        is_connected,
+        io: socket,
+        parker,
+        clock: SystemClock::start(),
+        waiter: Waiter::new(Wait::Notify)?,
+        receiver,
+        endpoint: Endpoint::client(core.clone(), kind, entropy::secret()?)?,
+        credit_bytes: core.send_memory_bytes,
+        message_max_bytes: core.message_max_bytes,
+        make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
+        face,
+        link: Arc::clone(link),
+        ring,
+    });
+    Ok((worker, granted))
 }
 
 /// The end of a wait.

@@ -237,7 +237,7 @@ pub use event::{ClientEvent, Event, Events, Player};
 pub use front::CLOSE_TEXT_MAX_BYTES;
 pub use granted::Granted;
 pub use groups::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
-pub use handler::{Arrival, Context, Handler, NOTES_MAX, Payload, Remote, Serving, serve};
+pub use handler::{Arrival, Context, Handler, NOTES_MAX, Payload, Playing, Remote, Serving, play, serve};
 pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
 pub use peer::PeerId;
 pub use reconnect::{Reconnect, ReconnectReason};

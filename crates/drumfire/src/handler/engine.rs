@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{CloseCode, CloseReason, Event, EventBatch, Moment, Outcome, Placement, ReceiptId};
+use drumfire_proto::{
+    CloseCode, CloseReason, ConnectError, Event, EventBatch, Moment, Outcome, Placement, ReceiptId,
+};
 
 use super::context::{Context, Desk};
 use super::remote::Mailbox;
 use super::{Arrival, Handler};
+use crate::credit::Credit;
 use crate::known::Known;
 use crate::link::Link;
 use crate::peer::PeerId;
@@ -44,8 +47,13 @@ struct Ending {
     peer: PeerId,
     /// Receipts that nobody will answer.
     open: BTreeSet<ReceiptId>,
-    reason: CloseReason,
-    text: Bytes,
+    end: End,
+}
+
+/// What ended.
+enum End {
+    Connection(CloseReason, Bytes),
+    Attempt(ConnectError),
 }
 
 impl<H: Handler> Engine<H> {
@@ -135,16 +143,20 @@ impl<H: Handler> Engine<H> {
             }
             Event::Disconnected { peer: id, reason, text } => {
                 core.gone(id);
-                self.end(core.name(id), reason, Bytes::copy_from_slice(text));
+                self.end(core.name(id), End::Connection(reason, Bytes::copy_from_slice(text)));
             }
-            // Who answers at once begins no connection.
+            Event::ConnectFailed { peer: id, error } => {
+                core.gone(id);
+                self.end(core.name(id), End::Attempt(error));
+            }
+            // Of what this crate does not know nobody needs to hear.
             _ => {}
         }
     }
 
-    fn end(&mut self, peer: PeerId, reason: CloseReason, text: Bytes) {
+    fn end(&mut self, peer: PeerId, end: End) {
         let open = self.known.remove(peer).map(Known::into_open).unwrap_or_default();
-        self.endings.push_back(Ending { peer, open, reason, text });
+        self.endings.push_back(Ending { peer, open, end });
     }
 
     /// Tells what is left to tell of peers that are gone: what became of their receipts, then their end.
@@ -155,8 +167,11 @@ impl<H: Handler> Engine<H> {
                 self.call(core, |handler, context| {
                     handler.on_receipt(context, peer, receipt, Outcome::Lost);
                 });
-            } else if let Some(Ending { reason, text, .. }) = self.endings.pop_front() {
-                self.call(core, |handler, context| handler.on_disconnect(context, peer, reason, &text));
+            } else if let Some(Ending { end, .. }) = self.endings.pop_front() {
+                self.call(core, |handler, context| match end {
+                    End::Connection(reason, text) => handler.on_disconnect(context, peer, reason, &text),
+                    End::Attempt(error) => handler.on_connect_failed(context, peer, error),
+                });
             }
         }
     }
@@ -196,6 +211,10 @@ impl<P: Placement, H: Handler> Face<P> for Engine<H> {
         true
     }
 
+    fn begin(&mut self, peer: PeerId, credit: &Arc<Credit>) {
+        self.known.insert(peer, Known::new(Arc::clone(credit)));
+    }
+
     fn hand_over(&mut self, core: &mut Core<P>) -> bool {
         for _ in 0..PANICS_PER_PASS {
             if catch_unwind(AssertUnwindSafe(|| self.tell(core))).is_ok() {
@@ -219,8 +238,11 @@ impl<P: Placement, H: Handler> Face<P> for Engine<H> {
         while self.batch.pop().is_some() {}
         let gone: Vec<Abandoned> = core.abandon().collect();
         for abandoned in gone {
-            if let Abandoned::Disconnected(peer, reason) = abandoned {
-                self.end(peer, reason, Bytes::new());
+            match abandoned {
+                Abandoned::Disconnected(peer, reason) => {
+                    self.end(peer, End::Connection(reason, Bytes::new()));
+                }
+                Abandoned::NotConnected(peer, error) => self.end(peer, End::Attempt(error)),
             }
         }
         for _ in 0..PANICS_PER_PASS {

@@ -33,6 +33,7 @@ pub const NOTES_MAX: usize = 16_384;
 ///
 ///     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
 ///         let _ = context.join(GroupId(0), peer);
+///         let _ = context.send(peer, ChannelId(0), "welcome", SendOptions::reliable_ordered());
 ///     }
 ///
 ///     fn on_note(&mut self, context: &mut Context<'_>, note: &'static str) {
@@ -44,9 +45,8 @@ pub const NOTES_MAX: usize = 16_384;
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// let server = serve(config.workers(Workers::Count(1)), |_worker| Announcer)?;
 /// # let mut client = Client::connect_dev(server.local_addr())?;
-/// # while client.state() != ClientState::Connected {
+/// # while !client.poll().any(|event| matches!(event, ClientEvent::Message { .. })) {
 /// #     client.wait(Duration::from_millis(1));
-/// #     client.poll();
 /// # }
 /// let remote = server.remote();
 /// std::thread::spawn(move || remote.tell(0, "the storm is coming"));

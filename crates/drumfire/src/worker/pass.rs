@@ -171,7 +171,9 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let id = self.core.endpoint.connect_after(self.now.now, wait, server, identity, token)?;
         let credit = Arc::new(Credit::new(self.core.credit_bytes, self.core.message_max_bytes));
         self.core.peers.begin(id, &credit);
-        Ok((self.core.name(id), credit))
+        let peer = self.core.name(id);
+        self.face.begin(peer, &credit);
+        Ok((peer, credit))
     }
 
     /// What lets a client come back to its server, and until when since 1970.

@@ -12,6 +12,7 @@ use drumfire_proto::{Event, Moment, Placement};
 use super::arena::Arena;
 use super::core::{Abandoned, Core, Notice};
 use super::face::Face;
+use crate::credit::Credit;
 use crate::event::Player;
 use crate::link::{Link, Report};
 use crate::peer::PeerId;
@@ -71,6 +72,10 @@ impl Queue {
 impl<P: Placement> Face<P> for Queue {
     fn answers_at_once(&self) -> bool {
         false
+    }
+
+    fn begin(&mut self, _: PeerId, _: &Arc<Credit>) {
+        // Whoever began it knows.
     }
 
     fn hand_over(&mut self, core: &mut Core<P>) -> bool {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::world::{config, now};
 use drumfire::{
-    Arrival, ChannelId, Client, ClientEvent, ClientState, CloseReason, Context, GroupError, GroupId, Handler,
-    Outcome, PeerId, ReceiptId, SendError, SendOptions, Serving, Workers, serve,
+    Arrival, ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseReason, ConnectError, Context,
+    GroupError, GroupId, Handler, Outcome, PeerId, Playing, ReceiptId, SendError, SendOptions, ServerKey,
+    Serving, Workers, play, serve,
 };
 
 const RELIABLE: SendOptions = SendOptions::reliable_ordered();
@@ -276,6 +277,84 @@ fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_m
     assert_eq!((panics, restarts), (PANICS as u64, 0));
     assert_eq!(world.count(|what| matches!(what, What::Disconnected(..))), PANICS);
     assert!(world.heard.iter().flatten().all(|event| !matches!(event, ClientEvent::Disconnected { .. })));
+}
+
+/// A client's side: says one thing, and notes what becomes of it.
+struct Player(Arc<Mutex<Vec<String>>>);
+
+impl Player {
+    fn tell(&self, what: String) {
+        self.0.lock().expect("no panic in here").push(what);
+    }
+}
+
+impl Handler for Player {
+    type Note = PeerId;
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, bytes: &[u8]) {
+        self.tell(format!("heard {}", String::from_utf8_lossy(bytes)));
+        context.close(peer, 1, "enough").expect("it is there");
+    }
+
+    fn on_note(&mut self, context: &mut Context<'_>, peer: PeerId) {
+        context.send(peer, TALK, b"early", RELIABLE.with_receipt()).expect("room");
+    }
+
+    fn on_connect(&mut self, _: &mut Context<'_>, _: PeerId, _: &Arrival<'_>) {
+        self.tell("connected".to_owned());
+    }
+
+    fn on_connect_failed(&mut self, _: &mut Context<'_>, _: PeerId, error: ConnectError) {
+        self.tell(format!("failed: {error}"));
+    }
+
+    fn on_receipt(&mut self, _: &mut Context<'_>, _: PeerId, _: ReceiptId, outcome: Outcome) {
+        self.tell(format!("{outcome:?}"));
+    }
+
+    fn on_disconnect(&mut self, _: &mut Context<'_>, _: PeerId, _: CloseReason, _: &[u8]) {
+        self.tell("gone".to_owned());
+    }
+}
+
+#[test]
+fn a_client_with_a_handler_hears_of_everything_too() {
+    let told = Told::default();
+    let make = |_| Obedient { told: Arc::clone(&told), period: None };
+    let server = serve(config(Workers::Count(1)).connections(1), make).expect("a server");
+    let (address, key) = (server.local_addr(), ServerKey::dev().public());
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let player = Player(Arc::clone(&heard));
+    let mut bots = play("127.0.0.1:0".parse().expect("an address"), 2, &ClientConfig::default(), player)
+        .expect("a socket");
+    let lines = |bots: &mut Playing<PeerId>, count: usize| {
+        let deadline = now() + Duration::from_secs(30);
+        while heard.lock().expect("no panic").len() < count {
+            assert!(now() < deadline, "{:?}", heard.lock());
+            bots.wait(Duration::from_millis(1));
+        }
+        std::mem::take(&mut *heard.lock().expect("no panic"))
+    };
+    // A message may be sent before the server has answered.
+    let first = bots.connect(address, key).expect("a place");
+    bots.remote().tell(0, first).expect("room");
+    let told = lines(&mut bots, 4);
+    assert_eq!(told[0], "connected");
+    assert!(told.contains(&"heard early".to_owned()) && told.contains(&"gone".to_owned()), "{told:?}");
+    assert_eq!(told.iter().filter(|line| ["Acknowledged", "Lost"].contains(&line.as_str())).count(), 1);
+    assert_eq!(told.last().map(String::as_str), Some("gone"), "{told:?}");
+    let mut other = Client::connect_dev(address).expect("a client");
+    while other.state() != ClientState::Connected {
+        other.wait(Duration::from_millis(1));
+        bots.wait(Duration::from_millis(1));
+        if let Some(ClientEvent::ConnectFailed { .. }) = other.poll().last() {
+            // The one before was not forgotten yet.
+            other = Client::connect_dev(address).expect("a client");
+        }
+    }
+    bots.connect(address, key).expect("a place");
+    let told = lines(&mut bots, 1);
+    assert!(told[0].starts_with("failed: ") && told[0].contains("full"), "{told:?}");
 }
 
 #[test]
