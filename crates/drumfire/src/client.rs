@@ -179,6 +179,12 @@ impl Client {
         self.inline.front.request_stats(self.peer);
     }
 
+    /// Asks what happened last to the connection, while it lives; [`ClientEvent::FlightRecord`] brings it, unless there is no
+    /// connection or it was silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
+    pub fn request_flight_record(&mut self) {
+        self.inline.front.request_flight_record(self.peer);
+    }
+
     /// What the client's clock shows: the one that the server knows the offset of.
     pub fn time(&mut self) -> Moment {
         self.inline.worker.time()

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError, Outcome,
-    PeerStats, ReceiptId, SendError, SendOptions,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError,
+    FlightRecord, Outcome, PeerStats, ReceiptId, SendError, SendOptions,
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 
@@ -100,6 +100,14 @@ pub enum ClientsEvent {
         peer: PeerId,
         /// Why.
         error: ConnectError,
+    },
+    /// What happened last to a connection that ends in another way than the applications wanted, before its `Disconnected`; also
+    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog).
+    FlightRecord {
+        /// Of which connection.
+        peer: PeerId,
+        /// What happened.
+        record: Box<FlightRecord>,
     },
     /// The connection is over. Its id names nobody any more.
     Disconnected {
@@ -273,6 +281,12 @@ impl Clients {
     /// Asks what a connection and its path are like; [`ClientsEvent::Stats`] brings it, unless it is gone.
     pub fn request_stats(&mut self, peer: PeerId) {
         self.inline.front.request_stats(peer);
+    }
+
+    /// Asks what happened last to a connection, while it lives; [`ClientsEvent::FlightRecord`] brings it, unless it is gone or
+    /// was silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
+    pub fn request_flight_record(&mut self, peer: PeerId) {
+        self.inline.front.request_flight_record(peer);
     }
 
     /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, PeerStats, PlayerId, ReceiptId};
+use drumfire_proto::{
+    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerStats, PlayerId, ReceiptId,
+};
 
 use crate::peer::PeerId;
 use crate::reconnect::ReconnectReason;
@@ -70,6 +72,14 @@ pub enum Event {
         peer: PeerId,
         /// The connection and its path, as they were then.
         stats: Box<PeerStats>,
+    },
+    /// What happened last to a connection that ends in another way than the applications wanted, before its `Disconnected`; also
+    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog).
+    FlightRecord {
+        /// Whose.
+        peer: PeerId,
+        /// What happened.
+        record: Box<FlightRecord>,
     },
     /// A peer is gone. Its id names nobody any more.
     Disconnected {
@@ -147,6 +157,12 @@ pub enum ClientEvent {
     ReconnectFailed {
         /// Why.
         error: ConnectError,
+    },
+    /// What happened last to a connection that ends in another way than the applications wanted, before its `Disconnected`; also
+    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog).
+    FlightRecord {
+        /// What happened.
+        record: Box<FlightRecord>,
     },
     /// The connection is over.
     Disconnected {

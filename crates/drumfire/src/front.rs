@@ -98,6 +98,13 @@ impl Front {
         }
     }
 
+    /// Asks for the flight record of a peer; nothing comes for one that is gone or idle.
+    pub(crate) fn request_flight_record(&mut self, peer: PeerId) {
+        if self.credit(peer).is_some() {
+            self.stage(Command::Record { peer }, peer);
+        }
+    }
+
     pub(crate) fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         if self.credit(peer).is_some() {
             self.stage(Command::Forget { peer, channel, key }, peer);
@@ -199,8 +206,11 @@ fn note(peers: &mut [Places<PeerId, Known>], report: &Report) -> Vec<(PeerId, Re
                 known.answered(*receipt);
             }
         }
-        Report::Message { .. } | Report::Skipped { .. } | Report::Missed { .. } | Report::Measured { .. } => {
-        }
+        Report::Message { .. }
+        | Report::Skipped { .. }
+        | Report::Missed { .. }
+        | Report::Measured { .. }
+        | Report::FlightRecord { .. } => {}
     }
     Vec::new()
 }

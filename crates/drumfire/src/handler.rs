@@ -13,7 +13,9 @@ mod serving;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, CloseReason, ConnectError, Outcome, PeerStats, PlayerId, ReceiptId};
+use drumfire_proto::{
+    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerStats, PlayerId, ReceiptId,
+};
 
 use crate::peer::PeerId;
 
@@ -91,6 +93,12 @@ pub trait Handler: Send + 'static {
     /// What was asked for with [`Context::request_stats`].
     fn on_stats(&mut self, context: &mut Context<'_>, peer: PeerId, stats: &PeerStats) {
         let _ = (context, peer, stats);
+    }
+
+    /// What happened last to a connection that ends in another way than the applications wanted, before `on_disconnect`; also
+    /// what was asked for with [`Context::request_flight_record`].
+    fn on_flight_record(&mut self, context: &mut Context<'_>, peer: PeerId, record: &FlightRecord) {
+        let _ = (context, peer, record);
     }
 
     /// A peer is gone; its id names nobody any more. The text is what the closing side said, for a log: UTF-8 by custom only.

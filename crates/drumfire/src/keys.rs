@@ -35,7 +35,7 @@ impl ServerKey {
     }
 
     /// The key of first steps and tests: the same for everybody, so it protects nothing. A server that has it
-    /// may bind to loopback addresses only and says so once on standard error; [`crate::Client::connect_dev`]
+    /// may bind to loopback addresses only and says so once, to `tracing` or on standard error; [`crate::Client::connect_dev`]
     /// expects it.
     #[must_use]
     pub fn dev() -> Self {
@@ -70,11 +70,15 @@ impl ServerKey {
         self.is_dev
     }
 
-    /// Says on standard error, once per process, what a server with the development key is worth.
+    /// Says once per process what a server with the development key is worth: to the `tracing` subscriber, or on standard error
+    /// where none reads warnings.
     pub(crate) fn warn_if_dev(&self) {
         static ONCE: Once = Once::new();
         if self.is_dev {
             ONCE.call_once(|| {
+                if crate::trace::has_warned_of_dev_key() {
+                    return;
+                }
                 eprintln!(
                     "drumfire: this server has the development key, which everybody knows: anybody can pose as it. \
                      Give ServerConfig a key of its own, from ServerKey::generate()"

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseReason, ConnectError, LiveConfig, Outcome, PeerStats, Priority,
-    ReceiptId, SendOptions,
+    ChannelId, ChannelOptions, CloseReason, ConnectError, FlightRecord, LiveConfig, Outcome, PeerStats,
+    Priority, ReceiptId, SendOptions,
 };
 use drumfire_socket::Waker;
 
@@ -54,6 +54,9 @@ pub(crate) enum Command {
         options: ChannelOptions,
     },
     Measure {
+        peer: PeerId,
+    },
+    Record {
         peer: PeerId,
     },
     Forget {
@@ -124,12 +127,18 @@ pub(crate) enum Report {
     Skipped { peer: PeerId, channel: ChannelId, count: u32 },
     Missed { peer: PeerId, channel: ChannelId, count: u32 },
     Measured { peer: PeerId, stats: Box<PeerStats> },
+    FlightRecord { peer: PeerId, record: Box<FlightRecord> },
     Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
 }
 
 impl Report {
-    fn bytes(&self) -> usize {
-        if let Self::Message { bytes, .. } = self { bytes.len() } else { 0 }
+    /// What it is charged for against [`REPORT_BYTES_MAX`].
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Message { bytes, .. } => bytes.len(),
+            Self::FlightRecord { record, .. } => record.bytes(),
+            _ => 0,
+        }
     }
 }
 
@@ -359,7 +368,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn link() -> Link {
@@ -367,7 +376,7 @@ mod tests {
     }
 
     /// Reports need a peer's name, which only a core gives out.
-    fn peer() -> PeerId {
+    pub(crate) fn peer() -> PeerId {
         let mut endpoint = drumfire_proto::Endpoint::client(
             drumfire_proto::Config::default(),
             drumfire_proto::ClientConfig::default(),

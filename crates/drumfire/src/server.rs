@@ -288,6 +288,37 @@ impl Server {
         self.front.request_stats(peer);
     }
 
+    /// Asks what happened last to a peer's connection, while it lives; [`Event::FlightRecord`] brings it, unless the peer is gone
+    /// or was silent for five seconds, or [`ServerConfig::flight_recorder`] is off.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.flight_recorder(true))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # client.send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+    /// # let peer = loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Message { peer, .. }) = server.poll().last() { break peer }
+    /// # };
+    /// server.request_flight_record(peer);
+    /// let record = loop {
+    ///     server.wait(Duration::from_millis(1));
+    ///     if let Some(Event::FlightRecord { record, .. }) = server.poll().next() { break record }
+    /// #   client.poll();
+    /// };
+    /// println!("{record}");
+    /// # assert!(record.is_server && record.to_string().contains("received"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn request_flight_record(&mut self, peer: PeerId) {
+        self.front.request_flight_record(peer);
+    }
+
     /// What the server's clock shows: the one that clients know the offset of, see
     /// [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
     pub fn time(&mut self) -> Moment {
@@ -436,6 +467,7 @@ impl Server {
             Report::Skipped { peer, channel, count } => Some(Event::Skipped { peer, channel, count }),
             Report::Missed { peer, channel, count } => Some(Event::Missed { peer, channel, count }),
             Report::Measured { peer, stats } => Some(Event::Stats { peer, stats }),
+            Report::FlightRecord { peer, record } => Some(Event::FlightRecord { peer, record }),
             Report::Message { peer, channel, bytes } => Some(Event::Message { peer, channel, bytes }),
             Report::Disconnected { peer, reason, text } => Some(Event::Disconnected { peer, reason, text }),
             // A server begins no connection.

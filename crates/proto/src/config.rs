@@ -55,6 +55,10 @@ pub struct Config {
     pub rekey_packets: u64,
     /// Age of a key at which the next one is due; 1 s to 15 min.
     pub rekey_interval: Duration,
+    /// Whether busy connections keep a record of what happened last, of 3 KiB each, which is handed out when they end in
+    /// another way than the applications wanted. On by default: it takes 1.6 percent of the instructions of a packet there and
+    /// back.
+    pub flight_recorder: bool,
 }
 
 impl Default for Config {
@@ -76,6 +80,7 @@ impl Default for Config {
             replay_window: replay::DEFAULT_WINDOW,
             rekey_packets: limits::REKEY_PACKETS,
             rekey_interval: limits::REKEY_INTERVAL,
+            flight_recorder: true,
         }
     }
 }
@@ -166,6 +171,13 @@ impl Config {
     pub const fn rekey(mut self, packets: u64, interval: Duration) -> Self {
         self.rekey_packets = packets;
         self.rekey_interval = interval;
+        self
+    }
+
+    /// With a flight recorder for every busy connection, or without.
+    #[must_use]
+    pub const fn flight_recorder(mut self, is_on: bool) -> Self {
+        self.flight_recorder = is_on;
         self
     }
 

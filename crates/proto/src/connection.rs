@@ -30,6 +30,7 @@ use crate::identity::{Identity, KnownIds};
 use crate::loss::{Due, Fate, Loss};
 use crate::path::Path;
 use crate::placement::HelloHash;
+use crate::recorder::FlightEvent;
 use crate::session::Session;
 use crate::slab::PeerId;
 use crate::time::Moment;
@@ -53,6 +54,7 @@ pub(crate) struct Bounds {
     pub(crate) datagram_max_bytes: u16,
     pub(crate) replay_window: u32,
     pub(crate) epochs: EpochLimits,
+    pub(crate) has_recorder: bool,
 }
 
 /// How far a connection has come.
@@ -309,6 +311,7 @@ impl Connection {
         let Some((id, retired)) = known.change() else { return false };
         self.leave_at = Some(leave_at);
         self.path.remote_id = Some(id);
+        self.record(now, FlightEvent::IdChanged);
         if let Some(sequence) = retired {
             self.control.push(Control::RetireConnectionId(sequence));
         }
@@ -341,10 +344,12 @@ impl Connection {
     /// probe timer that many losses have slowed down.
     fn on_moved(&mut self, now: Moment, from: IpAddr) {
         // Another port is another place in the same network (RFC 9000 section 9.4).
-        if let Some(activity) = self.activity.as_mut().filter(|_| from != self.path.route.peer.ip()) {
+        let is_same_host = from == self.path.route.peer.ip();
+        self.record(now, FlightEvent::PathMoved { is_same_host });
+        if let Some(activity) = self.activity.as_mut().filter(|_| !is_same_host) {
             activity.rate.on_path_changed(now);
             activity.mtu.on_path_changed();
-            self.path.fall_back();
+            self.fall_back(now);
         }
         if self.loss.has_in_flight() {
             self.loss.begin_anew(now);

@@ -150,6 +150,7 @@ impl<P: Placement> Endpoint<P> {
                 datagram_max_bytes: config.datagram_max_bytes,
                 replay_window: config.replay_window,
                 epochs: EpochLimits { packets: config.rekey_packets, interval: config.rekey_interval },
+                has_recorder: config.flight_recorder,
             }),
             shared: SharedParameters {
                 datagram_max_bytes: config.datagram_max_bytes,
@@ -231,6 +232,12 @@ impl<P: Placement> Endpoint<P> {
     #[must_use]
     pub const fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Whether it is a server's.
+    #[must_use]
+    pub const fn is_server(&self) -> bool {
+        matches!(self.role, Role::Server(_))
     }
 
     /// Connections there are, half-open and closing ones included.

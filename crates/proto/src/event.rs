@@ -12,7 +12,8 @@ use drumfire_wire::ChannelId;
 use crate::channel::receipt::{Outcome, ReceiptId};
 use crate::error::{CloseReason, ConnectError};
 use crate::handshake::admission::Grant;
-use crate::limits::ITEM_CHARGE_BYTES;
+use crate::limits::{FLIGHT_RECORDS_WAITING, ITEM_CHARGE_BYTES};
+use crate::recorder::FlightRecord;
 use crate::slab::PeerId;
 
 /// Something that happened to one peer. `Connected` comes first and `Disconnected` last, each at most once.
@@ -64,6 +65,16 @@ pub enum Event<'a> {
         /// How many.
         count: u32,
     },
+    /// What happened last to a connection that ends in another way than the applications wanted; its `Disconnected` is next.
+    /// Not for all: see [`Config::flight_recorder`](crate::Config::flight_recorder) and
+    /// [`FLIGHT_RECORDS_WAITING`](crate::limits::FLIGHT_RECORDS_WAITING). A connection that was silent for five seconds
+    /// has none any more.
+    FlightRecord {
+        /// Whose.
+        peer: PeerId,
+        /// What happened.
+        record: &'a FlightRecord,
+    },
     /// The connection is over.
     Disconnected {
         /// Whose.
@@ -83,6 +94,10 @@ pub struct EventBatch {
     /// Payloads of the queue, oldest first; those before `start` are gone.
     bytes: Vec<u8>,
     start: usize,
+    /// Those of the queue, oldest first.
+    records: VecDeque<FlightRecord>,
+    /// The one that was taken last, so that it can be lent.
+    taken_record: Option<FlightRecord>,
 }
 
 /// Events waiting for the application.
@@ -109,6 +124,7 @@ enum What {
     Message(ChannelId),
     Receipt(ReceiptId, Outcome),
     Skipped(ChannelId, u32),
+    FlightRecord,
     Disconnected(CloseReason),
 }
 
@@ -137,6 +153,11 @@ impl EventBatch {
             What::Message(channel) => Event::Message { peer, channel, bytes: payload },
             What::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
             What::Skipped(channel, count) => Event::Skipped { peer, channel, count },
+            What::FlightRecord => {
+                self.taken_record = self.records.pop_front();
+                // Each such entry has its record.
+                Event::FlightRecord { peer, record: self.taken_record.as_ref()? }
+            }
             What::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
         })
     }
@@ -212,6 +233,16 @@ impl Events {
             return;
         }
         self.push(peer, What::Skipped(channel, 1), &[]);
+    }
+
+    /// Answers whether there was room for it.
+    pub(crate) fn flight_record(&mut self, peer: PeerId, record: FlightRecord) -> bool {
+        let has_room = self.waiting.records.len() < FLIGHT_RECORDS_WAITING;
+        if has_room {
+            self.waiting.records.push_back(record);
+            self.push(peer, What::FlightRecord, &[]);
+        }
+        has_room
     }
 
     pub(crate) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {

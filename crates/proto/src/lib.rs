@@ -88,6 +88,7 @@ mod mtu;
 mod path;
 mod peer_stats;
 mod placement;
+mod recorder;
 mod resets;
 mod route;
 mod rtt;
@@ -119,6 +120,7 @@ pub use peer_stats::PeerStats;
 pub use placement::{
     Alone, Claim, Confirmed, HelloHash, Placed, Placement, PlacementKey, Rejection, Replaced,
 };
+pub use recorder::{FlightEntry, FlightEvent, FlightRecord};
 pub use route::{LocalAddress, Route};
 pub use slab::PeerId;
 pub use stats::{DropReason, Stats};
@@ -130,4 +132,4 @@ pub use drumfire_crypto::{
     IssuedToken, PlayerId, Secret, ServerKeyPair, Token, TokenError, TokenId, TokenKey, TokenKind,
     TokenMasterKey,
 };
-pub use drumfire_wire::{ChannelId, Close, CloseCode, Refusal, RefuseReason, SteeringSecret};
+pub use drumfire_wire::{ChannelId, Close, CloseCode, FrameKinds, Refusal, RefuseReason, SteeringSecret};

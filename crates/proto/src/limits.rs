@@ -305,4 +305,10 @@ pub(crate) const NUMBERS_BEFORE_PING: u64 = 1 << 14;
 /// A closed connection repeats its close for this many probe timeouts.
 pub(crate) const CLOSE_LINGER_PROBES: u32 = 3;
 
+/// Entries of a flight recorder: a second or two of a busy game, 3 KiB.
+pub const FLIGHT_ENTRIES: usize = 128;
+
+/// Flight records of one endpoint that wait for the application; those of connections that end beyond that are only counted.
+pub const FLIGHT_RECORDS_WAITING: usize = 64;
+
 const _: () = assert!(MESSAGE_MAX_BYTES == 1_145);

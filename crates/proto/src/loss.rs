@@ -73,6 +73,9 @@ pub(crate) struct AckNews {
 pub(crate) struct LostNews {
     pub(crate) count: u64,
     pub(crate) bytes: u64,
+    /// The numbers of the oldest and of the newest, where there are any.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
     /// Those larger than every path carries.
     pub(crate) large_count: u32,
     /// A probe of the path's size was lost, which is in no other count.
@@ -387,6 +390,8 @@ impl Loss {
             }
             news.large_count = news.large_count.saturating_add((packet.bytes > Path::START_BYTES).into());
             self.lost_count = self.lost_count.saturating_add(1);
+            news.first = if news.count == 0 { packet.number } else { news.first };
+            news.last = packet.number;
             news.count = news.count.saturating_add(1);
             news.bytes = news.bytes.saturating_add(packet.bytes.into());
             news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));

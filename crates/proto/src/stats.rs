@@ -302,6 +302,8 @@ pub struct Stats {
     pub connections_opened: u64,
     /// Connections that were connected and ended.
     pub connections_closed: u64,
+    /// Flight records that were not given out, because too many waited for the application.
+    pub flight_records_dropped: u64,
     pub(crate) dropped: [u64; DropReason::COUNT],
 }
 
@@ -337,6 +339,7 @@ impl Default for Stats {
             welcome_bytes: 0,
             connections_opened: 0,
             connections_closed: 0,
+            flight_records_dropped: 0,
             dropped: [0; DropReason::COUNT],
         }
     }

@@ -57,6 +57,7 @@ impl Serialize for Stats {
                 welcome_bytes,
                 connections_opened,
                 connections_closed,
+                flight_records_dropped,
             },
             { dropped: Dropped }
         )

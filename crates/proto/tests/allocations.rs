@@ -25,12 +25,17 @@ struct Pair {
 
 impl Pair {
     fn connected() -> Self {
+        Self::with_recorder(false)
+    }
+
+    fn with_recorder(is_on: bool) -> Self {
         let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
         let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+        let config = Config::default().flight_recorder(is_on);
         let ends = [
-            Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([4; 32])).unwrap(),
-            Endpoint::server(Config::default(), server, Alone::default(), Secret::new([5; 32])).unwrap(),
+            Endpoint::client(config.clone(), ClientConfig::default(), Secret::new([4; 32])).unwrap(),
+            Endpoint::server(config, server, Alone::default(), Secret::new([5; 32])).unwrap(),
         ];
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let mut pair = Self { ends, peers: [None; 2], now, memory: Box::new([[0; 1_200]; 64]), delivered: 0 };
@@ -104,13 +109,17 @@ fn steady_traffic_of_every_mode_allocates_nothing_at_either_end() {
         (SendOptions::reliable_sequenced(), 800),
         (SendOptions::reliable_latest(1), 5_990),
     ] {
-        let mut pair = Pair::connected();
+        let mut pair = Pair::with_recorder(true);
         pair.second(options);
         pair.second(options);
         let before = pair.delivered;
         let info = measure(|| pair.second(options));
         assert_eq!((info.count_total, info.bytes_total), (0, 0), "{options:?}");
         assert!(pair.delivered - before >= least, "{options:?}: {}", pair.delivered - before);
+        for (end, peer) in pair.ends.iter_mut().zip(pair.peers) {
+            let record = end.flight_record(pair.now, peer.unwrap()).unwrap();
+            assert_eq!((record.entries.len(), record.earlier_count > 1_000), (128, true));
+        }
     }
 }
 

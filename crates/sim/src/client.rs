@@ -1,6 +1,6 @@
 //! One client as both ends see it: what may follow on what, and what must be true of it in the end.
 
-use drumfire::{ClientEvent, CloseReason, Event, PeerId};
+use drumfire::{ClientEvent, CloseReason, Event, FlightRecord, PeerId};
 
 use crate::flow::Flow;
 
@@ -26,6 +26,8 @@ pub(crate) struct Client {
     pub(crate) is_closed: bool,
     pub(crate) up: Flow,
     pub(crate) down: Flow,
+    /// Why it ends, as a flight record says that came just now.
+    recorded: Option<CloseReason>,
 }
 
 impl Client {
@@ -57,6 +59,7 @@ impl Client {
                 self.up.on_receipt(receipt, outcome, is_over)
             }
             (ClientEvent::Skipped { .. }, Stage::Connected) => Ok(()),
+            (ClientEvent::FlightRecord { record }, Stage::Connected) => self.on_record(&record),
             (ClientEvent::Disconnected { reason, .. }, Stage::Connected) => {
                 self.at_client = Stage::Over;
                 // Its first packet came when the server's half of the handshake was over: a slow clock has longer.
@@ -83,6 +86,7 @@ impl Client {
                 self.down.on_receipt(receipt, outcome, self.is_closed)
             }
             (Event::Skipped { .. }, Stage::Connected) => Ok(()),
+            (Event::FlightRecord { record, .. }, Stage::Connected) => self.on_record(&record),
             (Event::Disconnected { reason, .. }, Stage::Connected) => {
                 self.at_server = Stage::Over;
                 self.ended(reason)
@@ -91,8 +95,21 @@ impl Client {
         }
     }
 
+    /// What happened is written down in its order, and only of a connection that ends.
+    fn on_record(&mut self, record: &FlightRecord) -> Result<(), String> {
+        self.recorded = record.reason;
+        if self.recorded.is_some() && record.entries.is_sorted_by_key(|entry| entry.at) {
+            Ok(())
+        } else {
+            Err(format!("a flight record out of place: {record}"))
+        }
+    }
+
     /// A connection that nobody closed must not end: no link is bad enough for that.
-    fn ended(&self, reason: CloseReason) -> Result<(), String> {
+    fn ended(&mut self, reason: CloseReason) -> Result<(), String> {
+        if self.recorded.take().is_some_and(|recorded| recorded != reason) {
+            return Err(format!("the flight record says another reason than {reason:?}"));
+        }
         let is_lost_close =
             matches!(reason, CloseReason::Silent | CloseReason::Unacknowledged | CloseReason::Reset);
         let is_word = matches!(reason, CloseReason::Local { .. } | CloseReason::Remote { .. });

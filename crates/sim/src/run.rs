@@ -347,6 +347,7 @@ impl<'a> Run<'a> {
             Event::Message { peer, .. }
             | Event::Receipt { peer, .. }
             | Event::Skipped { peer, .. }
+            | Event::FlightRecord { peer, .. }
             | Event::Disconnected { peer, .. } => *peer,
             other => return Err(format!("an unknown event: {other:?}")),
         };

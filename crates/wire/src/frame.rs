@@ -7,6 +7,7 @@ mod close;
 mod control;
 mod error;
 mod fragment;
+mod kinds;
 mod message;
 mod type_byte;
 mod writer;
@@ -15,6 +16,7 @@ pub use close::{Close, CloseCode};
 pub use control::{NewConnectionId, PathData, ResumeToken};
 pub use error::FrameError;
 pub use fragment::Fragment;
+pub use kinds::FrameKinds;
 pub use message::{ChannelId, Delivery, Message, MessageId, Skip};
 pub use writer::FrameWriter;
 
@@ -62,6 +64,28 @@ pub enum Frame<'a> {
 }
 
 impl Frame<'_> {
+    /// Its kind, for a record.
+    #[must_use]
+    pub const fn kind(&self) -> FrameKinds {
+        match self {
+            Self::Padding { .. } => FrameKinds::PADDING,
+            Self::Ping => FrameKinds::PING,
+            Self::AckRequest => FrameKinds::ACK_REQUEST,
+            Self::Ack(_) => FrameKinds::ACK,
+            Self::Message(_) => FrameKinds::MESSAGE,
+            Self::Fragment(_) => FrameKinds::FRAGMENT,
+            Self::Skip(_) => FrameKinds::SKIP,
+            Self::Credit(_) => FrameKinds::CREDIT,
+            Self::Timestamp(_) => FrameKinds::TIMESTAMP,
+            Self::Close(_) => FrameKinds::CLOSE,
+            Self::PathChallenge(_) => FrameKinds::PATH_CHALLENGE,
+            Self::PathResponse(_) => FrameKinds::PATH_RESPONSE,
+            Self::NewConnectionId(_) => FrameKinds::NEW_CONNECTION_ID,
+            Self::RetireConnectionId(_) => FrameKinds::RETIRE_CONNECTION_ID,
+            Self::ResumeToken(_) => FrameKinds::RESUME_TOKEN,
+        }
+    }
+
     /// Whether a packet with this frame must be acknowledged.
     pub fn is_ack_eliciting(&self) -> bool {
         match self {

@@ -72,8 +72,8 @@ pub use ack::{Ack, AckDelay, AckRange, AckRanges, AckRangesIter};
 pub use connection_id::{ConnectionId, RoutingTag};
 pub use encode_error::EncodeError;
 pub use frame::{
-    ChannelId, Close, CloseCode, Delivery, Fragment, Frame, FrameError, FrameWriter, Frames, Message,
-    MessageId, NewConnectionId, PathData, ResumeToken, Skip,
+    ChannelId, Close, CloseCode, Delivery, Fragment, Frame, FrameError, FrameKinds, FrameWriter, Frames,
+    Message, MessageId, NewConnectionId, PathData, ResumeToken, Skip,
 };
 pub use handshake::{
     ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Refusal, Refuse, RefuseReason, Reset, Retry,

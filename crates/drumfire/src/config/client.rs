@@ -52,6 +52,10 @@ pub struct ClientConfig {
     pub unacknowledged_timeout: Duration,
     /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
     pub reconnect: Reconnect,
+    /// Whether the connection keeps a record of what happened to it last, 3 KiB, while it is busy;
+    /// [`ClientEvent::FlightRecord`](crate::ClientEvent::FlightRecord) brings it when the connection ends in another way than the
+    /// applications wanted. On by default.
+    pub flight_recorder: bool,
 }
 
 impl Default for ClientConfig {
@@ -66,6 +70,7 @@ impl Default for ClientConfig {
             silent_timeout: core.silent_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
             reconnect: Reconnect::Never,
+            flight_recorder: core.flight_recorder,
         }
     }
 }
@@ -124,6 +129,13 @@ impl ClientConfig {
         self
     }
 
+    /// Sets whether the connection keeps a flight record while it is busy.
+    #[must_use]
+    pub fn flight_recorder(mut self, is_on: bool) -> Self {
+        self.flight_recorder = is_on;
+        self
+    }
+
     pub(crate) fn core(&self) -> Config {
         core(
             self.protocol_id,
@@ -132,5 +144,6 @@ impl ClientConfig {
             (self.silent_timeout, self.unacknowledged_timeout),
         )
         .congestion(self.congestion)
+        .flight_recorder(self.flight_recorder)
     }
 }

@@ -93,6 +93,12 @@ impl Context<'_> {
         self.0.carry_out(Command::Measure { peer });
     }
 
+    /// Asks what happened last to a peer's connection; [`Handler::on_flight_record`](super::Handler::on_flight_record) brings
+    /// it, unless the peer is gone or was silent for five seconds.
+    pub fn request_flight_record(&mut self, peer: PeerId) {
+        self.0.carry_out(Command::Record { peer });
+    }
+
     /// Forgets what came last of a key, as [`Server::forget_key`](crate::Server::forget_key) does.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         self.0.carry_out(Command::Forget { peer, channel, key });

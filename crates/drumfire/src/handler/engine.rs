@@ -99,6 +99,11 @@ impl<H: Handler> Engine<H> {
                 Notice::Measured { peer, stats } => {
                     self.call_for(core, peer, |handler, context| handler.on_stats(context, peer, &stats));
                 }
+                Notice::Recorded { peer, record } => {
+                    self.call_for(core, peer, |handler, context| {
+                        handler.on_flight_record(context, peer, &record);
+                    });
+                }
                 Notice::Missed { peer, channel, count } => {
                     self.call_for(core, peer, |handler, context| {
                         handler.on_missed(context, peer, channel, count);
@@ -112,7 +117,7 @@ impl<H: Handler> Engine<H> {
     fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: Event<'_>) {
         match event {
             Event::Connected { peer: id, address, player, user_data } => {
-                let (peer, credit) = (core.name(id), core.connected(id));
+                let (peer, credit) = (core.name(id), core.connected(id, address));
                 if self.known.get(peer).is_none() {
                     self.known.insert(peer, Known::of_client(credit, player, address));
                 }
@@ -141,12 +146,18 @@ impl<H: Handler> Engine<H> {
                     handler.on_skipped(context, peer, channel, count);
                 });
             }
+            Event::FlightRecord { peer, record } => {
+                let peer = core.name(peer);
+                self.call_for(core, peer, |handler, context| {
+                    handler.on_flight_record(context, peer, record);
+                });
+            }
             Event::Disconnected { peer: id, reason, text } => {
-                core.gone(id);
+                core.disconnected(id, reason);
                 self.end(core.name(id), End::Connection(reason, Bytes::copy_from_slice(text)));
             }
             Event::ConnectFailed { peer: id, error } => {
-                core.gone(id);
+                core.not_connected(id, error);
                 self.end(core.name(id), End::Attempt(error));
             }
             // Of what this crate does not know nobody needs to hear.

@@ -12,7 +12,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn config() -> ClientConfig {
-    ClientConfig::default().reconnect(Reconnect::Within(MINUTE))
+    // What a record tells is tested elsewhere.
+    ClientConfig::default().reconnect(Reconnect::Within(MINUTE)).flight_recorder(false)
 }
 
 /// Clients that come back, connected over links of 20 ms.
@@ -398,7 +399,9 @@ fn who_is_never_to_come_back_hears_of_the_end_as_ever() {
     world.advance(10 * SECOND);
     let reason = CloseReason::Reset;
     let gone = ClientEvent::Disconnected { reason, text: "".into() };
-    assert_eq!(events(&mut world, 0), [ClientEvent::Connected, gone]);
+    let heard = events(&mut world, 0);
+    assert!(matches!(heard[1], ClientEvent::FlightRecord { .. }), "{heard:?}");
+    assert_eq!([&heard[0], &heard[2]], [&ClientEvent::Connected, &gone]);
     world.advance(MINUTE);
     assert_eq!(events(&mut world, 0), []);
 }

@@ -3,15 +3,18 @@
 //! It does no I/O and knows no application: sockets are `net`'s, the application is a `face`'s.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use drumfire_proto::{
-    Close, CloseCode, CloseReason, ConnectError, Endpoint, LiveConfig, Now, PeerStats, Placement,
+    Close, CloseCode, CloseReason, ConnectError, Endpoint, FlightRecord, LiveConfig, Now, PeerStats,
+    Placement,
 };
 
 use super::peers::{Message, Peers};
 use crate::credit::Credit;
 use crate::link::{Broadcast, Command};
+use crate::observe::{Happening, Observer};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
 
@@ -27,6 +30,8 @@ pub(crate) struct Core<P> {
     pub(crate) message_max_bytes: usize,
     /// What was asked for and is to be handed over.
     measured: VecDeque<(PeerId, Box<PeerStats>)>,
+    recorded: VecDeque<(PeerId, Box<FlightRecord>)>,
+    pub(super) observer: Observer,
     /// Settings that came later than the endpoint's own.
     live: Option<Arc<LiveConfig>>,
     pub(crate) stats: WorkerStats,
@@ -35,6 +40,7 @@ pub(crate) struct Core<P> {
 /// What a face hears beside events of the endpoint.
 pub(crate) enum Notice {
     Measured { peer: PeerId, stats: Box<PeerStats> },
+    Recorded { peer: PeerId, record: Box<FlightRecord> },
     Missed { peer: PeerId, channel: drumfire_proto::ChannelId, count: u32 },
 }
 
@@ -52,6 +58,7 @@ impl<P: Placement> Core<P> {
         credit_bytes: usize,
         message_max_bytes: usize,
     ) -> Self {
+        let observer = Observer::new(endpoint.is_server().then_some(index));
         Self {
             index,
             life: 0,
@@ -61,6 +68,8 @@ impl<P: Placement> Core<P> {
             credit_bytes,
             message_max_bytes,
             measured: VecDeque::new(),
+            recorded: VecDeque::new(),
+            observer,
             live: None,
             stats: WorkerStats::default(),
         }
@@ -80,14 +89,22 @@ impl<P: Placement> Core<P> {
     }
 
     /// A peer is connected; answers its credit.
-    pub(crate) fn connected(&mut self, id: drumfire_proto::PeerId) -> Arc<Credit> {
+    pub(crate) fn connected(&mut self, id: drumfire_proto::PeerId, address: SocketAddr) -> Arc<Credit> {
+        self.observe(id, Happening::Connected(address));
         let credit = self.peers.connected(id, self.credit_bytes, self.message_max_bytes);
         credit.set_message_max_bytes(self.endpoint.message_max_bytes(id));
         credit
     }
 
+    /// A client's attempt came to nothing.
+    pub(crate) fn not_connected(&mut self, id: drumfire_proto::PeerId, error: ConnectError) {
+        self.observe(id, Happening::ConnectFailed(error));
+        self.stats.messages_undelivered += self.peers.gone(id);
+    }
+
     /// A peer is gone.
-    pub(crate) fn gone(&mut self, id: drumfire_proto::PeerId) {
+    pub(crate) fn disconnected(&mut self, id: drumfire_proto::PeerId, reason: CloseReason) {
+        self.observe(id, Happening::Disconnected(reason));
         self.stats.messages_undelivered += self.peers.gone(id);
     }
 
@@ -97,6 +114,11 @@ impl<P: Placement> Core<P> {
             // Nothing comes after its last report.
             if peer.life() == self.life && self.peers.has(peer.id()) {
                 return Some(Notice::Measured { peer, stats });
+            }
+        }
+        while let Some((peer, record)) = self.recorded.pop_front() {
+            if peer.life() == self.life && self.peers.has(peer.id()) {
+                return Some(Notice::Recorded { peer, record });
             }
         }
         let (id, channel, count) = self.peers.pop_missed()?;
@@ -127,6 +149,7 @@ impl<P: Placement> Core<P> {
             Command::Options { peer, .. }
             | Command::Forget { peer, .. }
             | Command::Measure { peer }
+            | Command::Record { peer }
             | Command::Join { peer, .. }
             | Command::Leave { peer, .. }
             | Command::Close { peer, .. }
@@ -136,6 +159,7 @@ impl<P: Placement> Core<P> {
             }
             Command::Forget { peer, channel, key } => self.endpoint.forget_key(peer.id(), channel, key),
             Command::Measure { peer } => self.measure(peer),
+            Command::Record { peer } => self.record(peer),
             Command::Join { peer, group } => {
                 if self.peers.has(peer.id()) {
                     self.peers.groups.join(group, peer.id());
@@ -178,6 +202,19 @@ impl<P: Placement> Core<P> {
         }
     }
 
+    fn record(&mut self, peer: PeerId) {
+        if self.peers.has(peer.id())
+            && let Some(record) = self.endpoint.flight_record(self.now, peer.id())
+        {
+            self.recorded.push_back((peer, Box::new(record)));
+        }
+    }
+
+    fn observe(&mut self, id: drumfire_proto::PeerId, what: Happening) {
+        let peer = self.name(id);
+        self.observer.happened(self.now.monotonic, peer, &what);
+    }
+
     /// Closes a connection for a reason of this side's own.
     pub(crate) fn close(&mut self, id: drumfire_proto::PeerId, code: CloseCode) {
         let close = Close { code, application_code: 0, reason: b"" };
@@ -201,6 +238,7 @@ impl<P: Placement> Core<P> {
     /// All peers, which are gone from now on.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Abandoned> {
         self.measured.clear();
+        self.recorded.clear();
         let (index, life) = (self.index, self.life);
         self.peers.take_all().map(move |(id, is_connected)| {
             let peer = PeerId::new(index, life, id);

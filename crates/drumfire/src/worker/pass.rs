@@ -135,7 +135,8 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
         let again = self.is_face_busy.then_some(now);
         let timers = self.core.endpoint.poll_timeout().into_iter().chain(self.face.timer());
-        timers.chain(self.draining.timer()).chain(retry).chain(again).min()
+        let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
+        timers.chain(showing).chain(self.draining.timer()).chain(retry).chain(again).min()
     }
 
     /// Does all the work there is, within the budgets of a pass, without waiting.
@@ -157,6 +158,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             worker.hand_over();
             worker.transmit();
         });
+        self.core.observer.finish(&self.core.stats);
     }
 
     /// Begins to connect to a server after `wait`.
@@ -344,11 +346,12 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     }
 
     fn publish(&mut self) {
-        let Core { stats, endpoint, .. } = &mut self.core;
+        let Core { stats, endpoint, observer, now, .. } = &mut self.core;
         stats.protocol = *endpoint.stats();
         stats.received.clone_from(self.net.receiver().counts());
         stats.sent.clone_from(self.net.sender().counts());
         stats.connections = endpoint.connection_count();
         self.link.set_stats(stats);
+        observer.pass(now.monotonic, stats);
     }
 }

@@ -34,6 +34,7 @@ impl Queue {
         if let Some(notice) = core.pop_notice() {
             return Some(Some(match notice {
                 Notice::Measured { peer, stats } => Report::Measured { peer, stats },
+                Notice::Recorded { peer, record } => Report::FlightRecord { peer, record },
                 Notice::Missed { peer, channel, count } => Report::Missed { peer, channel, count },
             }));
         }
@@ -42,11 +43,11 @@ impl Queue {
         Some(match core.endpoint.poll_event()? {
             Event::Connected { peer, address, player, user_data } => {
                 let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
-                let credit = core.connected(peer);
+                let credit = core.connected(peer, address);
                 Some(Report::Connected { peer: name(peer), address, player, credit })
             }
             Event::ConnectFailed { peer, error } => {
-                core.gone(peer);
+                core.not_connected(peer, error);
                 Some(Report::ConnectFailed { peer: name(peer), error })
             }
             Event::Message { peer, channel, bytes } => {
@@ -59,9 +60,12 @@ impl Queue {
             Event::Skipped { peer, channel, count } => {
                 Some(Report::Skipped { peer: name(peer), channel, count })
             }
+            Event::FlightRecord { peer, record } => {
+                Some(Report::FlightRecord { peer: name(peer), record: Box::new(record.clone()) })
+            }
             Event::Disconnected { peer, reason, text } => {
                 let text = Bytes::copy_from_slice(text);
-                core.gone(peer);
+                core.disconnected(peer, reason);
                 Some(Report::Disconnected { peer: name(peer), reason, text })
             }
             _ => None,
@@ -91,9 +95,7 @@ impl<P: Placement> Face<P> for Queue {
             }
             match self.next_report(core) {
                 Some(Some(report)) => {
-                    if let Report::Message { bytes: payload, .. } = &report {
-                        bytes = bytes.saturating_sub(payload.len());
-                    }
+                    bytes = bytes.saturating_sub(report.bytes());
                     count -= 1;
                     self.reports.push_back(report);
                 }

@@ -4,10 +4,13 @@
 
 use super::{Connection, Phase};
 use crate::congestion::{Acked, Congestion, Lost, Rate};
+use crate::error::CloseReason;
 use crate::loss::{AckNews, LostNews};
 use crate::meter::Meter;
 use crate::mtu::MtuSearch;
 use crate::path::Path;
+use crate::recorder::{FlightEvent, FlightRecord, FlightState, Recorder, small};
+use crate::stats::DropReason;
 use crate::time::Moment;
 
 /// What is known of the path of a busy connection.
@@ -16,19 +19,56 @@ pub(crate) struct Activity {
     pub(crate) rate: Rate,
     pub(crate) meter: Meter,
     pub(crate) mtu: MtuSearch,
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl Activity {
-    fn new(congestion: Congestion) -> Self {
-        Self { rate: Rate::new(congestion), meter: Meter::new(), mtu: MtuSearch::new() }
+    fn new(congestion: Congestion, has_recorder: bool) -> Self {
+        Self {
+            rate: Rate::new(congestion),
+            meter: Meter::new(),
+            mtu: MtuSearch::new(),
+            recorder: has_recorder.then(Recorder::new),
+        }
     }
 }
 
 impl Connection {
     /// What is known of its path, made if it was idle.
     pub(super) fn activity(&mut self) -> &mut Activity {
-        let congestion = self.bounds.congestion;
-        self.activity.get_or_insert_with(|| Box::new(Activity::new(congestion)))
+        let (congestion, has_recorder) = (self.bounds.congestion, self.bounds.has_recorder);
+        self.activity.get_or_insert_with(|| Box::new(Activity::new(congestion, has_recorder)))
+    }
+
+    /// Writes down what happened, if it is busy and has a recorder.
+    #[inline]
+    pub(crate) fn record(&mut self, now: Moment, event: FlightEvent) {
+        if let Some(Activity { recorder: Some(recorder), .. }) = self.activity.as_deref_mut() {
+            recorder.push(now, event);
+        }
+    }
+
+    /// Writes down a packet that was opened and not taken in.
+    #[cold]
+    pub(crate) fn record_drop(&mut self, now: Moment, number: u64, payload_bytes: usize, reason: DropReason) {
+        let payload_bytes = u16::try_from(payload_bytes).unwrap_or(u16::MAX);
+        self.record(now, FlightEvent::Dropped { number, payload_bytes, reason });
+    }
+
+    /// What its recorder holds; `reason` is why it ends, if it does.
+    #[cold]
+    pub(crate) fn flight_record(&self, now: Moment, reason: Option<CloseReason>) -> Option<FlightRecord> {
+        let recorder = self.activity.as_ref()?.recorder.as_ref()?;
+        let state = FlightState {
+            is_server: !self.liveness.is_client(),
+            now,
+            reason,
+            round_trip: self.loss.round_trip().smoothed(),
+            window_bytes: self.window_bytes(),
+            in_flight_bytes: self.loss.in_flight_bytes(),
+            queued_bytes: self.sending.used_bytes(),
+        };
+        Some(FlightRecord::new(recorder, &state))
     }
 
     /// Whether something waits that window and pacer have a say in.
@@ -89,7 +129,9 @@ impl Connection {
             }
             if let Some(bytes) = news.mtu_probe_bytes {
                 activity.mtu.on_probe_arrived(now);
-                self.path.datagram_max_bytes = self.path.datagram_max_bytes.max(bytes);
+                let datagram_max_bytes = self.path.datagram_max_bytes.max(bytes);
+                self.path.datagram_max_bytes = datagram_max_bytes;
+                self.record(now, FlightEvent::PathSize { datagram_max_bytes });
             }
         }
         self.on_lost(now, &news.lost);
@@ -97,12 +139,19 @@ impl Connection {
 
     /// Takes in what was found lost.
     pub(super) fn on_lost(&mut self, now: Moment, news: &LostNews) {
+        if news.count > 0 {
+            let span = small(news.last.saturating_sub(news.first), u32::MAX);
+            self.record(
+                now,
+                FlightEvent::Lost { first: news.first, span, count: small(news.count, u16::MAX) },
+            );
+        }
         if let Some(activity) = &mut self.activity {
             if news.is_mtu_probe_lost {
                 activity.mtu.on_probe_lost();
             }
             if news.large_count > 0 && activity.mtu.on_large_lost(now, news.large_count) {
-                self.path.fall_back();
+                self.fall_back(now);
             }
         }
         if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
@@ -130,10 +179,21 @@ impl Connection {
         self.activity.as_mut()?.mtu.due(now, self.path.datagram_max_bytes, limit)
     }
 
+    /// Goes back to what every path carries.
+    pub(super) fn fall_back(&mut self, now: Moment) {
+        let before = self.path.datagram_max_bytes;
+        self.path.fall_back();
+        let datagram_max_bytes = self.path.datagram_max_bytes;
+        if datagram_max_bytes < before {
+            self.record(now, FlightEvent::PathSize { datagram_max_bytes });
+        }
+    }
+
     /// Nothing is heard: it may be that the path carries no more what it did.
     pub(super) fn on_probe_timeout(&mut self, now: Moment) {
+        self.record(now, FlightEvent::ProbeTimeout { count: self.loss.probe_count() });
         if self.loss.probe_count() >= 2 && self.path.datagram_max_bytes > Path::START_BYTES {
-            self.path.fall_back();
+            self.fall_back(now);
             if let Some(activity) = &mut self.activity {
                 activity.mtu.on_fallen_back(now);
             }

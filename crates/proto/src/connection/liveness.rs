@@ -43,6 +43,11 @@ impl Liveness {
         }
     }
 
+    /// Whether it is a client's end.
+    pub(crate) const fn is_client(&self) -> bool {
+        self.is_client
+    }
+
     pub(crate) const fn agree(&mut self, silent: Duration, unacknowledged: Duration) {
         self.silent_timeout = Millis::new(silent);
         self.unacknowledged_timeout = Millis::new(unacknowledged);

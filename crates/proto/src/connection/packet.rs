@@ -5,13 +5,14 @@
 
 use bytes::BufMut;
 use drumfire_crypto::{Entropy, TAG_BYTES};
-use drumfire_wire::{Close, FrameWriter, PacketNumber, PacketNumberLength, TransportHeader};
+use drumfire_wire::{Close, FrameKinds, FrameWriter, PacketNumber, PacketNumberLength, TransportHeader};
 
 use super::{Connection, Phase};
 use crate::channel::send::Packet;
 use crate::limits::{NUMBERS_BEFORE_PING, RANGES_BEFORE_PING};
 use crate::loss::SentPacket;
 use crate::path::Destination;
+use crate::recorder::FlightEvent;
 use crate::route::Route;
 use crate::stats::{Stats, add};
 use crate::time::Moment;
@@ -43,6 +44,8 @@ struct Content {
     message_count: u32,
     resent_count: u32,
     is_mtu_probe: bool,
+    payload_bytes: usize,
+    frames: FrameKinds,
 }
 
 impl Connection {
@@ -100,7 +103,7 @@ impl Connection {
         header.encode(&mut &mut *head).ok()?;
         let body_max = rest.len().checked_sub(TAG_BYTES)?;
         let mut writer = FrameWriter::new(rest.get_mut(..body_max)?);
-        let content = if probe_bytes.is_some() {
+        let mut content = if probe_bytes.is_some() {
             write_mtu_probe(&mut writer)
         } else {
             self.write_frames(now, number, &to, &mut writer, stats)
@@ -112,6 +115,7 @@ impl Connection {
         let missing = header.min_frames_bytes().saturating_sub(writer.written_bytes());
         writer.padding(missing).ok()?;
         let body_bytes = writer.written_bytes();
+        (content.payload_bytes, content.frames) = (body_bytes, writer.kinds());
         let (body, tag) = rest.split_at_mut_checked(body_bytes)?;
         self.session.as_mut()?.seal(head, body, tag.first_chunk_mut::<TAG_BYTES>()?).ok()?;
         let bytes = header.encoded_bytes().saturating_add(body_bytes).saturating_add(TAG_BYTES);
@@ -238,7 +242,11 @@ impl Connection {
             self.is_probe_due = false;
             self.is_ping_due = false;
         }
+        let queued_bytes = self.sending.used_bytes();
         if let Some(activity) = &mut self.activity {
+            if let Some(recorder) = &mut activity.recorder {
+                recorder.push(now, content.sent(number, queued_bytes));
+            }
             activity.meter.on_sent(bytes, content.message_count, content.resent_count);
             if content.is_mtu_probe {
                 activity.mtu.on_probe_sent();
@@ -264,6 +272,19 @@ impl Connection {
         let known = self.loss.largest_acked().map_or(0, |acked| acked.0);
         let is_long = number.saturating_sub(known) > NUMBERS_BEFORE_PING;
         !self.loss.has_in_flight() && (is_long || self.acks.range_count() > RANGES_BEFORE_PING)
+    }
+}
+
+impl Content {
+    /// For the flight recorder.
+    fn sent(&self, number: u64, queued_bytes: usize) -> FlightEvent {
+        FlightEvent::Sent {
+            number,
+            payload_bytes: u16::try_from(self.payload_bytes).unwrap_or(u16::MAX),
+            frames: self.frames,
+            resent_count: u8::try_from(self.resent_count).unwrap_or(u8::MAX),
+            queued_kib: u16::try_from(queued_bytes.div_ceil(1_024)).unwrap_or(u16::MAX),
+        }
     }
 }
 

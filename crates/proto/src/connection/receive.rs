@@ -18,6 +18,7 @@ use crate::event::{Events, charge};
 use crate::identity::Identity;
 use crate::limits::ACK_DELAY_MAX;
 use crate::meter::FourTimes;
+use crate::recorder::{FlightEvent, small};
 use crate::slab::PeerId;
 use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
@@ -74,7 +75,12 @@ impl Connection {
         let round_trip = self.loss.round_trip().measured().unwrap_or(ACK_DELAY_MAX);
         self.acks.on_packet(now, number, urgency, round_trip);
         if is_busy || self.activity.is_some() {
-            self.activity().meter.on_received(number, frames.len());
+            let activity = self.activity();
+            activity.meter.on_received(number, frames.len());
+            if let Some(recorder) = &mut activity.recorder {
+                let payload_bytes = u16::try_from(frames.len()).unwrap_or(u16::MAX);
+                recorder.push(now, FlightEvent::Received { number, payload_bytes, frames: contents.kinds });
+            }
         }
         if contents.asks_for_ack_now {
             self.acks.on_request(now);
@@ -243,6 +249,14 @@ impl Connection {
             .on_ack(now, ack, unused, |fate, id, packet| route_fate(sending, control, fate, id, packet))
             .map_err(ProtocolError::Ack)?;
         add(&mut stats.packets_lost, news.lost.count);
+        let round_trip =
+            news.round_trip.map_or(0, |trip| u64::try_from(trip.as_micros()).unwrap_or(u64::MAX));
+        let event = FlightEvent::Acked {
+            largest: ack.ranges.largest().0,
+            count: small(news.acknowledged_count, u16::MAX),
+            round_trip_us: small(round_trip, u32::MAX),
+        };
+        self.record(now, event);
         self.on_acked(now, &news);
         if news.acknowledged_count > 0 {
             self.is_ack_asked = false;

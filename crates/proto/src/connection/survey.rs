@@ -2,7 +2,7 @@
 //!
 //! It takes nothing in.
 
-use drumfire_wire::{Delivery, Fragment, Frame, FrameError, Frames, Message, MessageId};
+use drumfire_wire::{Delivery, Fragment, Frame, FrameError, FrameKinds, Frames, Message, MessageId};
 
 use super::Connection;
 use crate::acks::Urgency;
@@ -16,6 +16,7 @@ use crate::limits::UNRELIABLE_MESSAGE_MAX_BYTES;
 pub(super) struct Contents<'a> {
     /// The frame of a packet that has one.
     pub(super) only: Option<Frame<'a>>,
+    pub(super) kinds: FrameKinds,
     pub(super) urgency: Option<Urgency>,
     pub(super) asks_for_ack_now: bool,
     /// Charges of unreliable messages, which are left out where there is no room.
@@ -49,6 +50,7 @@ impl Connection {
         for frame in Frames::new(frames) {
             let frame = frame.map_err(ProtocolError::Frame)?;
             contents.only = if std::mem::take(&mut is_first) { Some(frame) } else { None };
+            contents.kinds = contents.kinds.with(frame.kind());
             let urgency = match frame {
                 Frame::Message(message) => self.survey_message(&message, &mut contents)?,
                 Frame::Fragment(fragment) => self.survey_fragment(number, &fragment, &mut contents)?,

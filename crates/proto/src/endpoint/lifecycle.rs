@@ -9,6 +9,7 @@ use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::identity::Identity;
 use crate::limits::RESUME_LIFE;
 use crate::placement::{HelloHash, Placement};
+use crate::recorder::is_abnormal;
 use crate::slab::PeerId;
 use crate::stats::add;
 use crate::time::{Moment, Now, part};
@@ -127,7 +128,19 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
         self.announce_receipts(peer);
         add(&mut self.stats.connections_closed, 1);
+        self.hand_out_record(peer, reason);
         self.events.disconnected(peer, reason, text);
+    }
+
+    /// Gives what the flight recorder of a connection holds that ends as nobody wanted it.
+    fn hand_out_record(&mut self, peer: PeerId, reason: CloseReason) {
+        if is_abnormal(reason)
+            && let Some(record) =
+                self.connection(peer).and_then(|it| it.flight_record(self.now, Some(reason)))
+            && !self.events.flight_record(peer, record)
+        {
+            add(&mut self.stats.flight_records_dropped, 1);
+        }
     }
 
     fn announce_receipts(&mut self, peer: PeerId) {

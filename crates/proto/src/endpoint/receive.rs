@@ -244,8 +244,12 @@ impl<P: Placement> Endpoint<P> {
                 }
                 Ok(())
             }
-            Received::Dropped(reason) => Err(reason),
+            Received::Dropped(reason) => {
+                connection.record_drop(now, number, frames.len(), reason);
+                Err(reason)
+            }
             Received::Broken(error) => {
+                connection.record_drop(now, number, frames.len(), DropReason::Protocol);
                 self.close_broken(peer, error);
                 Err(DropReason::Protocol)
             }

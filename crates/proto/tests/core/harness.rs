@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, Inbound, LocalAddress,
-    Moment, Now, Outcome, PeerId, PlayerId, ReceiptId, Route, Secret, SendError, SendOptions, ServerConfig,
-    ServerIdentity, ServerKeyPair,
+    ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, FlightRecord, Inbound,
+    LocalAddress, Moment, Now, Outcome, PeerId, PlayerId, ReceiptId, Route, Secret, SendError, SendOptions,
+    ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
 pub(crate) const CLIENT: usize = 0;
@@ -87,6 +87,8 @@ pub(crate) struct World {
     /// By when and in which order it was sent.
     pub(crate) flying: BTreeMap<(Moment, u64), Flying>,
     pub(crate) seen: [Vec<(Moment, PeerId, Seen)>; 2],
+    /// Flight records: of whom, how much was seen before, what.
+    pub(crate) records: [Vec<(PeerId, usize, FlightRecord)>; 2],
     /// The players that the server heard of, with their data.
     pub(crate) players: Vec<(PlayerId, Vec<u8>)>,
     /// What was sent to an address where nobody of ours is.
@@ -123,7 +125,7 @@ fn seed(seed: u64, end: usize) -> Secret<32> {
 
 impl World {
     pub(crate) fn new(number: u64, link: Link) -> Self {
-        Self::with(number, link, Config::default(), ClientConfig::default())
+        Self::with(number, link, Config::default().flight_recorder(true), ClientConfig::default())
     }
 
     pub(crate) fn with(number: u64, link: Link, config: Config, client: ClientConfig) -> Self {
@@ -144,6 +146,7 @@ impl World {
             random: Random(number),
             flying: BTreeMap::new(),
             seen: [Vec::new(), Vec::new()],
+            records: [Vec::new(), Vec::new()],
             server_local: LocalAddress::ANY,
             left_from: [Vec::new(), Vec::new()],
             sent: Vec::new(),
@@ -309,6 +312,11 @@ impl World {
                 Event::Skipped { peer, channel, count } => (peer, Seen::Skipped(channel.0, count)),
                 Event::Disconnected { peer, reason, text } => {
                     (peer, Seen::Disconnected(reason, text.to_vec()))
+                }
+                Event::FlightRecord { peer, record } => {
+                    let before = self.seen[end].len();
+                    self.records[end].push((peer, before, record.clone()));
+                    continue;
                 }
                 other => panic!("{other:?}"),
             };

@@ -22,6 +22,7 @@ mod modes;
 mod paths;
 mod puppet;
 mod rates;
+mod recorder;
 mod recovery;
 mod rekey;
 mod shards;

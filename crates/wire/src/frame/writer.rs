@@ -6,7 +6,7 @@ use bytes::BufMut;
 
 use super::control::{NewConnectionId, PathData, ResumeToken};
 use super::message::MessageId;
-use super::{Close, Fragment, Message, Skip, type_byte};
+use super::{Close, Fragment, FrameKinds, Message, Skip, type_byte};
 use crate::ack::{self, AckDelay, AckRange};
 use crate::encode_error::{EncodeError, check_room};
 use crate::varint;
@@ -19,17 +19,23 @@ pub struct FrameWriter<B> {
     out: B,
     written_bytes: usize,
     last_id: Option<MessageId>,
+    kinds: FrameKinds,
 }
 
 impl<B: BufMut> FrameWriter<B> {
     /// A writer at the first frame of a packet.
     pub fn new(out: B) -> Self {
-        Self { out, written_bytes: 0, last_id: None }
+        Self { out, written_bytes: 0, last_id: None, kinds: FrameKinds::NONE }
     }
 
     /// Bytes of frames written so far.
     pub fn written_bytes(&self) -> usize {
         self.written_bytes
+    }
+
+    /// The kinds of the frames written so far.
+    pub fn kinds(&self) -> FrameKinds {
+        self.kinds
     }
 
     /// Bytes that still fit.
@@ -59,7 +65,7 @@ impl<B: BufMut> FrameWriter<B> {
     /// it does not fit; then nothing is written.
     pub fn message(&mut self, message: &Message<'_>) -> Result<(), EncodeError> {
         let plan = message.plan(self.last_id, None)?;
-        self.take(plan.bytes())?;
+        self.take(plan.bytes(), FrameKinds::MESSAGE)?;
         plan.put(&mut self.out);
         self.last_id = message.id().or(self.last_id);
         Ok(())
@@ -82,7 +88,7 @@ impl<B: BufMut> FrameWriter<B> {
     /// Those of [`Self::fragment_bytes`], and [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn fragment(&mut self, fragment: &Fragment<'_>) -> Result<(), EncodeError> {
         let plan = fragment.plan(self.last_id)?;
-        self.take(plan.bytes())?;
+        self.take(plan.bytes(), FrameKinds::FRAGMENT)?;
         plan.put(&mut self.out);
         self.last_id = fragment.piece.id().or(self.last_id);
         Ok(())
@@ -94,7 +100,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn credit(&mut self, bytes: u64) -> Result<(), EncodeError> {
-        self.number(type_byte::CREDIT, bytes)
+        self.number(type_byte::CREDIT, FrameKinds::CREDIT, bytes)
     }
 
     /// Writes what the sender's clock shows.
@@ -103,7 +109,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn timestamp(&mut self, microseconds: u64) -> Result<(), EncodeError> {
-        self.number(type_byte::TIMESTAMP, microseconds)
+        self.number(type_byte::TIMESTAMP, FrameKinds::TIMESTAMP, microseconds)
     }
 
     /// Writes an ack of the newest [`ACK_RANGES_SENT`](crate::limits::ACK_RANGES_SENT) ranges; `ranges` gives
@@ -119,7 +125,7 @@ impl<B: BufMut> FrameWriter<B> {
         ranges: impl Iterator<Item = AckRange> + Clone,
     ) -> Result<(), EncodeError> {
         let body_bytes = ack::body_bytes(delay, ranges.clone())?;
-        self.take(body_bytes.saturating_add(1))?;
+        self.take(body_bytes.saturating_add(1), FrameKinds::ACK)?;
         self.out.put_u8(type_byte::ACK);
         ack::put_body(delay, ranges, &mut self.out)
     }
@@ -133,7 +139,7 @@ impl<B: BufMut> FrameWriter<B> {
     pub fn skip(&mut self, skip: &Skip) -> Result<(), EncodeError> {
         let varints = skip.varints()?;
         let bytes = varints.iter().map(|value| varint::encoded_bytes(*value));
-        self.take(bytes.fold(1_usize, usize::saturating_add))?;
+        self.take(bytes.fold(1_usize, usize::saturating_add), FrameKinds::SKIP)?;
         self.out.put_u8(type_byte::SKIP);
         varints.into_iter().for_each(|value| varint::put(value, &mut self.out));
         Ok(())
@@ -145,7 +151,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::ReasonTooLong`], or [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn close(&mut self, close: &Close<'_>) -> Result<(), EncodeError> {
-        self.take(close.bytes()?)?;
+        self.take(close.bytes()?, FrameKinds::CLOSE)?;
         close.put(&mut self.out);
         Ok(())
     }
@@ -156,7 +162,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when not even one byte is left.
     pub fn ping(&mut self) -> Result<(), EncodeError> {
-        self.take(1)?;
+        self.take(1, FrameKinds::PING)?;
         self.out.put_u8(type_byte::PING);
         Ok(())
     }
@@ -167,7 +173,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when not even one byte is left.
     pub fn ack_request(&mut self) -> Result<(), EncodeError> {
-        self.take(1)?;
+        self.take(1, FrameKinds::ACK_REQUEST)?;
         self.out.put_u8(type_byte::ACK_REQUEST);
         Ok(())
     }
@@ -178,7 +184,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn path_challenge(&mut self, data: PathData) -> Result<(), EncodeError> {
-        self.path_data(type_byte::PATH_CHALLENGE, data)
+        self.path_data(type_byte::PATH_CHALLENGE, FrameKinds::PATH_CHALLENGE, data)
     }
 
     /// Writes the answer to a path challenge.
@@ -187,11 +193,11 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn path_response(&mut self, data: PathData) -> Result<(), EncodeError> {
-        self.path_data(type_byte::PATH_RESPONSE, data)
+        self.path_data(type_byte::PATH_RESPONSE, FrameKinds::PATH_RESPONSE, data)
     }
 
-    fn path_data(&mut self, byte: u8, data: PathData) -> Result<(), EncodeError> {
-        self.take(data.0.len().saturating_add(1))?;
+    fn path_data(&mut self, byte: u8, kind: FrameKinds, data: PathData) -> Result<(), EncodeError> {
+        self.take(data.0.len().saturating_add(1), kind)?;
         self.out.put_u8(byte);
         self.out.put_slice(&data.0);
         Ok(())
@@ -203,7 +209,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn new_connection_id(&mut self, new: &NewConnectionId) -> Result<(), EncodeError> {
-        self.take(new.body_bytes().saturating_add(1))?;
+        self.take(new.body_bytes().saturating_add(1), FrameKinds::NEW_CONNECTION_ID)?;
         self.out.put_u8(type_byte::NEW_CONNECTION_ID);
         new.put_body(&mut self.out);
         Ok(())
@@ -215,12 +221,12 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn retire_connection_id(&mut self, sequence: u64) -> Result<(), EncodeError> {
-        self.number(type_byte::RETIRE_CONNECTION_ID, sequence)
+        self.number(type_byte::RETIRE_CONNECTION_ID, FrameKinds::RETIRE_CONNECTION_ID, sequence)
     }
 
     /// Writes a frame that is one number.
-    fn number(&mut self, byte: u8, number: u64) -> Result<(), EncodeError> {
-        self.take(varint::encoded_bytes(number).saturating_add(1))?;
+    fn number(&mut self, byte: u8, kind: FrameKinds, number: u64) -> Result<(), EncodeError> {
+        self.take(varint::encoded_bytes(number).saturating_add(1), kind)?;
         self.out.put_u8(byte);
         varint::put(number, &mut self.out);
         Ok(())
@@ -232,7 +238,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
     pub fn resume_token(&mut self, token: &ResumeToken<'_>) -> Result<(), EncodeError> {
-        self.take(ResumeToken::BODY_BYTES.saturating_add(1))?;
+        self.take(ResumeToken::BODY_BYTES.saturating_add(1), FrameKinds::RESUME_TOKEN)?;
         self.out.put_u8(type_byte::RESUME_TOKEN);
         token.put_body(&mut self.out);
         Ok(())
@@ -244,13 +250,16 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// [`EncodeError::NoRoom`] when they do not all fit; then nothing is written.
     pub fn padding(&mut self, bytes: usize) -> Result<(), EncodeError> {
-        self.take(bytes)?;
+        let kind = if bytes == 0 { FrameKinds::NONE } else { FrameKinds::PADDING };
+        self.take(bytes, kind)?;
         self.out.put_bytes(type_byte::PADDING, bytes);
         Ok(())
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), EncodeError> {
+    /// Makes sure that a frame of this kind fits.
+    fn take(&mut self, bytes: usize, kind: FrameKinds) -> Result<(), EncodeError> {
         check_room(bytes, self.out.remaining_mut())?;
+        self.kinds = self.kinds.with(kind);
         self.written_bytes = self.written_bytes.saturating_add(bytes);
         Ok(())
     }

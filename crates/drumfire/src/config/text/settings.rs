@@ -76,6 +76,7 @@ impl<'de> Fields<'de> for ServerForm {
         "silent_timeout",
         "unacknowledged_timeout",
         "receive_buffer_bytes",
+        "flight_recorder",
     ];
 
     fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
@@ -99,6 +100,7 @@ impl<'de> Fields<'de> for ServerForm {
             "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
             "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
             "receive_buffer_bytes" => settings.receive_buffer_bytes = map.next_value()?,
+            "flight_recorder" => settings.flight_recorder = map.next_value()?,
             unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
         }
         Ok(())
@@ -138,6 +140,7 @@ impl Serialize for ServerConfig {
             // Some formats have no word for nothing.
             None => fields.skip_field("receive_buffer_bytes")?,
         }
+        fields.serialize_field("flight_recorder", &self.flight_recorder)?;
         // Last, because they may be tables.
         fields.serialize_field("access", &self.access)?;
         fields.serialize_field("admission", &self.admission)?;
@@ -163,6 +166,7 @@ impl<'de> Fields<'de> for ClientForm {
         "silent_timeout",
         "unacknowledged_timeout",
         "reconnect",
+        "flight_recorder",
     ];
 
     fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
@@ -176,6 +180,7 @@ impl<'de> Fields<'de> for ClientForm {
             "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
             "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
             "reconnect" => Form(settings.reconnect) = map.next_value()?,
+            "flight_recorder" => settings.flight_recorder = map.next_value()?,
             unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
         }
         Ok(())
@@ -204,6 +209,7 @@ impl Serialize for ClientConfig {
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
         fields.serialize_field("reconnect", &Form(self.reconnect))?;
+        fields.serialize_field("flight_recorder", &self.flight_recorder)?;
         fields.end()
     }
 }

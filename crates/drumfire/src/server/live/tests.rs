@@ -82,8 +82,9 @@ fn timeouts_hold_for_who_comes_later() {
     let after = join(&mut world).unwrap();
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     let gone = |world: &mut World| {
-        let gone = world.server.poll().map(|event| match event {
-            Event::Disconnected { peer, reason: CloseReason::Silent, .. } => peer,
+        let gone = world.server.poll().filter_map(|event| match event {
+            Event::Disconnected { peer, reason: CloseReason::Silent, .. } => Some(peer),
+            Event::FlightRecord { .. } => None,
             other => panic!("{other:?}"),
         });
         gone.collect::<Vec<_>>()

@@ -1,0 +1,248 @@
+//! One worker's metrics, published once a second of its own clock and when it ends.
+//!
+//! Names are made when the worker is made; after that nothing is allocated here. Handles are asked for anew each time, so that a
+//! recorder may be installed at any time.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use drumfire_proto::{DropReason, Moment};
+use drumfire_socket::DropReason as SocketDropReason;
+use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit, with_recorder};
+
+use crate::stats::WorkerStats;
+
+/// Between two publications of a worker, at least.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// As many workers as a server may have.
+const WORKERS_MAX: usize = 1_024;
+
+/// The label of every metric, and what it is for clients.
+const WORKER: &str = "worker";
+const CLIENT: &str = "client";
+
+const DATAGRAMS_DROPPED: &str = "drumfire_datagrams_dropped_total";
+const DATAGRAMS_UNUSABLE: &str = "drumfire_datagrams_unusable_total";
+const CONNECTIONS: &str = "drumfire_connections";
+
+static METADATA: Metadata<'static> = Metadata::new("drumfire", Level::INFO, Some("drumfire"));
+
+/// Connections by worker over all servers of the process, and those of all clients last: who sets a gauge must know them all.
+static CONNECTION_COUNTS: [AtomicI64; WORKERS_MAX + 1] = [const { AtomicI64::new(0) }; WORKERS_MAX + 1];
+
+/// A counter that is one number of the stats.
+struct Counter {
+    name: &'static str,
+    unit: Unit,
+    what: &'static str,
+    of: fn(&WorkerStats) -> u64,
+}
+
+/// All but those by reason.
+const COUNTERS: [Counter; 29] = [
+    count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
+    bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
+    count("drumfire_datagrams_sent_total", "Datagrams the kernel took", |s| s.sent.datagrams),
+    bytes("drumfire_sent_bytes_total", "Bytes of UDP payload the kernel took", |s| s.sent.bytes),
+    count("drumfire_packets_received_total", "Packets opened and delivered", |s| s.protocol.packets_received),
+    count("drumfire_packets_lost_total", "Packets found lost", |s| s.protocol.packets_lost),
+    count("drumfire_acks_sent_alone_total", "Packets with nothing but an ack", |s| {
+        s.protocol.acks_sent_alone
+    }),
+    count("drumfire_probes_sent_total", "Probes sent because no ack came", |s| s.protocol.probes_sent),
+    count("drumfire_messages_delivered_total", "Messages received", |s| s.protocol.messages_delivered),
+    count("drumfire_messages_sent_total", "Messages put into packets", |s| s.protocol.messages_sent),
+    count("drumfire_messages_resent_total", "Messages put into packets again", |s| {
+        s.protocol.messages_resent
+    }),
+    count("drumfire_messages_dropped_total", "Messages dropped unsent: memory full", |s| {
+        s.protocol.messages_dropped
+    }),
+    count("drumfire_messages_expired_total", "Messages whose time was over", |s| s.protocol.messages_expired),
+    count("drumfire_messages_skipped_total", "Messages their sender gave up", |s| {
+        s.protocol.messages_skipped
+    }),
+    count("drumfire_messages_undelivered_total", "Messages that found no connection", |s| {
+        s.messages_undelivered
+    }),
+    count("drumfire_unreliable_overflows_total", "Messages without memory here", |s| {
+        s.protocol.unreliable_overflows
+    }),
+    count("drumfire_connections_opened_total", "Connections that began", |s| s.protocol.connections_opened),
+    count("drumfire_connections_closed_total", "Connections that ended", |s| s.protocol.connections_closed),
+    count("drumfire_handshakes_total", "Key agreements computed", |s| s.protocol.handshakes_computed),
+    count("drumfire_key_changes_total", "Changes of keys begun", |s| s.protocol.key_changes),
+    count("drumfire_paths_moved_total", "Moves to another address", |s| s.protocol.paths_moved),
+    count("drumfire_resets_sent_total", "Resets sent to forgotten connections", |s| s.protocol.resets_sent),
+    count("drumfire_flight_records_dropped_total", "Flight records beyond the limit", |s| {
+        s.protocol.flight_records_dropped
+    }),
+    count("drumfire_forwarded_total", "Datagrams handed to another worker", |s| s.protocol.forwarded),
+    count("drumfire_forwards_held_total", "Passes with a full ring to another worker", |s| s.forwards_held),
+    count("drumfire_events_held_total", "Passes without room for events", |s| s.events_held),
+    count("drumfire_panics_total", "Panics that were caught", |s| s.panics),
+    count("drumfire_restarts_total", "Times the worker began anew", |s| s.restarts),
+    count("drumfire_wait_faults_total", "Waits that failed", |s| s.wait_faults),
+];
+
+const fn count(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u64) -> Counter {
+    Counter { name, unit: Unit::Count, what, of }
+}
+
+const fn bytes(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u64) -> Counter {
+    Counter { name, unit: Unit::Bytes, what, of }
+}
+
+/// A counter's key, and what was published of it.
+#[derive(Debug)]
+struct Published {
+    key: Key,
+    value: u64,
+}
+
+/// One worker's metrics.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    /// As [`COUNTERS`], then by reason of the protocol, then by reason of the socket.
+    counters: Box<[Published]>,
+    connections: Key,
+    /// Its part of the connections of all workers with its label.
+    connection_count: i64,
+    place: usize,
+    published_at: Option<Moment>,
+    /// There was a pass since.
+    is_behind: bool,
+}
+
+impl Metrics {
+    /// Those of a server's worker by its number, or of a client.
+    pub(crate) fn new(worker: Option<u16>) -> Self {
+        let label = match worker {
+            Some(index) => Label::new(WORKER, index.to_string()),
+            None => Label::from_static_parts(WORKER, CLIENT),
+        };
+        let key = |name| Key::from_parts(name, vec![label.clone()]);
+        let by_reason = |name, reason| {
+            Key::from_parts(name, vec![label.clone(), Label::from_static_parts("reason", reason)])
+        };
+        let plain = COUNTERS.iter().map(|counter| key(counter.name));
+        let dropped = DropReason::ALL.into_iter().map(|reason| by_reason(DATAGRAMS_DROPPED, reason.name()));
+        let unusable =
+            SocketDropReason::ALL.into_iter().map(|reason| by_reason(DATAGRAMS_UNUSABLE, reason.name()));
+        let keys = plain.chain(dropped).chain(unusable);
+        Self {
+            counters: keys.map(|key| Published { key, value: 0 }).collect(),
+            connections: key(CONNECTIONS),
+            connection_count: 0,
+            place: worker.map_or(WORKERS_MAX, usize::from),
+            published_at: None,
+            is_behind: false,
+        }
+    }
+
+    /// Publishes what is new, if the last time was a second ago.
+    pub(crate) fn publish(&mut self, now: Moment, stats: &WorkerStats) {
+        self.is_behind = self.published_at.is_some_and(|at| now.since(at) < INTERVAL);
+        if !self.is_behind {
+            self.published_at = Some(now);
+            with_recorder(|recorder| self.tell(recorder, stats, stats.connections));
+        }
+    }
+
+    /// Publishes what is new for the last time; the connections are nobody's any more.
+    pub(crate) fn finish(&mut self, stats: &WorkerStats) {
+        self.is_behind = false;
+        with_recorder(|recorder| self.tell(recorder, stats, 0));
+    }
+
+    /// When to publish what the last passes brought, though nothing else happens.
+    pub(crate) fn due_in(&self, now: Moment) -> Option<Duration> {
+        let published_at = self.published_at.filter(|_| self.is_behind)?;
+        Some(INTERVAL.saturating_sub(now.since(published_at)))
+    }
+
+    fn tell(&mut self, recorder: &dyn Recorder, stats: &WorkerStats, connections: usize) {
+        let plain = COUNTERS.iter().map(|counter| (counter.of)(stats));
+        let dropped = DropReason::ALL.into_iter().map(|reason| stats.protocol.dropped(reason));
+        let unusable = SocketDropReason::ALL.into_iter().map(|reason| stats.received.dropped(reason));
+        for (counter, value) in self.counters.iter_mut().zip(plain.chain(dropped).chain(unusable)) {
+            // A worker that began anew counts from 0 again.
+            let more = value.checked_sub(counter.value).unwrap_or(value);
+            counter.value = value;
+            recorder.register_counter(&counter.key, &METADATA).increment(more);
+        }
+        let count = i64::try_from(connections).unwrap_or(i64::MAX);
+        let more = count - std::mem::replace(&mut self.connection_count, count);
+        if let Some(all) = CONNECTION_COUNTS.get(self.place) {
+            let all = all.fetch_add(more, Ordering::Relaxed) + more;
+            // Exact below 2^53.
+            recorder.register_gauge(&self.connections, &METADATA).set(all as f64);
+        }
+    }
+}
+
+pub(super) fn describe() {
+    with_recorder(|recorder| {
+        for Counter { name, unit, what, .. } in COUNTERS {
+            recorder.describe_counter(KeyName::from_const_str(name), Some(unit), what.into());
+        }
+        let by_reason = [
+            (DATAGRAMS_DROPPED, "Datagrams that the protocol dropped, by reason"),
+            (DATAGRAMS_UNUSABLE, "Datagrams that could not be read whole, by reason"),
+        ];
+        for (name, what) in by_reason {
+            recorder.describe_counter(KeyName::from_const_str(name), Some(Unit::Count), what.into());
+        }
+        let what = "Connections there are, half-open and closing ones included";
+        recorder.describe_gauge(KeyName::from_const_str(CONNECTIONS), Some(Unit::Count), what.into());
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use allocation_counter::measure;
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::from_nanos(milliseconds * 1_000_000)
+    }
+
+    #[test]
+    fn what_was_not_published_is_a_second_after_the_last_time_and_then_nothing_is_due() {
+        let (mut metrics, stats) = (Metrics::new(None), WorkerStats::default());
+        assert_eq!(metrics.due_in(at(0)), None);
+        metrics.publish(at(0), &stats);
+        assert_eq!(metrics.due_in(at(0)), None, "all was told");
+        metrics.publish(at(300), &stats);
+        assert_eq!(metrics.due_in(at(300)), Some(Duration::from_millis(700)));
+        metrics.publish(at(999), &stats);
+        assert_eq!(metrics.due_in(at(1_500)), Some(Duration::ZERO), "late is at once");
+        metrics.publish(at(1_000), &stats);
+        assert_eq!(metrics.due_in(at(1_000)), None);
+    }
+
+    #[test]
+    fn without_a_recorder_nothing_is_allocated() {
+        let (mut metrics, stats) = (Metrics::new(Some(7)), WorkerStats::default());
+        let info = measure(|| {
+            for second in 0..100 {
+                metrics.publish(at(1_000 * second), &stats);
+            }
+            metrics.finish(&stats);
+        });
+        assert_eq!(info.count_total, 0);
+        assert_eq!(metrics.published_at, Some(at(99_000)));
+    }
+
+    #[test]
+    fn every_name_is_there_once() {
+        let mut names: Vec<&str> = COUNTERS.iter().map(|counter| counter.name).collect();
+        names.extend([DATAGRAMS_DROPPED, DATAGRAMS_UNUSABLE, CONNECTIONS]);
+        assert!(names.iter().all(|name| name.starts_with("drumfire_")));
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

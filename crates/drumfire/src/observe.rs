@@ -1,0 +1,71 @@
+//! What a worker shows of itself while it works: metrics and log lines, with one call per pass.
+//!
+//! Recorders and subscribers are code of others. One that panics is not called again by this worker, and costs nothing else.
+
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use drumfire_proto::{CloseReason, ConnectError, Moment};
+
+use crate::metrics::Metrics;
+use crate::peer::PeerId;
+use crate::stats::WorkerStats;
+use crate::trace::Trace;
+
+/// What happens to a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Happening {
+    Connected(SocketAddr),
+    ConnectFailed(ConnectError),
+    Disconnected(CloseReason),
+}
+
+/// One worker's metrics and log.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    metrics: Metrics,
+    trace: Trace,
+    /// A recorder or a subscriber panicked.
+    is_broken: bool,
+}
+
+impl Observer {
+    /// Of a server's worker by its number, or of a client.
+    pub(crate) fn new(worker: Option<u16>) -> Self {
+        Self { metrics: Metrics::new(worker), trace: Trace::new(worker), is_broken: false }
+    }
+
+    /// What the application is about to hear.
+    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, what: &Happening) {
+        self.guarded(|observer| observer.trace.happened(now, peer, what));
+    }
+
+    /// A pass is over.
+    pub(crate) fn pass(&mut self, now: Moment, stats: &WorkerStats) {
+        self.guarded(|observer| {
+            observer.trace.pass(now, stats);
+            observer.metrics.publish(now, stats);
+        });
+    }
+
+    /// The worker ends.
+    pub(crate) fn finish(&mut self, stats: &WorkerStats) {
+        self.guarded(|observer| {
+            observer.trace.finish(stats);
+            observer.metrics.finish(stats);
+        });
+    }
+
+    /// When a pass should follow though nothing happens.
+    pub(crate) fn due_in(&self, now: Moment) -> Option<Duration> {
+        self.metrics.due_in(now).filter(|_| !self.is_broken)
+    }
+
+    fn guarded(&mut self, act: impl FnOnce(&mut Self)) {
+        if !self.is_broken {
+            // What is behind the guard is not used again after a panic.
+            self.is_broken = catch_unwind(AssertUnwindSafe(|| act(self))).is_err();
+        }
+    }
+}

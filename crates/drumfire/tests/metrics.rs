@@ -1,0 +1,204 @@
+//! What a recorder of `metrics` gets to see of a server and its clients.
+//!
+//! Worlds run on the test's own thread, so each test has a recorder of its own.
+#![cfg(all(feature = "testing", feature = "metrics"))]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use drumfire::testing::{self, World};
+use drumfire::{ChannelId, Client, ClientConfig, DropReason, SendOptions, describe_metrics};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    with_local_recorder,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Remembers every number by name and labels, and how often it was told anything.
+#[derive(Default)]
+struct Books {
+    numbers: Mutex<BTreeMap<String, Arc<Number>>>,
+    described: Mutex<BTreeMap<String, Option<Unit>>>,
+}
+
+#[derive(Default)]
+struct Number {
+    value: AtomicU64,
+    calls: AtomicU64,
+}
+
+impl CounterFn for Number {
+    fn increment(&self, value: u64) {
+        self.value.fetch_add(value, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn absolute(&self, _: u64) {
+        panic!("several servers would overwrite each other");
+    }
+}
+
+impl GaugeFn for Number {
+    fn increment(&self, _: f64) {
+        panic!("a recorder that comes late would not know from where");
+    }
+
+    fn decrement(&self, _: f64) {
+        panic!("a recorder that comes late would not know from where");
+    }
+
+    fn set(&self, value: f64) {
+        self.value.store(value.to_bits(), Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Books {
+    fn number(&self, key: &Key) -> Arc<Number> {
+        let labels: Vec<String> =
+            key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let name = format!("{}{{{}}}", key.name(), labels.join(","));
+        Arc::clone(self.numbers.lock().unwrap().entry(name).or_default())
+    }
+
+    /// A counter's value, and how often it was told.
+    fn counter(&self, name: &str) -> (u64, u64) {
+        let numbers = self.numbers.lock().unwrap();
+        let number = numbers.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", numbers.keys()));
+        (number.value.load(Ordering::Relaxed), number.calls.load(Ordering::Relaxed))
+    }
+
+    fn gauge(&self, name: &str) -> f64 {
+        f64::from_bits(self.counter(name).0)
+    }
+}
+
+impl Recorder for Books {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.described.lock().unwrap().insert(key.as_str().to_owned(), unit);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.described.lock().unwrap().insert(key.as_str().to_owned(), unit);
+    }
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.number(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.number(key))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+fn talk(world: &mut World) {
+    for _ in 0..50 {
+        for client in &mut world.clients {
+            client.send(ChannelId(0), "state", SendOptions::unreliable()).unwrap();
+        }
+        world.advance(SECOND / 50);
+    }
+}
+
+// All in one test: the gauge of connections is the whole process's.
+#[test]
+fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_end() {
+    let books = Books::default();
+    let mut world = testing::world(3, 1);
+    // The recorder comes late: gauges are right at once, counters count from now on.
+    world.advance(SECOND / 2);
+    let before = world.server.stats();
+    with_local_recorder(&books, || {
+        for _ in 0..10 {
+            talk(&mut world);
+        }
+        // One kind of junk, and then silence: what the last pass brought is published all the same.
+        for _ in 0..7 {
+            assert!(world.inject("192.0.2.7:9".parse().unwrap(), world.server.local_addr(), vec![0; 40]));
+        }
+        world.advance(2 * SECOND);
+    });
+    assert_eq!(books.gauge("drumfire_connections{worker=0}"), 3.0);
+    assert_eq!(books.gauge("drumfire_connections{worker=client}"), 3.0);
+    let stats = world.server.stats();
+    let (worker, before) = (&stats.workers[0], &before.workers[0]);
+    for (name, now, before) in [
+        ("datagrams_received_total", worker.received.datagrams, before.received.datagrams),
+        ("received_bytes_total", worker.received.bytes, before.received.bytes),
+        ("datagrams_sent_total", worker.sent.datagrams, before.sent.datagrams),
+        ("messages_delivered_total", worker.protocol.messages_delivered, before.protocol.messages_delivered),
+    ] {
+        let (value, calls) = books.counter(&format!("drumfire_{name}{{worker=0}}"));
+        // What came in the last second before the recorder is told to it too.
+        assert!((now - before..=now).contains(&value), "{name}: {value} of {now}, {before} before");
+        assert!((10..=13).contains(&calls), "{name} was told {calls} times in 12 seconds");
+    }
+    let junk = DropReason::FixedBits.name();
+    let dropped = books.counter(&format!("drumfire_datagrams_dropped_total{{worker=0,reason={junk}}}"));
+    assert_eq!((dropped.0, stats.dropped(DropReason::FixedBits)), (7, 7));
+    for reason in DropReason::ALL {
+        books.counter(&format!("drumfire_datagrams_dropped_total{{worker=0,reason={}}}", reason.name()));
+    }
+    let sent: u64 = world.clients.iter().map(|client: &Client| client.stats().sent.datagrams).sum();
+    let (of_clients, _) = books.counter("drumfire_datagrams_sent_total{worker=client}");
+    assert!(of_clients <= sent && of_clients + 30 >= sent, "{of_clients} of {sent}");
+
+    // Every metric can be described.
+    with_local_recorder(&books, describe_metrics);
+    let described = books.described.lock().unwrap();
+    for name in books.numbers.lock().unwrap().keys() {
+        let (name, _) = name.split_once('{').unwrap();
+        assert!(described.contains_key(name), "{name}");
+    }
+    assert_eq!(described["drumfire_sent_bytes_total"], Some(Unit::Bytes));
+
+    with_local_recorder(&books, || drop(world));
+    assert_eq!(books.gauge("drumfire_connections{worker=0}"), 0.0);
+    assert_eq!(books.gauge("drumfire_connections{worker=client}"), 0.0);
+}
+
+/// Breaks whenever it is asked.
+struct Broken;
+
+impl Recorder for Broken {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        panic!("a recorder that breaks")
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        panic!("a recorder that breaks")
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn a_recorder_that_panics_costs_no_connection() {
+    with_local_recorder(&Broken, || {
+        let mut world = World::new(testing::server_config(), 2).unwrap();
+        world.join(&ClientConfig::default()).unwrap();
+        for _ in 0..3 {
+            talk(&mut world);
+        }
+        let stats = world.server.stats();
+        assert_eq!((stats.connections(), stats.workers[0].panics), (1, 0));
+        assert!(stats.workers[0].protocol.messages_delivered >= 100);
+    });
+}

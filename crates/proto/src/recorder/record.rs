@@ -1,0 +1,265 @@
+//! What a flight recorder holds when somebody asks for it, for people to read.
+//!
+//! It is a copy: nothing that happens later changes it.
+
+use std::fmt;
+use std::time::Duration;
+
+use drumfire_wire::CloseCode;
+
+use super::{FlightEntry, FlightEvent, Recorder};
+use crate::endpoint::Endpoint;
+use crate::error::CloseReason;
+use crate::placement::Placement;
+use crate::slab::PeerId;
+use crate::time::{Moment, Now};
+
+/// The last things that happened to a connection, for finding out why it ended: packets, acks, losses and probes with their
+/// moments. It holds no payload, no key and no address.
+///
+/// `Display` writes it as text, one line for each entry with the time since the first; [`FlightRecord::to_qlog`] as JSON for
+/// programs that draw.
+///
+/// ```
+/// use std::time::Duration;
+/// # use drumfire_proto::*;
+/// # let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+/// # let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+/// # let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+/// # let client_at: std::net::SocketAddr = "192.0.2.1:1".parse()?;
+/// # let server_at: std::net::SocketAddr = "192.0.2.2:2".parse()?;
+/// # let mut server = Endpoint::server(Config::default(), server, Alone::default(), Secret::new([4; 32]))?;
+/// let config = Config::default().flight_recorder(true);
+/// let mut client = Endpoint::client(config, ClientConfig::default(), Secret::new([5; 32]))?;
+/// # let mut now = Now::default();
+/// # let mut memory = [0; 1200];
+/// # let peer = client.connect(now, server_at, &identity, None)?;
+/// # for _ in 0..4 {
+/// #     while let Some(sent) = client.poll_transmit(now, &mut memory) {
+/// #         server.handle_datagrams(now, [Inbound { from: client_at.into(), bytes: &mut memory[..sent.bytes] }]);
+/// #     }
+/// #     while let Some(sent) = server.poll_transmit(now, &mut memory) {
+/// #         client.handle_datagrams(now, [Inbound { from: server_at.into(), bytes: &mut memory[..sent.bytes] }]);
+/// #     }
+/// # }
+/// // Connected; then the server is gone.
+/// client.send(now, peer, ChannelId(0), "anybody?".into(), SendOptions::reliable_ordered())?;
+/// while let Some(timeout) = client.poll_timeout() {
+///     now.monotonic = timeout;
+///     client.handle_timeout(now);
+///     while client.poll_transmit(now, &mut memory).is_some() {}
+/// }
+/// let mut text = String::new();
+/// while let Some(event) = client.poll_event() {
+///     match event {
+///         Event::FlightRecord { record, .. } => text = record.to_string(),
+///         Event::Disconnected { reason, .. } => assert_eq!(reason, CloseReason::Unacknowledged),
+///         _ => {}
+///     }
+/// }
+/// assert!(text.contains("no ack in time") && text.ends_with("closed: unacknowledged\n"), "{text}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlightRecord {
+    /// Whether it was taken at a server.
+    pub is_server: bool,
+    /// When it was taken.
+    pub taken_at: Moment,
+    /// Why the connection ended; `None` while it lives.
+    pub reason: Option<CloseReason>,
+    /// What happened, oldest first.
+    pub entries: Vec<FlightEntry>,
+    /// How much happened before that while the connection was busy; it was written over.
+    pub earlier_count: u64,
+    /// The round trip, smoothed.
+    pub round_trip: Duration,
+    /// Bytes that may be under way.
+    pub window_bytes: usize,
+    /// Bytes that are.
+    pub in_flight_bytes: usize,
+    /// Bytes of messages, charges included, that wait or are under way.
+    pub queued_bytes: usize,
+}
+
+/// What is known of a connection beside what its recorder holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlightState {
+    pub(crate) is_server: bool,
+    pub(crate) now: Moment,
+    pub(crate) reason: Option<CloseReason>,
+    pub(crate) round_trip: Duration,
+    pub(crate) window_bytes: usize,
+    pub(crate) in_flight_bytes: usize,
+    pub(crate) queued_bytes: usize,
+}
+
+/// Whether somebody may want to know how a connection came to this end: neither application wanted it, and no server is
+/// going away.
+pub(crate) const fn is_abnormal(reason: CloseReason) -> bool {
+    match reason {
+        CloseReason::Local { code, .. } | CloseReason::Remote { code, .. } => {
+            !matches!(code, CloseCode::Application | CloseCode::Shutdown)
+        }
+        _ => true,
+    }
+}
+
+impl FlightRecord {
+    #[cold]
+    pub(crate) fn new(recorder: &Recorder, state: &FlightState) -> Self {
+        let (entries, earlier_count) = recorder.entries();
+        let &FlightState { is_server, now, reason, round_trip, window_bytes, in_flight_bytes, queued_bytes } =
+            state;
+        Self {
+            is_server,
+            taken_at: now,
+            reason,
+            entries,
+            earlier_count,
+            round_trip,
+            window_bytes,
+            in_flight_bytes,
+            queued_bytes,
+        }
+    }
+
+    /// Bytes of memory it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.entries.as_slice()).saturating_add(size_of::<Self>())
+    }
+
+    /// From when times are counted: the first entry.
+    pub(super) fn origin(&self) -> Moment {
+        self.entries.first().map_or(self.taken_at, |entry| entry.at)
+    }
+}
+
+impl<P: Placement> Endpoint<P> {
+    /// What the flight recorder of a connection holds now; `None` for a stale id, without
+    /// [`Config::flight_recorder`](crate::Config::flight_recorder), and for a connection that is idle.
+    pub fn flight_record(&mut self, now: Now, peer: PeerId) -> Option<FlightRecord> {
+        let now = self.advance(now);
+        self.connection(peer)?.flight_record(now, None)
+    }
+}
+
+impl fmt::Display for FlightRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = if self.is_server { "server" } else { "client" };
+        writeln!(
+            f,
+            "flight record of a {side}: {} entries, {} before them",
+            self.entries.len(),
+            self.earlier_count
+        )?;
+        writeln!(
+            f,
+            "round trip {} ms, {} of {} B under way, {} B of messages queued",
+            Millis(self.round_trip),
+            self.in_flight_bytes,
+            self.window_bytes,
+            self.queued_bytes,
+        )?;
+        let origin = self.origin();
+        for entry in &self.entries {
+            writeln!(f, "{:>12} ms  {}", Millis(entry.at.since(origin)), entry.event)?;
+        }
+        let end = Millis(self.taken_at.since(origin));
+        match &self.reason {
+            None => writeln!(f, "{end:>12} ms  taken while open"),
+            Some(reason) => {
+                write!(f, "{end:>12} ms  closed: {}", reason.name())?;
+                if let Some(detail) = detail(reason) {
+                    write!(f, " ({detail})")?;
+                }
+                writeln!(f)
+            }
+        }
+    }
+}
+
+/// What a close reason holds beside its name.
+pub(super) fn detail(reason: &CloseReason) -> Option<&'static str> {
+    match reason {
+        CloseReason::Local { code, .. } | CloseReason::Remote { code, .. } => Some(code.name()),
+        CloseReason::Protocol(error) => Some(error.name()),
+        _ => None,
+    }
+}
+
+impl fmt::Display for FlightEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sent { number, payload_bytes, frames, resent_count, queued_kib } => {
+                write!(f, "sent      {number} {payload_bytes} B [{frames}]")?;
+                if *resent_count > 0 {
+                    write!(f, " {resent_count} again")?;
+                }
+                if *queued_kib > 0 { write!(f, " queue {queued_kib} KiB") } else { Ok(()) }
+            }
+            Self::Received { number, payload_bytes, frames } => {
+                write!(f, "received  {number} {payload_bytes} B [{frames}]")
+            }
+            Self::Dropped { number, payload_bytes, reason } => {
+                write!(f, "dropped   {number} {payload_bytes} B: {}", reason.name())
+            }
+            Self::Acked { largest, count, round_trip_us: 0 } => {
+                write!(f, "acked     {count} packets up to {largest}")
+            }
+            Self::Acked { largest, count, round_trip_us } => {
+                let trip = Duration::from_micros(u64::from(*round_trip_us));
+                write!(f, "acked     {count} packets up to {largest}, round trip {} ms", Millis(trip))
+            }
+            Self::Lost { first, span, count } => {
+                write!(f, "lost      {count} packets, {first} to {}", first.saturating_add(u64::from(*span)))
+            }
+            Self::ProbeTimeout { count } => write!(f, "no ack in time, {count} in a row"),
+            Self::PathMoved { is_same_host: true } => f.write_str("path moved to another port"),
+            Self::PathMoved { is_same_host: false } => f.write_str("path moved to another host"),
+            Self::PathSize { datagram_max_bytes } => write!(f, "path takes {datagram_max_bytes} B"),
+            Self::IdChanged => f.write_str("another connection id"),
+        }
+    }
+}
+
+/// A duration in milliseconds, to the microsecond.
+#[derive(Clone, Copy)]
+pub(super) struct Millis(pub(super) Duration);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        f.pad(&format!("{}.{:03}", micros / 1_000, micros % 1_000))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_application_or_a_server_that_goes_away_wants_is_no_accident() {
+        let application_code = 0;
+        for code in (0..=u8::MAX).filter_map(CloseCode::from_byte) {
+            let is_wanted = matches!(code, CloseCode::Application | CloseCode::Shutdown);
+            for reason in [
+                CloseReason::Local { code, application_code },
+                CloseReason::Remote { code, application_code },
+            ] {
+                assert_eq!(is_abnormal(reason), !is_wanted, "{reason:?}");
+            }
+        }
+        for reason in [CloseReason::Silent, CloseReason::Unacknowledged, CloseReason::Reset] {
+            assert!(is_abnormal(reason));
+        }
+    }
+
+    #[test]
+    fn milliseconds_are_written_to_the_microsecond_and_padded() {
+        assert_eq!(format!("{:>8}", Millis(Duration::from_micros(12_034))), "  12.034");
+        assert_eq!(Millis(Duration::ZERO).to_string(), "0.000");
+    }
+}
