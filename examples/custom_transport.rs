@@ -37,6 +37,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long a shell sleeps when nothing is due.
 const IDLE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const LOSE_EVERY: u64 = 10;
 /// Streams of a server, and datagrams that wait for one of them or for the core: what does not fit is lost, as on any network.
 const LINES_MAX: usize = 64;
@@ -242,16 +243,24 @@ fn talk(server: SocketAddr) -> Result<Summary, Box<dyn Error>> {
     let (arrive, arrivals) = sync_channel(QUEUE);
     let endpoint = Endpoint::client(Config::default(), ClientConfig::default(), secret()?)?;
     let mut shell = Shell::new(endpoint, arrivals);
-    attach(TcpStream::connect(server)?, &arrive)?;
+    let stream = loop {
+        match TcpStream::connect(server) {
+            Ok(stream) => break stream,
+            // It may be starting. Over UDP a client repeats its Hello, and notices nothing.
+            Err(_) if shell.start.elapsed() < CONNECT_PATIENCE => shell.turn(IDLE, |_, _, _| {}),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    attach(stream, &arrive)?;
 
     let public_key = *ServerKeyPair::from_secret(Secret::new(SERVER_SECRET)).public();
-    let (now, identity) = (shell.now(), ServerIdentity { public_key, key_id: 0 });
-    let peer = shell.endpoint.connect(now, server, &identity, None)?;
-    let (mut said, mut answers, mut next_at) = (0, 0, shell.start);
+    let identity = ServerIdentity { public_key, key_id: 0 };
+    let peer = shell.endpoint.connect(shell.now(), server, &identity, None)?;
+    let (mut said, mut answers, mut next_at) = (0, 0, now());
     let mut failure = None;
     while answers < MESSAGES && failure.is_none() {
         if said < MESSAGES && next_at.elapsed() >= PAUSE {
-            let (bytes, now) = (said.to_be_bytes().to_vec().into(), shell.now());
+            let (now, bytes) = (shell.now(), said.to_be_bytes().to_vec().into());
             // Messages said before the connection is there wait for it.
             shell.endpoint.send(now, peer, CHANNEL, bytes, SendOptions::reliable_ordered())?;
             (said, next_at) = (said + 1, next_at + PAUSE);

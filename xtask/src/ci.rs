@@ -5,6 +5,7 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::example;
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
 use crate::workspace::{Package, Workspace};
 
@@ -101,6 +102,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     steps.extend(portable_steps(workspace));
     if let Some(package) = workspace.package_in("examples") {
         steps.extend(example_steps(package)?);
+        steps.extend(loopback_example_steps(workspace, package));
         steps.extend(two_host_example_steps(package));
         let interop = step("a client in Python", "xtask interop").within(INTEROP_DEADLINE);
         steps.push(Step { can_be_skipped: true, ..interop });
@@ -168,6 +170,14 @@ fn example_steps(package: &Package) -> Result<Vec<Step>, Stop> {
         return Err(Stop::failed("examples/Cargo.toml: the package holds no example to run"));
     }
     Ok(steps)
+}
+
+/// The examples whose server and client run in a process each, with the commands of their heads.
+fn loopback_example_steps(workspace: &Workspace, package: &Package) -> impl Iterator<Item = Step> {
+    let names = package.targets_of("example").filter(|name| example::has_commands(workspace, name));
+    names.map(|name| {
+        step(&format!("both ends, {name}"), &format!("xtask example {name}")).within(RUN_DEADLINE)
+    })
 }
 
 /// The examples whose server and client also run on two hosts, each in a network namespace.

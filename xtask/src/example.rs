@@ -4,6 +4,7 @@
 //! Where the two run is the task's business.
 
 use std::fs;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 use crate::netns::Side;
@@ -11,14 +12,61 @@ use crate::run::{CommandLine, Interrupt, Stop, Stopwatch};
 use crate::running::Running;
 use crate::workspace::Workspace;
 
-/// The arguments of the two commands in the head of an example, the server's first.
+/// The two ends, as they stand in the commands of a head.
+const ROLES: [&str; 2] = ["server", "client"];
+/// Ports that are tried until one is free both for datagrams and for streams.
+const PORTS_TRIED: usize = 32;
+
+/// The arguments of the two commands in the head of an example, the server's first, with the server at side A.
 pub(crate) fn commands(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
+    let at_side_a = |word: &str| word.replace("127.0.0.1", &Side::A.address().to_string());
+    commands_with(workspace, name, at_side_a)
+}
+
+/// The same with the server at this address.
+pub(crate) fn commands_at(
+    workspace: &Workspace,
+    name: &str,
+    address: SocketAddr,
+) -> Result<[Vec<String>; 2], Stop> {
+    commands_with(workspace, name, |word| at(word, address))
+}
+
+/// Whether the head of an example has a command for a server or for a client; an example that cannot be read has none.
+pub(crate) fn has_commands(workspace: &Workspace, name: &str) -> bool {
+    text(workspace, name).is_ok_and(|text| ROLES.iter().any(|role| words(&text, name, role).is_ok()))
+}
+
+/// An address on the loopback that was free a moment ago, for datagrams and for streams.
+pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
+    let free = || {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        UdpSocket::bind(address)?.local_addr()
+    };
+    let mut tries = std::iter::repeat_with(free).take(PORTS_TRIED);
+    tries.find_map(Result::ok).ok_or_else(|| Stop::failed("no free port on the loopback"))
+}
+
+fn commands_with(
+    workspace: &Workspace,
+    name: &str,
+    change: impl Fn(&str) -> String,
+) -> Result<[Vec<String>; 2], Stop> {
+    let text = text(workspace, name)?;
+    let [server, client] = ROLES.map(|role| words(&text, name, role).map_err(Stop::Failed));
+    let changed = |words: Vec<&str>| words.into_iter().map(&change).collect();
+    Ok([changed(server?), changed(client?)])
+}
+
+fn text(workspace: &Workspace, name: &str) -> Result<String, Stop> {
     let path = workspace.root.join("examples").join(format!("{name}.rs"));
-    let text = fs::read_to_string(&path)
-        .map_err(|why| Stop::failed(format!("{name}: cannot read {}: {why}", path.display())))?;
-    let [server, client] =
-        ["server", "client"].map(|role| arguments(&text, name, role).map_err(Stop::Failed));
-    Ok([server?, client?])
+    fs::read_to_string(&path)
+        .map_err(|why| Stop::failed(format!("{name}: cannot read {}: {why}", path.display())))
+}
+
+/// A word of a command, or this address in place of one.
+fn at(word: &str, address: SocketAddr) -> String {
+    word.parse::<SocketAddr>().map_or_else(|_| word.to_owned(), |_| address.to_string())
 }
 
 /// The keys that stand in the head of an example, the server's secret one first.
@@ -31,14 +79,13 @@ pub(crate) fn keys(workspace: &Workspace, name: &str) -> Result<[String; 2], Sto
         .ok_or_else(|| Stop::failed(format!("{name}: no keys in its head")))
 }
 
-/// The arguments of the command for this role in the head of an example, with the server at side A.
-fn arguments(example: &str, name: &str, role: &str) -> Result<Vec<String>, String> {
+/// The arguments of the command for this role in the head of an example.
+fn words<'a>(example: &'a str, name: &str, role: &str) -> Result<Vec<&'a str>, String> {
     let command = format!("//! cargo run --release --example {name} -- ");
     let heads = example.lines().filter_map(|line| line.strip_prefix(&command));
     let words = heads.map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut found = words.filter(|words| words.first() == Some(&role));
-    let words = found.next().ok_or_else(|| format!("{name}: no command for the {role} in its head"))?;
-    Ok(words.iter().map(|word| word.replace("127.0.0.1", &Side::A.address().to_string())).collect())
+    found.next().ok_or_else(|| format!("{name}: no command for the {role} in its head"))
 }
 
 /// Builds the example.
@@ -86,16 +133,46 @@ mod tests {
         Running::start(title, &CommandLine::new("sh", &["-c", script])).unwrap()
     }
 
+    fn here() -> Workspace {
+        Workspace::load().unwrap()
+    }
+
     #[test]
-    fn the_commands_of_the_head_are_taken_with_the_servers_address() {
-        assert_eq!(arguments(HEAD, "a", "server").unwrap(), ["server", "0.0.0.0:7", "k"]);
-        assert_eq!(arguments(HEAD, "a", "client").unwrap(), ["client", "10.213.0.1:7", "p"]);
+    fn the_commands_of_the_head_are_taken_word_by_word() {
+        assert_eq!(words(HEAD, "a", "server").unwrap(), ["server", "0.0.0.0:7", "k"]);
+        assert_eq!(words(HEAD, "a", "client").unwrap(), ["client", "127.0.0.1:7", "p"]);
+    }
+
+    #[test]
+    fn the_servers_address_is_put_in_its_place() {
+        let [server, client] = commands(&here(), "echo").unwrap();
+        assert_eq!((&server[1][..], &client[1][..]), ("0.0.0.0:7777", "10.213.0.1:7777"));
+        let address = "127.0.0.1:9".parse().unwrap();
+        let [server, client] = commands_at(&here(), "echo", address).unwrap();
+        assert_eq!((&server[1][..], &client[1][..]), ("127.0.0.1:9", "127.0.0.1:9"));
+        assert!(server[2].starts_with("drumfire_secret_") && client[2].starts_with("drumfire_public_"));
+    }
+
+    #[test]
+    fn examples_with_two_ends_are_known_by_their_heads() {
+        for name in ["bots", "bulk", "chat", "custom_transport", "echo", "rooms", "tick_server"] {
+            assert!(has_commands(&here(), name) && commands(&here(), name).is_ok(), "{name}");
+        }
+        for name in ["shared_port", "unit_test_your_game", "no_such_example"] {
+            assert!(!has_commands(&here(), name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_free_address_is_free_for_datagrams_and_for_streams() {
+        let address = free_address().unwrap();
+        assert!(address.ip().is_loopback() && address.port() != 0);
     }
 
     #[test]
     fn an_example_without_such_a_command_is_named() {
         for (name, role) in [("a", "referee"), ("b", "client")] {
-            let why = arguments(HEAD, name, role).unwrap_err();
+            let why = words(HEAD, name, role).unwrap_err();
             assert!(why.contains(name) && why.contains(role), "{why}");
         }
     }

@@ -3,7 +3,6 @@
 //!
 //! Its packages go into a virtual environment of their own below the target directory.
 
-use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ pub(crate) fn run(sessions: u32) -> Result<(), Stop> {
 
     example::build(&workspace, EXAMPLE)?;
     let [secret, public] = example::keys(&workspace, EXAMPLE)?;
-    let address = free_address()?;
+    let address = example::free_address()?.to_string();
     let program = text(&workspace.target.join("release/examples").join(EXAMPLE));
     let server = CommandLine::new(&program, &["server", &address, &secret]);
     let mut server = Running::start("server", &server)?;
@@ -66,12 +65,6 @@ fn needed(command: &CommandLine, workspace: &Workspace, what: &str) -> Result<()
         Err(Stop::Failed(why)) => Err(Stop::Needs(format!("{what}: {why}"))),
         Err(other) => Err(other),
     }
-}
-
-/// An address on the loopback that was free a moment ago.
-fn free_address() -> Result<String, Stop> {
-    let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    address.map(|address| address.to_string()).map_err(|why| Stop::failed(format!("no free port: {why}")))
 }
 
 fn text(path: &Path) -> String {

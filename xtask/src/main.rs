@@ -1,4 +1,4 @@
-//! Project tasks: `cargo xtask ci`, `cargo xtask interop`, `cargo xtask sim`, `cargo xtask tidy`, `cargo xtask two-hosts`.
+//! Project tasks: `cargo xtask ci`, `cargo xtask example`, `cargo xtask interop`, `cargo xtask sim`, `cargo xtask tidy`, `cargo xtask two-hosts`.
 //!
 //! This file only reads the command line and turns the outcome into an exit code: 0 done, 1 failed, 2 bad usage,
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
@@ -7,6 +7,7 @@
 mod ci;
 mod example;
 mod interop;
+mod loopback_example;
 mod netns;
 mod run;
 mod running;
@@ -35,6 +36,11 @@ enum Task {
         /// Leave out `cargo test --workspace` in debug, for a caller that has just run it.
         #[arg(long)]
         skip_debug_tests: bool,
+    },
+    /// Run an example's server and client on the loopback, with the commands that stand in its head.
+    Example {
+        /// The example's name.
+        name: String,
     },
     /// Check the standard's vectors and hold sessions with a client in Python that is written from the standard alone.
     Interop {
@@ -69,6 +75,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
+        Task::Example { name } => loopback_example::run(&name),
         Task::Interop { sessions } => interop::run(sessions),
         Task::Sim { seeds } => sim::run(&seeds),
         Task::Tidy => tidy::run(),
