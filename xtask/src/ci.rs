@@ -288,6 +288,17 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_of_an_example_that_has_two_are_run_with_a_deadline() {
+        let steps = plan(&Workspace::load().unwrap(), true).unwrap();
+        let of = |name: &str| {
+            let command = format!("cargo xtask example {name}");
+            steps.iter().find(|step| step.command.to_string() == command)
+        };
+        assert!(of("chat").is_some_and(|step| step.deadline.is_some()));
+        assert!(of("shared_port").is_none());
+    }
+
+    #[test]
     fn a_bench_runs_quick_unless_the_package_says_otherwise() {
         let mut benches = package("benches", &[], &[("bench", "pps"), ("bench", "codec")], &[]);
         benches["metadata"] = json!({ "smoke": { "codec": ["--test"] } });
