@@ -2,24 +2,15 @@
 //!
 //! Recorders and subscribers are code of others. One that panics is not called again by this worker, and costs nothing else.
 
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire_proto::{CloseReason, ConnectError, Moment};
+use drumfire_proto::Moment;
 
 use crate::metrics::Metrics;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
-use crate::trace::Trace;
-
-/// What happens to a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Happening {
-    Connected(SocketAddr),
-    ConnectFailed(ConnectError),
-    Disconnected(CloseReason),
-}
+use crate::trace::{Happening, Trace};
 
 /// One worker's metrics and log.
 #[derive(Debug)]

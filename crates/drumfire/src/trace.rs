@@ -13,4 +13,17 @@ use off as chosen;
 #[cfg(feature = "tracing")]
 use on as chosen;
 
+use std::net::SocketAddr;
+
+use drumfire_proto::{CloseReason, ConnectError};
+
 pub(crate) use chosen::{Trace, has_warned_of_dev_key};
+
+/// What happens to a connection.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "nobody is there to say it"))]
+pub(crate) enum Happening {
+    Connected(SocketAddr),
+    ConnectFailed(ConnectError),
+    Disconnected(CloseReason),
+}

@@ -2,7 +2,7 @@
 
 use drumfire_proto::Moment;
 
-use crate::observe::Happening;
+use super::Happening;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
 

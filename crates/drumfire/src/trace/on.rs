@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment};
 use tracing::{Level, debug, enabled, error, info, warn};
 
-use crate::observe::Happening;
+use super::Happening;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
 

@@ -14,9 +14,10 @@ use drumfire_proto::{
 use super::peers::{Message, Peers};
 use crate::credit::Credit;
 use crate::link::{Broadcast, Command};
-use crate::observe::{Happening, Observer};
+use crate::observe::Observer;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
+use crate::trace::Happening;
 
 /// What a worker knows of its connections.
 pub(crate) struct Core<P> {
