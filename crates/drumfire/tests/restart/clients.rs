@@ -117,7 +117,7 @@ impl Crowd {
                 match event {
                     ClientEvent::Message { .. } => fate.is_answered = true,
                     ClientEvent::Reconnecting { .. } => begin_anew(fate),
-                    ClientEvent::Connected => {}
+                    ClientEvent::Connected | ClientEvent::FlightRecord { .. } => {}
                     event => panic!("{place}: {event:?}"),
                 }
             }
@@ -146,6 +146,7 @@ fn note_shared(fates: &mut [Fate], peers: &mut HashMap<PeerId, usize>, event: Cl
             begin_anew(&mut fates[place]);
             peers.insert(next, place);
         }
+        ClientsEvent::FlightRecord { .. } => {}
         ClientsEvent::Connected { peer } => assert!(peers.contains_key(&peer), "{peer:?}"),
         event => panic!("{event:?}"),
     }
