@@ -1,7 +1,9 @@
 //! What a peer's messages may take up between the application and the worker that owns the peer: one counter
-//! that both touch, so that `send` knows at once.
+//! that both touch, so that `send` knows at once. Who waits for room can have itself woken.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
 
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{Mode, Priority, SendError, SendOptions};
@@ -10,10 +12,14 @@ use drumfire_proto::{Mode, Priority, SendError, SendOptions};
 #[derive(Debug)]
 pub(crate) struct Credit {
     used_bytes: AtomicUsize,
-    limit_bytes: usize,
+    pub(crate) limit_bytes: usize,
     /// Bytes of the longest reliable message; the peer may take shorter ones only, once it is known.
     message_max_bytes: AtomicUsize,
     is_closed: AtomicBool,
+    /// Somebody waits until less than this is used; 0 = nobody waits.
+    pub(crate) wake_below_bytes: AtomicUsize,
+    /// Whom to wake then.
+    pub(crate) waiter: OnceLock<Waker>,
 }
 
 impl Credit {
@@ -23,6 +29,8 @@ impl Credit {
             limit_bytes,
             message_max_bytes: AtomicUsize::new(message_max_bytes),
             is_closed: AtomicBool::new(false),
+            wake_below_bytes: AtomicUsize::new(0),
+            waiter: OnceLock::new(),
         }
     }
 
@@ -71,12 +79,17 @@ impl Credit {
         let after =
             |used: usize| Some(used.saturating_add(charge(payload_bytes))).filter(|sum| *sum <= limit_bytes);
         // The application takes for what it sends to this peer, and the worker for what goes to a group.
-        self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, after).is_ok()
+        self.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, after).is_ok()
     }
 
-    /// Gives the room of a message back.
+    /// Gives the room of a message back, and wakes who waits for as much as there is now.
     pub(crate) fn give(&self, payload_bytes: usize) {
-        self.used_bytes.fetch_sub(charge(payload_bytes), Ordering::AcqRel);
+        // Whoever waits says so first and then looks again: one order of all four steps, so that one of both sees the other.
+        let given_bytes = charge(payload_bytes);
+        let used = self.used_bytes.fetch_sub(given_bytes, Ordering::SeqCst).wrapping_sub(given_bytes);
+        if used < self.wake_below_bytes.load(Ordering::SeqCst) {
+            self.wake();
+        }
     }
 
     /// Room that is taken.
@@ -84,13 +97,22 @@ impl Credit {
         self.used_bytes.load(Ordering::Acquire)
     }
 
-    /// Nothing is taken any more.
+    /// Nothing is taken any more; nobody waits for room any longer.
     pub(crate) fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.wake();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    fn wake(&self) {
+        if self.wake_below_bytes.swap(0, Ordering::SeqCst) > 0
+            && let Some(waiter) = self.waiter.get()
+        {
+            waiter.wake_by_ref();
+        }
     }
 }
 
@@ -100,7 +122,7 @@ pub(crate) fn message_max_bytes_of(mode: Mode, reliable_bytes: usize) -> usize {
     if mode.is_reliable() && !is_value { reliable_bytes } else { mode.message_max_bytes() }
 }
 
-fn charge(payload_bytes: usize) -> usize {
+pub(crate) fn charge(payload_bytes: usize) -> usize {
     payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
 }
 

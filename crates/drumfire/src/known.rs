@@ -53,9 +53,13 @@ impl Known {
         payload_bytes: usize,
         options: &SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
-        let must_wait = self.when_full.get(&channel).is_none_or(|when_full| *when_full == WhenFull::Block);
-        self.credit.admit(payload_bytes, options, must_wait)?;
+        self.credit.admit(payload_bytes, options, self.must_wait(channel))?;
         Ok(if options.wants_receipt { self.draw_receipt() } else { None })
+    }
+
+    /// Whether messages of a channel wait for room; others are dropped where there is none.
+    pub(crate) fn must_wait(&self, channel: ChannelId) -> bool {
+        self.when_full.get(&channel).is_none_or(|when_full| *when_full == WhenFull::Block)
     }
 
     pub(crate) fn set_when_full(&mut self, channel: ChannelId, when_full: WhenFull) {

@@ -22,13 +22,20 @@ pub(crate) struct Arena {
 impl Arena {
     /// Copies a payload into the current piece.
     pub(crate) fn copy(&mut self, payload: &[u8]) -> Bytes {
-        if payload.is_empty() {
+        self.copy_parts(payload, &[])
+    }
+
+    /// The same for a payload that lies in two parts.
+    pub(crate) fn copy_parts(&mut self, head: &[u8], tail: &[u8]) -> Bytes {
+        let payload_bytes = head.len().saturating_add(tail.len());
+        if payload_bytes == 0 {
             return Bytes::new();
         }
-        if self.current.capacity() < payload.len() {
-            self.turn(PIECE_BYTES.max(payload.len()));
+        if self.current.capacity() < payload_bytes {
+            self.turn(PIECE_BYTES.max(payload_bytes));
         }
-        self.current.extend_from_slice(payload);
+        self.current.extend_from_slice(head);
+        self.current.extend_from_slice(tail);
         self.current.split().freeze()
     }
 
