@@ -42,6 +42,16 @@
 //! For production take a [`ServerKey`] of your own instead of the development key, and let players in by
 //! [token](tokens), which tells their clients the [public half](ServerKey::public).
 //!
+//! # Three ways
+//!
+//! - Tick: [`Server`] and [`Client`] as above, for a game loop.
+//! - Handler: [`serve`] calls a [`Handler`] of the game's on the worker that received, for the lowest latency.
+#![cfg_attr(
+    feature = "tokio",
+    doc = "- Async: [`AsyncServer`], [`AsyncClient`] and [`Connection`], for tasks of any executor (feature `tokio`)."
+)]
+#![cfg_attr(not(feature = "tokio"), doc = "- Async: for tasks of any executor (feature `tokio`).")]
+//!
 //! # What is promised
 //!
 //! - Per peer, events come in the order in which they happened: `Connected` first, `Disconnected` last and
@@ -195,12 +205,14 @@
 //!   `worker` is -1.
 //! - [`Event::FlightRecord`]: what happened last to a connection that broke, as text or as qlog.
 //!
-//! # Not here yet
+//! # Platforms
 //!
-//! The async face. Linux is run and tested; macOS and Windows were not run yet.
+//! Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
 
 mod admission;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod client;
 mod clients;
 mod clock;
@@ -242,6 +254,10 @@ mod workers;
 pub use admission::{
     AcceptHook, AdmissionConfig, Applicant, ApplicantPlayer, BANS_MAX, Ban, BanError, Gate, Placement,
     Verdict,
+};
+#[cfg(feature = "tokio")]
+pub use asynchronous::{
+    AsyncClient, AsyncClients, AsyncServer, Closed, Connection, DialError, Incoming, Receipt,
 };
 pub use client::{Client, ClientState};
 pub use clients::{Clients, ClientsEvent};

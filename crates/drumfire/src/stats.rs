@@ -81,6 +81,11 @@ pub struct WorkerStats {
     pub events_held: u64,
     /// Messages of the application that never reached a connection, because it was over by then.
     pub messages_undelivered: u64,
+    /// Connections that nobody accepted and that were over, dropped with what they had brought, because there were too many
+    /// of them. Async alone.
+    pub connections_unaccepted: u64,
+    /// Times that something was not told of messages left out, because too much of that waited already. Async alone.
+    pub notices_left_out: u64,
     /// Panics that were caught.
     pub panics: u64,
     /// How often the worker began anew, with all its connections closed: after panics in passes one after the other, or one

@@ -26,11 +26,13 @@ impl Serialize for WorkerStats {
             forwards_held,
             events_held,
             messages_undelivered,
+            connections_unaccepted,
+            notices_left_out,
             panics,
             restarts,
             wait_faults,
         } = self;
-        let mut fields = serializer.serialize_struct("WorkerStats", 11)?;
+        let mut fields = serializer.serialize_struct("WorkerStats", 13)?;
         fields.serialize_field("protocol", protocol)?;
         fields.serialize_field("received", received)?;
         fields.serialize_field("sent", sent)?;
@@ -39,6 +41,8 @@ impl Serialize for WorkerStats {
         fields.serialize_field("forwards_held", forwards_held)?;
         fields.serialize_field("events_held", events_held)?;
         fields.serialize_field("messages_undelivered", messages_undelivered)?;
+        fields.serialize_field("connections_unaccepted", connections_unaccepted)?;
+        fields.serialize_field("notices_left_out", notices_left_out)?;
         fields.serialize_field("panics", panics)?;
         fields.serialize_field("restarts", restarts)?;
         fields.serialize_field("wait_faults", wait_faults)?;

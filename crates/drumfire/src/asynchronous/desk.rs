@@ -1,0 +1,72 @@
+//! What all connections of one worker share where tasks meet it: the link, memory for what is handed out, and the list of memory
+//! that goes back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::inbox::{Found, Inbox};
+use crate::link::Link;
+use crate::peer::PeerId;
+use crate::worker::Arena;
+
+/// Arenas of one worker, so that tasks on several threads are not in each other's way.
+const ARENAS: usize = 4;
+
+/// Where the tasks of one worker's connections meet it.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) link: Arc<Link>,
+    /// Of each connection.
+    pub(super) receive_memory_bytes: usize,
+    arenas: [Mutex<Arena>; ARENAS],
+    returns: Mutex<Vec<Return>>,
+    has_returns: AtomicBool,
+}
+
+/// Charges of messages that were taken: their memory is the connection's again. A connection has a few under way at most,
+/// because each is a quarter of its memory or all there was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Return {
+    pub(super) peer: PeerId,
+    pub(super) charge_bytes: usize,
+}
+
+impl Desk {
+    pub(super) fn new(link: &Arc<Link>, receive_memory_bytes: usize) -> Self {
+        Self {
+            link: Arc::clone(link),
+            receive_memory_bytes,
+            arenas: Default::default(),
+            returns: Mutex::default(),
+            has_returns: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the next thing out of an inbox of this worker.
+    pub(super) fn take(&self, peer: PeerId, inbox: &mut Inbox, may_rest: bool) -> Found {
+        let arena = &self.arenas[peer.id().index() as usize % ARENAS];
+        let hand_out = |head: &[u8], tail: &[u8]| -> Bytes { lock(arena).copy_parts(head, tail) };
+        inbox.take(hand_out, may_rest)
+    }
+
+    /// Gives memory back, with the worker's next pass, which begins at once.
+    pub(super) fn give_back(&self, peer: PeerId, charge_bytes: usize) {
+        lock(&self.returns).push(Return { peer, charge_bytes });
+        self.has_returns.store(true, Ordering::Release);
+        self.link.nudge();
+    }
+
+    /// Takes all that was given back to the end of `into`.
+    pub(super) fn take_returns(&self, into: &mut Vec<Return>) {
+        if self.has_returns.swap(false, Ordering::AcqRel) {
+            into.append(&mut lock(&self.returns));
+        }
+    }
+}
+
+/// Locks; what is behind these locks is whole after every statement, so a panic elsewhere spoils nothing.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

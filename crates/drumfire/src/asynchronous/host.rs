@@ -1,0 +1,190 @@
+//! The thread behind clients: it does the I/O of one socket for all connections over it, and ends with the last of them.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError};
+use drumfire_socket::Socket;
+use tokio::sync::oneshot;
+
+use super::attempts::{Attempts, Errand};
+use super::connection::Connection;
+use super::desk::{Desk, lock};
+use super::face::{Entrance, TaskFace};
+use crate::client::Whom;
+use crate::config::BindError;
+use crate::granted::Granted;
+use crate::inline;
+use crate::keys::ServerPublicKey;
+use crate::link::{Bell, Link};
+use crate::peer::PeerId;
+use crate::places::Places;
+use crate::stats::WorkerStats;
+use crate::tokens::ConnectToken;
+use crate::worker::{SocketWorker, Wake, rings};
+
+/// A hand on the thread, held by all connections over its socket.
+pub(super) struct Host {
+    link: Arc<Link>,
+    attempts: Arc<Attempts>,
+    is_stopping: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(super) granted: Granted,
+}
+
+impl Host {
+    /// Goes to work on this socket, on a thread of its own.
+    pub(super) fn start(
+        socket: Socket,
+        is_connected: bool,
+        core: Config,
+        kind: CoreClient,
+        protocol_id: u64,
+    ) -> Result<Arc<Self>, BindError> {
+        let link = Arc::new(Link::new(Arc::new(Bell::default())));
+        let (attempts, is_stopping) = (Arc::new(Attempts::default()), Arc::new(AtomicBool::new(false)));
+        let desk = Arc::new(Desk::new(&link, core.receive_memory_bytes));
+        let face = TaskFace::new(desk, Entrance::Client(Arc::clone(&attempts)));
+        // One link has one ring.
+        let ring = rings(std::slice::from_ref(&link)).pop();
+        let ring = ring.ok_or_else(|| BindError::Io(std::io::ErrorKind::Other.into()))?;
+        let (worker, granted) =
+            inline::worker(socket, is_connected, core, kind, Box::new(face), &link, ring)?;
+        let run = Run {
+            worker: Box::new(worker),
+            attempts: Arc::clone(&attempts),
+            is_stopping: Arc::clone(&is_stopping),
+            targets: Places::default(),
+            protocol_id,
+            is_alone: is_connected,
+            kept: None,
+        };
+        let thread = std::thread::Builder::new().name("drumfire-client".into());
+        let thread = Mutex::new(Some(thread.spawn(move || run.run())?));
+        Ok(Arc::new(Self { link, attempts, is_stopping, thread, granted }))
+    }
+
+    /// Connects, and answers when the server is there.
+    pub(super) async fn connect(self: &Arc<Self>, whom: &Whom<'_>) -> Result<Connection, ConnectError> {
+        let (answer, answered) = oneshot::channel();
+        let token = whom.token.map(|token| Box::new(token.duplicate()));
+        let errand = Errand::Connect { server: whom.server, key: whom.key, token, answer };
+        if !self.attempts.ask(errand) {
+            return Err(ConnectError::TooManyConnections);
+        }
+        self.link.nudge();
+        match answered.await {
+            Ok(answer) => answer.map(|connection| connection.hosted_by(self)),
+            Err(_) => Err(ConnectError::Closed),
+        }
+    }
+
+    /// What lets a client come back, if there is such a thing.
+    pub(super) async fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
+        let (answer, answered) = oneshot::channel();
+        if !self.attempts.ask(Errand::Resume { peer, answer }) {
+            return None;
+        }
+        self.link.nudge();
+        answered.await.ok().flatten()
+    }
+
+    pub(super) fn stats(&self) -> WorkerStats {
+        self.link.stats()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.link.wake();
+        let thread = lock(&self.thread).take();
+        // The last handle may be dropped by a task that the thread itself has woken; it ends without being waited for then.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            // One that panicked has nothing more to end.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+/// What the thread has.
+struct Run {
+    worker: Box<SocketWorker<Alone>>,
+    attempts: Arc<Attempts>,
+    is_stopping: Arc<AtomicBool>,
+    targets: Places<PeerId, (SocketAddr, ServerPublicKey)>,
+    protocol_id: u64,
+    /// There is one connection and never another.
+    is_alone: bool,
+    /// What lets it come back, because that is wanted when the connection is gone.
+    kept: Option<ConnectToken>,
+}
+
+impl Run {
+    fn run(mut self) {
+        while !self.is_stopping.load(Ordering::Acquire) && !self.worker.is_over() {
+            self.worker.wait(None);
+            self.worker.work();
+            // Behind the commands, so that what is asked for from here on wakes the thread again.
+            while let Some(errand) = self.attempts.next_errand() {
+                self.carry_out(errand);
+            }
+            if self.is_alone {
+                self.keep_token();
+            }
+        }
+        self.worker.finish(CloseCode::Application, 0);
+    }
+
+    fn carry_out(&mut self, errand: Errand) {
+        match errand {
+            Errand::Connect { server, key, token, answer } => {
+                // Nobody waits for it any more.
+                if answer.is_closed() {
+                    return;
+                }
+                let whom = Whom { server, key, token: token.as_deref() };
+                match self.worker.connect(server, &whom.identity(), whom.token, Duration::ZERO) {
+                    Ok((peer, _)) => {
+                        self.targets.insert(peer, (server, key));
+                        self.attempts.begin(peer, answer);
+                        self.worker.send();
+                    }
+                    Err(error) => {
+                        let _ = answer.send(Err(error));
+                    }
+                }
+            }
+            Errand::Resume { peer, answer } => {
+                let token = self.token(peer).or_else(|| self.kept.clone());
+                let _ = answer.send(token);
+            }
+        }
+    }
+
+    fn token(&self, peer: PeerId) -> Option<ConnectToken> {
+        let (issued, expires_at) = self.worker.resume_token(peer)?;
+        let &(address, server) = self.targets.get(peer)?;
+        let issued = issued.duplicate();
+        Some(ConnectToken { address, server, protocol_id: self.protocol_id, expires_at, issued })
+    }
+
+    fn keep_token(&mut self) {
+        let peer = self.targets.iter().map(|(peer, _)| *peer).last();
+        let issued = peer.and_then(|peer| self.worker.resume_token(peer)).map(|(issued, _)| issued);
+        if let (Some(peer), Some(issued)) = (peer, issued)
+            && self.kept.as_ref().is_none_or(|kept| kept.issued() != issued)
+        {
+            self.kept = self.token(peer);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What can be changed of an async server while it serves, and how it ends without haste.
+
+use std::time::Duration;
+
+use super::server::AsyncServer;
+use crate::admission::Gate;
+use crate::config::{LiveConfig, ReconfigureError};
+use crate::reconnect::SHUTDOWN_RESTARTS;
+use crate::worker::Undelivered;
+
+impl AsyncServer {
+    /// The switch for new players, to keep and to use from any thread.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        self.site().door.gate().clone()
+    }
+
+    /// The settings that can change, as they are.
+    #[must_use]
+    pub fn live_config(&self) -> LiveConfig {
+        self.site().live.clone()
+    }
+
+    /// Changes settings, as [`Server::reconfigure`](crate::Server::reconfigure) does.
+    ///
+    /// # Errors
+    ///
+    /// [`ReconfigureError`] naming the setting that cannot be used; then everything stays as it is.
+    pub fn reconfigure(&self, live: &LiveConfig) -> Result<(), ReconfigureError> {
+        self.site().reconfigure(live)
+    }
+
+    /// [`AsyncServer::close`], and says to all clients that another server takes the place of this one at once, as
+    /// [`Server::stop_for_restart`](crate::Server::stop_for_restart) does.
+    pub fn close_for_restart(&self) {
+        self.site().crew.stop(SHUTDOWN_RESTARTS);
+    }
+
+    /// [`AsyncServer::close`] without haste: nobody new comes in, each connection is closed as soon as its peer has acknowledged
+    /// all that was sent to it, and all others at the deadline. Answers what stayed undelivered then. Tasks take and send
+    /// meanwhile as ever.
+    ///
+    /// It blocks for as long as that takes, so call it where that is allowed: on a thread of its own, or by the executor's
+    /// `spawn_blocking`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let client = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let connection = server.accept().await.ok_or("the server is over")?;
+    /// connection.send(ChannelId(0), vec![1; 60_000], SendOptions::reliable_ordered()).await?;
+    /// let undelivered = tokio::task::spawn_blocking(move || server.shut_down(Duration::from_secs(5))).await?;
+    /// assert!(undelivered.is_empty());
+    /// assert!(matches!(client.recv().await, Ok(Incoming::Message { bytes, .. }) if bytes.len() == 60_000));
+    /// client.recv().await.unwrap_err();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shut_down(&self, deadline: Duration) -> Vec<Undelivered> {
+        let mut site = self.site();
+        let undelivered = site.drain(deadline, || {});
+        site.crew.stop(0);
+        undelivered
+    }
+}

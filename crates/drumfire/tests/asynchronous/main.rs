@@ -1,0 +1,10 @@
+//! The async face over real loopback sockets, one file per subject.
+
+mod cancel;
+mod clients;
+mod echo;
+mod ends;
+mod flow;
+mod groups;
+mod receipts;
+mod world;

@@ -1,0 +1,72 @@
+//! What the tests of the async face have in common. Nothing here sleeps: what does not come within the deadline will not.
+
+use std::time::Duration;
+
+use drumfire::{
+    Access, AsyncClient, AsyncServer, Bytes, ChannelId, ClientConfig, Connection, Incoming, ServerConfig,
+    ServerKey, Workers,
+};
+
+/// What takes this long will not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const CHANNEL: ChannelId = ChannelId(0);
+
+pub(crate) fn config() -> ServerConfig {
+    let address = "127.0.0.1:0".parse().expect("an address");
+    ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Count(1))
+}
+
+/// The output of a future that is ready before the deadline.
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
+}
+
+pub(crate) async fn connect(server: &AsyncServer) -> Connection {
+    soon("connect", AsyncClient::connect_dev(server.local_addr())).await.expect("a connection")
+}
+
+pub(crate) async fn accept(server: &AsyncServer) -> Connection {
+    soon("accept", server.accept()).await.expect("a connection")
+}
+
+/// A server with one connection, at its client and at itself.
+pub(crate) struct Pair {
+    pub(crate) server: AsyncServer,
+    pub(crate) client: Connection,
+    pub(crate) at_server: Connection,
+}
+
+impl Pair {
+    pub(crate) async fn new(config: ServerConfig) -> Self {
+        Self::with(config, &ClientConfig::default()).await
+    }
+
+    pub(crate) async fn with(config: ServerConfig, client: &ClientConfig) -> Self {
+        let server = AsyncServer::bind(config).expect("a free port on the loopback");
+        let key = ServerKey::dev().public();
+        let connecting = AsyncClient::connect(server.local_addr(), key, client);
+        let client = soon("connect", connecting).await.expect("a connection");
+        let at_server = accept(&server).await;
+        Self { server, client, at_server }
+    }
+}
+
+/// The next message, which must come before anything else.
+pub(crate) async fn message(connection: &Connection) -> Bytes {
+    match soon("a message", connection.recv()).await {
+        Ok(Incoming::Message { bytes, .. }) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A message that says its number, of this length.
+pub(crate) fn numbered(number: u32, bytes: usize) -> Vec<u8> {
+    let mut message = number.to_be_bytes().to_vec();
+    message.resize(bytes.max(4), 7);
+    message
+}
+
+pub(crate) fn number_of(message: &[u8]) -> u32 {
+    u32::from_be_bytes(*message.first_chunk().expect("a number"))
+}

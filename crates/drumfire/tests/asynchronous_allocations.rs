@@ -1,0 +1,57 @@
+//! Tasks that speak and listen cost at most one heap allocation on their own thread for each batch of 16 messages; what the
+//! worker's thread does is counted together with it in the crate's own tests.
+
+use allocation_counter::measure;
+use drumfire::{
+    Access, AsyncClient, AsyncServer, Bytes, ChannelId, Connection, Incoming, SendOptions, ServerConfig,
+    ServerKey, Workers,
+};
+
+const MESSAGE: &[u8] = &[7; 200];
+
+const BATCH: u32 = 16;
+
+/// Batches before anything is counted: memory grows to what it needs.
+const WARM_UP: u32 = 500;
+
+const COUNTED: u32 = 500;
+
+const OPTIONS: SendOptions = SendOptions::reliable_ordered();
+
+async fn speak(connection: &Connection) {
+    for _ in 0..BATCH {
+        connection.send(ChannelId(0), Bytes::from_static(MESSAGE), OPTIONS).await.unwrap();
+    }
+}
+
+async fn listen(connection: &Connection) {
+    for _ in 0..BATCH {
+        let Ok(Incoming::Message { bytes, .. }) = connection.recv().await else { panic!("a message") };
+        assert_eq!(bytes, MESSAGE);
+    }
+}
+
+/// So many batches there and back, by both ends on this thread.
+async fn echo(batches: u32, client: &Connection, at_server: &Connection) {
+    for _ in 0..batches {
+        speak(client).await;
+        listen(at_server).await;
+        speak(at_server).await;
+        listen(client).await;
+    }
+}
+
+#[test]
+fn a_batch_of_messages_costs_its_tasks_at_most_one_allocation() {
+    let address = "127.0.0.1:0".parse().unwrap();
+    let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Count(1));
+    let server = AsyncServer::bind(config).unwrap();
+    let client = pollster::block_on(AsyncClient::connect_dev(server.local_addr())).unwrap();
+    let at_server = pollster::block_on(server.accept()).unwrap();
+    pollster::block_on(echo(WARM_UP, &client, &at_server));
+    let counted = measure(|| pollster::block_on(echo(COUNTED, &client, &at_server)));
+    // Each batch is sent and taken twice.
+    let most = u64::from(COUNTED) * 2;
+    assert!(counted.count_total <= most, "{} in {most} batches", counted.count_total);
+    println!("{} allocations in {most} batches of {BATCH} messages", counted.count_total);
+}
