@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use crate::config_error::ConfigError;
 use crate::steering::MAX_SOCKETS;
-use crate::{Socket, SteeringFilter, sys};
+use crate::{PortWatch, Socket, SteeringFilter, sys};
 
 /// Settings of a [`ReuseportGroup`].
 #[derive(Clone, Debug)]
@@ -101,6 +101,7 @@ impl GroupConfig {
 pub struct ReuseportGroup {
     sockets: Vec<Socket>,
     address: SocketAddr,
+    is_only_v6: bool,
 }
 
 impl ReuseportGroup {
@@ -110,7 +111,9 @@ impl ReuseportGroup {
     /// Binds the sockets in order.
     ///
     /// A port somebody else has is refused, even though `SO_REUSEPORT` would let sockets of the same user in:
-    /// two servers that silently share a port each lose half of their clients.
+    /// two servers that silently share a port each lose half of their clients. While a group of several sockets is
+    /// open, such sockets can still come to it: [`Self::watch`] tells. Nobody comes to a group of one on Linux, whose
+    /// socket shares nothing.
     ///
     /// # Errors
     ///
@@ -150,13 +153,29 @@ impl ReuseportGroup {
             let tells = address.ip().is_unspecified() && sys::tell_local_address(&socket, address.is_ipv6());
             Socket::from_bound(socket, false, has_filter, tells.then(|| locals.share()))
         });
-        Ok(Self { sockets: sockets.collect::<io::Result<_>>()?, address })
+        let sockets = sockets.collect::<io::Result<_>>()?;
+        let group = Self { sockets, address, is_only_v6: config.only_v6 };
+        if config.sockets > 1
+            && let Ok(watch) = group.watch()
+        {
+            watch.refuse_others()?;
+        }
+        Ok(group)
     }
 
     /// The address all sockets share, its port resolved.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Looks for sockets of others on the port, from any thread and as long as the sockets are open.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the platform does not tell, else what the system answers, usually that no descriptors are left.
+    pub fn watch(&self) -> io::Result<PortWatch> {
+        PortWatch::new(self.address, self.is_only_v6, &self.sockets)
     }
 
     /// The sockets, in the order of their index.

@@ -14,6 +14,7 @@
 //! | [`Sender`] | writes a [`SendBatch`] one by one, by `sendmmsg` or as GSO trains, with sticky fall-back |
 //! | [`Waiter`] | waits by notification, by gathering or by spinning, through the [`Parker`] contract |
 //! | [`Hub`] | one wait for the pollers of several sockets that one thread serves |
+//! | [`PortWatch`] | who else has sockets on the group's port |
 //! | [`DropMeter`] | what the kernel dropped in front of a socket, exactly, as `SO_MEMINFO` counts it |
 //!
 //! # Order of calls
@@ -74,6 +75,7 @@ mod sys;
 mod text;
 mod train;
 mod wait;
+mod watch;
 
 pub use batch::{Datagram, DatagramMut, Received, ReceivedMut, RecvBatch};
 pub use config_error::ConfigError;
@@ -91,3 +93,4 @@ pub use socket::{Granted, Socket};
 pub use steering::{Instruction, SteeringFilter};
 pub use train::{Segments, Train};
 pub use wait::{Wait, Waiter, Woken};
+pub use watch::PortWatch;

@@ -111,6 +111,11 @@ impl Socket {
         self.local_addr().is_ok_and(|address| sys::never_fragment(&self.udp, address.is_ipv6()))
     }
 
+    /// Its number in the system's list.
+    pub(crate) fn number(&self) -> io::Result<u64> {
+        sys::number_of(&self.udp)
+    }
+
     pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
         &mut self.udp
     }

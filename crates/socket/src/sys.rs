@@ -16,6 +16,7 @@
 //! | `duplicate`, `queue` | the kernel's account of a socket, or `Unsupported` |
 //! | `prepare_thread_for_naps` | this thread's sleeps end within microseconds, as far as the platform can |
 //! | `watch_poll`, `forget_poll` | a poll as one more thing that a poll watches; called only with `HAS_GROUPS` |
+//! | `number_of`, `bound_to` | the system's list of the sockets on a port, and a socket's number there, or `Unsupported` |
 //! | `fault` | the name of an error |
 //!
 //! `open`, `recv_one` and `send_one` are the same everywhere and stand here.

@@ -7,6 +7,7 @@ mod address;
 mod control;
 mod local;
 mod receive;
+mod table;
 mod transmit;
 
 use std::io;
@@ -18,6 +19,7 @@ use mio::{Interest, Poll, Registry, Token};
 
 pub(crate) use local::LocalAddresses;
 pub(crate) use receive::{RecvHeaders, recv_batch};
+pub(crate) use table::{bound_to, number_of};
 pub(crate) use transmit::{SendHeaders, send_batch};
 
 use super::Queue;

@@ -2,7 +2,7 @@
 //! notification. What is missing says so.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 
 use super::Queue;
 use crate::batch::RecvParts;
@@ -111,6 +111,14 @@ pub(crate) fn watch_poll(_registry: &mio::Registry, _poll: &mio::Poll, _token: m
 }
 
 pub(crate) fn forget_poll(_registry: &mio::Registry, _poll: &mio::Poll) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn number_of(_udp: &mio::net::UdpSocket) -> io::Result<u64> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn bound_to(_port: u16, _each: impl FnMut(u64, IpAddr)) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
