@@ -25,6 +25,7 @@ use crate::entropy;
 use crate::granted::Granted;
 use crate::keys::ServerKey;
 use crate::link::Link;
+use crate::lookout::Lookout;
 use crate::owners::{Owners, WorkerPlacement};
 use crate::steering::Steering;
 use crate::worker::{Clock, Face, SocketWorker, rings};
@@ -88,6 +89,14 @@ impl Crew {
         })
     }
 
+    /// How many sockets of others are on the port, where somebody looks.
+    pub(crate) fn foreign_sockets(&self) -> Option<usize> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Threads(roster) => roster.foreign_sockets(),
+        }
+    }
+
     /// How many workers each thread runs.
     pub(crate) fn threads(&self) -> Vec<u16> {
         match self {
@@ -110,6 +119,8 @@ pub(crate) fn start(
     let group = ReuseportGroup::bind(&group(&config, workers, steering)?)
         .map_err(|error| BindError::of_address(error, config.address))?;
     let address = group.local_addr();
+    // One socket shares its port with nobody.
+    let lookout = if workers.get() > 1 { Some(Lookout::start(group.watch()?)?) } else { None };
     let sockets = group.into_sockets();
     let granted =
         sockets.iter().map(|socket| Granted::of(socket, config.receive_buffer_bytes)).collect::<Vec<_>>();
@@ -144,7 +155,7 @@ pub(crate) fn start(
         (threads, first) => {
             let places = first.into_iter().chain(places).collect();
             let threads = threads.map_or(1, NonZeroU16::get);
-            Crew::Threads(Roster::start(shared.wait, shared.clock, places, threads)?)
+            Crew::Threads(Roster::start(shared.wait, shared.clock, places, threads, lookout)?)
         }
     };
     Ok((crew, address, granted))

@@ -231,6 +231,7 @@ mod inline;
 mod keys;
 mod known;
 mod link;
+mod lookout;
 mod metrics;
 mod observe;
 mod owners;

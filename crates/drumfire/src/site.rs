@@ -68,7 +68,7 @@ impl Site {
 
     pub(crate) fn stats(&self) -> Stats {
         let workers = self.links.iter().map(|link| link.stats()).collect();
-        Stats { workers, threads: self.crew.threads() }
+        Stats { workers, threads: self.crew.threads(), foreign_sockets: self.crew.foreign_sockets() }
     }
 
     /// Hands settings to all workers, if they can be used.

@@ -29,6 +29,22 @@ pub struct Stats {
     pub workers: Vec<WorkerStats>,
     /// One for each thread that runs: how many workers it drives now. Empty where there is none.
     pub threads: Vec<u16>,
+    /// Sockets of others on the server's port. Sockets of several workers share the port, and then Linux lets every process of
+    /// the same user share it too; such a process gets a part of the new clients, though nothing of connections that there are
+    /// where [`Granted::has_filter`](crate::Granted::has_filter). The server looks every 5 s, and a line on standard error tells
+    /// of every change. `None` before the first look, where nobody can know, and where the server has one socket: nobody looks,
+    /// and on Linux nobody can join.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let server = Server::bind(config.workers(Workers::Inline))?;
+    /// assert_eq!(server.stats().foreign_sockets, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub foreign_sockets: Option<usize>,
 }
 
 impl Stats {

@@ -23,12 +23,13 @@ const C_INTERFACE: [&str; 2] = ["libc::", "std::os::fd"];
 /// What a `cfg` may ask anywhere, and the words that combine.
 const PORTABLE: [&str; 7] = ["test", "doctest", "feature", "debug_assertions", "all", "any", "not"];
 /// What a `cfg` may ask in one more place, since nothing portable tells it.
-const EXCEPTIONS: [(&str, &str); 4] = [
+const EXCEPTIONS: [(&str, &str); 5] = [
     // Threads are pinned, and limits raised, by calls that each platform has of its own or not at all.
     ("crates/tools/src/host", "target_os"),
     // A processor's features have names of its own.
     ("crates/crypto/src/suite", "target_arch"),
     // What one platform alone can do is tested where it can be done.
+    ("crates/drumfire/tests", "target_os"),
     ("crates/socket/tests", "target_os"),
     ("crates/tools/tests", "target_os"),
 ];
@@ -193,6 +194,8 @@ mod tests {
             ("crates/crypto/src/keys.rs", processor, false),
             ("crates/crypto/src/suite.rs", system, false),
             ("crates/socket/tests/group.rs", system, true),
+            ("crates/drumfire/tests/foreign/main.rs", system, true),
+            ("crates/drumfire/src/lookout.rs", system, false),
             ("crates/tools/tests/programs/main.rs", system, true),
             ("crates/proto/tests/group.rs", system, false),
         ] {

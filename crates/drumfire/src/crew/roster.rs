@@ -18,6 +18,7 @@ use super::thread::Thread;
 use crate::clock::SystemClock;
 use crate::config::BindError;
 use crate::link::Link;
+use crate::lookout::Lookout;
 use crate::worker::Wake as _;
 
 /// The threads of a server.
@@ -25,6 +26,8 @@ pub(crate) struct Roster {
     pub(super) wait: Wait,
     pub(super) clock: SystemClock,
     state: Mutex<State>,
+    /// Where the port is shared.
+    lookout: Option<Lookout>,
     #[cfg(test)]
     pub(super) trap: super::tests::Trap,
 }
@@ -89,6 +92,7 @@ impl Roster {
         clock: SystemClock,
         places: Vec<Place>,
         threads: u16,
+        lookout: Option<Lookout>,
     ) -> Result<Arc<Self>, BindError> {
         let threads = usize::from(threads);
         let homes = assign(&vec![usize::MAX; places.len()], threads);
@@ -103,6 +107,7 @@ impl Roster {
             wait,
             clock,
             state: Mutex::new(state),
+            lookout,
             #[cfg(test)]
             trap: super::tests::Trap::default(),
         });
@@ -146,8 +151,13 @@ impl Roster {
         self.lock().posts.iter().filter(|post| !post.is_over).map(|post| post.driven).collect()
     }
 
+    pub(super) fn foreign_sockets(&self) -> Option<usize> {
+        self.lookout.as_ref()?.count()
+    }
+
     /// Ends all threads; their shards say goodbye with this application code, also those that were on their way.
     pub(super) fn stop(&self, goodbye: u32) {
+        self.lookout.iter().for_each(Lookout::end);
         let mut state = self.lock();
         (state.is_stopping, state.goodbye) = (true, goodbye);
         state.posts.iter().for_each(Post::call);
@@ -157,6 +167,7 @@ impl Roster {
             // Every panic is caught there; one that was not has nothing more to end.
             let _ = handle.join();
         }
+        self.lookout.iter().for_each(Lookout::join);
     }
 
     /// Gives away those of a thread's shards that belong elsewhere, and adds those that were given to it. False when the

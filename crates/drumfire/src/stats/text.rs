@@ -6,10 +6,11 @@ use super::{Stats, WorkerStats};
 
 impl Serialize for Stats {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { workers, threads } = self;
-        let mut fields = serializer.serialize_struct("Stats", 2)?;
+        let Self { workers, threads, foreign_sockets } = self;
+        let mut fields = serializer.serialize_struct("Stats", 3)?;
         fields.serialize_field("workers", workers)?;
         fields.serialize_field("threads", threads)?;
+        fields.serialize_field("foreign_sockets", foreign_sockets)?;
         fields.end()
     }
 }
@@ -57,8 +58,10 @@ mod tests {
     #[test]
     fn every_counter_is_written_under_its_name() {
         let worker = WorkerStats { forwarded_in: 3, panics: 1, ..WorkerStats::default() };
-        let written =
-            serde_json::to_value(Stats { workers: vec![worker.clone(), worker], threads: vec![2] }).unwrap();
+        let workers = vec![worker.clone(), worker];
+        let stats = Stats { workers, threads: vec![2], foreign_sockets: Some(1) };
+        let written = serde_json::to_value(stats).unwrap();
+        assert_eq!(written["foreign_sockets"], 1);
         assert_eq!(written["workers"].as_array().map(Vec::len), Some(2));
         let worker = &written["workers"][1];
         assert_eq!(

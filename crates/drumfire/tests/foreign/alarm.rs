@@ -1,0 +1,85 @@
+//! What a server tells of the other process, and what that process gets.
+
+use std::net::UdpSocket;
+
+use drumfire::{ChannelId, Event, SendOptions, Workers};
+use drumfire_socket::ReuseportGroup;
+
+use crate::other::Other;
+use crate::world::{World, config, now};
+
+const CLIENTS: usize = 20;
+
+/// Every client says so many things at the least while the other process is there.
+const ROUNDS: usize = 100;
+
+/// Datagrams that look like the beginning of a connection, which the kernel deals out by their addresses.
+const STRANGERS: usize = 64;
+
+pub(crate) fn while_it_is_there() {
+    if ReuseportGroup::MAX_SOCKETS == 1 {
+        println!("this path shares no port");
+        return;
+    }
+    let mut world = World::connected(config(Workers::Count(2)), CLIENTS);
+    assert!(world.server.granted().iter().all(|granted| granted.has_filter));
+    world.until("somebody looked", |world| world.server.stats().foreign_sockets == Some(0));
+
+    let came_at = now();
+    let mut other = Other::start(world.server.local_addr()).expect("let in");
+    world.until("the alarm", |world| {
+        play(world);
+        world.server.stats().foreign_sockets == Some(1)
+    });
+    println!("alarm after {} ms", now().duration_since(came_at).as_millis());
+    let mut rounds = 0;
+    world.until("all played on", |world| {
+        play(world);
+        rounds += 1;
+        rounds >= ROUNDS
+    });
+    for client in &mut world.clients {
+        client.send(ChannelId(1), "the last", SendOptions::reliable_ordered()).expect("room");
+    }
+    world.until("nothing of it was lost", |world| {
+        world.events.iter().filter(|event| is_last(event)).count() == CLIENTS
+    });
+    assert_eq!(other.count(), 0, "datagrams of connections that there are");
+    assert_eq!(world.peers.len(), CLIENTS);
+
+    // Else nothing is proved by nothing.
+    let address = world.server.local_addr();
+    world.until("the other process has a part of the port", |_| {
+        let sockets = (0..STRANGERS).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+        sockets.for_each(|socket| assert_eq!(socket.send_to(&[0x80; 100], address).expect("sent"), 100));
+        other.count() > 0
+    });
+
+    drop(other);
+    world.until("all is quiet again", |world| {
+        play(world);
+        world.server.stats().foreign_sockets == Some(0)
+    });
+}
+
+fn is_last(event: &Event) -> bool {
+    matches!(event, Event::Message { channel: ChannelId(1), .. })
+}
+
+/// All clients say something, and only what must arrive is kept.
+fn play(world: &mut World) {
+    for client in &mut world.clients {
+        client.send(ChannelId(0), "here I am", SendOptions::unreliable()).expect("room");
+    }
+    world.events.clear();
+}
+
+pub(crate) fn never_with_one_socket() {
+    for workers in [Workers::Inline, Workers::Count(1), Workers::Shards { sockets: 1, threads: 1 }] {
+        let mut world = World::connected(config(workers), 1);
+        assert!(Other::start(world.server.local_addr()).is_none(), "{workers:?}");
+        world.clients[0].send(ChannelId(0), "undisturbed", SendOptions::reliable_ordered()).expect("room");
+        world.until("it came", |world| !world.events.is_empty());
+        assert_eq!(world.server.stats().foreign_sockets, None);
+    }
+}
