@@ -68,6 +68,9 @@ pub struct Endpoint<P = Alone> {
     unsettled: Option<PeerId>,
     /// Datagrams the front of `active` has sent in this turn.
     turn_count: u32,
+    /// How often a connection was looked at to find what there is to send.
+    #[cfg(feature = "measure")]
+    turns: u64,
     replies: VecDeque<Reply>,
     forwards: VecDeque<Forwarded>,
     events: Events,
@@ -177,6 +180,8 @@ impl<P: Placement> Endpoint<P> {
             has_news: false,
             unsettled: None,
             turn_count: 0,
+            #[cfg(feature = "measure")]
+            turns: 0,
             replies: VecDeque::with_capacity(REPLIES_WAITING),
             forwards: VecDeque::with_capacity(FORWARDS_WAITING),
             stats: Stats::default(),

@@ -43,6 +43,9 @@ pub(crate) struct Timers {
     occupied: [u64; LEVELS as usize],
     /// The tick up to which everything has come down.
     reached: u64,
+    /// How many slots and timers were looked at to find what is due.
+    #[cfg(feature = "measure")]
+    visits: u64,
 }
 
 /// A timer, and its neighbours in its list.
@@ -59,7 +62,14 @@ const UNARMED: Timer = Timer { deadline: Moment::ORIGIN, next: NOWHERE, before: 
 impl Default for Timers {
     fn default() -> Self {
         let heads = (0..=FIRED).map(|_| NOWHERE).collect();
-        Self { timers: Vec::new(), heads, occupied: [0; LEVELS as usize], reached: 0 }
+        Self {
+            timers: Vec::new(),
+            heads,
+            occupied: [0; LEVELS as usize],
+            reached: 0,
+            #[cfg(feature = "measure")]
+            visits: 0,
+        }
     }
 }
 
@@ -129,9 +139,11 @@ impl Timers {
         let now_tick = tick(now);
         while let Some((list, slot_tick)) = self.first().filter(|(_, tick)| *tick <= now_tick) {
             self.reached = self.reached.max(slot_tick);
+            self.on_visit();
             let is_lowest = list < SLOTS;
             let mut index = self.head(list);
             while let Some(&Timer { deadline, next, .. }) = self.timer(index) {
+                self.on_visit();
                 if deadline <= now {
                     self.disarm(index);
                     self.link(index, deadline, FIRED);
@@ -147,6 +159,21 @@ impl Timers {
             }
         }
         self.reached = self.reached.max(now_tick);
+    }
+
+    /// Counts a slot or a timer that is looked at.
+    #[cfg(feature = "measure")]
+    const fn on_visit(&mut self) {
+        self.visits = self.visits.saturating_add(1);
+    }
+
+    #[cfg(not(feature = "measure"))]
+    const fn on_visit(&mut self) {}
+
+    /// How many slots and timers were looked at so far to find what is due.
+    #[cfg(feature = "measure")]
+    pub(crate) const fn visits(&self) -> u64 {
+        self.visits
     }
 
     /// The slot that comes first, and its first tick.

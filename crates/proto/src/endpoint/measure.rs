@@ -66,6 +66,12 @@ impl<P: Placement> Endpoint<P> {
     pub fn lines_visited(&self, peer: PeerId) -> Option<u64> {
         self.connections.get(peer).map(|connection| connection.sending.visits())
     }
+
+    /// How many slots and timers were looked at so far to find what is due, and connections to find what there is to send.
+    #[must_use]
+    pub const fn connections_visited(&self) -> u64 {
+        self.timers.visits().saturating_add(self.turns)
+    }
 }
 
 /// Seals packets of one unreliable message or one ack each, one after the other.

@@ -90,6 +90,8 @@ impl<P: Placement> Endpoint<P> {
 
     fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<(Route, usize)> {
         while let Some(&peer) = self.active.front() {
+            #[cfg(feature = "measure")]
+            add(&mut self.turns, 1);
             let Some(connection) = self.connections.get_mut(peer) else {
                 self.end_turn();
                 continue;
