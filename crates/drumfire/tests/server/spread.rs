@@ -3,29 +3,43 @@
 use crate::world::{World, config};
 use drumfire::{ChannelId, SendOptions, Workers};
 
-#[test]
-fn two_hundred_clients_spread_evenly_and_no_packet_is_forwarded() {
-    const CLIENTS: usize = 200;
-    let mut world = World::connected(config(Workers::Count(4)), CLIENTS);
-    let mut loads = [0_usize; 4];
+/// The busiest worker has at most five percent more than its share, and that is a whole number of clients.
+#[track_caller]
+fn assert_even(world: &World, workers: usize) {
+    let mut loads = vec![0_usize; workers];
     for peer in &world.peers {
         loads[peer.worker()] += 1;
     }
-    let busiest = *loads.iter().max().expect("four workers");
-    assert!(busiest * 100 <= CLIENTS / 4 * 105, "{loads:?}");
+    let busiest = loads.iter().copied().max().expect("some workers");
+    let share = world.peers.len().div_ceil(workers);
+    assert!(busiest * 100 <= share * 105, "{loads:?}");
+}
 
+#[test]
+fn from_four_clients_for_each_worker_on_they_spread_evenly_and_no_packet_is_forwarded() {
+    for (workers, clients) in [(2, 8), (4, 16), (3, 13), (4, 33), (8, 40), (4, 200)] {
+        let count = u16::try_from(workers).expect("few");
+        let mut world = World::connected(config(Workers::Count(count)), clients);
+        assert_even(&world, workers);
+        assert_straight(&mut world, clients);
+    }
+}
+
+/// Packets of all clients go to their own workers, and all that was forwarded are Hellos.
+#[track_caller]
+fn assert_straight(world: &mut World, clients: usize) {
     let before = world.server.stats();
     for _ in 0..3 {
         for client in &mut world.clients {
             client.send(ChannelId(0), "to my worker", SendOptions::reliable_ordered()).expect("room");
         }
         world.events.clear();
-        world.until("all messages arrived", |world| world.events.len() == CLIENTS);
+        world.until("all messages arrived", |world| world.events.len() == clients);
     }
     let after = world.server.stats();
     assert_eq!(after.forwarded(), before.forwarded(), "packets were forwarded");
-    assert_eq!((after.connections(), after.unexplained()), (CLIENTS, 0));
-    assert!(after.forwarded() <= 2 * CLIENTS as u64, "{} Hellos forwarded", after.forwarded());
+    assert_eq!((after.connections(), after.unexplained()), (clients, 0));
+    assert!(after.forwarded() <= 2 * clients as u64, "{} Hellos forwarded", after.forwarded());
     let taken: u64 = after.workers.iter().map(|worker| worker.forwarded_in).sum();
     assert_eq!(taken, after.forwarded());
 }
