@@ -10,6 +10,7 @@ mod groups;
 mod handler;
 mod limits;
 mod live;
+mod rebind;
 mod refusal;
 mod restart;
 mod settings;
