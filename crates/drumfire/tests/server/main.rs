@@ -1,5 +1,6 @@
 //! Servers and clients over real loopback sockets, one file per subject.
 
+mod abuser;
 mod admission;
 mod clients;
 mod close;
