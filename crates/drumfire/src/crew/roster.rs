@@ -6,7 +6,7 @@
 //! another leads where the last one says. No datagram goes through here; while a shard is on its way, its socket keeps
 //! them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -26,6 +26,9 @@ pub(crate) struct Roster {
     pub(super) wait: Wait,
     pub(super) clock: SystemClock,
     state: Mutex<State>,
+    /// The application code of the goodbye. Apart from the state, because who hires waits for a thread that ends with that in
+    /// its hands.
+    goodbye: AtomicU32,
     /// Where the port is shared.
     lookout: Option<Lookout>,
     #[cfg(test)]
@@ -39,8 +42,6 @@ struct State {
     threads: usize,
     posts: Vec<Post>,
     is_stopping: bool,
-    /// The application code of the goodbye.
-    goodbye: u32,
 }
 
 /// Whether a thread has to ask; one that begins has to.
@@ -102,11 +103,12 @@ impl Roster {
                 seats.push(place);
             }
         }
-        let state = State { homes, threads, posts: Vec::new(), is_stopping: false, goodbye: 0 };
+        let state = State { homes, threads, posts: Vec::new(), is_stopping: false };
         let roster = Arc::new(Self {
             wait,
             clock,
             state: Mutex::new(state),
+            goodbye: AtomicU32::new(0),
             lookout,
             #[cfg(test)]
             trap: super::tests::Trap::default(),
@@ -143,7 +145,7 @@ impl Roster {
 
     /// The application code with which shards say goodbye.
     pub(super) fn goodbye(&self) -> u32 {
-        self.lock().goodbye
+        self.goodbye.load(Ordering::Acquire)
     }
 
     /// How many shards each thread drives that runs.
@@ -159,7 +161,8 @@ impl Roster {
     pub(super) fn stop(&self, goodbye: u32) {
         self.lookout.iter().for_each(Lookout::end);
         let mut state = self.lock();
-        (state.is_stopping, state.goodbye) = (true, goodbye);
+        self.goodbye.store(goodbye, Ordering::Release);
+        state.is_stopping = true;
         state.posts.iter().for_each(Post::call);
         let handles: Vec<_> = state.posts.iter_mut().filter_map(|post| post.handle.take()).collect();
         drop(state);
