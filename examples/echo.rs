@@ -1,5 +1,5 @@
-//! A server that answers every message with itself, and a client that measures how long that takes. Both ends
-//! are encrypted, and the two may be on two hosts.
+//! A server that answers every message with itself, a task for each connection, and a client that measures how long that
+//! takes. Both ends are encrypted, and the two may be on two hosts.
 //!
 //! ```text
 //! cargo run --release --example echo -- server 0.0.0.0:7777 drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8
@@ -13,13 +13,13 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, SendOptions, Server, ServerConfig,
-    ServerKey, ServerPublicKey, Workers,
+    Access, AsyncClient, AsyncServer, ChannelId, ClientConfig, Closed, Connection, Incoming, SendOptions,
+    ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
+use tokio::time::{sleep, timeout};
 
 const CHANNEL: ChannelId = ChannelId(0);
 /// What comes here is answered unreliably.
@@ -30,14 +30,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The client gives up when an answer takes this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn main() -> Result<(), Box<dyn Error>> {
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["server", address] => serve(bind(address.parse()?, ServerKey::generate()?)?, || false),
-        ["server", address, secret] => serve(bind(address.parse()?, secret.parse()?)?, || false),
-        ["client", server, key] => show(&measure(server.parse()?, key.parse()?)?),
-        [] => show(&both(ServerKey::generate()?)?),
+        ["server", address] => serve(bind(address.parse()?, ServerKey::generate()?)?).await,
+        ["server", address, secret] => serve(bind(address.parse()?, secret.parse()?)?).await,
+        ["client", server, key] => show(&measure(server.parse()?, key.parse()?).await?),
+        [] => show(&both(ServerKey::generate()?).await?),
         _ => return Err("say `server ADDRESS [SECRET KEY]` or `client ADDRESS PUBLIC KEY`".into()),
     }
     Ok(())
@@ -49,81 +50,82 @@ fn show(times: &[Duration]) {
 }
 
 /// Both ends in this process, on the loopback.
-fn both(key: ServerKey) -> Result<Vec<Duration>, Box<dyn Error>> {
+async fn both(key: ServerKey) -> Result<Vec<Duration>, Box<dyn Error>> {
     let public = key.public();
     let server = bind("127.0.0.1:0".parse()?, key)?;
-    let (address, is_done) = (server.local_addr(), AtomicBool::new(false));
-    let times = std::thread::scope(|scope| {
-        scope.spawn(|| serve(server, || is_done.load(Ordering::Acquire)));
-        let times = measure(address, public).map_err(|error| error.to_string());
-        is_done.store(true, Ordering::Release);
-        times
-    });
-    Ok(times?)
+    let address = server.local_addr();
+    let server = tokio::spawn(serve(server));
+    let times = measure(address, public).await;
+    server.abort();
+    times
 }
 
-fn bind(address: SocketAddr, key: ServerKey) -> Result<Server, Box<dyn Error>> {
+fn bind(address: SocketAddr, key: ServerKey) -> Result<AsyncServer, Box<dyn Error>> {
     let public = key.public();
-    let server = Server::bind(ServerConfig::new(address, key, Access::Open).workers(Workers::Auto))?;
+    let config = ServerConfig::new(address, key, Access::Open).workers(Workers::Auto);
+    let server = AsyncServer::bind(config)?;
     let address = server.local_addr();
     println!("cargo run --release --example echo -- client {address} {public}");
     Ok(server)
 }
 
-/// Answers until it is told to stop.
-fn serve(mut server: Server, should_stop: impl Fn() -> bool) {
-    while !should_stop() {
-        server.wait(Duration::from_millis(100));
-        for event in server.poll() {
-            match event {
-                Event::Connected { address, .. } => println!("{address} is here"),
-                Event::Message { peer, channel, bytes } => {
-                    let options = if channel == LOSSY {
-                        SendOptions::unreliable()
-                    } else {
-                        SendOptions::reliable_ordered()
-                    };
-                    // A client that does not take its answers gets fewer of them.
-                    let _ = server.send(peer, channel, bytes, options);
-                }
-                Event::Disconnected { reason, .. } => println!("a client left: {}", reason.name()),
-                _ => {}
+/// Takes in everybody, until it is dropped.
+async fn serve(server: AsyncServer) {
+    while let Some(connection) = server.accept().await {
+        println!("{} is here", connection.address());
+        tokio::spawn(async move {
+            let Closed { reason, .. } = answer(&connection).await;
+            println!("a client left: {}", reason.name());
+        });
+    }
+}
+
+/// Answers until the connection is over. A client that does not take its answers holds up nobody else.
+async fn answer(connection: &Connection) -> Closed {
+    loop {
+        match connection.recv().await {
+            Ok(Incoming::Message { channel, bytes }) => {
+                let options = if channel == LOSSY {
+                    SendOptions::unreliable()
+                } else {
+                    SendOptions::reliable_ordered()
+                };
+                // What cannot be answered is over: the next `recv` says why.
+                let _ = connection.send(channel, bytes, options).await;
             }
+            Ok(_) => {}
+            Err(closed) => return closed,
         }
-        server.flush();
     }
 }
 
 /// Sends one message after the other; answers how long each took there and back, sorted.
-fn measure(server: SocketAddr, key: ServerPublicKey) -> Result<Vec<Duration>, Box<dyn Error>> {
-    let mut client = Client::connect(server, key, &ClientConfig::default())?;
+async fn measure(server: SocketAddr, key: ServerPublicKey) -> Result<Vec<Duration>, Box<dyn Error>> {
+    let connection = AsyncClient::connect(server, key, &ClientConfig::default()).await?;
     let mut times = Vec::new();
     for number in 0..MESSAGES {
         let start = now();
-        client.send(CHANNEL, number.to_be_bytes().to_vec(), SendOptions::reliable_ordered())?;
-        client.flush();
-        while times.len() == number as usize {
-            if !client.wait(PATIENCE.saturating_sub(now() - start)) {
-                return Err("the server does not answer any more".into());
-            }
-            for event in client.poll() {
-                match event {
-                    ClientEvent::Message { bytes, .. } if *bytes == number.to_be_bytes() => {
-                        times.push(now() - start);
-                    }
-                    ClientEvent::ConnectFailed { error } => return Err(error.into()),
-                    ClientEvent::Disconnected { reason, .. } => return Err(reason.name().into()),
-                    _ => {}
-                }
-            }
-        }
-        // It also takes care of the connection meanwhile.
-        client.wait(PAUSE);
+        let message = number.to_be_bytes().to_vec();
+        connection.send(CHANNEL, message, SendOptions::reliable_ordered()).await?;
+        let answered = timeout(PATIENCE, heard(&connection, &number.to_be_bytes())).await;
+        answered.map_err(|_| "the server does not answer any more")??;
+        times.push(now() - start);
+        sleep(PAUSE).await;
     }
-    client.close(0, "done")?;
-    client.poll();
+    connection.close(0, "done")?;
     times.sort_unstable();
     Ok(times)
+}
+
+/// Waits for this answer.
+async fn heard(connection: &Connection, answer: &[u8]) -> Result<(), Box<dyn Error>> {
+    loop {
+        if let Incoming::Message { bytes, .. } = connection.recv().await?
+            && *bytes == *answer
+        {
+            return Ok(());
+        }
+    }
 }
 
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
@@ -151,10 +153,10 @@ mod tests {
         (parts.0.parse().expect("a secret key"), parts.1.parse().expect("a public key"))
     }
 
-    #[test]
-    fn the_keys_of_the_head_belong_together_and_every_message_comes_back() {
+    #[tokio::test]
+    async fn the_keys_of_the_head_belong_together_and_every_message_comes_back() {
         let (secret, public) = keys();
         assert_eq!(secret.public(), public);
-        assert_eq!(both(secret).expect("answers").len(), MESSAGES as usize);
+        assert_eq!(both(secret).await.expect("answers").len(), MESSAGES as usize);
     }
 }
