@@ -47,9 +47,6 @@
 //! assert!(matches!(server.poll_event(), Some(Event::Message { bytes: b"hello", .. })));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
-//! Not here yet: fragments, the other delivery modes, priorities, credit, congestion control, rekeying,
-//! migration, resets, tokens.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

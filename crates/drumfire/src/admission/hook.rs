@@ -63,7 +63,8 @@ pub enum Verdict {
         /// When it may try again; `None` for not at all.
         retry_after: Option<Duration>,
     },
-    /// Not let in here, but there.
+    /// Not let in here, but there. Clients with tokens are told the address; in open access nothing proves who said it, so that
+    /// they hear the reason alone.
     TryThere {
         /// The other server.
         address: SocketAddr,
