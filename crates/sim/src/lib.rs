@@ -19,6 +19,7 @@ mod dice;
 mod door;
 mod flow;
 mod ledger;
+mod memory;
 mod run;
 mod scenario;
 

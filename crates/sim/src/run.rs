@@ -15,6 +15,7 @@ use crate::books;
 use crate::client::{Client, Stage};
 use crate::door;
 use crate::ledger::{self, Class};
+use crate::memory;
 use crate::scenario::{Plan, Scenario, Side, WrongClock};
 
 /// Messages one end sends in one go, at most.
@@ -45,6 +46,8 @@ pub struct Outcome {
     pub attacks: u64,
     /// Connections of which one end broke the rules.
     pub hostile: u64,
+    /// Bytes that the whole world held at a time, at most.
+    pub held_bytes: u64,
 }
 
 /// What did not hold.
@@ -79,9 +82,16 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
 /// # Errors
 /// The first thing that did not hold; a panic is one too.
 pub fn run_scenario(scenario: &Scenario) -> Result<Outcome, Failure> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| Run::new(scenario)?.whole()));
+    let mut outcome = Err("it did not run".to_owned());
+    let used = allocation_counter::measure(|| {
+        let run = catch_unwind(AssertUnwindSafe(|| Run::new(scenario)?.whole()));
+        outcome = run.unwrap_or_else(|_| Err("it panicked".to_owned()));
+    });
     outcome
-        .unwrap_or_else(|_| Err("it panicked".to_owned()))
+        .and_then(|outcome| {
+            memory::check(used.bytes_max, scenario.clients.len())
+                .map(|()| Outcome { held_bytes: used.bytes_max, ..outcome })
+        })
         .map_err(|reason| Failure { seed: scenario.seed, reason })
 }
 

@@ -73,7 +73,8 @@ fn sweep(seeds: Range<u64>) -> Result<(), Failure> {
     }
     println!(
         "{done} seeds held: {} clients connected, {} did not, {} closed, {} messages sent, {} delivered, \
-         {} changes of address, {} datagrams of attackers, {} ends that broke the rules, trace {:016x}",
+         {} changes of address, {} datagrams of attackers, {} ends that broke the rules, \
+         {} bytes held by a world at most, trace {:016x}",
         sum.connected,
         sum.failed,
         sum.closed,
@@ -82,6 +83,7 @@ fn sweep(seeds: Range<u64>) -> Result<(), Failure> {
         sum.rebound,
         sum.attacks,
         sum.hostile,
+        sum.held_bytes,
         sum.trace
     );
     Ok(())
@@ -126,5 +128,6 @@ impl Found {
         self.sum.rebound += outcome.rebound;
         self.sum.attacks += outcome.attacks;
         self.sum.hostile += outcome.hostile;
+        self.sum.held_bytes = self.sum.held_bytes.max(outcome.held_bytes);
     }
 }
