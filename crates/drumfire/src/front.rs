@@ -128,7 +128,7 @@ impl Front {
     /// Takes a message for every worker's members of a group.
     pub(crate) fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), BroadcastError> {
         broadcast.check(self.message_max_bytes)?;
-        Link::take_room_of_all(&self.links, broadcast.bytes.len())?;
+        Link::take_room_of_all(self.links.iter(), broadcast.bytes.len())?;
         let broadcast = Arc::new(broadcast);
         for staged in &mut self.staged {
             staged.push(Command::Broadcast(Arc::clone(&broadcast)));

@@ -248,10 +248,13 @@ impl Link {
     }
 
     /// The same at all of them or at none.
-    pub(crate) fn take_room_of_all(links: &[Arc<Self>], payload_bytes: usize) -> Result<(), BroadcastError> {
-        for (taken, link) in links.iter().enumerate() {
+    pub(crate) fn take_room_of_all<'a>(
+        links: impl Iterator<Item = &'a Arc<Self>> + Clone,
+        payload_bytes: usize,
+    ) -> Result<(), BroadcastError> {
+        for (taken, link) in links.clone().enumerate() {
             if !link.take_room(payload_bytes) {
-                links.iter().take(taken).for_each(|link| link.give_room(payload_bytes));
+                links.take(taken).for_each(|link| link.give_room(payload_bytes));
                 return Err(BroadcastError::Full);
             }
         }
@@ -264,17 +267,12 @@ impl Link {
         here: usize,
         broadcast: &Broadcast,
     ) -> Result<(), BroadcastError> {
-        let others = || links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
-        let payload_bytes = broadcast.bytes.len();
-        for (taken, link) in others().enumerate() {
-            if !link.take_room(payload_bytes) {
-                others().take(taken).for_each(|link| link.give_room(payload_bytes));
-                return Err(BroadcastError::Full);
-            }
-        }
-        if others().next().is_some() {
-            let broadcast = Arc::new(broadcast.clone());
-            others().for_each(|link| link.command_at_once(Command::Broadcast(Arc::clone(&broadcast))));
+        let others = links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
+        Self::take_room_of_all(others.clone(), broadcast.bytes.len())?;
+        let mut shared = None;
+        for link in others {
+            let broadcast = shared.get_or_insert_with(|| Arc::new(broadcast.clone()));
+            link.command_at_once(Command::Broadcast(Arc::clone(broadcast)));
         }
         Ok(())
     }
