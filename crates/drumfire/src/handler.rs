@@ -47,7 +47,7 @@ pub use serving::{Serving, serve};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-/// let server = serve(config.workers(Workers::Count(2)), |_worker| Echo)?;
+/// let server = serve(config.workers(Workers::Count(1)), |_worker| Echo)?;
 ///
 /// let mut client = Client::connect_dev(server.local_addr())?;
 /// client.send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;

@@ -48,6 +48,10 @@ pub const NOTES_MAX: usize = 16_384;
 /// # while !client.poll().any(|event| matches!(event, ClientEvent::Message { .. })) {
 /// #     client.wait(Duration::from_millis(1));
 /// # }
+/// # while server.stats().workers[0].protocol.connections_opened == 0 {
+/// #     client.wait(Duration::from_millis(1));
+/// #     client.poll();
+/// # }
 /// let remote = server.remote();
 /// std::thread::spawn(move || remote.tell(0, "the storm is coming"));
 /// # while !client.poll().any(|event| matches!(event, ClientEvent::Message { .. })) {

@@ -3,10 +3,9 @@
 use std::net::UdpSocket;
 
 use drumfire::{ChannelId, Event, SendOptions, Workers};
-use drumfire_socket::ReuseportGroup;
 
 use crate::other::Other;
-use crate::world::{World, config, now};
+use crate::world::{World, config, now, shares_ports};
 
 const CLIENTS: usize = 20;
 
@@ -17,7 +16,7 @@ const ROUNDS: usize = 100;
 const STRANGERS: usize = 64;
 
 pub(crate) fn while_it_is_there() {
-    if ReuseportGroup::MAX_SOCKETS == 1 {
+    if !shares_ports() {
         println!("this path shares no port");
         return;
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use drumfire::{Access, Event, SendOptions, Server, ServerConfig, ServerKey, TokenAccess, TokenKey, Workers};
+use drumfire_socket::ReuseportGroup;
 
 /// Serves at `address` with `workers` threads and the key with this text, by token where there is a key for tokens.
 pub(crate) fn serve(arguments: &[String]) {
@@ -19,9 +20,12 @@ pub(crate) fn serve(arguments: &[String]) {
         None => Access::Open,
     };
     let workers: NonZeroU16 = workers.parse().expect("a number");
+    // One, where the platform shares no port.
+    let granted =
+        u16::try_from(ReuseportGroup::MAX_SOCKETS).map_or(workers.get(), |most| workers.get().min(most));
     let config = ServerConfig::new(address.parse().expect("an address"), key, access)
         .server_id("eu-1")
-        .workers(Workers::Count(workers.get()));
+        .workers(Workers::Count(granted));
     let mut server = Server::bind(config).expect("a free port");
     println!("{}", server.local_addr());
     std::io::stdout().flush().expect("somebody listens");

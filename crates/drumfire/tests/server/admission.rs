@@ -77,7 +77,7 @@ fn in_open_access_the_hook_says_which_worker() {
         connections.sort_unstable();
         connections
     };
-    world.until("all are in one place", |world| connections(world) == [0, 0, 0, 12]);
+    world.until("all are in one place", |world| connections(world).last() == Some(&12));
 }
 
 #[test]

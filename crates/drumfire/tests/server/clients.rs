@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::world::config;
+use crate::world::{config, possible};
 use drumfire::{
     Access, ChannelId, ClientConfig, Clients, ClientsEvent, CloseReason, ConnectError, Event, PeerId,
     PlayerId, SendOptions, Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey, TokenRequest,
@@ -161,7 +161,7 @@ fn every_connection_may_have_a_token_of_its_own() {
     let token_key = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
     let (public, access) = (key.public(), Access::Token(TokenAccess::new(token_key.clone())));
     let config = ServerConfig::new("127.0.0.1:0".parse().expect("an address"), key, access);
-    let server = Server::bind(config.workers(Workers::Count(2))).expect("a server");
+    let server = Server::bind(config.workers(possible(Workers::Count(2)))).expect("a server");
     let address = server.local_addr();
     let mut bots = Bots::new(vec![server], 10);
     let token = |player, protocol_id| {

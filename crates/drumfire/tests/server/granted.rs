@@ -1,6 +1,6 @@
 //! What a server and its clients say that the system gave them.
 
-use crate::world::config;
+use crate::world::{config, granted};
 use drumfire::{Client, ClientConfig, Clients, Granted, Server, ServerKey, Workers};
 
 /// The same socket options, asked of the system by another socket of the same kind.
@@ -13,10 +13,10 @@ fn ask(receive: usize) -> usize {
 
 #[test]
 fn every_worker_has_an_entry_with_what_its_socket_got() {
-    for (workers, count) in [(Workers::Inline, 1), (Workers::Count(1), 1), (Workers::Count(3), 3)] {
+    for (workers, count) in [(Workers::Inline, 1), (Workers::Count(1), 1), (Workers::Count(3), granted(3))] {
         let server = Server::bind(config(workers).receive_buffer_bytes(65_536)).expect("a server");
         let granted = server.granted();
-        assert_eq!(granted.len(), count);
+        assert_eq!(granted.len(), usize::from(count));
         for one in granted {
             assert_eq!(one.receive_buffer_asked_bytes, Some(65_536));
             assert_eq!(one.receive_buffer_bytes, ask(65_536));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::world::now;
+use crate::world::{now, possible};
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, CloseCode,
     CloseReason, ConnectError, Event, PeerId, PlayerId, Reconnect, ReconnectReason, SendError, SendOptions,
@@ -30,7 +30,7 @@ fn until(what: &str, mut is_true: impl FnMut() -> bool) {
 fn serve(address: std::net::SocketAddr, tokens: &TokenKey) -> Server {
     let access = Access::Token(TokenAccess::new(tokens.clone()));
     let config = ServerConfig::new(address, ServerKey::from_bytes([7; 32]), access);
-    Server::bind(config.server_id("eu-1").workers(Workers::Count(2))).expect("the port is free")
+    Server::bind(config.server_id("eu-1").workers(possible(Workers::Count(2)))).expect("the port is free")
 }
 
 /// Lets a server answer; what it is told is sent back.

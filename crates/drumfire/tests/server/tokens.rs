@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::World;
+use crate::world::{World, possible};
 use drumfire::{
     Access, Client, ClientConfig, ClientEvent, CloseCode, CloseReason, ConnectError, ConnectToken, Event,
     PlayerId, RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
@@ -27,8 +27,8 @@ pub(crate) fn world_with(
     let key = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
     let backend = Backend { key: key.clone(), public: server.public() };
     let address = "127.0.0.1:0".parse().expect("an address");
-    let config = ServerConfig::new(address, server, Access::Token(TokenAccess::new(key))).workers(workers);
-    (World::new(set(config), 0), backend)
+    let config = ServerConfig::new(address, server, Access::Token(TokenAccess::new(key)));
+    (World::new(set(config.workers(possible(workers))), 0), backend)
 }
 
 impl Backend {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use drumfire::{
     Access, Client, ClientEvent, DropReason, Event, PeerId, Server, ServerConfig, ServerKey, Workers,
 };
+use drumfire_socket::ReuseportGroup;
 
 /// A condition that takes this long will not come true.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,9 +27,27 @@ pub(crate) struct World {
     pub(crate) comings: HashMap<PeerId, (u32, u32)>,
 }
 
+/// How many workers there are where so many are asked for: one, where the platform shares no port.
+pub(crate) fn granted(workers: u16) -> u16 {
+    u16::try_from(ReuseportGroup::MAX_SOCKETS).map_or(workers, |most| workers.min(most))
+}
+
+/// Whether there can be several workers.
+pub(crate) fn shares_ports() -> bool {
+    granted(2) == 2
+}
+
+/// These workers, or as many of them as the platform has.
+pub(crate) fn possible(workers: Workers) -> Workers {
+    match workers {
+        Workers::Count(count) => Workers::Count(granted(count)),
+        other => other,
+    }
+}
+
 pub(crate) fn config(workers: Workers) -> ServerConfig {
     let address = "127.0.0.1:0".parse().expect("an address");
-    ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(workers)
+    ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(possible(workers))
 }
 
 impl World {
