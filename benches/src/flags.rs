@@ -42,6 +42,19 @@ impl Options {
     }
 }
 
+/// Takes a flag of one bench and its number out of the arguments, before the others are read.
+///
+/// # Errors
+///
+/// One line that names the flag and the way out.
+pub fn take_number(args: &mut Vec<OsString>, flag: &str) -> Result<Option<u32>, String> {
+    let Some(at) = args.iter().position(|arg| arg == flag) else { return Ok(None) };
+    let number = args.get(at + 1).and_then(|value| value.to_str()?.parse().ok()).filter(|number| *number > 0);
+    let number = number.ok_or_else(|| format!("{flag}: takes a number of at least 1"))?;
+    args.drain(at..at + 2);
+    Ok(Some(number))
+}
+
 /// Reads the flags, the program's name not among them. `parts` are the names `--only` takes.
 ///
 /// # Errors
@@ -91,6 +104,19 @@ mod tests {
         for bad in [&["--fast"][..], &["--only"], &["--only", "nothing"], &["drain"]] {
             let line = options(bad).expect_err("refused");
             assert!(line.contains("--only") && line.lines().count() == 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_taken_with_its_flag() {
+        let mut args: Vec<OsString> = ["--quick", "--clients", "300", "--bench"].map(OsString::from).into();
+        assert_eq!(take_number(&mut args, "--workers"), Ok(None));
+        assert_eq!(take_number(&mut args, "--clients"), Ok(Some(300)));
+        assert_eq!(args, ["--quick", "--bench"]);
+        for bad in [&["--clients"][..], &["--clients", "0"], &["--clients", "many"]] {
+            let mut args: Vec<OsString> = bad.iter().map(OsString::from).collect();
+            let line = take_number(&mut args, "--clients").expect_err("refused");
+            assert!(line.contains("--clients"), "{line}");
         }
     }
 }

@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod c_loop;
+mod child;
+mod crowd;
 mod ending;
 mod figures;
 mod flags;
@@ -12,12 +14,18 @@ pub mod hellos;
 pub mod pair;
 mod rounds;
 mod run;
+mod served;
+mod system;
 mod timed;
 
 pub use c_loop::CLoop;
+pub use child::{Child, Counts, at_end_of_input, say, say_counts};
+pub use crowd::{Carried, Crowd, Ramped};
 pub use ending::{criterion_extent, ending, run_bench};
 pub use figures::{Figure, Goal, Results};
-pub use flags::{Extent, Options, parse};
+pub use flags::{Extent, Options, parse, take_number};
 pub use rounds::{Arm, BUSY, Measured, Spread, busy_note, interleave};
 pub use run::{Recipe, run, run_with};
+pub use served::{close_books, count, counts_of, counts_text};
+pub use system::{Memory, Used, Watch, kernel_drops, load_average, memory, print_machine};
 pub use timed::{Rounds, Work, interleave_work, pin};

@@ -38,7 +38,7 @@ pub(crate) fn serve(staffing: Staffing, delivery: Delivery) -> Result<Served, St
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
     let is_over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_over);
-    server::at_end_of_input(move || flag.store(true, Ordering::Release));
+    drumfire_benches::at_end_of_input(move || flag.store(true, Ordering::Release));
     server::announce(server.local_addr()).map_err(|error| error.to_string())?;
 
     let options = options(delivery);

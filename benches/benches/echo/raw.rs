@@ -33,7 +33,7 @@ pub(crate) fn serve() -> io::Result<Served> {
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
     let is_over = Arc::new(AtomicBool::new(false));
     let (flag, at_end) = (Arc::clone(&is_over), Arc::clone(&waker));
-    server::at_end_of_input(move || {
+    drumfire_benches::at_end_of_input(move || {
         flag.store(true, Ordering::Release);
         // Without it the process is ended from outside.
         let _ = at_end.wake();

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use drumfire_benches::{kernel_drops, memory};
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
 use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount};
 
 use crate::load::{Load, MESSAGE_BYTES, Window};
 use crate::peer::Peer;
-use crate::process::Process;
+use crate::process;
 use crate::server::Served;
 use crate::tally::Told;
 
@@ -56,9 +57,9 @@ pub(crate) fn run(
     beside: &RefCell<Vec<Beside>>,
 ) -> Result<Report, String> {
     let drops_before = kernel_drops();
-    let server = Process::server(peer, place.server_core)?;
+    let server = process::start_server(peer, place.server_core)?;
     let address = server.line()?;
-    let client = Process::client(peer, load, place.counted, &address, place.client_core)?;
+    let client = process::start_client(peer, load, place.counted, &address, place.client_core)?;
     let window = window_of(&client.line()?).ok_or("the client named no window")?;
     let watched = Watched::over(window, server.id(), client.id());
     let told = Told::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
@@ -95,7 +96,7 @@ impl Watched {
             steal_share: host::cpu_ticks()
                 .zip(ticks_before)
                 .and_then(|(now, then): (CpuTicks, CpuTicks)| now.steal_share_since(&then)),
-            rss_kib: rss_kib(server).unwrap_or(0),
+            rss_kib: memory(server).map_or(0, |memory| memory.resident_bytes / 1_024),
             length: Duration::from_nanos(end - start),
         }
     }
@@ -201,19 +202,4 @@ fn flags(peer: Peer, load: Load) -> Flags {
         flags.insert("rate".to_owned(), rate.into());
     }
     flags
-}
-
-/// Datagrams dropped for want of room, of all sockets here, since the system started.
-fn kernel_drops() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/net/snmp").ok()?;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let (names, values) = (lines.next()?, lines.next()?);
-    let place = names.split(' ').position(|name| name == "RcvbufErrors")?;
-    values.split(' ').nth(place)?.parse().ok()
-}
-
-fn rss_kib(process: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }

@@ -2,9 +2,10 @@
 //! standard input does.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 
+use drumfire_benches::say;
 use serde_json::{Value, json};
 
 /// The receive buffer to ask for: room for a message of every connection and more.
@@ -50,23 +51,7 @@ impl Served {
     }
 }
 
-/// Calls `then` on a thread of its own when the standard input ends.
-pub(crate) fn at_end_of_input(then: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(move || {
-        // An input that cannot be read has ended too.
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        then();
-    });
-}
-
 /// Says where the server is.
 pub(crate) fn announce(address: SocketAddr) -> io::Result<()> {
     say(&address.to_string())
-}
-
-/// Writes a line to the bench.
-pub(crate) fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
 }

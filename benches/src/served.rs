@@ -1,0 +1,82 @@
+//! What a server counted, under names, as its process tells it; and whether every datagram has a place.
+
+use drumfire::{DropReason, Stats, WorkerStats};
+
+use crate::child::Counts;
+
+/// The counters of all workers together that a bench looks at. Reasons for which nothing was dropped have no name.
+#[must_use]
+pub fn counts_of(stats: &Stats) -> Counts {
+    let sum = |of: fn(&WorkerStats) -> u64| stats.workers.iter().map(of).sum::<u64>();
+    let counts = [
+        ("unexplained", stats.unexplained()),
+        ("panics", sum(|worker| worker.panics)),
+        ("undelivered", sum(|worker| worker.messages_undelivered)),
+        ("socket received", sum(|worker| worker.received.datagrams + worker.received.dropped_in_all())),
+        ("socket sent", sum(|worker| worker.sent.datagrams)),
+        ("datagrams received", sum(|worker| worker.protocol.datagrams_received)),
+        ("datagrams sent", sum(|worker| worker.protocol.datagrams_sent)),
+        ("acks sent alone", sum(|worker| worker.protocol.acks_sent_alone)),
+        ("messages resent", sum(|worker| worker.protocol.messages_resent)),
+        ("packets lost", sum(|worker| worker.protocol.packets_lost)),
+        ("forwarded", stats.forwarded()),
+        ("connections opened", sum(|worker| worker.protocol.connections_opened)),
+        ("connections closed", sum(|worker| worker.protocol.connections_closed)),
+    ];
+    let dropped = DropReason::ALL.into_iter().map(|reason| (reason.name(), stats.dropped(reason)));
+    let dropped = dropped.filter(|(_, count)| *count > 0);
+    let dropped = dropped.map(|(name, count)| (format!("dropped: {name}"), count));
+    counts.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(dropped).collect()
+}
+
+/// The count of this name; 0 where there is none.
+#[must_use]
+pub fn count(counts: &Counts, name: &str) -> u64 {
+    counts.get(name).copied().unwrap_or(0)
+}
+
+/// All counts in one line, by their names.
+#[must_use]
+pub fn counts_text(counts: &Counts) -> String {
+    let words: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    words.join(", ")
+}
+
+/// Holds what clients sent against what the server's sockets took and what the kernel dropped meanwhile, on one host: answers a
+/// line for people.
+///
+/// # Errors
+///
+/// One line, when datagrams are left over.
+pub fn close_books(sent: u64, served: &Counts, kernel_drops: u64) -> Result<String, String> {
+    let received = count(served, "socket received");
+    let missing = sent.saturating_sub(received);
+    let line = format!("sent {sent}, received {received}, kernel_receive_queue {missing}");
+    let problem = if received > sent || missing > kernel_drops {
+        format!("the kernel dropped {kernel_drops} of all sockets")
+    } else if count(served, "unexplained") > 0 {
+        format!("{} are in no counter of the server", count(served, "unexplained"))
+    } else if count(served, "panics") > 0 {
+        format!("{} panics at the server", count(served, "panics"))
+    } else {
+        return Ok(line);
+    };
+    Err(format!("BOOKS DO NOT CLOSE: {line}; {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_that_are_nowhere_open_the_books() {
+        let served = |received, unexplained| {
+            Counts::from([("socket received".to_owned(), received), ("unexplained".to_owned(), unexplained)])
+        };
+        assert!(close_books(10, &served(10, 0), 0).is_ok());
+        assert!(close_books(10, &served(8, 0), 2).is_ok_and(|line| line.ends_with("kernel_receive_queue 2")));
+        for (counts, drops) in [(served(8, 0), 1), (served(11, 0), 5), (served(10, 1), 0)] {
+            assert!(close_books(10, &counts, drops).is_err(), "{counts:?}");
+        }
+    }
+}

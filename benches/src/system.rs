@@ -1,0 +1,131 @@
+//! What the system says of a process and of its sockets, beside the clocks that `drumfire_tools::host` reads. Where it says
+//! nothing, as on every system but Linux, the answer is `None` and never zero.
+
+use std::time::Duration;
+
+use drumfire_tools::clock;
+use drumfire_tools::host::{self, ProcessClock, ThreadSample};
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// All that is resident.
+    pub resident_bytes: u64,
+    /// Of it what no file stands behind: heap and stacks.
+    pub anonymous_bytes: u64,
+}
+
+/// The memory of this process now.
+#[must_use]
+pub fn memory(process: u32) -> Option<Memory> {
+    memory_of(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?)
+}
+
+fn memory_of(status: &str) -> Option<Memory> {
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
+    };
+    Some(Memory { resident_bytes: bytes("VmRSS:")?, anonymous_bytes: bytes("RssAnon:")? })
+}
+
+/// Datagrams dropped for want of room, of all sockets here, since the system started.
+#[must_use]
+pub fn kernel_drops() -> Option<u64> {
+    drops_of(&std::fs::read_to_string("/proc/net/snmp").ok()?)
+}
+
+fn drops_of(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let place = names.split(' ').position(|name| name == "RcvbufErrors")?;
+    values.split(' ').nth(place)?.parse().ok()
+}
+
+/// The load of the machine as the system says it, over one, five and fifteen minutes.
+#[must_use]
+pub fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let averages: Vec<&str> = text.split(' ').take(3).collect();
+    if averages.len() == 3 { averages.join(" ") } else { "unknown".to_owned() }
+}
+
+/// What a process used over a window: look at it at both ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    process: u32,
+    at: u64,
+    then: Option<ThreadSample>,
+}
+
+/// CPU time of a process over a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Used {
+    /// How long the window was.
+    pub window: Duration,
+    /// What was used, and how long its threads waited for a core.
+    pub cpu: ThreadSample,
+}
+
+impl Watch {
+    /// Begins a window.
+    #[must_use]
+    pub fn begin(process: u32) -> Self {
+        Self { process, at: clock::host_ns(), then: ProcessClock::sample(process) }
+    }
+
+    /// What was used since; nothing when the process is gone.
+    #[must_use]
+    pub fn used(&self) -> Option<Used> {
+        let window = Duration::from_nanos(clock::host_ns().saturating_sub(self.at));
+        Some(Used { window, cpu: ProcessClock::sample(self.process)?.since(&self.then?) })
+    }
+}
+
+impl Used {
+    /// CPU seconds.
+    #[must_use]
+    pub fn cpu_s(&self) -> f64 {
+        self.cpu.run_ns as f64 / 1e9
+    }
+
+    /// Share of one core.
+    #[must_use]
+    pub fn core_share(&self) -> f64 {
+        self.cpu_s() / self.window.as_secs_f64()
+    }
+}
+
+/// What stands above every bench: the machine and how busy it is.
+pub fn print_machine() {
+    println!("machine   {}", host::machine());
+    println!("idle      {}", host::idle().unwrap_or_else(|| "unknown".to_owned()));
+    println!("load      {}", load_average());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_drops_are_read_by_their_names() {
+        let status = "Name:\tx\nVmRSS:\t    2048 kB\nRssAnon:\t     512 kB\n";
+        let memory = Memory { resident_bytes: 2_048 * 1_024, anonymous_bytes: 512 * 1_024 };
+        assert_eq!(memory_of(status), Some(memory));
+        assert_eq!(memory_of("VmRSS:\t1 kB\n"), None);
+        let snmp = "Tcp: a b\nTcp: 1 2\nUdp: InDatagrams RcvbufErrors Other\nUdp: 5 7 9\n";
+        assert_eq!((drops_of(snmp), drops_of("Udp: InDatagrams\nUdp: 5\n")), (Some(7), None));
+    }
+
+    #[test]
+    fn this_process_has_memory_and_a_clock_where_there_is_proc() {
+        if !std::path::Path::new("/proc/self/status").exists() {
+            return;
+        }
+        let memory = memory(std::process::id()).expect("it is there");
+        assert!(memory.anonymous_bytes > 0 && memory.resident_bytes >= memory.anonymous_bytes);
+        let used = Watch::begin(std::process::id()).used().expect("it is there");
+        assert!(used.cpu_s() >= 0.0);
+        assert!(Watch::begin(u32::MAX).used().is_none());
+    }
+}
