@@ -1,0 +1,262 @@
+//! The load: messages of many connections that are to come back, sent at fixed times or each when the one before is back, and
+//! the books of one window.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use drumfire::{ChannelId, Clients, ClientsEvent, PeerId, SendError};
+use drumfire_benches::Crowd;
+use drumfire_tools::clock;
+use hdrhistogram::Histogram;
+
+use crate::server::OPTIONS;
+
+/// Bytes of a message.
+pub(crate) const MESSAGE_BYTES: usize = 128;
+
+const CHANNEL: ChannelId = ChannelId(0);
+
+/// The load runs for so long before it is counted.
+const WARM_UP_NS: u64 = 250_000_000;
+
+/// What is still out at the window's end has this long to come back.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// A closed loop goes on without a message that has not come back for this long.
+const GIVEN_UP_NS: u64 = 250_000_000;
+
+/// How often messages that have not come back are looked for.
+const LOOK_NS: u64 = 50_000_000;
+
+/// The longest time that is told apart from longer ones: ten seconds.
+const LONGEST_NS: u64 = 10_000_000_000;
+
+/// A load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) connections: u32,
+    /// Messages per second of all connections; `None` = each when the one before is back.
+    pub(crate) rate: Option<u64>,
+}
+
+impl Load {
+    pub(crate) const STEADY: Self = Self { connections: 64, rate: Some(40_000) };
+
+    pub(crate) const FULL: Self = Self { connections: 500, rate: None };
+
+    pub(crate) fn words(self) -> String {
+        let Self { connections, rate } = self;
+        let load = rate.map_or_else(
+            || "one message each, closed loop".to_owned(),
+            |rate| format!("{rate}/s in all, open loop"),
+        );
+        format!("{connections} connections, {load}, {MESSAGE_BYTES} B unreliable")
+    }
+}
+
+/// What came of a run, in messages.
+pub(crate) struct Tally {
+    /// On their way when the window began.
+    pub(crate) out_at_start: u64,
+    /// Sent within the window.
+    pub(crate) sent: u64,
+    /// Came back within the window.
+    pub(crate) echoed: u64,
+    /// Came back after the window.
+    pub(crate) late: u64,
+    /// Never came back.
+    pub(crate) lost: u64,
+    /// Not taken by the connection, for want of room.
+    pub(crate) refused: u64,
+    /// Came, and were not on their way.
+    pub(crate) strangers: u64,
+    /// From when a message was to leave to when it was back.
+    pub(crate) latency: Histogram<u64>,
+    /// How late messages of a schedule left.
+    pub(crate) delay: Histogram<u64>,
+    pub(crate) window: Duration,
+}
+
+/// The messages of one connection that are not back yet, oldest first: their numbers and when they were to leave.
+#[derive(Default)]
+struct Out {
+    next: u64,
+    waiting: VecDeque<(u64, u64)>,
+}
+
+impl Out {
+    /// Takes a message that came back off the list and answers when it was to leave.
+    fn take(&mut self, bytes: &[u8]) -> Option<u64> {
+        let number = u64::from_be_bytes(*bytes.first_chunk()?);
+        if bytes.len() != MESSAGE_BYTES {
+            return None;
+        }
+        let place = self.waiting.iter().position(|(waiting, _)| *waiting == number)?;
+        self.waiting.remove(place).map(|(_, due)| due)
+    }
+}
+
+/// All connections, and what is out on each.
+pub(crate) struct Drive {
+    crowd: Crowd,
+    peers: Vec<(usize, PeerId)>,
+    places: HashMap<(usize, PeerId), usize>,
+    out: Vec<Out>,
+    /// Connections on which something came in the last look.
+    came: Vec<usize>,
+    tally: Tally,
+    /// When the window is, on the host's clock.
+    start: u64,
+    end: u64,
+}
+
+impl Drive {
+    pub(crate) fn new(crowd: Crowd, counted: Duration) -> Self {
+        let histogram = || match Histogram::new_with_bounds(1, LONGEST_NS, 3) {
+            Ok(histogram) => histogram,
+            Err(error) => unreachable!("the bounds are good: {error}"),
+        };
+        let peers = crowd.peers().to_vec();
+        let places = peers.iter().enumerate().map(|(place, peer)| (*peer, place)).collect();
+        let out = peers.iter().map(|_| Out::default()).collect();
+        let start = clock::host_ns() + WARM_UP_NS;
+        let end = start + u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX);
+        let tally = Tally {
+            out_at_start: 0,
+            sent: 0,
+            echoed: 0,
+            late: 0,
+            lost: 0,
+            refused: 0,
+            strangers: 0,
+            latency: histogram(),
+            delay: histogram(),
+            window: counted,
+        };
+        Self { crowd, peers, places, out, came: Vec::new(), tally, start, end }
+    }
+
+    /// Runs the load; `watch` is called when the window begins, and `used` when it ends.
+    pub(crate) fn run<W, U>(
+        mut self,
+        load: Load,
+        watch: impl FnOnce() -> W,
+        used: impl FnOnce(&W) -> U,
+    ) -> Result<(Tally, U), String> {
+        let begin = clock::host_ns();
+        let (mut message, mut turn, mut looked_at) = (0_u64, 0_usize, begin);
+        let mut watch = Some(watch);
+        let mut watched = None;
+        if load.rate.is_none() {
+            (0..self.peers.len()).try_for_each(|place| self.send(place, begin))?;
+        }
+        loop {
+            let now = clock::host_ns();
+            if now >= self.start
+                && let Some(watch) = watch.take()
+            {
+                watched = Some(watch());
+            }
+            if now >= self.end {
+                break;
+            }
+            if let Some(rate) = load.rate {
+                while begin + message * 1_000_000_000 / rate <= now {
+                    let due = begin + message * 1_000_000_000 / rate;
+                    if now >= self.start {
+                        self.tally.delay.saturating_record(now - due);
+                    }
+                    self.send(turn, due)?;
+                    turn = (turn + 1) % self.peers.len();
+                    message += 1;
+                }
+            }
+            self.look();
+            if load.rate.is_none() {
+                self.answer(now, &mut looked_at)?;
+            }
+            self.crowd.flush();
+        }
+        let used = watched.as_ref().map(used).ok_or("the window never began")?;
+        self.settle();
+        Ok((self.tally, used))
+    }
+
+    /// Sends the next message of all that have nothing out.
+    fn answer(&mut self, now: u64, looked_at: &mut u64) -> Result<(), String> {
+        if now.saturating_sub(*looked_at) >= LOOK_NS {
+            *looked_at = now;
+            let is_late = |out: &Out| out.waiting.back().is_none_or(|(_, due)| due + GIVEN_UP_NS < now);
+            let late = self.out.iter().enumerate().filter(|(_, out)| is_late(out));
+            self.came.extend(late.map(|(place, _)| place));
+        }
+        while let Some(place) = self.came.pop() {
+            let last = self.out.get(place).and_then(|out| out.waiting.back());
+            if last.is_none_or(|(_, due)| due + GIVEN_UP_NS < now) {
+                self.send(place, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, place: usize, due: u64) -> Result<(), String> {
+        let Self { crowd, peers, out, tally, .. } = self;
+        let (socket, peer) = peers[place];
+        let clients: &mut Clients = crowd.socket(socket).ok_or("no such socket")?;
+        let mut message = vec![0x6d; MESSAGE_BYTES];
+        message[..8].copy_from_slice(&out[place].next.to_be_bytes());
+        match clients.send(peer, CHANNEL, message, OPTIONS) {
+            Ok(_) => {
+                let out = &mut out[place];
+                out.waiting.push_back((out.next, due));
+                out.next += 1;
+                if clock::host_ns() < self.start {
+                    tally.out_at_start += 1;
+                } else {
+                    tally.sent += 1;
+                }
+                Ok(())
+            }
+            Err(SendError::Full) => {
+                tally.refused += 1;
+                Ok(())
+            }
+            Err(error) => Err(format!("a connection: {error}")),
+        }
+    }
+
+    /// Takes in what came.
+    fn look(&mut self) {
+        let Self { crowd, places, out, came, tally, start, end, .. } = self;
+        crowd.look(|socket, event| {
+            let ClientsEvent::Message { peer, bytes, .. } = event else { return };
+            let known = places
+                .get(&(socket, *peer))
+                .and_then(|place| out[*place].take(bytes).map(|due| (*place, due)));
+            let Some((place, due)) = known else {
+                tally.strangers += 1;
+                return;
+            };
+            came.push(place);
+            let now = clock::host_ns();
+            if now < *start {
+                tally.out_at_start -= 1;
+            } else if now < *end {
+                tally.echoed += 1;
+                tally.latency.saturating_record(now.saturating_sub(due));
+            } else {
+                tally.late += 1;
+            }
+        });
+    }
+
+    /// Waits for what is still out.
+    fn settle(&mut self) {
+        let deadline = clock::now() + SETTLE;
+        while self.out.iter().any(|out| !out.waiting.is_empty()) && clock::now() < deadline {
+            self.look();
+            self.crowd.flush();
+        }
+        self.tally.lost = self.out.iter().map(|out| out.waiting.len() as u64).sum();
+    }
+}

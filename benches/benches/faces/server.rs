@@ -1,0 +1,202 @@
+//! The server's process: one echo, in three ways to write it.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use drumfire::{
+    Access, ChannelId, Context, Event, Handler, PeerId, Remote, SendOptions, Server, ServerConfig, ServerKey,
+    Stats, Workers, serve,
+};
+use drumfire_benches::{Child, Counts, at_end_of_input, counts_of, say, say_counts};
+use drumfire_tools::{clock, host};
+
+/// The first argument of the server's process.
+const MODE: &str = "--faces-server";
+
+/// The receive buffer to ask for: room for a message of every connection and more.
+const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
+
+/// How often the server looks up when nothing comes.
+const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// Messages that wait for the other thread, at most.
+const WAITING_MAX: usize = 65_536;
+
+/// A way to write the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Face {
+    /// A handler answers on the worker.
+    Handler,
+    /// The application polls and answers on its own thread.
+    Tick,
+    /// A handler gives each message to another thread, which answers each through a [`Remote`].
+    Naive,
+}
+
+impl Face {
+    pub(crate) const ALL: [Self; 3] = [Self::Handler, Self::Tick, Self::Naive];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Handler => "handler",
+            Self::Tick => "tick",
+            Self::Naive => "naive",
+        }
+    }
+
+    /// How many of its threads are busy.
+    pub(crate) const fn has_one_thread(self) -> bool {
+        matches!(self, Self::Handler)
+    }
+
+    /// Starts a server of this kind on this core.
+    pub(crate) fn start(self, core: usize) -> Result<Child, String> {
+        Child::start("the server", &[MODE, self.name(), &core.to_string()])
+    }
+}
+
+pub(crate) const OPTIONS: SendOptions = SendOptions::unreliable();
+
+/// The server's key, which stands here for everybody to read.
+pub(crate) fn key() -> ServerKey {
+    ServerKey::from_bytes([0xfa; 32])
+}
+
+/// Runs the server's process, if the arguments ask for it.
+pub(crate) fn main(args: &[OsString]) -> Option<Result<(), String>> {
+    let args: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let [MODE, face, core] = args.as_slice() else { return None };
+    let face = Face::ALL.into_iter().find(|known| known.name() == *face)?;
+    Some(run(face, core))
+}
+
+fn run(face: Face, core: &str) -> Result<(), String> {
+    let core = core.parse().map_err(|_| "not a core".to_owned())?;
+    // Threads that are started later stay on the same core.
+    host::pin_current_thread(core).map_err(|error| error.to_string())?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_over);
+    at_end_of_input(move || flag.store(true, Ordering::Release));
+    let counts = match face {
+        Face::Handler => handler(&is_over)?,
+        Face::Tick => tick(&is_over)?,
+        Face::Naive => naive(&is_over)?,
+    };
+    say_counts(&counts).map_err(|error| error.to_string())
+}
+
+fn config() -> ServerConfig {
+    ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
+        .workers(Workers::Count(1))
+        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES)
+}
+
+/// What came, and what became of it.
+#[derive(Debug, Default)]
+struct Tally {
+    received: AtomicU64,
+    /// Answers that were not taken, for want of room.
+    refused: AtomicU64,
+}
+
+impl Tally {
+    fn add(count: &AtomicU64) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counts(&self, stats: &Stats) -> Counts {
+        let mut counts = counts_of(stats);
+        counts.insert("received".to_owned(), self.received.load(Ordering::Relaxed));
+        counts.insert("refused".to_owned(), self.refused.load(Ordering::Relaxed));
+        counts
+    }
+}
+
+/// Answers where the message came in.
+struct Echo(Arc<Tally>);
+
+impl Handler for Echo {
+    type Note = ();
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+        Tally::add(&self.0.received);
+        if context.send(peer, channel, bytes, OPTIONS).is_err() {
+            Tally::add(&self.0.refused);
+        }
+    }
+}
+
+fn handler(is_over: &AtomicBool) -> Result<Counts, String> {
+    let tally = Arc::<Tally>::default();
+    let server = serve(config(), |_| Echo(Arc::clone(&tally))).map_err(|error| error.to_string())?;
+    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    rest_until(is_over);
+    Ok(tally.counts(&server.stats()))
+}
+
+fn tick(is_over: &AtomicBool) -> Result<Counts, String> {
+    let tally = Tally::default();
+    let mut server = Server::bind(config()).map_err(|error| error.to_string())?;
+    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    while !is_over.load(Ordering::Acquire) {
+        server.wait(LOOK_UP);
+        for event in server.poll() {
+            if let Event::Message { peer, channel, bytes } = event {
+                Tally::add(&tally.received);
+                if server.send(peer, channel, bytes, OPTIONS).is_err() {
+                    Tally::add(&tally.refused);
+                }
+            }
+        }
+        server.flush();
+    }
+    Ok(tally.counts(&server.stats()))
+}
+
+/// A message on its way to the other thread.
+type Handed = (PeerId, ChannelId, Vec<u8>);
+
+/// Hands each message to the other thread.
+struct HandOver(SyncSender<Handed>, Arc<Tally>);
+
+impl Handler for HandOver {
+    type Note = ();
+
+    fn on_message(&mut self, _: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+        Tally::add(&self.1.received);
+        if self.0.try_send((peer, channel, bytes.to_vec())).is_err() {
+            Tally::add(&self.1.refused);
+        }
+    }
+}
+
+/// Answers each message it is handed, until nobody hands it any.
+fn answer(inbox: &Receiver<Handed>, remote: &Remote<()>, tally: &Tally) {
+    while let Ok((peer, channel, bytes)) = inbox.recv() {
+        if remote.send(peer, channel, bytes, OPTIONS).is_err() {
+            Tally::add(&tally.refused);
+        }
+    }
+}
+
+fn naive(is_over: &AtomicBool) -> Result<Counts, String> {
+    let tally = Arc::<Tally>::default();
+    let (outbox, inbox) = sync_channel(WAITING_MAX);
+    let make = |_| HandOver(outbox.clone(), Arc::clone(&tally));
+    let server = serve(config(), make).map_err(|error| error.to_string())?;
+    let (remote, of_thread) = (server.remote(), Arc::clone(&tally));
+    std::thread::spawn(move || answer(&inbox, &remote, &of_thread));
+    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    rest_until(is_over);
+    Ok(tally.counts(&server.stats()))
+}
+
+/// The threads of the server do everything meanwhile.
+fn rest_until(is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Acquire) {
+        clock::pause(LOOK_UP / 10);
+    }
+}
