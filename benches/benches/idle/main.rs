@@ -1,0 +1,273 @@
+//! What connected clients cost that say nothing: `cargo bench --bench idle`.
+//!
+//! So many clients connect to a server in a process of its own (100,000 to one worker, `--clients` and `--workers` say
+//! otherwise) and are silent: they send a keep-alive each 7.5 s, and the server acknowledges it. Printed are how long it took
+//! until all were there, the memory of the server for each connection, and the CPU of the server's process over windows of
+//! keep-alives, beside a plain receiver that takes as many datagrams of the same size from as many sockets at the same moments,
+//! in system calls of the same kind, and answers as many. Both are counted over the same windows. `--quick` is a smoke run.
+#![forbid(unsafe_code)]
+
+mod mirror;
+mod raw;
+mod server;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use drumfire_benches::{
+    Child, Crowd, Extent, Goal, Memory, Options, Results, Spread, Used, Watch, close_books, counts_text,
+    ending, kernel_drops, memory, print_machine, run_bench, take_number,
+};
+use drumfire_tools::clock;
+
+use mirror::Mirror;
+use server::key;
+
+const SOCKETS: u32 = 8;
+
+/// Connections begun in a second, for each worker: a server takes 2,000.
+const RAMP_PER_SECOND: u64 = 1_600;
+
+/// Memory of the server for each connection, in bytes.
+const BYTES_GOAL: f64 = 1_024.0;
+
+const BYTES_STRETCH: f64 = 640.0;
+
+/// CPU of the server over that of the plain receiver.
+const CPU_GOAL: f64 = 1.3;
+
+/// How long a thread that has nothing to do rests.
+const REST: Duration = Duration::from_micros(500);
+
+/// How long datagrams may still be on their way.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// What is measured, and for how long.
+#[derive(Clone, Copy)]
+struct Plan {
+    clients: u32,
+    workers: u32,
+    /// From the last connect to the first window: working memory is given back, and keep-alives have begun.
+    quiet: Duration,
+    windows: u32,
+    window: Duration,
+}
+
+fn main() -> ExitCode {
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(served) = server::main(&args).or_else(|| raw::main(&args)) {
+        return ending(served);
+    }
+    let flags = take_number(&mut args, "--clients").and_then(|clients| {
+        let workers = take_number(&mut args, "--workers")?;
+        Ok((clients, workers))
+    });
+    match flags {
+        Ok((clients, workers)) => run_bench(args, &[], |options| bench(options, clients, workers)),
+        Err(line) => {
+            eprintln!("error: {line}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn bench(options: &Options, clients: Option<u32>, workers: Option<u32>) -> Result<(), String> {
+    let seconds = Duration::from_secs;
+    let (some, quiet, windows, window) = match options.extent {
+        Extent::Quick => (2_000, seconds(4), 1, seconds(5)),
+        Extent::Default => (100_000, seconds(10), 5, seconds(6)),
+        Extent::Full => (100_000, seconds(20), 5, seconds(30)),
+    };
+    let clients = clients.unwrap_or(some);
+    let plan = Plan { clients, workers: workers.unwrap_or(1), quiet, windows, window };
+    print_machine();
+    println!(
+        "extent    {}: {clients} clients over {SOCKETS} sockets, {} worker(s), {windows} windows of {window:?}",
+        options.extent.name(),
+        plan.workers,
+    );
+    let mut results = Results::new("idle", options);
+    run(&plan, &mut results)?;
+    println!("\n{}", results.table());
+    println!("written to {}", results.write()?.display());
+    Ok(())
+}
+
+fn run(plan: &Plan, results: &mut Results) -> Result<(), String> {
+    let drops_before = kernel_drops();
+    let server = server::start(plan.workers, plan.clients)?;
+    let address = server.line()?.parse().map_err(|_| "the server named no address".to_owned())?;
+    let mut crowd = Crowd::bind(SOCKETS, plan.clients)?;
+    let empty = memory(server.id()).ok_or("the server's memory cannot be read")?;
+    let per_second = RAMP_PER_SECOND * u64::from(plan.workers);
+    let ramped = crowd.connect((address, key().public()), plan.clients.into(), per_second, |_, _| {})?;
+    println!(
+        "\nconnected {} of {} in {:.1} s ({:.0}/s; {per_second}/s were begun), failed: {:?}",
+        ramped.connected,
+        plan.clients,
+        ramped.took.as_secs_f64(),
+        ramped.connected as f64 / ramped.took.as_secs_f64(),
+        ramped.failed
+    );
+    let full = memory(server.id()).ok_or("the server's memory cannot be read")?;
+    let mut silence = Silence::begin(crowd, &server)?;
+    silence.last(plan.quiet)?;
+    let idle = memory(server.id()).ok_or("the server's memory cannot be read")?;
+    show_memory(plan.clients, [empty, full, idle], results);
+    silence.measure(plan, results)?;
+
+    let Silence { mut crowd, raw, .. } = silence;
+    // Nobody sends any more, so that both ends can be held against each other.
+    clock::pause(SETTLE);
+    let sent = crowd.carried().sent;
+    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let (served, echoed) = (server.finish_counts()?, raw.finish_counts()?);
+    println!("books     {}", close_books(sent, &served, drops)?);
+    println!("server    {}", counts_text(&served));
+    println!("plain     {}", counts_text(&echoed));
+    crowd.look(|_, _| {});
+    results.figure(
+        "connects that failed",
+        Some(ramped.failed_count() as f64),
+        "",
+        Goal::AtMost(0.0),
+        &format!("{:?}", ramped.failed),
+    );
+    results.figure("until all were connected", Some(ramped.took.as_secs_f64()), "s", Goal::Shown, "");
+    Ok(())
+}
+
+fn show_memory(clients: u32, [empty, full, idle]: [Memory; 3], results: &mut Results) {
+    let per = |memory: Memory, of: fn(&Memory) -> u64| {
+        (of(&memory) as f64 - of(&empty) as f64) / f64::from(clients)
+    };
+    let resident = |memory: &Memory| memory.resident_bytes;
+    let anonymous = |memory: &Memory| memory.anonymous_bytes;
+    println!(
+        "memory    {} KiB resident before, {} KiB with all there, {} KiB when they were silent",
+        empty.resident_bytes / 1_024,
+        full.resident_bytes / 1_024,
+        idle.resident_bytes / 1_024
+    );
+    println!(
+        "          in it beside the connections: tables for all of them on both sides of the server, which grow in powers of\n          \
+         two, queues at their longest, code that was first used, and what was freed and is kept by the allocator"
+    );
+    let note = "all that came since no client was there";
+    results.figure(
+        "resident memory per connection",
+        Some(per(idle, resident)),
+        "B",
+        Goal::AtMost(BYTES_GOAL),
+        note,
+    );
+    results.figure(
+        "anonymous memory per connection",
+        Some(per(idle, anonymous)),
+        "B",
+        Goal::AtMost(BYTES_STRETCH),
+        "the goal to reach for",
+    );
+    results.figure(
+        "resident memory per connection, just connected",
+        Some(per(full, resident)),
+        "B",
+        Goal::Shown,
+        "",
+    );
+}
+
+/// Clients that say nothing, and what is fed beside.
+struct Silence {
+    crowd: Crowd,
+    mirror: Mirror,
+    raw: Child,
+    server: u32,
+}
+
+impl Silence {
+    fn begin(crowd: Crowd, server: &Child) -> Result<Self, String> {
+        let raw = raw::start()?;
+        let address = raw.line()?.parse().map_err(|_| "the receiver named no address".to_owned())?;
+        let mirror = Mirror::connect(address, SOCKETS)?;
+        Ok(Self { crowd, mirror, raw, server: server.id() })
+    }
+
+    /// Lets time pass; what the clients send meanwhile is sent to the plain receiver too.
+    fn last(&mut self, time: Duration) -> Result<(), String> {
+        let until = clock::now() + time;
+        while clock::now() < until {
+            let mut came = false;
+            for place in 0..self.crowd.sockets() {
+                let before = self.crowd.carried_by(place);
+                came |= self.crowd.look_at(place, |_| {});
+                // At once, so that the plain receiver gets them as bunched as the server.
+                self.mirror.follow(place, before, self.crowd.carried_by(place))?;
+            }
+            if self.crowd.ended() > 0 {
+                return Err(format!("{} connections ended", self.crowd.ended()));
+            }
+            if !came {
+                clock::pause(REST);
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, plan: &Plan, results: &mut Results) -> Result<(), String> {
+        let (mut ours, mut plain, mut rates, mut delays) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..plan.windows {
+            let (sent_before, fed_before) = (self.crowd.carried().sent, self.mirror.fed());
+            let [server, raw] = [self.server, self.raw.id()].map(Watch::begin);
+            self.last(plan.window)?;
+            let [Some(server), Some(raw)] = [server.used(), raw.used()] else {
+                return Err("the processes' clocks cannot be read".to_owned());
+            };
+            let sent = self.crowd.carried().sent - sent_before;
+            let fed = self.mirror.fed() - fed_before;
+            if sent != fed {
+                return Err(format!("{sent} datagrams to the server, {fed} to the plain receiver"));
+            }
+            ours.push(server);
+            plain.push(raw);
+            rates.push(sent as f64 / plan.window.as_secs_f64());
+            delays.extend(server.cpu.run_delay_share(server.window));
+        }
+        show_cpu(&ours, &plain, &rates, &delays, results);
+        Ok(())
+    }
+}
+
+fn show_cpu(ours: &[Used], plain: &[Used], rates: &[f64], delays: &[f64], results: &mut Results) {
+    let share = |used: &[Used]| Spread::of(used.iter().map(|used| used.core_share() * 100.0));
+    let text = |spread: Option<Spread>| {
+        spread.map_or_else(
+            || "-".to_owned(),
+            |spread| format!("{:.2} ({:.2}-{:.2})", spread.median, spread.least, spread.most),
+        )
+    };
+    let busy = delays.iter().copied().fold(0.0, f64::max);
+    println!("\nkeep-alives per second    {}", text(Spread::of(rates.iter().copied())));
+    println!("% of a core, server       {}", text(share(ours)));
+    println!("% of a core, plain        {}", text(share(plain)));
+    println!("waited for a core, server {:.1} % of a window at most", busy * 100.0);
+    let ratios = ours.iter().zip(plain).map(|(ours, plain)| ours.cpu_s() / plain.cpu_s());
+    let ratio = Spread::of(ratios);
+    let note = ratio.map_or_else(String::new, |ratio| format!("{:.2} to {:.2}", ratio.least, ratio.most));
+    results.figure(
+        "CPU over a plain receiver's",
+        ratio.map(|ratio| ratio.median),
+        "x",
+        Goal::AtMost(CPU_GOAL),
+        &note,
+    );
+    results.figure("server", share(ours).map(|share| share.median), "% of a core", Goal::Shown, "");
+    results.figure(
+        "keep-alives per second",
+        Spread::of(rates.iter().copied()).map(|rate| rate.median),
+        "",
+        Goal::Shown,
+        "",
+    );
+}
