@@ -1,0 +1,117 @@
+//! Everybody who comes is announced to all who are there: the busiest moment of a game that does so is when all come at once.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use drumfire::{ClientsEvent, PeerId};
+use drumfire_benches::{Extent, Goal, Results, Watch, close_books, count, counts_text, kernel_drops};
+use drumfire_tools::clock;
+
+use crate::server::{Does, key};
+
+/// Connections begun in a second: each costs an announcement to all.
+const RAMP_PER_SECOND: u64 = 200;
+
+/// When nothing more is heard for so long, nothing more will be.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// What is on its way when the last announcement was heard.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// Who heard what.
+#[derive(Default)]
+struct Ears {
+    /// By connection: the number that came last.
+    last: HashMap<(usize, PeerId), u64>,
+    heard: u64,
+    /// Announcements that did not follow the one before.
+    gaps: u64,
+    strangers: u64,
+}
+
+impl Ears {
+    fn hear(&mut self, socket: usize, event: &ClientsEvent) {
+        let ClientsEvent::Message { peer, bytes, .. } = event else { return };
+        let Ok(bytes) = <[u8; 8]>::try_from(&bytes[..]) else {
+            self.strangers += 1;
+            return;
+        };
+        let number = u64::from_be_bytes(bytes);
+        let before = self.last.insert((socket, *peer), number);
+        self.heard += 1;
+        match before {
+            Some(before) if number <= before => self.strangers += 1,
+            Some(before) => self.gaps += u64::from(number > before + 1),
+            None => {}
+        }
+    }
+}
+
+pub(crate) fn measure(
+    extent: Extent,
+    clients: u32,
+    workers: u32,
+    results: &mut Results,
+) -> Result<(), String> {
+    let per_second = if extent == Extent::Full { RAMP_PER_SECOND / 2 } else { RAMP_PER_SECOND };
+    let drops_before = kernel_drops();
+    let server = Does::Announce.start(workers, clients)?;
+    let address = server.line()?.parse().map_err(|_| "the server named no address".to_owned())?;
+    let mut crowd = crate::crowd(clients)?;
+    let (mut ears, watch) = (Ears::default(), Watch::begin(server.id()));
+    let to = (address, key().public());
+    let ramped = crowd.connect(to, clients.into(), per_second, |socket, event| ears.hear(socket, event))?;
+    crate::all_connected(&ramped, results, "join")?;
+    // Who came as the first heard of all, and the last one of itself alone.
+    let goal = u64::from(clients) * (u64::from(clients) + 1) / 2;
+    let (mut heard, mut since) = (ears.heard, clock::now());
+    while ears.heard < goal && clock::now().duration_since(since) < SILENCE {
+        crowd.look(|socket, event| ears.hear(socket, event));
+        if ears.heard > heard {
+            (heard, since) = (ears.heard, clock::now());
+        }
+    }
+    let used = watch.used().ok_or("the server's clock cannot be read")?;
+    clock::pause(SETTLE);
+    let (sent, ended) = (crowd.carried().sent, crowd.ended());
+    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let served = server.finish_counts()?;
+
+    let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));
+    let lost = owed.saturating_sub(missed).saturating_sub(ears.heard);
+    println!(
+        "announced {} times to {owed} ears: heard {}, missed for want of room {missed}, not announced {not_announced}, lost \
+         {lost}",
+        count(&served, "announced"),
+        ears.heard
+    );
+    println!("books     {}", close_books(sent, &served, drops)?);
+    println!("server    {}", counts_text(&served));
+    let left = ended + count(&served, "left");
+    results.figure("join: clients that were dropped", Some(left as f64), "", Goal::AtMost(0.0), "");
+    results.figure("join: announcements lost", Some(lost as f64), "", Goal::AtMost(0.0), "");
+    results.figure(
+        "join: announcements missed",
+        Some(missed as f64),
+        "",
+        Goal::AtMost(0.0),
+        "for want of room",
+    );
+    results.figure("join: announcements heard", Some(ears.heard as f64), "", Goal::Shown, "");
+    results.figure(
+        "join: server",
+        Some(used.core_share() * 100.0),
+        "% of a core",
+        Goal::Shown,
+        "while all came",
+    );
+    let each = used.cpu_s() * 1e9 / ears.heard.max(1) as f64;
+    results.figure("join: CPU per announcement heard", Some(each), "ns", Goal::Shown, "");
+    if (left, lost, ears.strangers) != (0, 0, 0) || ears.gaps > missed {
+        return Err(format!(
+            "{left} clients left, {lost} announcements are nowhere, {} came that were not next, {} left some out",
+            ears.strangers, ears.gaps
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! A full server: `cargo bench --bench load`.
+//!
+//! `echo`: 8,192 clients (`--clients` says otherwise) connect to a server that has room for so many, each says something ten
+//! times a second and hears it back; then one more client comes, and is told politely that the server is full. `join`: they come
+//! again, and each one who comes is announced to all who are there: nobody may be dropped for it, and everybody hears of
+//! everybody. The server runs in a process of its own; the clients share sockets in this one. Printed are connects that failed,
+//! messages that were lost or missed by the place where it happened, and the CPU of the server's process over one window. The
+//! bench fails when a client was disconnected, a reliable message is nowhere, or the books do not close. `--quick` is a smoke
+//! run.
+#![forbid(unsafe_code)]
+
+mod echo;
+mod join;
+mod server;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use drumfire_benches::{
+    Crowd, Extent, Options, Ramped, Results, ending, print_machine, run_bench, take_number,
+};
+
+const PARTS: [&str; 2] = ["echo", "join"];
+
+/// Connections that share a socket: so few that its receive buffer holds what comes while this process has no core.
+const PER_SOCKET: u32 = 128;
+
+fn main() -> ExitCode {
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(served) = server::main(&args) {
+        return ending(served);
+    }
+    let flags = take_number(&mut args, "--clients").and_then(|clients| {
+        let workers = take_number(&mut args, "--workers")?;
+        Ok((clients, workers.unwrap_or(1)))
+    });
+    match flags {
+        Ok((clients, workers)) => run_bench(args, &PARTS, |options| bench(options, clients, workers)),
+        Err(line) => {
+            eprintln!("error: {line}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn bench(options: &Options, clients: Option<u32>, workers: u32) -> Result<(), String> {
+    let some = if options.extent == Extent::Quick { 256 } else { 8_192 };
+    let clients = clients.unwrap_or(some);
+    print_machine();
+    println!("extent    {}: {clients} clients, {workers} worker(s)", options.extent.name());
+    let mut results = Results::new("load", options);
+    if options.wants("echo") {
+        println!("\necho");
+        echo::measure(options.extent, clients, workers, &mut results)?;
+    }
+    if options.wants("join") {
+        println!("\njoin");
+        join::measure(options.extent, clients, workers, &mut results)?;
+    }
+    println!("\n{}", results.table());
+    println!("written to {}", results.write()?.display());
+    Ok(())
+}
+
+/// Sockets for so many clients, and for one more.
+fn crowd(clients: u32) -> Result<Crowd, String> {
+    let sockets = clients.div_ceil(PER_SOCKET);
+    Crowd::bind(sockets, clients + sockets)
+}
+
+/// Prints how a ramp went, and refuses one with failures.
+fn all_connected(ramped: &Ramped, results: &mut Results, part: &str) -> Result<(), String> {
+    let seconds = ramped.took.as_secs_f64();
+    println!(
+        "connected {} in {seconds:.1} s ({:.0}/s), failed: {:?}",
+        ramped.connected,
+        ramped.connected as f64 / seconds,
+        ramped.failed
+    );
+    let failed = ramped.failed_count();
+    let goal = drumfire_benches::Goal::AtMost(0.0);
+    results.figure(format!("{part}: connects that failed"), Some(failed as f64), "", goal, "");
+    results.figure(
+        format!("{part}: until all were connected"),
+        Some(seconds),
+        "s",
+        drumfire_benches::Goal::Shown,
+        "",
+    );
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} connects failed: {:?}", ramped.failed)) }
+}
