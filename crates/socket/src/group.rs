@@ -193,10 +193,10 @@ fn prepare(socket: &socket2::Socket, config: &GroupConfig) -> io::Result<()> {
         socket.set_only_v6(config.only_v6)?;
     }
     if let Some(bytes) = config.receive_buffer_bytes {
-        socket.set_recv_buffer_size(bytes)?;
+        sys::ask_receive_buffer(socket, bytes)?;
     }
     if let Some(bytes) = config.send_buffer_bytes {
-        socket.set_send_buffer_size(bytes)?;
+        sys::ask_send_buffer(socket, bytes)?;
     }
     Ok(())
 }

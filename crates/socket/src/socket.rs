@@ -46,8 +46,8 @@ impl Socket {
         };
         let socket = sys::open(any)?;
         if let Some(bytes) = buffer_bytes {
-            socket.set_send_buffer_size(bytes)?;
-            socket.set_recv_buffer_size(bytes)?;
+            sys::ask_send_buffer(&socket, bytes)?;
+            sys::ask_receive_buffer(&socket, bytes)?;
         }
         socket.bind(&any.into())?;
         socket.connect(&peer.into())?;

@@ -38,6 +38,9 @@ use std::net::SocketAddr;
 use crate::batch::RecvParts;
 use crate::{Fault, LocalAddress, Outgoing};
 
+/// A system that refuses a buffer of this size has none to give.
+const BUFFER_LEAST_BYTES: usize = 4_096;
+
 /// What the kernel tells of a receive queue.
 pub(crate) struct Queue {
     pub(crate) drops: u32,
@@ -51,6 +54,26 @@ pub(crate) fn open(address: SocketAddr) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, Some(socket2::Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+/// Asks for a receive buffer of so many bytes, as for the other one.
+pub(crate) fn ask_receive_buffer(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
+    ask_buffer(|bytes| socket.set_recv_buffer_size(bytes), bytes)
+}
+
+/// Asks for a send buffer of so many bytes. What is given may be less, on every platform.
+pub(crate) fn ask_send_buffer(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
+    ask_buffer(|bytes| socket.set_send_buffer_size(bytes), bytes)
+}
+
+/// Some systems refuse what is more than they give, instead of giving what they have: they are asked for half as much.
+fn ask_buffer(ask: impl Fn(usize) -> io::Result<()>, mut bytes: usize) -> io::Result<()> {
+    loop {
+        match ask(bytes) {
+            Err(error) if bytes > BUFFER_LEAST_BYTES && fault(&error) == Fault::NoBuffers => bytes /= 2,
+            answer => return answer,
+        }
+    }
 }
 
 /// One `recv_from` into the first slot. A datagram that fills the slot may have been cut: the slot is one byte
@@ -86,4 +109,34 @@ pub(crate) fn send_one(udp: &mio::net::UdpSocket, outgoing: &Outgoing<'_>) -> Re
         None => udp.send(payload),
     };
     sent.map(|_| 1).map_err(|error| fault(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn a_system_that_refuses_too_much_is_asked_for_less_until_it_gives() {
+        // `ENOBUFS`, wherever this runs.
+        let full = [55, 105, 10_055].map(io::Error::from_raw_os_error);
+        let number =
+            full.iter().find(|error| fault(error) == Fault::NoBuffers).unwrap().raw_os_error().unwrap();
+        let asked = RefCell::new(Vec::new());
+        let up_to = |most: usize| {
+            let asked = &asked;
+            move |bytes| {
+                asked.borrow_mut().push(bytes);
+                if bytes <= most { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) }
+            }
+        };
+        ask_buffer(up_to(8 << 20), 1 << 30).unwrap();
+        assert_eq!(asked.take(), (0..=7).map(|halvings| (1 << 30) >> halvings).collect::<Vec<_>>());
+        ask_buffer(up_to(8 << 20), 65_536).unwrap();
+        assert_eq!(asked.take(), [65_536]);
+        let error = ask_buffer(up_to(0), usize::MAX).unwrap_err();
+        assert_eq!((error.raw_os_error(), asked.take().len() <= 64), (Some(number), true));
+        ask_buffer(|_| Err(io::ErrorKind::PermissionDenied.into()), 65_536).unwrap_err();
+    }
 }

@@ -11,7 +11,7 @@ use drumfire_socket::{
     Waiter,
 };
 
-const HAS_BATCHES: bool = cfg!(not(feature = "portable"));
+const HAS_BATCHES: bool = cfg!(all(target_os = "linux", not(feature = "portable")));
 
 /// The field a group's setting is refused by, if it is.
 fn refused_group(change: impl FnOnce(GroupConfig) -> GroupConfig) -> Option<&'static str> {

@@ -148,10 +148,29 @@ pub(crate) fn fault(error: &io::Error) -> Fault {
 fn named_by_number(error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(9 | 10_009) => Fault::BadDescriptor,
-        Some(10_038) => Fault::NotSocket,
+        Some(38 | 88 | 10_038) => Fault::NotSocket,
         Some(40 | 90 | 10_040) => Fault::MessageTooLong,
-        Some(10_047) => Fault::AddressFamilyUnsupported,
-        Some(10_055) => Fault::NoBuffers,
+        Some(47 | 97 | 10_047) => Fault::AddressFamilyUnsupported,
+        Some(55 | 105 | 10_055) => Fault::NoBuffers,
         _ => Fault::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_without_a_kind_are_told_by_the_numbers_of_every_system() {
+        for (numbers, expected) in [
+            ([38, 88, 10_038], Fault::NotSocket),
+            ([40, 90, 10_040], Fault::MessageTooLong),
+            ([47, 97, 10_047], Fault::AddressFamilyUnsupported),
+            ([55, 105, 10_055], Fault::NoBuffers),
+        ] {
+            for number in numbers {
+                assert_eq!(fault(&io::Error::from_raw_os_error(number)), expected, "{number}");
+            }
+        }
     }
 }
