@@ -3,9 +3,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use drumfire::{
-    AsyncClient, AsyncClients, AsyncServer, ClientConfig, Outcome, SendError, SendOptions, ServerKey,
-};
+use drumfire::{AsyncClient, AsyncClients, AsyncServer, ClientConfig, Outcome, SendOptions, ServerKey};
 
 use crate::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
@@ -99,34 +97,27 @@ async fn a_send_that_is_given_up_has_sent_nothing() {
 async fn a_send_that_is_given_up_lets_the_next_have_its_turn() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let options = SendOptions::reliable_ordered();
-    loop {
-        if client.try_send(CHANNEL, numbered(0, 2_000), options) == Err(SendError::Full) {
-            let first = client.send(CHANNEL, numbered(1, 2_000), options);
-            let second = client.send(CHANNEL, numbered(2, 2_000), options);
-            let mut first = Box::pin(first);
-            let mut second = pin!(second);
-            let mut context = Context::from_waker(Waker::noop());
-            let are_waiting = first.as_mut().poll(&mut context).is_pending()
-                && second.as_mut().poll(&mut context).is_pending();
-            if !are_waiting {
-                break;
-            }
-            drop(first);
-            let hearing = async {
-                loop {
-                    match number_of(&message(&at_server).await) {
-                        0 => {}
-                        number => break number,
-                    }
-                }
-            };
-            let (sent, heard) = tokio::join!(second, hearing);
-            sent.unwrap();
-            assert_eq!(heard, 2);
-            return;
+    let mut context = Context::from_waker(Waker::noop());
+    let mut sent = 0;
+    let first = loop {
+        let mut next = Box::pin(client.send(CHANNEL, numbered(sent, 2_000), options));
+        match next.as_mut().poll(&mut context) {
+            Poll::Ready(taken) => taken.unwrap(),
+            Poll::Pending => break next,
         }
-    }
-    panic!("there was room for all of it");
+        sent += 1;
+    };
+    let mut second = pin!(client.send(CHANNEL, numbered(u32::MAX, 2_000), options));
+    assert!(second.as_mut().poll(&mut context).is_pending(), "it is the first one's turn");
+    drop(first);
+    let hearing = async {
+        for number in 0..sent {
+            assert_eq!(number_of(&message(&at_server).await), number);
+        }
+        assert_eq!(number_of(&message(&at_server).await), u32::MAX);
+    };
+    let (taken, ()) = tokio::join!(second, hearing);
+    taken.unwrap();
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Who does not take what comes holds up his own peer, and nobody else.
 
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use drumfire::{
     AsyncServer, ChannelId, ChannelOptions, ClientConfig, DropReason, Incoming, Outcome, Priority, SendError,
@@ -20,37 +20,6 @@ fn fill(connection: &drumfire::Connection, bytes: usize) -> u32 {
         }
     }
     0
-}
-
-/// Sends until nothing more fits anywhere on the way, for nobody takes any of it.
-async fn fill_the_way(connection: &drumfire::Connection, bytes: usize) -> u32 {
-    let mut count = 0;
-    loop {
-        let options = SendOptions::reliable_ordered();
-        match connection.try_send(CHANNEL, numbered(count, bytes), options) {
-            Ok(()) => count += 1,
-            Err(SendError::Full) => {
-                // When the worker has been there since, and there is no more room, there will be none.
-                connection.stats().await.unwrap();
-                let waiting = connection.stats().await.unwrap();
-                let sent_by_now = waiting.packets_sent;
-                for _ in 0..50 {
-                    connection.stats().await.unwrap();
-                }
-                let is_quiet = connection.stats().await.unwrap().packets_sent == sent_by_now;
-                if is_quiet && fill_one(connection, &mut count, bytes) == Err(SendError::Full) {
-                    return count;
-                }
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-fn fill_one(connection: &drumfire::Connection, count: &mut u32, bytes: usize) -> Result<(), SendError> {
-    connection.try_send(CHANNEL, numbered(*count, bytes), SendOptions::reliable_ordered())?;
-    *count += 1;
-    Ok(())
 }
 
 #[tokio::test]
@@ -129,12 +98,21 @@ async fn unreliable_messages_for_a_stalled_task_are_dropped_and_counted_where_it
 }
 
 #[tokio::test]
-async fn send_waits_where_try_send_is_refused_and_goes_on_when_there_is_room() {
+async fn send_waits_while_there_is_no_room_and_goes_on_when_there_is() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
-    let count = fill_the_way(&client, 1_000).await;
-    let mut waiting = pin!(client.send(CHANNEL, numbered(count, 1_000), SendOptions::reliable_ordered()));
+    let options = SendOptions::reliable_ordered();
     let mut context = Context::from_waker(Waker::noop());
-    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    let mut count = 0;
+    let waiting = loop {
+        let mut next = Box::pin(client.send(CHANNEL, numbered(count, 1_000), options));
+        match next.as_mut().poll(&mut context) {
+            Poll::Ready(taken) => taken.unwrap(),
+            Poll::Pending => break next,
+        }
+        count += 1;
+    };
+    let out_of_turn = client.try_send(CHANNEL, numbered(u32::MAX, 4), options);
+    assert_eq!(out_of_turn, Err(SendError::Full), "somebody waits for that");
     for number in 0..count {
         assert_eq!(number_of(&message(&at_server).await), number);
     }
