@@ -141,11 +141,19 @@ fn feature_steps(package: &Package) -> Vec<Step> {
         .collect()
 }
 
-/// The portable path on a system that has a native one: the socket crate's tests, and the receiver where it offers it.
+/// The portable path on a system that has a native one: the socket crate's tests, servers and clients over it, and the
+/// receiver where it offers it.
 fn portable_steps(workspace: &Workspace) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(socket) = workspace.package_in("crates/socket") {
         steps.push(step("portable path, tests", &format!("test -p {} --features portable", socket.name)));
+        if let Some(ends) = workspace.package_in("crates/drumfire") {
+            // What is tested in virtual time knows no path.
+            let tests = "--test server --test restart --test asynchronous --test foreign";
+            let test = format!("test -p {} --features {}/portable,tokio", ends.name, socket.name);
+            steps.push(step("portable path, both ends", &format!("{test} {tests}")));
+            steps.push(step("portable path, examples of the documentation", &format!("{test} --doc")));
+        }
     }
     let has_portable = |package: &&Package| package.features.iter().any(|feature| feature == "portable");
     if let Some(tools) = workspace.package_in("crates/tools").filter(has_portable) {
@@ -272,6 +280,21 @@ mod tests {
         assert!(!without.iter().any(|c| c.contains("-p drumfire-tools --features portable")));
         let with = commands(&[socket, package("crates/tools", &["portable"], &[], &[])]);
         assert!(with.iter().any(|c| c.contains("-p drumfire-tools --features portable --bin receiver")));
+    }
+
+    #[test]
+    fn both_ends_are_tested_over_the_portable_path() {
+        let all = commands(&[
+            package("crates/socket", &["portable"], &[], &[]),
+            package("crates/drumfire", &[], &[], &[]),
+        ]);
+        let both_ends = "cargo test -p drumfire-drumfire --features drumfire-socket/portable,tokio";
+        for targets in ["--test server --test restart", "--doc"] {
+            assert!(
+                all.iter().any(|c| c.starts_with(&format!("{both_ends} {targets}"))),
+                "{targets}: {all:#?}"
+            );
+        }
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl AsyncServer {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config.workers(Workers::Count(2)))?;
+    /// # let server = AsyncServer::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
     /// # let mut clients = Vec::new();
     /// const RED: GroupId = GroupId(1);
     /// # let mut at_server = Vec::new();
