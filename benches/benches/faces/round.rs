@@ -24,8 +24,9 @@ const SATURATED: f64 = 0.9;
 /// A schedule whose sends are later than this, for one in ten, is the load's figure.
 const LATE_NS: u64 = 50_000;
 
-/// Messages that fit a datagram: what waited leaves together, and is lost together.
-const PER_DATAGRAM: u64 = 1_472 / MESSAGE_BYTES as u64;
+/// Messages that may be lost with one drop that the kernel counts: what waited leaves together, as many as fit a datagram, and a
+/// train of up to 64 datagrams to one socket is one drop.
+const PER_DROP: u64 = 64 * 1_472 / MESSAGE_BYTES as u64;
 
 /// Connections that share a socket.
 const PER_SOCKET: u32 = 64;
@@ -122,7 +123,7 @@ fn report_of(
     let cpu = used.cpu.cpu_time();
     let cpu = CpuTime { user_s: cpu.user_s * scale, sys_s: cpu.sys_s * scale };
     let no_room = (count(served, "refused") + count(served, "undelivered")).min(tally.lost);
-    let by_kernel = (tally.lost - no_room).min(drops * PER_DATAGRAM);
+    let by_kernel = (tally.lost - no_room).min(drops * PER_DROP);
     let mut report = Report::of(Counted {
         flags: flags(face, load),
         machine: host::machine(),

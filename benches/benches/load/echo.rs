@@ -75,9 +75,10 @@ pub(crate) fn measure(
     players.play(WARM_UP)?;
     let mut used = Vec::new();
     for _ in 0..windows {
-        let watch = Watch::begin(server.id());
+        let (watch, before) = (Watch::begin(server.id()), players.books.sent);
         players.play(window)?;
-        used.push(watch.used().ok_or("the server's clock cannot be read")?);
+        let cpu = watch.used().ok_or("the server's clock cannot be read")?;
+        used.push((cpu, players.books.sent - before));
     }
     players.one_more(to, results)?;
     players.settle();
@@ -87,16 +88,20 @@ pub(crate) fn measure(
     Ok(())
 }
 
-fn show_cpu(used: &[Used], clients: u32, results: &mut Results) {
-    let rate = f64::from(clients) * MESSAGES_PER_SECOND as f64;
-    let share = Spread::of(used.iter().map(|used| used.core_share() * 100.0));
-    let each = Spread::of(used.iter().map(|used| used.core_share() * 1e9 / rate));
+/// Of each window: what the server used, and how many messages were sent to it.
+fn show_cpu(used: &[(Used, u64)], clients: u32, results: &mut Results) {
+    let offered = u64::from(clients) * MESSAGES_PER_SECOND;
+    let sent = |(used, sent): &(Used, u64)| *sent as f64 / used.window.as_secs_f64();
     let note = |spread: Option<Spread>| {
         spread.map_or_else(String::new, |spread| format!("{:.1} to {:.1}", spread.least, spread.most))
     };
-    let name = format!("echo: server, {rate:.0} messages/s there and back");
-    results.figure(name, share.map(|s| s.median), "% of a core", Goal::Shown, &note(share));
-    results.figure("echo: CPU per message", each.map(|each| each.median), "ns", Goal::Shown, &note(each));
+    let mut figure = |name: &str, unit, of: &dyn Fn(&(Used, u64)) -> f64| {
+        let spread = Spread::of(used.iter().map(of));
+        results.figure(format!("echo: {name}"), spread.map(|s| s.median), unit, Goal::Shown, &note(spread));
+    };
+    figure(&format!("messages there and back, of {offered} offered"), "/s", &sent);
+    figure("server", "% of a core", &|(used, _)| used.core_share() * 100.0);
+    figure("CPU per message", "ns", &|window| window.0.core_share() * 1e9 / sent(window));
 }
 
 impl Players {

@@ -10,7 +10,7 @@ use drumfire_tools::clock;
 use crate::server::{Does, key};
 
 /// Connections begun in a second: each costs an announcement to all.
-const RAMP_PER_SECOND: u64 = 200;
+const RAMP_PER_SECOND: u64 = 100;
 
 /// When nothing more is heard for so long, nothing more will be.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -21,8 +21,8 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// Who heard what.
 #[derive(Default)]
 struct Ears {
-    /// By connection: the number that came last.
-    last: HashMap<(usize, PeerId), u64>,
+    /// By socket and connection: the number that came last.
+    last: Vec<HashMap<PeerId, u64>>,
     heard: u64,
     /// Announcements that did not follow the one before.
     gaps: u64,
@@ -37,7 +37,10 @@ impl Ears {
             return;
         };
         let number = u64::from_be_bytes(bytes);
-        let before = self.last.insert((socket, *peer), number);
+        if self.last.len() <= socket {
+            self.last.resize_with(socket + 1, HashMap::new);
+        }
+        let before = self.last[socket].insert(*peer, number);
         self.heard += 1;
         match before {
             Some(before) if number <= before => self.strangers += 1,
@@ -53,7 +56,7 @@ pub(crate) fn measure(
     workers: u32,
     results: &mut Results,
 ) -> Result<(), String> {
-    let per_second = if extent == Extent::Full { RAMP_PER_SECOND / 2 } else { RAMP_PER_SECOND };
+    let per_second = if extent == Extent::Quick { 2 * RAMP_PER_SECOND } else { RAMP_PER_SECOND };
     let drops_before = kernel_drops();
     let server = Does::Announce.start(workers, clients)?;
     let address = server.line()?.parse().map_err(|_| "the server named no address".to_owned())?;
