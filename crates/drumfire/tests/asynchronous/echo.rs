@@ -1,6 +1,11 @@
 //! Messages there and back, on every number of workers and on executors of every kind.
 
-use drumfire::{AsyncClient, AsyncServer, CloseReason, Connection, Incoming, SendOptions, Workers};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use drumfire::{
+    AsyncClient, AsyncServer, CloseCode, CloseReason, Connection, Incoming, SendOptions, Workers,
+};
 
 use crate::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
@@ -55,11 +60,18 @@ async fn echoes(workers: Workers) {
     for client in clients {
         client.await.unwrap();
     }
+    assert_eq!(server.stats().unexplained(), 0);
+    // A close is told once, and may be lost where so much is under way; what the server itself says is not.
+    drop(server);
     for session in sessions {
         let reason = soon("the end", session).await.unwrap();
-        assert!(matches!(reason, CloseReason::Remote { application_code: 3, .. }), "{reason:?}");
+        let is_known = matches!(
+            reason,
+            CloseReason::Remote { application_code: 3, .. }
+                | CloseReason::Local { code: CloseCode::Shutdown, .. }
+        );
+        assert!(is_known, "{reason:?}");
     }
-    assert_eq!(server.stats().unexplained(), 0);
 }
 
 #[tokio::test]
@@ -109,7 +121,9 @@ async fn connections_are_accepted_in_the_order_in_which_they_came() {
     let mut clients = Vec::new();
     for number in 0..20 {
         let client = connect(&server).await;
-        client.send(CHANNEL, numbered(number, 4), SendOptions::reliable_ordered()).await.unwrap();
+        // When this is answered the server has heard of it, and not only the client of the server.
+        let sent = client.send_with_receipt(CHANNEL, numbered(number, 4), SendOptions::reliable_ordered());
+        soon("the receipt", sent.await.unwrap()).await;
         clients.push(client);
     }
     for number in 0..20 {
@@ -120,13 +134,15 @@ async fn connections_are_accepted_in_the_order_in_which_they_came() {
 #[tokio::test]
 async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let count = Arc::new(AtomicU32::new(0));
     let ears: Vec<_> = (0..4)
         .map(|_| {
-            let ear = at_server.clone();
+            let (ear, count) = (at_server.clone(), Arc::clone(&count));
             tokio::spawn(async move {
                 let mut heard = Vec::new();
                 while let Ok(Incoming::Message { bytes, .. }) = ear.recv().await {
                     heard.push(number_of(&bytes));
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
                 heard
             })
@@ -146,15 +162,20 @@ async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
     for mouth in mouths {
         soon("a mouth", mouth).await.unwrap();
     }
-    let last = client.send_with_receipt(CHANNEL, numbered(2_000, 4), SendOptions::reliable_ordered());
-    soon("the last one", async { last.await.unwrap().await }).await;
+    // A close does not wait for what was lost on the way.
+    soon("all of it", async {
+        while count.load(Ordering::Relaxed) < 2_000 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     client.close(0, "").unwrap();
     let mut heard = Vec::new();
     for ear in ears {
         heard.extend(soon("an ear", ear).await.unwrap());
     }
     heard.sort_unstable();
-    assert!(heard.iter().copied().eq(0..=2_000));
+    assert!(heard.iter().copied().eq(0..2_000));
 }
 
 #[tokio::test]

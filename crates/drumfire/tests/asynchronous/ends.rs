@@ -18,12 +18,14 @@ fn local(code: CloseCode, application_code: u32) -> CloseReason {
 #[tokio::test]
 async fn the_end_comes_behind_all_messages_with_its_reason_and_stays() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
-    let mut receipt = None;
+    let mut receipts = Vec::new();
     for number in 0..50 {
         let sent = client.send_with_receipt(CHANNEL, numbered(number, 500), SendOptions::reliable_ordered());
-        receipt = Some(sent.await.unwrap());
+        receipts.push(sent.await.unwrap());
     }
-    soon("the last message", receipt.unwrap()).await;
+    for receipt in receipts {
+        soon("a receipt", receipt).await;
+    }
     client.close(42, "good night").unwrap();
     let closed = soon("the end", at_server.closed()).await;
     assert_eq!((closed.reason, &closed.text[..]), (remote(CloseCode::Application, 42), &b"good night"[..]));

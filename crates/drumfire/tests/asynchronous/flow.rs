@@ -1,6 +1,5 @@
 //! Who does not take what comes holds up his own peer, and nobody else.
 
-use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use drumfire::{
@@ -175,19 +174,21 @@ async fn memory_that_is_given_back_in_portions_never_strands_the_longest_message
 async fn urgent_messages_pass_those_of_bulk_that_wait() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let bulk = SendOptions::reliable_ordered().priority(Priority::Bulk);
-    loop {
-        if client.try_send(ChannelId(9), numbered(0, 1_000), bulk) == Err(SendError::Full) {
-            break;
+    let mut context = Context::from_waker(Waker::noop());
+    let mut count = 0;
+    let waiting = loop {
+        let mut next = Box::pin(client.send(ChannelId(9), numbered(count, 1_000), bulk));
+        match next.as_mut().poll(&mut context) {
+            Poll::Ready(taken) => taken.unwrap(),
+            Poll::Pending => break next,
         }
-    }
-    let mut waiting = pin!(client.send(ChannelId(9), numbered(1, 1_000), bulk));
-    let is_full = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        count += 1;
+    };
     let urgent = SendOptions::reliable_ordered().priority(Priority::Urgent);
-    assert_eq!(client.try_send(ChannelId(1), "now", urgent), Ok(()));
-    if is_full {
-        assert_eq!(client.try_send(ChannelId(9), numbered(1, 1), bulk), Err(SendError::Full), "out of turn");
-    }
-    let receiving = async { while message(&at_server).await != numbered(1, 1_000) {} };
+    assert_eq!(client.try_send(ChannelId(1), numbered(u32::MAX, 4), urgent), Ok(()));
+    let out_of_turn = client.try_send(ChannelId(9), numbered(u32::MAX, 4), bulk);
+    assert_eq!(out_of_turn, Err(SendError::Full));
+    let receiving = async { while number_of(&message(&at_server).await) != count {} };
     let (sent, ()) = tokio::join!(waiting, receiving);
     sent.unwrap();
 }
