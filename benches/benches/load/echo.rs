@@ -70,7 +70,7 @@ pub(crate) fn measure(
     let mut crowd = crate::crowd(clients)?;
     let per_second = RAMP_PER_SECOND * u64::from(workers);
     let ramped = crowd.connect(to, clients.into(), per_second, |_, _| {})?;
-    crate::all_connected(&ramped, results, "echo")?;
+    crate::show_ramp(&ramped, results, "echo");
     let mut players = Players::new(crowd);
     players.play(WARM_UP)?;
     let mut used = Vec::new();
@@ -80,12 +80,14 @@ pub(crate) fn measure(
         let cpu = watch.used().ok_or("the server's clock cannot be read")?;
         used.push((cpu, players.books.sent - before));
     }
-    players.one_more(to, results)?;
+    if ramped.failed_count() == 0 {
+        players.one_more(to, results)?;
+    }
     players.settle();
     let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
     players.close(server, drops, results)?;
     show_cpu(&used, clients, results);
-    Ok(())
+    crate::all_connected(&ramped)
 }
 
 /// Of each window: what the server used, and how many messages were sent to it.

@@ -64,9 +64,9 @@ pub(crate) fn measure(
     let (mut ears, watch) = (Ears::default(), Watch::begin(server.id()));
     let to = (address, key().public());
     let ramped = crowd.connect(to, clients.into(), per_second, |socket, event| ears.hear(socket, event))?;
-    crate::all_connected(&ramped, results, "join")?;
+    crate::show_ramp(&ramped, results, "join");
     // Who came as the first heard of all, and the last one of itself alone.
-    let goal = u64::from(clients) * (u64::from(clients) + 1) / 2;
+    let goal = ramped.connected * (ramped.connected + 1) / 2;
     let (mut heard, mut since) = (ears.heard, clock::now());
     while ears.heard < goal && clock::now().duration_since(since) < SILENCE {
         crowd.look(|socket, event| ears.hear(socket, event));
@@ -116,5 +116,5 @@ pub(crate) fn measure(
             ears.strangers, ears.gaps
         ));
     }
-    Ok(())
+    crate::all_connected(&ramped)
 }

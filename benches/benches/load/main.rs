@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use drumfire_benches::{
-    Crowd, Extent, Options, Ramped, Results, ending, print_machine, run_bench, take_number,
+    Crowd, Extent, Goal, Options, Ramped, Results, ending, print_machine, run_bench, take_number,
 };
 
 const PARTS: [&str; 2] = ["echo", "join"];
@@ -49,17 +49,19 @@ fn bench(options: &Options, clients: Option<u32>, workers: u32) -> Result<(), St
     print_machine();
     println!("extent    {}: {clients} clients, {workers} worker(s)", options.extent.name());
     let mut results = Results::new("load", options);
+    let mut outcome = Ok(());
     if options.wants("echo") {
         println!("\necho");
-        echo::measure(options.extent, clients, workers, &mut results)?;
+        outcome = echo::measure(options.extent, clients, workers, &mut results);
     }
     if options.wants("join") {
         println!("\njoin");
-        join::measure(options.extent, clients, workers, &mut results)?;
+        outcome = outcome.and(join::measure(options.extent, clients, workers, &mut results));
     }
+    // What was found is shown, whatever failed.
     println!("\n{}", results.table());
     println!("written to {}", results.write()?.display());
-    Ok(())
+    outcome
 }
 
 /// Sockets for so many clients, and for one more.
@@ -68,8 +70,8 @@ fn crowd(clients: u32) -> Result<Crowd, String> {
     Crowd::bind(sockets, clients + sockets)
 }
 
-/// Prints how a ramp went, and refuses one with failures.
-fn all_connected(ramped: &Ramped, results: &mut Results, part: &str) -> Result<(), String> {
+/// Prints how a ramp went.
+fn show_ramp(ramped: &Ramped, results: &mut Results, part: &str) {
     let seconds = ramped.took.as_secs_f64();
     println!(
         "connected {} in {seconds:.1} s ({:.0}/s), failed: {:?}",
@@ -78,14 +80,13 @@ fn all_connected(ramped: &Ramped, results: &mut Results, part: &str) -> Result<(
         ramped.failed
     );
     let failed = ramped.failed_count();
-    let goal = drumfire_benches::Goal::AtMost(0.0);
+    let goal = Goal::AtMost(0.0);
     results.figure(format!("{part}: connects that failed"), Some(failed as f64), "", goal, "");
-    results.figure(
-        format!("{part}: until all were connected"),
-        Some(seconds),
-        "s",
-        drumfire_benches::Goal::Shown,
-        "",
-    );
+    results.figure(format!("{part}: until all were connected"), Some(seconds), "s", Goal::Shown, "");
+}
+
+/// Refuses a ramp with failures, after all else was printed.
+fn all_connected(ramped: &Ramped) -> Result<(), String> {
+    let failed = ramped.failed_count();
     if failed == 0 { Ok(()) } else { Err(format!("{failed} connects failed: {:?}", ramped.failed)) }
 }
