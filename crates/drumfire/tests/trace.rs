@@ -1,11 +1,12 @@
 //! What a subscriber of `tracing` reads of a server: little, whoever wants it to be much.
 //!
-//! Worlds run on the test's own thread, so each test has a subscriber of its own.
+//! Worlds run on the test's own thread, so each test has a subscriber of its own; one at a time, because which lines are
+//! wanted is remembered for the whole process.
 #![cfg(all(feature = "testing", feature = "tracing"))]
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use drumfire::testing::{self, World};
@@ -16,6 +17,8 @@ use tracing::subscriber::with_default;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Keeps all lines.
 #[derive(Clone, Default)]
@@ -83,6 +86,7 @@ fn junk(number: u32) -> (SocketAddr, Vec<u8>) {
 #[test]
 fn a_hundred_thousand_bad_datagrams_of_many_kinds_are_at_most_25_lines_in_ten_seconds() {
     let lines = Lines::default();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     with_default(lines.clone(), || {
         let mut world = World::new(testing::server_config(), 1).unwrap();
         let server = world.server.local_addr();
@@ -127,6 +131,7 @@ fn a_hundred_thousand_bad_datagrams_of_many_kinds_are_at_most_25_lines_in_ten_se
 #[test]
 fn a_connection_is_said_when_it_comes_and_when_it_breaks() {
     let lines = Lines::default();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     with_default(lines.clone(), || {
         let mut world = World::new(testing::server_config(), 2).unwrap();
         world.join(&ClientConfig::default()).unwrap();
@@ -150,6 +155,7 @@ fn a_connection_is_said_when_it_comes_and_when_it_breaks() {
 #[test]
 fn a_client_of_another_build_is_said_to_be_refused() {
     let lines = Lines::default();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     with_default(lines.clone(), || {
         let mut world = World::new(testing::server_config(), 3).unwrap();
         world.join(&ClientConfig::default().protocol_id(9)).unwrap();

@@ -239,7 +239,7 @@ pub(crate) fn has_warned_of_dev_key() -> bool {
 mod tests {
     use super::*;
     use drumfire_proto::{AckError, ProtocolError};
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, PoisonError};
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::subscriber::with_default;
@@ -286,7 +286,11 @@ mod tests {
     }
 
     /// What was said, in one place of the list for each line.
+    /// Which lines are wanted is remembered for the whole process: one subscriber at a time.
+    static ALONE: Mutex<()> = Mutex::new(());
+
     fn said(act: impl FnOnce(&mut Trace)) -> Vec<(Level, String)> {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = Lines::default();
         with_default(lines.clone(), || act(&mut Trace::new(Some(3))));
         std::mem::take(&mut *lines.0.lock().unwrap())
@@ -378,6 +382,7 @@ mod tests {
         let lines = said(|_| assert!(has_warned_of_dev_key()));
         let [(Level::WARN, line)] = lines.as_slice() else { panic!("{lines:?}") };
         assert!(line.contains("development key"), "{line}");
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         with_default(tracing::subscriber::NoSubscriber::new(), || assert!(!has_warned_of_dev_key()));
     }
 
