@@ -13,8 +13,8 @@ const PIECES_BYTES: u64 = 5 * 64 * 1_024;
 /// What links keep of one client, both ways: late, doubled, or queued before a slow part.
 const ON_THE_WAY_BYTES: u64 = 512 * 1_024;
 
-/// The server's tables of sources, tokens and resets, and the books of the scenario.
-const TABLES_BYTES: u64 = 2 * 1_024 * 1_024;
+/// The server's tables of sources, tokens and resets, what attackers have on the way, and the books of the scenario.
+const TABLES_BYTES: u64 = 8 * 1_024 * 1_024;
 
 /// Refuses a world that held more than this many clients may.
 pub(crate) fn check(held_bytes: u64, clients: usize) -> Result<(), String> {
