@@ -23,13 +23,19 @@ pub(crate) fn commands(workspace: &Workspace, name: &str) -> Result<[Vec<String>
     commands_with(workspace, name, at_side_a)
 }
 
-/// The same with the server at this address.
+/// The same with the server at this address; one whose own command names none, because it stands in a file, stays where its
+/// client looks for it.
 pub(crate) fn commands_at(
     workspace: &Workspace,
     name: &str,
     address: SocketAddr,
 ) -> Result<[Vec<String>; 2], Stop> {
-    commands_with(workspace, name, |word| at(word, address))
+    let [server, client] = commands_with(workspace, name, str::to_owned)?;
+    if server.iter().all(|word| word.parse::<SocketAddr>().is_err()) {
+        return Ok([server, client]);
+    }
+    let moved = |words: Vec<String>| words.iter().map(|word| at(word, address)).collect();
+    Ok([moved(server), moved(client)])
 }
 
 /// Whether the head of an example has a command for a server or for a client; an example that cannot be read has none.
