@@ -1,8 +1,8 @@
 //! The handler: the application's code on the worker that received the message. It borrows the bytes, answers in place, and the
 //! answer leaves with the same flush.
 //!
-//! It is the way with the lowest latency and the least work: nothing is copied, queued or handed to another thread. A handler
-//! that is slow holds up the players of its worker, and nobody else.
+//! It is the way with the least work: nothing is handed to another thread, nobody is woken, and the bytes are lent from where
+//! the worker put them when it opened the packet. A handler that is slow holds up the players of its worker, and nobody else.
 
 mod context;
 mod engine;
@@ -62,7 +62,7 @@ pub trait Handler: Send + 'static {
     /// What other threads tell it through a [`Remote`]; `()` where there is nothing to tell.
     type Note: Send + 'static;
 
-    /// A message arrived. Its bytes are the packet's own: copy what is kept.
+    /// A message arrived. Its bytes are lent for this call: copy what is kept.
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]);
 
     /// A peer is there: its key is confirmed, messages can be sent.
