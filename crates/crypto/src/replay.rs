@@ -17,15 +17,30 @@ pub const WINDOW_STEP: u32 = 1 << WORD_LOG2;
 /// Numbers per word of the bitmap, as a power of two.
 const WORD_LOG2: u32 = 6;
 
-/// Which packet numbers of one direction were accepted. Fixed in size: 8 bytes per 64 numbers, and 8 more.
-pub struct ReplayWindow(Bitmap<WORD_LOG2>);
+/// Which packet numbers of one direction were accepted. Fixed in size: 8 bytes per 64 numbers, and 8 more; nothing but itself
+/// where it is narrow.
+pub struct ReplayWindow(Numbers);
+
+enum Numbers {
+    /// Of an idle connection.
+    Narrow(Narrow),
+    Wide(Bitmap<WORD_LOG2>),
+}
 
 impl ReplayWindow {
     /// A window of `size` packet numbers, a multiple of 64 from 64 to 8,192; `None` for any other size.
     #[must_use]
     pub fn new(size: u32) -> Option<Self> {
+        let mut window = Self::narrow(size)?;
+        window.widen();
+        Some(window)
+    }
+
+    /// The same, with 64 numbers until it is widened.
+    #[must_use]
+    pub fn narrow(size: u32) -> Option<Self> {
         let is_permitted = (WINDOW_STEP..=MAX_WINDOW).contains(&size) && size.is_multiple_of(WINDOW_STEP);
-        is_permitted.then(|| Self(Bitmap::new(size)))
+        is_permitted.then_some(Self(Numbers::Narrow(Narrow { accepted: 0, highest: 0, size })))
     }
 
     /// Whether `number` could still be accepted. Changes nothing.
@@ -33,7 +48,10 @@ impl ReplayWindow {
     /// # Errors
     /// See [`ReplayError`].
     pub fn check(&self, number: u64) -> Result<(), ReplayError> {
-        self.0.check(number)
+        match &self.0 {
+            Numbers::Wide(bitmap) => bitmap.check(number),
+            Numbers::Narrow(narrow) => narrow.check(number),
+        }
     }
 
     /// Notes that packet `number` was authenticated, and moves the window if it is the highest so far. The
@@ -43,31 +61,47 @@ impl ReplayWindow {
     /// # Errors
     /// See [`ReplayError`]; nothing has changed then, and the packet must be dropped.
     pub fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
-        self.0.accept(number)
+        match &mut self.0 {
+            Numbers::Wide(bitmap) => bitmap.accept(number),
+            Numbers::Narrow(narrow) => narrow.accept(number),
+        }
     }
 
-    /// Gives its memory back, for a connection that is idle: from now on every number up to the highest accepted one
-    /// counts as too old.
-    pub fn forget(&mut self) {
-        self.0.forget();
+    /// Makes the window as wide as it was made for, for a connection that is busy. What it did not remember while it was
+    /// narrow stays too old.
+    #[inline]
+    pub fn widen(&mut self) {
+        if let Numbers::Narrow(narrow) = &self.0 {
+            self.0 = Numbers::Wide(narrow.widened());
+        }
+    }
+
+    /// Gives its memory back, for a connection that is idle: the newest 64 numbers are remembered from now on.
+    pub fn shrink(&mut self) {
+        if let Numbers::Wide(bitmap) = &self.0 {
+            self.0 = Numbers::Narrow(Narrow::of(bitmap));
+        }
     }
 
     /// The highest number accepted so far, 0 before the first.
     #[must_use]
     pub const fn highest(&self) -> u64 {
-        self.0.highest
+        match &self.0 {
+            Numbers::Wide(bitmap) => bitmap.highest,
+            Numbers::Narrow(narrow) => narrow.highest,
+        }
     }
 }
 
 impl Default for ReplayWindow {
     fn default() -> Self {
-        Self(Bitmap::new(DEFAULT_WINDOW))
+        Self(Numbers::Wide(Bitmap::new(DEFAULT_WINDOW)))
     }
 }
 
 impl fmt::Debug for ReplayWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplayWindow").field("highest", &self.0.highest).finish_non_exhaustive()
+        f.debug_struct("ReplayWindow").field("highest", &self.highest()).finish_non_exhaustive()
     }
 }
 
@@ -91,12 +125,64 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
+/// The newest numbers, one bit each: those of one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Narrow {
+    /// Bit n belongs to the number n below the highest.
+    accepted: u64,
+    highest: u64,
+    /// Of the window when it is wide.
+    size: u32,
+}
+
+impl Narrow {
+    fn of(bitmap: &Bitmap<WORD_LOG2>) -> Self {
+        let is_over = |depth: &u64| {
+            let number = bitmap.highest.checked_sub(*depth);
+            number.is_some_and(|number| bitmap.check(number).is_err())
+        };
+        let accepted = (0..u64::from(u64::BITS)).filter(is_over).fold(0, |bits, depth| bits | 1 << depth);
+        Self { accepted, highest: bitmap.highest, size: bitmap.size }
+    }
+
+    fn widened(&self) -> Bitmap<WORD_LOG2> {
+        let mut bitmap = Bitmap::new(self.size);
+        bitmap.highest = self.highest;
+        bitmap.floor = self.highest.saturating_sub(u64::from(u64::BITS - 1));
+        for depth in (0..u64::from(u64::BITS)).filter(|depth| self.accepted & (1 << depth) != 0) {
+            if let Some(number) = self.highest.checked_sub(depth) {
+                bitmap.mark(number);
+            }
+        }
+        bitmap
+    }
+
+    fn check(&self, number: u64) -> Result<(), ReplayError> {
+        let Some(depth) = self.highest.checked_sub(number) else { return Ok(()) };
+        match self.accepted.checked_shr(u32::try_from(depth).unwrap_or(u32::MAX)) {
+            None => Err(ReplayError::TooOld),
+            Some(bits) if bits & 1 == 0 => Ok(()),
+            Some(_) => Err(ReplayError::Duplicate),
+        }
+    }
+
+    fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
+        self.check(number)?;
+        let ahead = number.saturating_sub(self.highest);
+        self.accepted = self.accepted.checked_shl(u32::try_from(ahead).unwrap_or(u32::MAX)).unwrap_or(0);
+        self.highest = self.highest.max(number);
+        // It is among the newest, or it would not have passed.
+        let depth = u32::try_from(self.highest.saturating_sub(number)).unwrap_or(u32::MAX);
+        self.accepted |= 1_u64.checked_shl(depth).unwrap_or(0);
+        Ok(())
+    }
+}
+
 /// A ring of words, each with the bits of `2^LOG2` consecutive numbers (a block).
 ///
 /// One word more than the window needs, so that the ring may be cleared by whole words. `LOG2` is a parameter
 /// because the tests walk through every state of a window of 8 numbers, which has words of 2.
 struct Bitmap<const LOG2: u32> {
-    /// None after everything was forgotten.
     words: Box<[u64]>,
     highest: u64,
     /// Lower numbers are too old, whatever the window's size.
@@ -108,12 +194,8 @@ struct Bitmap<const LOG2: u32> {
 
 impl<const LOG2: u32> Bitmap<LOG2> {
     fn new(size: u32) -> Self {
-        Self { words: Self::words(size), highest: 0, floor: 0, head: 0, size }
-    }
-
-    fn words(size: u32) -> Box<[u64]> {
         let word_count = (size >> LOG2).saturating_add(1);
-        (0..word_count).map(|_| 0).collect()
+        Self { words: (0..word_count).map(|_| 0).collect(), highest: 0, floor: 0, head: 0, size }
     }
 
     fn check(&self, number: u64) -> Result<(), ReplayError> {
@@ -130,22 +212,19 @@ impl<const LOG2: u32> Bitmap<LOG2> {
 
     fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
         self.check(number)?;
-        if self.words.is_empty() {
-            (self.words, self.head, self.highest) = (Self::words(self.size), 0, number);
-        } else if number > self.highest {
+        if number > self.highest {
             self.move_to(number);
         }
+        self.mark(number);
+        Ok(())
+    }
+
+    /// Sets the bit of a number inside the window.
+    fn mark(&mut self, number: u64) {
         let index = self.index_of(number);
         if let Some(word) = self.words.get_mut(index) {
             *word |= Self::bit(number);
         }
-        Ok(())
-    }
-
-    fn forget(&mut self) {
-        // Numbers end long before the highest there is.
-        self.floor = self.highest.saturating_add(1);
-        self.words = Box::default();
     }
 
     /// Makes `number`, which is higher than the highest, the highest, and clears the words between.

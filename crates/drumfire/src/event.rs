@@ -74,7 +74,8 @@ pub enum Event {
         stats: Box<PeerStats>,
     },
     /// What happened last to a connection that ends in another way than the applications wanted, before its `Disconnected`; also
-    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog).
+    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog). A connection
+    /// that carried no message lately has none.
     FlightRecord {
         /// Whose.
         peer: PeerId,
@@ -159,7 +160,8 @@ pub enum ClientEvent {
         error: ConnectError,
     },
     /// What happened last to a connection that ends in another way than the applications wanted, before its `Disconnected`; also
-    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog).
+    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog). A connection
+    /// that carried no message lately has none.
     FlightRecord {
         /// What happened.
         record: Box<FlightRecord>,

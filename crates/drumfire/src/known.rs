@@ -18,26 +18,26 @@ use crate::groups::{GROUPS_PER_PEER_MAX, GroupError, GroupId};
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) credit: Arc<Credit>,
+    /// What would keep a server's client out.
+    pub(crate) ban: Option<Ban>,
+    /// Most peers need none of it, and a server has many.
+    extras: Option<Box<Extras>>,
+}
+
+/// What is kept of peers that are sent messages with receipts, or that have channels or groups of their own.
+#[derive(Debug, Default)]
+struct Extras {
     receipts_drawn: u64,
     /// Receipts that no event has answered.
     open: BTreeSet<ReceiptId>,
     /// Of channels whose messages do not wait.
     when_full: BTreeMap<ChannelId, WhenFull>,
     groups: BTreeSet<GroupId>,
-    /// What would keep a server's client out.
-    pub(crate) ban: Option<Ban>,
 }
 
 impl Known {
     pub(crate) const fn new(credit: Arc<Credit>) -> Self {
-        Self {
-            credit,
-            receipts_drawn: 0,
-            open: BTreeSet::new(),
-            when_full: BTreeMap::new(),
-            groups: BTreeSet::new(),
-            ban: None,
-        }
+        Self { credit, ban: None, extras: None }
     }
 
     /// A server's client.
@@ -59,44 +59,53 @@ impl Known {
 
     /// Whether messages of a channel wait for room; others are dropped where there is none.
     pub(crate) fn must_wait(&self, channel: ChannelId) -> bool {
-        self.when_full.get(&channel).is_none_or(|when_full| *when_full == WhenFull::Block)
+        let own = self.extras.as_ref().and_then(|extras| extras.when_full.get(&channel));
+        own.is_none_or(|when_full| *when_full == WhenFull::Block)
     }
 
     pub(crate) fn set_when_full(&mut self, channel: ChannelId, when_full: WhenFull) {
-        if when_full == WhenFull::Block {
-            self.when_full.remove(&channel);
-        } else {
-            self.when_full.insert(channel, when_full);
+        if when_full != WhenFull::Block {
+            self.extras().when_full.insert(channel, when_full);
+        } else if let Some(extras) = &mut self.extras {
+            extras.when_full.remove(&channel);
         }
     }
 
     /// The receipt was answered.
     pub(crate) fn answered(&mut self, receipt: ReceiptId) {
-        self.open.remove(&receipt);
+        if let Some(extras) = &mut self.extras {
+            extras.open.remove(&receipt);
+        }
     }
 
     /// Receipts that will never be answered, because the peer is gone.
     pub(crate) fn into_open(self) -> BTreeSet<ReceiptId> {
-        self.open
+        self.extras.map(|extras| extras.open).unwrap_or_default()
     }
 
     /// Notes that the peer is in a group; answers whether it was not before.
     pub(crate) fn join(&mut self, group: GroupId) -> Result<bool, GroupError> {
-        if self.groups.len() >= GROUPS_PER_PEER_MAX && !self.groups.contains(&group) {
+        let groups = &mut self.extras().groups;
+        if groups.len() >= GROUPS_PER_PEER_MAX && !groups.contains(&group) {
             return Err(GroupError::TooMany);
         }
-        Ok(self.groups.insert(group))
+        Ok(groups.insert(group))
     }
 
     /// Answers whether the peer was in the group.
     pub(crate) fn leave(&mut self, group: GroupId) -> bool {
-        self.groups.remove(&group)
+        self.extras.as_mut().is_some_and(|extras| extras.groups.remove(&group))
     }
 
     fn draw_receipt(&mut self) -> Option<ReceiptId> {
-        self.receipts_drawn += 1;
-        let receipt = NonZeroU64::new(self.receipts_drawn).map(ReceiptId);
-        self.open.extend(receipt);
+        let extras = self.extras();
+        extras.receipts_drawn += 1;
+        let receipt = NonZeroU64::new(extras.receipts_drawn).map(ReceiptId);
+        extras.open.extend(receipt);
         receipt
+    }
+
+    fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
     }
 }

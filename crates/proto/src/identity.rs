@@ -10,6 +10,7 @@ use drumfire_wire::limits::CONNECTION_IDS_ACTIVE;
 use drumfire_wire::{ConnectionId, NewConnectionId};
 
 use crate::error::ProtocolError;
+use crate::limits::SPARE_IDS;
 use crate::time::Moment;
 
 /// What one end knows of the ids of a connection.
@@ -22,7 +23,7 @@ pub(crate) enum Identity {
 /// The ids a server has given to a client and not taken back.
 #[derive(Debug, Default)]
 pub(crate) struct GivenIds {
-    given: [Option<Given>; CONNECTION_IDS_ACTIVE],
+    given: [Option<Given>; SPARE_IDS + 1],
     /// More than a connection lives to give.
     next_sequence: u32,
 }

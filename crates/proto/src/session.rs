@@ -64,7 +64,7 @@ impl Session {
         let mut session = Self {
             sealer: Sealer::new(seals),
             opener: Opener::new(opens),
-            replay: ReplayWindow::new(replay_window).unwrap_or_default(),
+            replay: ReplayWindow::narrow(replay_window).unwrap_or_default(),
             expected: 0,
             skip_at: 0,
             epoch: KeyEpoch::new(now),
@@ -219,18 +219,19 @@ impl Session {
         self.panics_next = true;
     }
 
-    /// Keeps the expanded keys, for a connection that is busy.
+    /// Keeps the expanded keys and remembers as many packets as it may, for a connection that is busy.
     pub(crate) fn expand(&mut self) {
+        self.replay.widen();
         self.sealer.keep_expanded();
         self.opener.keep_expanded();
     }
 
-    /// Drops the expanded keys of a connection that is idle, and which of the packets before arrived: whatever comes of
-    /// them now is too old.
+    /// Drops the expanded keys of a connection that is idle, and which of all but the newest packets arrived: whatever comes
+    /// of them now is too old.
     pub(crate) fn shrink(&mut self) {
         self.sealer.drop_expanded();
         self.opener.drop_expanded();
-        self.replay.forget();
+        self.replay.shrink();
     }
 
     fn draw_skip(&mut self, from: u64, entropy: &mut Entropy) {

@@ -1,11 +1,14 @@
 //! One timer per connection, in a hierarchical timing wheel (Varghese and Lauck 1987, scheme 7).
 //!
 //! Arming is lazy: a later deadline than the armed one changes nothing, so that traffic, which pushes deadlines
-//! out, does not touch the wheel. Whoever is woken looks at what is really due and arms again.
+//! out, does not touch the wheel. Whoever is woken looks at what is really due and arms again. Only a deadline that is much
+//! later moves its timer: the keep-alives of silent connections would else each wake a thread once more, for nothing.
 //!
 //! A timer lies in the list of a slot. Slots of the lowest level are one tick long, those of each level above as long as
 //! all slots below together; a timer lies as low as it may, and comes down when the time has come to its slot. So arming,
 //! disarming and firing cost the same however many there are. Deadlines stay exact: the slots only sort them.
+
+use std::time::Duration;
 
 use crate::time::Moment;
 
@@ -31,6 +34,9 @@ const NOWHERE: u32 = u32::MAX;
 /// Timers of a slot that are looked at for the earliest; in a longer list the slot's beginning has to do, save in the
 /// lowest level, where a beginning may have passed.
 const LOOKED_AT: usize = 8;
+
+/// A deadline that is nearer to the armed one than this does not move its timer.
+const MOVED_BY: Duration = Duration::from_secs(1);
 
 /// The armed timers.
 #[derive(Debug)]
@@ -75,11 +81,13 @@ impl Default for Timers {
 
 impl Timers {
     /// Makes sure that place `index` is woken at `deadline` or before.
-    pub(crate) fn arm(&mut self, index: u32, deadline: Moment) {
+    pub(crate) fn arm(&mut self, now: Moment, index: u32, deadline: Moment) {
         if at(index) >= self.timers.len() {
             self.timers.resize(at(index).saturating_add(1), UNARMED);
         }
-        if self.timer(index).is_some_and(|timer| timer.deadline <= deadline) {
+        if self.timer(index).is_some_and(|timer| {
+            timer.deadline <= deadline && !is_worth_moving(now, timer.deadline, deadline)
+        }) {
             return;
         }
         self.disarm(index);
@@ -239,6 +247,12 @@ const fn tick(moment: Moment) -> u64 {
 
 fn at(index: u32) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
+}
+
+/// Whether a timer would fire long before there is anything to do, and has come half the way there.
+fn is_worth_moving(now: Moment, armed: Moment, deadline: Moment) -> bool {
+    let ahead = deadline.since(armed);
+    ahead >= MOVED_BY && ahead > armed.since(now)
 }
 
 #[cfg(test)]

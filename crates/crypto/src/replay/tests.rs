@@ -170,24 +170,98 @@ fn a_million_random_operations_agree_with_a_set() {
     }
 }
 
+/// What a window of 64 numbers says, as a set.
+fn expected_of_narrow(accepted: &HashSet<u64>, highest: u64, number: u64) -> Result<(), ReplayError> {
+    if number + 64 <= highest {
+        Err(ReplayError::TooOld)
+    } else if accepted.contains(&number) {
+        Err(ReplayError::Duplicate)
+    } else {
+        Ok(())
+    }
+}
+
 #[test]
-fn after_forgetting_only_higher_numbers_pass_and_each_once() {
-    let mut window = ReplayWindow::new(64).unwrap();
-    for number in [0, 5, 100] {
-        assert_eq!(window.accept(number), Ok(()));
+fn a_narrow_window_agrees_with_a_set() {
+    let mut window = ReplayWindow::narrow(1_024).unwrap();
+    let (mut accepted, mut highest, mut random) = (HashSet::new(), 0_u64, TestRandom(5));
+    for _ in 0..100_000 {
+        let number = match random.below(20) {
+            0 => highest + random.below(300),
+            1..8 => highest + random.below(4),
+            _ => highest.saturating_sub(random.below(130)),
+        };
+        let expected = expected_of_narrow(&accepted, highest, number);
+        assert_eq!(
+            (window.check(number), window.accept(number)),
+            (expected, expected),
+            "{number} at {highest}"
+        );
+        if expected.is_ok() {
+            accepted.insert(number);
+            highest = highest.max(number);
+        }
+        assert_eq!(window.highest(), highest);
     }
-    window.forget();
-    assert_eq!(window.highest(), 100);
-    for number in [0, 1, 5, 99, 100] {
-        assert_eq!(window.check(number), Err(ReplayError::TooOld), "{number}");
-        assert_eq!(window.accept(number), Err(ReplayError::TooOld), "{number}");
+}
+
+#[test]
+fn what_was_accepted_never_passes_again_however_often_the_window_changes() {
+    let (mut accepted, mut random) = (HashSet::new(), TestRandom(6));
+    for size in [64, 128, 1_024] {
+        let mut window = ReplayWindow::narrow(size).unwrap();
+        let (mut highest, mut passed) = (0_u64, 0);
+        accepted.clear();
+        for _ in 0..50_000 {
+            match random.below(40) {
+                0 => window.widen(),
+                1 => window.shrink(),
+                _ => {}
+            }
+            let number = match random.below(20) {
+                0 => highest + random.below(300),
+                1..8 => highest + random.below(4),
+                _ => highest.saturating_sub(random.below(130)),
+            };
+            let is_new = !accepted.contains(&number);
+            match window.accept(number) {
+                Ok(()) => {
+                    assert!(accepted.insert(number), "{number} passed twice");
+                    passed += 1;
+                }
+                Err(_) => assert!(!is_new || number + 64 <= highest, "{number} of the newest 64 was refused"),
+            }
+            highest = highest.max(number);
+        }
+        assert!(passed > 10_000, "{passed}");
     }
-    for number in [104, 101, 103, 300, 299] {
-        assert_eq!(window.accept(number), Ok(()), "{number}");
-        assert_eq!(window.accept(number), Err(ReplayError::Duplicate), "{number}");
+}
+
+#[test]
+fn a_window_that_was_narrow_remembers_its_whole_size_again() {
+    let mut window = ReplayWindow::new(1_024).unwrap();
+    window.accept(5_000).unwrap();
+    window.shrink();
+    assert_eq!((window.check(4_936), window.check(4_937)), (Err(ReplayError::TooOld), Ok(())));
+    window.widen();
+    assert_eq!((window.check(4_936), window.check(4_937)), (Err(ReplayError::TooOld), Ok(())));
+    assert_eq!(
+        (window.accept(5_900), window.accept(4_937)),
+        (Ok(()), Ok(())),
+        "900 numbers are in the window"
+    );
+    assert_eq!(
+        (window.accept(4_937), window.accept(4_936)),
+        (Err(ReplayError::Duplicate), Err(ReplayError::TooOld))
+    );
+}
+
+#[test]
+fn a_narrow_window_takes_any_first_number_and_ends_with_the_last_there_is() {
+    for number in [0, 1, 63, 64, u64::MAX] {
+        let mut window = ReplayWindow::narrow(64).unwrap();
+        assert_eq!((window.accept(number), window.accept(number)), (Ok(()), Err(ReplayError::Duplicate)));
+        window.widen();
+        assert_eq!(window.accept(number), Err(ReplayError::Duplicate));
     }
-    assert_eq!(window.accept(102), Err(ReplayError::TooOld));
-    window.forget();
-    window.forget();
-    assert_eq!((window.accept(300), window.accept(301)), (Err(ReplayError::TooOld), Ok(())));
 }

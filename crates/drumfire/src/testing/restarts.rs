@@ -395,6 +395,8 @@ fn who_is_replaced_by_itself_elsewhere_does_not_fight_over_its_place() {
 fn who_is_never_to_come_back_hears_of_the_end_as_ever() {
     let mut world = world(1, 15);
     world.advance(SECOND);
+    say(&mut world, 0, "who never spoke has no record");
+    world.advance(SECOND);
     world.restart_server();
     world.advance(10 * SECOND);
     let reason = CloseReason::Reset;

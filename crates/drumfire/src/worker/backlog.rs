@@ -17,10 +17,6 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    pub(super) fn is_empty(&self) -> bool {
-        self.channels.is_empty()
-    }
-
     pub(super) fn len(&self) -> usize {
         self.classes.iter().map(VecDeque::len).sum()
     }
@@ -90,6 +86,6 @@ mod tests {
         assert_eq!(backlog.len(), 3);
         let order: Vec<u8> = std::iter::from_fn(|| backlog.pop()).map(|message| message.bytes[0]).collect();
         assert_eq!(order, [2, 0, 1]);
-        assert_eq!((backlog.is_empty(), backlog.len()), (true, 0));
+        assert!(backlog.len() == 0 && backlog.channels.is_empty());
     }
 }

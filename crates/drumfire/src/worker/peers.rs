@@ -32,8 +32,19 @@ pub(crate) struct Peers {
 #[derive(Debug)]
 struct Peer {
     credit: Arc<Credit>,
-    backlog: Backlog,
+    /// Only while messages wait, for few peers ever need it.
+    backlog: Option<Box<Backlog>>,
     is_connected: bool,
+}
+
+impl Peer {
+    const fn new(credit: Arc<Credit>, is_connected: bool) -> Self {
+        Self { credit, backlog: None, is_connected }
+    }
+
+    fn waiting_count(&self) -> usize {
+        self.backlog.as_ref().map_or(0, |backlog| backlog.len())
+    }
 }
 
 /// A message on its way into a connection.
@@ -55,8 +66,7 @@ enum Taken {
 impl Peers {
     /// A client's attempt begins.
     pub(super) fn begin(&mut self, id: PeerId, credit: &Arc<Credit>) {
-        let peer = Peer { credit: Arc::clone(credit), backlog: Backlog::default(), is_connected: false };
-        self.peers.insert(id, peer);
+        self.peers.insert(id, Peer::new(Arc::clone(credit), false));
     }
 
     /// A peer is connected; answers its credit, made if it is new.
@@ -71,8 +81,7 @@ impl Peers {
             return Arc::clone(&peer.credit);
         }
         let credit = Arc::new(Credit::new(limit_bytes, message_max_bytes));
-        let peer = Peer { credit: Arc::clone(&credit), backlog: Backlog::default(), is_connected: true };
-        self.peers.insert(id, peer);
+        self.peers.insert(id, Peer::new(Arc::clone(&credit), true));
         credit
     }
 
@@ -81,7 +90,7 @@ impl Peers {
         let Some(peer) = self.peers.remove(id) else { return 0 };
         self.groups.gone(id);
         peer.credit.close();
-        peer.backlog.len() as u64
+        peer.waiting_count() as u64
     }
 
     /// All peers, which are gone from now on, and whether each was connected.
@@ -125,19 +134,21 @@ impl Peers {
         message: Message,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(id) else { return false };
-        let was_waiting = !peer.backlog.is_empty();
-        if peer.backlog.holds_up(&message) && endpoint.when_full(id, message.channel) == WhenFull::Block {
-            peer.backlog.push(message);
+        if let Some(backlog) = &mut peer.backlog
+            && backlog.holds_up(&message)
+            && endpoint.when_full(id, message.channel) == WhenFull::Block
+        {
+            backlog.push(message);
             return true;
         }
         match push(endpoint, now, id, message, &peer.credit) {
             Taken::ByConnection => true,
             Taken::ByNobody => false,
             Taken::NotYet(message) => {
-                peer.backlog.push(message);
-                if !was_waiting {
+                if peer.backlog.is_none() {
                     self.waiting.push_back(id);
                 }
+                peer.backlog.get_or_insert_default().push(message);
                 true
             }
         }
@@ -198,16 +209,19 @@ impl Peers {
             let Some(&id) = self.waiting.front() else { break };
             let mut is_waiting = false;
             if let Some(peer) = self.peers.get_mut(id) {
-                while let Some(message) = peer.backlog.pop() {
+                while let Some(message) = peer.backlog.as_mut().and_then(|backlog| backlog.pop()) {
                     match push(endpoint, now, id, message, &peer.credit) {
                         Taken::ByConnection => {}
                         Taken::ByNobody => lost += 1,
                         Taken::NotYet(message) => {
-                            peer.backlog.put_back(message);
+                            peer.backlog.get_or_insert_default().put_back(message);
                             is_waiting = true;
                             break;
                         }
                     }
+                }
+                if !is_waiting {
+                    peer.backlog = None;
                 }
             }
             self.waiting.pop_front();

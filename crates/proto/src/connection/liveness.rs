@@ -53,12 +53,16 @@ impl Liveness {
         self.unacknowledged_timeout = Millis::new(unacknowledged);
     }
 
-    /// Notes a packet that opened; answers whether the connection is busy: this is not the first for long.
+    /// Notes a packet that opened; answers whether it came soon after the one before.
     pub(crate) fn on_received(&mut self, now: Moment) -> bool {
-        let is_busy = now.since(self.received_at) < IDLE_AFTER;
+        let comes_soon = now.since(self.received_at) < IDLE_AFTER;
         self.received_at = now;
+        comes_soon
+    }
+
+    /// Memory was used that is to be given back.
+    pub(crate) const fn on_grown(&mut self) {
         self.is_shrunk = false;
-        is_busy
     }
 
     /// Notes a packet that was sent, and whether it says more than that this end is there.
@@ -66,7 +70,6 @@ impl Liveness {
         self.sent_at = now;
         self.is_quiet = !says_more && (self.is_quiet || self.is_ping_asked);
         self.is_ping_asked = false;
-        self.is_shrunk = false;
     }
 
     /// When the connection is over if nothing happens, `oldest` being when the oldest packet without an ack was
@@ -190,6 +193,9 @@ mod tests {
         assert!(!liveness.is_idle_due(ms(5_099)) && liveness.is_idle_due(ms(5_100)));
         liveness.on_shrunk();
         assert!(!liveness.is_idle_due(ms(9_000)));
-        assert!(!liveness.on_received(ms(9_000)), "not busy");
+        assert!(!liveness.on_received(ms(9_000)), "the first for long");
+        assert!(!liveness.is_idle_due(ms(20_000)), "nothing has grown");
+        liveness.on_grown();
+        assert!(!liveness.is_idle_due(ms(13_999)) && liveness.is_idle_due(ms(14_000)));
     }
 }

@@ -226,8 +226,8 @@ impl Connection {
             let carried =
                 u16::try_from(content.carried.saturating_add(content.receipt_count)).unwrap_or(u16::MAX);
             let is_reliable = content.carried > 0;
-            // A ping alone makes nobody busy.
-            if !content.is_ping || self.activity.is_some() {
+            // Only messages make a connection busy.
+            if content.frames.has_messages() || self.activity.is_some() {
                 self.on_data_sent(now, packet_bytes);
             }
             self.loss.on_sent(SentPacket {
@@ -239,6 +239,7 @@ impl Connection {
                 is_reliable,
                 is_mtu_probe: content.is_mtu_probe,
             });
+            self.liveness.on_grown();
             self.is_probe_due = false;
             self.is_ping_due = false;
         }

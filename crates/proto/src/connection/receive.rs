@@ -51,14 +51,16 @@ impl Connection {
             closing.is_due |= closing.heard_count.is_power_of_two();
             return Received::Delivered;
         }
-        let is_busy = self.liveness.on_received(now);
-        if is_busy && let Some(session) = &mut self.session {
-            session.expand();
-        }
+        let comes_soon = self.liveness.on_received(now);
         let contents = match self.survey(number, frames) {
             Ok(contents) => contents,
             Err(error) => return Received::Broken(error),
         };
+        // Silent connections, which a server has many of, stay without its memory: handshakes and keep-alives bring no messages.
+        let is_busy = self.activity.is_some() || (comes_soon && contents.kinds.has_messages());
+        if is_busy && let Some(session) = &mut self.session {
+            session.expand();
+        }
         match contents.refused {
             None => {}
             Some(Fit::Disagrees) if self.receiving.strike() => {
@@ -74,7 +76,7 @@ impl Connection {
         }
         let round_trip = self.loss.round_trip().measured().unwrap_or(ACK_DELAY_MAX);
         self.acks.on_packet(now, number, urgency, round_trip);
-        if is_busy || self.activity.is_some() {
+        if is_busy {
             let activity = self.activity();
             activity.meter.on_received(number, frames.len());
             if let Some(recorder) = &mut activity.recorder {
@@ -82,7 +84,12 @@ impl Connection {
                 recorder.push(now, FlightEvent::Received { number, payload_bytes, frames: contents.kinds });
             }
         }
-        if contents.asks_for_ack_now {
+        let is_bare_ping = !is_busy && contents.kinds.is_bare_ping();
+        if !is_bare_ping {
+            self.liveness.on_grown();
+        }
+        // Where nothing else happens, nothing comes along that could take an ack with it.
+        if contents.asks_for_ack_now || is_bare_ping {
             self.acks.on_request(now);
         }
         let received = self.apply(now, number, (contents.only, frames), room == Room::All, events, stats);

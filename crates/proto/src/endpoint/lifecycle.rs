@@ -72,7 +72,7 @@ impl<P: Placement> Endpoint<P> {
             return;
         }
         if let Some(deadline) = connection.deadline(self.now) {
-            self.timers.arm(peer.index(), deadline);
+            self.timers.arm(self.now, peer.index(), deadline);
         }
     }
 

@@ -19,12 +19,26 @@ fn due(timers: &mut Timers, now: Moment) -> Vec<u32> {
 }
 
 #[test]
+fn a_much_later_deadline_moves_its_timer_once_it_is_half_the_way_there() {
+    let mut timers = Timers::default();
+    timers.arm(ms(0), 3, ms(30_000));
+    timers.arm(ms(14_999), 3, ms(44_999));
+    assert_eq!(timers.next(), Some(ms(30_000)), "a touch for each packet is what laziness saves");
+    timers.arm(ms(15_001), 3, ms(45_001));
+    assert!(due(&mut timers, ms(45_000)).is_empty());
+    assert_eq!(due(&mut timers, ms(45_001)), [3]);
+    timers.arm(ms(50_000), 3, ms(50_001));
+    timers.arm(ms(50_000), 3, ms(51_000));
+    assert_eq!(due(&mut timers, ms(50_001)), [3], "not even a second later");
+}
+
+#[test]
 fn a_later_deadline_changes_nothing_and_an_earlier_one_counts() {
     let mut timers = Timers::default();
-    timers.arm(3, ms(10));
-    timers.arm(3, ms(20));
+    timers.arm(ms(0), 3, ms(10));
+    timers.arm(ms(0), 3, ms(20));
     assert_eq!(timers.next(), Some(ms(10)));
-    timers.arm(3, ms(5));
+    timers.arm(ms(0), 3, ms(5));
     assert_eq!(timers.next(), Some(ms(5)));
     assert_eq!((timers.pop_due(ms(4)), timers.pop_due(ms(5)), timers.pop_due(ms(99))), (None, Some(3), None));
     assert_eq!(timers.next(), None);
@@ -34,7 +48,7 @@ fn a_later_deadline_changes_nothing_and_an_earlier_one_counts() {
 fn disarming_what_is_not_armed_changes_nothing() {
     let mut timers = Timers::default();
     timers.disarm(7);
-    timers.arm(0, ms(1));
+    timers.arm(ms(0), 0, ms(1));
     timers.disarm(7);
     timers.disarm(0);
     timers.disarm(0);
@@ -46,7 +60,7 @@ fn within_one_tick_deadlines_are_exact() {
     let mut timers = Timers::default();
     let start = Moment::from_nanos(1_000 << TICK_BITS);
     for nanos in 0..8 {
-        timers.arm(u32::try_from(nanos).unwrap(), start.after(Duration::from_nanos(nanos)));
+        timers.arm(ms(0), u32::try_from(nanos).unwrap(), start.after(Duration::from_nanos(nanos)));
     }
     for nanos in 0..8 {
         let now = start.after(Duration::from_nanos(nanos));
@@ -59,8 +73,8 @@ fn within_one_tick_deadlines_are_exact() {
 fn the_last_moment_there_is_has_a_slot_too() {
     let mut timers = Timers::default();
     let last = Moment::LAST;
-    timers.arm(0, last);
-    timers.arm(1, ms(7));
+    timers.arm(ms(0), 0, last);
+    timers.arm(ms(0), 1, ms(7));
     assert_eq!(due(&mut timers, ms(7)), [1]);
     assert_eq!(timers.next(), Some(last));
     assert!(due(&mut timers, Moment::from_nanos(last.as_nanos() - 1)).is_empty());
@@ -70,9 +84,9 @@ fn the_last_moment_there_is_has_a_slot_too() {
 #[test]
 fn a_deadline_that_has_passed_is_due_at_once() {
     let mut timers = Timers::default();
-    timers.arm(0, ms(500));
+    timers.arm(ms(0), 0, ms(500));
     assert!(due(&mut timers, ms(400)).is_empty());
-    timers.arm(1, ms(100));
+    timers.arm(ms(0), 1, ms(100));
     assert!(timers.next().is_some_and(|next| next <= ms(400)));
     assert_eq!(due(&mut timers, ms(400)), [1]);
 }
@@ -81,7 +95,7 @@ fn a_deadline_that_has_passed_is_due_at_once() {
 fn of_many_that_lie_together_the_next_is_no_later_than_the_earliest() {
     let mut timers = Timers::default();
     for index in 0..1_000 {
-        timers.arm(index, ms(7_500).after(Duration::from_nanos(u64::from(index))));
+        timers.arm(ms(0), index, ms(7_500).after(Duration::from_nanos(u64::from(index))));
     }
     let mut woken = 0;
     let mut now = ms(0);
@@ -98,7 +112,7 @@ fn of_many_that_lie_together_the_next_is_no_later_than_the_earliest() {
 fn who_is_woken_for_the_next_finds_it_due_or_closer() {
     let mut timers = Timers::default();
     for index in 0..20 {
-        timers.arm(index, Moment::ORIGIN.after(TICK * index * 977));
+        timers.arm(ms(0), index, Moment::ORIGIN.after(TICK * index * 977));
     }
     let mut fired = 0;
     while let Some(next) = timers.next() {
@@ -133,9 +147,11 @@ proptest! {
                     model.retain(|_, deadline| *deadline > now);
                 }
                 _ => {
-                    timers.arm(index, later);
+                    timers.arm(now, index, later);
                     let armed = model.entry(index).or_insert(later);
-                    *armed = later.min(*armed);
+                    if later < *armed || is_worth_moving(now, *armed, later) {
+                        *armed = later;
+                    }
                 }
             }
             let earliest = model.values().min().copied();

@@ -11,11 +11,14 @@ use drumfire_wire::{
 };
 use std::time::Duration;
 
-/// What a connection may hold for receiving, with a tenth more for its books, and the connection itself.
-const RECEIVE_BYTES: i64 = 256 * 1_024 * 11 / 10 + 8_192;
+/// What a connection that becomes busy takes beside messages: expanded keys, the books of its path, the flight recorder.
+const BUSY_BYTES: i64 = 13 * 1_024;
+
+/// What a connection may hold for receiving, with a tenth more for its books.
+const RECEIVE_BYTES: i64 = 256 * 1_024 * 11 / 10 + BUSY_BYTES;
 
 /// The same for a connection that sends too.
-const BOTH_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10 + 8_192;
+const BOTH_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10 + BUSY_BYTES;
 
 /// Packets of one seed.
 const PACKETS: u64 = 600;

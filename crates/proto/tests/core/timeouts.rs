@@ -32,6 +32,23 @@ fn keep_alives_hold_an_idle_connection_and_cost_eight_pings_a_minute() {
 }
 
 #[test]
+fn a_keep_alive_of_a_silent_client_is_acknowledged_at_once_and_not_by_a_timer() {
+    let mut world = World::new(1, CLEAN);
+    world.connected();
+    world.run(Duration::from_secs(20));
+    let before = world.sent.len();
+    world.run(Duration::from_secs(60));
+    let of = |wanted: usize| -> Vec<Moment> {
+        world.sent[before..].iter().filter(|(_, end, _)| *end == wanted).map(|(at, ..)| *at).collect()
+    };
+    let (pings, acks) = (of(CLIENT), of(SERVER));
+    assert!(pings.len() >= 7 && pings.len() == acks.len(), "{} and {}", pings.len(), acks.len());
+    for (ping, ack) in pings.into_iter().zip(acks) {
+        assert!(ack.since(ping) < Duration::from_millis(25), "waited {:?}", ack.since(ping));
+    }
+}
+
+#[test]
 fn a_silent_peer_is_given_up_exactly_thirty_seconds_after_its_last_packet() {
     let mut world = World::new(2, CLEAN);
     let (client, _) = world.connected();

@@ -95,6 +95,18 @@ impl FrameKinds {
         self.0 & other.0 != 0
     }
 
+    /// Whether a packet with these frames says that its sender is there and nothing else.
+    #[must_use]
+    pub const fn is_bare_ping(self) -> bool {
+        self.with(Self::PADDING).0 == Self::PING.with(Self::PADDING).0
+    }
+
+    /// Whether a packet with these frames brings something of the application's.
+    #[must_use]
+    pub const fn has_messages(self) -> bool {
+        self.has(Self::MESSAGE.with(Self::FRAGMENT))
+    }
+
     /// Whether a packet with these frames must be acknowledged.
     #[must_use]
     pub const fn is_ack_eliciting(self) -> bool {
@@ -135,6 +147,15 @@ mod tests {
         }
         assert_eq!(all.names().count(), FrameKinds::NAMES.len());
         assert_eq!(FrameKinds::NONE.to_string(), "");
+    }
+
+    #[test]
+    fn a_bare_ping_has_padding_beside_it_at_most() {
+        let (ping, padding) = (FrameKinds::PING, FrameKinds::PADDING);
+        assert!(ping.is_bare_ping() && ping.with(padding).is_bare_ping());
+        for other in [FrameKinds::NONE, padding, FrameKinds::ACK, ping.with(FrameKinds::ACK)] {
+            assert!(!other.is_bare_ping(), "{other}");
+        }
     }
 
     #[test]
