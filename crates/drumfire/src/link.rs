@@ -22,7 +22,7 @@ use crate::event::Player;
 use crate::groups::{BroadcastError, GroupId};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
-use crate::worker::{Busy, Drain, Wake};
+use crate::worker::{Busy, Share, Wake};
 
 /// Reports that wait for the application, at most.
 pub(crate) const REPORTS_MAX: usize = 16_384;
@@ -74,7 +74,7 @@ pub(crate) enum Command {
     },
     Broadcast(Arc<Broadcast>),
     /// Lets all connections end when they have everything.
-    Drain(Arc<Drain>),
+    Drain(Share),
     Reconfigure(Arc<LiveConfig>),
     /// From who knows no more of the peer than its name.
     Post {
@@ -187,6 +187,8 @@ pub(crate) struct Link {
     reports: Mutex<Reports>,
     stats: Mutex<WorkerStats>,
     has_commands: AtomicBool,
+    /// There is no worker any more.
+    is_over: AtomicBool,
     /// The worker keeps reports for which there was no room.
     is_held: AtomicBool,
     /// Set once the worker waits for more than datagrams.
@@ -209,6 +211,7 @@ impl Link {
             reports: Mutex::default(),
             stats: Mutex::default(),
             has_commands: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
             waker: OnceLock::new(),
             bell,
@@ -240,6 +243,17 @@ impl Link {
         if !self.has_commands.swap(true, Ordering::AcqRel) {
             self.wake();
         }
+        if self.is_over.load(Ordering::SeqCst) {
+            self.end();
+        }
+    }
+
+    /// Nobody carries out commands any more: those that wait are dropped, and so is what comes.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        let commands = std::mem::take(&mut *lock(&self.commands));
+        // Who learns of it by their end may ask for the lock.
+        drop(commands);
     }
 
     /// Takes room for a message that is no single peer's; false when there is none.

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use drumfire_proto::Moment;
@@ -20,9 +21,6 @@ use crate::workers::ThreadsError;
 
 /// How often the application's thread looks after a server that ends.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-
-/// How long after their deadline workers may take to say that they are through.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The faces of all workers, by index.
 pub(crate) type Faces = Vec<Box<dyn Face<WorkerPlacement>>>;
@@ -79,18 +77,25 @@ impl Site {
         Ok(())
     }
 
-    /// Takes nobody new, and closes each connection when its peer has everything, at the latest after `deadline`. Meanwhile it
-    /// calls `gather` again and again, for an application that takes events.
-    pub(crate) fn drain(&mut self, deadline: Duration, mut gather: impl FnMut()) -> Vec<Undelivered> {
+    /// Takes nobody new, and closes each connection when its peer has everything, at the latest after `deadline`.
+    pub(crate) fn begin_drain(&mut self, deadline: Duration) -> Arc<Drain> {
         self.door.gate().close(self.door.gate().there());
         let until = self.time().after(deadline);
-        let drain = Drain::new(until, self.links.len(), &self.bell);
-        for link in self.links.iter() {
-            link.command_at_once(Command::Drain(Arc::clone(&drain)));
+        let (drain, shares) = Drain::new(until, self.links.len(), &self.bell);
+        for (link, share) in self.links.iter().zip(shares) {
+            link.command_at_once(Command::Drain(share));
         }
-        // A worker that is gone has no part in it.
-        let patience = until.after(PATIENCE);
-        while !drain.is_over() && self.time() < patience {
+        drain
+    }
+
+    /// The same, and waits for its end. Meanwhile it calls `gather` again and again, for an application that takes events.
+    pub(crate) fn drain(&mut self, deadline: Duration, mut gather: impl FnMut()) -> Vec<Undelivered> {
+        let drain = self.begin_drain(deadline);
+        let mut nobody = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(undelivered) = drain.poll(&mut nobody) {
+                return undelivered;
+            }
             gather();
             match &mut self.crew {
                 Crew::Inline(worker) => {
@@ -100,7 +105,6 @@ impl Site {
                 Crew::Threads(..) => self.bell.wait(LOOK_EVERY),
             }
         }
-        drain.take()
     }
 
     pub(crate) fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {

@@ -85,6 +85,11 @@ pub struct WorkerStats {
     pub protocol: drumfire_proto::Stats,
     /// What the socket received, and what it had to drop before the protocol saw it.
     pub received: ReceiveCounts,
+    /// Datagrams that the kernel dropped because nobody took them from the socket in time (trains, where it hands those over
+    /// whole): give the server more threads, or the socket a larger
+    /// [`receive_buffer_bytes`](crate::ServerConfig::receive_buffer_bytes). Read once a second at most and when the server ends;
+    /// 0 where the platform keeps no count.
+    pub kernel_dropped: u64,
     /// What the socket sent.
     pub sent: SendCounts,
     /// Connections there are, half-open and closing ones included.

@@ -13,6 +13,7 @@ mod core;
 mod draining;
 mod face;
 mod net;
+mod overflow;
 mod pass;
 mod peers;
 mod queue;
@@ -30,8 +31,8 @@ pub(crate) use arena::Arena;
 pub(crate) use busy::Busy;
 #[cfg(test)]
 pub(crate) use busy::tests::passes;
-pub(crate) use draining::Drain;
 pub use draining::Undelivered;
+pub(crate) use draining::{Drain, Share};
 pub(crate) use face::Face;
 pub use net::{inbound, push};
 #[cfg(test)]

@@ -35,6 +35,12 @@ pub trait Io {
     ///
     /// There is no way back: trains already queued would be read as one datagram.
     fn enable_gro(&mut self) -> bool;
+
+    /// Datagrams that were dropped in front of the socket for want of room since it was made, modulo 2^32 (trains, where they
+    /// are handed over whole); `None` where nobody counts them.
+    fn kernel_drops(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// What became ready during a wait. Sockets are named by the index they were registered under.

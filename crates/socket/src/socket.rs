@@ -147,6 +147,10 @@ impl Io for Socket {
         sys::HAS_BATCHES && !self.is_connected
     }
 
+    fn kernel_drops(&self) -> Option<u32> {
+        sys::queue(&self.udp).ok().map(|queue| queue.drops)
+    }
+
     fn enable_gro(&mut self) -> bool {
         sys::enable_gro(&self.udp)
     }

@@ -1,5 +1,6 @@
 //! What can be changed of an async server while it serves, and how it ends without haste.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use super::server::AsyncServer;
@@ -40,8 +41,9 @@ impl AsyncServer {
     /// all that was sent to it, and all others at the deadline. Answers what stayed undelivered then. Tasks take and send
     /// meanwhile as ever.
     ///
-    /// It blocks for as long as that takes, so call it where that is allowed: on a thread of its own, or by the executor's
-    /// `spawn_blocking`.
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a future that is dropped leaves the server to its deadline, with nobody to hear what stayed undelivered.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -53,17 +55,17 @@ impl AsyncServer {
     /// # let client = AsyncClient::connect_dev(server.local_addr()).await?;
     /// # let connection = server.accept().await.ok_or("the server is over")?;
     /// connection.send(ChannelId(0), vec![1; 60_000], SendOptions::reliable_ordered()).await?;
-    /// let undelivered = tokio::task::spawn_blocking(move || server.shut_down(Duration::from_secs(5))).await?;
+    /// let undelivered = server.shut_down(Duration::from_secs(5)).await;
     /// assert!(undelivered.is_empty());
     /// assert!(matches!(client.recv().await, Ok(Incoming::Message { bytes, .. }) if bytes.len() == 60_000));
     /// client.recv().await.unwrap_err();
     /// # Ok(())
     /// # }
     /// ```
-    pub fn shut_down(&self, deadline: Duration) -> Vec<Undelivered> {
-        let mut site = self.site();
-        let undelivered = site.drain(deadline, || {});
-        site.crew.stop(0);
+    pub async fn shut_down(&self, deadline: Duration) -> Vec<Undelivered> {
+        let drain = self.site().begin_drain(deadline);
+        let undelivered = poll_fn(|context| drain.poll(context)).await;
+        self.close();
         undelivered
     }
 }

@@ -40,9 +40,10 @@ struct Counter {
 }
 
 /// All but those by reason.
-const COUNTERS: [Counter; 29] = [
+const COUNTERS: [Counter; 30] = [
     count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
     bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
+    count("drumfire_kernel_dropped_total", "Datagrams dropped in front of the socket", |s| s.kernel_dropped),
     count("drumfire_datagrams_sent_total", "Datagrams the kernel took", |s| s.sent.datagrams),
     bytes("drumfire_sent_bytes_total", "Bytes of UDP payload the kernel took", |s| s.sent.bytes),
     count("drumfire_packets_received_total", "Packets opened and delivered", |s| s.protocol.packets_received),

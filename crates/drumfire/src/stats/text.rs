@@ -21,6 +21,7 @@ impl Serialize for WorkerStats {
         let Self {
             protocol,
             received,
+            kernel_dropped,
             sent,
             connections,
             forwarded_in,
@@ -33,9 +34,10 @@ impl Serialize for WorkerStats {
             restarts,
             wait_faults,
         } = self;
-        let mut fields = serializer.serialize_struct("WorkerStats", 13)?;
+        let mut fields = serializer.serialize_struct("WorkerStats", 14)?;
         fields.serialize_field("protocol", protocol)?;
         fields.serialize_field("received", received)?;
+        fields.serialize_field("kernel_dropped", kernel_dropped)?;
         fields.serialize_field("sent", sent)?;
         fields.serialize_field("connections", connections)?;
         fields.serialize_field("forwarded_in", forwarded_in)?;

@@ -11,6 +11,7 @@ use drumfire_proto::{
     Placement,
 };
 
+use super::draining::Draining;
 use super::peers::{Message, Peers};
 use crate::credit::Credit;
 use crate::link::{Broadcast, Command};
@@ -33,6 +34,7 @@ pub(crate) struct Core<P> {
     measured: VecDeque<(PeerId, Box<PeerStats>)>,
     recorded: VecDeque<(PeerId, Box<FlightRecord>)>,
     pub(super) observer: Observer,
+    pub(super) draining: Option<Draining>,
     /// Settings that came later than the endpoint's own.
     live: Option<Arc<LiveConfig>>,
     pub(crate) stats: WorkerStats,
@@ -71,6 +73,7 @@ impl<P: Placement> Core<P> {
             measured: VecDeque::new(),
             recorded: VecDeque::new(),
             observer,
+            draining: None,
             live: None,
             stats: WorkerStats::default(),
         }
@@ -140,8 +143,7 @@ impl<P: Placement> Core<P> {
                     && self.peers.offer(&mut self.endpoint, self.now, peer.id(), message).is_ok();
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
-            // Whoever drives the core sees to it.
-            Command::Drain(_) => {}
+            Command::Drain(share) => self.begin_draining(share),
             Command::Broadcast(broadcast) => self.broadcast(&broadcast),
             Command::Reconfigure(live) => {
                 self.live = Some(live);

@@ -4,6 +4,7 @@
 //! While a worker drains, and only then, it looks at all connections that are left, a hundred times per second.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, Moment, Placement};
@@ -38,30 +39,28 @@ struct State {
     /// Workers that are not through.
     workers: usize,
     undelivered: Vec<Undelivered>,
+    /// Whom to wake when they are.
+    waiter: Option<Waker>,
 }
 
 impl Drain {
-    pub(crate) fn new(until: Moment, workers: usize, bell: &Arc<Bell>) -> Arc<Self> {
-        let state = Mutex::new(State { workers, undelivered: Vec::new() });
-        Arc::new(Self { until, state, bell: Arc::clone(bell) })
+    /// Of so many workers, each with a share in it.
+    pub(crate) fn new(until: Moment, workers: usize, bell: &Arc<Bell>) -> (Arc<Self>, Vec<Share>) {
+        let state = State { workers, undelivered: Vec::new(), waiter: None };
+        let drain = Arc::new(Self { until, state: Mutex::new(state), bell: Arc::clone(bell) });
+        let share = |_| Share { drain: Arc::clone(&drain), undelivered: Vec::new() };
+        let shares = (0..workers).map(share).collect();
+        (drain, shares)
     }
 
-    /// Whether all workers are through.
-    pub(crate) fn is_over(&self) -> bool {
-        self.state().workers == 0
-    }
-
-    /// What stayed undelivered so far.
-    pub(crate) fn take(&self) -> Vec<Undelivered> {
-        std::mem::take(&mut self.state().undelivered)
-    }
-
-    fn end_one(&self, undelivered: Vec<Undelivered>) {
+    /// What stayed undelivered, when all workers are through.
+    pub(crate) fn poll(&self, context: &mut task::Context<'_>) -> Poll<Vec<Undelivered>> {
         let mut state = self.state();
-        state.workers = state.workers.saturating_sub(1);
-        state.undelivered.extend(undelivered);
-        drop(state);
-        self.bell.ring();
+        if state.workers == 0 {
+            return Poll::Ready(std::mem::take(&mut state.undelivered));
+        }
+        state.waiter = Some(context.waker().clone());
+        Poll::Pending
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -69,50 +68,66 @@ impl Drain {
     }
 }
 
-/// A worker's part in it.
-#[derive(Debug, Default)]
-pub(super) struct Draining(Option<Part>);
-
+/// A worker's share, which is done when it is dropped: whatever became of the worker, nobody waits for it in vain.
 #[derive(Debug)]
-struct Part {
+pub(crate) struct Share {
     drain: Arc<Drain>,
+    undelivered: Vec<Undelivered>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.drain.state();
+        state.workers = state.workers.saturating_sub(1);
+        state.undelivered.append(&mut self.undelivered);
+        let waiter = if state.workers == 0 { state.waiter.take() } else { None };
+        drop(state);
+        self.drain.bell.ring();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+/// A worker's part in it.
+#[derive(Debug)]
+pub(super) struct Draining {
+    share: Share,
     /// Who has not everything yet, as far as is known.
     left: Vec<drumfire_proto::PeerId>,
     look_at: Moment,
 }
 
-impl Draining {
-    pub(super) fn begin<P: Placement>(&mut self, core: &Core<P>, drain: Arc<Drain>) {
-        let left = core.peers.ids();
-        self.0 = Some(Part { drain, left, look_at: core.now.monotonic });
+impl<P: Placement> Core<P> {
+    pub(super) fn begin_draining(&mut self, share: Share) {
+        let left = self.peers.ids();
+        self.draining = Some(Draining { share, left, look_at: self.now.monotonic });
     }
 
-    /// When it wants to look again.
-    pub(super) fn timer(&self) -> Option<Moment> {
-        self.0.as_ref().map(|part| part.look_at)
+    /// When it wants to look again who has everything.
+    pub(super) fn draining_timer(&self) -> Option<Moment> {
+        self.draining.as_ref().map(|draining| draining.look_at)
     }
 
     /// Closes who has everything, and at the deadline everybody.
-    pub(super) fn look<P: Placement>(&mut self, core: &mut Core<P>) {
-        let now = core.now.monotonic;
-        let Some(part) = self.0.as_mut().filter(|part| part.look_at <= now) else { return };
-        part.look_at = now.after(LOOK_EVERY).min(part.drain.until.max(now));
-        let is_late = now >= part.drain.until;
-        let mut undelivered = Vec::new();
-        part.left.retain(|id| {
-            let bytes = core.undelivered_bytes(*id);
-            if bytes > 0 && !is_late {
+    pub(super) fn drain(&mut self) {
+        let now = self.now.monotonic;
+        let Some(mut draining) = self.draining.take_if(|draining| draining.look_at <= now) else { return };
+        let until = draining.share.drain.until;
+        draining.look_at = now.after(LOOK_EVERY).min(until.max(now));
+        draining.left.retain(|id| {
+            let bytes = self.undelivered_bytes(*id);
+            if bytes > 0 && now < until {
                 return true;
             }
             if bytes > 0 {
-                undelivered.push(Undelivered { peer: core.name(*id), bytes });
+                draining.share.undelivered.push(Undelivered { peer: self.name(*id), bytes });
             }
-            core.close(*id, CloseCode::Shutdown);
+            self.close(*id, CloseCode::Shutdown);
             false
         });
-        if part.left.is_empty() {
-            part.drain.end_one(undelivered);
-            self.0 = None;
+        if !draining.left.is_empty() {
+            self.draining = Some(draining);
         }
     }
 }

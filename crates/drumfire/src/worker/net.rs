@@ -6,12 +6,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use drumfire_proto::{Endpoint, Inbound, Now, Placement, Route};
+use drumfire_proto::{Endpoint, Inbound, Moment, Now, Placement, Route};
 use drumfire_socket::{
     DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, Poller, Receiver, SendBatch, SendMode,
     Sender, Socket, Waiter, Woken,
 };
 
+use super::overflow::Overflow;
 use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER, Reading};
 
 /// Datagrams written together.
@@ -44,6 +45,7 @@ pub(super) struct Net<I, K> {
     is_watching_room: bool,
     rest: Option<Duration>,
     is_gone: bool,
+    overflow: Overflow,
 }
 
 /// Takes a batch in. A panic in a connection's code ends that connection, and the batch goes on behind the datagrams that were in
@@ -82,6 +84,7 @@ impl Net<Socket, Poller> {
     pub(super) fn replace(&mut self, mut socket: Socket) -> std::io::Result<()> {
         self.parker.register(&mut socket, 0)?;
         self.io = socket;
+        self.overflow.on_replaced();
         (self.is_more_waiting, self.is_told, self.is_quiet) = (true, false, false);
         (self.is_watching_room, self.is_gone) = (false, false);
         Ok(())
@@ -108,6 +111,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             is_watching_room: false,
             rest: None,
             is_gone: false,
+            overflow: Overflow::default(),
         }
     }
 
@@ -132,6 +136,17 @@ impl<I: Io, K: Park<I>> Net<I, K> {
 
     pub(super) const fn sender(&self) -> &Sender {
         &self.sender
+    }
+
+    /// Datagrams that the kernel dropped in front of the socket, as far as is known.
+    pub(super) fn kernel_dropped(&mut self, now: Moment) -> u64 {
+        self.overflow.look(now, &self.io);
+        self.overflow.count()
+    }
+
+    /// Asks for them anew, because nobody asks later.
+    pub(super) fn read_kernel_dropped(&mut self) {
+        self.overflow.read(&self.io);
     }
 
     /// Waits for the socket, a wake-up, or `at_most`; false when the wait itself failed.

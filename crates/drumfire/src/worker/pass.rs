@@ -21,7 +21,6 @@ use drumfire_proto::{
 use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
 use super::core::Core;
-use super::draining::Draining;
 use super::face::Face;
 use super::net::Net;
 use super::{Clock, Park, RETRY_AFTER, Reading, Ring};
@@ -77,7 +76,6 @@ pub struct Worker<P, I, K, C> {
     link: Arc<Link>,
     ring: Ring<Link>,
     commands: VecDeque<Command>,
-    draining: Draining,
     is_forward_held: bool,
     /// The face has more to do at once.
     is_face_busy: bool,
@@ -108,7 +106,6 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             link: parts.link,
             ring: parts.ring,
             commands: VecDeque::new(),
-            draining: Draining::default(),
             is_forward_held: false,
             is_face_busy: false,
             stalled_passes: 0,
@@ -136,7 +133,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let again = self.is_face_busy.then_some(now);
         let timers = self.core.endpoint.poll_timeout().into_iter().chain(self.face.timer());
         let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
-        timers.chain(showing).chain(self.draining.timer()).chain(retry).chain(again).min()
+        timers.chain(showing).chain(self.core.draining_timer()).chain(retry).chain(again).min()
     }
 
     /// Does all the work there is, within the budgets of a pass, without waiting.
@@ -151,6 +148,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
 
     /// Closes all connections with these codes, tells the peers once, and is done.
     pub(crate) fn finish(&mut self, code: CloseCode, application_code: u32) {
+        self.net.read_kernel_dropped();
         self.guarded(|worker| {
             worker.obey();
             worker.transmit();
@@ -242,6 +240,8 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         }
         if self.net.is_gone() {
             self.face.abandon(&mut self.core);
+            self.core.draining = None;
+            self.link.end();
         }
         self.publish();
         self.link.busy().on_pass(&self.now, &self.core.stats.protocol, &mut self.clock);
@@ -256,7 +256,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
 
     fn outbound(&mut self) {
         self.obey();
-        self.draining.look(&mut self.core);
+        self.core.drain();
         self.is_face_busy = false;
         if self.face.answers_at_once() {
             self.answer();
@@ -309,10 +309,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             if let Some(payload_bytes) = command.shared_bytes() {
                 self.link.give_room(payload_bytes);
             }
-            match command {
-                Command::Drain(drain) => self.draining.begin(&self.core, drain),
-                command => self.core.carry_out(command),
-            }
+            self.core.carry_out(command);
         }
     }
 
@@ -350,6 +347,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         stats.protocol = *endpoint.stats();
         stats.received.clone_from(self.net.receiver().counts());
         stats.sent.clone_from(self.net.sender().counts());
+        stats.kernel_dropped = self.net.kernel_dropped(now.monotonic);
         stats.connections = endpoint.connection_count();
         self.link.set_stats(stats);
         observer.pass(now.monotonic, stats);

@@ -3,12 +3,14 @@
 mod world;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{self, Context, Poll};
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, CloseReason, DropReason};
+use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment};
 
 use super::*;
-use crate::link::Report;
+use crate::link::{Bell, Command, Report};
 use world::{SERVER, World};
 
 #[test]
@@ -104,6 +106,28 @@ fn a_lost_descriptor_ends_all_peers_and_the_worker() {
     assert!(world.servers[0].worker.is_over());
     world.step();
     assert_eq!(world.gone().len(), 2);
+}
+
+#[test]
+fn nobody_waits_for_the_end_of_a_worker_that_is_gone() {
+    let mut world = World::of_one(1);
+    let peer = world.connected()[0];
+    let bell = Arc::new(Bell::default());
+    let drain = |world: &World| {
+        let (drain, mut shares) = Drain::new(Moment::from_nanos(u64::MAX), 1, &bell);
+        world.servers[0].link.command_at_once(Command::Drain(shares.pop().unwrap()));
+        drain
+    };
+    let mut nobody = Context::from_waker(task::Waker::noop());
+    world.servers[0].wire.0.borrow_mut().is_blocked = true;
+    world.servers[0].send(peer, "never heard");
+    let before = drain(&world);
+    world.step();
+    assert_eq!(before.poll(&mut nobody), Poll::Pending);
+    world.servers[0].wire.0.borrow_mut().is_closed = true;
+    world.step();
+    assert_eq!(before.poll(&mut nobody), Poll::Ready(Vec::new()));
+    assert_eq!(drain(&world).poll(&mut nobody), Poll::Ready(Vec::new()));
 }
 
 #[test]

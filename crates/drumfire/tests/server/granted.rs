@@ -1,5 +1,7 @@
 //! What a server and its clients say that the system gave them.
 
+use std::net::UdpSocket;
+
 use crate::world::{config, granted};
 use drumfire::{Client, ClientConfig, Clients, Granted, Server, ServerKey, Workers};
 
@@ -59,4 +61,32 @@ fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
     is_told(clients.granted());
     clients.rebind(address).expect("another socket");
     is_told(clients.granted());
+}
+
+/// Whether anybody counts what is dropped in front of a socket here.
+fn has_drop_count() -> bool {
+    drumfire_socket::Socket::connect("127.0.0.1:9".parse().expect("an address"), None)
+        .expect("a socket")
+        .drop_meter()
+        .is_ok()
+}
+
+#[test]
+fn what_the_kernel_drops_in_front_of_a_server_that_is_busy_elsewhere_is_counted() {
+    const SENT: u64 = 3_000;
+    let config = config(Workers::Inline).receive_buffer_bytes(65_536);
+    let mut server = Server::bind(config).expect("a server");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for _ in 0..SENT {
+        // Datagrams that are nobody's, one by one so that none is a train.
+        socket.send_to(&[0; 1_000], server.local_addr()).expect("room");
+    }
+    // On the loopback all have arrived or were dropped by now.
+    server.poll();
+    let worker = server.stats().workers.remove(0);
+    if !has_drop_count() {
+        return assert_eq!(worker.kernel_dropped, 0);
+    }
+    assert!(worker.kernel_dropped > SENT / 2, "{}", worker.kernel_dropped);
+    assert_eq!(worker.received.datagrams + worker.kernel_dropped, SENT);
 }

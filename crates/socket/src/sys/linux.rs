@@ -102,7 +102,7 @@ pub(crate) fn has_gro(socket: &socket2::Socket) -> bool {
     read_option(socket, libc::SOL_UDP, libc::UDP_GRO, &mut is_on).is_ok()
 }
 
-pub(crate) fn queue(udp: &UdpSocket) -> io::Result<Queue> {
+pub(crate) fn queue(udp: &impl AsRawFd) -> io::Result<Queue> {
     let mut info = [0_u32; meminfo::VARS];
     let bytes = read_option(udp, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut info)?;
     if bytes < std::mem::size_of_val(&info) {

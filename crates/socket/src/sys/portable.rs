@@ -100,7 +100,7 @@ pub(crate) fn duplicate(_udp: &mio::net::UdpSocket) -> io::Result<UdpSocket> {
     Err(no_account())
 }
 
-pub(crate) fn queue(_udp: &UdpSocket) -> io::Result<Queue> {
+pub(crate) fn queue<T>(_udp: &T) -> io::Result<Queue> {
     Err(no_account())
 }
 
