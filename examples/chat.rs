@@ -225,7 +225,7 @@ fn farewell(has_quit: bool, reason: CloseReason, text: &Bytes) -> Result<(), Box
     if has_quit && matches!(reason, CloseReason::Remote { application_code: 0, .. }) {
         return Ok(());
     }
-    Err(format!("the connection is over ({}): {}", reason.name(), String::from_utf8_lossy(text)).into())
+    Err(format!("{reason}: {}", String::from_utf8_lossy(text)).into())
 }
 
 /// Lines from the keyboard, which only a thread of its own can wait for.

@@ -1,5 +1,5 @@
 //! Rooms: every worker thread owns whole rooms and runs them itself, so their state needs no lock, and a move is taken
-//! where it arrived. A ticket of the game's backend brings all players of a room to the same worker.
+//! where it arrived. A ticket of the game's backend names a room, and the server brings all its players to the same worker.
 //!
 //! ```text
 //! cargo run --release --example rooms -- server 0.0.0.0:7779 drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8 drumfire_tokenkey_AAAAAY9bZdpy7D7HXzzp60BPHyiLMlN_G6mgbrfFSMKkd6Ye
@@ -18,9 +18,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, Arrival, Bytes, ChannelId, Client, ClientConfig, ClientEvent, CloseReason, ConnectToken, Context,
-    GroupId, Handler, IssueError, PeerId, PlayerId, SendOptions, ServerConfig, ServerKey, ServerPublicKey,
-    Serving, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers, serve,
+    AcceptHook, Access, AdmissionConfig, Applicant, Arrival, Bytes, ChannelId, Client, ClientConfig,
+    ClientEvent, CloseReason, ConnectToken, Context, GroupId, Handler, IssueError, PeerId, Placement,
+    PlayerId, RefuseReason, SendOptions, ServerConfig, ServerKey, ServerPublicKey, Serving, TokenAccess,
+    TokenKey, TokenMasterKey, TokenRequest, Verdict, Workers, serve,
 };
 
 const TICK: Duration = Duration::from_millis(50);
@@ -86,10 +87,22 @@ fn start(
     workers: Workers,
 ) -> Result<Serving<()>, Box<dyn Error>> {
     let access = Access::Token(TokenAccess::new(token_key));
-    // ACCEPT HOOK: a server that chooses the room itself, or takes players in open access, decides here where an applicant
-    // goes; answered with the placement key of a room, it is with the same worker as those whose tickets name that room.
-    let config = ServerConfig::new(address, key, access).workers(workers);
+    let admission = AdmissionConfig::default().accept(AcceptHook::new(let_in));
+    let config = ServerConfig::new(address, key, access).workers(workers).admission(admission);
     Ok(serve(config, |_worker| Rooms::default())?)
+}
+
+/// Where an applicant goes: those with the same key share a worker, and that is what keeps a room in one place.
+fn let_in(applicant: &Applicant<'_>) -> Verdict {
+    match applicant.player.and_then(|player| room_of(player.user_data)) {
+        Some(room) => Verdict::AcceptAt(Placement::Key(room.into())),
+        None => Verdict::Refuse { reason: RefuseReason::Banned, retry_after: None },
+    }
+}
+
+/// The room that a ticket is for.
+fn room_of(user_data: &[u8]) -> Option<u32> {
+    user_data.try_into().ok().map(u32::from_be_bytes)
 }
 
 /// What the backend does when it has found a room for a player.
@@ -100,11 +113,7 @@ fn ticket(
     room: u32,
     player: u64,
 ) -> Result<ConnectToken, IssueError> {
-    TokenRequest::new(PlayerId(player.into()), server, key)
-        // Players with the same key share a worker: that is what keeps a room in one place.
-        .placement_key(room.into())
-        .user_data(&room.to_be_bytes())
-        .issue(token_key)
+    TokenRequest::new(PlayerId(player.into()), server, key).user_data(&room.to_be_bytes()).issue(token_key)
 }
 
 /// The rooms of one worker, and who is in them. Nobody else ever touches it.
@@ -137,12 +146,11 @@ impl Handler for Rooms {
     type Note = ();
 
     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
-        match arrival.user_data.try_into() {
-            Ok(room) => {
-                let guest = Guest { room: u32::from_be_bytes(room), has_joined: false };
-                self.guests.insert(peer, guest);
+        match room_of(arrival.user_data) {
+            Some(room) => {
+                self.guests.insert(peer, Guest { room, has_joined: false });
             }
-            Err(_) => turn_away(context, peer, "the ticket is for no room"),
+            None => turn_away(context, peer, "the ticket is for no room"),
         }
     }
 
@@ -275,7 +283,7 @@ fn play(
 }
 
 fn farewell(reason: CloseReason, text: &Bytes) -> String {
-    format!("the connection is over ({}): {}", reason.name(), String::from_utf8_lossy(text))
+    format!("{reason}: {}", String::from_utf8_lossy(text))
 }
 
 impl Seen {

@@ -217,6 +217,30 @@ pub enum CloseReason {
     Reset,
 }
 
+impl fmt::Display for CloseReason {
+    /// One line for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local { code, application_code } => close_text(f, "this end", *code, *application_code),
+            Self::Remote { code, application_code } => close_text(f, "the peer", *code, *application_code),
+            Self::Silent => f.write_str("the peer fell silent"),
+            Self::Unacknowledged => f.write_str("the peer acknowledged nothing for too long"),
+            Self::Protocol(error) => write!(f, "the peer broke the protocol: {}", error.name()),
+            Self::KeyLimit => {
+                f.write_str("the keys are used up, or too many forged packets came: connect again")
+            }
+            Self::Reset => f.write_str("the server does not know the connection any more: connect again"),
+        }
+    }
+}
+
+fn close_text(f: &mut fmt::Formatter<'_>, who: &str, code: CloseCode, number: u32) -> fmt::Result {
+    match code {
+        CloseCode::Application => write!(f, "{who} closed it, with the application's code {number}"),
+        code => write!(f, "{who} closed it: {code:?}"),
+    }
+}
+
 impl CloseReason {
     /// A stable name for counters and logs.
     #[must_use]
@@ -249,3 +273,25 @@ impl fmt::Display for ConfigError {
 }
 
 impl core::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_says_who_ended_it_and_what_to_do() {
+        let remote = |code| CloseReason::Remote { code, application_code: 7 };
+        for (reason, text) in [
+            (remote(CloseCode::Application), "the peer closed it, with the application's code 7"),
+            (remote(CloseCode::Shutdown), "the peer closed it: Shutdown"),
+            (CloseReason::Silent, "the peer fell silent"),
+            (
+                CloseReason::Protocol(ProtocolError::MessageTooFarAhead),
+                "the peer broke the protocol: message_too_far_ahead",
+            ),
+            (CloseReason::Reset, "the server does not know the connection any more: connect again"),
+        ] {
+            assert_eq!(reason.to_string(), text);
+        }
+    }
+}
