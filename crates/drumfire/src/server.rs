@@ -2,8 +2,6 @@
 //! `flush`.
 
 mod admission;
-#[cfg(feature = "testing")]
-mod in_memory;
 mod live;
 
 use std::net::SocketAddr;
@@ -20,10 +18,10 @@ use crate::event::{Event, Events, Home};
 use crate::front::Front;
 use crate::granted::Granted;
 use crate::groups::{BroadcastError, GroupError, GroupId};
-use crate::link::{Broadcast, Report};
+use crate::link::{Broadcast, Link, Report};
 use crate::peer::PeerId;
 use crate::reconnect::SHUTDOWN_RESTARTS;
-use crate::site::Site;
+use crate::site::{Faces, Site};
 use crate::stats::Stats;
 use crate::worker::{Face, Queue, Undelivered};
 use crate::workers::ThreadsError;
@@ -63,12 +61,22 @@ impl Server {
     ///
     /// [`BindError`] naming the setting that cannot be used, or what the system answered.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
-        let site = Site::bind(config, |links| {
-            let queue = |link| Box::new(Queue::new(link)) as Box<dyn Face<_>>;
-            links.iter().map(queue).collect()
-        })?;
+        Site::bind(config, Self::faces).map(Self::on)
+    }
+
+    pub(crate) fn faces(links: &Arc<[Arc<Link>]>) -> Faces {
+        links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Face<_>>).collect()
+    }
+
+    /// A server on workers with these faces.
+    pub(crate) fn on(site: Site) -> Self {
         let front = Front::new(Arc::clone(&site.links), site.message_max_bytes);
-        Ok(Self { front, site, home: Home::new(), has_worked: false, goodbye: 0 })
+        Self { front, site, home: Home::new(), has_worked: false, goodbye: 0 }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn parts(&mut self) -> (&mut Front, &mut Site) {
+        (&mut self.front, &mut self.site)
     }
 
     /// Where clients connect to, the port resolved.

@@ -2,6 +2,9 @@
 //!
 //! Which face the application sees is the affair of the server that is made of it.
 
+#[cfg(feature = "testing")]
+mod in_memory;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -23,13 +23,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Not here: servers with several workers, and `wait`, which in a world
+//! A server with a handler lives in [`World::serving`]. Not here: servers with several workers, and `wait`, which in a world
 //! does the I/O of the present moment: time passes in [`World::advance`] alone.
 
 mod clockwork;
 mod either;
 mod memory;
 mod network;
+mod served;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub use clockwork::ClockConfig;
 pub(crate) use either::EitherWorker;
 pub(crate) use memory::{MemoryWorker, Seat, WALL_ORIGIN};
 use network::{Network, SERVER, SharedNetwork};
+use served::Make;
+pub use served::Served;
 
 /// The port of a server that asked for any.
 const SERVER_PORT: u16 = 7_777;
@@ -99,14 +102,14 @@ pub fn server_config() -> ServerConfig {
 ///
 /// Between two calls of [`World::advance`] no time passes. Leave `clients` in their places: the place names the
 /// links.
-#[derive(Debug)]
-pub struct World {
+pub struct World<S = Server> {
     /// The server.
-    pub server: Server,
+    pub server: S,
     /// The clients, in the order in which they joined.
     pub clients: Vec<Client>,
     network: SharedNetwork,
     config: Arc<ServerConfig>,
+    make: Make<S>,
     random: Random,
     start: Moment,
 }
@@ -135,12 +138,8 @@ pub struct Traffic {
     pub sent_bytes: u64,
 }
 
-impl World {
-    /// A server with these settings and no clients. It binds nothing: port 0 becomes 7777.
-    ///
-    /// # Errors
-    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline.
-    pub fn new(mut config: ServerConfig, seed: u64) -> Result<Self, BindError> {
+impl<S: Served> World<S> {
+    fn made(mut config: ServerConfig, seed: u64, mut make: Make<S>) -> Result<Self, BindError> {
         if config.workers != Workers::Inline {
             return Err(BindError::Setting { field: "workers", problem: "must be Inline in a world" });
         }
@@ -153,8 +152,8 @@ impl World {
         let network = SharedNetwork::new(Network::new(config.address, random.bits()));
         let (config, start) = (Arc::new(config), network.now());
         let seat = Seat::new(network.clone(), SERVER);
-        let server = Server::in_memory(&config, WALL_ORIGIN, seat, &mut random)?;
-        Ok(Self { server, clients: Vec::new(), network, config, random, start })
+        let server = make(&config, WALL_ORIGIN, seat, &mut random)?;
+        Ok(Self { server, clients: Vec::new(), network, config, make, random, start })
     }
 
     /// One more client, which begins to connect over perfect links; answers its place in `clients`.
@@ -162,7 +161,7 @@ impl World {
     /// # Errors
     /// [`BindError`] naming the setting that cannot be used.
     pub fn join(&mut self, config: &ClientConfig) -> Result<usize, BindError> {
-        let (server, key) = (self.server.local_addr(), self.config.key.public());
+        let (server, key) = (self.server.address(), self.config.key.public());
         self.add(&Whom { server, key, token: None }, None, config)
     }
 
@@ -302,9 +301,10 @@ impl World {
     ///
     /// # Panics
     /// Never: the settings made a server before.
-    pub fn replace_server(&mut self) -> Server {
+    pub fn replace_server(&mut self) -> S {
         let seat = Seat::new(self.network.clone(), SERVER);
-        match Server::in_memory(&self.config, self.wall(), seat, &mut self.random) {
+        let since = self.wall();
+        match (self.make)(&self.config, since, seat, &mut self.random) {
             Ok(server) => std::mem::replace(&mut self.server, server),
             Err(error) => panic!("settings that made a server before: {error}"),
         }
@@ -346,12 +346,6 @@ impl World {
     #[cfg(feature = "hostile")]
     pub fn turn_client_hostile(&mut self, client: usize, seed: u64) {
         self.clients[client].turn_hostile(seed);
-    }
-
-    /// From now on the server breaks the rules towards this peer alone.
-    #[cfg(feature = "hostile")]
-    pub fn turn_server_hostile(&mut self, peer: crate::PeerId, seed: u64) {
-        self.server.turn_hostile(peer, seed);
     }
 
     /// Puts a datagram into the receive queue of the end at `to`, past all links, as somebody does who can write any
@@ -429,11 +423,22 @@ impl World {
     }
 }
 
+impl<S: std::fmt::Debug> std::fmt::Debug for World<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("server", &self.server)
+            .field("clients", &self.clients)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A key that protects nothing.
 pub(crate) fn secret(random: &mut Random) -> Secret<32> {
     Secret::new(random.bytes())
 }
 
+#[cfg(test)]
+mod handlers;
 #[cfg(test)]
 mod restarts;
 #[cfg(test)]

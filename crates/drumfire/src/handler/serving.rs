@@ -13,8 +13,9 @@ use crate::admission::Gate;
 use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
 use crate::crew::Crew;
 use crate::granted::Granted;
+use crate::link::Link;
 use crate::reconnect::SHUTDOWN_RESTARTS;
-use crate::site::Site;
+use crate::site::{Faces, Site};
 use crate::stats::Stats;
 use crate::worker::{Face, Undelivered};
 use crate::workers::ThreadsError;
@@ -30,17 +31,7 @@ pub fn serve<H: Handler>(
     config: ServerConfig,
     mut make: impl FnMut(usize) -> H,
 ) -> Result<Serving<H::Note>, BindError> {
-    let mut mailboxes = Arc::default();
-    let site = Site::bind(config, |links| {
-        mailboxes = links.iter().map(|_| Arc::new(Mailbox::default())).collect::<Arc<[_]>>();
-        let engines = mailboxes.iter().enumerate().map(|(index, mailbox)| {
-            let engine = Engine::new(make(index), Arc::clone(mailbox), Arc::clone(links));
-            Box::new(engine) as Box<dyn Face<_>>
-        });
-        engines.collect()
-    })?;
-    let remote = Remote::new(Arc::clone(&site.links), mailboxes, site.message_max_bytes);
-    Ok(Serving { site, remote, goodbye: 0 })
+    Serving::with(&mut make, |faces| Site::bind(config, faces))
 }
 
 /// A server whose workers call handlers.
@@ -53,7 +44,32 @@ pub struct Serving<N> {
     goodbye: u32,
 }
 
+impl<N: Send + 'static> Serving<N> {
+    /// With the handlers that `make` makes for a site.
+    pub(crate) fn with<H: Handler<Note = N>>(
+        make: &mut impl FnMut(usize) -> H,
+        site: impl FnOnce(&mut dyn FnMut(&Arc<[Arc<Link>]>) -> Faces) -> Result<Site, BindError>,
+    ) -> Result<Self, BindError> {
+        let mut mailboxes = Arc::default();
+        let site = site(&mut |links| {
+            mailboxes = links.iter().map(|_| Arc::new(Mailbox::default())).collect::<Arc<[_]>>();
+            let engines = mailboxes.iter().enumerate().map(|(index, mailbox)| {
+                let engine = Engine::new(make(index), Arc::clone(mailbox), Arc::clone(links));
+                Box::new(engine) as Box<dyn Face<_>>
+            });
+            engines.collect()
+        })?;
+        let remote = Remote::new(Arc::clone(&site.links), mailboxes, site.message_max_bytes);
+        Ok(Self { site, remote, goodbye: 0 })
+    }
+}
+
 impl<N> Serving<N> {
+    #[cfg(feature = "testing")]
+    pub(crate) fn site_mut(&mut self) -> &mut Site {
+        &mut self.site
+    }
+
     /// Where clients connect to, the port resolved.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {

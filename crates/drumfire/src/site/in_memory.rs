@@ -1,38 +1,38 @@
-//! A server on the network of a world instead of a socket.
+//! A server on the network of a world instead of a socket, whichever face it has.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{Endpoint, ServerConfig as CoreServer};
 
-use super::Server;
+use super::{Faces, Site};
 use crate::admission::Door;
 use crate::conditioner::Random;
 use crate::config::{BindError, ServerConfig};
 use crate::crew::Crew;
-use crate::event::Home;
-use crate::front::Front;
 use crate::link::{Bell, Link};
 use crate::owners::Owners;
-use crate::site::Site;
 use crate::testing::{EitherWorker, Seat, secret};
-use crate::worker::{Parts, Queue, Worker, rings};
+use crate::worker::{Parts, Worker, rings};
 
-impl Server {
-    /// A server at this place in a world's network, which begins at this time since 1970; all its secrets come from `random`.
+impl Site {
+    /// One worker with one of these faces, at this place in a world's network, which begins at this time since 1970; all
+    /// secrets come from `random`.
     pub(crate) fn in_memory(
         config: &Arc<ServerConfig>,
         since: Duration,
         seat: Seat,
         random: &mut Random,
+        faces: impl FnOnce(&Arc<[Arc<Link>]>) -> Faces,
     ) -> Result<Self, BindError> {
         config.check()?;
         let live = config.live();
         let core = config.core(1);
         core.check()?;
         let bell = Arc::new(Bell::default());
-        let links = vec![Arc::new(Link::new(Arc::clone(&bell)))];
-        let (Some(link), Some(ring)) = (links.first().cloned(), rings(&links).pop()) else {
+        let links: Arc<[_]> = Arc::new([Arc::new(Link::new(Arc::clone(&bell)))]);
+        let parts = (links.first().cloned(), rings(&links).pop(), faces(&links).pop());
+        let (Some(link), Some(ring), Some(face)) = parts else {
             return Err(BindError::Io(std::io::ErrorKind::Other.into()));
         };
         let (address, credit_bytes) = (config.address, core.send_memory_bytes);
@@ -64,34 +64,26 @@ impl Server {
             receiver: place.receiver,
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
-            face: Box::new(Queue::new(&link)),
+            face,
             link,
             ring,
             credit_bytes,
             message_max_bytes,
         });
         let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
-        let (links, granted) = (Arc::from(links), Vec::new());
-        let front = Front::new(Arc::clone(&links), message_max_bytes);
-        let site = Site { crew, door, bell, links, address, granted, live, message_max_bytes };
-        Ok(Self { front, site, home: Home::new(), has_worked: false, goodbye: 0 })
+        Ok(Self { crew, door, bell, links, address, granted: Vec::new(), live, message_max_bytes })
     }
 
     #[cfg(feature = "hostile")]
     pub(crate) fn turn_hostile(&mut self, peer: crate::PeerId, seed: u64) {
-        if let Crew::Inline(worker) = &mut self.site.crew {
+        if let Crew::Inline(worker) = &mut self.crew {
             worker.turn_hostile(peer, seed);
         }
     }
 
-    /// Hands over what was sent but not flushed.
-    pub(crate) fn flush_front(&mut self) {
-        self.front.flush();
-    }
-
     /// One pass, and a wait that only says when the next is due.
     pub(crate) fn run(&mut self) {
-        if let Crew::Inline(worker) = &mut self.site.crew {
+        if let Crew::Inline(worker) = &mut self.crew {
             worker.work();
             worker.wait(None);
         }

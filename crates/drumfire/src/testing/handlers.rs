@@ -1,0 +1,81 @@
+//! A world whose server has a handler.
+
+use super::*;
+use crate::{Arrival, ChannelId, ClientEvent, Context, Handler, PeerId, Reconnect, SendOptions, Serving};
+
+/// Counts what it heard, on ticks and otherwise, and tells a note to everybody.
+#[derive(Default)]
+struct Town {
+    citizens: Vec<PeerId>,
+    ticks: u32,
+}
+
+impl Handler for Town {
+    type Note = &'static str;
+
+    fn on_connect(&mut self, _: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
+        self.citizens.push(peer);
+    }
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, _: &[u8]) {
+        let ticks = self.ticks.to_be_bytes();
+        context.send(peer, channel, &ticks, SendOptions::reliable_ordered()).unwrap();
+    }
+
+    fn on_note(&mut self, context: &mut Context<'_>, note: &'static str) {
+        for peer in &self.citizens {
+            context.send(*peer, ChannelId(9), note.as_bytes(), SendOptions::reliable_ordered()).unwrap();
+        }
+    }
+
+    fn tick_period(&self) -> Option<Duration> {
+        Some(Duration::from_millis(100))
+    }
+
+    fn on_tick(&mut self, _: &mut Context<'_>) {
+        self.ticks += 1;
+    }
+}
+
+fn heard<S: Served>(world: &mut World<S>, client: usize) -> Vec<Vec<u8>> {
+    let bytes = |event| match event {
+        ClientEvent::Message { bytes, .. } => Some(bytes.to_vec()),
+        _ => None,
+    };
+    world.clients[client].poll().filter_map(bytes).collect()
+}
+
+#[test]
+fn a_handler_lives_in_a_world_with_its_ticks_and_notes_and_begins_anew_after_a_restart() {
+    let mut world = World::serving(server_config(), 5, |_worker| Town::default()).unwrap();
+    let minute = Reconnect::Within(Duration::from_secs(60));
+    for _ in 0..2 {
+        world.join(&ClientConfig::default().reconnect(minute)).unwrap();
+    }
+    world.advance(Duration::from_secs(5));
+    let ask = |world: &mut World<Serving<&'static str>>| {
+        world.clients[0].send(ChannelId(0), "?", SendOptions::reliable_ordered()).unwrap();
+        world.advance(Duration::from_millis(20));
+        heard(world, 0)
+    };
+    assert_eq!(
+        ask(&mut world),
+        [51_u32.to_be_bytes()],
+        "one tick each 100 ms and one at once, in virtual time"
+    );
+    world.server.remote().tell(0, "fire").unwrap();
+    world.advance(Duration::from_millis(20));
+    assert_eq!(
+        (heard(&mut world, 0), heard(&mut world, 1)),
+        (vec![b"fire".to_vec()], vec![b"fire".to_vec()])
+    );
+    world.restart_server();
+    world.clients[1].send(ChannelId(0), "?", SendOptions::reliable_ordered()).unwrap();
+    world.advance(Duration::from_secs(20));
+    heard(&mut world, 0);
+    let ticks = ask(&mut world);
+    assert!(
+        matches!(ticks.as_slice(), [ticks] if ticks < &202_u32.to_be_bytes().to_vec()),
+        "another town: {ticks:?}"
+    );
+}

@@ -1,0 +1,126 @@
+//! The servers that can live in a world, with events that are polled or with a handler, and the worlds of each.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Seat, World};
+use crate::conditioner::Random;
+use crate::config::{BindError, ServerConfig};
+use crate::site::Site;
+use crate::{Handler, Server, Serving};
+
+/// A server that can live in a [`World`](super::World): [`Server`] or [`Serving`].
+pub trait Served: driven::Driven {}
+
+impl Served for Server {}
+
+impl<N> Served for Serving<N> {}
+
+/// What a world asks of its server; nobody else has to know it.
+pub(super) mod driven {
+    use super::SocketAddr;
+
+    pub trait Driven {
+        /// Where it is.
+        fn address(&self) -> SocketAddr;
+
+        /// Hands over what was sent but not flushed.
+        fn flush_front(&mut self);
+
+        /// One pass, and a wait that only says when the next is due.
+        fn run(&mut self);
+    }
+}
+
+impl driven::Driven for Server {
+    fn address(&self) -> SocketAddr {
+        self.local_addr()
+    }
+
+    fn flush_front(&mut self) {
+        self.parts().0.flush();
+    }
+
+    fn run(&mut self) {
+        self.parts().1.run();
+    }
+}
+
+impl<N> driven::Driven for Serving<N> {
+    fn address(&self) -> SocketAddr {
+        self.local_addr()
+    }
+
+    fn flush_front(&mut self) {}
+
+    fn run(&mut self) {
+        self.site_mut().run();
+    }
+}
+
+impl World {
+    /// A server with these settings and no clients. It binds nothing: port 0 becomes 7777.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline.
+    pub fn new(config: ServerConfig, seed: u64) -> Result<Self, BindError> {
+        let make = |config: &Arc<ServerConfig>, since, seat, random: &mut Random| {
+            Site::in_memory(config, since, seat, random, Server::faces).map(Server::on)
+        };
+        Self::made(config, seed, Box::new(make))
+    }
+
+    /// From now on the server breaks the rules towards this peer alone.
+    #[cfg(feature = "hostile")]
+    pub fn turn_server_hostile(&mut self, peer: crate::PeerId, seed: u64) {
+        self.server.parts().1.turn_hostile(peer, seed);
+    }
+}
+
+impl<N: Send + 'static> World<Serving<N>> {
+    /// A server whose worker calls the handler that `make` makes, and no clients; after a restart it makes another.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use drumfire::testing::{self, World};
+    /// use drumfire::{ChannelId, ClientConfig, ClientEvent, Context, Handler, PeerId, SendOptions};
+    ///
+    /// struct Shout;
+    ///
+    /// impl Handler for Shout {
+    ///     type Note = ();
+    ///
+    ///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+    ///         let _ = context.send(peer, channel, bytes.to_ascii_uppercase(), SendOptions::reliable_ordered());
+    ///     }
+    /// }
+    ///
+    /// let mut world = World::serving(testing::server_config(), 1, |_worker| Shout)?;
+    /// let client = world.join(&ClientConfig::default())?;
+    /// world.clients[client].send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+    /// world.advance(Duration::from_secs(1));
+    /// let heard = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "HELLO");
+    /// assert!(world.clients[client].poll().any(heard));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline.
+    pub fn serving<H: Handler<Note = N>>(
+        config: ServerConfig,
+        seed: u64,
+        mut make: impl FnMut(usize) -> H + 'static,
+    ) -> Result<Self, BindError> {
+        let make = move |config: &Arc<ServerConfig>, since, seat, random: &mut Random| {
+            Serving::with(&mut make, |faces| Site::in_memory(config, since, seat, random, faces))
+        };
+        Self::made(config, seed, Box::new(make))
+    }
+}
+
+/// Makes a world's server, and makes it anew: from its settings, the time since 1970, its place in the network, and what is
+/// random in it.
+pub(super) type Make<S> =
+    Box<dyn FnMut(&Arc<ServerConfig>, Duration, Seat, &mut Random) -> Result<S, BindError>>;
