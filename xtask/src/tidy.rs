@@ -8,6 +8,7 @@ mod layout;
 mod lengths;
 mod mask;
 mod unsafety;
+mod weight;
 mod words;
 
 use std::fmt;
@@ -55,10 +56,15 @@ pub(crate) fn run() -> Result<(), Stop> {
     violations.extend(words::check(&files));
     let (blocks, stray) = unsafety::check(&files, &workspace.packages);
     violations.extend(stray);
+    let (crates, heavy) = weight::check(root, &workspace.packages)?;
+    violations.extend(heavy);
 
     violations.sort();
     violations.iter().for_each(|violation| println!("{violation}"));
-    println!("{} files, unsafe: {blocks}", files.len());
+    println!(
+        "{} files, unsafe: {blocks}, crates of others: {crates:?} (default, without features)",
+        files.len()
+    );
     match violations.len() {
         0 => Ok(()),
         count => Err(Stop::Failed(format!("tidy: {count} violations"))),
