@@ -105,8 +105,8 @@ impl Shell {
     fn turn(&mut self, patience: Duration, mut hear: impl FnMut(&mut Endpoint, Now, Event<'_>)) {
         // What the application has said since the last turn.
         self.transmit();
-        let until_due = |due: Moment| due.since(self.now().monotonic);
-        let wait = self.endpoint.poll_timeout().map_or(patience, until_due).min(patience);
+        let now = self.now().monotonic;
+        let wait = self.endpoint.poll_timeout().map_or(patience, |due| due.since(now)).min(patience);
         let arrival = self.arrivals.recv_timeout(wait);
         let now = self.now();
         match arrival {

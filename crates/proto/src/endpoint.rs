@@ -193,8 +193,12 @@ impl<P: Placement> Endpoint<P> {
     /// When `handle_timeout` must be called, `None` for never. Earlier or later calls harm nothing, save that
     /// what was due is late.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<Moment> {
-        if self.has_news { Some(self.now) } else { self.timers.next() }
+    pub fn poll_timeout(&mut self) -> Option<Moment> {
+        if self.has_news {
+            return Some(self.now);
+        }
+        self.put_off_first();
+        self.timers.next()
     }
 
     /// The next event, oldest first.

@@ -302,6 +302,9 @@ pub(crate) const RANGES_BEFORE_PING: usize = 16;
 /// short.
 pub(crate) const NUMBERS_BEFORE_PING: u64 = 1 << 14;
 
+/// Timers that are looked at before each wait, whether they still mean something.
+pub(crate) const PUT_OFF_BEFORE_WAIT: usize = 32;
+
 /// A closed connection repeats its close for this many probe timeouts.
 pub(crate) const CLOSE_LINGER_PROBES: u32 = 3;
 

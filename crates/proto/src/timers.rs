@@ -2,7 +2,8 @@
 //!
 //! Arming is lazy: a later deadline than the armed one changes nothing, so that traffic, which pushes deadlines
 //! out, does not touch the wheel. Whoever is woken looks at what is really due and arms again. Only a deadline that is much
-//! later moves its timer: the keep-alives of silent connections would else each wake a thread once more, for nothing.
+//! later moves its timer: the keep-alives of silent connections would else each wake a thread once more, for nothing. For the
+//! same reason who is about to wait looks whether the first timer still means something, see [`Timers::front`].
 //!
 //! A timer lies in the list of a slot. Slots of the lowest level are one tick long, those of each level above as long as
 //! all slots below together; a timer lies as low as it may, and comes down when the time has come to its slot. So arming,
@@ -128,6 +129,31 @@ impl Timers {
             self.list(list).map(|timer| timer.deadline).min()
         } else {
             Some(Moment::from_nanos(tick.checked_shl(TICK_BITS).unwrap_or(u64::MAX)))
+        }
+    }
+
+    /// The timer that fires first, where few lie with it, and its deadline; `None` when one has fired.
+    pub(crate) fn front(&self) -> Option<(u32, Moment)> {
+        if self.timer(self.head(FIRED)).is_some() {
+            return None;
+        }
+        let (list, _) = self.first()?;
+        let (mut index, mut first) = (self.head(list), None);
+        for _ in 0..LOOKED_AT {
+            let Some(timer) = self.timer(index) else { return first };
+            if first.is_none_or(|(_, deadline)| timer.deadline < deadline) {
+                first = Some((index, timer.deadline));
+            }
+            index = timer.next;
+        }
+        first.filter(|_| self.timer(index).is_none())
+    }
+
+    /// Lets the timer of place `index` fire at `deadline` and not before.
+    pub(crate) fn put_off(&mut self, index: u32, deadline: Moment) {
+        if self.is_armed(index) {
+            self.disarm(index);
+            self.link(index, deadline, self.list_for(deadline));
         }
     }
 

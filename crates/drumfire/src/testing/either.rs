@@ -87,7 +87,7 @@ impl<P: Placement> EitherWorker<P> {
         }
     }
 
-    pub(crate) fn due(&self) -> Option<Moment> {
+    pub(crate) fn due(&mut self) -> Option<Moment> {
         match self {
             Self::Socket(worker) => worker.due(),
             Self::Memory(worker) => worker.due(),

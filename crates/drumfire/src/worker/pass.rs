@@ -127,7 +127,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     }
 
     /// When a pass is due whatever the socket says; `None` = never.
-    fn timer(&self) -> Option<Moment> {
+    fn timer(&mut self) -> Option<Moment> {
         let now = self.now.now.monotonic;
         let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
         let again = self.is_face_busy.then_some(now);

@@ -7,7 +7,7 @@ use crate::connection::{Over, Phase};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::identity::Identity;
-use crate::limits::RESUME_LIFE;
+use crate::limits::{PUT_OFF_BEFORE_WAIT, RESUME_LIFE};
 use crate::placement::{HelloHash, Placement};
 use crate::recorder::is_abnormal;
 use crate::slab::PeerId;
@@ -73,6 +73,22 @@ impl<P: Placement> Endpoint<P> {
         }
         if let Some(deadline) = connection.deadline(self.now) {
             self.timers.arm(self.now, peer.index(), deadline);
+        }
+    }
+
+    /// Puts off timers that would fire first and find nothing due, most often because the ack they were armed for went along with
+    /// an answer: a thread that wakes up for nothing costs more than all else that a packet does.
+    pub(super) fn put_off_first(&mut self) {
+        for _ in 0..PUT_OFF_BEFORE_WAIT {
+            let Some((index, armed)) = self.timers.front() else { return };
+            let peer = self.connections.id_at(index);
+            // One that is queued is settled when it leaves the queue.
+            let connection =
+                peer.and_then(|peer| self.connections.get(peer)).filter(|connection| !connection.is_queued);
+            match connection.and_then(|connection| connection.deadline(self.now)) {
+                Some(deadline) if deadline > armed => self.timers.put_off(index, deadline),
+                _ => return,
+            }
         }
     }
 

@@ -33,6 +33,28 @@ fn a_much_later_deadline_moves_its_timer_once_it_is_half_the_way_there() {
 }
 
 #[test]
+fn the_front_is_the_earliest_of_few_and_can_be_put_off() {
+    let mut timers = Timers::default();
+    assert_eq!(timers.front(), None);
+    for (index, at) in [(0, 700), (1, 300), (2, 500)] {
+        timers.arm(ms(0), index, ms(at));
+    }
+    assert_eq!(timers.front(), Some((1, ms(300))));
+    timers.put_off(1, ms(600));
+    assert_eq!(timers.front(), Some((2, ms(500))));
+    timers.put_off(9, ms(1));
+    assert_eq!(timers.next(), Some(ms(500)), "what is not armed stays so");
+    assert_eq!(timers.pop_due(ms(500)), Some(2));
+    timers.arm(ms(500), 3, ms(550));
+    assert_eq!(timers.pop_due(ms(499)), None);
+    for index in 10..30 {
+        timers.arm(ms(500), index, ms(501));
+    }
+    assert_eq!(timers.front(), None, "too many to look at all");
+    assert_eq!(due(&mut timers, ms(700)), [&[0, 1, 3][..], &Vec::from_iter(10..30)].concat());
+}
+
+#[test]
 fn a_later_deadline_changes_nothing_and_an_earlier_one_counts() {
     let mut timers = Timers::default();
     timers.arm(ms(0), 3, ms(10));

@@ -313,9 +313,10 @@ fn ten_thousand_hellos_that_are_rejected_leave_nothing_behind() {
             answers += 1;
         }
     }
+    assert_eq!(world.server.poll_timeout(), None, "no timer");
     let stats = world.server.stats();
     assert_eq!((answers, stats.dropped(DropReason::Declined)), (10_000, 10_000));
     assert_eq!((stats.handshakes_computed, world.server.connection_count()), (0, 0));
     assert!(stats.refuse_bytes + stats.retry_bytes <= stats.hello_bytes / 10);
-    assert_eq!((world.server.poll_timeout(), stats.unexplained()), (None, 0), "no timer either");
+    assert_eq!(stats.unexplained(), 0);
 }

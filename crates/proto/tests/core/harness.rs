@@ -250,7 +250,7 @@ impl World {
         loop {
             self.flush();
             let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
-            let timers = self.ends.each_ref().map(Endpoint::poll_timeout);
+            let timers = self.ends.each_mut().map(Endpoint::poll_timeout);
             let next = [arrival, timers[0], timers[1]].into_iter().flatten().min();
             match next {
                 Some(next) if next <= end => self.now = self.now.max(next),

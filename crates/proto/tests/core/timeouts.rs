@@ -178,3 +178,25 @@ fn clocks_that_jump_stand_still_or_go_back_break_nothing() {
         assert_eq!(end.connection_count(), 0);
     }
 }
+
+#[test]
+fn who_answers_each_message_before_its_ack_is_due_has_no_timer_before_the_next() {
+    let mut world = World::new(2, CLEAN);
+    let (client, server) = world.connected();
+    world.run(Duration::from_secs(1));
+    let tick = Duration::from_micros(16_667);
+    let mut early = 0;
+    for round in 0..120 {
+        world.send(CLIENT, client, 0, b"position", SendOptions::unreliable()).unwrap();
+        world.run(Duration::from_millis(1));
+        world.send(SERVER, server, 0, b"snapshot", SendOptions::unreliable()).unwrap();
+        world.flush();
+        let next = world.now.after(tick);
+        // In the first rounds nothing is known of the path.
+        early +=
+            u32::from(round >= 20 && world.ends[SERVER].poll_timeout().is_some_and(|timer| timer < next));
+        world.run(tick);
+    }
+    assert_eq!(early, 0, "each is a thread woken for nothing");
+    assert_eq!((world.messages(CLIENT).len(), world.messages(SERVER).len()), (120, 120));
+}

@@ -48,7 +48,7 @@ impl Engine {
     }
 
     /// When the next pass is due, however quiet it is.
-    pub(super) fn due_in(&self) -> Option<Duration> {
+    pub(super) fn due_in(&mut self) -> Option<Duration> {
         match self {
             Self::Plain(_) => None,
             Self::Sealed(pipeline) => pipeline.due_in(),

@@ -173,7 +173,7 @@ impl Pipeline {
     }
 
     /// When the pipeline has to run again, however quiet it is.
-    pub(super) fn due_in(&self) -> Option<Duration> {
+    pub(super) fn due_in(&mut self) -> Option<Duration> {
         self.endpoint.poll_timeout().map(|due| due.since(now().monotonic))
     }
 

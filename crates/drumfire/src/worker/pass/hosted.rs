@@ -34,7 +34,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     }
 
     /// When the next pass is due though nobody tells of anything; `None` = never. It may have passed.
-    pub(crate) fn due(&self) -> Option<Moment> {
+    pub(crate) fn due(&mut self) -> Option<Moment> {
         let rest = self.net.time_left().map(|rest| self.now.now.monotonic.after(rest));
         rest.into_iter().chain(self.timer()).min()
     }
