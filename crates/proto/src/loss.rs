@@ -4,17 +4,14 @@
 //! what is to be done about a lost message is the channels' business, and how fast packets may go is that of
 //! `congestion`.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+mod under_way;
+
 use std::time::Duration;
 
-use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
+use drumfire_wire::{Ack, MessageId, PacketNumber};
 
-use crate::limits::{
-    ACK_DELAY_MAX, KEY_CHANGE_PROBES, PACKET_THRESHOLD, PERSISTENT_PROBES, PROBE_DOUBLINGS_MAX,
-    PROBE_INTERVAL_MAX, PROBES_BEFORE_SILENCE, SKIPPED_KEPT,
-};
-use crate::path::Path;
+use self::under_way::UnderWay;
+use crate::limits::{ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBES_BEFORE_SILENCE};
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
 
@@ -96,50 +93,15 @@ pub(crate) enum Due {
     Probe,
 }
 
-/// The ring of packets under way, the round trip and the probe timer.
+/// What is under way, the round trip and the probe timer.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
-    /// By ascending number. A packet whose fate is known is marked, and leaves when it is the oldest.
-    ring: VecDeque<Entry>,
-    /// Boxed, because few connections carry any.
-    carried: Option<Box<Carried>>,
-    /// Boxed, because an idle connection has none.
-    skipped: Option<Box<Skipped>>,
+    /// Boxed, because an idle connection has nothing under way.
+    under_way: Option<Box<UnderWay>>,
     /// The number after the largest acknowledged one; 0 before the first.
     acked_end: u64,
-    in_flight_bytes: u32,
-    in_flight_count: u32,
-    carrying_count: u32,
-    /// When the oldest packet below the largest acknowledged one counts as lost.
-    loss_at: Option<Moment>,
-    /// When an ack last brought something new, or a probe became due.
-    progress_at: Moment,
-    probe_count: u32,
     lost_count: u32,
     round_trip: RoundTrip,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    packet: SentPacket,
-    /// Where its ids begin, counted over all there ever were.
-    carried_from: u64,
-    is_settled: bool,
-}
-
-/// Ids of reliable messages in the packets of the ring, in the order of the packets.
-#[derive(Debug, Default)]
-struct Carried {
-    ids: VecDeque<MessageId>,
-    /// How many have left at the front.
-    gone: u64,
-}
-
-/// The last packet numbers that were used for nothing.
-#[derive(Debug, Default)]
-struct Skipped {
-    numbers: [u64; SKIPPED_KEPT],
-    count: usize,
 }
 
 impl Loss {
@@ -152,11 +114,12 @@ impl Loss {
     }
 
     pub(crate) fn in_flight_bytes(&self) -> usize {
-        usize::try_from(self.in_flight_bytes).unwrap_or(usize::MAX)
+        let bytes = self.under_way.as_ref().map_or(0, |under_way| under_way.in_flight_bytes);
+        usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    pub(crate) const fn has_in_flight(&self) -> bool {
-        self.in_flight_count > 0
+    pub(crate) fn has_in_flight(&self) -> bool {
+        self.under_way.as_ref().is_some_and(|under_way| under_way.in_flight_count > 0)
     }
 
     /// Packets found lost so far.
@@ -165,38 +128,33 @@ impl Loss {
     }
 
     /// Probes that went unanswered.
-    pub(crate) const fn probe_count(&self) -> u32 {
-        self.probe_count
+    pub(crate) fn probe_count(&self) -> u32 {
+        self.under_way.as_ref().map_or(0, |under_way| under_way.probe_count)
     }
 
     /// Whether so many probes went unanswered that only probes may be sent.
-    pub(crate) const fn is_silenced(&self) -> bool {
-        self.probe_count >= PROBES_BEFORE_SILENCE
+    pub(crate) fn is_silenced(&self) -> bool {
+        self.probe_count() >= PROBES_BEFORE_SILENCE
     }
 
     /// When the oldest packet without an ack was sent.
     pub(crate) fn oldest_sent_at(&self) -> Option<Moment> {
-        self.ring.front().map(|entry| entry.packet.at)
+        self.under_way.as_ref()?.oldest_sent_at()
     }
 
     /// Notes a reliable message of the packet that is being built.
     pub(crate) fn carry(&mut self, id: MessageId) {
-        self.carried.get_or_insert_default().ids.push_back(id);
+        self.under_way.get_or_insert_default().carried.get_or_insert_default().ids.push_back(id);
     }
 
     /// Notes a packet that asks for an ack, after the messages it carries.
     pub(crate) fn on_sent(&mut self, packet: SentPacket) {
-        self.in_flight_bytes = self.in_flight_bytes.saturating_add(packet.bytes.into());
-        self.in_flight_count = self.in_flight_count.saturating_add(1);
-        self.carrying_count = self.carrying_count.saturating_add(u32::from(packet.is_reliable));
-        let all = self.carried.as_ref().map_or(0, |carried| carried.all());
-        let carried_from = all.saturating_sub(u64::from(packet.carried));
-        self.ring.push_back(Entry { packet, carried_from, is_settled: false });
+        self.under_way.get_or_insert_default().on_sent(packet);
     }
 
     /// Notes a packet number that was used for nothing.
     pub(crate) fn on_skipped(&mut self, number: u64) {
-        self.skipped.get_or_insert_default().push(number);
+        self.under_way.get_or_insert_default().skipped.get_or_insert_default().push(number);
     }
 
     /// Takes an ack in, when `next_number` is the first that was not sent. `fate` hears what became of each
@@ -215,25 +173,22 @@ impl Loss {
         if largest.0 >= next_number {
             return Err(AckError::Unsent);
         }
-        if let Some(skipped) = &self.skipped
+        let mut under_way = self.under_way.as_deref_mut();
+        if let Some(UnderWay { skipped: Some(skipped), .. }) = &under_way
             && ack.ranges.iter().any(|range| skipped.is_any_in(range))
         {
             return Err(AckError::Skipped);
         }
         let mut news = AckNews::default();
         let mut sample = None;
-        for range in ack.ranges {
-            // Ranges descend: what lies before the ring was settled long ago.
-            if self.ring.front().is_none_or(|oldest| range.largest().0 < oldest.packet.number) {
-                break;
-            }
-            self.acknowledge(range, &mut news, &mut fate, |packet| {
+        if let Some(under_way) = &mut under_way {
+            under_way.acknowledge_all(ack, &mut news, &mut fate, |packet| {
                 if packet.number == largest.0 {
                     sample = Some(now.since(packet.at));
                 }
             });
         }
-        let is_newer = self.largest_acked() < Some(largest);
+        let is_newer = self.acked_end <= largest.0;
         self.acked_end = self.acked_end.max(largest.0.saturating_add(1));
         if let Some(sample) = sample {
             let waited = ack.delay.to_duration();
@@ -242,9 +197,11 @@ impl Loss {
         }
         // Also when it names only packets that asked for none: all before them may be found lost by it, and then no probe
         // would ever bring another ack.
-        if news.acknowledged_count > 0 || is_newer {
-            self.progress_at = now;
-            self.probe_count = 0;
+        if let Some(under_way) = under_way
+            && (news.acknowledged_count > 0 || is_newer)
+        {
+            under_way.progress_at = now;
+            under_way.probe_count = 0;
         }
         news.lost = self.find_lost(now, &mut fate);
         Ok(news)
@@ -252,10 +209,8 @@ impl Loss {
 
     /// When something must be done: lost packets named, or a probe sent.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        if self.in_flight_count == 0 {
-            return None;
-        }
-        self.loss_at.or_else(|| Some(self.probe_at()))
+        let under_way = self.under_way.as_ref().filter(|under_way| under_way.in_flight_count > 0)?;
+        under_way.loss_at.or_else(|| Some(under_way.probe_at(self.probe_timeout())))
     }
 
     /// Does what is due.
@@ -263,25 +218,28 @@ impl Loss {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return Due::Nothing;
         }
-        if self.loss_at.is_some() {
-            return Due::Lost(self.find_lost(now, &mut fate));
+        match self.under_way.as_deref_mut() {
+            None => Due::Nothing,
+            Some(under_way) if under_way.loss_at.is_some() => Due::Lost(self.find_lost(now, &mut fate)),
+            Some(under_way) => {
+                under_way.probe_count = under_way.probe_count.saturating_add(1);
+                under_way.progress_at = now;
+                Due::Probe
+            }
         }
-        self.probe_count = self.probe_count.saturating_add(1);
-        self.progress_at = now;
-        Due::Probe
     }
 
     /// Forgets how many probes went unanswered: they went astray for a reason that is gone.
-    pub(crate) const fn begin_anew(&mut self, now: Moment) {
-        self.probe_count = 0;
-        self.progress_at = now;
+    pub(crate) fn begin_anew(&mut self, now: Moment) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.probe_count = 0;
+            under_way.progress_at = now;
+        }
     }
 
     /// The messages of the oldest packet under way that has any: what a probe had best repeat.
     pub(crate) fn oldest_carried(&self) -> impl Iterator<Item = MessageId> {
-        let oldest = self.ring.iter().find(|entry| !entry.is_settled && entry.packet.is_reliable);
-        let carried = oldest.and_then(|entry| Some(self.carried.as_ref()?.of(entry)));
-        carried.into_iter().flatten()
+        self.under_way.iter().filter_map(|under_way| under_way.oldest_carried()).flatten()
     }
 
     /// How long a change of keys or paths is given to settle.
@@ -291,162 +249,32 @@ impl Loss {
 
     /// How long to wait for an ack now, without doublings.
     pub(crate) fn probe_timeout(&self) -> Duration {
-        let ack_delay = if self.carrying_count > 0 {
-            ACK_DELAY_MAX
-        } else {
-            self.round_trip.smoothed().max(ACK_DELAY_MAX)
-        };
+        let is_carrying = self.under_way.as_ref().is_some_and(|under_way| under_way.carrying_count > 0);
+        let ack_delay =
+            if is_carrying { ACK_DELAY_MAX } else { self.round_trip.smoothed().max(ACK_DELAY_MAX) };
         self.round_trip.probe_timeout(ack_delay)
     }
 
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
-        self.ring.shrink_to_fit();
-        if self.ring.is_empty() {
-            self.carried = None;
-            // Whoever acknowledges them from now on gains nothing.
-            self.skipped = None;
+        // Whoever acknowledges numbers that were skipped gains nothing from now on.
+        self.under_way.take_if(|under_way| under_way.ring.is_empty());
+        if let Some(under_way) = &mut self.under_way {
+            under_way.ring.shrink_to_fit();
         }
     }
 
-    fn probe_at(&self) -> Moment {
-        let doublings = self.probe_count.min(PROBE_DOUBLINGS_MAX);
-        let first = self.probe_timeout();
-        let wait = first.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
-        // Counted from the last progress and not from the last packet, which RFC 9002 does: a game that sends all
-        // the time would never find out that its path is dead.
-        let since = self.oldest_sent_at().map_or(self.progress_at, |oldest| oldest.max(self.progress_at));
-        // On a path slower than the cap, the cap gives way.
-        since.after(wait.min(PROBE_INTERVAL_MAX.max(first)))
-    }
-
-    /// Settles the packets of one range.
-    fn acknowledge(
-        &mut self,
-        range: AckRange,
-        news: &mut AckNews,
-        fate: &mut impl FnMut(Fate, MessageId, u64),
-        mut on_packet: impl FnMut(&SentPacket),
-    ) {
-        let end = self.ring.partition_point(|entry| entry.packet.number <= range.largest().0);
-        let start = self.ring.partition_point(|entry| entry.packet.number < range.smallest().0);
-        for entry in self.ring.range_mut(start..end) {
-            if !entry.is_settled {
-                entry.is_settled = true;
-                let packet = entry.packet;
-                for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
-                    fate(Fate::Acknowledged, id, packet.number);
-                }
-                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
-                self.in_flight_count = self.in_flight_count.saturating_sub(1);
-                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
-                news.acknowledged_count = news.acknowledged_count.saturating_add(1);
-                news.acknowledged_bytes = news.acknowledged_bytes.saturating_add(packet.bytes.into());
-                news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
-                news.largest_bytes = news.largest_bytes.max(packet.bytes);
-                if packet.is_mtu_probe {
-                    news.mtu_probe_bytes = Some(packet.bytes);
-                }
-                news.knows_up_to = news.knows_up_to.max(packet.acks_up_to);
-                on_packet(&packet);
-            }
-        }
-    }
-
-    /// Names the packets that are lost by now, lets go of what is settled, and notes when to look again.
+    /// Names the packets that are lost by now.
     fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(Fate, MessageId, u64)) -> LostNews {
-        let mut news = LostNews::default();
-        let Some(largest) = self.largest_acked() else { return news };
-        let delay = self.round_trip.loss_delay();
-        // When the first of those was sent that were lost one after the other.
-        let mut lost_since = None;
-        let persistent = self.probe_timeout().saturating_mul(PERSISTENT_PROBES);
-        self.loss_at = None;
-        for entry in &mut self.ring {
-            if entry.packet.number >= largest.0 {
-                break;
-            }
-            if entry.is_settled {
-                lost_since = None;
-                continue;
-            }
-            let lost_at = entry.packet.at.after(delay);
-            let is_overtaken = entry.packet.number.saturating_add(PACKET_THRESHOLD) <= largest.0;
-            if !is_overtaken && lost_at > now {
-                self.loss_at = Some(self.loss_at.map_or(lost_at, |earlier| earlier.min(lost_at)));
-                continue;
-            }
-            entry.is_settled = true;
-            let packet = entry.packet;
-            for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
-                fate(Fate::Lost, id, packet.number);
-            }
-            self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
-            self.in_flight_count = self.in_flight_count.saturating_sub(1);
-            self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
-            if packet.is_mtu_probe {
-                news.is_mtu_probe_lost = true;
-                continue;
-            }
-            news.large_count = news.large_count.saturating_add((packet.bytes > Path::START_BYTES).into());
-            self.lost_count = self.lost_count.saturating_add(1);
-            news.first = if news.count == 0 { packet.number } else { news.first };
-            news.last = packet.number;
-            news.count = news.count.saturating_add(1);
-            news.bytes = news.bytes.saturating_add(packet.bytes.into());
-            news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
-            let since = *lost_since.get_or_insert(packet.at);
-            news.is_persistent |= packet.at.since(since) >= persistent;
-        }
-        while let Some(entry) = self.ring.pop_front_if(|entry| entry.is_settled) {
-            if let Some(carried) = &mut self.carried {
-                carried.forget(&entry);
-            }
-        }
+        let (persistent, delay) =
+            (self.probe_timeout().saturating_mul(PERSISTENT_PROBES), self.round_trip.loss_delay());
+        let (Some(largest), Some(under_way)) = (self.largest_acked(), &mut self.under_way) else {
+            return LostNews::default();
+        };
+        let news = under_way.find_lost(now, largest, delay, persistent, fate);
+        self.lost_count = self.lost_count.saturating_add(u32::try_from(news.count).unwrap_or(u32::MAX));
         news
     }
-}
-
-impl Carried {
-    /// All there ever were.
-    fn all(&self) -> u64 {
-        self.gone.saturating_add(u64::try_from(self.ids.len()).unwrap_or(u64::MAX))
-    }
-
-    /// Those of a packet of the ring.
-    fn of(&self, entry: &Entry) -> impl Iterator<Item = MessageId> {
-        self.ids.range(self.range(entry)).copied()
-    }
-
-    /// Forgets those of the oldest packet.
-    fn forget(&mut self, entry: &Entry) {
-        self.ids.drain(self.range(entry));
-        self.gone = self.gone.saturating_add(u64::from(entry.packet.carried));
-    }
-
-    fn range(&self, entry: &Entry) -> Range<usize> {
-        let start = usize::try_from(entry.carried_from.saturating_sub(self.gone)).unwrap_or(usize::MAX);
-        let end = start.saturating_add(usize::from(entry.packet.carried));
-        start.min(self.ids.len())..end.min(self.ids.len())
-    }
-}
-
-impl Skipped {
-    fn push(&mut self, number: u64) {
-        let place = self.count.checked_rem(SKIPPED_KEPT).unwrap_or(0);
-        if let Some(oldest) = self.numbers.get_mut(place) {
-            *oldest = number;
-        }
-        self.count = self.count.saturating_add(1);
-    }
-
-    fn is_any_in(&self, range: AckRange) -> bool {
-        self.numbers.iter().take(self.count).any(|number| is_in(range, *number))
-    }
-}
-
-fn is_in(range: AckRange, number: u64) -> bool {
-    range.smallest().0 <= number && number <= range.largest().0
 }
 
 #[cfg(test)]

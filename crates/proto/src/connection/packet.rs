@@ -88,6 +88,7 @@ impl Connection {
         let (number, skipped) = session.next_number(entropy).ok()?;
         if let Some(skipped) = skipped {
             self.loss.on_skipped(skipped);
+            self.liveness.on_grown();
         }
         let length = PacketNumberLength::needed(PacketNumber(number), self.loss.largest_acked())?;
         let header = TransportHeader {

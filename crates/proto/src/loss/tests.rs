@@ -1,7 +1,7 @@
 //! Tests of loss detection: acks as the wire carries them, against packets sent one per millisecond.
 
 use super::*;
-use drumfire_wire::{AckDelay, Frame, FrameWriter, Frames};
+use drumfire_wire::{AckDelay, AckRange, Frame, FrameWriter, Frames};
 
 fn ms(milliseconds: u64) -> Moment {
     Moment::from_nanos(milliseconds * 1_000_000)
@@ -24,8 +24,13 @@ fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// The books of a connection that is not idle.
+fn under_way(loss: &Loss) -> &UnderWay {
+    loss.under_way.as_ref().unwrap()
+}
+
 fn carried_count(loss: &Loss) -> usize {
-    loss.carried.as_ref().map_or(0, |carried| carried.ids.len())
+    under_way(loss).carried.as_ref().map_or(0, |carried| carried.ids.len())
 }
 
 type Fates = Vec<(Fate, u64)>;
@@ -54,7 +59,7 @@ fn an_acknowledged_packet_settles_its_messages_and_gives_a_sample() {
     assert_eq!((news.acknowledged_count, loss.lost_count()), (2, 0));
     assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(40));
     assert_eq!((loss.in_flight_bytes(), loss.has_in_flight(), loss.deadline()), (0, false, None));
-    assert_eq!((loss.ring.len(), carried_count(&loss)), (0, 0));
+    assert_eq!((under_way(&loss).ring.len(), carried_count(&loss)), (0, 0));
 }
 
 #[test]
@@ -92,7 +97,7 @@ fn a_packet_is_settled_once_however_often_it_is_acknowledged() {
     assert_eq!(news.acknowledged_count, 3);
     let (fates, news) = ack(&mut loss, 22, &[(0, 4)], 8).unwrap();
     assert_eq!((fates, news), (Vec::new(), AckNews::default()));
-    assert_eq!((loss.ring.len(), loss.in_flight_bytes()), (3, 300));
+    assert_eq!((under_way(&loss).ring.len(), loss.in_flight_bytes()), (3, 300));
 }
 
 #[test]
@@ -118,13 +123,13 @@ fn probes_double_up_to_half_a_second_and_an_ack_ends_them() {
     let mut waits = Vec::new();
     for _ in 0..40 {
         let due = loss.deadline().unwrap();
-        waits.push(due.since(loss.progress_at).as_millis());
+        waits.push(due.since(under_way(&loss).progress_at).as_millis());
         assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
     }
     assert_eq!(waits[..2], [325, 500]);
     assert!(waits[2..].iter().all(|wait| *wait == 500));
     assert!(loss.is_silenced());
-    loss.probe_count = 1_000_000;
+    loss.under_way.as_mut().unwrap().probe_count = 1_000_000;
     assert!(loss.deadline().is_some());
     ack(&mut loss, 3_000, &[(0, 0)], 1).unwrap();
     assert!(!loss.is_silenced());
@@ -147,7 +152,11 @@ fn the_ring_holds_what_is_under_way_and_at_most_three_more() {
         if number % 2 == 1 {
             ack(&mut loss, number + 5, &[(number, number)], number + 1).unwrap();
         }
-        assert!(loss.ring.len() <= 4 && carried_count(&loss) <= 4, "{}", loss.ring.len());
+        assert!(
+            under_way(&loss).ring.len() <= 4 && carried_count(&loss) <= 4,
+            "{}",
+            under_way(&loss).ring.len()
+        );
     }
 }
 
