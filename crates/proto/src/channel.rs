@@ -3,6 +3,7 @@
 //! Sealing, acks and timers are elsewhere.
 
 pub(crate) mod credit;
+pub(crate) mod outbox;
 mod ranges;
 pub(crate) mod receipt;
 pub(crate) mod receive;

@@ -16,8 +16,8 @@ use drumfire_crypto::Entropy;
 use drumfire_wire::{ChannelId, CloseCode, ConnectionId, MessageId};
 
 use crate::acks::Acks;
+use crate::channel::outbox::Outbox;
 use crate::channel::receive::ReceiveQueue;
-use crate::channel::send::SendQueue;
 use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};
 use crate::epoch::EpochLimits;
@@ -99,7 +99,7 @@ pub(crate) struct Connection {
     pub(crate) loss: Loss,
     /// Boxed, and only of a connection that is busy.
     pub(crate) activity: Option<Box<Activity>>,
-    pub(crate) sending: SendQueue,
+    pub(crate) sending: Outbox,
     pub(crate) receiving: ReceiveQueue,
     pub(crate) liveness: Liveness,
     /// What must be told about the connection itself.
@@ -144,7 +144,7 @@ impl Connection {
             acks: Acks::default(),
             loss: Loss::default(),
             activity: None,
-            sending: SendQueue::new(),
+            sending: Outbox::new(),
             receiving: ReceiveQueue::default(),
             liveness,
             control: ControlQueue::default(),
@@ -398,7 +398,7 @@ impl Connection {
 }
 
 /// Tells whoever sent something what became of it.
-fn route_fate(sending: &mut SendQueue, control: &mut ControlQueue, fate: Fate, id: MessageId, packet: u64) {
+fn route_fate(sending: &mut Outbox, control: &mut ControlQueue, fate: Fate, id: MessageId, packet: u64) {
     if is_control(id) {
         control.on_fate(fate, id, packet);
     } else {
@@ -427,6 +427,6 @@ mod tests {
     fn a_connection_does_not_grow_unnoticed() {
         // Beside it on the heap, when idle: the ids it was given, and one range of acks.
         let bytes = size_of::<Connection>();
-        assert!(bytes <= 744, "{bytes}");
+        assert!(bytes <= 704, "{bytes}");
     }
 }

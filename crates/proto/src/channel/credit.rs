@@ -3,31 +3,44 @@
 //!
 //! It counts charges and nothing else; when a Credit frame is sent, and what memory is held, is known elsewhere.
 
+use std::num::NonZeroU32;
+
 use drumfire_wire::limits::MESSAGE_LIMIT_BYTES;
 
+/// The longest message there is.
+const MESSAGE_LIMIT: NonZeroU32 = match NonZeroU32::new(MESSAGE_LIMIT_BYTES) {
+    Some(bytes) => bytes,
+    None => NonZeroU32::MAX,
+};
+
 /// What this end may still send.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Outflow {
     used: u64,
     left: u32,
-    message_max_bytes: u32,
+    /// Never 0, which leaves room for what else may stand in its place.
+    message_max_bytes: NonZeroU32,
 }
 
 impl Outflow {
     /// Nothing, until the peer has said how much.
     pub(crate) const fn new() -> Self {
-        Self { used: 0, left: 0, message_max_bytes: MESSAGE_LIMIT_BYTES }
+        Self { used: 0, left: 0, message_max_bytes: MESSAGE_LIMIT }
     }
 
     /// What the peer's parameters say.
     pub(crate) const fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
-        self.message_max_bytes = message_max_bytes;
+        // Parameters with less than a kilobyte are refused before.
+        self.message_max_bytes = match NonZeroU32::new(message_max_bytes) {
+            Some(bytes) => bytes,
+            None => NonZeroU32::MIN,
+        };
         self.left = credit_bytes;
     }
 
     /// Bytes of the largest message that the peer takes.
     pub(crate) fn message_max_bytes(&self) -> usize {
-        usize::try_from(self.message_max_bytes).unwrap_or(usize::MAX)
+        usize::try_from(self.message_max_bytes.get()).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn has(&self, charge_bytes: usize) -> bool {

@@ -25,7 +25,7 @@ use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::Fate;
 use crate::time::Moment;
 
-/// The messages of one connection on their way out. Small for the many connections that have none.
+/// The messages of one connection on their way out.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     lines: Option<Box<Lines>>,
@@ -37,6 +37,27 @@ pub(crate) struct SendQueue {
     used_bytes: usize,
     /// What the peer takes.
     credit: Outflow,
+}
+
+/// What is known while there is nothing to send and nothing under way.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    /// The id of the next reliable message.
+    next_id: u64,
+    /// What the peer takes.
+    pub(crate) credit: Outflow,
+}
+
+impl Idle {
+    pub(crate) const fn new() -> Self {
+        Self { next_id: 0, credit: Outflow::new() }
+    }
+}
+
+impl From<Idle> for SendQueue {
+    fn from(Idle { next_id, credit }: Idle) -> Self {
+        Self { lines: None, reliable: None, latest: None, receipts: None, next_id, used_bytes: 0, credit }
+    }
 }
 
 /// What became of a message that was to be sent.
@@ -96,18 +117,6 @@ impl Filled {
 }
 
 impl SendQueue {
-    pub(crate) const fn new() -> Self {
-        Self {
-            lines: None,
-            reliable: None,
-            latest: None,
-            receipts: None,
-            next_id: 0,
-            used_bytes: 0,
-            credit: Outflow::new(),
-        }
-    }
-
     /// What the peer takes, by its parameters.
     pub(crate) const fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
         self.credit.agree(message_max_bytes, credit_bytes);
@@ -356,13 +365,8 @@ impl SendQueue {
         }
     }
 
-    /// Drops everything; nothing is sent any more.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::new();
-    }
-
-    /// Gives back memory that an idle connection does not need.
-    pub(crate) fn shrink(&mut self) {
+    /// Gives back memory that an idle connection does not need; answers what is left where that is nothing of the queue.
+    pub(crate) fn shrink(&mut self) -> Option<Idle> {
         self.latest.take_if(|latest| latest.is_empty());
         self.receipts.take_if(|receipts| receipts.is_empty());
         self.lines.take_if(|lines| lines.is_empty());
@@ -371,6 +375,12 @@ impl SendQueue {
         {
             self.next_id = next_id;
             self.reliable = None;
+        }
+        match *self {
+            Self { lines: None, reliable: None, latest: None, receipts: None, next_id, credit, .. } => {
+                Some(Idle { next_id, credit })
+            }
+            _ => None,
         }
     }
 }

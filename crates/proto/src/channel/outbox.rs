@@ -1,0 +1,223 @@
+//! The messages of one connection on their way out, in little memory where there are none: what must be known of old ones
+//! stands here, and the queue is made when the first message comes.
+//!
+//! What becomes of messages is the queue's business.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes};
+use drumfire_wire::{ChannelId, FrameWriter, MessageId};
+
+use super::receipt::{Outcome, ReceiptId};
+use super::send::{Filled, Idle, Packet, Pushed, SendQueue};
+use super::{ChannelOptions, SendOptions};
+use crate::loss::Fate;
+use crate::time::Moment;
+
+/// A queue, or what is left of one that had nothing in it any more.
+#[derive(Debug)]
+pub(crate) enum Outbox {
+    Idle(Idle),
+    Busy(Box<SendQueue>),
+}
+
+impl Outbox {
+    pub(crate) const fn new() -> Self {
+        Self::Idle(Idle::new())
+    }
+
+    /// What the peer takes, by its parameters.
+    pub(crate) fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
+        match self {
+            Self::Idle(idle) => idle.credit.agree(message_max_bytes, credit_bytes),
+            Self::Busy(queue) => queue.agree(message_max_bytes, credit_bytes),
+        }
+    }
+
+    /// Bytes of the longest reliable message that the peer takes.
+    pub(crate) fn message_max_bytes(&self) -> usize {
+        match self {
+            Self::Idle(idle) => idle.credit.message_max_bytes(),
+            Self::Busy(queue) => queue.message_max_bytes(),
+        }
+    }
+
+    /// The peer says how far this end may go.
+    pub(crate) fn on_credit(&mut self, edge: u64) {
+        match self {
+            Self::Idle(idle) => {
+                idle.credit.on_credit(edge);
+            }
+            Self::Busy(queue) => queue.on_credit(edge),
+        }
+    }
+
+    /// As [`SendQueue::push`].
+    pub(crate) fn push(
+        &mut self,
+        limit_bytes: usize,
+        now: Moment,
+        channel: ChannelId,
+        options: SendOptions,
+        receipt: Option<ReceiptId>,
+        payload: Bytes,
+    ) -> Pushed {
+        self.with_queue(|queue| queue.push(limit_bytes, now, channel, options, receipt, payload))
+    }
+
+    /// As [`SendQueue::fill`].
+    #[inline]
+    pub(crate) fn fill<B: BufMut>(
+        &mut self,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+        carry: impl FnMut(MessageId),
+    ) -> Filled {
+        self.queue_mut().map_or_else(Filled::default, |queue| queue.fill(packet, writer, carry))
+    }
+
+    /// Bytes of messages that wait or were not acknowledged, charges included.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.queue().map_or(0, SendQueue::used_bytes)
+    }
+
+    /// How long what goes next of each channel has waited.
+    pub(crate) fn queue_times(&self, now: Moment) -> Vec<(ChannelId, Duration)> {
+        self.queue().map_or_else(Vec::new, |queue| queue.queue_times(now))
+    }
+
+    /// How the messages of a channel are sent.
+    pub(crate) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
+        self.queue().map_or_else(ChannelOptions::default, |queue| queue.options_of(channel))
+    }
+
+    /// How the messages of a channel are sent from now on.
+    pub(crate) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
+        self.with_queue(|queue| queue.set_options(channel, options));
+    }
+
+    /// Whether a packet could take something.
+    #[inline]
+    pub(crate) fn has_sendable(&self) -> bool {
+        self.queue().is_some_and(SendQueue::has_sendable)
+    }
+
+    /// As [`SendQueue::visits`].
+    #[cfg(feature = "measure")]
+    pub(crate) fn visits(&self) -> u64 {
+        self.queue().map_or(0, SendQueue::visits)
+    }
+
+    /// The next answer to somebody who wanted to know what became of a message.
+    #[inline]
+    pub(crate) fn pop_receipt(&mut self) -> Option<(ReceiptId, Outcome)> {
+        self.queue_mut()?.pop_receipt()
+    }
+
+    /// As [`SendQueue::on_fate`].
+    pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, packet: u64) {
+        if let Some(queue) = self.queue_mut() {
+            queue.on_fate(fate, id, packet);
+        }
+    }
+
+    /// As [`SendQueue::repeat`].
+    pub(crate) fn repeat(&mut self, id: MessageId) {
+        if let Some(queue) = self.queue_mut() {
+            queue.repeat(id);
+        }
+    }
+
+    /// Drops everything; nothing is sent any more.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn shrink(&mut self) {
+        if let Some(idle) = self.queue_mut().and_then(SendQueue::shrink) {
+            *self = Self::Idle(idle);
+        }
+    }
+
+    /// Does something with the queue, made if there is none.
+    fn with_queue<T>(&mut self, act: impl FnOnce(&mut SendQueue) -> T) -> T {
+        match self {
+            Self::Busy(queue) => act(queue),
+            Self::Idle(idle) => {
+                let mut queue = Box::new(SendQueue::from(std::mem::replace(idle, Idle::new())));
+                let done = act(&mut queue);
+                *self = Self::Busy(queue);
+                done
+            }
+        }
+    }
+
+    #[inline]
+    fn queue(&self) -> Option<&SendQueue> {
+        if let Self::Busy(queue) = self { Some(queue) } else { None }
+    }
+
+    #[inline]
+    fn queue_mut(&mut self) -> Option<&mut SendQueue> {
+        if let Self::Busy(queue) = self { Some(queue) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::WhenFull;
+
+    const CHANNEL: ChannelId = ChannelId(3);
+
+    fn push(outbox: &mut Outbox, bytes: usize) -> Pushed {
+        let payload = Bytes::from(vec![7; bytes]);
+        outbox.push(10_000, Moment::ORIGIN, CHANNEL, SendOptions::reliable_ordered(), None, payload)
+    }
+
+    /// Sends what there is, and answers the ids it went with.
+    fn sent(outbox: &mut Outbox, number: u64) -> Vec<MessageId> {
+        let (mut memory, mut ids) = ([0; 1_000], Vec::new());
+        let packet = Packet { number, now: Moment::ORIGIN, room_bytes: memory.len() };
+        outbox.fill(packet, &mut FrameWriter::new(&mut memory[..]), |id| ids.push(id));
+        ids
+    }
+
+    #[test]
+    fn ids_and_credit_go_on_after_the_queue_was_given_back() {
+        let mut outbox = Outbox::new();
+        outbox.agree(2_000, 400);
+        for round in 0..2 {
+            assert!(!outbox.has_sendable() && outbox.used_bytes() == 0);
+            assert_eq!(push(&mut outbox, 100), Pushed::Taken(0));
+            outbox.shrink();
+            assert!(outbox.has_sendable() && outbox.used_bytes() > 100, "something waits");
+            let ids = sent(&mut outbox, round);
+            assert_eq!(ids, [MessageId(round)], "no id twice");
+            outbox.shrink();
+            assert!(outbox.used_bytes() > 100, "nobody acknowledged it");
+            outbox.on_fate(Fate::Acknowledged, ids[0], round);
+            outbox.shrink();
+            assert!(matches!(outbox, Outbox::Idle(_)), "{outbox:?}");
+        }
+        push(&mut outbox, 100);
+        assert_eq!(sent(&mut outbox, 2), [], "the credit is used up");
+        outbox.on_credit(1_000);
+        assert_eq!(sent(&mut outbox, 3), [MessageId(2)]);
+    }
+
+    #[test]
+    fn options_of_a_channel_are_not_given_back() {
+        let mut outbox = Outbox::new();
+        let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
+        outbox.set_options(CHANNEL, options);
+        outbox.shrink();
+        assert_eq!(outbox.options_of(CHANNEL), options);
+    }
+
+    #[test]
+    fn a_connection_that_sends_nothing_keeps_24_bytes() {
+        assert_eq!(size_of::<Outbox>(), 24);
+    }
+}
