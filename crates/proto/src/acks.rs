@@ -20,24 +20,48 @@ pub(crate) enum Urgency {
     High,
 }
 
+/// A range of packet numbers, both ends in it.
+type Span = (u64, u64);
+
+/// Smaller than any: what there is before the first packet.
+const EMPTY: Span = (1, 0);
+
 /// Ranges of received packets, and the ack that is owed for them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Acks {
-    /// Oldest first, never touching, at most [`ACK_RANGES_KEPT`].
-    ranges: Vec<(u64, u64)>,
+    /// The range with the greatest numbers, which is all there is where nothing is lost.
+    newest: Span,
+    /// Boxed, because an idle connection has none.
+    gaps: Option<Box<Gaps>>,
     largest_at: Moment,
-    /// Packets since the last ack that asked for one.
-    owed_count: u32,
-    owed_high_count: u32,
     due: Option<Moment>,
+    /// Packets since the last ack that asked for one.
+    owed_count: u16,
+    owed_high_count: u16,
+}
+
+/// What is known where numbers are missing.
+#[derive(Debug, Default)]
+struct Gaps {
+    /// The ranges before the newest, oldest first, never touching, fewer than [`ACK_RANGES_KEPT`].
+    older: Vec<Span>,
     /// When the last ack for a gap went out, or the next one will.
-    gap_ack_at: Option<Moment>,
+    ack_at: Option<Moment>,
+}
+
+impl Default for Acks {
+    fn default() -> Self {
+        let largest_at = Moment::ORIGIN;
+        Self { newest: EMPTY, gaps: None, largest_at, due: None, owed_count: 0, owed_high_count: 0 }
+    }
 }
 
 impl Acks {
     /// The newest packet received and opened.
+    #[inline]
     pub(crate) fn largest(&self) -> Option<PacketNumber> {
-        self.ranges.last().map(|&(_, largest)| PacketNumber(largest))
+        let (smallest, largest) = self.newest;
+        (smallest <= largest).then_some(PacketNumber(largest))
     }
 
     /// Notes a packet that was opened for the first time.
@@ -58,16 +82,18 @@ impl Acks {
             self.owed_high_count = self.owed_high_count.saturating_add(1);
             // A new gap, and a late packet before its sender takes it for lost: at once, but not often.
             if number != expected {
-                let at = match self.gap_ack_at {
+                let gaps = self.gaps.get_or_insert_default();
+                let at = match gaps.ack_at {
                     Some(planned) if planned > now => planned,
                     Some(last) => last.after(ACK_GAP_INTERVAL).max(now),
                     None => now,
                 };
-                self.gap_ack_at = Some(at);
+                gaps.ack_at = Some(at);
                 due = due.min(at);
             }
         }
-        if self.owed_high_count >= ACK_AFTER_RELIABLE || self.owed_count >= ACK_AFTER_ANY {
+        let (high_count, count) = (u32::from(self.owed_high_count), u32::from(self.owed_count));
+        if high_count >= ACK_AFTER_RELIABLE || count >= ACK_AFTER_ANY {
             due = now;
         }
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
@@ -90,12 +116,13 @@ impl Acks {
 
     /// The ranges, newest first.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = AckRange> + Clone {
-        let ranges = self.ranges.iter().rev();
-        ranges.filter_map(|&(smallest, largest)| AckRange::new(PacketNumber(smallest), PacketNumber(largest)))
+        let newest = self.largest().map(|_| self.newest);
+        let ranges = newest.into_iter().chain(self.older().iter().rev().copied());
+        ranges.filter_map(|(smallest, largest)| AckRange::new(PacketNumber(smallest), PacketNumber(largest)))
     }
 
-    pub(crate) const fn range_count(&self) -> usize {
-        self.ranges.len()
+    pub(crate) fn range_count(&self) -> usize {
+        self.older().len().saturating_add(self.largest().is_some().into())
     }
 
     /// How long the newest packet has waited.
@@ -112,52 +139,95 @@ impl Acks {
 
     /// Forgets ranges up to `number`, of which the peer is known to have an ack; the newest always stays.
     pub(crate) fn forget_up_to(&mut self, number: u64) {
-        let gone = self.ranges.partition_point(|&(_, largest)| largest <= number);
-        self.ranges.drain(..gone.min(self.ranges.len().saturating_sub(1)));
+        if let Some(gaps) = &mut self.gaps {
+            let gone = gaps.older.partition_point(|&(_, largest)| largest <= number);
+            gaps.older.drain(..gone);
+        }
     }
 
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
-        self.ranges.shrink_to_fit();
+        self.gaps.take_if(|gaps| gaps.older.is_empty());
+        if let Some(gaps) = &mut self.gaps {
+            gaps.older.shrink_to_fit();
+        }
+    }
+
+    fn older(&self) -> &[Span] {
+        self.gaps.as_ref().map_or(&[], |gaps| &gaps.older)
+    }
+
+    #[inline]
+    fn insert(&mut self, number: u64) {
+        // Nearly always the packet follows on from the newest.
+        if self.newest.1.checked_add(1) == Some(number) && self.newest != EMPTY {
+            self.newest.1 = number;
+        } else {
+            self.insert_apart(number);
+        }
+    }
+
+    fn insert_apart(&mut self, number: u64) {
+        if self.newest == EMPTY {
+            self.newest = (number, number);
+        } else if number > self.newest.1 {
+            let before = std::mem::replace(&mut self.newest, (number, number));
+            self.gaps.get_or_insert_default().push(before);
+        } else if number.checked_add(1) == Some(self.newest.0) {
+            let joined =
+                self.gaps.as_mut().and_then(|gaps| gaps.older.pop_if(|range| follows(range, number)));
+            self.newest.0 = joined.map_or(number, |(smallest, _)| smallest);
+        } else if number < self.newest.0 {
+            self.gaps.get_or_insert_default().insert(number);
+        }
+    }
+}
+
+impl Gaps {
+    fn push(&mut self, range: Span) {
+        self.older.push(range);
+        self.forget_oldest();
     }
 
     fn insert(&mut self, number: u64) {
-        // Nearly always the packet follows on from the newest.
-        if let Some(last) = self.ranges.last_mut()
-            && last.1.checked_add(1) == Some(number)
-        {
-            last.1 = number;
+        let at = self.older.partition_point(|&(_, largest)| largest < number);
+        if self.older.get(at).is_some_and(|&(smallest, _)| smallest <= number) {
             return;
         }
-        let at = self.ranges.partition_point(|&(_, largest)| largest < number);
-        if self.ranges.get(at).is_some_and(|&(smallest, _)| smallest <= number) {
-            return;
-        }
-        let follows = |range: &(u64, u64)| range.1.checked_add(1) == Some(number);
-        let before = at.checked_sub(1).filter(|&before| self.ranges.get(before).is_some_and(follows));
-        let precedes = |range: &(u64, u64)| number.checked_add(1) == Some(range.0);
-        let joins_next = self.ranges.get(at).is_some_and(precedes);
+        let before = at.checked_sub(1);
+        let before = before.filter(|&at| self.older.get(at).is_some_and(|range| follows(range, number)));
+        let precedes = |range: &Span| number.checked_add(1) == Some(range.0);
+        let joins_next = self.older.get(at).is_some_and(precedes);
         match (before, joins_next) {
             (Some(before), true) => {
-                let (_, largest) = self.ranges.remove(at);
+                let (_, largest) = self.older.remove(at);
                 self.set(before, |range| range.1 = largest);
             }
             (Some(before), false) => self.set(before, |range| range.1 = number),
             (None, true) => self.set(at, |range| range.0 = number),
             (None, false) => {
-                self.ranges.insert(at, (number, number));
-                if self.ranges.len() > ACK_RANGES_KEPT {
-                    self.ranges.remove(0);
-                }
+                self.older.insert(at, (number, number));
+                self.forget_oldest();
             }
         }
     }
 
-    fn set(&mut self, at: usize, change: impl FnOnce(&mut (u64, u64))) {
-        if let Some(range) = self.ranges.get_mut(at) {
+    /// The newest range is one too.
+    fn forget_oldest(&mut self) {
+        if self.older.len() >= ACK_RANGES_KEPT {
+            self.older.remove(0);
+        }
+    }
+
+    fn set(&mut self, at: usize, change: impl FnOnce(&mut Span)) {
+        if let Some(range) = self.older.get_mut(at) {
             change(range);
         }
     }
+}
+
+fn follows(range: &Span, number: u64) -> bool {
+    range.1.checked_add(1) == Some(number)
 }
 
 #[cfg(test)]
@@ -266,6 +336,21 @@ mod tests {
         assert_eq!((acks.range_count(), acks.largest()), (1, Some(PacketNumber(9))));
     }
 
+    #[test]
+    fn without_gaps_nothing_is_kept_on_the_heap() {
+        let mut acks = Acks::default();
+        for number in [0, 3, 5] {
+            acks.on_packet(ms(1), number, Urgency::High, TRIP);
+        }
+        acks.shrink();
+        assert_eq!(acks.range_count(), 3, "they are to be acknowledged");
+        for number in [1, 2, 4] {
+            acks.on_packet(ms(2), number, Urgency::High, TRIP);
+        }
+        acks.shrink();
+        assert!(acks.gaps.is_none() && acks.range_count() == 1, "{acks:?}");
+    }
+
     proptest! {
         #[test]
         fn ranges_agree_with_a_set(numbers in prop::collection::vec(0_u64..90, 0..120), top: bool) {
@@ -280,7 +365,8 @@ mod tests {
                 found.extend(range.smallest().0..=range.largest().0);
             }
             prop_assert_eq!(found, set);
-            prop_assert!(acks.ranges.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
+            let spans: Vec<_> = acks.older().iter().copied().chain([acks.newest]).collect();
+            prop_assert!(spans.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
         }
     }
 }
