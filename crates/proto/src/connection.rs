@@ -88,8 +88,6 @@ pub(crate) struct Connection {
     pub(crate) peer: PeerId,
     pub(crate) phase: Phase,
     pub(crate) path: Path,
-    /// The name by which packets find this connection, where the socket has names.
-    pub(crate) local_id: Option<ConnectionId>,
     /// The Hello that made it, on a server.
     pub(crate) hello: Option<HelloHash>,
     /// What its player's token grants, on a server with tokens.
@@ -104,10 +102,8 @@ pub(crate) struct Connection {
     pub(crate) liveness: Liveness,
     /// What must be told about the connection itself.
     pub(crate) control: ControlQueue,
-    /// At a client, when the id of the path before is retired.
-    leave_at: Option<Moment>,
-    /// By which ids packets find the server; from the handshake on.
-    pub(crate) identity: Option<Identity>,
+    /// By which ids packets find both ends.
+    pub(crate) identity: Identity,
     /// Charges of this connection's messages that wait in the endpoint's events.
     pub(crate) events_bytes: u32,
     /// Bytes of the largest datagram that the peer takes.
@@ -131,13 +127,13 @@ impl Connection {
         phase: Phase,
         path: Path,
         liveness: Liveness,
+        identity: Identity,
         bounds: Arc<Bounds>,
     ) -> Self {
         Self {
             peer,
             phase,
             path,
-            local_id: None,
             hello: None,
             grant: None,
             session: None,
@@ -148,8 +144,7 @@ impl Connection {
             receiving: ReceiveQueue::default(),
             liveness,
             control: ControlQueue::default(),
-            leave_at: None,
-            identity: None,
+            identity,
             events_bytes: 0,
             peer_datagram_max_bytes: 0,
             bounds,
@@ -245,7 +240,7 @@ impl Connection {
             Phase::Connecting(attempt) => Some(attempt.send_at()),
             _ if is_open => {
                 let forget_at = self.session.as_ref().and_then(Session::forget_at);
-                let leave_at = self.leave_at;
+                let leave_at = self.identity.leave_at();
                 let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
                 let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
                 let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until];
@@ -275,7 +270,7 @@ impl Connection {
         if let Some(session) = &mut self.session {
             session.forget_due(now);
         }
-        if self.leave_at.is_some_and(|at| at <= now) {
+        if self.identity.leave_at().is_some_and(|at| at <= now) {
             self.leave_id();
         }
         if !self.is_probe_due {
@@ -307,9 +302,9 @@ impl Connection {
     /// Takes a spare id for a new path, if there is one. The one before is retired when what was sent to it has arrived.
     pub(crate) fn change_id(&mut self, now: Moment) -> bool {
         let leave_at = now.after(self.loss.settling_time());
-        let Some(Identity::Client(known)) = &mut self.identity else { return false };
-        let Some((id, retired)) = known.change() else { return false };
-        self.leave_at = Some(leave_at);
+        let Identity::Client(ids) = &mut self.identity else { return false };
+        let Some((id, retired)) = ids.known.as_mut().and_then(KnownIds::change) else { return false };
+        ids.leave_at = Some(leave_at);
         self.path.remote_id = Some(id);
         self.record(now, FlightEvent::IdChanged);
         if let Some(sequence) = retired {
@@ -322,17 +317,11 @@ impl Connection {
     /// Retires the id of the path before.
     #[cold]
     fn leave_id(&mut self) {
-        self.leave_at = None;
-        if let Some(Identity::Client(known)) = &mut self.identity
-            && let Some(sequence) = known.take_left()
-        {
+        let Identity::Client(ids) = &mut self.identity else { return };
+        ids.leave_at = None;
+        if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_left) {
             self.control.push(Control::RetireConnectionId(sequence));
         }
-    }
-
-    /// At a client, the ids it may use.
-    pub(crate) fn known_ids(&self) -> Option<&KnownIds> {
-        if let Some(Identity::Client(known)) = &self.identity { Some(known) } else { None }
     }
 
     /// When the player's token says the session must end.
@@ -425,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_connection_does_not_grow_unnoticed() {
-        // Beside it on the heap, when idle: the ids it was given.
+        // When it is idle, nothing of it stands elsewhere on the heap.
         let bytes = size_of::<Connection>();
         assert!(bytes <= 696, "{bytes}");
     }

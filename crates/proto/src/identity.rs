@@ -16,33 +16,84 @@ use crate::time::Moment;
 /// What one end knows of the ids of a connection.
 #[derive(Debug)]
 pub(crate) enum Identity {
-    Server(Box<GivenIds>),
-    Client(Box<KnownIds>),
+    /// Not boxed: a server has many connections, and looks at the ids of each packet's.
+    Server(GivenIds),
+    Client(Box<ClientIds>),
+}
+
+/// The ids of a client's connection.
+#[derive(Debug)]
+pub(crate) struct ClientIds {
+    /// By which packets find the client, where its socket has names.
+    pub(crate) own: Option<ConnectionId>,
+    /// From the Welcome on.
+    pub(crate) known: Option<KnownIds>,
+    /// When the id of the path before is retired.
+    pub(crate) leave_at: Option<Moment>,
+}
+
+impl Identity {
+    /// A client's that has no Welcome yet.
+    pub(crate) fn client(own: Option<ConnectionId>) -> Self {
+        Self::Client(Box::new(ClientIds { own, known: None, leave_at: None }))
+    }
+
+    /// At a client, the ids it may use.
+    pub(crate) fn known(&self) -> Option<&KnownIds> {
+        if let Self::Client(ids) = self { ids.known.as_ref() } else { None }
+    }
+
+    /// When the id of the path before is to be retired, at a client.
+    pub(crate) fn leave_at(&self) -> Option<Moment> {
+        if let Self::Client(ids) = self { ids.leave_at } else { None }
+    }
 }
 
 /// The ids a server has given to a client and not taken back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct GivenIds {
-    given: [Option<Given>; SPARE_IDS + 1],
+    given: [Given; SPARE_IDS + 1],
     /// More than a connection lives to give.
     next_sequence: u32,
 }
 
+/// A place for an id, in as little memory as it can be.
 #[derive(Debug, Clone, Copy)]
 struct Given {
-    sequence: u32,
     id: ConnectionId,
-    /// By the client; the endpoint has to forget it.
-    is_retired: bool,
+    /// With [`RETIRED`] when the client will not use it any more, and the endpoint has to forget it; [`FREE`] without an id.
+    sequence: u32,
+}
+
+const RETIRED: u32 = 1 << 31;
+
+const FREE: u32 = u32::MAX;
+
+impl Given {
+    fn none() -> Self {
+        Self { id: ConnectionId::from_bytes([0; ConnectionId::BYTES]), sequence: FREE }
+    }
+
+    const fn is_active(&self) -> bool {
+        self.sequence & RETIRED == 0
+    }
 }
 
 impl GivenIds {
+    /// The first id, the Welcome's.
+    pub(crate) fn new(id: ConnectionId) -> Self {
+        let mut given = [Given::none(); SPARE_IDS + 1];
+        let [first, ..] = &mut given;
+        *first = Given { id, sequence: 0 };
+        Self { given, next_sequence: 1 }
+    }
+
     /// Gives one more id; answers its sequence number, or nothing when there are as many as may be.
     pub(crate) fn give(&mut self, id: ConnectionId) -> Option<u64> {
-        let place = self.given.iter_mut().find(|place| place.is_none())?;
         let sequence = self.next_sequence;
-        self.next_sequence = self.next_sequence.saturating_add(1);
-        *place = Some(Given { sequence, id, is_retired: false });
+        let place = self.given.iter_mut().find(|place| place.sequence == FREE)?;
+        *place = Given { id, sequence };
+        self.next_sequence = sequence.saturating_add(1).min(RETIRED - 1);
         Some(sequence.into())
     }
 
@@ -53,24 +104,30 @@ impl GivenIds {
             return Err(ProtocolError::ConnectionIds);
         }
         let is_last = self.active_count() <= 1;
-        let mut active = self.given.iter_mut().flatten().filter(|given| !given.is_retired);
+        let mut active = self.given.iter_mut().filter(|given| given.is_active());
         // A frame that comes twice finds nothing the second time.
         let Some(given) = active.find(|given| given.sequence == sequence) else { return Ok(()) };
         if is_last {
             return Err(ProtocolError::ConnectionIds);
         }
-        given.is_retired = true;
+        given.sequence |= RETIRED;
         Ok(())
     }
 
     /// An id that was retired and not forgotten yet.
     pub(crate) fn pop_retired(&mut self) -> Option<ConnectionId> {
-        let is_retired = |place: &&mut Option<Given>| place.as_ref().is_some_and(|given| given.is_retired);
-        self.given.iter_mut().find(is_retired)?.take().map(|given| given.id)
+        let is_retired = |given: &&mut Given| !given.is_active() && given.sequence != FREE;
+        let retired = self.given.iter_mut().find(is_retired)?;
+        Some(std::mem::replace(retired, Given::none()).id)
     }
 
     pub(crate) fn active(&self) -> impl Iterator<Item = ConnectionId> {
-        self.given.iter().flatten().filter(|given| !given.is_retired).map(|given| given.id)
+        self.given.iter().filter(|given| given.is_active()).map(|given| given.id)
+    }
+
+    /// All that the endpoint has not forgotten.
+    pub(crate) fn all(&self) -> impl Iterator<Item = ConnectionId> {
+        self.given.iter().filter(|given| given.sequence != FREE).map(|given| given.id)
     }
 
     pub(crate) fn active_count(&self) -> usize {
@@ -153,13 +210,21 @@ mod tests {
 
     #[test]
     fn a_server_takes_back_what_it_gave_once_and_never_the_last() {
-        let mut given = GivenIds::default();
-        assert_eq!([given.give(id(7)), given.give(id(8))], [Some(0), Some(1)]);
+        let mut given = GivenIds::new(id(7));
+        assert_eq!([given.give(id(8)), given.give(id(9))], [Some(1), None]);
         assert_eq!(given.retire(2), Err(ProtocolError::ConnectionIds), "never given");
         assert_eq!((given.retire(0), given.retire(0)), (Ok(()), Ok(())));
+        assert_eq!(given.all().collect::<Vec<_>>(), [id(7), id(8)], "nobody has forgotten it");
         assert_eq!((given.pop_retired(), given.pop_retired()), (Some(id(7)), None));
         assert_eq!(given.retire(1), Err(ProtocolError::ConnectionIds), "the last one");
         assert_eq!(given.active().collect::<Vec<_>>(), [id(8)]);
+        assert_eq!(given.give(id(9)), Some(2));
+        assert_eq!(given.all().collect::<Vec<_>>(), [id(9), id(8)]);
+    }
+
+    #[test]
+    fn at_a_server_they_take_32_bytes() {
+        assert_eq!(size_of::<Identity>(), 32);
     }
 
     #[test]

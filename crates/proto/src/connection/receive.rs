@@ -281,19 +281,21 @@ impl Connection {
     fn on_identity(&mut self, now: Moment, frame: &Frame<'_>) -> Result<(), ProtocolError> {
         self.has_id_news = true;
         match (&mut self.identity, frame) {
-            (Some(Identity::Client(known)), Frame::NewConnectionId(new)) => {
+            (Identity::Client(ids), Frame::NewConnectionId(new)) => {
+                let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
                 if let Some(sequence) = known.add(*new)? {
                     self.control.push(Control::RetireConnectionId(sequence));
                 }
                 Ok(())
             }
-            (Some(Identity::Client(known)), Frame::ResumeToken(token)) => {
+            (Identity::Client(ids), Frame::ResumeToken(token)) => {
+                let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
                 let life = Duration::from_secs(token.life_seconds.into());
                 let (sealed, psk) = (*token.sealed, Secret::new(*token.psk));
                 known.resume = Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(life)));
                 Ok(())
             }
-            (Some(Identity::Server(given)), Frame::RetireConnectionId(sequence)) => given.retire(*sequence),
+            (Identity::Server(given), Frame::RetireConnectionId(sequence)) => given.retire(*sequence),
             _ => Err(ProtocolError::WrongSide),
         }
     }

@@ -18,6 +18,7 @@ use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
+use crate::identity::Identity;
 use crate::path::Path;
 use crate::placement::Placement;
 use crate::slab::PeerId;
@@ -101,7 +102,9 @@ impl<P: Placement> Endpoint<P> {
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::Connecting(Box::new(attempt)));
         let peer = self
             .connections
-            .insert_with(|peer| Connection::new(peer, phase, path, liveness, bounds))
+            .insert_with(|peer| {
+                Connection::new(peer, phase, path, liveness, Identity::client(local_id), bounds)
+            })
             .ok_or(ConnectError::TooManyConnections)?;
         self.name(peer, local_id);
         self.by_client_id.insert(client_id, peer);
@@ -123,7 +126,7 @@ impl<P: Placement> Endpoint<P> {
     /// before the server has sent one.
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Moment)> {
-        let known = self.connections.get(peer)?.known_ids()?;
+        let known = self.connections.get(peer)?.identity.known()?;
         known.resume.as_ref().map(|(token, until)| (token, *until))
     }
 

@@ -119,7 +119,7 @@ impl<P: Placement> Endpoint<P> {
     /// Gives a client as many spare ids as it may have.
     pub(super) fn give_spare_ids(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
-        let Some(Identity::Server(given)) = &mut connection.identity else { return };
+        let Identity::Server(given) = &mut connection.identity else { return };
         while given.active_count() <= SPARE_IDS {
             // Without an id to be drawn there are fewer.
             let Ok(id) = self.ids.draw(&mut self.entropy) else { return };
@@ -262,17 +262,15 @@ impl<P: Placement> Endpoint<P> {
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
         let half_open = HalfOpen::new(now, asker, welcome, grant);
+        let identity = Identity::Server(GivenIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(Box::new(half_open)));
         let peer = self
             .connections
-            .insert_with(|peer| Connection::new(peer, phase, path, liveness, bounds))
+            .insert_with(|peer| Connection::new(peer, phase, path, liveness, identity, bounds))
             .ok_or(DropReason::ServerFull)?;
         greeter.begin_half_open(now, asker.source());
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(hash);
-            let mut given = GivenIds::default();
-            given.give(local_id);
-            connection.identity = Some(Identity::Server(Box::new(given)));
             connection.agree(now, agreement, remote_id, &mut self.entropy);
         }
         self.by_hello.insert(hash.to_key(), peer);
@@ -327,7 +325,9 @@ impl<P: Placement> Endpoint<P> {
         let (agreement, remote_id, reset_token) = attempt.on_welcome(&welcome)?;
         self.by_client_id.remove(&u64::from_be_bytes(welcome.client_id.0));
         connection.agree(now, agreement, Some(remote_id), &mut self.entropy);
-        connection.identity = Some(Identity::Client(Box::new(KnownIds::new(remote_id, reset_token))));
+        if let Identity::Client(ids) = &mut connection.identity {
+            ids.known = Some(KnownIds::new(remote_id, reset_token));
+        }
         if self.only.is_none() {
             self.by_server_id.insert(u64::from_be_bytes(remote_id.to_bytes()), peer);
         }
@@ -344,8 +344,10 @@ impl<P: Placement> Endpoint<P> {
         let by_id = self.by_server_id.get(&u64::from_be_bytes(reset.connection_id.to_bytes()));
         let peer = self.only.or(by_id.copied()).ok_or(DropReason::BadReset)?;
         let connection = self.connections.get(peer).ok_or(DropReason::BadReset)?;
-        let is_genuine =
-            connection.known_ids().is_some_and(|known| known.is_reset(reset.connection_id, &reset.token));
+        let is_genuine = connection
+            .identity
+            .known()
+            .is_some_and(|known| known.is_reset(reset.connection_id, &reset.token));
         if !is_genuine {
             return Err(DropReason::BadReset);
         }

@@ -6,7 +6,7 @@ use super::{Endpoint, Role};
 use crate::connection::{Over, Phase};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError, ProtocolError};
-use crate::identity::Identity;
+use crate::identity::{Identity, KnownIds};
 use crate::limits::{PUT_OFF_BEFORE_WAIT, RESUME_LIFE};
 use crate::placement::{HelloHash, Placement};
 use crate::recorder::is_abnormal;
@@ -97,7 +97,7 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn follow_ids(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         match &mut connection.identity {
-            Some(Identity::Server(given)) => {
+            Identity::Server(given) => {
                 let mut is_any_retired = false;
                 while let Some(id) = given.pop_retired() {
                     self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
@@ -107,12 +107,12 @@ impl<P: Placement> Endpoint<P> {
                     self.give_spare_ids(peer);
                 }
             }
-            Some(Identity::Client(known)) if self.only.is_none() => {
-                for id in known.ids() {
+            Identity::Client(ids) if self.only.is_none() => {
+                for id in ids.known.iter().flat_map(KnownIds::ids) {
                     self.by_server_id.insert(u64::from_be_bytes(id.id.to_bytes()), peer);
                 }
             }
-            _ => {}
+            Identity::Client(_) => {}
         }
     }
 
@@ -130,8 +130,6 @@ impl<P: Placement> Endpoint<P> {
 
     /// Lets packets find a connection.
     pub(super) fn name(&mut self, peer: PeerId, local_id: Option<ConnectionId>) {
-        let Some(connection) = self.connections.get_mut(peer) else { return };
-        connection.local_id = local_id;
         match local_id {
             Some(id) => {
                 self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer);
@@ -241,24 +239,23 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.remove(peer) else { return };
         self.timers.disarm(peer.index());
-        match connection.local_id {
-            Some(id) => {
-                self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
-            }
-            None => self.only = None,
-        }
         match &connection.identity {
-            Some(Identity::Server(given)) => {
-                for id in given.active() {
+            Identity::Server(given) => {
+                for id in given.all() {
                     self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
                 }
             }
-            Some(Identity::Client(known)) => {
-                for id in known.ids() {
+            Identity::Client(ids) => {
+                match ids.own {
+                    Some(id) => {
+                        self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
+                    }
+                    None => self.only = None,
+                }
+                for id in ids.known.iter().flat_map(KnownIds::ids) {
                     self.by_server_id.remove(&u64::from_be_bytes(id.id.to_bytes()));
                 }
             }
-            None => {}
         }
         if let Some(hash) = connection.hello {
             self.by_hello.remove(&hash.to_key());
