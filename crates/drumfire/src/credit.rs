@@ -2,45 +2,61 @@
 //! that both touch, so that `send` knows at once. Who waits for room can have itself woken.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{Mode, Priority, SendError, SendOptions};
 
-/// The room of one peer, shared by the application's thread and the peer's worker.
+/// The room of one peer, shared by the application's thread and the peer's worker. Bytes are counted in 32 bits, for a server
+/// has many peers: more than 4 GiB are never on their way between two threads.
 #[derive(Debug)]
 pub(crate) struct Credit {
-    used_bytes: AtomicUsize,
-    pub(crate) limit_bytes: usize,
+    used_bytes: AtomicU32,
+    limit_bytes: u32,
     /// Bytes of the longest reliable message; the peer may take shorter ones only, once it is known.
-    message_max_bytes: AtomicUsize,
-    is_closed: AtomicBool,
+    message_max_bytes: AtomicU32,
     /// Somebody waits until less than this is used; 0 = nobody waits.
-    pub(crate) wake_below_bytes: AtomicUsize,
-    /// Whom to wake then.
-    pub(crate) waiter: OnceLock<Waker>,
+    wake_below_bytes: AtomicU32,
+    is_closed: AtomicBool,
+    /// Whom to wake then. Boxed, because hardly anybody ever waits.
+    waiter: OnceLock<Box<Waker>>,
 }
 
 impl Credit {
-    pub(crate) const fn new(limit_bytes: usize, message_max_bytes: usize) -> Self {
+    pub(crate) fn new(limit_bytes: usize, message_max_bytes: usize) -> Self {
         Self {
-            used_bytes: AtomicUsize::new(0),
-            limit_bytes,
-            message_max_bytes: AtomicUsize::new(message_max_bytes),
+            used_bytes: AtomicU32::new(0),
+            limit_bytes: small(limit_bytes),
+            message_max_bytes: AtomicU32::new(small(message_max_bytes)),
+            wake_below_bytes: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
-            wake_below_bytes: AtomicUsize::new(0),
             waiter: OnceLock::new(),
         }
     }
 
+    /// Room there is in all.
+    pub(crate) const fn limit_bytes(&self) -> usize {
+        self.limit_bytes as usize
+    }
+
+    /// Who is woken from now on; the first who says so is.
+    pub(crate) fn set_waiter(&self, waiter: Waker) {
+        self.waiter.get_or_init(|| Box::new(waiter));
+    }
+
+    /// Somebody waits until less than this is used.
+    pub(crate) fn wake_below(&self, bytes: usize) {
+        self.wake_below_bytes.fetch_max(small(bytes), Ordering::SeqCst);
+    }
+
     /// Bytes of the longest message of this mode.
     pub(crate) fn message_max_bytes(&self, mode: Mode) -> usize {
-        message_max_bytes_of(mode, self.message_max_bytes.load(Ordering::Acquire))
+        message_max_bytes_of(mode, self.message_max_bytes.load(Ordering::Acquire) as usize)
     }
 
     pub(crate) fn set_message_max_bytes(&self, bytes: usize) {
-        self.message_max_bytes.store(bytes, Ordering::Release);
+        self.message_max_bytes.store(small(bytes), Ordering::Release);
     }
 
     /// Takes room for a message with these options; one that does not wait where there is none needs room to be looked at only.
@@ -67,17 +83,18 @@ impl Credit {
 
     /// Takes room for a message of this length; false when there is not enough.
     pub(crate) fn take(&self, payload_bytes: usize, priority: Priority) -> bool {
-        self.take_up_to(payload_bytes, priority.share_of(self.limit_bytes))
+        self.take_up_to(payload_bytes, priority.share_of(self.limit_bytes()))
     }
 
     /// The same for a message that need not wait: with as much room again, for its worker decides what becomes of it.
     pub(crate) fn take_for_dropping(&self, payload_bytes: usize) -> bool {
-        self.take_up_to(payload_bytes, self.limit_bytes.saturating_mul(2))
+        self.take_up_to(payload_bytes, self.limit_bytes().saturating_mul(2))
     }
 
     fn take_up_to(&self, payload_bytes: usize, limit_bytes: usize) -> bool {
-        let after =
-            |used: usize| Some(used.saturating_add(charge(payload_bytes))).filter(|sum| *sum <= limit_bytes);
+        let (charge, limit_bytes) = (u32::try_from(charge(payload_bytes)), small(limit_bytes));
+        let Ok(charge) = charge else { return false };
+        let after = |used: u32| used.checked_add(charge).filter(|sum| *sum <= limit_bytes);
         // The application takes for what it sends to this peer, and the worker for what goes to a group.
         self.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, after).is_ok()
     }
@@ -85,7 +102,7 @@ impl Credit {
     /// Gives the room of a message back, and wakes who waits for as much as there is now.
     pub(crate) fn give(&self, payload_bytes: usize) {
         // Whoever waits says so first and then looks again: one order of all four steps, so that one of both sees the other.
-        let given_bytes = charge(payload_bytes);
+        let given_bytes = small(charge(payload_bytes));
         let used = self.used_bytes.fetch_sub(given_bytes, Ordering::SeqCst).wrapping_sub(given_bytes);
         if used < self.wake_below_bytes.load(Ordering::SeqCst) {
             self.wake();
@@ -94,7 +111,7 @@ impl Credit {
 
     /// Room that is taken.
     pub(crate) fn used_bytes(&self) -> usize {
-        self.used_bytes.load(Ordering::Acquire)
+        self.used_bytes.load(Ordering::Acquire) as usize
     }
 
     /// Nothing is taken any more; nobody waits for room any longer.
@@ -122,6 +139,10 @@ pub(crate) fn message_max_bytes_of(mode: Mode, reliable_bytes: usize) -> usize {
     if mode.is_reliable() && !is_value { reliable_bytes } else { mode.message_max_bytes() }
 }
 
+fn small(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 pub(crate) fn charge(payload_bytes: usize) -> usize {
     payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
 }
@@ -147,6 +168,25 @@ mod tests {
         );
         credit.give(0);
         assert!(credit.take(0, Priority::Normal) && !credit.take(0, Priority::Normal));
+    }
+
+    #[test]
+    fn more_room_than_can_be_counted_is_as_much_as_can() {
+        let credit = Credit::new(usize::MAX, usize::MAX);
+        let half = (1 << 31) - ITEM_CHARGE_BYTES;
+        assert!(credit.take(half, Priority::Normal) && !credit.take(half, Priority::Normal));
+        assert!(!credit.take_for_dropping(half) && !credit.take(usize::MAX, Priority::Normal));
+        assert!(credit.take_for_dropping(half - 1));
+        assert_eq!(credit.used_bytes(), (1 << 32) - 1);
+        credit.give(half);
+        credit.give(half - 1);
+        assert_eq!(credit.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_server_can_afford_one_for_each_peer() {
+        // With the two counts of its Arc and eight bytes of the allocator's 64.
+        assert!(size_of::<Credit>() <= 40, "{}", size_of::<Credit>());
     }
 
     #[test]

@@ -78,8 +78,8 @@ impl Senders {
             if let Some(answer) = offer() {
                 return answer;
             }
-            let wake_below = standing.wake_below_bytes(credit.limit_bytes, payload_bytes);
-            credit.wake_below_bytes.fetch_max(wake_below, Ordering::SeqCst);
+            let wake_below = standing.wake_below_bytes(credit.limit_bytes(), payload_bytes);
+            credit.wake_below(wake_below);
             // What was given back before is not told of.
             if let Some(answer) = offer() {
                 return answer;
@@ -130,7 +130,7 @@ mod tests {
     fn setting() -> (Arc<Senders>, Credit) {
         let senders = Arc::new(Senders::default());
         let credit = Credit::new(LIMIT, 65_536);
-        credit.waiter.set(Waker::from(Arc::clone(&senders))).unwrap();
+        credit.set_waiter(Waker::from(Arc::clone(&senders)));
         (senders, credit)
     }
 

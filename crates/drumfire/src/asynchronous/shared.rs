@@ -192,7 +192,7 @@ impl Shared {
         self.senders.get_or_init(|| {
             let senders = Arc::new(Senders::default());
             // It is set here alone.
-            let _ = self.credit.waiter.set(Waker::from(Arc::clone(&senders)));
+            self.credit.set_waiter(Waker::from(Arc::clone(&senders)));
             senders
         })
     }
