@@ -25,10 +25,17 @@ impl PeerId {
     }
 }
 
-/// Values in places that are used again, last freed first.
+/// Places of a block, as a power of two, where there may be many: few allocations, and one step to a value.
+const BLOCK_BITS: u32 = 5;
+
+/// Values in places that are used again, last freed first. A value stays where it is put until it is dropped there.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    places: Vec<Place<T>>,
+    /// Of `1 << block_bits` places each, so that none ever moves.
+    blocks: Vec<Box<[Place<T>]>>,
+    block_bits: u32,
+    /// Places that were ever used: those with lower numbers.
+    used_count: u32,
     free: Vec<u32>,
     limit: u32,
     /// Which value was asked for last, to be changed.
@@ -38,13 +45,14 @@ pub(crate) struct Slab<T> {
 #[derive(Debug)]
 struct Place<T> {
     generation: u32,
-    value: Option<Box<T>>,
+    value: Option<T>,
 }
 
 impl<T> Slab<T> {
     /// An empty slab for at most `limit` values.
     pub(crate) const fn new(limit: u32) -> Self {
-        Self { places: Vec::new(), free: Vec::new(), limit, in_hand: None }
+        let block_bits = if limit == 1 { 0 } else { BLOCK_BITS };
+        Self { blocks: Vec::new(), block_bits, used_count: 0, free: Vec::new(), limit, in_hand: None }
     }
 
     /// Puts a value in, made with its id. `None` when the slab is full.
@@ -55,14 +63,18 @@ impl<T> Slab<T> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
-                let index = u32::try_from(self.places.len()).ok()?;
-                self.places.push(Place { generation: 0, value: None });
+                let index = self.used_count;
+                if self.place(index).is_none() {
+                    let places = 0..1_usize.checked_shl(self.block_bits)?;
+                    self.blocks.push(places.map(|_| Place { generation: 0, value: None }).collect());
+                }
+                self.used_count = index.checked_add(1)?;
                 index
             }
         };
-        let place = self.places.get_mut(usize::try_from(index).ok()?)?;
+        let place = self.place_mut(index)?;
         let id = PeerId { index, generation: place.generation };
-        place.value = Some(Box::new(make(id)));
+        place.value = Some(make(id));
         Some(id)
     }
 
@@ -76,20 +88,20 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len().saturating_sub(self.free.len())
+        usize::try_from(self.used_count).unwrap_or(usize::MAX).saturating_sub(self.free.len())
     }
 
     /// The value of this id, if it still lives.
     pub(crate) fn get(&self, id: PeerId) -> Option<&T> {
-        let place = self.places.get(usize::try_from(id.index).ok()?)?;
-        if place.generation == id.generation { place.value.as_deref() } else { None }
+        let place = self.place(id.index)?;
+        if place.generation == id.generation { place.value.as_ref() } else { None }
     }
 
     /// The value of this id, if it still lives.
     pub(crate) fn get_mut(&mut self, id: PeerId) -> Option<&mut T> {
         self.in_hand = Some(id);
-        let place = self.places.get_mut(usize::try_from(id.index).ok()?)?;
-        if place.generation == id.generation { place.value.as_deref_mut() } else { None }
+        let place = self.place_mut(id.index)?;
+        if place.generation == id.generation { place.value.as_mut() } else { None }
     }
 
     /// Nothing is in anybody's hand from now on; answers whose value was.
@@ -99,20 +111,42 @@ impl<T> Slab<T> {
 
     /// The id of what is in this place now.
     pub(crate) fn id_at(&self, index: u32) -> Option<PeerId> {
-        let place = self.places.get(usize::try_from(index).ok()?)?;
+        let place = self.place(index)?;
         place.value.as_ref().map(|_| PeerId { index, generation: place.generation })
     }
 
-    /// Takes the value out; its id is stale from now on.
-    pub(crate) fn remove(&mut self, id: PeerId) -> Option<Box<T>> {
-        let place = self.places.get_mut(usize::try_from(id.index).ok()?)?;
-        if place.generation != id.generation {
-            return None;
+    /// Drops the value where it is, and with it the secrets in it; its id is stale from now on. False for a stale id.
+    pub(crate) fn remove(&mut self, id: PeerId) -> bool {
+        let Some(place) = self.place_mut(id.index).filter(|place| place.generation == id.generation) else {
+            return false;
+        };
+        if place.value.is_none() {
+            return false;
         }
-        let value = place.value.take()?;
+        place.value = None;
         place.generation = place.generation.wrapping_add(1);
         self.free.push(id.index);
-        Some(value)
+        true
+    }
+
+    #[inline]
+    fn place(&self, index: u32) -> Option<&Place<T>> {
+        let (block, at) = self.split(index)?;
+        self.blocks.get(block)?.get(at)
+    }
+
+    #[inline]
+    fn place_mut(&mut self, index: u32) -> Option<&mut Place<T>> {
+        let (block, at) = self.split(index)?;
+        self.blocks.get_mut(block)?.get_mut(at)
+    }
+
+    /// Which block a place is in, and where.
+    #[inline]
+    fn split(&self, index: u32) -> Option<(usize, usize)> {
+        let block = index.checked_shr(self.block_bits)?;
+        let at = index ^ block.checked_shl(self.block_bits)?;
+        Some((usize::try_from(block).ok()?, usize::try_from(at).ok()?))
     }
 }
 
@@ -125,13 +159,13 @@ mod tests {
         let mut slab = Slab::new(10);
         let first = slab.insert_with(|_| 'a').unwrap();
         assert_eq!((slab.get(first), slab.len()), (Some(&'a'), 1));
-        assert_eq!(slab.remove(first).as_deref(), Some(&'a'));
+        assert!(slab.remove(first));
         let second = slab.insert_with(|_| 'b').unwrap();
         assert_eq!(first.index(), second.index());
         assert_ne!(first, second);
         assert_eq!(slab.get(first), None);
         assert_eq!(slab.get_mut(first), None);
-        assert_eq!(slab.remove(first), None);
+        assert!(!slab.remove(first));
         assert_eq!(slab.get(second), Some(&'b'));
         assert_eq!(slab.id_at(0), Some(second));
         assert_eq!(slab.id_at(1), None);
@@ -150,6 +184,32 @@ mod tests {
         slab.set_limit(4);
         assert!(slab.insert_with(|_| 9).is_some() && slab.insert_with(|_| 9).is_some());
         assert!(slab.is_full() && slab.insert_with(|_| 9).is_none());
+    }
+
+    #[test]
+    fn values_stay_where_they_are_and_are_found_in_whatever_block() {
+        for limit in [1, 1_000] {
+            let mut slab = Slab::new(limit);
+            slab.set_limit(100);
+            let ids: Vec<_> = (0..100).map(|n| slab.insert_with(|_| n).unwrap()).collect();
+            let first: *const i32 = slab.get(ids[0]).unwrap();
+            for (n, id) in (0..).zip(&ids) {
+                assert_eq!((slab.get(*id), slab.id_at(id.index())), (Some(&n), Some(*id)));
+            }
+            assert!(slab.remove(ids[33]) && slab.get(ids[33]).is_none() && slab.get(ids[34]) == Some(&34));
+            assert_eq!(slab.insert_with(|_| 7).map(PeerId::index), Some(33));
+            assert_eq!((slab.len(), slab.id_at(100)), (100, None));
+            assert!(std::ptr::eq(first, slab.get(ids[0]).unwrap()));
+        }
+    }
+
+    #[test]
+    fn what_is_removed_is_dropped_at_once() {
+        let value = std::rc::Rc::new(());
+        let mut slab = Slab::new(10);
+        let id = slab.insert_with(|_| std::rc::Rc::clone(&value)).unwrap();
+        assert!(slab.remove(id));
+        assert_eq!(std::rc::Rc::strong_count(&value), 1);
     }
 
     #[test]

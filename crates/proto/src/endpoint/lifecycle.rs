@@ -237,7 +237,7 @@ impl<P: Placement> Endpoint<P> {
 
     /// Forgets a connection; its id is stale from now on.
     pub(super) fn remove(&mut self, peer: PeerId) {
-        let Some(connection) = self.connections.remove(peer) else { return };
+        let Some(connection) = self.connections.get(peer) else { return };
         self.timers.disarm(peer.index());
         match &connection.identity {
             Identity::Server(given) => {
@@ -268,5 +268,6 @@ impl<P: Placement> Endpoint<P> {
             (Phase::HalfOpen(half_open), Role::Server(greeter)) => greeter.end_half_open(half_open.source()),
             _ => {}
         }
+        self.connections.remove(peer);
     }
 }
