@@ -30,6 +30,7 @@ use crate::event::{Event, EventBatch, Events, charge};
 use crate::handshake::server::{Greeter, RefuseBytes};
 use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING};
+use crate::lookup::Lookup;
 use crate::placement::{Alone, Placement};
 use crate::route::Route;
 use crate::slab::{PeerId, Slab};
@@ -50,7 +51,7 @@ pub struct Endpoint<P = Alone> {
     id_length: ConnectionIdLength,
     connections: Slab<Connection>,
     /// By connection id.
-    by_id: PeerMap,
+    by_id: Lookup,
     /// The one connection of a socket without ids.
     only: Option<PeerId>,
     /// A client's attempts, by client id.
@@ -58,7 +59,7 @@ pub struct Endpoint<P = Alone> {
     /// A client's connections, by the ids of the server, where there are many.
     by_server_id: PeerMap,
     /// A server's connections, by the Hello that made them.
-    by_hello: PeerMap,
+    by_hello: Lookup,
     timers: Timers,
     /// Connections with something to send, each once.
     active: VecDeque<PeerId>,
@@ -170,11 +171,11 @@ impl<P: Placement> Endpoint<P> {
             ids,
             id_length,
             connections: Slab::new(connections),
-            by_id: HashMap::with_hasher(hash),
+            by_id: Lookup::new(hash),
             only: None,
             by_client_id: HashMap::with_hasher(hash),
             by_server_id: HashMap::with_hasher(hash),
-            by_hello: HashMap::with_hasher(hash),
+            by_hello: Lookup::new(hash),
             timers: Timers::default(),
             active: VecDeque::new(),
             has_news: false,

@@ -43,6 +43,15 @@ impl Identity {
         if let Self::Client(ids) = self { ids.known.as_ref() } else { None }
     }
 
+    /// Whether packets with this id are for this end.
+    #[inline]
+    pub(crate) fn is_own(&self, id: ConnectionId) -> bool {
+        match self {
+            Self::Server(given) => given.all().any(|given| given == id),
+            Self::Client(ids) => ids.own == Some(id),
+        }
+    }
+
     /// When the id of the path before is to be retired, at a client.
     pub(crate) fn leave_at(&self) -> Option<Moment> {
         if let Self::Client(ids) = self { ids.leave_at } else { None }

@@ -79,6 +79,7 @@ mod ids;
 mod ledger;
 mod limiter;
 pub mod limits;
+mod lookup;
 mod loss;
 mod meter;
 mod mtu;

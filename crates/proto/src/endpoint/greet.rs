@@ -54,7 +54,7 @@ impl<P: Placement> Endpoint<P> {
     ) -> Result<Taken, DropReason> {
         let hello = Hello::decode(bytes)?;
         let hash = HelloHash(*hello.mac1);
-        let taken = if self.by_hello.contains_key(&hash.to_key()) {
+        let taken = if self.made_by(hash).is_some() {
             self.repeat_welcome(hash, asker).map_err(Denied::from)
         } else {
             let taken = self.take_forwarded(now, asker, &hello);
@@ -126,7 +126,7 @@ impl<P: Placement> Endpoint<P> {
             let reset_token = self.ids.reset_token(id);
             let Some(sequence) = given.give(id) else { return };
             connection.control.push(Control::NewConnectionId(NewConnectionId { sequence, id, reset_token }));
-            self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer);
+            self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.index());
         }
     }
 
@@ -180,8 +180,8 @@ impl<P: Placement> Endpoint<P> {
         bytes: &[u8],
         hello: &Hello<'_>,
     ) -> Result<Taken, Denied> {
+        let is_known = self.made_by(HelloHash(*hello.mac1)).is_some();
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
-        let is_known = self.by_hello.contains_key(&HelloHash(*hello.mac1).to_key());
         if !is_known {
             greeter.check_limits(now, asker.source())?;
         }
@@ -212,13 +212,21 @@ impl<P: Placement> Endpoint<P> {
         Err(Denied { key: admitted.refuse_key(), ..denied })
     }
 
+    /// The connection that this Hello made.
+    pub(super) fn made_by(&self, hello: HelloHash) -> Option<PeerId> {
+        self.by_hello.find(hello.to_key(), |place| {
+            let peer = self.connections.id_at(place)?;
+            self.connections.get(peer).filter(|connection| connection.hello == Some(hello)).map(|_| peer)
+        })
+    }
+
     /// Sends the Welcome of a Hello that was answered before, if it still waits to be confirmed.
     fn repeat_welcome(&mut self, hash: HelloHash, asker: Asker) -> Result<Taken, DropReason> {
         let repeated = DropReason::HelloRepeated;
-        let peer = *self.by_hello.get(&hash.to_key()).ok_or(repeated)?;
+        let peer = self.made_by(hash).ok_or(repeated)?;
         let connection = self.connections.get_mut(peer).ok_or(repeated)?;
         let Phase::HalfOpen(half_open) = &mut connection.phase else { return Err(repeated) };
-        if connection.hello != Some(hash) || !half_open.take_welcome(asker) {
+        if !half_open.take_welcome(asker) {
             return Err(repeated);
         }
         self.reply(Reply::Welcome { to: asker.route, peer })
@@ -273,7 +281,7 @@ impl<P: Placement> Endpoint<P> {
             connection.hello = Some(hash);
             connection.agree(now, agreement, remote_id, &mut self.entropy);
         }
-        self.by_hello.insert(hash.to_key(), peer);
+        self.by_hello.insert(hash.to_key(), peer.index());
         self.name(peer, Some(local_id));
         self.settle(peer);
         Ok(peer)

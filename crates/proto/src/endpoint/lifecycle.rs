@@ -100,7 +100,7 @@ impl<P: Placement> Endpoint<P> {
             Identity::Server(given) => {
                 let mut is_any_retired = false;
                 while let Some(id) = given.pop_retired() {
-                    self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
+                    self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.index());
                     is_any_retired = true;
                 }
                 if is_any_retired {
@@ -132,7 +132,7 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn name(&mut self, peer: PeerId, local_id: Option<ConnectionId>) {
         match local_id {
             Some(id) => {
-                self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer);
+                self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.index());
             }
             None => self.only = Some(peer),
         }
@@ -184,8 +184,7 @@ impl<P: Placement> Endpoint<P> {
 
     /// Closes the connection that this Hello made: its player has a newer one.
     pub(super) fn close_replaced(&mut self, hello: HelloHash) {
-        let Some(peer) = self.by_hello.get(&hello.to_key()).copied() else { return };
-        if self.connections.get(peer).is_some_and(|connection| connection.hello == Some(hello)) {
+        if let Some(peer) = self.made_by(hello) {
             self.close_for(peer, CloseCode::Replaced);
         }
     }
@@ -242,13 +241,13 @@ impl<P: Placement> Endpoint<P> {
         match &connection.identity {
             Identity::Server(given) => {
                 for id in given.all() {
-                    self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
+                    self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.index());
                 }
             }
             Identity::Client(ids) => {
                 match ids.own {
                     Some(id) => {
-                        self.by_id.remove(&u64::from_be_bytes(id.to_bytes()));
+                        self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.index());
                     }
                     None => self.only = None,
                 }
@@ -258,7 +257,7 @@ impl<P: Placement> Endpoint<P> {
             }
         }
         if let Some(hash) = connection.hello {
-            self.by_hello.remove(&hash.to_key());
+            self.by_hello.remove(hash.to_key(), peer.index());
             self.placement.release(hash);
         }
         match (&connection.phase, &mut self.role) {

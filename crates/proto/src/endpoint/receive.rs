@@ -128,9 +128,8 @@ impl<P: Placement> Endpoint<P> {
     fn parse_packet(&self, bytes: &[u8]) -> Result<State, DropReason> {
         let header = TransportHeader::decode(bytes, self.id_length)?;
         let peer = match (self.id_length, header.connection_id) {
-            (ConnectionIdLength::Eight, Some(id)) => match self.by_id.get(&u64::from_be_bytes(id.to_bytes()))
-            {
-                Some(peer) => Some(*peer),
+            (ConnectionIdLength::Eight, Some(id)) => match self.named(id) {
+                Some(peer) => Some(peer),
                 // Only an id that no connection has is looked at more closely: the check costs more than the look-up,
                 // whose hash strangers cannot aim at.
                 None => match self.ids.judge(id) {
@@ -147,6 +146,15 @@ impl<P: Placement> Endpoint<P> {
             return Err(DropReason::NoKeys);
         }
         Ok(State::Parsed(peer, header))
+    }
+
+    /// The connection whose packets have this id.
+    #[inline]
+    fn named(&self, id: ConnectionId) -> Option<PeerId> {
+        self.by_id.find(u64::from_be_bytes(id.to_bytes()), |place| {
+            let peer = self.connections.id_at(place)?;
+            self.connections.get(peer).filter(|connection| connection.identity.is_own(id)).map(|_| peer)
+        })
     }
 
     fn open(&mut self, now: Moment, staged: &mut Staged<'_>) {

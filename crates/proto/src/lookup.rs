@@ -1,0 +1,242 @@
+//! A table that finds connections by keys they hold themselves, in 8 B per slot: each slot has half a hash and a place.
+//!
+//! Linear probing: a look-up reads one line of memory, seldom two, and then the connection that it most likely is about.
+//! Whether it is that one is for the caller to say. The table grows and never shrinks; its hashes cannot be aimed at by
+//! strangers, who do not know its secret.
+
+use std::hash::BuildHasher;
+
+use crate::ids::FoldBuild;
+
+/// Slots of the smallest table that is not empty.
+const SLOTS_MIN: usize = 8;
+
+/// Of 16 slots so many are used at most.
+const FULL_SIXTEENTHS: usize = 13;
+
+/// No place: places are below 2^31.
+const NOWHERE: u32 = u32::MAX;
+
+/// Places by key.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    /// None, or a power of two.
+    slots: Vec<Slot>,
+    used_count: usize,
+    hash: FoldBuild,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slot {
+    /// Of the key: says where the slot would best be.
+    hash: u32,
+    place: u32,
+}
+
+const EMPTY: Slot = Slot { hash: 0, place: NOWHERE };
+
+impl Lookup {
+    pub(crate) const fn new(hash: FoldBuild) -> Self {
+        Self { slots: Vec::new(), used_count: 0, hash }
+    }
+
+    /// What `look` answers for the first place under this key for which it answers anything. Seldom it is asked about places
+    /// that have nothing to do with the key.
+    #[inline]
+    pub(crate) fn find<T>(&self, key: u64, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let hash = self.hash_of(key);
+        let mut at = self.home(hash)?;
+        loop {
+            let slot = self.slots.get(at)?;
+            if slot.place == NOWHERE {
+                return None;
+            }
+            if slot.hash == hash
+                && let Some(found) = look(slot.place)
+            {
+                return Some(found);
+            }
+            at = self.next(at);
+        }
+    }
+
+    /// Lets a key be found at a place.
+    pub(crate) fn insert(&mut self, key: u64, place: u32) {
+        let needed = self.used_count.saturating_add(1);
+        if needed.saturating_mul(16) > self.slots.len().saturating_mul(FULL_SIXTEENTHS) {
+            self.grow();
+        }
+        self.put(Slot { hash: self.hash_of(key), place });
+        self.used_count = needed;
+    }
+
+    /// Lets a key be found at a place no more.
+    pub(crate) fn remove(&mut self, key: u64, place: u32) {
+        let gone = Slot { hash: self.hash_of(key), place };
+        let Some(mut at) = self.home(gone.hash) else { return };
+        while self.slots.get(at).is_some_and(|slot| *slot != gone) {
+            if self.slots.get(at) == Some(&EMPTY) {
+                return;
+            }
+            at = self.next(at);
+        }
+        self.used_count = self.used_count.saturating_sub(1);
+        self.close_gap(at);
+    }
+
+    /// Empties a slot, and moves those behind it that would not be found otherwise.
+    fn close_gap(&mut self, mut gap: usize) {
+        let mut at = gap;
+        loop {
+            at = self.next(at);
+            let Some(slot) = self.slots.get(at).copied().filter(|slot| slot.place != NOWHERE) else { break };
+            let Some(home) = self.home(slot.hash) else { break };
+            // It may stay where its way there does not lead through the gap.
+            if self.distance(home, at) >= self.distance(gap, at) {
+                self.set(gap, slot);
+                gap = at;
+            }
+        }
+        self.set(gap, EMPTY);
+    }
+
+    fn grow(&mut self) {
+        let count = self.slots.len().saturating_mul(2).max(SLOTS_MIN);
+        let before = std::mem::replace(&mut self.slots, vec![EMPTY; count]);
+        for slot in before.into_iter().filter(|slot| slot.place != NOWHERE) {
+            self.put(slot);
+        }
+    }
+
+    /// Puts a slot where there is room, of which there is some.
+    fn put(&mut self, slot: Slot) {
+        let Some(mut at) = self.home(slot.hash) else { return };
+        while self.slots.get(at).is_some_and(|taken| taken.place != NOWHERE) {
+            at = self.next(at);
+        }
+        self.set(at, slot);
+    }
+
+    fn set(&mut self, at: usize, slot: Slot) {
+        if let Some(place) = self.slots.get_mut(at) {
+            *place = slot;
+        }
+    }
+
+    fn hash_of(&self, key: u64) -> u32 {
+        let [a, b, c, d, ..] = self.hash.hash_one(key).to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    /// Where a slot with this hash would best be; `None` in an empty table.
+    fn home(&self, hash: u32) -> Option<usize> {
+        Some(usize::try_from(hash).unwrap_or(usize::MAX) & self.slots.len().checked_sub(1)?)
+    }
+
+    fn next(&self, at: usize) -> usize {
+        at.wrapping_add(1) & self.slots.len().wrapping_sub(1)
+    }
+
+    /// Steps from one slot to another, around the end.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & self.slots.len().wrapping_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn table() -> Lookup {
+        Lookup::new(FoldBuild::new(0x1234_5678_9abc_def0))
+    }
+
+    #[test]
+    fn an_empty_table_finds_nothing_and_takes_no_memory() {
+        let mut table = table();
+        assert_eq!(table.find(7, Some), None);
+        table.remove(7, 7);
+        assert_eq!(table.slots.capacity(), 0);
+    }
+
+    #[test]
+    fn a_place_is_asked_whether_it_is_the_one_that_is_looked_for() {
+        let mut table = table();
+        table.insert(7, 1);
+        table.insert(7, 2);
+        assert_eq!(table.find(7, |place| (place == 2).then_some(place)), Some(2));
+        assert_eq!(table.find(7, |_| None::<u32>), None);
+        table.remove(7, 1);
+        assert_eq!(table.find(7, Some), Some(2));
+        table.remove(7, 2);
+        assert_eq!(table.find(7, Some), None);
+    }
+
+    #[test]
+    fn a_hundred_thousand_connections_with_two_keys_each_take_21_bytes_of_it() {
+        let mut table = table();
+        for place in 0..100_000_u32 {
+            table.insert(u64::from(place) << 20, place);
+            table.insert(u64::from(place) << 20 | 1, place);
+        }
+        assert_eq!(table.slots.len() * size_of::<Slot>() / 100_000, 20);
+        let steps = |key: u64| {
+            let mut at = table.home(table.hash_of(key)).unwrap();
+            let mut count = 1;
+            while table.slots[at].place != u32::try_from(key >> 20).unwrap() {
+                (at, count) = (table.next(at), count + 1);
+            }
+            count
+        };
+        let all: usize = (0..100_000_u64).map(|place| steps(place << 20)).sum();
+        assert!(all < 400_000, "{all} steps to find each once");
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map_whatever_comes_and_goes(
+            steps in prop::collection::vec((any::<bool>(), 0_u64..60), 0..400)
+        ) {
+            let (mut table, mut map) = (table(), HashMap::new());
+            for (is_in, key) in steps {
+                let place = u32::try_from(key).unwrap() + 1_000;
+                if is_in {
+                    if map.insert(key, place).is_none() {
+                        table.insert(key, place);
+                    }
+                } else if map.remove(&key).is_some() {
+                    table.remove(key, place);
+                }
+                prop_assert_eq!(table.used_count, map.len());
+            }
+            for key in 0..60 {
+                prop_assert_eq!(table.find(key, Some), map.get(&key).copied());
+            }
+            prop_assert!(table.slots.iter().filter(|slot| slot.place != NOWHERE).count() == map.len());
+        }
+
+        #[test]
+        fn a_table_with_one_slot_for_many_hashes_closes_its_gaps(
+            hashes in prop::collection::vec(0_u32..16, 1..12), gone in any::<prop::sample::Index>()
+        ) {
+            let mut table = table();
+            table.slots = vec![EMPTY; 16];
+            let slots: Vec<_> = (0..).zip(&hashes).map(|(place, hash)| Slot { hash: *hash, place }).collect();
+            for slot in &slots {
+                table.put(*slot);
+            }
+            let gone = slots[gone.index(slots.len())];
+            let at = table.slots.iter().position(|slot| *slot == gone).unwrap();
+            table.close_gap(at);
+            for slot in slots.iter().filter(|slot| **slot != gone) {
+                let mut at = table.home(slot.hash).unwrap();
+                while table.slots[at] != *slot {
+                    prop_assert!(table.slots[at] != EMPTY, "{slot:?} is not found any more");
+                    at = table.next(at);
+                }
+            }
+        }
+    }
+}
