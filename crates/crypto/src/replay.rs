@@ -6,6 +6,7 @@
 //! a duplicate. The window does not restore truncated numbers.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// Size of the window in packet numbers unless configured otherwise.
 pub const DEFAULT_WINDOW: u32 = 1_024;
@@ -22,9 +23,9 @@ const WORD_LOG2: u32 = 6;
 pub struct ReplayWindow(Numbers);
 
 enum Numbers {
-    /// Of an idle connection.
+    /// Of an idle connection: all it takes is 24 bytes.
     Narrow(Narrow),
-    Wide(Bitmap<WORD_LOG2>),
+    Wide(Box<Bitmap<WORD_LOG2>>),
 }
 
 impl ReplayWindow {
@@ -40,7 +41,8 @@ impl ReplayWindow {
     #[must_use]
     pub fn narrow(size: u32) -> Option<Self> {
         let is_permitted = (WINDOW_STEP..=MAX_WINDOW).contains(&size) && size.is_multiple_of(WINDOW_STEP);
-        is_permitted.then_some(Self(Numbers::Narrow(Narrow { accepted: 0, highest: 0, size })))
+        let size = NonZeroU32::new(size).filter(|_| is_permitted)?;
+        Some(Self(Numbers::Narrow(Narrow { accepted: 0, highest: 0, size })))
     }
 
     /// Whether `number` could still be accepted. Changes nothing.
@@ -72,7 +74,7 @@ impl ReplayWindow {
     #[inline]
     pub fn widen(&mut self) {
         if let Numbers::Narrow(narrow) = &self.0 {
-            self.0 = Numbers::Wide(narrow.widened());
+            self.0 = Numbers::Wide(Box::new(narrow.widened()));
         }
     }
 
@@ -95,7 +97,7 @@ impl ReplayWindow {
 
 impl Default for ReplayWindow {
     fn default() -> Self {
-        Self(Numbers::Wide(Bitmap::new(DEFAULT_WINDOW)))
+        Self(Numbers::Wide(Box::new(Bitmap::new(DEFAULT_WINDOW))))
     }
 }
 
@@ -132,7 +134,7 @@ struct Narrow {
     accepted: u64,
     highest: u64,
     /// Of the window when it is wide.
-    size: u32,
+    size: NonZeroU32,
 }
 
 impl Narrow {
@@ -142,11 +144,15 @@ impl Narrow {
             number.is_some_and(|number| bitmap.check(number).is_err())
         };
         let accepted = (0..u64::from(u64::BITS)).filter(is_over).fold(0, |bits, depth| bits | 1 << depth);
-        Self { accepted, highest: bitmap.highest, size: bitmap.size }
+        Self {
+            accepted,
+            highest: bitmap.highest,
+            size: NonZeroU32::new(bitmap.size).unwrap_or(NonZeroU32::MIN),
+        }
     }
 
     fn widened(&self) -> Bitmap<WORD_LOG2> {
-        let mut bitmap = Bitmap::new(self.size);
+        let mut bitmap = Bitmap::new(self.size.get());
         bitmap.highest = self.highest;
         bitmap.floor = self.highest.saturating_sub(u64::from(u64::BITS - 1));
         for depth in (0..u64::from(u64::BITS)).filter(|depth| self.accepted & (1 << depth) != 0) {

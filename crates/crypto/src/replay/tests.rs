@@ -15,6 +15,11 @@ fn only_multiples_of_64_within_the_bounds_are_permitted() {
 }
 
 #[test]
+fn an_idle_connection_keeps_24_bytes() {
+    assert_eq!(size_of::<ReplayWindow>(), 24);
+}
+
+#[test]
 fn the_oldest_number_inside_the_window_is_accepted_and_the_next_older_is_not() {
     for size in [64, 1_024, 8_192] {
         for highest in [20_000, 20_031, 20_032, 20_033, u64::MAX] {
