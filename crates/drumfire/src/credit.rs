@@ -41,11 +41,13 @@ impl Credit {
     }
 
     /// Who is woken from now on; the first who says so is.
+    #[cfg(feature = "tokio")]
     pub(crate) fn set_waiter(&self, waiter: Waker) {
         self.waiter.get_or_init(|| Box::new(waiter));
     }
 
     /// Somebody waits until less than this is used.
+    #[cfg(feature = "tokio")]
     pub(crate) fn wake_below(&self, bytes: usize) {
         self.wake_below_bytes.fetch_max(small(bytes), Ordering::SeqCst);
     }
