@@ -19,6 +19,26 @@ pub struct Sample {
     pub pps_per_thread: Vec<u64>,
 }
 
+/// Seconds that a rate is watched at least before it is called flat.
+const FLAT_SECONDS: usize = 5;
+
+/// How far a flat rate may be from its mean, as a share of it.
+const FLAT_SHARE: f64 = 0.005;
+
+/// Whether what all threads received together was the same in every second, give or take 0.5 %: a rate that something holds.
+///
+/// The first second and the last are left out, for a run begins and ends in them. Fewer than five others tell nothing.
+#[must_use]
+pub fn is_flat(samples: &[Sample]) -> bool {
+    let Some((_, [whole @ .., _])) = samples.split_first() else { return false };
+    let rates: Vec<f64> =
+        whole.iter().map(|sample| sample.pps_per_thread.iter().sum::<u64>() as f64).collect();
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    rates.len() >= FLAT_SECONDS
+        && mean > 0.0
+        && rates.iter().all(|rate| (rate - mean).abs() <= mean * FLAT_SHARE)
+}
+
 /// The samples as comma-separated values, the heading first.
 #[must_use]
 pub fn render(samples: &[Sample]) -> String {
@@ -51,6 +71,22 @@ mod tests {
             Sample { second: 1, pps_per_thread: vec![145_000, 0] },
         ];
         assert_eq!(render(&samples), "run,thread,pps\n0,0,132000\n0,1,1037000\n1,0,145000\n1,1,0\n");
+    }
+
+    #[test]
+    fn a_rate_is_flat_when_something_holds_it() {
+        let run = |rates: &[u64]| -> Vec<Sample> {
+            let samples = rates.iter().zip(0..);
+            samples.map(|(pps, second)| Sample { second, pps_per_thread: vec![*pps, 1_000] }).collect()
+        };
+        // What a provider let through in the article, and one second that it did not hold.
+        let held = [40_000, 100_000, 100_500, 99_500, 100_200, 99_800, 7];
+        assert!(is_flat(&run(&held)));
+        assert!(!is_flat(&run(&held[..6])), "four whole seconds are too few");
+        assert!(!is_flat(&run(&[40_000, 100_000, 100_500, 99_500, 101_000, 99_800, 7])));
+        assert!(!is_flat(&run(&[0; 8])[..0]) && !is_flat(&[]));
+        let silent = vec![Sample { second: 0, pps_per_thread: vec![0] }; 8];
+        assert!(!is_flat(&silent), "nothing is no rate");
     }
 
     #[test]

@@ -95,6 +95,18 @@ impl ThreadSample {
         )
     }
 
+    /// The CPU time of this thread and of one that works for it. Waiting for a core stays this one's: the helper of a
+    /// thread may share its core with others on purpose.
+    #[must_use]
+    pub fn with_helper(&self, helper: &Self) -> Self {
+        Self {
+            run_ns: self.run_ns.saturating_add(helper.run_ns),
+            run_delay_ns: self.run_delay_ns,
+            user_s: self.user_s + helper.user_s,
+            sys_s: self.sys_s + helper.sys_s,
+        }
+    }
+
     /// The two parts, as a report has them.
     #[must_use]
     pub fn cpu_time(&self) -> CpuTime {
@@ -274,6 +286,15 @@ mod tests {
         let used = later.since(&earlier);
         assert_eq!((used.run_ns, used.run_delay_ns), (2_000_000_000, Some(20)));
         assert_eq!((used.user_s, used.sys_s), (0.5, 1.5));
+    }
+
+    #[test]
+    fn a_helper_adds_its_time_and_not_its_waiting() {
+        let own = ThreadSample { run_ns: 1_000, run_delay_ns: Some(10), user_s: 0.5, sys_s: 0.25 };
+        let both =
+            own.with_helper(&ThreadSample { run_ns: 500, run_delay_ns: Some(900), user_s: 1.0, sys_s: 2.0 });
+        assert_eq!((both.run_ns, both.run_delay_ns), (1_500, Some(10)));
+        assert_eq!((both.user_s, both.sys_s), (1.5, 2.25));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use plotters::style::{Color, FontFamily, FontStyle, FontTransform, IntoFont, Tex
 use crate::csv::Sample;
 use crate::report::{FileError, Flags, Machine, flags_text, write_file};
 use crate::table::{abbreviated, wrapped};
-use summary::Summary;
+pub use summary::Summary;
 
 const SIZE: (u32, u32) = (1_000, 600);
 const MARGIN: i32 = 24;
@@ -205,7 +205,7 @@ struct Shapes {
 fn shapes(x: f64, summary: &Summary) -> Shapes {
     const HALF_BOX: f64 = 0.3;
     const HALF_CAP: f64 = 0.15;
-    let Summary { low, first, median, third, high, outliers } = summary;
+    let Summary { low, first, median, third, high, outliers, .. } = summary;
     let line = |from, to, width| PathElement::new([from, to], EDGE.stroke_width(width));
     let across = |half: f64, y: f64, width| line((x - half, y), (x + half, y), width);
     let corners = [(x - HALF_BOX, *first), (x + HALF_BOX, *third)];

@@ -7,6 +7,7 @@ mod board;
 mod crew;
 mod delivery;
 mod engine;
+mod hop;
 mod ids;
 mod kernel_drops;
 mod ledger;

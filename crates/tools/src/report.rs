@@ -37,6 +37,9 @@ use crate::table::thousands;
 /// The value of [`Report::limited_by`] when the receivers kept up with all that was sent.
 pub const LIMITED_BY_SENDER: &str = "sender";
 
+/// The value of [`Report::limited_by`] when the way between two hosts carries a fixed number of packets per second.
+pub const LIMITED_BY_PROVIDER: &str = "provider";
+
 /// A measured thread that waited longer than this share of the window for a core makes the round void.
 pub const RUN_DELAY_LIMIT: f64 = 0.03;
 
@@ -82,7 +85,8 @@ pub struct Report {
     /// Datagrams that the schedule asked for, when there was a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered: Option<u64>,
-    /// What held the figure down, when it was not what the report is about: [`LIMITED_BY_SENDER`] or a word.
+    /// What held the figure down, when it was not what the report is about: [`LIMITED_BY_SENDER`],
+    /// [`LIMITED_BY_PROVIDER`] or a word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<String>,
     /// Sentences that a reader of the figures must know.

@@ -11,24 +11,27 @@ const FENCE: f64 = 1.5;
 
 /// What a box plot shows of one thread, in packets per second.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Summary {
+pub struct Summary {
+    /// The mean of the values.
+    pub mean: f64,
     /// The lowest value that is no outlier.
-    pub(super) low: f64,
+    pub low: f64,
     /// A quarter of the values are at most this.
-    pub(super) first: f64,
+    pub first: f64,
     /// Half of the values are at most this.
-    pub(super) median: f64,
+    pub median: f64,
     /// Three quarters of the values are at most this.
-    pub(super) third: f64,
+    pub third: f64,
     /// The highest value that is no outlier.
-    pub(super) high: f64,
+    pub high: f64,
     /// The values beyond the whiskers, ascending.
-    pub(super) outliers: Vec<f64>,
+    pub outliers: Vec<f64>,
 }
 
 impl Summary {
     /// One summary per thread index, each over the seconds that have that thread.
-    pub(super) fn of_each_thread(samples: &[Sample]) -> Vec<Self> {
+    #[must_use]
+    pub fn of_each_thread(samples: &[Sample]) -> Vec<Self> {
         let threads = samples.iter().map(|sample| sample.pps_per_thread.len()).max().unwrap_or(0);
         let rates =
             |thread| samples.iter().filter_map(move |sample| sample.pps_per_thread.get(thread).copied());
@@ -36,13 +39,15 @@ impl Summary {
     }
 
     /// The highest value of all.
-    pub(super) fn highest(&self) -> f64 {
+    #[must_use]
+    pub fn highest(&self) -> f64 {
         self.outliers.last().copied().unwrap_or(0.0).max(self.high)
     }
 
     fn of(rates: impl Iterator<Item = u64>) -> Self {
         let mut values: Vec<f64> = rates.map(|pps| pps as f64).collect();
         values.sort_by(f64::total_cmp);
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
         let [first, median, third] = [1, 2, 3].map(|quarter| quartile(&values, quarter));
         let reach = (third - first) * FENCE;
         let is_within = |value: &f64| (first - reach..=third + reach).contains(value);
@@ -50,7 +55,7 @@ impl Summary {
         // A quartile between two values may lie beyond the last value within reach.
         let low = within.first().map_or(first, |low| low.min(first));
         let high = within.last().map_or(third, |high| high.max(third));
-        Self { low, first, median, third, high, outliers }
+        Self { mean, low, first, median, third, high, outliers }
     }
 }
 
@@ -77,6 +82,7 @@ mod tests {
         assert_eq!((odd.low, odd.first, odd.median, odd.third, odd.high), (1.0, 2.0, 3.0, 4.0, 5.0));
         let even = of(&[10, 3, 2, 1]);
         assert_eq!((even.first, even.median, even.third), (1.75, 2.5, 4.75));
+        assert_eq!((odd.mean, even.mean), (3.0, 4.0));
     }
 
     #[test]

@@ -53,11 +53,13 @@ fn plan(args: &ReceiverArgs) -> Plan {
         gro: args.gro,
         wait: args.wait,
         steer: args.steer,
+        has_hop: false,
         cores,
         stage: args.stage,
         suite: args.suite,
         mode: args.mode,
         receive_buffer_bytes: Some(args.receive_buffer_bytes as usize),
+        sample_interval: Plan::SAMPLE_INTERVAL,
         // A sender of our own ends by itself.
         at_most: args.secs.filter(|_| args.with_sender.is_none()),
     }

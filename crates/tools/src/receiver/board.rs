@@ -13,11 +13,12 @@ use drumfire_socket::Waker;
 #[repr(align(128))]
 pub(super) struct Board {
     received: AtomicU64,
-    /// Host clock of the last pass that brought datagrams of the sender.
+    /// Host clock of the last pass that brought datagrams of the sender through the stages.
     last_receive_ns: AtomicU64,
     is_gro_on: AtomicBool,
     has_session: AtomicBool,
     thread_id: AtomicU32,
+    handler_thread_id: AtomicU32,
     /// Ends the thread's wait, once it runs.
     waker: OnceLock<Waker>,
 }
@@ -45,6 +46,15 @@ impl Board {
         self.thread_id.load(Ordering::Acquire)
     }
 
+    pub(super) fn set_handler_thread_id(&self, thread_id: u32) {
+        self.handler_thread_id.store(thread_id, Ordering::Release);
+    }
+
+    /// The system's number of the second thread, where datagrams are handed to one; else 0.
+    pub(super) fn handler_thread_id(&self) -> u32 {
+        self.handler_thread_id.load(Ordering::Acquire)
+    }
+
     /// The thread knows the session's flows: whatever it takes from now on is judged by them.
     pub(super) fn on_session(&self) {
         self.has_session.store(true, Ordering::Release);
@@ -54,12 +64,14 @@ impl Board {
         self.has_session.load(Ordering::Acquire)
     }
 
-    pub(super) fn on_pass(&self, received: u64, ours_ns: Option<u64>, is_gro_on: bool) {
+    pub(super) fn on_pass(&self, received: u64, is_gro_on: bool) {
         self.received.store(received, Ordering::Relaxed);
-        if let Some(host_ns) = ours_ns {
-            self.last_receive_ns.store(host_ns, Ordering::Relaxed);
-        }
         self.is_gro_on.store(is_gro_on, Ordering::Relaxed);
+    }
+
+    /// Datagrams of the sender were done with at this time of the host clock.
+    pub(super) fn on_ours(&self, host_ns: u64) {
+        self.last_receive_ns.store(host_ns, Ordering::Relaxed);
     }
 
     /// Datagrams received since the thread started, whoever sent them.

@@ -15,6 +15,7 @@ use drumfire_socket::{
 
 use rustix::io::Errno;
 
+use super::board::Board;
 use super::pipeline::{PipelinePart, Service};
 use super::plan::Plan;
 use super::worker::{Session, Shared, Worker, WorkerTotals};
@@ -119,6 +120,7 @@ impl Crew {
         for ((index, socket), ring) in (0_u16..).zip(sockets).zip(rings) {
             let pipeline = service.map(|service| PipelinePart { service: service.clone(), index, ring });
             let index = u32::from(index);
+            let core_of = |place: usize| plan.cores.get(place % plan.cores.len().max(1)).copied();
             let worker = Worker {
                 index,
                 socket,
@@ -127,10 +129,10 @@ impl Crew {
                 stage: plan.stage,
                 pipeline,
                 may_see_trains: plan.gro != Gro::Off && plan.drain != Drain::Recv,
+                hop: plan.has_hop.then(|| core_of((plan.threads + index) as usize)),
                 shared: Arc::clone(&self.shared),
             };
-            let core = plan.cores.get(index as usize % plan.cores.len().max(1)).copied();
-            let (thread, waker) = spawn(worker, core)?;
+            let (thread, waker) = spawn(worker, core_of(index as usize))?;
             self.threads.push(thread);
             if let Some(board) = self.shared.boards.get(index as usize) {
                 board.set_waker(waker);
@@ -184,9 +186,9 @@ impl Crew {
         }
     }
 
-    /// The threads' CPU time so far.
+    /// The threads' CPU time so far, each together with its second one's.
     pub(super) fn cpu(&self) -> Vec<Option<ThreadSample>> {
-        self.shared.boards.iter().map(|board| ThreadClock::sample(board.thread_id())).collect()
+        self.shared.boards.iter().map(|board| cpu_of(board)).collect()
     }
 
     /// Host clock of the last pass that brought datagrams of the sender, on any thread; 0 when nothing came.
@@ -206,6 +208,14 @@ impl Crew {
 
     fn wake(&self) {
         self.shared.boards.iter().for_each(|board| board.wake());
+    }
+}
+
+fn cpu_of(board: &Board) -> Option<ThreadSample> {
+    let own = ThreadClock::sample(board.thread_id())?;
+    match board.handler_thread_id() {
+        0 => Some(own),
+        handler => Some(own.with_helper(&ThreadClock::sample(handler)?)),
     }
 }
 

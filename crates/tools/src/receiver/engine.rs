@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_socket::{DrainEnd, Receiver, Socket};
+use drumfire_socket::{DrainEnd, Io, Receiver, Socket};
 
+use super::hop::Parcel;
 use super::ledger::{Ledger, StageTotals};
 use super::pipeline::Pipeline;
 use super::stage::Stages;
@@ -12,7 +13,7 @@ use super::worker::Worker;
 use crate::datagram::RouteId;
 
 /// Datagrams taken in one pass before timers and commands get their turn.
-const BUDGET: usize = 1_024;
+pub(super) const BUDGET: usize = 1_024;
 
 /// One thread's stages.
 pub(super) enum Engine {
@@ -68,6 +69,19 @@ impl Engine {
                 let end = receiver.drain_mut(socket, BUDGET, |received| pipeline.take(received, has_started));
                 pipeline.finish_pass(socket);
                 end
+            }
+        }
+    }
+
+    /// Takes datagrams that another thread received; what they are answered goes out through `io`.
+    pub(super) fn take_parcels<I: Io>(&mut self, parcels: &mut [Parcel], io: &mut I, has_started: bool) {
+        match self {
+            Self::Plain(stages) => parcels.iter_mut().for_each(|parcel| {
+                stages.take_datagram(parcel.datagram().bytes);
+            }),
+            Self::Sealed(pipeline) => {
+                pipeline.take_datagrams(parcels.iter_mut().map(Parcel::datagram), has_started);
+                pipeline.finish_pass(io);
             }
         }
     }

@@ -30,6 +30,7 @@ pub(super) struct Ledger {
 }
 
 /// What a thread's stages counted, after it ended.
+#[derive(Default)]
 pub(super) struct StageTotals {
     pub(super) ours: u64,
     pub(super) flows: Option<Vec<FlowCount>>,

@@ -15,12 +15,12 @@ use super::kernel_drops::{Evidence, KernelDrops};
 use super::plan::Plan;
 use super::worker::WorkerTotals;
 use crate::control::{self, Finished, Hello};
-use crate::csv::Sample;
+use crate::csv::{self, Sample};
 use crate::flows::{FlowCount, FlowTotals};
 use crate::host::{self, ThreadSample};
 use crate::report::{
-    Books, Counted, Flags, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_SENDER, Latency, Messages, Report,
-    Scope, ThreadCount,
+    Books, Counted, Flags, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER, Latency,
+    Messages, Report, Scope, ThreadCount,
 };
 use crate::table::thousands;
 
@@ -70,8 +70,8 @@ pub struct Outcome {
     pub messages: Option<Messages>,
     /// What the sender's schedule asked for, when it had one.
     pub offered: Option<u64>,
-    /// Whether the figure is the sender's.
-    pub is_sender_limited: bool,
+    /// What held the figure down, when it was not the receiver: the sender or the way between.
+    pub limited_by: Option<&'static str>,
     /// The sending threads' CPU time.
     pub sender_cpu: Duration,
     /// Longest share of the window that a thread waited for a core.
@@ -138,6 +138,13 @@ impl Outcome {
         });
         held_back(finished, &mut notes);
         let is_held = messages.as_ref().is_some_and(Messages::is_held_back);
+        let wants_more = measured.hello.rate == 0 || finished.late || books.unexplained() > 0;
+        let limited_by = if wants_more && is_held_by_provider(&measured) {
+            Some(LIMITED_BY_PROVIDER)
+        } else {
+            let is_senders = is_dropless && !is_held && (measured.hello.rate == 0 || finished.late);
+            is_senders.then_some(LIMITED_BY_SENDER)
+        };
         Self {
             books,
             threads,
@@ -150,7 +157,7 @@ impl Outcome {
             latency: latency.as_ref().and_then(Latency::of),
             offered: (measured.hello.rate > 0 && !has_messages).then_some(finished.offered),
             messages,
-            is_sender_limited: is_dropless && !is_held && (measured.hello.rate == 0 || finished.late),
+            limited_by,
             sender_cpu: Duration::from_nanos(finished.cpu_ns),
             run_delay_share: largest(cpu.iter().map(|cpu| cpu.as_ref()?.run_delay_share(measured.window))),
             steal_share: measured.steal_share,
@@ -197,7 +204,7 @@ impl Outcome {
         report.foreign.clone_from(&self.foreign);
         report.latency_ns = self.latency;
         report.offered = self.offered;
-        report.limited_by = self.is_sender_limited.then(|| LIMITED_BY_SENDER.to_owned());
+        report.limited_by = self.limited_by.map(str::to_owned);
         report.duplicated = self.duplicated;
         report.reordered = self.reordered;
         report.run_delay_share = self.run_delay_share;
@@ -232,6 +239,13 @@ fn stage_notes(totals: &[WorkerTotals]) -> Vec<String> {
         totals.stages.notes.iter().map(move |note| format!("thread {index}: {note}")).collect::<Vec<_>>()
     };
     totals.iter().flat_map(of_thread).collect()
+}
+
+/// Whether the way between two hosts lets only so many packets through: no socket here overflowed, and what came in a second
+/// hardly changed, which no sender that does what it can is even enough for.
+fn is_held_by_provider(measured: &Measured) -> bool {
+    let has_overflowed = measured.last.kernel_drops() != measured.first.kernel_drops();
+    measured.scope == Scope::TwoHosts && !has_overflowed && csv::is_flat(&measured.samples)
 }
 
 fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<FlowTotals> {
@@ -358,12 +372,13 @@ fn held_back(finished: &Finished, notes: &mut Vec<String>) {
 
 /// What the plan itself makes of the figures.
 fn plan_notes(plan: &Plan) -> Vec<String> {
-    if plan.gro == crate::choices::Gro::Off || plan.drain == crate::choices::Drain::Recv {
-        Vec::new()
-    } else {
-        vec![
-            "kernel drops are exact to the datagram as long as no trains are taken; --gro off makes sure"
-                .to_owned(),
-        ]
-    }
+    let may_see_trains = plan.gro != crate::choices::Gro::Off && plan.drain != crate::choices::Drain::Recv;
+    let trains =
+        "kernel drops are exact to the datagram as long as no trains are taken; --gro off makes sure";
+    let hop = "each thread hands every datagram to a second one through a channel: CPU time is that of both";
+    [(may_see_trains, trains), (plan.has_hop, hop)]
+        .into_iter()
+        .filter(|(is_so, _)| *is_so)
+        .map(|(_, note)| note.to_owned())
+        .collect()
 }

@@ -15,7 +15,7 @@ use drumfire_proto::{
     Config, DropReason, Endpoint, Event, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard, Stats,
     SteeringSecret,
 };
-use drumfire_socket::{Io, ReceivedMut, SendBatch, SendMode, Sender};
+use drumfire_socket::{DatagramMut, Io, ReceivedMut, SendBatch, SendMode, Sender};
 use drumfire_wire::{Frame, Frames};
 
 use super::board::Board;
@@ -179,8 +179,17 @@ impl Pipeline {
 
     /// Takes one batch. Until the sender has started, packets belong to handshakes and are taken in whole.
     pub(super) fn take(&mut self, mut received: ReceivedMut<'_>, has_started: bool) {
+        self.take_datagrams(received.datagrams_mut(), has_started);
+    }
+
+    /// As [`Self::take`], of datagrams that lie anywhere.
+    pub(super) fn take_datagrams<'a>(
+        &mut self,
+        datagrams: impl Iterator<Item = DatagramMut<'a>>,
+        has_started: bool,
+    ) {
         let now = now();
-        let batch = received.datagrams_mut().map(worker::inbound);
+        let batch = datagrams.map(worker::inbound);
         let mut handled_ns = 0;
         let Self { endpoint, ledger, promise, stage, .. } = self;
         if *stage == Stage::Open && has_started {

@@ -22,7 +22,10 @@ pub struct Plan {
     pub wait: Wait,
     /// How a datagram finds its thread.
     pub steer: Steer,
-    /// The cores threads are pinned to, thread `i` to the `i`-th, round and round; empty = not pinned.
+    /// Whether each thread hands its datagrams to a second one, which does the stages: only to measure what that costs.
+    pub has_hop: bool,
+    /// The cores threads are pinned to, thread `i` to the `i`-th, round and round, second threads
+    /// behind them; empty = not pinned.
     pub cores: Vec<usize>,
     /// How far a datagram goes before it is counted.
     pub stage: Stage,
@@ -32,6 +35,8 @@ pub struct Plan {
     pub mode: Mode,
     /// Receive buffer to ask for, per socket, in bytes; `None` = the system's default.
     pub receive_buffer_bytes: Option<usize>,
+    /// How often the threads' rates are sampled; 20 ms or more, since nobody looks more often.
+    pub sample_interval: Duration,
     /// How long to receive at most; `None` = until the sender is done.
     pub at_most: Option<Duration>,
 }
@@ -39,6 +44,9 @@ pub struct Plan {
 impl Plan {
     /// Threads unless told otherwise: four, or one where the platform shares no port among them.
     pub const DEFAULT_THREADS: u32 = if ReuseportGroup::MAX_SOCKETS < 4 { 1 } else { 4 };
+
+    /// A sample a second, unless told otherwise.
+    pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
     /// The defaults of the command line, at this address.
     #[must_use]
@@ -50,11 +58,13 @@ impl Plan {
             gro: Gro::Auto,
             wait: Wait::best(),
             steer: Steer::Tag,
+            has_hop: false,
             cores: Vec::new(),
             stage: Stage::Parse,
             suite: Suite::best(),
             mode: Mode::Packets,
             receive_buffer_bytes: None,
+            sample_interval: Self::SAMPLE_INTERVAL,
             at_most: None,
         }
     }

@@ -187,7 +187,7 @@ impl Station {
         // A thread that spins was busy while the sender made its sockets, and that is no part of the window.
         first.cpu = self.crew.cpu();
         let ticks = host::cpu_ticks();
-        let mut ticker = Ticker::new(started, &first);
+        let mut ticker = Ticker::new(self.plan.sample_interval, started, &first);
         let finished = self.watch_session(&mut end, watch, &mut ticker, started)?;
         let last = self.run_dry(scope);
         let window = Duration::from_nanos(self.crew.last_receive_ns().saturating_sub(host_start_ns));

@@ -28,22 +28,30 @@ impl Stages {
             if self.follows_flows {
                 self.follow(&train);
             } else {
-                self.count(&train);
+                train.segments().for_each(|segment| self.count(segment));
             }
             self.ledger.sample_latency(train.first(), train.datagram_count(), &mut handled_ns);
         }
     }
 
+    /// Takes one datagram that came alone.
+    pub(super) fn take_datagram(&mut self, bytes: &[u8]) {
+        if self.follows_flows {
+            self.ledger.enter(bytes);
+        } else {
+            self.count(bytes);
+        }
+        self.ledger.sample_latency(bytes, 1, &mut 0);
+    }
+
     /// The bare floor: look at byte 0 and forget the datagram.
-    fn count(&mut self, train: &Train<'_>) {
-        for segment in train.segments() {
-            let first = segment.first().copied().unwrap_or_default();
-            self.checksum = self.checksum.wrapping_add(u64::from(first));
-            if datagram::is_ours(segment) {
-                self.ledger.count_ours(1);
-            } else {
-                self.ledger.stray(DropReason::NotOurs, 1);
-            }
+    fn count(&mut self, bytes: &[u8]) {
+        let first = bytes.first().copied().unwrap_or_default();
+        self.checksum = self.checksum.wrapping_add(u64::from(first));
+        if datagram::is_ours(bytes) {
+            self.ledger.count_ours(1);
+        } else {
+            self.ledger.stray(DropReason::NotOurs, 1);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a run shows while it goes on: a sample every second.
+//! What a run shows while it goes on: a sample every second, or as often as its plan says.
 //!
 //! It subtracts counters and formats nothing.
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::crew::Look;
 use crate::csv::Sample;
 
-/// One second of a run.
+/// One second of a run, or what its plan has instead of seconds.
 #[derive(Clone, Debug)]
 pub struct Second {
     /// Which second, from 0.
@@ -20,7 +20,7 @@ pub struct Second {
 
 /// The caller's ears and its word to stop.
 pub struct Watch<'a> {
-    /// Called once a second while a sender sends.
+    /// Called for each sample while a sender sends.
     pub on_second: &'a mut dyn FnMut(&Second),
     /// Called with a sentence worth telling.
     pub on_note: &'a mut dyn FnMut(&str),
@@ -28,13 +28,9 @@ pub struct Watch<'a> {
     pub is_stopped: &'a dyn Fn() -> bool,
 }
 
-/// The shortest last interval that still makes a sample: a rate over less says little.
-const SHORTEST_SAMPLE: Duration = Duration::from_millis(500);
-
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Turns looks into samples, one a second.
+/// Turns looks into samples, one for each interval.
 pub(super) struct Ticker {
+    interval: Duration,
     second: u64,
     since: Instant,
     due: Instant,
@@ -44,11 +40,12 @@ pub(super) struct Ticker {
 }
 
 impl Ticker {
-    pub(super) fn new(now: Instant, look: &Look) -> Self {
+    pub(super) fn new(interval: Duration, now: Instant, look: &Look) -> Self {
         Self {
+            interval,
             second: 0,
             since: now,
-            due: now + INTERVAL,
+            due: now + interval,
             received: look.received.clone(),
             drops: look.kernel_drops(),
             samples: Vec::new(),
@@ -73,14 +70,15 @@ impl Ticker {
         self.samples.push(Sample { second: self.second, pps_per_thread: second.pps_per_thread });
         self.second += 1;
         self.since = now;
-        self.due += INTERVAL;
+        self.due += self.interval;
         self.received.clone_from(&look.received);
         self.drops = drops;
     }
 
-    /// Takes the last, shorter interval if it is long enough to have a rate, or the only one.
+    /// Takes the last, shorter interval if it is at least half of a whole one, for a rate over less says little; or the
+    /// only one.
     pub(super) fn finish(&mut self, now: Instant, look: &Look, watch: &mut Watch<'_>) {
-        if self.samples.is_empty() || now.saturating_duration_since(self.since) >= SHORTEST_SAMPLE {
+        if self.samples.is_empty() || now.saturating_duration_since(self.since) >= self.interval / 2 {
             self.tick(now, look, watch);
         }
     }

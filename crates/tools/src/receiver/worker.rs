@@ -1,6 +1,7 @@
 //! One receiver thread: wait, drain, take every batch through the stages, show the counters, again.
 //!
-//! It owns its socket and everything it touches; nothing is handed to another thread per datagram.
+//! It owns its socket and everything it touches; nothing is handed to another thread per datagram, unless a bench asks for
+//! just that ([`super::hop`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,7 @@ use drumfire_socket::{
 use super::board::Board;
 use super::crew::StartError;
 use super::engine::Engine;
+use super::hop;
 use super::ledger::StageTotals;
 use super::pipeline::PipelinePart;
 use crate::choices::Stage;
@@ -45,6 +47,8 @@ pub(super) struct Worker {
     pub(super) wait: Wait,
     pub(super) stage: Stage,
     pub(super) may_see_trains: bool,
+    /// Whether a second thread does the stages, and the core it is pinned to.
+    pub(super) hop: Option<Option<usize>>,
     /// Where the stage has connections.
     pub(super) pipeline: Option<PipelinePart>,
     pub(super) shared: Arc<Shared>,
@@ -62,6 +66,16 @@ pub(super) struct WorkerTotals {
 }
 
 impl WorkerTotals {
+    pub(super) fn new(
+        index: u32,
+        counts: ReceiveCounts,
+        before: ReceiveCounts,
+        stages: StageTotals,
+        fault: Option<Fault>,
+    ) -> Self {
+        Self { index, counts, before, stages, fault }
+    }
+
     /// Datagrams of the session that the socket had to drop for this reason.
     pub(super) fn dropped(&self, reason: DropReason) -> u64 {
         self.counts.dropped(reason) - self.before.dropped(reason)
@@ -80,11 +94,11 @@ impl WorkerTotals {
 
 /// The parts of a worker that must be made on its own thread.
 pub(super) struct Ready {
-    worker: Worker,
-    poller: Poller,
-    receiver: Receiver,
-    waiter: Waiter,
-    engine: Engine,
+    pub(super) worker: Worker,
+    pub(super) poller: Poller,
+    pub(super) receiver: Receiver,
+    pub(super) waiter: Waiter,
+    pub(super) engine: Engine,
 }
 
 impl Worker {
@@ -113,6 +127,9 @@ impl Ready {
 
     /// Receives until the crew stops or the socket is gone.
     pub(super) fn run(self) -> WorkerTotals {
+        if let Some(core) = self.worker.hop {
+            return hop::run(self, core);
+        }
         let Self { mut worker, mut poller, mut receiver, mut waiter, mut engine } = self;
         let shared = Arc::clone(&worker.shared);
         let board = &shared.boards[worker.index as usize];
@@ -139,8 +156,10 @@ impl Ready {
             waiter.on_pass(clock::now(), new);
             if new > 0 {
                 // Strangers do not stretch the window.
-                let ours_ns = (engine.ledger().ours() > ours_before).then(clock::host_ns);
-                board.on_pass(receiver.counts().datagrams, ours_ns, receiver.is_gro_on());
+                if engine.ledger().ours() > ours_before {
+                    board.on_ours(clock::host_ns());
+                }
+                board.on_pass(receiver.counts().datagrams, receiver.is_gro_on());
             }
             is_more_waiting = end.is_more_waiting();
             if let DrainEnd::Closed(error) = end {
@@ -148,18 +167,13 @@ impl Ready {
                 break;
             }
         }
-        WorkerTotals {
-            index: worker.index,
-            counts: receiver.counts().clone(),
-            before: before_session,
-            stages: engine.into_totals(),
-            fault,
-        }
+        let counts = receiver.counts().clone();
+        WorkerTotals::new(worker.index, counts, before_session, engine.into_totals(), fault)
     }
 }
 
 /// Everything that came, unusable datagrams too: they cost the same.
-fn arrivals(counts: &ReceiveCounts) -> u64 {
+pub(super) fn arrivals(counts: &ReceiveCounts) -> u64 {
     let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
     counts.datagrams + dropped
 }
