@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::flags::Options;
+use drumfire_tools::csv::{self, Sample};
 use drumfire_tools::host;
+use drumfire_tools::plot::Summary;
 use drumfire_tools::report::{Report, Versions};
 use drumfire_tools::table::{Align, TextTable};
 use serde_json::{Value, json};
@@ -62,6 +64,7 @@ pub struct Results {
     part: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
+    rates: Vec<(String, Vec<Sample>)>,
 }
 
 impl Results {
@@ -69,7 +72,7 @@ impl Results {
     #[must_use]
     pub fn new(name: &'static str, options: &Options) -> Self {
         let (extent, part) = (options.extent.name(), options.only.clone());
-        Self { name, extent, part, figures: Vec::new(), runs: Vec::new() }
+        Self { name, extent, part, figures: Vec::new(), runs: Vec::new(), rates: Vec::new() }
     }
 
     /// Adds a figure.
@@ -99,6 +102,11 @@ impl Results {
         Ok(())
     }
 
+    /// Adds the rates of single threads, sampled together: every one of them, and what a box plot shows.
+    pub fn rates(&mut self, name: impl Into<String>, samples: &[Sample]) {
+        self.rates.push((name.into(), samples.to_vec()));
+    }
+
     /// The table of all figures.
     #[must_use]
     pub fn table(&self) -> String {
@@ -123,7 +131,7 @@ impl Results {
         table.render()
     }
 
-    /// Writes everything as JSON and answers where.
+    /// Writes everything as JSON and answers where; rates of threads are beside it as comma-separated values too.
     ///
     /// # Errors
     ///
@@ -136,6 +144,11 @@ impl Results {
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(&folder).map_err(fail)?;
         let figures: Vec<Value> = self.figures.iter().map(figure_json).collect();
+        let rates: Vec<Value> = self.rates.iter().map(|(name, samples)| rates_json(name, samples)).collect();
+        for (at, (_, samples)) in self.rates.iter().enumerate() {
+            let path = folder.join(format!("{}{part}-rates-{at}.csv", self.name));
+            csv::write(&path, samples).map_err(|error| error.to_string())?;
+        }
         let all = json!({
             "name": self.name,
             "command": format!("cargo bench --bench {}", self.name),
@@ -144,6 +157,7 @@ impl Results {
             "machine": host::machine(),
             "figures": figures,
             "runs": self.runs,
+            "rates": rates,
         });
         std::fs::write(&path, format!("{all:#}\n")).map_err(fail)?;
         Ok(path)
@@ -167,6 +181,34 @@ fn figure_json(figure: &Figure) -> Value {
     })
 }
 
+/// All rates as rows of run, thread and packets per second, and the box of each thread.
+fn rates_json(name: &str, samples: &[Sample]) -> Value {
+    let rows: Vec<Value> = samples
+        .iter()
+        .flat_map(|sample| sample.pps_per_thread.iter().enumerate().map(|row| (sample.second, row)))
+        .map(|(run, (thread, pps))| json!({ "run": run, "thread": thread, "pps": pps }))
+        .collect();
+    let boxes = Summary::of_each_thread(samples);
+    let sum: f64 = boxes.iter().map(|of_thread| of_thread.mean).sum();
+    let boxes: Vec<Value> = boxes
+        .iter()
+        .enumerate()
+        .map(|(thread, of_thread)| {
+            json!({
+                "thread": thread,
+                "mean": of_thread.mean,
+                "low": of_thread.low,
+                "first_quartile": of_thread.first,
+                "median": of_thread.median,
+                "third_quartile": of_thread.third,
+                "high": of_thread.high,
+                "outliers": of_thread.outliers,
+            })
+        })
+        .collect();
+    json!({ "name": name, "unit": "pps", "sum_of_means": sum, "threads": boxes, "samples": rows })
+}
+
 /// Three digits that matter.
 fn number(value: f64) -> String {
     let magnitude = value.abs();
@@ -188,6 +230,20 @@ fn reports_folder() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_keep_every_sample_and_have_a_box_for_each_thread() {
+        let sample = |second, pps: [u64; 2]| Sample { second, pps_per_thread: pps.to_vec() };
+        let rates = rates_json("two", &[sample(0, [10, 1]), sample(1, [20, 3]), sample(2, [60, 5])]);
+        assert_eq!(rates["samples"].as_array().map(Vec::len), Some(6));
+        assert_eq!(rates["samples"][3], json!({ "run": 1, "thread": 1, "pps": 3 }));
+        assert_eq!(
+            (&rates["threads"][0]["mean"], &rates["threads"][0]["median"]),
+            (&json!(30.0), &json!(20.0))
+        );
+        assert_eq!((&rates["threads"][1]["low"], &rates["threads"][1]["high"]), (&json!(1.0), &json!(5.0)));
+        assert_eq!(rates["sum_of_means"], json!(33.0));
+    }
 
     #[test]
     fn a_figure_is_held_against_its_goal_on_the_right_side() {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod c_loop;
+pub mod chance;
 mod child;
 mod crowd;
 mod ending;

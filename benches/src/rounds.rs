@@ -72,6 +72,24 @@ impl Measured {
         self.spread(|report| Some(report.pps))
     }
 
+    /// What held down more than half of the rounds, where it was not the receiver.
+    #[must_use]
+    pub fn limited_by(&self) -> Option<&str> {
+        let limits = || self.rounds.iter().filter_map(|round| round.limited_by.as_deref());
+        if limits().count() * 2 > self.rounds.len() { limits().next() } else { None }
+    }
+
+    /// Millions of packets received per second, for a table; what held them down where it was not the receiver, with what
+    /// came at least.
+    #[must_use]
+    pub fn rate_cell(&self) -> String {
+        let Some(Spread { median, least, most }) = self.pps() else { return "-".to_owned() };
+        match self.limited_by() {
+            Some(by) => format!("{by}-limited, over {:.2}", median / 1e6),
+            None => format!("{:.2} ({:.2}-{:.2})", median / 1e6, least / 1e6, most / 1e6),
+        }
+    }
+
     /// How many rounds were voided, and whether one stayed disturbed all the same: for a table.
     #[must_use]
     pub fn void_cell(&self) -> String {
@@ -138,6 +156,21 @@ mod tests {
         assert_eq!(busy_note(&[arm(false), arm(false)]), "");
         assert!(busy_note(&[arm(false), arm(true)]).starts_with("machine busy"));
         assert_eq!((arm(false).void_cell(), arm(true).void_cell()), ("3".to_owned(), "3 busy".to_owned()));
+    }
+
+    #[test]
+    fn a_rate_that_another_held_down_is_no_result() {
+        let round = |limited_by: Option<&str>| {
+            let mut report = Report::of(drumfire_tools::report::Counted::default());
+            (report.pps, report.limited_by) = (1.5e6, limited_by.map(str::to_owned));
+            report
+        };
+        let arm = |rounds| Measured { name: String::new(), rounds, voided: 0, is_busy: false };
+        let half = arm(vec![round(None), round(Some("sender"))]);
+        assert_eq!((half.limited_by(), half.rate_cell()), (None, "1.50 (1.50-1.50)".to_owned()));
+        let most = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);
+        assert_eq!(most.limited_by(), Some("provider"));
+        assert_eq!(most.rate_cell(), "provider-limited, over 1.50");
     }
 
     #[test]

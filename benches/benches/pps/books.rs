@@ -32,7 +32,7 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
 }
 
 fn count(bench: &Bench) -> u64 {
-    if bench.extent == Extent::Quick { 200_000 } else { 1_000_000 }
+    if bench.extent == Extent::Quick { 100_000 } else { 1_000_000 }
 }
 
 /// Trains arrive faster than one thread takes single datagrams out of a small buffer.
@@ -69,7 +69,7 @@ fn empties(bench: &Bench, results: &mut Results) -> Result<(), String> {
     plan.stage = Stage::Parse;
     let mut traffic = bench.traffic(64, 128, 20_000, SendMode::Single);
     // Longer than the flood needs; the sender is stopped by its own clock.
-    traffic.secs = Duration::from_secs(if bench.extent == Extent::Quick { 2 } else { 6 });
+    traffic.secs = Duration::from_secs(if bench.extent == Extent::Quick { 1 } else { 6 });
     let recipe = Recipe { plan, traffic };
     let (mut sent, mut report) = flooded(&recipe, count(bench))?;
     let mut repeats = 0;

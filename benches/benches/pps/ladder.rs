@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use drumfire_benches::{Arm, Extent, Measured, Recipe, Results, interleave};
 use drumfire_tools::choices::{Drain, Gro, SendMode, Steer};
-use drumfire_tools::table::{Align, TextTable};
+use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
+use drumfire_tools::table::{Align, TextTable, thousands};
 
 use super::{Bench, cell, report};
 
 const FLOWS: u32 = 64;
+
+/// The size at which more threads than cores show how flows spread.
+const SPREAD_SIZE: u32 = 128;
 
 /// The rungs of one extent.
 struct Rungs {
@@ -37,15 +41,15 @@ impl Rungs {
             },
             Extent::Default => Self {
                 drains: ALL_DRAINS,
-                sizes: &[32, 128, 1_200],
-                threads: &[1],
+                sizes: &[32, 128, 512, 1_200],
+                threads: &[1, 2, 4, 8, 16],
                 sends: &[SendMode::Single, SendMode::Gso],
                 window: Duration::from_millis(120),
             },
             Extent::Full => Self {
                 drains: ALL_DRAINS,
                 sizes: &[32, 128, 512, 1_200],
-                threads: &[1, 2, 4, 6],
+                threads: &[1, 2, 4, 8, 16],
                 sends: &[SendMode::Single, SendMode::Sendmmsg, SendMode::Gso],
                 window: Duration::from_millis(500),
             },
@@ -68,14 +72,21 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         ("threads", Align::Right),
         ("received Mpps", Align::Right),
         ("of sent", Align::Right),
+        ("kernel drops", Align::Right),
         ("CPU ns/packet", Align::Right),
         ("spread", Align::Right),
         ("void", Align::Right),
     ])
     .indented(2);
-    println!("  {FLOWS} flows steered by tag, as fast as it goes, raw stage; books close in every row");
+    println!(
+        "  {FLOWS} flows steered by tag, as fast as it goes, raw stage, one sender thread; books close in every row"
+    );
     for &size in rungs.sizes {
         for &threads in rungs.threads {
+            // Spread and books are the same for all sizes: outside of the full run one of them shows it.
+            if !bench.has_cores_for(threads) && bench.extent != Extent::Full && size != SPREAD_SIZE {
+                continue;
+            }
             for rung in rungs_of(bench, &rungs, size, threads)? {
                 row(bench, &mut table, size, &rung);
                 for round in &rung.measured.rounds {
@@ -115,8 +126,11 @@ fn rungs_of(bench: &Bench, rungs: &Rungs, size: u32, threads: u32) -> Result<Vec
         }
     }
     // More threads than cores only show spread and books: nothing there is worth repeating.
-    let may_void = bench.may_void() && bench.has_cores_for(threads);
-    let measured = interleave(arms, bench.warm_up, bench.rounds, may_void)?;
+    let measured = if bench.has_cores_for(threads) {
+        interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?
+    } else {
+        interleave(arms, 0, 1, false)?
+    };
     Ok(measured.into_iter().map(|measured| Rung { threads, measured }).collect())
 }
 
@@ -127,14 +141,16 @@ fn row(bench: &Bench, table: &mut TextTable, size: u32, rung: &Rung) {
     let or_dash = |text: String| if is_measurable { text } else { "-".to_owned() };
     let share = measured
         .spread(|report| Some(report.books.received as f64 * 100.0 / report.books.sent.max(1) as f64));
+    let drops = measured.rounds.iter().filter_map(|round| round.books.drops.get(KERNEL_RECEIVE_QUEUE)).sum();
     let spread = measured.spread(|report| report.spread_max_over_mean);
     table.row([
         drain.to_owned(),
         send.to_owned(),
         size.to_string(),
         threads.to_string(),
-        or_dash(cell(measured.spread(|report| Some(report.pps / 1e6)), 2)),
+        or_dash(measured.rate_cell()),
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share.median)),
+        thousands(drops),
         or_dash(cell(measured.cpu_ns(), 0)),
         spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.2}", spread.median)),
         measured.void_cell(),

@@ -6,9 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod books;
+mod capacity;
 mod drain;
+mod hop;
 mod ladder;
 mod pipeline;
+mod rates;
 mod steering;
 mod trains;
 
@@ -25,11 +28,14 @@ use drumfire_tools::report::{Flags, Report};
 
 type Part = fn(&Bench, &mut Results) -> Result<(), String>;
 
-const PARTS: [(&str, Part); 6] = [
+const PARTS: [(&str, Part); 9] = [
     ("drain", drain::measure),
     ("trains", trains::measure),
     ("pipeline", pipeline::measure),
+    ("hop", hop::measure),
     ("steering", steering::measure),
+    ("rates", rates::measure),
+    ("capacity", capacity::measure),
     ("books", books::measure),
     ("ladder", ladder::measure),
 ];
@@ -55,6 +61,7 @@ fn bench(options: &Options) -> Result<(), String> {
         }
     }
     println!("\n{}", results.table());
+    println!("threads that come and go while players play, and the dip: cargo bench --bench threads");
     println!("written to {}", results.write()?.display());
     Ok(())
 }
@@ -124,6 +131,7 @@ fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
         ("drain".to_owned(), plan.drain.name().into()),
         ("gro".to_owned(), plan.gro.name().into()),
         ("wait".to_owned(), plan.wait.to_string().into()),
+        ("hop".to_owned(), plan.has_hop.into()),
         ("steer".to_owned(), plan.steer.name().into()),
         ("stage".to_owned(), plan.stage.name().into()),
         ("flows".to_owned(), traffic.flows.into()),

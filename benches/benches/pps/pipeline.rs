@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Goal, Measured, Recipe, Results, busy_note, interleave};
+use drumfire_benches::{Arm, BUSY, Extent, Goal, Measured, Recipe, Results, busy_note, interleave};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer, Suite};
 use drumfire_tools::table::{Align, TextTable};
 
@@ -24,16 +24,35 @@ const TRAINS_MPPS: f64 = 2.0;
 /// One subject: its name, stage and suite.
 type Subject = (String, Stage, Suite);
 
-fn subjects() -> Vec<Subject> {
+/// The fastest first; both where the processor has instructions for the other.
+fn suites() -> Vec<Suite> {
     let mut suites = vec![Suite::best()];
     if !suites.contains(&Suite::ChaCha20Poly1305) {
         suites.push(Suite::ChaCha20Poly1305);
     }
+    suites
+}
+
+/// Each after the one it adds a stage to, but for the second suite's first.
+fn subjects() -> Vec<Subject> {
     let plain = [Stage::Raw, Stage::Parse].map(|stage| (stage.to_string(), stage, Suite::best()));
-    let sealed = suites.into_iter().flat_map(|suite| {
+    let sealed = suites().into_iter().flat_map(|suite| {
         [Stage::Open, Stage::Deliver].map(|stage| (format!("{stage}, {suite}"), stage, suite))
     });
     plain.into_iter().chain(sealed).collect()
+}
+
+/// The place of the subject that this one adds a stage to.
+fn place_before(place: usize) -> Option<usize> {
+    let subjects = subjects();
+    let (_, stage, suite) = subjects.get(place)?;
+    let before = match stage {
+        Stage::Raw => return None,
+        Stage::Parse => Stage::Raw,
+        Stage::Open => Stage::Parse,
+        Stage::Deliver => Stage::Open,
+    };
+    subjects.iter().position(|(_, stage, of)| *stage == before && (of == suite || !before.is_sealed()))
 }
 
 pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String> {
@@ -54,25 +73,30 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         let recipe = recipe(stage, suite, Gro::Off, RATE);
         arms.push(Arm::new(name, move || report(&recipe)));
     }
-    let trains = recipe(Stage::Deliver, Suite::best(), Gro::On, 0);
-    arms.push(Arm::new("deliver, trains", move || report(&trains)));
+    for suite in suites() {
+        let trains = recipe(Stage::Deliver, suite, Gro::On, 0);
+        arms.push(Arm::new(format!("trains, {suite}"), move || report(&trains)));
+    }
     let mut measured = interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?;
     for arm in &measured {
         for round in &arm.rounds {
             results.run(&format!("pipeline: {}", arm.name), round)?;
         }
     }
-    let trains = measured.pop();
+    let trains = measured.split_off(subjects().len());
     println!(
         "  {FLOWS} flows, {SIZE} B, {RATE} packets per second in trains that the receiver's kernel cuts, one thread"
     );
     println!("{}", table(&measured));
     figures(&measured, results);
-    if let Some(trains) = trains {
-        let mpps = trains.spread(|report| Some(report.pps / 1e6)).map(|spread| spread.median);
-        println!("  the sender seals as fast as it can, trains taken whole: {}", cell(trains.pps(), 0));
-        let name = format!("pipeline: delivered per second and thread with GRO, {}", Suite::best());
-        let note = limit_note(&trains);
+    for (suite, trains) in suites().into_iter().zip(&trains) {
+        let mpps = trains.pps().map(|spread| spread.median / 1e6);
+        println!(
+            "  the sender seals as fast as it can, trains taken whole, {suite}, Mpps: {}",
+            trains.rate_cell()
+        );
+        let name = format!("pipeline: delivered per second and thread with GRO, {suite}");
+        let note = limit_note(trains);
         results.figure(name, mpps, "M", Goal::AtLeast(TRAINS_MPPS), &note);
     }
     spread(bench, results)
@@ -83,18 +107,23 @@ fn table(measured: &[Measured]) -> String {
         ("stage", Align::Left),
         ("received Mpps", Align::Right),
         ("CPU ns/packet", Align::Right),
-        ("of raw", Align::Right),
+        ("stage adds ns", Align::Right),
+        ("% of raw", Align::Right),
         ("void", Align::Right),
     ])
     .indented(2);
     let raw = measured.first().and_then(Measured::cpu_ns);
-    for arm in measured {
-        let share = raw.zip(arm.cpu_ns()).map(|(raw, ours)| ours.median / raw.median * 100.0);
+    for (place, arm) in measured.iter().enumerate() {
+        // The share of raw's rate that a core has time for.
+        let share = raw.zip(arm.cpu_ns()).map(|(raw, ours)| raw.median / ours.median * 100.0);
+        let before = place_before(place).and_then(|place| measured.get(place)?.cpu_ns());
+        let adds = arm.cpu_ns().zip(before).map(|(ours, before)| ours.median - before.median);
         table.row([
             arm.name.clone(),
             cell(arm.spread(|report| Some(report.pps / 1e6)), 2),
             cell(arm.cpu_ns(), 0),
-            share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0} %")),
+            adds.map_or_else(|| "-".to_owned(), |adds| format!("{adds:.0}")),
+            share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0}")),
             arm.void_cell(),
         ]);
     }
@@ -117,8 +146,8 @@ fn figures(measured: &[Measured], results: &mut Results) {
 }
 
 fn limit_note(arm: &Measured) -> String {
-    let limited = arm.rounds.iter().filter(|round| round.limited_by.is_some()).count();
-    if limited * 2 > arm.rounds.len() { "sender-limited".to_owned() } else { String::new() }
+    let limited = arm.limited_by().map(|by| format!("{by}-limited: the receiver may take more"));
+    limited.unwrap_or_else(|| if arm.is_busy { BUSY } else { "" }.to_owned())
 }
 
 /// How evenly connections spread over threads.

@@ -33,14 +33,7 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     .indented(2);
     for arm in &measured {
         let sent = arm.spread(|report| Some(report.books.sent as f64 / report.window_s / 1e6));
-        let received = arm.spread(|report| Some(report.pps / 1e6));
-        table.row([
-            arm.name.clone(),
-            cell(received, 2),
-            cell(sent, 2),
-            cell(arm.cpu_ns(), 0),
-            arm.void_cell(),
-        ]);
+        table.row([arm.name.clone(), arm.rate_cell(), cell(sent, 2), cell(arm.cpu_ns(), 0), arm.void_cell()]);
         for round in &arm.rounds {
             results.run(&format!("trains: {}", arm.name), round)?;
         }
