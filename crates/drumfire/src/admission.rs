@@ -56,8 +56,9 @@ pub struct AdmissionConfig {
     /// access. Loopback is exempt.
     pub connections_per_source: Option<u32>,
     /// A worker that was busy for a greater share of the last second takes nobody new; 1 to 100 percent, 90 by default, 100
-    /// for no such limit. Busy is a worker with datagrams, timers and commands, not the application on its own thread. Who is
-    /// connected stays.
+    /// for no such limit. Busy is a worker with datagrams, timers and commands, not the application on its own thread, and
+    /// not one that waits while others have its core (except where the platform does not tell a thread's CPU time: all but
+    /// Linux). Who is connected stays.
     pub busy_max_percent: u8,
     /// What a client is told to wait for when there is no room now; 1 s to 65,535 s, 10 s by default.
     pub retry_after: Duration,

@@ -26,6 +26,10 @@ impl Clock for SystemClock {
         let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         Reading { instant, now: Now { monotonic: Moment::from_nanos(nanos), wall: wall() } }
     }
+
+    fn thread_cpu_time(&mut self) -> Option<Duration> {
+        drumfire_socket::thread_cpu_time()
+    }
 }
 
 /// Time since 1970. A clock before that is as good as none.

@@ -58,6 +58,9 @@ pub struct Reading {
 pub trait Clock {
     /// What they show.
     fn read(&mut self) -> Reading;
+
+    /// The CPU time that this thread used since it began; `None` where nobody keeps it.
+    fn thread_cpu_time(&mut self) -> Option<Duration>;
 }
 
 /// Waits for a socket: [`Parker`], and telling it that room to write matters too.

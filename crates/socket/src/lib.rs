@@ -58,6 +58,7 @@
 
 mod batch;
 mod config_error;
+mod cpu;
 mod drain;
 mod drops;
 mod fault;
@@ -79,6 +80,7 @@ mod watch;
 
 pub use batch::{Datagram, DatagramMut, Received, ReceivedMut, RecvBatch};
 pub use config_error::ConfigError;
+pub use cpu::thread_cpu_time;
 pub use drain::{Drain, DrainEnd, DropReason, Gro, ReceiveCounts, Receiver, ReceiverConfig};
 pub use drops::{DropCounter, DropMeter, QueueState};
 pub use fault::{Fault, FaultCounts, RecvAction, SendAction, recv_action, send_action};

@@ -15,6 +15,7 @@
 //! | `tell_local_address` | false where a socket cannot tell; only then is a datagram's local address `ANY` |
 //! | `duplicate`, `queue` | the kernel's account of a socket, or `Unsupported` |
 //! | `prepare_thread_for_naps` | this thread's sleeps end within microseconds, as far as the platform can |
+//! | `thread_cpu_time` | the calling thread's own, or `None` |
 //! | `watch_poll`, `forget_poll` | a poll as one more thing that a poll watches; called only with `HAS_GROUPS` |
 //! | `number_of`, `bound_to` | the system's list of the sockets on a port, and a socket's number there, or `Unsupported` |
 //! | `fault` | the name of an error |

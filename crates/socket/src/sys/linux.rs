@@ -13,6 +13,7 @@ mod transmit;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Poll, Registry, Token};
@@ -119,6 +120,15 @@ pub(crate) fn queue(udp: &impl AsRawFd) -> io::Result<Queue> {
 pub(crate) fn prepare_thread_for_naps() {
     // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NANOS, 0, 0, 0) };
+}
+
+pub(crate) fn thread_cpu_time() -> Option<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which is ours until the call is over.
+    let answer = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let nanos = u32::try_from(time.tv_nsec).ok()?;
+    (answer == 0).then(|| Duration::new(seconds, nanos))
 }
 
 /// Watches a poll: every event on what it watches is an event on it.

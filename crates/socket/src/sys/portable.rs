@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
 
 use super::Queue;
 use crate::batch::RecvParts;
@@ -105,6 +106,10 @@ pub(crate) fn queue<T>(_udp: &T) -> io::Result<Queue> {
 }
 
 pub(crate) fn prepare_thread_for_naps() {}
+
+pub(crate) fn thread_cpu_time() -> Option<Duration> {
+    None
+}
 
 pub(crate) fn watch_poll(_registry: &mio::Registry, _poll: &mio::Poll, _token: mio::Token) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

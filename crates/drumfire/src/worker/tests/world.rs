@@ -107,6 +107,10 @@ impl Clock for Time {
         let monotonic = Moment::ORIGIN.after(elapsed);
         Reading { instant: self.start + elapsed, now: Now { monotonic, wall: elapsed } }
     }
+
+    fn thread_cpu_time(&mut self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A worker and its surroundings.
