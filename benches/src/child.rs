@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -69,6 +72,15 @@ impl Child {
             .map_err(|_| format!("{} says nothing: its line stands above", self.name))
     }
 
+    /// The address that is its next line.
+    ///
+    /// # Errors
+    ///
+    /// As [`Child::line`], and when the line is something else.
+    pub fn address(&self) -> Result<SocketAddr, String> {
+        self.line()?.parse().map_err(|_| format!("{} named no address", self.name))
+    }
+
     /// Tells it to end and answers its last line.
     ///
     /// # Errors
@@ -118,6 +130,15 @@ pub fn say(line: &str) -> io::Result<()> {
 /// What the system answered.
 pub fn say_counts(counts: &Counts) -> io::Result<()> {
     say(&serde_json::to_string(counts)?)
+}
+
+/// A flag that is set when the standard input ends.
+#[must_use]
+pub fn over_at_end_of_input() -> Arc<AtomicBool> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_over);
+    at_end_of_input(move || flag.store(true, Ordering::Release));
+    is_over
 }
 
 /// Calls `then` on a thread of its own when the standard input ends.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::flags::Options;
+use crate::rounds::Measured;
 use drumfire_tools::csv::{self, Sample};
 use drumfire_tools::host;
 use drumfire_tools::plot::Summary;
@@ -99,6 +100,24 @@ impl Results {
         report.command = format!("cargo bench --bench {}", self.name);
         report.check().map_err(|error| error.to_string())?;
         self.runs.push(serde_json::to_value(&report).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Adds the reports of all rounds that count, under the name of the part and of each arm.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub fn rounds<'a>(
+        &mut self,
+        part: &str,
+        measured: impl IntoIterator<Item = &'a Measured>,
+    ) -> Result<(), String> {
+        for arm in measured {
+            for round in &arm.rounds {
+                self.run(&format!("{part}: {}", arm.name), round)?;
+            }
+        }
         Ok(())
     }
 

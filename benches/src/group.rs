@@ -117,7 +117,7 @@ impl Group {
 }
 
 /// Hands over what one end has to say, datagram by datagram; answers how many there were.
-fn exchange(
+pub(crate) fn exchange(
     from: &mut Endpoint<Alone>,
     to: &mut Endpoint<Alone>,
     now: Now,

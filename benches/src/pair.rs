@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    Alone, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PacketSealer, PeerId, Secret,
-    ServerConfig, ServerIdentity, ServerKeyPair,
+    Alone, ClientConfig, Config, Endpoint, Event, Moment, Now, PacketSealer, PeerId, Secret, ServerConfig,
+    ServerIdentity, ServerKeyPair,
 };
+
+use crate::group::exchange;
 
 /// How long an attempt may take, in virtual time.
 const PATIENCE_MS: u64 = 2_000;
@@ -117,18 +119,5 @@ impl Crowd {
             }
         }
         Ok(Self { server, sealers, peers, now: at_ms(elapsed) })
-    }
-}
-
-/// Hands over what one end has to say.
-fn exchange(
-    from: &mut Endpoint<Alone>,
-    to: &mut Endpoint<Alone>,
-    now: Now,
-    address: SocketAddr,
-    memory: &mut [u8; 1_200],
-) {
-    while let Some(transmit) = from.poll_transmit(now, &mut memory[..]) {
-        to.handle_datagrams(now, [Inbound { from: address.into(), bytes: &mut memory[..transmit.bytes] }]);
     }
 }

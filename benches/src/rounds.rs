@@ -60,6 +60,21 @@ impl Spread {
     }
 }
 
+/// A median with its least and most, for a table.
+#[must_use]
+pub fn cell(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or_else(
+        || "-".to_owned(),
+        |spread| format!("{:.digits$} ({:.digits$}-{:.digits$})", spread.median, spread.least, spread.most),
+    )
+}
+
+/// A median alone, for a table.
+#[must_use]
+pub fn median_cell(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.digits$}", spread.median))
+}
+
 impl Measured {
     /// The spread of a value of each round; `None` when some round has none.
     pub fn spread(&self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
@@ -180,7 +195,10 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
         assert_eq!(median(&[9.0, 1.0, 5.0, 7.0]), Some(6.0));
-        let spread = Spread::of([2.0, 8.0, 5.0]).expect("three values");
+        let three = Spread::of([2.0, 8.0, 5.0]);
+        assert_eq!((cell(three, 0), median_cell(three, 1)), ("5 (2-8)".to_owned(), "5.0".to_owned()));
+        assert_eq!((cell(None, 0), median_cell(None, 1)), ("-".to_owned(), "-".to_owned()));
+        let spread = three.expect("three values");
         assert_eq!((spread.least, spread.most), (2.0, 8.0));
     }
 }

@@ -1,8 +1,33 @@
-//! What a server counted, under names, as its process tells it; and whether every datagram has a place.
+//! The server of a bench, and what it counted, under names, as its process tells it; and whether every datagram has a place.
 
-use drumfire::{DropReason, Stats, WorkerStats};
+use drumfire::{
+    Access, AdmissionConfig, DropReason, Server, ServerConfig, ServerKey, Stats, WorkerStats, Workers,
+};
 
-use crate::child::Counts;
+use crate::child::{Counts, say};
+
+/// Room to ask for in a receive buffer: for what all clients send while the server has no core.
+pub const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
+
+/// Binds the server of a bench on the loopback, open to everybody, with numbers of workers and connections as they stand on a
+/// command line, and says its address to the process that started this one.
+///
+/// # Errors
+///
+/// One line: which number is none, or what the system answered.
+pub fn open_server(key: ServerKey, workers: &str, connections: &str) -> Result<Server, String> {
+    let workers = workers.parse().map_err(|_| "not a number of workers".to_owned())?;
+    let connections = connections.parse().map_err(|_| "not a number of connections".to_owned())?;
+    let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key, Access::Open)
+        .workers(Workers::Count(workers))
+        .connections(connections)
+        // Benches fill their server on purpose: it takes all whom it has room for, however busy it is.
+        .admission(AdmissionConfig::default().busy_max_percent(100))
+        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+    let server = Server::bind(config).map_err(|error| error.to_string())?;
+    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    Ok(server)
+}
 
 /// The counters of all workers together that a bench looks at. Reasons for which nothing was dropped have no name.
 #[must_use]

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use drumfire_tools::clock;
-use drumfire_tools::host::{self, ProcessClock, ThreadSample};
+use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
+use drumfire_tools::report::CpuTime;
 
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +90,42 @@ impl Used {
         self.cpu.run_ns as f64 / 1e9
     }
 
+    /// The CPU time of a window of this length, of which the two looks were a little late: as much of it as is due.
+    #[must_use]
+    pub fn cpu_over(&self, window: Duration) -> CpuTime {
+        let scale = window.as_secs_f64() / self.window.as_secs_f64();
+        let CpuTime { user_s, sys_s } = self.cpu.cpu_time();
+        CpuTime { user_s: user_s * scale, sys_s: sys_s * scale }
+    }
+
+    /// Share of the window that its threads waited for a core.
+    #[must_use]
+    pub fn run_delay_share(&self) -> Option<f64> {
+        self.cpu.run_delay_share(self.window)
+    }
+
     /// Share of one core.
     #[must_use]
     pub fn core_share(&self) -> f64 {
         self.cpu_s() / self.window.as_secs_f64()
+    }
+}
+
+/// What other guests of the host took of the machine over a window: look at it at both ends.
+#[derive(Clone, Copy, Debug)]
+pub struct StealWatch(Option<CpuTicks>);
+
+impl StealWatch {
+    /// Begins a window.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self(host::cpu_ticks())
+    }
+
+    /// The share since then, 0 to 1; nothing where the system does not tell or no tick has passed.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        host::cpu_ticks()?.steal_share_since(&self.0?)
     }
 }
 
@@ -115,6 +148,17 @@ mod tests {
         assert_eq!(memory_of("VmRSS:\t1 kB\n"), None);
         let snmp = "Tcp: a b\nTcp: 1 2\nUdp: InDatagrams RcvbufErrors Other\nUdp: 5 7 9\n";
         assert_eq!((drops_of(snmp), drops_of("Udp: InDatagrams\nUdp: 5\n")), (Some(7), None));
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_window_is_that_of_its_length() {
+        let cpu =
+            ThreadSample { run_ns: 660_000_000, run_delay_ns: Some(11_000_000), user_s: 0.44, sys_s: 0.22 };
+        let used = Used { window: Duration::from_millis(1_100), cpu };
+        let of_window = used.cpu_over(Duration::from_secs(1));
+        assert!((of_window.user_s - 0.4).abs() < 1e-9 && (of_window.sys_s - 0.2).abs() < 1e-9);
+        assert!((used.core_share() - 0.6).abs() < 1e-9);
+        assert!(used.run_delay_share().is_some_and(|share| (share - 0.01).abs() < 1e-9));
     }
 
     #[test]

@@ -5,9 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use drumfire::{ChannelId, Clients, ClientsEvent, PeerId, SendError};
-use drumfire_benches::Crowd;
+use drumfire_benches::{Crowd, Tally, Window};
 use drumfire_tools::clock;
-use hdrhistogram::Histogram;
 
 use crate::server::OPTIONS;
 
@@ -27,9 +26,6 @@ const GIVEN_UP_NS: u64 = 250_000_000;
 
 /// How often messages that have not come back are looked for.
 const LOOK_NS: u64 = 50_000_000;
-
-/// The longest time that is told apart from longer ones: ten seconds.
-const LONGEST_NS: u64 = 10_000_000_000;
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,29 +48,6 @@ impl Load {
         );
         format!("{connections} connections, {load}, {MESSAGE_BYTES} B unreliable")
     }
-}
-
-/// What came of a run, in messages.
-pub(crate) struct Tally {
-    /// On their way when the window began.
-    pub(crate) out_at_start: u64,
-    /// Sent within the window.
-    pub(crate) sent: u64,
-    /// Came back within the window.
-    pub(crate) echoed: u64,
-    /// Came back after the window.
-    pub(crate) late: u64,
-    /// Never came back.
-    pub(crate) lost: u64,
-    /// Not taken by the connection, for want of room.
-    pub(crate) refused: u64,
-    /// Came, and were not on their way.
-    pub(crate) strangers: u64,
-    /// From when a message was to leave to when it was back.
-    pub(crate) latency: Histogram<u64>,
-    /// How late messages of a schedule left.
-    pub(crate) delay: Histogram<u64>,
-    pub(crate) window: Duration,
 }
 
 /// The messages of one connection that are not back yet, oldest first: their numbers and when they were to leave.
@@ -105,35 +78,15 @@ pub(crate) struct Drive {
     /// Connections on which something came in the last look.
     came: Vec<usize>,
     tally: Tally,
-    /// When the window is, on the host's clock.
-    start: u64,
-    end: u64,
 }
 
 impl Drive {
     pub(crate) fn new(crowd: Crowd, counted: Duration) -> Self {
-        let histogram = || match Histogram::new_with_bounds(1, LONGEST_NS, 3) {
-            Ok(histogram) => histogram,
-            Err(error) => unreachable!("the bounds are good: {error}"),
-        };
         let peers = crowd.peers().to_vec();
         let places = peers.iter().enumerate().map(|(place, peer)| (*peer, place)).collect();
         let out = peers.iter().map(|_| Out::default()).collect();
-        let start = clock::host_ns() + WARM_UP_NS;
-        let end = start + u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX);
-        let tally = Tally {
-            out_at_start: 0,
-            sent: 0,
-            echoed: 0,
-            late: 0,
-            lost: 0,
-            refused: 0,
-            strangers: 0,
-            latency: histogram(),
-            delay: histogram(),
-            window: counted,
-        };
-        Self { crowd, peers, places, out, came: Vec::new(), tally, start, end }
+        let tally = Tally::new(Window::beginning_at(clock::host_ns() + WARM_UP_NS, counted));
+        Self { crowd, peers, places, out, came: Vec::new(), tally }
     }
 
     /// Runs the load; `watch` is called when the window begins, and `used` when it ends.
@@ -152,20 +105,18 @@ impl Drive {
         }
         loop {
             let now = clock::host_ns();
-            if now >= self.start
+            if now >= self.tally.window.start
                 && let Some(watch) = watch.take()
             {
                 watched = Some(watch());
             }
-            if now >= self.end {
+            if now >= self.tally.window.end {
                 break;
             }
             if let Some(rate) = load.rate {
                 while begin + message * 1_000_000_000 / rate <= now {
                     let due = begin + message * 1_000_000_000 / rate;
-                    if now >= self.start {
-                        self.tally.delay.saturating_record(now - due);
-                    }
+                    self.tally.on_departure(now, now - due);
                     self.send(turn, due)?;
                     turn = (turn + 1) % self.peers.len();
                     message += 1;
@@ -210,15 +161,11 @@ impl Drive {
                 let out = &mut out[place];
                 out.waiting.push_back((out.next, due));
                 out.next += 1;
-                if clock::host_ns() < self.start {
-                    tally.out_at_start += 1;
-                } else {
-                    tally.sent += 1;
-                }
+                tally.on_sent(clock::host_ns());
                 Ok(())
             }
             Err(SendError::Full) => {
-                tally.refused += 1;
+                tally.counts.refused += 1;
                 Ok(())
             }
             Err(error) => Err(format!("a connection: {error}")),
@@ -227,26 +174,19 @@ impl Drive {
 
     /// Takes in what came.
     fn look(&mut self) {
-        let Self { crowd, places, out, came, tally, start, end, .. } = self;
+        let Self { crowd, places, out, came, tally, .. } = self;
         crowd.look(|socket, event| {
             let ClientsEvent::Message { peer, bytes, .. } = event else { return };
             let known = places
                 .get(&(socket, *peer))
                 .and_then(|place| out[*place].take(bytes).map(|due| (*place, due)));
             let Some((place, due)) = known else {
-                tally.strangers += 1;
+                tally.counts.strangers += 1;
                 return;
             };
             came.push(place);
             let now = clock::host_ns();
-            if now < *start {
-                tally.out_at_start -= 1;
-            } else if now < *end {
-                tally.echoed += 1;
-                tally.latency.saturating_record(now.saturating_sub(due));
-            } else {
-                tally.late += 1;
-            }
+            tally.on_echo(now, now.saturating_sub(due));
         });
     }
 
@@ -257,6 +197,6 @@ impl Drive {
             self.look();
             self.crowd.flush();
         }
-        self.tally.lost = self.out.iter().map(|out| out.waiting.len() as u64).sum();
+        self.tally.counts.lost = self.out.iter().map(|out| out.waiting.len() as u64).sum();
     }
 }

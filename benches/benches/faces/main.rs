@@ -18,11 +18,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Options, Results, ending, interleave, print_machine, run_bench};
-use drumfire_tools::host;
+use drumfire_benches::{Arm, Extent, Options, Place, Results, ending, interleave, print_machine, run_bench};
 
 use load::Load;
-use round::Place;
 use server::Face;
 
 const PARTS: [(&str, Load); 2] = [("steady", Load::STEADY), ("full", Load::FULL)];
@@ -41,7 +39,7 @@ fn bench(options: &Options) -> Result<(), String> {
         Extent::Default => (5, 1, Duration::from_secs(1)),
         Extent::Full => (7, 1, Duration::from_secs(3)),
     };
-    let place = place(counted)?;
+    let place = Place::of_this_machine(counted)?;
     let mut results = Results::new("faces", options);
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
@@ -59,24 +57,10 @@ fn bench(options: &Options) -> Result<(), String> {
         let measured = interleave(arms, warm_up, rounds, options.extent != Extent::Quick)?;
         let beside = collected.into_inner();
         println!("\n{name}\n{}", show::table(load, &measured, &beside));
-        for arm in &measured {
-            for round in &arm.rounds {
-                results.run(&format!("{name}: {}", arm.name), round)?;
-            }
-        }
+        results.rounds(name, &measured)?;
         show::figures(name, &measured, &mut results);
     }
     println!("\n{}", results.table());
     println!("written to {}", results.write()?.display());
     Ok(())
-}
-
-fn place(counted: Duration) -> Result<Place, String> {
-    let cores = host::allowed_cores().unwrap_or_default();
-    match cores.as_slice() {
-        [server_core, client_core, ..] => {
-            Ok(Place { server_core: *server_core, client_core: *client_core, counted })
-        }
-        _ => Err("this bench needs two cores that threads can be pinned to".to_owned()),
-    }
 }

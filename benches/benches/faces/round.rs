@@ -1,19 +1,15 @@
 //! One round: a server in a process of its own, the load here, the books of both compared.
 
 use std::cell::RefCell;
-use std::time::Duration;
 
-use drumfire_benches::{Child, Counts, Crowd, Used, Watch, count, counts_text, kernel_drops};
-use drumfire_tools::host::{self, CpuTicks};
-use drumfire_tools::report::{
-    Books, Counted, CpuTime, Flags, IN_LOST_DATAGRAMS, Latency, Report, ThreadCount,
+use drumfire_benches::{
+    Child, Counts, Crowd, Place, StealWatch, Told, Used, Watch, Window, count, counts_text, kernel_drops,
 };
+use drumfire_tools::host;
+use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, Report};
 
-use crate::load::{Drive, Load, MESSAGE_BYTES, Tally};
+use crate::load::{Drive, Load, MESSAGE_BYTES};
 use crate::server::{Face, key};
-
-/// Sent and not back when the window ended; they came later.
-const OUTSTANDING: &str = "outstanding";
 
 /// For which an end had no room.
 const NO_ROOM: &str = "no_room";
@@ -34,14 +30,6 @@ const PER_SOCKET: u32 = 64;
 /// Connections begun in a second.
 const RAMP_PER_SECOND: u64 = 1_500;
 
-/// Where server and load run, and for how long a round counts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) server_core: usize,
-    pub(crate) client_core: usize,
-    pub(crate) counted: Duration,
-}
-
 /// What stands beside a round's report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside {
@@ -50,7 +38,6 @@ pub(crate) struct Beside {
     /// Datagrams that the server received and sent, for each message, from its first to its last.
     pub(crate) datagrams_per_message: f64,
     pub(crate) lost: u64,
-    pub(crate) is_load_limit: bool,
 }
 
 /// Runs a round.
@@ -67,39 +54,38 @@ pub(crate) fn run(
     host::pin_current_thread(place.client_core).map_err(|error| error.to_string())?;
     let drops_before = kernel_drops();
     let server: Child = face.start(place.server_core)?;
-    let address = server.line()?.parse().map_err(|_| "the server named no address".to_owned())?;
+    let address = server.address()?;
     let mut crowd = Crowd::bind(load.connections.div_ceil(PER_SOCKET), load.connections)?;
     let to = (address, key().public());
     let ramped = crowd.connect(to, load.connections.into(), RAMP_PER_SECOND, |_, _| {})?;
     if ramped.failed_count() > 0 {
         return Err(format!("connects failed: {:?}", ramped.failed));
     }
-    let ticks = host::cpu_ticks();
+    let steal = StealWatch::begin();
     let drive = Drive::new(crowd, place.counted);
     let processes = [server.id(), std::process::id()];
     let (tally, used) = drive.run(load, || processes.map(Watch::begin), |both| both.map(|one| one.used()))?;
     let [Some(used), Some(here)] = used else {
         return Err("the processes' clocks cannot be read".to_owned());
     };
-    let steal = host::cpu_ticks()
-        .zip(ticks)
-        .and_then(|(now, then): (CpuTicks, CpuTicks)| now.steal_share_since(&then));
+    let steal_share = steal.share();
     let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
     let served = server.finish_counts()?;
-    check(&tally, &served)?;
-    let (report, note) = report_of(face, load, &tally, &used, &served, drops);
+    let window = tally.window;
+    let told = tally.told();
+    check(&told, &served)?;
+    let (report, note) = report_of(face, load, (&told, window), &used, &served, drops);
     beside.borrow_mut().push(note);
-    let delay_of = |used: &Used| used.cpu.run_delay_share(used.window);
     // Threads of one server on one core wait for each other; only what others take is a disturbance.
-    let judged = [delay_of(&used).filter(|_| face.has_one_thread()), delay_of(&here)];
+    let judged = [used.run_delay_share().filter(|_| face.has_one_thread()), here.run_delay_share()];
     let run_delay_share = judged.into_iter().flatten().reduce(f64::max);
-    Ok(Report { steal_share: steal, run_delay_share, ..report })
+    Ok(Report { steal_share, run_delay_share, ..report })
 }
 
 /// What no books can make good.
-fn check(tally: &Tally, served: &Counts) -> Result<(), String> {
+fn check(told: &Told, served: &Counts) -> Result<(), String> {
     for (count, what) in [
-        (tally.strangers, "messages came back that were not on their way"),
+        (told.strangers, "messages came back that were not on their way"),
         (count(served, "unexplained"), "datagrams are in no counter of the server"),
         (count(served, "panics"), "panics at the server"),
     ] {
@@ -113,44 +99,29 @@ fn check(tally: &Tally, served: &Counts) -> Result<(), String> {
 fn report_of(
     face: Face,
     load: Load,
-    tally: &Tally,
+    (told, window): (&Told, Window),
     used: &Used,
     served: &Counts,
     drops: u64,
 ) -> (Report, Beside) {
-    // The ends were seen a little late: the CPU time is taken for as long as the window is.
-    let scale = tally.window.as_secs_f64() / used.window.as_secs_f64();
-    let cpu = used.cpu.cpu_time();
-    let cpu = CpuTime { user_s: cpu.user_s * scale, sys_s: cpu.sys_s * scale };
-    let no_room = (count(served, "refused") + count(served, "undelivered")).min(tally.lost);
-    let by_kernel = (tally.lost - no_room).min(drops * PER_DROP);
-    let mut report = Report::of(Counted {
-        flags: flags(face, load),
-        machine: host::machine(),
-        window: tally.window,
-        books: Books::new(tally.out_at_start + tally.sent, tally.echoed)
-            .dropped(OUTSTANDING, tally.late)
-            .dropped(NO_ROOM, no_room)
-            .dropped(IN_LOST_DATAGRAMS, by_kernel),
-        threads: vec![ThreadCount { received: tally.echoed, cpu: Some(cpu), ..ThreadCount::default() }],
-        ..Counted::default()
-    });
-    report.latency_ns = Latency::of(&tally.latency);
-    let millis = u64::try_from(tally.window.as_millis()).unwrap_or(u64::MAX);
-    report.offered = load.rate.map(|rate| rate * millis / 1_000);
+    let no_room = (count(served, "refused") + count(served, "undelivered")).min(told.lost);
+    let by_kernel = (told.lost - no_room).min(drops * PER_DROP);
+    let cpu = used.cpu_over(window.length());
+    let lost = [(NO_ROOM, no_room), (IN_LOST_DATAGRAMS, by_kernel)];
+    let mut report = told.report(window, load.rate, flags(face, load), Some(cpu), &lost);
     let core_share = used.core_share();
     let is_load_limit = match load.rate {
         None => core_share < SATURATED,
-        Some(_) => tally.delay.value_at_quantile(0.9) > LATE_NS,
+        Some(_) => told.delay.is_some_and(|delay| delay.p90 > LATE_NS),
     };
     report.limited_by = is_load_limit.then(|| "client".to_owned());
-    if tally.refused > 0 {
-        report.notes.push(format!("{} messages found no room at the clients", tally.refused));
+    if told.refused > 0 {
+        report.notes.push(format!("{} messages found no room at the clients", told.refused));
     }
     report.notes.push(format!("the server from its first datagram to its last: {}", counts_text(served)));
     let datagrams = count(served, "datagrams received") + count(served, "datagrams sent");
     let datagrams_per_message = datagrams as f64 / count(served, "received").max(1) as f64;
-    (report, Beside { face, core_share, datagrams_per_message, lost: tally.lost, is_load_limit })
+    (report, Beside { face, core_share, datagrams_per_message, lost: told.lost })
 }
 
 fn flags(face: Face, load: Load) -> Flags {

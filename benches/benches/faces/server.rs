@@ -10,14 +10,13 @@ use drumfire::{
     Access, ChannelId, Context, Event, Handler, PeerId, Remote, SendOptions, Server, ServerConfig, ServerKey,
     Stats, Workers, serve,
 };
-use drumfire_benches::{Child, Counts, at_end_of_input, counts_of, say, say_counts};
+use drumfire_benches::{
+    Child, Counts, RECEIVE_BUFFER_BYTES, counts_of, over_at_end_of_input, say, say_counts,
+};
 use drumfire_tools::{clock, host};
 
 /// The first argument of the server's process.
 const MODE: &str = "--faces-server";
-
-/// The receive buffer to ask for: room for a message of every connection and more.
-const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
 
 /// How often the server looks up when nothing comes.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -77,9 +76,7 @@ fn run(face: Face, core: &str) -> Result<(), String> {
     let core = core.parse().map_err(|_| "not a core".to_owned())?;
     // Threads that are started later stay on the same core.
     host::pin_current_thread(core).map_err(|error| error.to_string())?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_over);
-    at_end_of_input(move || flag.store(true, Ordering::Release));
+    let is_over = over_at_end_of_input();
     let counts = match face {
         Face::Handler => handler(&is_over)?,
         Face::Tick => tick(&is_over)?,

@@ -1,6 +1,6 @@
 //! The table of one load, and its figures beside their goals.
 
-use drumfire_benches::{Goal, Measured, Results, Spread, busy_note};
+use drumfire_benches::{Goal, Measured, Results, Spread, busy_note, cell, median_cell};
 use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};
 
@@ -34,21 +34,18 @@ pub(crate) fn table(load: Load, measured: &[Measured], beside: &[Beside]) -> Str
     .indented(2);
     for arm in measured {
         let of_arm = || beside.iter().filter(|beside| beside.face.name() == arm.name);
-        let limited = of_arm().filter(|beside| beside.is_load_limit).count();
-        let is_limited = limited * 2 > of_arm().count();
         table.row([
             arm.name.clone(),
-            whole(arm.pps()),
-            spread(arm.spread(per_cpu_second)),
-            spread(arm.cpu_ns()),
-            whole(arm.spread(|report| Some(report.latency_ns?.p50 as f64 / 1e3))),
-            whole(arm.spread(|report| Some(report.latency_ns?.p99 as f64 / 1e3))),
-            format!("{} %", whole(Spread::of(of_arm().map(|beside| beside.core_share * 100.0)))),
-            Spread::of(of_arm().map(|beside| beside.datagrams_per_message))
-                .map_or_else(|| "-".to_owned(), |spread| format!("{:.2}", spread.median)),
+            median_cell(arm.pps(), 0),
+            cell(arm.spread(per_cpu_second), 0),
+            cell(arm.cpu_ns(), 0),
+            median_cell(arm.spread(|report| Some(report.latency_ns?.p50 as f64 / 1e3)), 0),
+            median_cell(arm.spread(|report| Some(report.latency_ns?.p99 as f64 / 1e3)), 0),
+            format!("{} %", median_cell(Spread::of(of_arm().map(|beside| beside.core_share * 100.0)), 0)),
+            median_cell(Spread::of(of_arm().map(|beside| beside.datagrams_per_message)), 2),
             of_arm().map(|beside| beside.lost).sum::<u64>().to_string(),
             arm.void_cell(),
-            if is_limited { "client-limited".to_owned() } else { String::new() },
+            arm.limited_by().map_or_else(String::new, |by| format!("{by}-limited")),
         ]);
     }
     format!("  {}\n{}", load.words(), table.render())
@@ -72,15 +69,4 @@ pub(crate) fn figures(load: &str, measured: &[Measured], results: &mut Results) 
         let both = [ours, naive].map(|arm| busy_note(std::slice::from_ref(arm)));
         results.figure(name, ratio, "x", goal, both.into_iter().find(|note| !note.is_empty()).unwrap_or(""));
     }
-}
-
-fn whole(spread: Option<Spread>) -> String {
-    spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.0}", spread.median))
-}
-
-fn spread(spread: Option<Spread>) -> String {
-    spread.map_or_else(
-        || "-".to_owned(),
-        |spread| format!("{:.0} ({:.0}-{:.0})", spread.median, spread.least, spread.most),
-    )
 }

@@ -97,7 +97,7 @@ fn bench(options: &Options, clients: Option<u32>, workers: Option<u32>) -> Resul
 fn run(plan: &Plan, results: &mut Results) -> Result<(), String> {
     let drops_before = kernel_drops();
     let server = server::start(plan.workers, plan.clients)?;
-    let address = server.line()?.parse().map_err(|_| "the server named no address".to_owned())?;
+    let address = server.address()?;
     let mut crowd = Crowd::bind(SOCKETS, plan.clients)?;
     let empty = memory(server.id()).ok_or("the server's memory cannot be read")?;
     let per_second = RAMP_PER_SECOND * u64::from(plan.workers);
@@ -189,7 +189,7 @@ struct Silence {
 impl Silence {
     fn begin(crowd: Crowd, server: &Child) -> Result<Self, String> {
         let raw = raw::start()?;
-        let address = raw.line()?.parse().map_err(|_| "the receiver named no address".to_owned())?;
+        let address = raw.address()?;
         let mirror = Mirror::connect(address, SOCKETS)?;
         Ok(Self { crowd, mirror, raw, server: server.id() })
     }

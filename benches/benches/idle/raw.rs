@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drumfire_benches::{Child, Counts, at_end_of_input, say, say_counts};
+use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, at_end_of_input, say, say_counts};
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, SendBatch,
     SendMode, Sender, Socket, Wait, Waiter,
@@ -14,7 +14,6 @@ use drumfire_socket::{
 use drumfire_tools::clock;
 
 use crate::mirror::{DATAGRAM_BYTES, asked_bytes};
-use crate::server::RECEIVE_BUFFER_BYTES;
 
 /// The first argument of the receiver's process.
 const MODE: &str = "--idle-raw";

@@ -1,18 +1,14 @@
 //! The server's process: an application that has nothing to do with anybody.
 
 use std::ffi::OsString;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire::{Access, AdmissionConfig, Event, Server, ServerConfig, ServerKey, Workers};
-use drumfire_benches::{Child, at_end_of_input, counts_of, say, say_counts};
+use drumfire::{Event, ServerKey};
+use drumfire_benches::{Child, counts_of, open_server, over_at_end_of_input, say_counts};
 
 /// The first argument of the server's process.
 const MODE: &str = "--idle-server";
-
-/// Room for what all clients send while the server has no core.
-pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
 
 /// How often the server looks up when nothing comes.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -35,19 +31,8 @@ pub(crate) fn main(args: &[OsString]) -> Option<Result<(), String>> {
 }
 
 fn run(workers: &str, connections: &str) -> Result<(), String> {
-    let workers = workers.parse().map_err(|_| "not a number of workers".to_owned())?;
-    let connections = connections.parse().map_err(|_| "not a number of connections".to_owned())?;
-    let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
-        .workers(Workers::Count(workers))
-        .connections(connections)
-        // How busy a worker looks is a matter of who else has its core: here it takes all whom it has room for.
-        .admission(AdmissionConfig::default().busy_max_percent(100))
-        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_over);
-    at_end_of_input(move || flag.store(true, Ordering::Release));
-    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    let mut server = open_server(key(), workers, connections)?;
+    let is_over = over_at_end_of_input();
     let (mut came, mut left) = (0_u64, 0_u64);
     while !is_over.load(Ordering::Acquire) {
         server.wait(LOOK_UP);

@@ -65,7 +65,7 @@ pub(crate) fn measure(
     };
     let drops_before = kernel_drops();
     let server = Does::Echo.start(workers, clients)?;
-    let address = server.line()?.parse().map_err(|_| "the server named no address".to_owned())?;
+    let address = server.address()?;
     let to = (address, key().public());
     let mut crowd = crate::crowd(clients)?;
     let per_second = RAMP_PER_SECOND * u64::from(workers);

@@ -59,7 +59,7 @@ pub(crate) fn measure(
     let per_second = if extent == Extent::Quick { 2 * RAMP_PER_SECOND } else { RAMP_PER_SECOND };
     let drops_before = kernel_drops();
     let server = Does::Announce.start(workers, clients)?;
-    let address = server.line()?.parse().map_err(|_| "the server named no address".to_owned())?;
+    let address = server.address()?;
     let mut crowd = crate::crowd(clients)?;
     let (mut ears, watch) = (Ears::default(), Watch::begin(server.id()));
     let to = (address, key().public());

@@ -1,21 +1,15 @@
 //! The server's process: it echoes, or announces everybody who comes to all who are there.
 
 use std::ffi::OsString;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire::{
-    Access, AdmissionConfig, BroadcastError, ChannelId, Event, GroupId, SendOptions, Server, ServerConfig,
-    ServerKey, Workers,
-};
-use drumfire_benches::{Child, Counts, at_end_of_input, counts_of, say, say_counts};
+use drumfire::{BroadcastError, ChannelId, Event, GroupId, SendOptions, Server, ServerKey};
+use drumfire_benches::{Child, Counts, counts_of, open_server, over_at_end_of_input, say_counts};
 use drumfire_tools::clock;
 
 /// The first argument of the server's process.
 const MODE: &str = "--load-server";
-
-const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
 
 /// How often an echoing server looks up when nothing comes.
 const LOOK_UP: Duration = Duration::from_millis(10);
@@ -64,19 +58,8 @@ pub(crate) fn main(args: &[OsString]) -> Option<Result<(), String>> {
 }
 
 fn run(does: Does, workers: &str, connections: &str) -> Result<(), String> {
-    let workers = workers.parse().map_err(|_| "not a number of workers".to_owned())?;
-    let connections = connections.parse().map_err(|_| "not a number of connections".to_owned())?;
-    let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
-        .workers(Workers::Count(workers))
-        .connections(connections)
-        // How busy a worker looks is a matter of who else has its core: here it takes all whom it has room for.
-        .admission(AdmissionConfig::default().busy_max_percent(100))
-        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    let server = Server::bind(config).map_err(|error| error.to_string())?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_over);
-    at_end_of_input(move || flag.store(true, Ordering::Release));
-    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    let server = open_server(key(), workers, connections)?;
+    let is_over = over_at_end_of_input();
     let mut game = Game { server, tally: Tally::default() };
     while !is_over.load(Ordering::Acquire) {
         match does {

@@ -3,12 +3,12 @@
 //! Capacity is what one thread receives of more than it can take. A sender that cannot send more than that shows nothing,
 //! and is said to be the limit.
 
-use drumfire_benches::{Arm, BUSY, Goal, Measured, Recipe, Results, interleave};
+use drumfire_benches::{Arm, BUSY, Goal, Measured, Recipe, Results, cell, interleave};
 use drumfire_tools::choices::{SendMode, Stage};
 use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
 use drumfire_tools::table::{Align, TextTable, thousands};
 
-use super::{Bench, cell, report};
+use super::{Bench, report};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -44,11 +44,7 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     let shared = interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?;
     let all: Vec<&Measured> = full.iter().chain(&shared).collect();
     println!("{}", table(&all));
-    for arm in &all {
-        for round in &arm.rounds {
-            results.run(&format!("capacity: {}", arm.name), round)?;
-        }
-    }
+    results.rounds("capacity", all)?;
     let [over, under] = shared.as_slice() else { return Err("two arms were measured".to_owned()) };
     figures(over, under, results);
     Ok(())

@@ -4,14 +4,16 @@ use std::path::Path;
 
 use std::cell::RefCell;
 
-use drumfire_benches::{Arm, CLoop, Goal, Measured, Recipe, Results, Spread, busy_note, interleave, run};
+use drumfire_benches::{
+    Arm, CLoop, Goal, Measured, Recipe, Results, Spread, busy_note, cell, interleave, run,
+};
 use drumfire_socket::{Parker, Poller, Wait};
 use drumfire_tools::choices::{Drain, SendMode};
 use drumfire_tools::host::{self, ThreadClock};
 use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, RECEIVE_BUFFER_BYTES, cell, report_of};
+use super::{Bench, RECEIVE_BUFFER_BYTES, report_of};
 
 const FLOWS: u32 = 1_000;
 const SIZE: u32 = 128;
@@ -61,11 +63,7 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     }
     let measured = interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?;
     print(&measured);
-    for arm in &measured {
-        for round in &arm.rounds {
-            results.run(&format!("drain: {}", arm.name), round)?;
-        }
-    }
+    results.rounds("drain", &measured)?;
     figures(&measured, results);
     let calls = Spread::of(calls_per_packet.take()).map(|spread| spread.median);
     let name = "drain: receive calls per packet when gathering";

@@ -4,11 +4,11 @@
 //! At a rate that both deliver, CPU time per packet of all their threads is compared. What each carries at most is compared
 //! only where three threads have a core each.
 
-use drumfire_benches::{Arm, Goal, Measured, Recipe, Results, busy_note, interleave};
+use drumfire_benches::{Arm, Goal, Measured, Recipe, Results, busy_note, cell, interleave};
 use drumfire_tools::choices::{SendMode, Stage, Suite};
 use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, cell, report};
+use super::{Bench, report};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -85,10 +85,7 @@ fn print(load: &str, arms: &[Measured], results: &mut Results) -> Result<(), Str
     .indented(2);
     for arm in arms {
         table.row([arm.name.clone(), cell(arm.pps(), 0), cell(arm.cpu_ns(), 0), arm.void_cell()]);
-        for round in &arm.rounds {
-            results.run(&format!("hop: {}, {load}", arm.name), round)?;
-        }
     }
     println!("{}", table.render());
-    Ok(())
+    results.rounds(&format!("hop, {load}"), arms)
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Measured, Recipe, Results, interleave};
+use drumfire_benches::{Arm, Extent, Measured, Recipe, Results, cell, interleave};
 use drumfire_tools::choices::{Drain, Gro, SendMode, Steer};
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 use drumfire_tools::table::{Align, TextTable, thousands};
 
-use super::{Bench, cell, report};
+use super::{Bench, report};
 
 const FLOWS: u32 = 64;
 

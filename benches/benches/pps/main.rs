@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Extent, Options, Recipe, Results, run, run_bench};
+use drumfire_benches::{Extent, Options, Recipe, Results, print_machine, run, run_bench};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
 use drumfire_tools::host;
@@ -51,8 +51,7 @@ fn main() -> ExitCode {
 fn bench(options: &Options) -> Result<(), String> {
     let bench = Bench::new(options.extent);
     let mut results = Results::new("pps", options);
-    println!("machine   {}", host::machine());
-    println!("idle      {}", host::idle().unwrap_or_else(|| "unknown".to_owned()));
+    print_machine();
     println!("extent    {}: {} rounds of {:?}, medians", options.extent.name(), bench.rounds, bench.window);
     for (name, part) in PARTS {
         if options.wants(name) {
@@ -149,12 +148,4 @@ fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
         outcome.calls.receive_calls, outcome.calls.messages
     ));
     report
-}
-
-/// A median with its least and most, for a table.
-fn cell(spread: Option<drumfire_benches::Spread>, digits: usize) -> String {
-    spread.map_or_else(
-        || "-".to_owned(),
-        |spread| format!("{:.digits$} ({:.digits$}-{:.digits$})", spread.median, spread.least, spread.most),
-    )
 }

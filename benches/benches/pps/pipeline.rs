@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, BUSY, Extent, Goal, Measured, Recipe, Results, busy_note, interleave};
+use drumfire_benches::{Arm, BUSY, Extent, Goal, Measured, Recipe, Results, busy_note, cell, interleave};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer, Suite};
 use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, cell, report};
+use super::{Bench, report};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -78,11 +78,7 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         arms.push(Arm::new(format!("trains, {suite}"), move || report(&trains)));
     }
     let mut measured = interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?;
-    for arm in &measured {
-        for round in &arm.rounds {
-            results.run(&format!("pipeline: {}", arm.name), round)?;
-        }
-    }
+    results.rounds("pipeline", &measured)?;
     let trains = measured.split_off(subjects().len());
     println!(
         "  {FLOWS} flows, {SIZE} B, {RATE} packets per second in trains that the receiver's kernel cuts, one thread"

@@ -1,10 +1,10 @@
 //! Trains: single datagrams, trains cut by the kernel, and trains taken whole, as fast as they go.
 
-use drumfire_benches::{Arm, Goal, Measured, Recipe, Results, busy_note, interleave};
+use drumfire_benches::{Arm, Goal, Measured, Recipe, Results, busy_note, cell, interleave};
 use drumfire_tools::choices::{Gro, SendMode};
 use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, cell, report};
+use super::{Bench, report};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -34,10 +34,8 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     for arm in &measured {
         let sent = arm.spread(|report| Some(report.books.sent as f64 / report.window_s / 1e6));
         table.row([arm.name.clone(), arm.rate_cell(), cell(sent, 2), cell(arm.cpu_ns(), 0), arm.void_cell()]);
-        for round in &arm.rounds {
-            results.run(&format!("trains: {}", arm.name), round)?;
-        }
     }
+    results.rounds("trains", &measured)?;
     println!("{}", table.render());
     let ratio = |over: &Measured, under: &Measured| Some(over.pps()?.median / under.pps()?.median);
     let busy = busy_note(&measured);

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use drumfire::{
     Access, BindError, Event, SendOptions, Server, ServerConfig, ServerKey, ThreadsError, Workers,
 };
-use drumfire_benches::{Extent, Options, Results, run_bench};
-use drumfire_tools::{clock, host};
+use drumfire_benches::{Extent, Options, Results, print_machine, run_bench};
+use drumfire_tools::clock;
 
 use players::{Players, Tally};
 
@@ -71,7 +71,7 @@ fn bench(options: &Options) -> Result<(), String> {
         Extent::Default => (1_000, 5),
         Extent::Full => (1_000, 20),
     };
-    println!("machine   {}", host::machine());
+    print_machine();
     println!("extent    {}: {players} players, {rounds} rounds", options.extent.name());
     let outcome = run(players, rounds)?;
     let mut results = Results::new("threads", options);
