@@ -11,6 +11,7 @@ mod hop;
 mod ids;
 mod kernel_drops;
 mod ledger;
+mod limit;
 mod lobby;
 mod outcome;
 pub(crate) mod pipeline;

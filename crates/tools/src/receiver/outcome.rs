@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use super::crew::Look;
 use super::delivery;
-use super::kernel_drops::{Evidence, KernelDrops};
+use super::kernel_drops::{Evidence as DropEvidence, KernelDrops};
+use super::limit::{self, Evidence};
 use super::plan::Plan;
 use super::worker::WorkerTotals;
 use crate::control::{self, Finished, Hello};
-use crate::csv::{self, Sample};
+use crate::csv::Sample;
 use crate::flows::{FlowCount, FlowTotals};
 use crate::host::{self, ThreadSample};
 use crate::report::{
-    Books, Counted, Flags, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER, Latency,
-    Messages, Report, Scope, ThreadCount,
+    Books, Counted, Flags, Granted, KERNEL_RECEIVE_QUEUE, Latency, Messages, Report, Scope, ThreadCount,
 };
 use crate::table::thousands;
 
@@ -129,7 +129,6 @@ impl Outcome {
             None => notes.push(UNCOUNTED.to_owned()),
         }
         let finished = &measured.finished;
-        let is_dropless = books.dropped_count() == 0 && books.unexplained() == 0;
         let latency = merge(totals.iter().filter_map(|totals| totals.stages.latency.as_ref()));
         refused_by_sender(finished, &mut notes);
         let stages: Vec<_> = totals.iter().map(|totals| &totals.stages).collect();
@@ -137,14 +136,8 @@ impl Outcome {
             delivery::messages(&measured.hello, finished, measured.scope, received, flows, &stages)
         });
         held_back(finished, &mut notes);
-        let is_held = messages.as_ref().is_some_and(Messages::is_held_back);
-        let wants_more = measured.hello.rate == 0 || finished.late || books.unexplained() > 0;
-        let limited_by = if wants_more && is_held_by_provider(&measured) {
-            Some(LIMITED_BY_PROVIDER)
-        } else {
-            let is_senders = is_dropless && !is_held && (measured.hello.rate == 0 || finished.late);
-            is_senders.then_some(LIMITED_BY_SENDER)
-        };
+        let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
+        let limited_by = limited_by(&measured, &books, is_held_back);
         Self {
             books,
             threads,
@@ -241,11 +234,18 @@ fn stage_notes(totals: &[WorkerTotals]) -> Vec<String> {
     totals.iter().flat_map(of_thread).collect()
 }
 
-/// Whether the way between two hosts lets only so many packets through: no socket here overflowed, and what came in a second
-/// hardly changed, which no sender that does what it can is even enough for.
-fn is_held_by_provider(measured: &Measured) -> bool {
-    let has_overflowed = measured.last.kernel_drops() != measured.first.kernel_drops();
-    measured.scope == Scope::TwoHosts && !has_overflowed && csv::is_flat(&measured.samples)
+/// What held the rate down, when it was not the receiver.
+fn limited_by(measured: &Measured, books: &Books, is_held_back: bool) -> Option<&'static str> {
+    let drops = measured.last.kernel_drops().zip(measured.first.kernel_drops());
+    limit::limited_by(&Evidence {
+        scope: measured.scope,
+        samples: &measured.samples,
+        kernel_drops: drops.map_or(0, |(now, then)| now.saturating_sub(then)),
+        lost_on_way: books.unexplained().unsigned_abs(),
+        dropped: books.dropped_count(),
+        sends_all_it_can: measured.hello.rate == 0 || measured.finished.late,
+        is_held_back,
+    })
 }
 
 fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<FlowTotals> {
@@ -318,7 +318,7 @@ fn kernel_drops(
     if lost.is_some() && has_strangers && scope == Scope::TwoHosts {
         notes.push("strangers came too: some of the kernel's drops may have been theirs".to_owned());
     }
-    Some(KernelDrops::of(&Evidence { counted, lost, is_gro_on, has_strangers, scope }))
+    Some(KernelDrops::of(&DropEvidence { counted, lost, is_gro_on, has_strangers, scope }))
 }
 
 /// What both kernels gave: offload and buffer on sending are the sender's to tell.

@@ -1,0 +1,88 @@
+//! Whose figure a rate is when it is not the receiver's: the sender's, or that of the way between two hosts.
+//!
+//! Pure judgement over what a run measured.
+
+use crate::csv::{self, Sample};
+use crate::report::{LIMITED_BY_PROVIDER, LIMITED_BY_SENDER, Scope};
+
+/// What is known of a rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evidence<'a> {
+    pub(super) scope: Scope,
+    pub(super) samples: &'a [Sample],
+    /// Datagrams that the receiver's kernel dropped.
+    pub(super) kernel_drops: u64,
+    /// Datagrams that did not come and have no name: between two hosts the way lost them.
+    pub(super) lost_on_way: u64,
+    /// Datagrams of the books that were dropped, whoever did it.
+    pub(super) dropped: u64,
+    /// Whether the sender sent as fast as it could, or was late with its schedule.
+    pub(super) sends_all_it_can: bool,
+    /// Whether acks and memory held the sender back, as they should.
+    pub(super) is_held_back: bool,
+}
+
+/// What held the rate down; nothing when it is the receiver's own, or all that was offered.
+pub(super) fn limited_by(evidence: &Evidence<'_>) -> Option<&'static str> {
+    if evidence.is_held_back {
+        return None;
+    }
+    // No socket here overflowed, and what came in a second hardly changed: no sender that does what it can is so even, and
+    // what a sender's schedule asked for arrives whole where nothing is in its way.
+    let is_providers = evidence.scope == Scope::TwoHosts
+        && evidence.kernel_drops == 0
+        && (evidence.sends_all_it_can || evidence.lost_on_way > 0)
+        && csv::is_flat(evidence.samples);
+    if is_providers {
+        return Some(LIMITED_BY_PROVIDER);
+    }
+    let is_dropless = evidence.dropped == 0 && evidence.lost_on_way == 0;
+    (is_dropless && evidence.sends_all_it_can).then_some(LIMITED_BY_SENDER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(rates: &[u64]) -> Vec<Sample> {
+        let samples = rates.iter().zip(0..);
+        samples.map(|(pps, second)| Sample { second, pps_per_thread: vec![*pps] }).collect()
+    }
+
+    fn evidence(samples: &[Sample]) -> Evidence<'_> {
+        Evidence {
+            scope: Scope::TwoHosts,
+            samples,
+            kernel_drops: 0,
+            lost_on_way: 0,
+            dropped: 0,
+            sends_all_it_can: true,
+            is_held_back: false,
+        }
+    }
+
+    #[test]
+    fn a_flat_rate_between_two_hosts_is_the_providers() {
+        let flat = samples(&[50_000, 101_000, 101_400, 100_600, 101_000, 101_200, 40_000]);
+        let flat = evidence(&flat);
+        assert_eq!(limited_by(&flat), Some(LIMITED_BY_PROVIDER));
+        let scheduled = Evidence { sends_all_it_can: false, ..flat };
+        assert_eq!(limited_by(&scheduled), None, "a schedule is flat by itself");
+        assert_eq!(limited_by(&Evidence { lost_on_way: 7, ..scheduled }), Some(LIMITED_BY_PROVIDER));
+        let here = Evidence { scope: Scope::OneHost, ..flat };
+        assert_eq!(limited_by(&here), Some(LIMITED_BY_SENDER), "there is no way between");
+        let overflowed = Evidence { kernel_drops: 7, dropped: 7, ..flat };
+        assert_eq!(limited_by(&overflowed), None, "the receiver took no more");
+    }
+
+    #[test]
+    fn a_rate_is_the_senders_when_nothing_is_lost_of_all_it_can_send() {
+        let uneven = samples(&[50_000, 101_000, 90_000, 120_000, 101_000, 99_000, 40_000]);
+        let uneven = evidence(&uneven);
+        assert_eq!(limited_by(&uneven), Some(LIMITED_BY_SENDER));
+        assert_eq!(limited_by(&Evidence { sends_all_it_can: false, ..uneven }), None);
+        assert_eq!(limited_by(&Evidence { dropped: 1, ..uneven }), None);
+        assert_eq!(limited_by(&Evidence { lost_on_way: 1, ..uneven }), None);
+        assert_eq!(limited_by(&Evidence { is_held_back: true, ..uneven }), None);
+    }
+}
