@@ -65,7 +65,7 @@ pub struct Results {
     part: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
-    rates: Vec<(String, Vec<Sample>)>,
+    rates: Vec<(&'static str, String, Vec<Sample>)>,
 }
 
 impl Results {
@@ -121,9 +121,10 @@ impl Results {
         Ok(())
     }
 
-    /// Adds the rates of single threads, sampled together: every one of them, and what a box plot shows.
-    pub fn rates(&mut self, name: impl Into<String>, samples: &[Sample]) {
-        self.rates.push((name.into(), samples.to_vec()));
+    /// Adds the rates of single threads, sampled together: every one of them, and what a box plot shows. `key` is part of the
+    /// name of the file that has them as comma-separated values.
+    pub fn rates(&mut self, key: &'static str, name: impl Into<String>, samples: &[Sample]) {
+        self.rates.push((key, name.into(), samples.to_vec()));
     }
 
     /// The table of all figures.
@@ -163,9 +164,10 @@ impl Results {
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(&folder).map_err(fail)?;
         let figures: Vec<Value> = self.figures.iter().map(figure_json).collect();
-        let rates: Vec<Value> = self.rates.iter().map(|(name, samples)| rates_json(name, samples)).collect();
-        for (at, (_, samples)) in self.rates.iter().enumerate() {
-            let path = folder.join(format!("{}{part}-rates-{at}.csv", self.name));
+        let rates: Vec<Value> =
+            self.rates.iter().map(|(_, name, samples)| rates_json(name, samples)).collect();
+        for (key, _, samples) in &self.rates {
+            let path = folder.join(format!("{}{part}-{key}.csv", self.name));
             csv::write(&path, samples).map_err(|error| error.to_string())?;
         }
         let all = json!({

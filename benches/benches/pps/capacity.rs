@@ -107,11 +107,11 @@ fn figures(over: &Measured, under: &Measured, results: &mut Results) {
     let sent = over.rounds.iter().map(|round| round.books.sent).sum();
     let drops: u64 = over.rounds.iter().map(dropped).sum();
     let unexplained: u64 = over.rounds.iter().map(|round| round.books.unexplained().unsigned_abs()).sum();
-    let note = match drops {
-        0 => "nothing was dropped: nothing was shown".to_owned(),
-        drops => format!("{} dropped by the kernel", thousands(drops)),
+    let (value, note) = match drops {
+        0 => (None, "nothing was dropped: nothing was shown".to_owned()),
+        drops => (Some(unexplained as f64), format!("{} dropped by the kernel", thousands(drops))),
     };
-    results.figure(above(sent), Some(unexplained as f64), "packets", Goal::AtMost(0.0), &note);
+    results.figure(above(sent), value, "packets", Goal::AtMost(0.0), &note);
     let lost = under.spread(loss).map(|spread| spread.median);
     let busy = if under.is_busy { BUSY } else { "" };
     results.figure(BELOW_NAME, lost, "%", Goal::AtMost(LOSS_MOST), busy);

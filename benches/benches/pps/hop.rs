@@ -4,7 +4,7 @@
 //! At a rate that both deliver, CPU time per packet of all their threads is compared. What each carries at most is compared
 //! only where three threads have a core each.
 
-use drumfire_benches::{Arm, Goal, Measured, Recipe, Results, busy_note, cell, interleave};
+use drumfire_benches::{Arm, Extent, Goal, Measured, Recipe, Results, busy_note, cell, interleave};
 use drumfire_tools::choices::{SendMode, Stage, Suite};
 use drumfire_tools::table::{Align, TextTable};
 
@@ -15,6 +15,9 @@ const SIZE: u32 = 128;
 
 /// What both deliver, sent one by one as by separate players.
 const RATE: u64 = 100_000;
+
+/// The same where packets come many at a time, so that a wake-up serves many.
+const DENSE_RATE: u64 = 250_000;
 
 /// A round that got less of its rate through is not at equal load.
 const DELIVERED: f64 = 0.98;
@@ -31,18 +34,29 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     );
     let equal = pair(bench, RATE, SendMode::Single)?;
     print(&format!("{RATE} packets per second, sent singly"), &equal, results)?;
-    let is_kept = equal.iter().flat_map(|arm| &arm.rounds).all(|round| round.pps >= RATE as f64 * DELIVERED);
-    let note = match (busy_note(&equal), is_kept) {
-        ("", false) => "not all rounds delivered the whole rate: no equal load",
-        (busy, _) => busy,
-    };
     let ratio = |arms: &[Measured], of: fn(&Measured) -> Option<f64>| match arms {
         [whole, hop] => Some(of(hop)? / of(whole)?),
         _ => None,
     };
     let cpu = ratio(&equal, |arm| Some(arm.cpu_ns()?.median));
     let name = "hop: CPU per packet behind a channel over run to completion";
-    results.figure(name, cpu, "x", Goal::AtLeast(RATIO), note);
+    results.figure(name, cpu, "x", Goal::AtLeast(RATIO), note_of(&equal, RATE));
+    if bench.extent != Extent::Quick {
+        let dense = pair(bench, DENSE_RATE, SendMode::Gso)?;
+        print(
+            &format!("{DENSE_RATE} packets per second, sent in trains that the receiver's kernel cuts"),
+            &dense,
+            results,
+        )?;
+        let name = "hop: the same in trains, which wake both threads less often";
+        results.figure(
+            name,
+            ratio(&dense, |arm| Some(arm.cpu_ns()?.median)),
+            "x",
+            Goal::Shown,
+            note_of(&dense, DENSE_RATE),
+        );
+    }
     let name = "hop: packets per second run to completion over behind a channel";
     if bench.cores.len() < THREADS {
         println!("  what each carries at most: not measurable on {} cores", bench.cores.len());
@@ -56,6 +70,15 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     let note = limited.unwrap_or_else(|| busy_note(&most).to_owned());
     results.figure(name, behind, "x", Goal::AtLeast(RATIO), &note);
     Ok(())
+}
+
+/// Whether both really delivered the load they are compared at.
+fn note_of(arms: &[Measured], rate: u64) -> &'static str {
+    let is_kept = arms.iter().flat_map(|arm| &arm.rounds).all(|round| round.pps >= rate as f64 * DELIVERED);
+    match (busy_note(arms), is_kept) {
+        ("", false) => "not all rounds delivered the whole rate: no equal load",
+        (busy, _) => busy,
+    }
 }
 
 /// Both ways at this rate.

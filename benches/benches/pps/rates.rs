@@ -49,7 +49,8 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         let outcome = drumfire_benches::run(&recipe)?;
         let report = report_of(&recipe, &outcome);
         results.run(&format!("rates: by {steer}"), &report)?;
-        results.rates(format!("{FLOWS} flows on {THREADS} threads, by {steer}"), &outcome.samples);
+        let key = if steer == Steer::Hash { "rates-by-hash" } else { "rates-by-tag" };
+        results.rates(key, format!("{FLOWS} flows on {THREADS} threads, by {steer}"), &outcome.samples);
         let sum = print(steer, &outcome.samples);
         let name = |what: &str| format!("rates: {what}, {FLOWS} flows on {THREADS} threads, by {steer}");
         let note = format!("{} in the one window", rounded(report.pps));

@@ -19,6 +19,9 @@ const RATE: u64 = 20_000;
 /// What steering is held against, where whole flows can be spread so evenly.
 const EVEN: f64 = 1.05;
 
+/// What one packet more of some flows makes of a spread, at most.
+const ODD_PACKET: f64 = 1.02;
+
 /// Draws of the simulation.
 const DRAWS: usize = 10_000;
 
@@ -36,6 +39,10 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     ])
     .indented(2);
     for (flows, threads) in GROUPS {
+        // The pipeline's part has these as connections.
+        if bench.extent == Extent::Quick && (flows, threads) == (200, 4) {
+            continue;
+        }
         let by_tag = spread(bench, (flows, threads), Steer::Tag, results)?;
         let by_hash = spread(bench, (flows, threads), Steer::Hash, results)?;
         let least = least_spread(flows, threads);
@@ -55,9 +62,9 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         let name = |steer: &str| {
             format!("steering: busiest over mean, {flows} flows on {threads} threads, by {steer}")
         };
-        // A thousandth above it: flows may differ by a packet.
+        // A little above it: flows differ by a packet when a run ends.
         let (goal, note) =
-            if least > EVEN { (least * 1.001, "whole flows can be no more even") } else { (EVEN, "") };
+            if least > EVEN { (least * ODD_PACKET, "whole flows can be no more even") } else { (EVEN, "") };
         results.figure(name("tag"), by_tag, "x", Goal::AtMost(goal), note);
         results.figure(name("hash"), by_hash, "x", Goal::Shown, &format!("by chance {by_chance}"));
     }
