@@ -1,7 +1,6 @@
 //! drumfire's server with its tick face, as a game has it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::{Access, ChannelId, Event, SendOptions, Server, ServerConfig, ServerKey, Stats, Workers};
@@ -36,9 +35,7 @@ pub(crate) fn serve(staffing: Staffing, delivery: Delivery) -> Result<Served, St
         .workers(workers)
         .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_over);
-    drumfire_benches::at_end_of_input(move || flag.store(true, Ordering::Release));
+    let is_over = drumfire_benches::over_at_end_of_input();
     server::announce(server.local_addr()).map_err(|error| error.to_string())?;
 
     let options = options(delivery);

@@ -5,9 +5,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use drumfire_benches::{Tally, Window};
 use drumfire_tools::clock;
-
-use crate::tally::Tally;
 
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 64;
@@ -64,13 +63,6 @@ pub(crate) enum Load {
         /// Messages of each per second.
         rate: u64,
     },
-}
-
-/// When a load is counted, on the host's clock in nanoseconds. It is sent from when it is made to the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
 }
 
 impl Load {
@@ -152,7 +144,12 @@ impl<C: Crowd> Drive<C> {
             crowds.push(made);
         }
         let out = (0..count).map(Out::of).collect();
-        Ok(Self { crowds, out, came: Vec::with_capacity(count), tally: Tally::default() })
+        Ok(Self {
+            crowds,
+            out,
+            came: Vec::with_capacity(count),
+            tally: Tally::new(Window { start: 0, end: 0 }),
+        })
     }
 
     /// Runs the load and answers what came of it.
@@ -249,7 +246,7 @@ impl<C: Crowd> Drive<C> {
                 self.look_and_flush(crowd)?;
             }
         }
-        self.tally.lost = self.out.iter().map(|out| out.waiting.len() as u64).sum();
+        self.tally.counts.lost = self.out.iter().map(|out| out.waiting.len() as u64).sum();
         Ok(())
     }
 
@@ -275,7 +272,7 @@ impl<C: Crowd> Drive<C> {
                     tally.on_echo(now, now.saturating_sub(due));
                     came.push(connection);
                 }
-                None => tally.strangers += 1,
+                None => tally.counts.strangers += 1,
             }
         })?;
         tally.on_look(now, came.is_empty());
@@ -290,7 +287,7 @@ impl<C: Crowd> Drive<C> {
             out.next += 1;
             self.tally.on_sent(now);
         } else {
-            self.tally.refused += 1;
+            self.tally.counts.refused += 1;
         }
         Ok(())
     }

@@ -16,7 +16,6 @@ mod raw;
 mod round;
 mod server;
 mod show;
-mod tally;
 mod wire;
 
 use std::cell::RefCell;
@@ -24,12 +23,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Options, Results, interleave, run_bench};
-use drumfire_tools::host;
+use drumfire_benches::{Arm, Extent, Options, Place, Results, interleave, print_machine, run_bench};
 
 use load::Load;
 use peer::Peer;
-use round::Place;
 
 const PARTS: [(&str, Load); 2] = [("F", Load::F), ("A", Load::A)];
 
@@ -47,10 +44,9 @@ fn bench(options: &Options) -> Result<(), String> {
         Extent::Default => (5, 1, Duration::from_millis(700)),
         Extent::Full => (7, 1, Duration::from_secs(3)),
     };
-    let place = place(counted)?;
+    let place = Place::of_this_machine(counted)?;
     let mut results = Results::new("echo", options);
-    println!("machine   {}", host::machine());
-    println!("idle      {}", host::idle().unwrap_or_else(|| "unknown".to_owned()));
+    print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
     println!("pinned    server to core {}, client to core {}", place.server_core, place.client_core);
     for (name, load) in PARTS {
@@ -66,24 +62,10 @@ fn bench(options: &Options) -> Result<(), String> {
         let measured = interleave(arms, warm_up, rounds, options.extent != Extent::Quick)?;
         let beside = collected.into_inner();
         println!("\n{name}\n{}", show::table(load, &measured, &beside));
-        for arm in &measured {
-            for round in &arm.rounds {
-                results.run(&format!("{name}: {}", arm.name), round)?;
-            }
-        }
+        results.rounds(name, &measured)?;
         show::figures(load, &measured, &beside, &mut results);
     }
     println!("\n{}", results.table());
     println!("written to {}", results.write()?.display());
     Ok(())
-}
-
-fn place(counted: Duration) -> Result<Place, String> {
-    let cores = host::allowed_cores().unwrap_or_default();
-    match cores.as_slice() {
-        [server_core, client_core, ..] => {
-            Ok(Place { server_core: *server_core, client_core: *client_core, counted })
-        }
-        _ => Err("this bench needs two cores that threads can be pinned to".to_owned()),
-    }
 }

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Child, ending, say};
+use drumfire_benches::{Child, Window, ending, say};
 use drumfire_tools::{clock, host};
 
-use crate::load::{Crowd, Drive, Load, Window};
+use crate::load::{Crowd, Drive, Load};
 use crate::peer::Peer;
 use crate::player::Players;
 use crate::{encrypted, raw};
@@ -85,10 +85,9 @@ fn drive<C: Crowd>(
     crowd: impl FnMut(usize) -> Result<C, String>,
 ) -> Result<(), String> {
     let drive = Drive::connect(load.connections(), crowd)?;
-    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let start = clock::host_ns() + nanos(WARM_UP);
-    let window = Window { start, end: start + nanos(counted) };
-    say(&format!("{} {}", window.start, window.end)).map_err(|error| error.to_string())?;
+    let warm = Window::beginning_at(clock::host_ns(), WARM_UP);
+    let window = Window::beginning_at(warm.end, counted);
+    say(&window.to_line()).map_err(|error| error.to_string())?;
     let tally = drive.run(load, window)?;
-    say(&tally.to_line()).map_err(|error| error.to_string())
+    say(&tally.told().to_line()).map_err(|error| error.to_string())
 }

@@ -3,19 +3,14 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use drumfire_benches::{kernel_drops, memory};
+use drumfire_benches::{Place, StealWatch, Told, Used, Watch, Window, kernel_drops, memory};
 use drumfire_tools::clock;
-use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
-use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount};
+use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE, Report};
 
-use crate::load::{Load, MESSAGE_BYTES, Window};
+use crate::load::{Load, MESSAGE_BYTES};
 use crate::peer::Peer;
 use crate::process;
 use crate::server::Served;
-use crate::tally::Told;
-
-/// Sent and not back when the window ended; they came later.
-const OUTSTANDING: &str = "outstanding";
 
 /// A closed loop that leaves the server's core this idle is the client's figure, not the server's.
 const SATURATED: f64 = 0.9;
@@ -26,14 +21,6 @@ const IDLE_LEAST: f64 = 0.05;
 
 /// A schedule whose sends are later than this, for one in ten, is the client's figure.
 const LATE_NS: u64 = 20_000;
-
-/// Where the two processes run, and for how long a round counts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) server_core: usize,
-    pub(crate) client_core: usize,
-    pub(crate) counted: Duration,
-}
 
 /// What stands beside a round's report.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +47,7 @@ pub(crate) fn run(
     let server = process::start_server(peer, place.server_core)?;
     let address = server.line()?;
     let client = process::start_client(peer, load, place.counted, &address, place.client_core)?;
-    let window = window_of(&client.line()?).ok_or("the client named no window")?;
+    let window = Window::of_line(&client.line()?).ok_or("the client named no window")?;
     let watched = Watched::over(window, server.id(), client.id());
     let told = Told::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
     let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
@@ -72,43 +59,30 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// What the machine said at both ends of the window.
+/// What the machine said of the window.
 struct Watched {
-    server: Option<ThreadSample>,
-    client: Option<ThreadSample>,
+    server: Option<Used>,
+    client: Option<Used>,
     steal_share: Option<f64>,
     rss_kib: u64,
-    length: Duration,
 }
 
 impl Watched {
     fn over(window: Window, server: u32, client: u32) -> Self {
-        let sample = || (clock::host_ns(), ProcessClock::sample(server), ProcessClock::sample(client));
         rest_until(window.start);
-        let (start, server_before, client_before) = sample();
-        let ticks_before = host::cpu_ticks();
+        let (at_server, at_client, steal) = (Watch::begin(server), Watch::begin(client), StealWatch::begin());
         rest_until(window.end);
-        let (end, server_after, client_after) = sample();
-        let since = |now: Option<ThreadSample>, then| now.zip(then).map(|(now, then)| now.since(&then));
         Self {
-            server: since(server_after, server_before),
-            client: since(client_after, client_before),
-            steal_share: host::cpu_ticks()
-                .zip(ticks_before)
-                .and_then(|(now, then): (CpuTicks, CpuTicks)| now.steal_share_since(&then)),
+            server: at_server.used(),
+            client: at_client.used(),
+            steal_share: steal.share(),
             rss_kib: memory(server).map_or(0, |memory| memory.resident_bytes / 1_024),
-            length: Duration::from_nanos(end - start),
         }
     }
 }
 
 fn rest_until(at: u64) {
     clock::pause(Duration::from_nanos(at.saturating_sub(clock::host_ns())));
-}
-
-fn window_of(line: &str) -> Option<Window> {
-    let (start, end) = line.split_once(' ')?;
-    Some(Window { start: start.parse().ok()?, end: end.parse().ok()? })
 }
 
 /// What no books can make good.
@@ -136,29 +110,12 @@ fn report_of(
     served: &Served,
     drops: u64,
 ) -> (Report, Beside) {
-    let length = Duration::from_nanos(window.end - window.start);
-    // The two ends were seen a little late: the CPU time is taken for as long as the window is.
-    let scale = length.as_secs_f64() / watched.length.as_secs_f64();
-    let cpu = watched.server.map(|used| {
-        let mut cpu = used.cpu_time();
-        (cpu.user_s, cpu.sys_s) = (cpu.user_s * scale, cpu.sys_s * scale);
-        cpu
-    });
+    let length = window.length();
+    let cpu = watched.server.map(|used| used.cpu_over(length));
     let explained = told.lost.min(drops);
-    let mut report = Report::of(Counted {
-        flags: flags(peer, load),
-        machine: host::machine(),
-        window: length,
-        books: Books::new(told.out_at_start + told.sent, told.echoed)
-            .dropped(OUTSTANDING, told.late)
-            .dropped(KERNEL_RECEIVE_QUEUE, explained),
-        threads: vec![ThreadCount { received: told.echoed, cpu, ..ThreadCount::default() }],
-        ..Counted::default()
-    });
-    report.latency_ns = told.latency;
-    let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-    report.offered = load.rate().map(|rate| rate * millis / 1_000);
-    let delay_of = |sample: Option<ThreadSample>| sample?.run_delay_share(watched.length);
+    let lost = [(KERNEL_RECEIVE_QUEUE, explained)];
+    let mut report = told.report(window, load.rate(), flags(peer, load), cpu, &lost);
+    let delay_of = |used: Option<Used>| used?.run_delay_share();
     // Threads of one server on one core wait for each other; only what others take is a disturbance.
     let judged = [delay_of(watched.server).filter(|_| peer.has_one_thread()), delay_of(watched.client)];
     report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);

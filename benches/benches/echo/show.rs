@@ -1,6 +1,6 @@
 //! The table of one load, and its figures beside their goals.
 
-use drumfire_benches::{Goal, Measured, Results, Spread, busy_note};
+use drumfire_benches::{Goal, Measured, Results, Spread, busy_note, cell, median_cell};
 use drumfire_tools::report::{Latency, Report};
 use drumfire_tools::table::{Align, TextTable};
 
@@ -43,11 +43,11 @@ pub(crate) fn table(load: Load, measured: &[Measured], beside: &[Beside]) -> Str
     .indented(2);
     for arm in measured {
         let of_arm = || beside.iter().filter(|beside| beside.peer.name() == arm.name);
-        let mut cells = vec![arm.name.clone(), median(arm.pps(), 0), spread(arm.cpu_ns())];
-        cells.extend(TIMES.map(|(_, pick)| median(arm.spread(|report| micros(report, pick)), 0)));
+        let mut cells = vec![arm.name.clone(), median_cell(arm.pps(), 0), cell(arm.cpu_ns(), 0)];
+        cells.extend(TIMES.map(|(_, pick)| median_cell(arm.spread(|report| micros(report, pick)), 0)));
         let share = Spread::of(of_arm().map(|beside| beside.server_core_share * 100.0));
         cells.push(share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share.median)));
-        cells.push(median(Spread::of(of_arm().map(|beside| beside.rss_mib)), 1));
+        cells.push(median_cell(Spread::of(of_arm().map(|beside| beside.rss_mib)), 1));
         cells.push(of_arm().map(|beside| beside.lost).sum::<u64>().to_string());
         cells.push(arm.void_cell());
         table.row(cells);
@@ -118,15 +118,4 @@ fn micros(report: &Report, pick: Pick) -> Option<f64> {
 
 fn ratio(over: Option<Spread>, under: Option<Spread>) -> Option<f64> {
     Some(over?.median / under?.median)
-}
-
-fn median(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.digits$}", spread.median))
-}
-
-fn spread(spread: Option<Spread>) -> String {
-    spread.map_or_else(
-        || "-".to_owned(),
-        |spread| format!("{:.0} ({:.0}-{:.0})", spread.median, spread.least, spread.most),
-    )
 }
