@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,8 +36,19 @@ impl Child {
     ///
     /// One line: what the system answered.
     pub fn start(name: &'static str, args: &[&str]) -> Result<Self, String> {
+        let program =
+            std::env::current_exe().map_err(|error| format!("{name} cannot be started: {error}"))?;
+        Self::start_program(name, &program, args)
+    }
+
+    /// Starts another program that talks in the same way. It runs where the calling thread may run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Child::start`].
+    pub fn start_program(name: &'static str, program: &Path, args: &[&str]) -> Result<Self, String> {
         let fail = |error: io::Error| format!("{name} cannot be started: {error}");
-        let mut child = Command::new(std::env::current_exe().map_err(fail)?)
+        let mut child = Command::new(program)
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -59,6 +71,16 @@ impl Child {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Says a line to it, without waiting for an answer.
+    ///
+    /// # Errors
+    ///
+    /// One line: what the system answered.
+    pub fn tell(&self, line: &str) -> Result<(), String> {
+        let told = self.input.as_ref().map(|mut input| writeln!(input, "{line}"));
+        told.unwrap_or(Ok(())).map_err(|error| format!("{} cannot be told anything: {error}", self.name))
     }
 
     /// The next line it says.

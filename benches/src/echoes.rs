@@ -69,6 +69,8 @@ pub struct Tally {
 pub struct Told {
     /// On their way when the window began.
     pub out_at_start: u64,
+    /// Came back before the window.
+    pub early: u64,
     /// Sent within the window.
     pub sent: u64,
     /// Came back within the window.
@@ -89,6 +91,12 @@ pub struct Told {
     pub latency: Option<Latency>,
     /// How late messages of a schedule left.
     pub delay: Option<Latency>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self::new(Window { start: 0, end: 0 })
+    }
 }
 
 impl Tally {
@@ -115,6 +123,7 @@ impl Tally {
     pub fn on_echo(&mut self, now: u64, latency_ns: u64) {
         if now < self.window.start {
             self.counts.out_at_start -= 1;
+            self.counts.early += 1;
         } else if now < self.window.end {
             self.counts.echoed += 1;
             self.latency.saturating_record(latency_ns);
@@ -138,6 +147,12 @@ impl Tally {
         }
     }
 
+    /// From when each message was to leave to when it was back.
+    #[must_use]
+    pub const fn latency(&self) -> &Histogram<u64> {
+        &self.latency
+    }
+
     /// What the bench reads.
     #[must_use]
     pub fn told(&self) -> Told {
@@ -152,6 +167,7 @@ impl Told {
     pub fn to_line(&self) -> String {
         json!({
             "out_at_start": self.out_at_start,
+            "early": self.early,
             "sent": self.sent,
             "echoed": self.echoed,
             "late": self.late,
@@ -174,6 +190,7 @@ impl Told {
         let times = |key: &str| serde_json::from_value(value.get(key)?.clone()).ok()?;
         Some(Self {
             out_at_start: count("out_at_start")?,
+            early: count("early")?,
             sent: count("sent")?,
             echoed: count("echoed")?,
             late: count("late")?,

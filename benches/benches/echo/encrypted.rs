@@ -1,17 +1,22 @@
 //! drumfire's server with its tick face, as a game has it.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire::{Access, ChannelId, Event, SendOptions, Server, ServerConfig, ServerKey, Stats, Workers};
+use drumfire::{
+    Access, AdmissionConfig, ChannelId, Event, SendOptions, Server, ServerConfig, ServerKey, Stats, Workers,
+};
+use drumfire_benches::say;
 
 use crate::peer::{Delivery, Staffing};
-use crate::server::{self, RECEIVE_BUFFER_BYTES, Served};
+use crate::server::{self, Desk, Order, RECEIVE_BUFFER_BYTES, Served, Traffic};
 
 pub(crate) const CHANNEL: ChannelId = ChannelId(0);
 
 /// How often the server looks up when nothing comes.
 const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// At the end it takes what is still on its way.
+const LAST_LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) fn options(delivery: Delivery) -> SendOptions {
     match delivery {
@@ -33,14 +38,17 @@ pub(crate) fn serve(staffing: Staffing, delivery: Delivery) -> Result<Served, St
     };
     let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
         .workers(workers)
+        // How busy a worker looks is a matter of who else has its core: here it takes all whom it has room for.
+        .admission(AdmissionConfig::default().busy_max_percent(100))
         .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let is_over = drumfire_benches::over_at_end_of_input();
+    let desk = Desk::open(|| {});
     server::announce(server.local_addr()).map_err(|error| error.to_string())?;
 
-    let options = options(delivery);
+    let at_tick = options(delivery);
+    let mut options = at_tick;
     let mut served = Served::default();
-    while !is_over.load(Ordering::Acquire) {
+    while !desk.is_over() {
         server.wait(LOOK_UP);
         for event in server.poll() {
             if let Event::Message { peer, channel, bytes } = event {
@@ -52,13 +60,29 @@ pub(crate) fn serve(staffing: Staffing, delivery: Delivery) -> Result<Served, St
             }
         }
         server.flush();
+        while let Some(order) = desk.order() {
+            match order {
+                Order::FlushAtTick => options = at_tick,
+                Order::FlushNow => options = at_tick.flush_now(),
+                Order::Count => {}
+            }
+            say(&accounted(&served, &server.stats()).to_line()).map_err(|error| error.to_string())?;
+        }
     }
-    account(&mut served, &server.stats());
-    Ok(served)
+    server.wait(LAST_LOOK);
+    Ok(accounted(&served, &server.stats()))
+}
+
+/// What the echo counted, with what the server did.
+fn accounted(served: &Served, stats: &Stats) -> Served {
+    let mut served = served.clone();
+    account(&mut served, stats);
+    served
 }
 
 fn account(served: &mut Served, stats: &Stats) {
     served.unexplained = stats.unexplained();
+    let mut traffic = Traffic::default();
     for worker in &stats.workers {
         let count = |name: &str, count: u64, served: &mut Served| {
             *served.counts.entry(name.to_owned()).or_default() += count;
@@ -69,5 +93,10 @@ fn account(served: &mut Served, stats: &Stats) {
         count("messages resent", worker.protocol.messages_resent, served);
         count("messages undelivered", worker.messages_undelivered, served);
         count("panics", worker.panics, served);
+        traffic.datagrams_received += worker.received.datagrams + worker.received.dropped_in_all();
+        traffic.datagrams_sent += worker.sent.datagrams;
+        traffic.bytes += worker.received.bytes + worker.sent.bytes;
+        traffic.calls += worker.received.calls + worker.sent.calls;
     }
+    served.traffic = Some(traffic);
 }

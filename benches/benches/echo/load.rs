@@ -15,10 +15,10 @@ pub(crate) const MESSAGE_BYTES: usize = 64;
 pub(crate) const CONNECTIONS_PER_SOCKET: usize = 16;
 
 /// Where in a message's number its connection stands, the count of its messages being below.
-const CONNECTION_SHIFT: u32 = 40;
+pub(crate) const CONNECTION_SHIFT: u32 = 40;
 
 /// A closed loop goes on without a message that has not come back for this long.
-const GIVEN_UP_NS: u64 = 250_000_000;
+pub(crate) const GIVEN_UP_NS: u64 = 250_000_000;
 
 /// What is still out at the window's end has this long to come back.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -46,6 +46,27 @@ pub(crate) trait Crowd {
 
     /// Sends what was taken.
     fn flush(&mut self, now: u64) -> Result<(), String>;
+
+    /// What its sockets carried so far.
+    fn carried(&self) -> Carried;
+}
+
+/// What clients' sockets carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// Datagrams that the kernel took.
+    pub(crate) datagrams_sent: u64,
+    /// Bytes both ways of those that carry streams.
+    pub(crate) stream_bytes: u64,
+}
+
+impl std::iter::Sum for Carried {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            datagrams_sent: sum.datagrams_sent + one.datagrams_sent,
+            stream_bytes: sum.stream_bytes + one.stream_bytes,
+        })
+    }
 }
 
 /// A load.

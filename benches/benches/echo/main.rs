@@ -4,11 +4,14 @@
 //! that nothing shares a datagram; A: 100 connections that send 60 times a second at fixed times), every figure
 //! beside its goal, and writes `target/reports/echo.json`. Server and client run in processes of their own, each
 //! on its own core; this process only looks at their clocks. The client never sleeps and is not counted; its connections
-//! share sockets, 16 each, so that it is quicker than the server.
+//! share sockets, 16 each, so that it is quicker than the server. Then come `BenchEcho` and `BenchRate`, the loads of nbio's
+//! benchmark over 10,000 connections, with nbio beside it where there is Go: `--only` takes each part by its name, and
+//! `--connections` sets how many there are in these two. `--quick` is a smoke run, with 256 of them.
 #![forbid(unsafe_code)]
 
 mod encrypted;
 mod load;
+mod many;
 mod peer;
 mod player;
 mod process;
@@ -23,7 +26,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Options, Place, Results, interleave, print_machine, run_bench};
+use drumfire_benches::{
+    Arm, Extent, Options, Place, Results, interleave, print_machine, run_bench, take_number,
+};
 
 use load::Load;
 use peer::Peer;
@@ -31,14 +36,21 @@ use peer::Peer;
 const PARTS: [(&str, Load); 2] = [("F", Load::F), ("A", Load::A)];
 
 fn main() -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(code) = process::main(&args) {
         return code;
     }
-    run_bench(args, &PARTS.map(|(name, _)| name), bench)
+    let parts: Vec<&str> = PARTS.iter().map(|(name, _)| *name).chain(many::PARTS).collect();
+    match take_number(&mut args, "--connections") {
+        Ok(connections) => run_bench(args, &parts, |options| bench(options, connections)),
+        Err(line) => {
+            eprintln!("error: {line}");
+            ExitCode::from(2)
+        }
+    }
 }
 
-fn bench(options: &Options) -> Result<(), String> {
+fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
     let (rounds, warm_up, counted) = match options.extent {
         Extent::Quick => (1, 0, Duration::from_millis(300)),
         Extent::Default => (5, 1, Duration::from_millis(700)),
@@ -65,6 +77,7 @@ fn bench(options: &Options) -> Result<(), String> {
         results.rounds(name, &measured)?;
         show::figures(load, &measured, &beside, &mut results);
     }
+    many::bench(options, connections, place, &mut results)?;
     println!("\n{}", results.table());
     println!("written to {}", results.write()?.display());
     Ok(())

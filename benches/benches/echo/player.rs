@@ -12,7 +12,7 @@ use drumfire_proto::{
 use drumfire_tools::clock;
 
 use crate::encrypted::{CHANNEL, key, options};
-use crate::load::Crowd;
+use crate::load::{Carried, Crowd};
 use crate::peer::Delivery;
 use crate::wire::Wire;
 
@@ -99,6 +99,10 @@ impl Crowd for Players {
             self.wire.push(&self.memory[..transmit.bytes])?;
         }
         self.wire.flush()
+    }
+
+    fn carried(&self) -> Carried {
+        self.wire.carried()
     }
 }
 

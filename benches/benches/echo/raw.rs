@@ -3,14 +3,14 @@
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use drumfire_benches::say;
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Socket, Type};
 
-use crate::load::Crowd;
-use crate::server::{self, RECEIVE_BUFFER_BYTES, Served};
+use crate::load::{Carried, Crowd};
+use crate::server::{self, Desk, RECEIVE_BUFFER_BYTES, Served, Traffic};
 use crate::wire::Wire;
 
 const SOCKET: Token = Token(0);
@@ -31,31 +31,41 @@ pub(crate) fn serve() -> io::Result<Served> {
     poll.registry().register(&mut socket, SOCKET, Interest::READABLE)?;
     // Held here: one that is dropped takes its wake-up with it.
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-    let is_over = Arc::new(AtomicBool::new(false));
-    let (flag, at_end) = (Arc::clone(&is_over), Arc::clone(&waker));
-    drumfire_benches::at_end_of_input(move || {
-        flag.store(true, Ordering::Release);
+    let at_desk = Arc::clone(&waker);
+    let desk = Desk::open(move || {
         // Without it the process is ended from outside.
-        let _ = at_end.wake();
+        let _ = at_desk.wake();
     });
     server::announce(socket.local_addr()?)?;
 
     let mut served = Served::default();
+    let mut traffic = Traffic::default();
     let mut events = Events::with_capacity(16);
     let mut buffer = [0; BUFFER_BYTES];
-    while !is_over.load(Ordering::Acquire) {
+    while !desk.is_over() {
         match poll.poll(&mut events, None) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
-        drain(&socket, &mut buffer, &mut served)?;
+        drain(&socket, &mut buffer, &mut served, &mut traffic)?;
+        while desk.order().is_some() {
+            served.traffic = Some(traffic);
+            say(&served.to_line())?;
+        }
     }
+    served.traffic = Some(traffic);
     Ok(served)
 }
 
-fn drain(socket: &UdpSocket, buffer: &mut [u8], served: &mut Served) -> io::Result<()> {
+fn drain(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+    served: &mut Served,
+    traffic: &mut Traffic,
+) -> io::Result<()> {
     loop {
+        traffic.calls += 1;
         let (length, from) = match socket.recv_from(buffer) {
             Ok(received) => received,
             Err(error) => match error.kind() {
@@ -66,8 +76,15 @@ fn drain(socket: &UdpSocket, buffer: &mut [u8], served: &mut Served) -> io::Resu
             },
         };
         served.received += 1;
+        traffic.datagrams_received += 1;
+        traffic.bytes += length as u64;
+        traffic.calls += 1;
         match socket.send_to(&buffer[..length], from) {
-            Ok(_) => served.echoed += 1,
+            Ok(_) => {
+                served.echoed += 1;
+                traffic.datagrams_sent += 1;
+                traffic.bytes += length as u64;
+            }
             Err(_) => served.refused += 1,
         }
     }
@@ -102,5 +119,9 @@ impl Crowd for RawCrowd {
 
     fn flush(&mut self, _: u64) -> Result<(), String> {
         self.0.flush()
+    }
+
+    fn carried(&self) -> Carried {
+        self.0.carried()
     }
 }

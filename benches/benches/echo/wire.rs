@@ -9,7 +9,7 @@ use drumfire_socket::{
     FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
-use crate::load::CONNECTIONS_PER_SOCKET;
+use crate::load::{CONNECTIONS_PER_SOCKET, Carried};
 
 /// More than any datagram of the bench.
 const DATAGRAM_BYTES: usize = 1_200;
@@ -54,5 +54,10 @@ impl Wire {
             FlushEnd::Sent => Ok(()),
             end => Err(format!("a client's socket takes no more: {end:?}")),
         }
+    }
+
+    /// What the socket carried so far.
+    pub(crate) fn carried(&self) -> Carried {
+        Carried { datagrams_sent: self.sender.counts().datagrams, stream_bytes: 0 }
     }
 }

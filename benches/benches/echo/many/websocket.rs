@@ -1,0 +1,153 @@
+//! Clients of a WebSocket server: connections in non-blocking mode, sixteen watched together.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Token};
+use tungstenite::client::client_with_config;
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Error, Message, WebSocket};
+
+use crate::load::{CONNECTIONS_PER_SOCKET, Carried, Crowd};
+
+/// Room for a message and more: thousands of connections have one each.
+const BUFFER_BYTES: usize = 4_096;
+
+/// Room for messages that the kernel has not taken.
+const WAITING_MAX_BYTES: usize = 64 * 1_024;
+
+/// A server that says nothing for so long while a connection is made has failed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections that are looked at together.
+pub(crate) struct WebSockets {
+    sockets: Vec<WebSocket<Counted>>,
+    poll: Poll,
+    events: Events,
+    /// Those whose last message the kernel has not taken whole.
+    unsent: Vec<usize>,
+}
+
+/// A stream, and how many bytes it carried.
+struct Counted {
+    stream: mio::net::TcpStream,
+    bytes: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer)?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.stream.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl WebSockets {
+    /// Makes so many connections, one after the other.
+    pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
+        let poll = Poll::new().map_err(|error| fail(&error))?;
+        let sockets = (0..count).map(|place| connect(server, &poll, place)).collect::<Result<_, _>>()?;
+        let events = Events::with_capacity(CONNECTIONS_PER_SOCKET);
+        Ok(Self { sockets, poll, events, unsent: Vec::new() })
+    }
+}
+
+impl Crowd for WebSockets {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, _: u64, mut take: impl FnMut(&[u8])) -> Result<(), String> {
+        match self.poll.poll(&mut self.events, Some(Duration::ZERO)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(fail(&error)),
+            _ => {}
+        }
+        for event in &self.events {
+            let Some(socket) = self.sockets.get_mut(event.token().0) else { continue };
+            loop {
+                match socket.read() {
+                    Ok(Message::Binary(bytes)) => take(&bytes),
+                    Ok(Message::Close(_)) => return Err("a client lost its connection".to_owned()),
+                    Ok(_) => {}
+                    Err(error) if is_blocked(&error) => break,
+                    Err(error) => return Err(fail(&error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, _: u64, place: usize, message: &[u8]) -> Result<bool, String> {
+        match self.sockets[place].write(Message::binary(message.to_vec())) {
+            Ok(()) => {}
+            Err(Error::WriteBufferFull(_)) => return Ok(false),
+            // It was taken, and leaves with a later flush.
+            Err(error) if is_blocked(&error) => {}
+            Err(error) => return Err(fail(&error)),
+        }
+        self.unsent.push(place);
+        Ok(true)
+    }
+
+    fn flush(&mut self, _: u64) -> Result<(), String> {
+        let Self { sockets, unsent, .. } = self;
+        let mut result = Ok(());
+        unsent.retain(|place| match sockets[*place].flush() {
+            Ok(()) => false,
+            Err(error) if is_blocked(&error) => true,
+            Err(error) => {
+                result = Err(fail(&error));
+                false
+            }
+        });
+        result
+    }
+
+    fn carried(&self) -> Carried {
+        let stream_bytes = self.sockets.iter().map(|socket| socket.get_ref().bytes).sum();
+        Carried { datagrams_sent: 0, stream_bytes }
+    }
+}
+
+fn connect(server: SocketAddr, poll: &Poll, place: usize) -> Result<WebSocket<Counted>, String> {
+    let stream = std::net::TcpStream::connect(server).map_err(|error| fail(&error))?;
+    stream.set_nodelay(true).map_err(|error| fail(&error))?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(|error| fail(&error))?;
+    // It waits until the connection is made, and never again.
+    let stream = Counted { stream: mio::net::TcpStream::from_std(stream), bytes: 0 };
+    let config = WebSocketConfig::default()
+        .read_buffer_size(BUFFER_BYTES)
+        .write_buffer_size(0)
+        .max_write_buffer_size(WAITING_MAX_BYTES);
+    let made = client_with_config(format!("ws://{server}/ws"), stream, Some(config));
+    let (mut socket, _) = made.map_err(|error| format!("a client: {error}"))?;
+    let std_stream = &mut socket.get_mut().stream;
+    set_nonblocking(std_stream).map_err(|error| fail(&error))?;
+    poll.registry().register(std_stream, Token(place), Interest::READABLE).map_err(|error| fail(&error))?;
+    Ok(socket)
+}
+
+fn set_nonblocking(stream: &mio::net::TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(stream).set_nonblocking(true)
+}
+
+fn is_blocked(error: &Error) -> bool {
+    matches!(error, Error::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
+}
+
+fn fail(error: &dyn std::fmt::Display) -> String {
+    format!("a client: {error}")
+}
