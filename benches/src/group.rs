@@ -228,6 +228,15 @@ impl Datagrams {
     }
 }
 
+/// The next number of a sequence that repeats with its seed (Marsaglia 2003, xorshift64).
+#[must_use]
+pub const fn random(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

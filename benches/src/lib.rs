@@ -3,9 +3,11 @@
 //! Nothing here judges a figure; a bench states its goal beside what it measured.
 #![forbid(unsafe_code)]
 
+mod announce;
 mod c_loop;
 pub mod chance;
 mod child;
+mod cores;
 mod crowd;
 mod echoes;
 mod ending;
@@ -13,9 +15,11 @@ mod figures;
 mod flags;
 pub mod group;
 pub mod hellos;
+mod out;
 pub mod pair;
 pub mod paired;
 mod place;
+mod plain;
 mod rounds;
 mod run;
 mod served;
@@ -23,14 +27,18 @@ mod system;
 mod timed;
 mod turns;
 
+pub use announce::{Announcer, Ears, announcements};
 pub use c_loop::CLoop;
 pub use child::{Child, Counts, at_end_of_input, over_at_end_of_input, say, say_counts};
+pub use cores::Cores;
 pub use crowd::{Carried, Crowd, Ramped};
 pub use echoes::{Tally, Told, Window};
 pub use ending::{criterion_extent, ending, run_bench};
 pub use figures::{Figure, Goal, Results};
 pub use flags::{Extent, Options, parse, take_number};
+pub use out::Out;
 pub use place::Place;
+pub use plain::{PLAIN_BYTES_MAX, Pace, asked_bytes, serve_plain};
 pub use rounds::{Arm, BUSY, Measured, Spread, busy_note, cell, interleave, median_cell};
 pub use run::{Recipe, run, run_with};
 pub use served::{RECEIVE_BUFFER_BYTES, close_books, count, counts_of, counts_text, open_server};

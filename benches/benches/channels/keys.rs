@@ -12,7 +12,7 @@ use drumfire_proto::SendOptions;
 use drumfire_tools::table::{Align, TextTable};
 
 use super::updates::{PATH, UPDATE_TICKS};
-use super::world::{Share, World, random, send};
+use super::world::{Path, Share, World, random, send};
 
 const KEYS: u16 = 500;
 /// With one update.
@@ -20,12 +20,12 @@ const CHANGES: u16 = KEYS / 10;
 const VALUE_BYTES: usize = 16;
 /// Ticks after which the last values must have arrived.
 const SETTLE_TICKS: u32 = 10_000;
-const NAMES: [(&str, bool); 2] =
+pub(super) const NAMES: [(&str, bool); 2] =
     [("ReliableLatest, 1 channel", true), ("ReliableSequenced, 500 channels", false)];
 
 /// A world and what each of its clients should know and does.
-struct Values {
-    world: World,
+pub(super) struct Values {
+    pub(super) world: World,
     is_latest: bool,
     seed: u64,
     /// The newest, and at which tick each was sent.
@@ -34,8 +34,8 @@ struct Values {
     tick: u64,
     age: Age,
     /// By connection and key: the last version sent and the last that came.
-    sent: Vec<u32>,
-    heard: Vec<u32>,
+    pub(super) sent: Vec<u32>,
+    pub(super) heard: Vec<u32>,
 }
 
 /// How old values were when they came, those left out that a newer one overtook.
@@ -50,8 +50,8 @@ struct Age {
 type Change = (usize, u16, Bytes);
 
 impl Values {
-    fn new(peers: u32, is_latest: bool) -> Result<Self, String> {
-        let world = World::new(peers, PATH)?;
+    pub(super) fn new(peers: u32, is_latest: bool, path: Path) -> Result<Self, String> {
+        let world = World::new(peers, path)?;
         let none = vec![0; world.peers() * usize::from(KEYS)];
         let (sent_at, age) = (vec![0], Age::default());
         let (sent, heard) = (none.clone(), none);
@@ -113,24 +113,29 @@ impl Values {
         )
     }
 
-    /// So many ticks; every 25th is an update.
+    /// The next tick of a round; every 25th is an update.
+    pub(super) fn play(&mut self, tick: u64) -> Duration {
+        let changes = if tick.is_multiple_of(UPDATE_TICKS) {
+            self.changes(|_, seed| u16::try_from(random(seed) % u64::from(KEYS)).unwrap_or(0))
+        } else {
+            Vec::new()
+        };
+        self.tick(&changes)
+    }
+
+    /// So many ticks.
     fn round(&mut self, ticks: u64) -> (Share, Age) {
         self.age = Age::default();
         let before = self.world.counts();
         let mut took = Duration::ZERO;
         for tick in 0..ticks {
-            let changes = if tick % UPDATE_TICKS == 0 {
-                self.changes(|_, seed| u16::try_from(random(seed) % u64::from(KEYS)).unwrap_or(0))
-            } else {
-                Vec::new()
-            };
-            took += self.tick(&changes);
+            took += self.play(tick);
         }
         (self.world.share(before, took, ticks), self.age)
     }
 
     /// Ticks until every key's last value has come.
-    fn settle(&mut self) -> Result<(), String> {
+    pub(super) fn settle(&mut self) -> Result<(), String> {
         for _ in 0..SETTLE_TICKS {
             if self.sent == self.heard {
                 return Ok(());
@@ -157,7 +162,7 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
     let (peers, ticks) = if extent == Extent::Quick { (32, 200) } else { (300, 1_000) };
     let mut worlds = Vec::new();
     for (_, is_latest) in NAMES {
-        worlds.push(RefCell::new(Values::new(peers, is_latest)?));
+        worlds.push(RefCell::new(Values::new(peers, is_latest, PATH)?));
     }
     let mut arms = Vec::new();
     for ((name, _), values) in NAMES.iter().zip(&worlds) {

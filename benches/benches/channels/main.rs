@@ -4,10 +4,13 @@
 //! server's share of each tick is timed: taking acks in, timers, sending, sealing (AES-128-GCM). System calls are not part of
 //! it. The channels that were used and the one that is active may differ in time, and must not in visits: the bench fails
 //! when a tick looks at lines of other channels than those with something to send. `--quick` is a smoke run, `--full` has
-//! all cells.
+//! all cells, and `--soak HOURS` plays so many hours of virtual time and fails when memory grows (five minutes of it are played
+//! by default).
 #![forbid(unsafe_code)]
 
+mod burst;
 mod keys;
+mod soak;
 mod ticks;
 mod updates;
 mod world;
@@ -15,20 +18,34 @@ mod world;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use drumfire_benches::{Extent, Options, Results, pin, run_bench};
+use drumfire_benches::{Extent, Options, Results, pin, run_bench, take_number};
 use drumfire_tools::host;
 
 type Part = fn(Extent, &mut Results) -> Result<(), String>;
 
-const PARTS: [(&str, Part); 3] =
-    [("ticks", ticks::measure), ("updates", updates::measure), ("keys", keys::measure)];
+const PARTS: [(&str, Part); 4] = [
+    ("ticks", ticks::measure),
+    ("updates", updates::measure),
+    ("keys", keys::measure),
+    ("burst", burst::measure),
+];
+
+const SOAK: &str = "soak";
 
 fn main() -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().collect();
-    run_bench(args.into_iter().skip(1), &PARTS.map(|(name, _)| name), bench)
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let hours = match take_number(&mut args, "--soak") {
+        Ok(hours) => hours,
+        Err(line) => {
+            eprintln!("error: {line}");
+            return ExitCode::from(2);
+        }
+    };
+    let [ticks, updates, keys, burst] = PARTS.map(|(name, _)| name);
+    run_bench(args, &[ticks, updates, keys, burst, SOAK], |options| bench(options, hours))
 }
 
-fn bench(options: &Options) -> Result<(), String> {
+fn bench(options: &Options, hours: Option<u32>) -> Result<(), String> {
     pin();
     let mut results = Results::new("channels", options);
     println!("machine   {}", host::machine());
@@ -39,9 +56,14 @@ fn bench(options: &Options) -> Result<(), String> {
             part(options.extent, &mut results)?;
         }
     }
+    let mut outcome = Ok(());
+    if options.wants(SOAK) {
+        println!("\n{SOAK}");
+        outcome = soak::measure(options.extent, hours, &mut results);
+    }
     println!("\n{}", results.table());
     println!("written to {}", results.write()?.display());
-    Ok(())
+    outcome
 }
 
 /// Rounds that warm up, and rounds that count.

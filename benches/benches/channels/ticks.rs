@@ -1,7 +1,7 @@
-//! Peers by channels created by channels active: the server's time and visits per tick.
+//! Peers by channels created by channels active: the server's time, visits and bytes per tick.
 //!
 //! Created means that a reliable message was sent on the channel, delivered and acknowledged, one channel after the other;
-//! active, that one is sent in every tick.
+//! active, that one is sent in every tick. Cells with fewer channels created than active are none.
 
 use drumfire_benches::{BUSY, Extent, Goal, Results, Rounds, Spread, Work, interleave_work};
 use drumfire_tools::table::{Align, TextTable, thousands};
@@ -50,6 +50,7 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
         ("ns per peer", Align::Right),
         ("visits per tick", Align::Right),
         ("datagrams per tick", Align::Right),
+        ("bytes per tick", Align::Right),
         ("void", Align::Right),
     ])
     .indented(2);
@@ -97,9 +98,11 @@ fn row(table: &mut TextTable, results: &mut Results, peers: u32, cell: &Cell) {
         all as f64 / rounds.rounds.iter().map(|share| share.ticks).sum::<u64>() as f64
     };
     let (visits, datagrams) = (per_tick(|share| share.visits), per_tick(|share| share.datagrams));
+    let bytes = per_tick(|share| share.bytes);
     let note = if rounds.is_busy { BUSY } else { "" };
     results.figure(format!("{}, per tick", rounds.name), Some(ns.median), "ns", Goal::Shown, note);
     results.figure(format!("{}, visits per tick", rounds.name), Some(visits), "", Goal::Shown, "");
+    results.figure(format!("{}, bytes per tick", rounds.name), Some(bytes), "B", Goal::Shown, "");
     table.row([
         thousands(peers.into()),
         thousands((*created).into()),
@@ -109,6 +112,7 @@ fn row(table: &mut TextTable, results: &mut Results, peers: u32, cell: &Cell) {
         format!("{:.1}", ns.median / f64::from(peers)),
         format!("{visits:.1}"),
         format!("{datagrams:.1}"),
+        format!("{bytes:.0}"),
         format!("{}{}", rounds.voided, if rounds.is_busy { " busy" } else { "" }),
     ]);
 }

@@ -25,7 +25,7 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
     let mut world = World::new(peers, PATH)?;
     world.create(CHANNELS)?;
     let mut update = 0;
-    let arm = Work::new("updates", || round(&mut world, ticks, &mut update));
+    let arm = Work::new("updates", || round(&mut world, ticks, CHANNELS, &mut update));
     let (warm_up, rounds) = super::rounds(extent);
     let arms = interleave_work(vec![arm], warm_up, rounds, extent != Extent::Quick)?;
     world.drain()?;
@@ -74,8 +74,8 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
     Ok(())
 }
 
-/// So many ticks; every 25th is an update, on the next four channels.
-fn round(world: &mut World, ticks: u64, update: &mut u16) -> Result<Share, String> {
+/// So many ticks; every 25th is an update, on the next four of so many channels.
+pub(super) fn round(world: &mut World, ticks: u64, channels: u16, update: &mut u16) -> Result<Share, String> {
     let before = world.counts();
     let mut took = Duration::ZERO;
     for tick in 0..ticks {
@@ -95,7 +95,7 @@ fn round(world: &mut World, ticks: u64, update: &mut u16) -> Result<Share, Strin
         );
         if is_update {
             world.sent += world.peers() as u64 * u64::from(ACTIVE);
-            *update = (*update + 1) % (CHANNELS / ACTIVE);
+            *update = (*update + 1) % (channels / ACTIVE);
         }
     }
     Ok(world.share(before, took, ticks))

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub(super) use drumfire_benches::group::random;
 use drumfire_benches::group::{Datagrams, Group, Link, client_address};
 use drumfire_benches::pair::server_address;
 use drumfire_proto::{ChannelId, Config, Endpoint, Event, Now, SendOptions};
@@ -13,6 +14,9 @@ use drumfire_tools::clock;
 
 /// A thousand times per second.
 pub(super) const TICK: Duration = Duration::from_millis(1);
+
+/// The most that an ack is held back.
+const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 
 /// Ticks after which everything must have arrived.
 const DRAIN_TICKS: u32 = 30_000;
@@ -75,6 +79,22 @@ impl World {
 
     pub(super) fn peers(&self) -> usize {
         self.group.links.len()
+    }
+
+    /// From now on so many datagrams of a thousand are lost each way.
+    pub(super) const fn lose(&mut self, per_mille: u64) {
+        self.path.lost_per_mille = per_mille;
+    }
+
+    /// The longest round trip of all connections and the time after which the server asks what came (RFC 9002 section 6.2),
+    /// together.
+    pub(super) fn round_trip_and_probe(&mut self) -> Duration {
+        let Group { server, links, now, .. } = &mut self.group;
+        let times = links
+            .iter()
+            .filter_map(|link| server.peer_stats(*now, link.client))
+            .map(|stats| 2 * stats.round_trip + (4 * stats.jitter).max(TICK) + ACK_DELAY_MAX);
+        times.max().unwrap_or_default()
     }
 
     /// Uses each of so many channels once, one in each tick, on every connection, and waits until all was acknowledged.
@@ -206,12 +226,4 @@ pub(super) fn send(
 /// Whether the next datagram is lost.
 fn is_lost(seed: &mut u64, per_mille: u64) -> bool {
     per_mille > 0 && random(seed) % 1_000 < per_mille
-}
-
-/// The next number of a sequence that repeats with its seed (Marsaglia 2003, xorshift64).
-pub(super) const fn random(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
 }

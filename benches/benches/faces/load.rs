@@ -1,11 +1,11 @@
 //! The load: messages of many connections that are to come back, sent at fixed times or each when the one before is back, and
 //! the books of one window.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use drumfire::{ChannelId, Clients, ClientsEvent, PeerId, SendError};
-use drumfire_benches::{Crowd, Tally, Window};
+use drumfire_benches::{Crowd, Out, Tally, Window};
 use drumfire_tools::clock;
 
 use crate::server::OPTIONS;
@@ -50,23 +50,9 @@ impl Load {
     }
 }
 
-/// The messages of one connection that are not back yet, oldest first: their numbers and when they were to leave.
-#[derive(Default)]
-struct Out {
-    next: u64,
-    waiting: VecDeque<(u64, u64)>,
-}
-
-impl Out {
-    /// Takes a message that came back off the list and answers when it was to leave.
-    fn take(&mut self, bytes: &[u8]) -> Option<u64> {
-        let number = u64::from_be_bytes(*bytes.first_chunk()?);
-        if bytes.len() != MESSAGE_BYTES {
-            return None;
-        }
-        let place = self.waiting.iter().position(|(waiting, _)| *waiting == number)?;
-        self.waiting.remove(place).map(|(_, due)| due)
-    }
+/// The number of a message; nothing when it is none that was sent.
+fn number_of(bytes: &[u8]) -> Option<u64> {
+    (bytes.len() == MESSAGE_BYTES).then(|| bytes.first_chunk().map(|number| u64::from_be_bytes(*number)))?
 }
 
 /// All connections, and what is out on each.
@@ -137,13 +123,13 @@ impl Drive {
     fn answer(&mut self, now: u64, looked_at: &mut u64) -> Result<(), String> {
         if now.saturating_sub(*looked_at) >= LOOK_NS {
             *looked_at = now;
-            let is_late = |out: &Out| out.waiting.back().is_none_or(|(_, due)| due + GIVEN_UP_NS < now);
+            let is_late = |out: &Out| out.waiting().next_back().is_none_or(|due| due + GIVEN_UP_NS < now);
             let late = self.out.iter().enumerate().filter(|(_, out)| is_late(out));
             self.came.extend(late.map(|(place, _)| place));
         }
         while let Some(place) = self.came.pop() {
-            let last = self.out.get(place).and_then(|out| out.waiting.back());
-            if last.is_none_or(|(_, due)| due + GIVEN_UP_NS < now) {
+            let last = self.out.get(place).and_then(|out| out.waiting().next_back());
+            if last.is_none_or(|due| due + GIVEN_UP_NS < now) {
                 self.send(place, now)?;
             }
         }
@@ -155,12 +141,10 @@ impl Drive {
         let (socket, peer) = peers[place];
         let clients: &mut Clients = crowd.socket(socket).ok_or("no such socket")?;
         let mut message = vec![0x6d; MESSAGE_BYTES];
-        message[..8].copy_from_slice(&out[place].next.to_be_bytes());
+        message[..8].copy_from_slice(&out[place].next().to_be_bytes());
         match clients.send(peer, CHANNEL, message, OPTIONS) {
             Ok(_) => {
-                let out = &mut out[place];
-                out.waiting.push_back((out.next, due));
-                out.next += 1;
+                out[place].sent(due);
                 tally.on_sent(clock::host_ns());
                 Ok(())
             }
@@ -179,7 +163,7 @@ impl Drive {
             let ClientsEvent::Message { peer, bytes, .. } = event else { return };
             let known = places
                 .get(&(socket, *peer))
-                .and_then(|place| out[*place].take(bytes).map(|due| (*place, due)));
+                .and_then(|place| out[*place].take(number_of(bytes)?).map(|due| (*place, due)));
             let Some((place, due)) = known else {
                 tally.counts.strangers += 1;
                 return;
@@ -193,10 +177,10 @@ impl Drive {
     /// Waits for what is still out.
     fn settle(&mut self) {
         let deadline = clock::now() + SETTLE;
-        while self.out.iter().any(|out| !out.waiting.is_empty()) && clock::now() < deadline {
+        while self.out.iter().any(|out| out.waiting().next().is_some()) && clock::now() < deadline {
             self.look();
             self.crowd.flush();
         }
-        self.tally.counts.lost = self.out.iter().map(|out| out.waiting.len() as u64).sum();
+        self.tally.counts.lost = self.out.iter().map(|out| out.waiting().count() as u64).sum();
     }
 }

@@ -4,18 +4,10 @@
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
-use drumfire_benches::Carried;
-
-/// More than any datagram of silent clients.
-pub(crate) const DATAGRAM_BYTES: usize = 1_472;
+use drumfire_benches::{Carried, PLAIN_BYTES_MAX};
 
 /// A datagram says first, in two bytes, how long its answer is to be.
 const HEAD_BYTES: usize = 2;
-
-/// How long an answer this datagram asks for; 0 = none.
-pub(crate) fn asked_bytes(datagram: &[u8]) -> Option<usize> {
-    Some(usize::from(u16::from_be_bytes(*datagram.first_chunk::<HEAD_BYTES>()?)))
-}
 
 /// Sockets that send to the plain receiver.
 pub(crate) struct Mirror {
@@ -49,9 +41,9 @@ impl Mirror {
         self.owed.received += now.received - before.received;
         self.owed.received_bytes += now.received_bytes - before.received_bytes;
         let length = (now.sent_bytes - before.sent_bytes).checked_div(count).unwrap_or(0);
-        let length = usize::try_from(length).unwrap_or(0).clamp(HEAD_BYTES, DATAGRAM_BYTES);
+        let length = usize::try_from(length).unwrap_or(0).clamp(HEAD_BYTES, PLAIN_BYTES_MAX);
         for _ in 0..count {
-            let mut datagram = [0; DATAGRAM_BYTES];
+            let mut datagram = [0; PLAIN_BYTES_MAX];
             datagram[..HEAD_BYTES].copy_from_slice(&self.ask().to_be_bytes());
             let sent = self.sockets[place].send(&datagram[..length]);
             sent.map_err(|error| format!("the mirror: {error}"))?;
@@ -69,7 +61,7 @@ impl Mirror {
     }
 
     fn drain(&self, place: usize) -> Result<(), String> {
-        let mut buffer = [0; DATAGRAM_BYTES];
+        let mut buffer = [0; PLAIN_BYTES_MAX];
         loop {
             match self.sockets[place].recv(&mut buffer) {
                 Ok(_) => {}

@@ -1,10 +1,10 @@
 //! Everybody who comes is announced to all who are there: the busiest moment of a game that does so is when all come at once.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use drumfire::{ClientsEvent, PeerId};
-use drumfire_benches::{Extent, Goal, Results, Watch, close_books, count, counts_text, kernel_drops};
+use drumfire_benches::{
+    Ears, Extent, Goal, Results, Watch, announcements, close_books, count, counts_text, kernel_drops,
+};
 use drumfire_tools::clock;
 
 use crate::server::{Does, key};
@@ -17,38 +17,6 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// What is on its way when the last announcement was heard.
 const SETTLE: Duration = Duration::from_millis(300);
-
-/// Who heard what.
-#[derive(Default)]
-struct Ears {
-    /// By socket and connection: the number that came last.
-    last: Vec<HashMap<PeerId, u64>>,
-    heard: u64,
-    /// Announcements that did not follow the one before.
-    gaps: u64,
-    strangers: u64,
-}
-
-impl Ears {
-    fn hear(&mut self, socket: usize, event: &ClientsEvent) {
-        let ClientsEvent::Message { peer, bytes, .. } = event else { return };
-        let Ok(bytes) = <[u8; 8]>::try_from(&bytes[..]) else {
-            self.strangers += 1;
-            return;
-        };
-        let number = u64::from_be_bytes(bytes);
-        if self.last.len() <= socket {
-            self.last.resize_with(socket + 1, HashMap::new);
-        }
-        let before = self.last[socket].insert(*peer, number);
-        self.heard += 1;
-        match before {
-            Some(before) if number <= before => self.strangers += 1,
-            Some(before) => self.gaps += u64::from(number > before + 1),
-            None => {}
-        }
-    }
-}
 
 pub(crate) fn measure(
     extent: Extent,
@@ -65,8 +33,7 @@ pub(crate) fn measure(
     let to = (address, key().public());
     let ramped = crowd.connect(to, clients.into(), per_second, |socket, event| ears.hear(socket, event))?;
     crate::show_ramp(&ramped, results, "join");
-    // Who came as the first heard of all, and the last one of itself alone.
-    let goal = ramped.connected * (ramped.connected + 1) / 2;
+    let goal = announcements(ramped.connected);
     let (mut heard, mut since) = (ears.heard, clock::now());
     while ears.heard < goal && clock::now().duration_since(since) < SILENCE {
         crowd.look(|socket, event| ears.hear(socket, event));

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire::{BroadcastError, ChannelId, Event, GroupId, SendOptions, Server, ServerKey};
-use drumfire_benches::{Child, Counts, counts_of, open_server, over_at_end_of_input, say_counts};
+use drumfire::{ChannelId, Event, SendOptions, Server, ServerKey};
+use drumfire_benches::{Announcer, Child, Counts, counts_of, open_server, over_at_end_of_input, say_counts};
 use drumfire_tools::clock;
 
 /// The first argument of the server's process.
@@ -18,8 +18,6 @@ const LOOK_UP: Duration = Duration::from_millis(10);
 const ANNOUNCED_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) const CHANNEL: ChannelId = ChannelId(0);
-
-const EVERYBODY: GroupId = GroupId(1);
 
 /// What the server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +58,7 @@ pub(crate) fn main(args: &[OsString]) -> Option<Result<(), String>> {
 fn run(does: Does, workers: &str, connections: &str) -> Result<(), String> {
     let server = open_server(key(), workers, connections)?;
     let is_over = over_at_end_of_input();
-    let mut game = Game { server, tally: Tally::default() };
+    let mut game = Game { server, tally: Tally::default(), announcer: Announcer::default() };
     while !is_over.load(Ordering::Acquire) {
         match does {
             Does::Echo => game.echo(),
@@ -70,38 +68,33 @@ fn run(does: Does, workers: &str, connections: &str) -> Result<(), String> {
     say_counts(&game.counts()).map_err(|error| error.to_string())
 }
 
-/// What came, and what became of it.
+/// What came to one that echoes, and what became of it.
 #[derive(Default)]
 struct Tally {
-    came: u64,
     left: u64,
     received: u64,
     /// Answers for which a connection had no room.
     refused: u64,
-    announced: u64,
-    /// Members that there were for each announcement, in all.
-    owed: u64,
-    /// Announcements that could not be made, for want of room at a worker.
-    not_announced: u64,
-    /// Announcements for which a member had no room.
-    missed: u64,
 }
 
 struct Game {
     server: Server,
     tally: Tally,
+    announcer: Announcer,
 }
 
 impl Game {
     fn echo(&mut self) {
         self.server.wait(LOOK_UP);
         for event in self.server.poll() {
-            if let Event::Message { peer, channel, bytes } = event {
-                self.tally.received += 1;
-                let sent = self.server.send(peer, channel, bytes, SendOptions::unreliable());
-                self.tally.refused += u64::from(sent.is_err());
-            } else {
-                self.tally.note(&event);
+            match event {
+                Event::Message { peer, channel, bytes } => {
+                    self.tally.received += 1;
+                    let sent = self.server.send(peer, channel, bytes, SendOptions::unreliable());
+                    self.tally.refused += u64::from(sent.is_err());
+                }
+                Event::Disconnected { .. } => self.tally.left += 1,
+                _ => {}
             }
         }
         self.server.flush();
@@ -109,50 +102,18 @@ impl Game {
 
     fn announce(&mut self) {
         clock::pause(ANNOUNCED_EVERY);
-        for event in self.server.poll() {
-            self.tally.note(&event);
-            let Event::Connected { peer, .. } = event else { continue };
-            // Who left in the meantime is counted as such.
-            if self.server.join(EVERYBODY, peer).is_err() {
-                continue;
-            }
-            let number = self.tally.came.to_be_bytes().to_vec();
-            match self.server.broadcast(EVERYBODY, CHANNEL, number, SendOptions::reliable_ordered()) {
-                Ok(()) => {
-                    self.tally.announced += 1;
-                    self.tally.owed += self.tally.came - self.tally.left;
-                }
-                Err(BroadcastError::Full | _) => self.tally.not_announced += 1,
-            }
-        }
+        self.announcer.announce(&mut self.server);
         self.server.flush();
     }
 
     fn counts(&self) -> Counts {
-        let Tally { came, left, received, refused, announced, owed, not_announced, missed } = self.tally;
+        let Tally { left, received, refused } = self.tally;
         let mut counts = counts_of(&self.server.stats());
-        let own = [
-            ("came", came),
-            ("left", left),
-            ("received", received),
-            ("refused", refused),
-            ("announced", announced),
-            ("owed", owed),
-            ("not announced", not_announced),
-            ("missed", missed),
-        ];
+        counts.extend(self.announcer.counts());
+        let own = [("received", received), ("refused", refused)];
         counts.extend(own.map(|(name, count)| (name.to_owned(), count)));
+        // One of the two is always nobody.
+        *counts.entry("left".to_owned()).or_default() += left;
         counts
-    }
-}
-
-impl Tally {
-    fn note(&mut self, event: &Event) {
-        match event {
-            Event::Connected { .. } => self.came += 1,
-            Event::Disconnected { .. } => self.left += 1,
-            Event::Missed { count, .. } => self.missed += u64::from(*count),
-            _ => {}
-        }
     }
 }

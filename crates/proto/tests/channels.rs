@@ -1,0 +1,145 @@
+//! Channels that were used and are used no more cost their connection nothing: no byte, counted by the allocator, and no look,
+//! counted where looks are counted.
+//!
+//! The nonce audit keeps books, so with it this is not asked.
+#![cfg(not(feature = "audit-nonce"))]
+
+use allocation_counter::measure;
+use bytes::Bytes;
+use drumfire_proto::{
+    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// More than a game of entities with a stream for each property has.
+const CHANNELS: u16 = 1_024;
+
+/// Until an idle connection has given its working memory back, in steps of 10 ms.
+const IDLE_STEPS: usize = 2_000;
+
+struct Pair {
+    server: Endpoint<Alone>,
+    client: Endpoint<Alone>,
+    /// The client, at the server.
+    peer: Option<PeerId>,
+    delivered: u64,
+    now: Now,
+}
+
+impl Pair {
+    fn connected() -> Self {
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+        let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+        let (config, alone, seeds) =
+            (Config::default(), Alone::default(), [5, 6].map(|seed| Secret::new([seed; 32])));
+        let [server_seed, client_seed] = seeds;
+        let mut pair = Self {
+            server: Endpoint::server(config.clone(), server, alone, server_seed).unwrap(),
+            client: Endpoint::client(config, ClientConfig::default(), client_seed).unwrap(),
+            peer: None,
+            delivered: 0,
+            now: Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO },
+        };
+        pair.client.connect(pair.now, address(0), &identity, None).unwrap();
+        for _ in 0..50 {
+            pair.step();
+        }
+        pair
+    }
+
+    fn peer(&self) -> PeerId {
+        self.peer.expect("a connection")
+    }
+
+    /// Everything that is sent arrives at once; then 10 ms pass.
+    fn step(&mut self) {
+        let mut memory = [0; 1_200];
+        self.client.handle_timeout(self.now);
+        carry(&mut self.client, address(1), &mut self.server, self.now, &mut memory);
+        self.server.handle_timeout(self.now);
+        carry(&mut self.server, address(0), &mut self.client, self.now, &mut memory);
+        while let Some(event) = self.server.poll_event() {
+            if let Event::Connected { peer, .. } = event {
+                self.peer = Some(peer);
+            }
+        }
+        while let Some(event) = self.client.poll_event() {
+            self.delivered += u64::from(matches!(event, Event::Message { .. }));
+        }
+        self.now.monotonic = self.now.monotonic.after(Duration::from_millis(10));
+    }
+
+    /// So many messages of each mode on so many channels in turn, and until all were acknowledged: eight at a time, so that
+    /// channels wait beside each other, but one at a time where a newer one would take the place of an older.
+    fn use_channels(&mut self, messages: u16, channels: u16) {
+        let modes = [(SendOptions::reliable_ordered(), 8), (SendOptions::reliable_sequenced(), 1)];
+        for ((mode, at_a_time), first) in modes.into_iter().zip([0, channels]) {
+            for message in 0..messages {
+                let channel = ChannelId(first + message % channels);
+                self.server.send(self.now, self.peer(), channel, Bytes::from_static(&[7; 16]), mode).unwrap();
+                if (message + 1).is_multiple_of(at_a_time) {
+                    self.step();
+                }
+            }
+        }
+        for _ in 0..100 {
+            self.step();
+        }
+    }
+}
+
+fn carry(
+    from: &mut Endpoint<Alone>,
+    address: SocketAddr,
+    to: &mut Endpoint<Alone>,
+    now: Now,
+    memory: &mut [u8; 1_200],
+) {
+    while let Some(transmit) = from.poll_transmit(now, &mut memory[..]) {
+        to.handle_datagrams(now, [Inbound { from: address.into(), bytes: &mut memory[..transmit.bytes] }]);
+    }
+}
+
+fn address(number: u8) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, number], 7_000))
+}
+
+#[test]
+fn channels_that_were_used_hold_no_byte_of_either_end_when_all_is_quiet() {
+    let held = [1, CHANNELS].map(|channels| {
+        let mut pair = Pair::connected();
+        let info = measure(|| {
+            pair.use_channels(CHANNELS, channels);
+            for _ in 0..IDLE_STEPS {
+                pair.step();
+            }
+        });
+        assert_eq!(pair.delivered, 2 * u64::from(CHANNELS));
+        info.bytes_current
+    });
+    println!("both ends hold {held:?} B more after 1 and {CHANNELS} channels of each mode");
+    assert_eq!(held[0], held[1]);
+}
+
+#[cfg(feature = "measure")]
+#[test]
+fn a_tick_looks_at_no_channel_that_has_nothing_to_send() {
+    let looks = [1, CHANNELS].map(|channels| {
+        let mut pair = Pair::connected();
+        pair.use_channels(CHANNELS, channels);
+        let looks = |pair: &Pair| pair.server.lines_visited(pair.peer()).unwrap();
+        let before = looks(&pair);
+        for _ in 0..100 {
+            let (options, bytes) = (SendOptions::reliable_ordered(), Bytes::from_static(&[7; 16]));
+            pair.server.send(pair.now, pair.peer(), ChannelId(0), bytes, options).unwrap();
+            pair.step();
+        }
+        looks(&pair) - before
+    });
+    println!("100 ticks with one channel active look {looks:?} times at a channel");
+    assert!((100..=200).contains(&looks[0]), "{looks:?}");
+    assert_eq!(looks[0], looks[1]);
+}
