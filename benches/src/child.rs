@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 /// A process that says nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes that are read of all its lines together.
-const LINES_MAX_BYTES: u64 = 1 << 16;
+/// Bytes that are read of all its lines together: half an hour of one every ten seconds and more.
+const LINES_MAX_BYTES: u64 = 1 << 20;
 
 /// Counts under their names, as a process tells them.
 pub type Counts = BTreeMap<String, u64>;
@@ -103,13 +103,43 @@ impl Child {
         self.line()?.parse().map_err(|_| format!("{} named no address", self.name))
     }
 
+    /// The next line it says within this time; nothing when there is none yet.
+    ///
+    /// # Errors
+    ///
+    /// One line, when it has ended.
+    pub fn line_within(&self, time: Duration) -> Result<Option<String>, String> {
+        match self.lines.recv_timeout(time) {
+            Ok(line) => Ok(Some(line)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(format!("{} has ended: its line stands above", self.name))
+            }
+        }
+    }
+
+    /// Tells it to end. Lines that it says before its last one are still to be read.
+    pub fn end(&mut self) {
+        drop(self.input.take());
+    }
+
+    /// The next line it says, which is counts, see [`say_counts`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Child::line`], and when its line is something else.
+    pub fn counts(&self) -> Result<Counts, String> {
+        let line = self.line()?;
+        serde_json::from_str(&line).map_err(|_| format!("{}: its counts cannot be read: {line}", self.name))
+    }
+
     /// Tells it to end and answers its last line.
     ///
     /// # Errors
     ///
     /// As [`Child::line`].
     pub fn finish(mut self) -> Result<String, String> {
-        drop(self.input.take());
+        self.end();
         self.line()
     }
 
@@ -118,10 +148,9 @@ impl Child {
     /// # Errors
     ///
     /// As [`Child::line`], and when its last line is something else.
-    pub fn finish_counts(self) -> Result<Counts, String> {
-        let name = self.name;
-        let line = self.finish()?;
-        serde_json::from_str(&line).map_err(|_| format!("{name}: its counts cannot be read: {line}"))
+    pub fn finish_counts(mut self) -> Result<Counts, String> {
+        self.end();
+        self.counts()
     }
 }
 

@@ -1,0 +1,126 @@
+//! The status line of a run, in the journal's format with what it left out, and whether all lines together make the totals.
+
+use drumfire_benches::{Counts, count};
+
+use crate::tell::{AT, CPU};
+
+/// Bytes in what the line calls Mb, as the journal did.
+const MEGABYTE: f64 = 1e6;
+
+/// What both ends had counted at one time, since the beginning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) server: Counts,
+    pub(crate) bots: Counts,
+}
+
+impl Sample {
+    pub(crate) fn of_bots(&self, name: &str) -> u64 {
+        count(&self.bots, name)
+    }
+
+    pub(crate) fn of_server(&self, name: &str) -> u64 {
+        count(&self.server, name)
+    }
+
+    /// Deliveries that never will be.
+    pub(crate) fn dropped(&self) -> u64 {
+        let unheard = self.of_server("not broadcast") * self.of_server("members");
+        self.of_server("missed") + self.of_server("given up") + unheard
+    }
+
+    /// Seconds of the clients' clock from an earlier sample to this one.
+    pub(crate) fn seconds_since(&self, earlier: &Self) -> f64 {
+        (self.of_bots(AT).saturating_sub(earlier.of_bots(AT)) as f64 / 1e9).max(1e-9)
+    }
+
+    /// The same of the server's.
+    pub(crate) fn server_seconds_since(&self, earlier: &Self) -> f64 {
+        (self.of_server(AT).saturating_sub(earlier.of_server(AT)) as f64 / 1e9).max(1e-9)
+    }
+
+    /// What the server's processor did from an earlier sample to this one, in cores.
+    pub(crate) fn server_cores_since(&self, earlier: &Self) -> f64 {
+        let used = self.of_server(CPU).saturating_sub(earlier.of_server(CPU)) as f64 / 1e9;
+        used / self.server_seconds_since(earlier)
+    }
+
+    /// The same of the clients'.
+    pub(crate) fn bots_cores_since(&self, earlier: &Self) -> f64 {
+        let used = self.of_bots(CPU).saturating_sub(earlier.of_bots(CPU)) as f64 / 1e9;
+        used / self.seconds_since(earlier)
+    }
+}
+
+/// The lines of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Status {
+    before: Sample,
+    /// Of what was printed: rate by time, and how far rounding may have put it off.
+    sums: Sums,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    megabytes: f64,
+    megabytes_off: f64,
+    messages: f64,
+    messages_off: f64,
+}
+
+impl Status {
+    /// Beginning behind this sample.
+    pub(crate) fn after(sample: Sample) -> Self {
+        Self { before: sample, sums: Sums::default() }
+    }
+
+    /// The line from the sample before to this one.
+    pub(crate) fn line(&mut self, now: &Sample) -> String {
+        let before = std::mem::replace(&mut self.before, now.clone());
+        let seconds = now.seconds_since(&before);
+        let bots = |name: &str| now.of_bots(name).saturating_sub(before.of_bots(name)) as f64 / seconds;
+        let broadcasts = now.of_server("broadcasts").saturating_sub(before.of_server("broadcasts")) as f64
+            / now.server_seconds_since(&before);
+        let dropped = now.dropped().saturating_sub(before.dropped()) as f64 / seconds;
+        // As printed, so that the sums are made of what a reader sees.
+        let megabytes = (bots("heard bytes") / MEGABYTE * 100.0).round() / 100.0;
+        let messages = bots("heard").round();
+        self.sums.megabytes += megabytes * seconds;
+        self.sums.megabytes_off += 0.006 * seconds;
+        self.sums.messages += messages * seconds;
+        self.sums.messages_off += 0.6 * seconds;
+        format!(
+            "c[{:4}] s\u{2211}[{:8.2}Mb] ss[{megabytes:5.2}Mb] ms[{messages:7.0}] bs[{broadcasts:7.2}] d\u{2211}[{}] \
+             ds[{dropped:.2}] | o\u{2211}[{}] os[{:.2}] skip\u{2211}[{}] q[{}] cpu[{:.0}% {:.0}%]",
+            now.of_server("members"),
+            now.of_bots("heard bytes") as f64 / MEGABYTE,
+            now.dropped(),
+            now.of_bots("offered"),
+            bots("offered"),
+            now.of_bots("skipped") + now.of_bots("refused"),
+            now.of_server("waiting most").max(now.of_server("gathered most")),
+            now.server_cores_since(&before) * 100.0,
+            now.bots_cores_since(&before) * 100.0,
+        )
+    }
+
+    /// Whether rates by time make the totals.
+    ///
+    /// # Errors
+    ///
+    /// One line that names the column that does not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Sums { megabytes, megabytes_off, messages, messages_off } = self.sums;
+        for (name, sum, off, total) in [
+            ("ss", megabytes, megabytes_off, self.before.of_bots("heard bytes") as f64 / MEGABYTE),
+            ("ms", messages, messages_off, self.before.of_bots("heard") as f64),
+        ] {
+            if (sum - total).abs() > off {
+                return Err(format!(
+                    "BOOKS DO NOT CLOSE: {name} by time makes {sum:.2}, and the total is {total:.2}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
