@@ -61,6 +61,7 @@ impl Figure {
 /// Everything a bench found.
 pub struct Results {
     name: &'static str,
+    command: String,
     extent: &'static str,
     part: Option<String>,
     figures: Vec<Figure>,
@@ -73,7 +74,15 @@ impl Results {
     #[must_use]
     pub fn new(name: &'static str, options: &Options) -> Self {
         let (extent, part) = (options.extent.name(), options.only.clone());
-        Self { name, extent, part, figures: Vec::new(), runs: Vec::new(), rates: Vec::new() }
+        let command = format!("cargo bench --bench {name}");
+        Self { name, command, extent, part, figures: Vec::new(), runs: Vec::new(), rates: Vec::new() }
+    }
+
+    /// The same of a program that is started by another command than a bench's.
+    #[must_use]
+    pub fn with_command(mut self, command: &str) -> Self {
+        command.clone_into(&mut self.command);
+        self
     }
 
     /// Adds a figure.
@@ -97,7 +106,7 @@ impl Results {
     pub fn run(&mut self, name: &str, report: &Report) -> Result<(), String> {
         let mut report = report.clone();
         report.name = format!("{} {name}", self.name);
-        report.command = format!("cargo bench --bench {}", self.name);
+        report.command.clone_from(&self.command);
         report.check().map_err(|error| error.to_string())?;
         self.runs.push(serde_json::to_value(&report).map_err(|error| error.to_string())?);
         Ok(())
@@ -158,11 +167,20 @@ impl Results {
     /// One line that names the file.
     pub fn write(&self) -> Result<PathBuf, String> {
         let folder = reports_folder().ok_or("the target folder cannot be found from this program's path")?;
+        self.write_in(&folder)
+    }
+
+    /// Writes everything as JSON into this folder and answers where.
+    ///
+    /// # Errors
+    ///
+    /// One line that names the file.
+    pub fn write_in(&self, folder: &Path) -> Result<PathBuf, String> {
         // A part alone does not replace the whole.
         let part = self.part.as_ref().map_or_else(String::new, |part| format!("-{part}"));
         let path = folder.join(format!("{}{part}.json", self.name));
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
-        std::fs::create_dir_all(&folder).map_err(fail)?;
+        std::fs::create_dir_all(folder).map_err(fail)?;
         let figures: Vec<Value> = self.figures.iter().map(figure_json).collect();
         let rates: Vec<Value> =
             self.rates.iter().map(|(_, name, samples)| rates_json(name, samples)).collect();
@@ -172,7 +190,7 @@ impl Results {
         }
         let all = json!({
             "name": self.name,
-            "command": format!("cargo bench --bench {}", self.name),
+            "command": self.command,
             "flags": { "extent": self.extent, "only": self.part },
             "versions": Versions::of_this_build(),
             "machine": host::machine(),
@@ -242,10 +260,12 @@ fn number(value: f64) -> String {
     }
 }
 
-/// `target/reports`, found from this program's own place in `target/<profile>/deps`.
+/// `target/reports`, found from this program's own place in `target/<profile>` or, as a bench's, in its `deps`.
 fn reports_folder() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
-    program.ancestors().nth(3).map(|target: &Path| target.join("reports"))
+    let folder = program.parent()?;
+    let profile = if folder.ends_with("deps") { folder.parent()? } else { folder };
+    Some(profile.parent()?.join("reports"))
 }
 
 #[cfg(test)]

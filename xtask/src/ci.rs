@@ -85,6 +85,7 @@ fn judge(step: &Step, status: ExitStatus) -> Result<&'static str, Stop> {
 fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop> {
     let mut steps = vec![
         step("fmt", "fmt --all --check"),
+        step("fmt, peers", "fmt --manifest-path benches/peers/Cargo.toml --check"),
         step("clippy", "clippy --workspace --all-targets -- -D warnings"),
         step("tidy", "xtask tidy"),
     ];

@@ -1,0 +1,177 @@
+//! Interleaved rounds of all arms of a load: each arm once, then each again. The first round warms up and does not count; a round
+//! that the machine disturbed is repeated. An arm that cannot be run is left out from then on, with its line kept.
+
+use std::time::Duration;
+
+use drumfire_benches::Measured;
+
+use crate::face::Setup;
+use crate::load::{Load, Shape};
+use crate::process::Asked;
+use crate::rivals::{Rival, Serve};
+use crate::round::{self, Beside, Place};
+
+/// How often rounds of one arm that the machine disturbed are repeated, so that a busy machine cannot hold up the bench.
+const MAX_REPEATS: u32 = 10;
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pub(crate) rounds: u32,
+    pub(crate) warm_ups: u32,
+    /// The load runs for so long before it is counted.
+    pub(crate) warm_up: Duration,
+    pub(crate) counted: Duration,
+    /// Connections of any load, at most.
+    pub(crate) connections_max: usize,
+    /// Whether disturbed rounds are repeated.
+    pub(crate) may_void: bool,
+}
+
+/// A rival with one way of delivery, and what came of it.
+pub(crate) struct Row {
+    pub(crate) rival: Rival,
+    pub(crate) setup: Setup,
+    pub(crate) connections: usize,
+    pub(crate) measured: Measured,
+    pub(crate) beside: Vec<Beside>,
+    pub(crate) state: State,
+}
+
+/// How far an arm came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// All its rounds were run.
+    Measured,
+    /// It cannot be had here, or has no part in this load.
+    Missing(String),
+    /// It failed, or its books do not close.
+    Failed(String),
+}
+
+impl Row {
+    /// Its name in tables and reports.
+    pub(crate) fn name(&self) -> String {
+        arm_name(self.rival.name, self.setup.is_reliable)
+    }
+
+    fn new(load: Load, rival: &Rival, is_reliable: bool, connections_max: usize) -> Self {
+        let setup = Setup { variant: rival.variant, is_reliable, answer_bytes: load.answer_bytes };
+        let name = arm_name(rival.name, is_reliable);
+        Self {
+            rival: rival.clone(),
+            setup,
+            connections: load.connections.min(rival.connections_max).min(connections_max),
+            measured: Measured { name, rounds: Vec::new(), voided: 0, is_busy: false },
+            beside: Vec::new(),
+            state: part_in(load, rival),
+        }
+    }
+
+    /// Runs it once, or again when the machine disturbed it.
+    fn round(&mut self, place: Place, load: Load, effort: &Effort, counts: bool) -> Result<(), String> {
+        let Effort { warm_up, counted, .. } = *effort;
+        let asked = Asked { load, connections: self.connections, warm_up, counted };
+        loop {
+            let (report, beside) = round::run(place, &self.rival, &self.setup, &asked)?;
+            report.check().map_err(|error| error.to_string())?;
+            if counts && effort.may_void && report.is_void() {
+                if self.measured.voided < MAX_REPEATS {
+                    self.measured.voided += 1;
+                    continue;
+                }
+                self.measured.is_busy = true;
+            }
+            if counts {
+                self.measured.rounds.push(report);
+                self.beside.push(beside);
+            }
+            return Ok(());
+        }
+    }
+}
+
+fn arm_name(rival: &str, is_reliable: bool) -> String {
+    format!("{rival}, {}", if is_reliable { "reliable" } else { "unreliable" })
+}
+
+/// Whether a rival can have a part in a load, before anything is run.
+fn part_in(load: Load, rival: &Rival) -> State {
+    match rival.serve {
+        Serve::Missing(why) => State::Missing(why.to_owned()),
+        _ if load.is_relayed && !rival.is_udp => {
+            State::Missing("not through the relay: it speaks TCP".to_owned())
+        }
+        Serve::Here(_) | Serve::Program(_) => State::Measured,
+    }
+}
+
+/// Whether a rival's settings are of interest in a load: gathering is for schedules, and only connections can be idle.
+fn suits(load: Load, rival: &Rival) -> bool {
+    match load.shape {
+        Shape::Open { .. } => !load.is_relayed || !rival.gathers(),
+        Shape::Closed { .. } => !rival.gathers(),
+        Shape::Idle => !rival.gathers() && rival.has_connections,
+    }
+}
+
+/// The rows of a load, nothing being measured yet.
+pub(crate) fn rows(load: Load, rivals: &[Rival], connections_max: usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for rival in rivals.iter().filter(|rival| suits(load, rival)) {
+        // What may be lost is measured alone where that is the load, or the rival has nothing else; else the other is.
+        let has_reliable = rival.has_reliable && !(load.is_unreliable_only && rival.has_unreliable);
+        let is_missing = matches!(rival.serve, Serve::Missing(_));
+        for (is_reliable, has) in
+            [(true, has_reliable), (false, rival.has_unreliable && !(is_missing && has_reliable))]
+        {
+            if has {
+                rows.push(Row::new(load, rival, is_reliable, connections_max));
+            }
+        }
+    }
+    rows
+}
+
+/// Measures them; `missing` says why a rival cannot be run, by its name.
+pub(crate) fn measure(
+    place: Place,
+    load: Load,
+    mut rows: Vec<Row>,
+    effort: &Effort,
+    missing: &dyn Fn(&Rival) -> Option<String>,
+) -> Vec<Row> {
+    for row in &mut rows {
+        if let (State::Measured, Some(why)) = (&row.state, missing(&row.rival)) {
+            row.state = State::Missing(why);
+        }
+    }
+    for round in 0..effort.warm_ups + effort.rounds {
+        for row in rows.iter_mut().filter(|row| row.state == State::Measured) {
+            if let Err(line) = row.round(place, load, effort, round >= effort.warm_ups) {
+                eprintln!("{}: {}: {line}", load.name, row.name());
+                row.state = State::Failed(line);
+            }
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::all;
+
+    #[test]
+    fn every_rival_stands_in_every_load_that_it_has_a_part_in() {
+        let rivals = all();
+        for load in Load::ALL {
+            let rows = rows(load, &rivals, usize::MAX);
+            for library in ["drumfire", "enet", "quinn", "renet", "gns", "kcp", "laminar", "nbio"] {
+                assert!(rows.iter().any(|row| row.rival.library == library), "{}: {library}", load.name);
+            }
+            let tcp = rows.iter().find(|row| row.rival.library == "nbio").expect("found above");
+            assert_eq!(matches!(tcp.state, State::Missing(_)), load.is_relayed, "{}", load.name);
+        }
+    }
+}

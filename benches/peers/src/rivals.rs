@@ -1,0 +1,169 @@
+//! All rivals, in the order of the table: what each is called, what it promises, and who serves and connects. A rival that this
+//! program was built without, or that cannot be had, is here too, with the reason.
+
+mod drumfire;
+#[cfg(feature = "enet")]
+mod enet;
+#[cfg(feature = "quinn")]
+mod frames;
+#[cfg(feature = "kcp")]
+mod kcp;
+#[cfg(feature = "laminar")]
+mod laminar;
+mod nbio;
+#[cfg(feature = "quinn")]
+mod quinn;
+mod raw;
+#[cfg(feature = "renet")]
+mod renet;
+mod wire;
+
+use crate::face::{Connect, Setup, Variant};
+use crate::programs::Program;
+
+/// A library with some settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Rival {
+    /// In the table.
+    pub(crate) name: &'static str,
+    /// What `--peers` takes.
+    pub(crate) library: &'static str,
+    pub(crate) version: String,
+    /// What protects its packets.
+    pub(crate) encrypted: &'static str,
+    pub(crate) variant: Variant,
+    pub(crate) has_reliable: bool,
+    pub(crate) has_unreliable: bool,
+    /// Connections that share a client's socket.
+    pub(crate) per_socket: usize,
+    /// Connections that its server takes, or that fit into the memory of a small machine.
+    pub(crate) connections_max: usize,
+    /// Whether its server has one busy thread: more of them wait for the core because of each other.
+    pub(crate) has_one_thread: bool,
+    /// Whether it speaks UDP, so that the relay can lose what it says.
+    pub(crate) is_udp: bool,
+    /// Whether a message is lost with its datagram only, and never by the library's choice.
+    pub(crate) loses_only_datagrams: bool,
+    /// Whether it has connections that can be idle.
+    pub(crate) has_connections: bool,
+    pub(crate) serve: Serve,
+    pub(crate) connect: Connect,
+}
+
+/// Who serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Serve {
+    /// This program.
+    Here(fn(&Setup) -> Result<(), String>),
+    /// Another one.
+    Program(Program),
+    /// Nobody, and why.
+    Missing(&'static str),
+}
+
+impl Rival {
+    /// A rival with both ways of delivery and one thread, whose messages share no socket.
+    fn new(name: &'static str, library: &'static str, serve: Serve, connect: Connect) -> Self {
+        Self {
+            name,
+            library,
+            version: String::new(),
+            encrypted: "no",
+            variant: Variant::default(),
+            has_reliable: true,
+            has_unreliable: true,
+            per_socket: 1,
+            connections_max: usize::MAX,
+            has_one_thread: true,
+            is_udp: true,
+            loses_only_datagrams: false,
+            has_connections: true,
+            serve,
+            connect,
+        }
+    }
+
+    /// A rival that cannot be measured.
+    fn missing(name: &'static str, library: &'static str, why: &'static str) -> Self {
+        Self::new(name, library, Serve::Missing(why), |_, _, _| Err("it is missing".to_owned()))
+    }
+
+    /// Whether its datagrams gather by a setting of its own.
+    pub(crate) const fn gathers(&self) -> bool {
+        self.variant.gather_us > 0
+    }
+}
+
+/// All of them, the floor first.
+pub(crate) fn all() -> Vec<Rival> {
+    let mut all = raw::rivals();
+    all.extend(drumfire::rivals());
+    all.extend(enet_rivals());
+    all.extend(renet_rivals());
+    all.extend(quinn_rivals());
+    all.push(Rival::missing(
+        "GameNetworkingSockets",
+        "gns",
+        "no registry carries it ready to build: the crate's source needs clang, protoc and OpenSSL's headers installed",
+    ));
+    all.extend(kcp_rivals());
+    all.extend(laminar_rivals());
+    all.extend(nbio::rivals());
+    all
+}
+
+/// The rival of this name.
+pub(crate) fn named(name: &str) -> Result<Rival, String> {
+    all().into_iter().find(|rival| rival.name == name).ok_or_else(|| format!("{name}: not a peer"))
+}
+
+/// Defines the list of a rival that can be left out of a build.
+macro_rules! optional {
+    ($rivals:ident, $feature:literal, $module:ident, $name:literal) => {
+        #[cfg(feature = $feature)]
+        fn $rivals() -> Vec<Rival> {
+            $module::rivals()
+        }
+
+        #[cfg(not(feature = $feature))]
+        fn $rivals() -> Vec<Rival> {
+            vec![Rival::missing($name, $feature, concat!("built without feature ", $feature))]
+        }
+    };
+}
+
+optional!(enet_rivals, "enet", enet, "ENet");
+optional!(renet_rivals, "renet", renet, "renet");
+optional!(quinn_rivals, "quinn", quinn, "quinn");
+optional!(kcp_rivals, "kcp", kcp, "tokio_kcp");
+optional!(laminar_rivals, "laminar", laminar, "laminar");
+
+/// The version of this package that was built in.
+fn version_of(package: &str) -> String {
+    let lock = include_str!("../Cargo.lock");
+    let mut lines = lock.lines().skip_while(|line| *line != format!("name = \"{package}\""));
+    let version = lines.nth(1).and_then(|line| line.strip_prefix("version = "));
+    version.map_or_else(|| "?".to_owned(), |version| version.trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rival_has_a_name_of_its_own_and_a_version_or_a_reason() {
+        let all = all();
+        for rival in &all {
+            assert_eq!(all.iter().filter(|other| other.name == rival.name).count(), 1, "{}", rival.name);
+            let is_missing = matches!(rival.serve, Serve::Missing(_));
+            assert!(is_missing || !rival.version.is_empty() && rival.version != "?", "{}", rival.name);
+            assert!(rival.per_socket > 0 && (rival.has_reliable || rival.has_unreliable));
+        }
+    }
+
+    #[test]
+    fn versions_are_those_of_the_lock_file() {
+        assert_eq!(version_of("drumfire-peers"), env!("CARGO_PKG_VERSION"));
+        assert_eq!(version_of("no-such-package"), "?");
+    }
+}
