@@ -64,7 +64,8 @@ fn find(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("read, find and ask the replay window, 128 B");
     for connections in [1, 200] {
         let mut crowd = Crowd::connect(connections, true).expect("connections");
-        let mut opened = packets(&mut crowd, BATCH * 16, 128);
+        // Of one connection no more than a window remembers that is still narrow, or copies are too old for an answer.
+        let mut opened = packets(&mut crowd, BATCH * usize::from(connections).min(16), 128);
         let copies = opened.clone();
         open_all(&mut crowd, &mut opened);
         // Newer ones, so that no copy is of a connection's newest packet, which might tell of another path.

@@ -17,9 +17,10 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
 use drumfire_benches::pair::{Crowd, server_address};
 use drumfire_benches::{
-    Extent, Goal, Options, Results, Rounds, Spread, Work, criterion_extent, ending, interleave_work, pin,
+    Extent, Goal, OpenAlone, Options, Results, Rounds, Spread, Work, criterion_extent, ending,
+    interleave_work, pin,
 };
-use drumfire_crypto::{Initiator, Opener, Responder, Sealer, Secret, ServerKeyPair, Suite, TAG_BYTES};
+use drumfire_crypto::Suite;
 use drumfire_proto::{Alone, ChannelId, Config, Endpoint, Event, Inbound, PacketSealer, SendOptions};
 use drumfire_tools::table::{Align, TextTable};
 use drumfire_tools::{clock, host};
@@ -264,56 +265,17 @@ fn take_events(server: &mut Endpoint<Alone>) -> u64 {
     count
 }
 
-/// The cipher alone: packets as long as those of the pipeline, opened one after the other.
-struct OpenAlone {
-    sealer: Sealer,
-    opener: Opener,
-    packets: Vec<[u8; DATAGRAM_BYTES]>,
-}
+type Cipher = OpenAlone<DATAGRAM_BYTES>;
 
-/// Bytes of a packet that are not sealed: type, connection id, and the number.
-const HEADER_BYTES: usize = 1 + 8 + 4;
-
-impl OpenAlone {
-    fn new(suite: Suite) -> Self {
-        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
-        let (mut first, mut second) = ([0; 48], [0; 48]);
-        let (nobody, ephemeral) = (Secret::zeroed(), Secret::new([2; 32]));
-        let mut client =
-            Initiator::new(keys.public(), &nobody, b"", b"", ephemeral, &mut first).expect("a key");
-        let (server, _) = Responder::read(&keys, &nobody, b"", &first, &Secret::new([3; 32]), &mut [])
-            .expect("the client's message");
-        let (_, of_server) = server.reply(b"", &mut second).expect("room");
-        let (_, of_client) = client.read_reply(&second, &mut []).expect("the server's message");
-        let (seals, _) = of_client.into_keys(suite).expect("a suite of this build");
-        let (_, opens) = of_server.into_keys(suite).expect("a suite of this build");
-        let (mut sealer, mut opener) = (Sealer::new(seals), Opener::new(opens));
-        sealer.keep_expanded();
-        opener.keep_expanded();
-        Self { sealer, opener, packets: vec![[7; DATAGRAM_BYTES]; BATCH] }
-    }
-
-    /// Opens so many packets; answers how long that took.
-    fn run(&mut self, count: u64) -> Duration {
-        let (mut took, mut left) = (Duration::ZERO, count);
-        while left > 0 {
-            let batch = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
-            let first = self.sealer.next_number().expect("numbers are left");
-            for packet in &mut self.packets[..batch] {
-                let (header, sealed) = packet.split_at_mut(HEADER_BYTES);
-                let (body, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>().expect("room for a tag");
-                self.sealer.seal(header, body, tag).expect("numbers are left");
-            }
-            let start = clock::now();
-            for (number, packet) in (first..).zip(&mut self.packets[..batch]) {
-                let (header, sealed) = packet.split_at_mut(HEADER_BYTES);
-                black_box(self.opener.open(number, false, header, sealed).expect("a genuine packet").body);
-            }
-            took += start.elapsed();
-            left -= batch as u64;
-        }
-        took
-    }
+/// Opens so many packets; answers how long that took.
+fn open_alone(open: &mut Cipher, count: u64) -> Duration {
+    let mut took = Duration::ZERO;
+    open.run(count, |open| {
+        let start = clock::now();
+        open();
+        took += start.elapsed();
+    });
+    took
 }
 
 fn suite_of(suite: (&str, bool)) -> Suite {
@@ -331,9 +293,9 @@ fn parts(criterion: &mut Criterion) {
         });
     }
     for suite in [CHACHA, AES] {
-        let mut open = OpenAlone::new(suite_of(suite));
+        let mut open = Cipher::new(suite_of(suite));
         group.bench_function(BenchmarkId::new("open alone", suite.0), |bencher| {
-            bencher.iter_custom(|count| open.run(count));
+            bencher.iter_custom(|count| open_alone(&mut open, count));
         });
     }
     group.finish();
@@ -352,9 +314,9 @@ fn rounds(extent: Extent) -> Result<Vec<Rounds<Round>>, String> {
     let (rounds, packets) = if extent == Extent::Quick { (1, 1_024) } else { (9, 200_000) };
     let mut arms = Vec::new();
     for suite in [CHACHA, AES] {
-        let mut open = OpenAlone::new(suite_of(suite));
+        let mut open = Cipher::new(suite_of(suite));
         arms.push(Work::new(format!("open alone, {}", suite.0), move || {
-            let ns = open.run(packets).as_nanos() as f64 / packets as f64;
+            let ns = open_alone(&mut open, packets).as_nanos() as f64 / packets as f64;
             Ok(Round { ns, acks: 0.0, bytes: DATAGRAM_BYTES as f64 })
         }));
     }

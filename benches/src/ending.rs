@@ -34,10 +34,11 @@ pub fn ending(result: Result<(), String>) -> ExitCode {
     }
 }
 
-/// How long a criterion bench is to take: a smoke run where cargo runs it as a test.
+/// How long a criterion bench is to take: a smoke run where that is asked for, and where cargo runs it as a test.
 #[must_use]
 pub fn criterion_extent() -> Extent {
     let args: Vec<String> = std::env::args().collect();
-    let is_smoke = args.iter().any(|arg| arg == "--test") || !args.iter().any(|arg| arg == "--bench");
+    let is_smoke = args.iter().any(|arg| arg == "--test" || arg == "--quick")
+        || !args.iter().any(|arg| arg == "--bench");
     if is_smoke { Extent::Quick } else { Extent::Default }
 }

@@ -7,6 +7,7 @@ mod announce;
 mod c_loop;
 pub mod chance;
 mod child;
+mod cipher;
 mod cores;
 mod crowd;
 mod echoes;
@@ -27,10 +28,12 @@ mod served;
 mod system;
 mod timed;
 mod turns;
+mod valgrind;
 
 pub use announce::{Announcer, Ears, announcements};
 pub use c_loop::CLoop;
 pub use child::{Child, Counts, at_end_of_input, over_at_end_of_input, say, say_counts};
+pub use cipher::OpenAlone;
 pub use cores::Cores;
 pub use crowd::{Carried, Crowd, Ramped};
 pub use echoes::{Tally, Told, Window};
@@ -47,3 +50,4 @@ pub use served::{RECEIVE_BUFFER_BYTES, close_books, count, counts_of, counts_tex
 pub use system::{Memory, StealWatch, Used, Watch, kernel_drops, load_average, memory, print_machine};
 pub use timed::{Rounds, Work, interleave_work, pin};
 pub use turns::{Schedule, Turns};
+pub use valgrind::{instructions, valgrind_version};

@@ -5,14 +5,15 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::bench::{DEADLINE, short_run};
 use crate::example;
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
 use crate::workspace::{Package, Workspace};
 
 /// An example ends by itself within 10 s; at this age it is killed.
 const EXAMPLE_DEADLINE: Duration = Duration::from_secs(60);
-/// A bench's short run takes at most 20 s; at this age it is killed.
-const BENCH_DEADLINE: Duration = Duration::from_secs(120);
+/// A minute and a half of one core.
+const GATE_DEADLINE: Duration = Duration::from_secs(600);
 /// A run of two seconds and the build before it.
 const RUN_DEADLINE: Duration = Duration::from_secs(600);
 /// Fifteen seconds of scenarios on two cores, and the build before them.
@@ -210,15 +211,14 @@ fn bench_steps(package: &Package) -> Result<Vec<Step>, Stop> {
             "benches/Cargo.toml: package.metadata.smoke names `{stray}`, which is no bench"
         )));
     }
-    let quick = vec!["--quick".to_owned()];
     let build = step("benches, build", &format!("bench -p {name} --benches --no-run"));
     let runs = benches.iter().map(|bench| {
-        let mut run = step(&format!("bench {bench}"), &format!("bench -p {name} --bench {bench} --"));
-        let args = package.smoke.get(*bench).unwrap_or(&quick);
-        run.command = args.iter().fold(run.command, CommandLine::arg);
-        run.within(BENCH_DEADLINE)
+        let run = Step { command: short_run(package, bench), ..step(&format!("bench {bench}"), "bench") };
+        run.within(DEADLINE)
     });
-    Ok(std::iter::once(build).chain(runs).collect())
+    let gate = step("instruction counts", "xtask bench --gate").within(GATE_DEADLINE);
+    let gate = benches.contains(&"counts").then_some(Step { can_be_skipped: true, ..gate });
+    Ok(std::iter::once(build).chain(runs).chain(gate).collect())
 }
 
 /// A step that runs cargo with these arguments, separated by spaces.
@@ -335,6 +335,16 @@ mod tests {
             all.contains(&"cargo bench -p drumfire-benches --bench codec -- --test".to_owned()),
             "{all:#?}"
         );
+    }
+
+    #[test]
+    fn instruction_counts_are_compared_where_they_are_counted() {
+        let gate = |bench| {
+            let steps = plan(&workspace(&[package("benches", &[], &[("bench", bench)], &[])]), true).unwrap();
+            steps.into_iter().find(|step| step.command.to_string() == "cargo xtask bench --gate")
+        };
+        assert!(gate("counts").is_some_and(|step| step.can_be_skipped && step.deadline.is_some()));
+        assert!(gate("pps").is_none());
     }
 
     #[test]

@@ -1,14 +1,17 @@
-//! Project tasks: `cargo xtask ci`, `cargo xtask example`, `cargo xtask interop`, `cargo xtask sim`, `cargo xtask tidy`, `cargo xtask two-hosts`.
+//! Project tasks: `cargo xtask bench`, `cargo xtask ci`, `cargo xtask example`, `cargo xtask interop`, `cargo xtask report`,
+//! `cargo xtask sim`, `cargo xtask tidy`, `cargo xtask two-hosts`.
 //!
 //! This file only reads the command line and turns the outcome into an exit code: 0 done, 1 failed, 2 bad usage,
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod ci;
 mod example;
 mod interop;
 mod loopback_example;
 mod netns;
+mod report;
 mod run;
 mod running;
 mod sim;
@@ -22,12 +25,25 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::bench::Ask;
 use crate::run::Stop;
 
 /// Project tasks of drumfire.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Task {
+    /// List the benches with a line each, run the short run of all, or count instructions.
+    Bench {
+        /// Run the short run of each in turn, and print a summary.
+        #[arg(long, group = "what")]
+        quick: bool,
+        /// Count the instructions of each stage and fail when one grew by more than 2 % over `benches/counts.toml`.
+        #[arg(long, group = "what")]
+        gate: bool,
+        /// Count them and write them to `benches/counts.toml`.
+        #[arg(long, group = "what")]
+        bless: bool,
+    },
     /// Run exactly what CI runs, stopping at the first step that fails.
     Ci {
         /// Print the steps and their commands, run nothing.
@@ -48,6 +64,8 @@ enum Task {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         sessions: u32,
     },
+    /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
+    Report,
     /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
     Sim {
         /// From the first up to, and without, the second.
@@ -74,9 +92,16 @@ enum Task {
 
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
+        Task::Bench { quick, gate, bless } => bench::run(match (quick, gate, bless) {
+            (true, ..) => Ask::Quick,
+            (_, true, _) => Ask::Gate,
+            (_, _, true) => Ask::Bless,
+            _ => Ask::List,
+        }),
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
         Task::Example { name } => loopback_example::run(&name),
         Task::Interop { sessions } => interop::run(sessions),
+        Task::Report => report::run(),
         Task::Sim { seeds } => sim::run(&seeds),
         Task::Tidy => tidy::run(),
         Task::TwoHostsExample { name } => two_hosts_example::run(&name),

@@ -86,7 +86,12 @@ impl Workspace {
 impl Package {
     /// Names of the targets of one kind.
     pub(crate) fn targets_of(&self, kind: &str) -> impl Iterator<Item = &str> {
-        self.targets.iter().filter(move |target| target.kind == kind).map(|target| target.name.as_str())
+        self.targets(kind).map(|target| target.name.as_str())
+    }
+
+    /// The targets of one kind.
+    pub(crate) fn targets(&self, kind: &str) -> impl Iterator<Item = &Target> {
+        self.targets.iter().filter(move |target| target.kind == kind)
     }
 
     fn from_json(json: &Value, root: &Path) -> Option<Self> {

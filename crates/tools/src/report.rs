@@ -107,6 +107,9 @@ pub struct Report {
     /// What became of the messages, in the stage that delivers those of endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
+    /// Datagrams received in each full second, by thread; what a box plot is made of, never added up to a rate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pps_per_second: Vec<Vec<u64>>,
 }
 
 /// One thread in a [`Report`].
@@ -218,6 +221,7 @@ impl Report {
             run_delay_share: None,
             steal_share: None,
             messages: None,
+            pps_per_second: Vec::new(),
         }
     }
 
@@ -434,6 +438,7 @@ mod tests {
         report.reordered = Some(3);
         report.run_delay_share = Some(0.001);
         report.steal_share = Some(0.0);
+        report.pps_per_second = vec![vec![300_000, 100_000], vec![299_000]];
         let text = report.to_json().unwrap();
         assert!(text.ends_with("}\n"));
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -447,6 +452,7 @@ mod tests {
             "reordered",
             "run_delay_share",
             "steal_share",
+            "pps_per_second",
         ];
         assert!(keys(&value).is_superset(&BTreeSet::from(optional)), "{text}");
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);

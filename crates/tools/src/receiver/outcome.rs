@@ -204,6 +204,7 @@ impl Outcome {
         report.steal_share = self.steal_share;
         report.notes.clone_from(&self.notes);
         report.messages.clone_from(&self.messages);
+        report.pps_per_second = self.samples.iter().map(|second| second.pps_per_thread.clone()).collect();
         report
     }
 }

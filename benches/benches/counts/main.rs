@@ -1,0 +1,121 @@
+//! Instructions of each stage of a packet's way, counted by valgrind: `cargo bench --bench counts`.
+//!
+//! Each stage runs in a process of its own, N times and two N times, and the difference counts: what happens once cancels out.
+//! What makes the stage's input, such as a client that seals, runs in the same process and is not counted, because callgrind
+//! collects within one function alone. Keys, seeds, addresses and the clock are fixed, so that counts repeat to within a
+//! thousandth. They say nothing of system calls and of memory that is far away. `cargo xtask bench --gate` holds them against
+//! `benches/counts.toml`. `--quick` has a tenth of the calls and leaves out what takes long
+//! to prepare; `--only STAGE` has one stage.
+#![forbid(unsafe_code)]
+
+mod idle;
+mod receive;
+mod send;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use drumfire_benches::{
+    Extent, Goal, Options, Results, ending, instructions, print_machine, run_bench, valgrind_version,
+};
+use drumfire_tools::table::{Align, TextTable, thousands};
+
+/// The first argument of the run that is counted, before the stage and how many calls.
+const COUNTED: &str = "--counted";
+
+/// The function within which callgrind collects.
+const WITHIN: &str = "*counted_part*";
+
+/// As many packets as a receive call takes.
+const BATCH: u64 = 32;
+
+/// One thing that is counted.
+struct Stage {
+    /// Its name in tables and in the baseline.
+    name: &'static str,
+    /// Calls of the shorter run.
+    calls: u64,
+    /// Does it so many times, within [`counted_part`].
+    run: fn(u64),
+    /// It takes long to prepare, and the first call is like any other: it runs once, and all calls count.
+    is_long_prepared: bool,
+}
+
+/// A stage that runs twice.
+const fn stage(name: &'static str, calls: u64, run: fn(u64)) -> Stage {
+    Stage { name, calls, run, is_long_prepared: false }
+}
+
+/// In the order of a packet's way.
+const STAGES: [Stage; 14] = [
+    stage("parse", 32 * BATCH, receive::parse),
+    stage("look-up and replay window", 32 * BATCH, receive::find),
+    stage("open, ChaCha20-Poly1305", 32 * BATCH, receive::open_chacha),
+    stage("open, AES-128-GCM", 32 * BATCH, receive::open_aes),
+    stage("event hand-over", 32 * BATCH, receive::events),
+    stage("receive, unreliable", 64 * BATCH, receive::unreliable),
+    stage("receive, reliable ordered", 64 * BATCH, receive::reliable_ordered),
+    stage("hear an ack of 1 packet", 512, send::ack_of_one),
+    stage("hear an ack of 32 packets", 64, send::ack_of_32),
+    stage("build and seal a packet", 64 * BATCH, send::build_and_seal),
+    stage("send, reliable ordered", 64 * BATCH, send::whole),
+    stage("keep-alive exchange", 256, idle::keep_alive),
+    Stage { is_long_prepared: true, ..stage("tick, 8,192 idle connections", 1_000, idle::tick) },
+    stage("handshake", 20, idle::handshake),
+];
+
+/// What is done within it is counted, nothing else is. Its name is [`WITHIN`].
+#[inline(never)]
+fn counted_part<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    if let [COUNTED, name, count] = words[..] {
+        return ending(run_counted(name, count));
+    }
+    run_bench(args, &STAGES.map(|stage| stage.name), bench)
+}
+
+/// What runs under valgrind.
+fn run_counted(name: &str, count: &str) -> Result<(), String> {
+    let stage = STAGES.iter().find(|stage| stage.name == name).ok_or_else(|| format!("no stage {name}"))?;
+    let count = count.parse().map_err(|_| format!("{count}: not a number of calls"))?;
+    (stage.run)(count);
+    Ok(())
+}
+
+fn bench(options: &Options) -> Result<(), String> {
+    let Some(version) = valgrind_version() else {
+        println!("skipped: needs valgrind on the PATH, which counts the instructions");
+        return Ok(());
+    };
+    print_machine();
+    println!("counted   by {version}\n");
+    let mut results = Results::new("counts", options);
+    let mut table = TextTable::new(&[("stage", Align::Left), ("instructions per call", Align::Right)]);
+    for stage in STAGES.iter().filter(|stage| options.wants(stage.name)) {
+        let is_quick = options.extent == Extent::Quick;
+        if is_quick && stage.is_long_prepared {
+            results.figure(stage.name, None, "instructions", Goal::Shown, "not in a quick run");
+            table.row([stage.name.to_owned(), "not in a quick run".to_owned()]);
+            continue;
+        }
+        let each = count(stage, if is_quick { (stage.calls / 10).max(1) } else { stage.calls })?;
+        results.figure(stage.name, Some(each as f64), "instructions", Goal::Shown, "");
+        table.row([stage.name.to_owned(), thousands(each)]);
+    }
+    println!("{}", table.render());
+    println!("written to {}", results.write()?.display());
+    Ok(())
+}
+
+/// Instructions of one call.
+fn count(stage: &Stage, calls: u64) -> Result<u64, String> {
+    let counted = |calls: u64| instructions(&[COUNTED, stage.name, &calls.to_string()], Some(WITHIN));
+    let (before, whole) =
+        if stage.is_long_prepared { (0, counted(calls)?) } else { (counted(calls)?, counted(2 * calls)?) };
+    Ok((whole.saturating_sub(before) + calls / 2) / calls)
+}

@@ -1,0 +1,397 @@
+//! The page: an overview, then a section for each report with its figures beside their goals, and the plots.
+//!
+//! Everything that comes from a file is escaped by the templates.
+
+use std::collections::BTreeMap;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::Entry;
+use super::input::{Figure, Goal, Measured, Run};
+use super::plot::{bars, boxes, lines, over_names, short};
+use super::sections::{SECTIONS, place};
+use super::series::{Arm, BoxOf, Line, Spread, ladders_of_arms, ladders_of_figures, parts};
+
+const STYLE: &str = include_str!("page.css");
+/// More figures without a goal than these are folded.
+const SHOWN: usize = 8;
+/// Rates that differ by no more than this factor are the same load.
+const SAME_RATE: f64 = 1.03;
+/// The places of a latency plot.
+const PERCENTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
+
+/// The whole page.
+pub(super) fn render(entries: &BTreeMap<String, Entry>) -> Markup {
+    let mut ordered: Vec<&Entry> = entries.values().collect();
+    ordered.sort_by_key(|entry| place(&entry.stem));
+    let read = || ordered.iter().filter_map(|entry| entry.read.as_ref().ok());
+    let goals = || read().flat_map(|measured| &measured.figures).filter_map(verdict_of);
+    let count = |wanted: Verdict| goals().filter(|verdict| *verdict == wanted).count();
+    let mut machines: Vec<&str> = read().map(|measured| measured.machine.as_str()).collect();
+    machines.sort_unstable();
+    machines.dedup();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "drumfire: what was measured" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main {
+                h1 { "drumfire: what was measured" }
+                p.meta { @for machine in machines { "Measured on " (machine) ". " } "How each number is made: crates/drumfire/docs/NUMBERS.md." }
+                p {
+                    "Goals: " (badge(Verdict::Pass, &count(Verdict::Pass).to_string())) " "
+                    (badge(Verdict::Miss, &count(Verdict::Miss).to_string())) " "
+                    (badge(Verdict::Open, &count(Verdict::Open).to_string()))
+                }
+                (overview(&ordered))
+                @for entry in &ordered {
+                    @if let Ok(measured) = &entry.read { (section(entry, measured)) }
+                }
+            } }
+        }
+    }
+}
+
+/// How a figure stands to its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Pass,
+    Miss,
+    Open,
+}
+
+fn verdict_of(figure: &Figure) -> Option<Verdict> {
+    figure.goal?;
+    Some(match figure.is_reached {
+        Some(true) => Verdict::Pass,
+        Some(false) => Verdict::Miss,
+        None => Verdict::Open,
+    })
+}
+
+fn badge(verdict: Verdict, count: &str) -> Markup {
+    let (class, word) = match verdict {
+        Verdict::Pass => ("pass", "pass"),
+        Verdict::Miss => ("miss", "miss"),
+        Verdict::Open => ("none", "not measured"),
+    };
+    html! { span class={ "badge " (class) } { (count) @if !count.is_empty() { " " } (word) } }
+}
+
+/// Every report with its command and how many goals it reached, and the reports that are not there.
+fn overview(ordered: &[&Entry]) -> Markup {
+    let missing = SECTIONS.iter().filter(|section| !ordered.iter().any(|entry| entry.stem == section.stem));
+    html! {
+        section {
+            table.overview {
+                thead { tr { th { "report" } th.wide { "written" } th { "goals" } th.wide { "command" } } }
+                tbody {
+                    @for entry in ordered {
+                        tr {
+                            @match &entry.read {
+                                Ok(measured) => {
+                                    td { a href={ "#" (entry.stem) } { (title(&entry.stem)) } " " (quick(measured)) }
+                                    td.wide.meta { (entry.date) }
+                                    td { (tally(measured)) }
+                                    td.wide { code { (measured.command) } }
+                                }
+                                Err(line) => {
+                                    td { (title(&entry.stem)) }
+                                    td.wide.meta { (entry.date) }
+                                    td colspan="2" { span.badge.miss { "cannot be read" } " " (line) }
+                                }
+                            }
+                        }
+                    }
+                    @for section in missing {
+                        tr {
+                            td.faint { (section.title) }
+                            td.faint colspan="3" { "not run: " code { (section.command) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How many goals were reached, missed, and not measured; nothing where there are none.
+fn tally(measured: &Measured) -> Markup {
+    let verdicts: Vec<Verdict> = measured.figures.iter().filter_map(verdict_of).collect();
+    let all = [Verdict::Pass, Verdict::Miss, Verdict::Open];
+    html! {
+        @for verdict in all {
+            @let count = verdicts.iter().filter(|of| **of == verdict).count();
+            @if count > 0 { (badge(verdict, &count.to_string())) " " }
+        }
+    }
+}
+
+/// What says that the figures of a short run mean little.
+fn quick(measured: &Measured) -> Markup {
+    let is_quick = measured.extent.as_deref() == Some("quick");
+    html! { @if is_quick { span.badge.warn { "quick: figures mean little" } } }
+}
+
+fn title(stem: &str) -> String {
+    match SECTIONS.get(place(stem)) {
+        Some(section) if section.stem == stem => section.title.to_owned(),
+        Some(section) => {
+            let part = stem.strip_prefix(section.stem).unwrap_or(stem).trim_start_matches('-');
+            format!("{}: {part} alone", section.title)
+        }
+        None => stem.to_owned(),
+    }
+}
+
+fn section(entry: &Entry, measured: &Measured) -> Markup {
+    let with_goal: Vec<&Figure> = measured.figures.iter().filter(|figure| figure.goal.is_some()).collect();
+    let without: Vec<&Figure> = measured.figures.iter().filter(|figure| figure.goal.is_none()).collect();
+    let is_short = without.len() <= SHOWN;
+    html! {
+        section id=(entry.stem) {
+            header {
+                h2 { (title(&entry.stem)) " " (quick(measured)) }
+                @if let Some(section) = SECTIONS.get(place(&entry.stem)) { p { (section.about) } }
+                p.meta {
+                    code { (measured.command) }
+                    @if let Some(extent) = &measured.extent { " · " (extent) " run" }
+                    @if let Some(part) = &measured.part { ", part " (part) " alone" }
+                    " · " (entry.date) " · " (measured.versions) " · " (measured.machine)
+                }
+            }
+            (figures("goal", &with_goal))
+            @if is_short { (figures("", &without)) }
+            @else { details { summary { (without.len()) " figures without a goal" } (figures("", &without)) } }
+            (plots(measured))
+        }
+    }
+}
+
+/// A table, whose third column has this heading.
+fn figures(goal: &str, figures: &[&Figure]) -> Markup {
+    html! {
+        @if !figures.is_empty() {
+            table.figures {
+                thead { tr { th { "figure" } th.num.amount { "value" } th.num.goal { (goal) } th.verdict {} } }
+                tbody { @for figure in figures { (row(figure)) } }
+            }
+        }
+    }
+}
+
+fn row(figure: &Figure) -> Markup {
+    html! {
+        tr {
+            td { (figure.name) @if !figure.note.is_empty() { div.note { (figure.note) } } }
+            td.num { b { @match figure.value { Some(value) => (precise(value)), None => "-" } } " " (figure.unit) }
+            td.num.faint {
+                @match figure.goal {
+                    Some(Goal::AtLeast(least)) => { "at least " (precise(least)) }
+                    Some(Goal::AtMost(most)) => { "at most " (precise(most)) }
+                    None => {}
+                }
+            }
+            td { @if let Some(verdict) = verdict_of(figure) { (badge(verdict, "")) } }
+        }
+    }
+}
+
+/// A number with the digits that matter, and commas between thousands.
+fn precise(value: f64) -> String {
+    let size = value.abs();
+    if size < 1_000.0 {
+        let text = if size >= 100.0 { format!("{value:.1}") } else { format!("{value:.2}") };
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    let digits = format!("{size:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 { format!("-{text}") } else { text }
+}
+
+/// Whatever of a report can be plotted.
+fn plots(measured: &Measured) -> Markup {
+    let parts = parts(&measured.name, &measured.runs);
+    let seconds = measured.runs.iter().filter(|run| !run.seconds.is_empty());
+    html! {
+        div.plots {
+            @for run in seconds { (plot("Packet rate of each thread, by second", &of_seconds(run))) }
+            @for ladder in ladders_of_figures(&measured.figures) {
+                (plot(&ladder.name, &lines(&ladder.lines, &ladder.unit)))
+            }
+            @for (part, arms) in &parts { (part_plots(part, arms)) }
+        }
+        (notes(&measured.runs))
+    }
+}
+
+fn plot(caption: &str, drawn: &Markup) -> Markup {
+    html! { figure { figcaption { (caption) } (drawn) } }
+}
+
+/// A box for each thread over its seconds.
+fn of_seconds(run: &Run) -> Markup {
+    let threads = run.seconds.iter().map(Vec::len).max().unwrap_or(0);
+    let of = |thread: usize| {
+        let of = BoxOf::of(run.seconds.iter().filter_map(|second| second.get(thread).copied()))?;
+        Some((format!("thread {thread}"), of))
+    };
+    boxes(&(0..threads).filter_map(of).collect::<Vec<_>>(), "packets/s")
+}
+
+/// The plots of one part's arms: threads as boxes, sizes as lines, CPU as bars, latency as lines.
+fn part_plots(part: &str, arms: &[Arm<'_>]) -> Markup {
+    let ladders = ladders_of_arms(arms);
+    if !ladders.is_empty() {
+        return html! {
+            @for ladder in &ladders {
+                (plot(&format!("{part}: {}", ladder.name), &lines(&ladder.lines, &ladder.unit)))
+            }
+        };
+    }
+    let named = |what: &str| if part.is_empty() { what.to_owned() } else { format!("{part}: {what}") };
+    let spread: Vec<(String, BoxOf)> = arms
+        .iter()
+        .filter(|arm| arm.runs.iter().all(|run| run.threads_pps.len() > 1))
+        .filter_map(|arm| Some((arm.name.to_owned(), BoxOf::of(arm.threads_pps())?)))
+        .collect();
+    let cpu: Vec<_> = arms.iter().filter_map(|arm| Some((arm.name.to_owned(), arm.cpu_ns()?))).collect();
+    let rate: Vec<_> = arms.iter().filter_map(|arm| Some((arm.name.to_owned(), arm.pps()?))).collect();
+    // Arms that were given the same load say nothing by their rates.
+    let all = Spread::of(rate.iter().map(|(_, of)| of.median));
+    let is_told = spread.is_empty() && all.is_some_and(|all| all.most > all.least * SAME_RATE);
+    let latency: Vec<Line> = arms.iter().filter_map(latency_line).collect();
+    html! {
+        @if !spread.is_empty() {
+            (plot(&named("packet rate of each thread"), &boxes(&spread, "packets/s, one value for each thread and round")))
+        }
+        @if cpu.len() > 1 {
+            (plot(&named("CPU for each packet or message"), &bars(&cpu, "ns; median, least to most")))
+        }
+        @if is_told {
+            (plot(&named("packets or messages per second"), &bars(&rate, "per second; median, least to most")))
+        }
+        @if !latency.is_empty() {
+            (plot(&named("latency from the intended time of sending"), &over_names(&latency, &PERCENTILES, "us")))
+        }
+    }
+}
+
+fn latency_line(arm: &Arm<'_>) -> Option<Line> {
+    let places = [0.0, 1.0, 2.0, 3.0, 4.0];
+    let points = places.into_iter().zip(arm.latency_ns()?).map(|(at, ns)| (at, ns / 1e3)).collect();
+    Some(Line { name: arm.name.to_owned(), points })
+}
+
+/// What the runs have to say, and how they were counted.
+fn notes(runs: &[Run]) -> Markup {
+    let said: Vec<&Run> = runs.iter().filter(|run| !run.notes.is_empty()).collect();
+    html! {
+        @if !said.is_empty() {
+            details {
+                summary { "notes of " (said.len()) " runs" }
+                @for run in said {
+                    p.note { b { (run.name) } ", " (short(run.window_s)) " s: " (run.notes.join("; ")) }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::input::samples;
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn entry(stem: &str, value: &Value) -> (String, Entry) {
+        let read = Measured::read(&value.to_string()).map_err(|why| format!("{stem}.json: {why}"));
+        (stem.to_owned(), Entry { stem: stem.to_owned(), date: "2026-11-21 23:09 UTC".to_owned(), read })
+    }
+
+    fn page() -> String {
+        let figures = json!([
+            { "name": "CPU <over> raw", "value": 1.5, "unit": "x", "goal": 1.35, "bound": "at_most", "reached": false, "note": "a & b" },
+            { "name": "p50", "value": 1.1, "unit": "x", "goal": 1.5, "bound": "at_most", "reached": true, "note": "" },
+            { "name": "spread", "value": null, "unit": "x", "goal": 1.05, "bound": "at_most", "reached": null, "note": "" },
+        ]);
+        let runs = [samples::run("echo F: <raw>"), samples::run("echo F: ours")];
+        let broken = json!({ "name": "load", "command": 7 });
+        let entries = BTreeMap::from([
+            entry("echo", &samples::bench(&figures, &runs)),
+            entry("receiver", &samples::run("receiver")),
+            entry("load", &broken),
+        ]);
+        render(&entries).into_string()
+    }
+
+    #[test]
+    fn every_figure_stands_beside_its_goal_with_its_verdict() {
+        let page = page();
+        for part in [
+            "at most 1.35",
+            "<span class=\"badge miss\">miss</span>",
+            "<span class=\"badge pass\">pass</span>",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(page.contains("1 pass") && page.contains("1 miss") && page.contains("1 not measured"));
+    }
+
+    #[test]
+    fn what_files_hold_is_escaped() {
+        let page = page();
+        assert!(page.contains("CPU &lt;over&gt; raw") && page.contains("a &amp; b"));
+        assert!(page.contains("&lt;raw&gt;") && page.contains("Some &lt;CPU&gt;"));
+        assert!(!page.contains("<over>") && !page.contains("<raw>") && !page.contains("<CPU>"));
+    }
+
+    #[test]
+    fn what_is_missing_or_broken_is_named() {
+        let page = page();
+        assert!(page.contains("not run: <code>cargo bench --bench pps</code>"));
+        assert!(page.contains("load.json: command: is not a text"));
+        assert!(!page.contains("not run: <code>cargo bench --bench echo</code>"));
+    }
+
+    #[test]
+    fn a_page_asks_nobody_for_anything() {
+        let page = page();
+        for word in ["http:", "https:", "<script", "<link", "url(", "@import", "<img"] {
+            assert!(!page.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_receivers_seconds_are_boxes_and_latency_is_lines() {
+        let page = page();
+        assert!(page.contains("thread 0") && page.contains("thread 1"));
+        assert!(page.contains("F: CPU for each packet or message"));
+        assert!(page.contains("F: latency from the intended time of sending") && page.contains("p99.9"));
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_matter() {
+        let cases = [
+            (1.0, "1"),
+            (1.4225, "1.42"),
+            (139.68, "139.7"),
+            (40_960.0, "40,960"),
+            (-1_234_567.0, "-1,234,567"),
+            (100.0, "100"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(precise(value), text);
+        }
+    }
+}
