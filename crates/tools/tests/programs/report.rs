@@ -27,7 +27,7 @@ const AGREED: [&str; 15] = [
 ];
 
 /// The keys that a report may have besides.
-const OPTIONAL: [&str; 11] = [
+const OPTIONAL: [&str; 12] = [
     "foreign",
     "latency_ns",
     "offered",
@@ -39,6 +39,7 @@ const OPTIONAL: [&str; 11] = [
     "steal_share",
     "scope",
     "messages",
+    "pps_per_second",
 ];
 
 const OF_THREAD: [&str; 6] = ["index", "received", "pps", "kernel_drops", "cpu_user_s", "cpu_sys_s"];
