@@ -198,7 +198,10 @@ fn a_pass_looks_at_nothing_for_room_that_nobody_takes_or_takes_any_more() {
     assert_eq!(visits.map(|(empty, _)| empty), [0; 3]);
     let few = visits[0].1;
     assert!(few > 0, "the player is looked at");
-    assert_eq!(visits.map(|(_, one)| one), [few; 3]);
+    // Where the edges of the wheel's slots lie among a player's timers is worth a visit or two.
+    for (_, one) in visits {
+        assert!(one.abs_diff(few) <= few / 500, "{one} and {few}");
+    }
 }
 
 #[test]
