@@ -37,9 +37,9 @@ impl Flags {
         }
     }
 
-    /// Whether this library's rivals are to run. The floor always is.
-    pub(crate) fn wants_peer(&self, library: &str) -> bool {
-        self.peers.is_empty() || library == "raw" || self.peers.iter().any(|name| name == library)
+    /// Whether this family's rivals are to run. The floor always is.
+    pub(crate) fn wants_peer(&self, family: &str) -> bool {
+        self.peers.is_empty() || family == "raw" || self.peers.iter().any(|name| name == family)
     }
 
     /// What was chosen, for the name of the report; nothing when all runs.
@@ -55,8 +55,8 @@ impl Flags {
 ///
 /// One line that names the flag and the way out.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Flags, String> {
-    let mut libraries: Vec<&str> = rivals::all().iter().map(|rival| rival.library).collect();
-    libraries.dedup();
+    let mut families: Vec<&str> = rivals::all().iter().map(|rival| rival.family).collect();
+    families.dedup();
     let loads = Load::ALL.map(|load| load.name);
     let mut flags = Flags { extent: Extent::Default, loads: Vec::new(), peers: Vec::new() };
     let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).peekable();
@@ -71,7 +71,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Flags, S
                 continue;
             }
             "--only" => (&mut flags.loads, &loads[..]),
-            "--peers" => (&mut flags.peers, &libraries[..]),
+            "--peers" => (&mut flags.peers, &families[..]),
             other => {
                 return Err(format!(
                     "{other}: not a flag of this bench; give --quick, --full, --only LOAD... or --peers NAME..."

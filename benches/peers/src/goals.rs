@@ -190,7 +190,7 @@ pub(crate) fn figures(load: Load, rows: &[Row], results: &mut Results) {
     }
     if load.name == "E" {
         for row in rows.iter().filter(|row| row.state == State::Measured) {
-            let is_ours = row.rival.library == "drumfire";
+            let is_ours = row.rival.family == "drumfire";
             let goal = |most| if is_ours { Goal::AtMost(most) } else { Goal::Shown };
             let (name, note) = (row.rival.name, note(&[row]));
             let name = format!("E: {} idle connections, {name}", row.connections);

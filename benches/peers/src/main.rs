@@ -82,7 +82,7 @@ fn bench(flags: &Flags) -> Result<(), String> {
         relay::SEED
     );
     let rivals: Vec<Rival> =
-        rivals::all().into_iter().filter(|rival| flags.wants_peer(rival.library)).collect();
+        rivals::all().into_iter().filter(|rival| flags.wants_peer(rival.family)).collect();
     let missing = build_programs(&rivals);
     let why = |rival: &Rival| missing.get(rival.name).cloned();
     let mut failures = Vec::new();

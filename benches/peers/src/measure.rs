@@ -167,10 +167,10 @@ mod tests {
         let rivals = all();
         for load in Load::ALL {
             let rows = rows(load, &rivals, usize::MAX);
-            for library in ["drumfire", "enet", "quinn", "renet", "gns", "kcp", "laminar", "nbio"] {
-                assert!(rows.iter().any(|row| row.rival.library == library), "{}: {library}", load.name);
+            for family in ["drumfire", "enet", "quinn", "renet", "gns", "kcp", "laminar", "nbio"] {
+                assert!(rows.iter().any(|row| row.rival.family == family), "{}: {family}", load.name);
             }
-            let tcp = rows.iter().find(|row| row.rival.library == "nbio").expect("found above");
+            let tcp = rows.iter().find(|row| row.rival.family == "nbio").expect("found above");
             assert_eq!(matches!(tcp.state, State::Missing(_)), load.is_relayed, "{}", load.name);
         }
     }

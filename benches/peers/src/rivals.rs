@@ -26,8 +26,8 @@ use crate::programs::Program;
 pub(crate) struct Rival {
     /// In the table.
     pub(crate) name: &'static str,
-    /// What `--peers` takes.
-    pub(crate) library: &'static str,
+    /// The settings of one library together, by the name that `--peers` takes.
+    pub(crate) family: &'static str,
     pub(crate) version: String,
     /// What protects its packets.
     pub(crate) encrypted: &'static str,
@@ -63,10 +63,10 @@ pub(crate) enum Serve {
 
 impl Rival {
     /// A rival with both ways of delivery and one thread, whose messages share no socket.
-    fn new(name: &'static str, library: &'static str, serve: Serve, connect: Connect) -> Self {
+    fn new(name: &'static str, family: &'static str, serve: Serve, connect: Connect) -> Self {
         Self {
             name,
-            library,
+            family,
             version: String::new(),
             encrypted: "no",
             variant: Variant::default(),
@@ -84,8 +84,8 @@ impl Rival {
     }
 
     /// A rival that cannot be measured.
-    fn missing(name: &'static str, library: &'static str, why: &'static str) -> Self {
-        Self::new(name, library, Serve::Missing(why), |_, _, _| Err("it is missing".to_owned()))
+    fn missing(name: &'static str, family: &'static str, why: &'static str) -> Self {
+        Self::new(name, family, Serve::Missing(why), |_, _, _| Err("it is missing".to_owned()))
     }
 
     /// Whether its datagrams gather by a setting of its own.
