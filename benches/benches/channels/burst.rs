@@ -2,8 +2,9 @@
 //! which changes with every update before the burst, in it and after it.
 //!
 //! Counted from the burst's end, in virtual time: a value that was sent last in the burst, or a newer one, must be there within
-//! a round trip and a probe's time. That is the time of the first probe: each that gets no answer doubles the wait for the next
-//! (RFC 9002 section 6.2), so who fills what may be under way within a burst waits for as long again as it lasted.
+//! a round trip and a probe's time. After a burst of more than three probe timeouts that takes two or three round trips more:
+//! what was lost is persistent congestion, and the window opens from two packets again (RFC 9002 section 7.6.2). Bursts of more than
+//! eight have probes that back off, for forty packets are what eight seconds without a path may cost.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::world::{Path, TICK};
 /// Nothing else is lost.
 const PATH: Path = Path { delay_ticks: 20, lost_per_mille: 0 };
 
-const BURSTS_MS: [u64; 3] = [50, 200, 500];
+const BURSTS_MS: [u64; 4] = [50, 200, 500, 1_000];
 
 /// Before the first burst, and between two: round trips are known, and nothing is left of the last.
 const CALM_TICKS: u64 = 1_000;

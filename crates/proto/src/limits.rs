@@ -63,8 +63,8 @@ pub(crate) const CLOCK_SAMPLE_LIFE: Duration = Duration::from_secs(30);
 pub(crate) const LUMP_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Probe timeouts in a row after which nothing but probes is sent, until an ack comes: the path is taken to be
-/// dead. One may be bad luck; with three, a game that sends 60 times a second puts 40 packets into a dead path.
-pub const PROBES_BEFORE_SILENCE: u32 = 2;
+/// dead. One or two may be bad luck.
+pub const PROBES_BEFORE_SILENCE: u32 = 3;
 
 /// A reliable message's ids under way, at most; the receiver refuses more.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
@@ -275,8 +275,13 @@ pub const GRANULARITY: Duration = Duration::from_millis(1);
 /// A packet is lost when one this much later was acknowledged (RFC 9002 section 6.1.1).
 pub const PACKET_THRESHOLD: u64 = 3;
 
+/// Probe timeouts in a row that do not double. RFC 9002 section 6.2.1 doubles from the first on, so that the wait after a
+/// pause in radio reception is as long again as the pause; a game has half a second of it whenever somebody walks
+/// from one access point to the next.
+pub const PROBES_BEFORE_BACK_OFF: u32 = 7;
+
 /// Probe timeouts double up to this, so that a connection on a path that loses every third packet each way
-/// still hears an ack before it is given up: twenty tries in ten seconds.
+/// still hears an ack before it is given up: twenty tries in ten seconds and more.
 pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(500);
 
 /// Doublings of the probe timeout, so that no shift overflows.

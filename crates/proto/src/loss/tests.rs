@@ -117,21 +117,25 @@ fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
 }
 
 #[test]
-fn probes_double_up_to_half_a_second_and_an_ack_ends_them() {
+fn probes_double_from_the_eighth_on_up_to_half_a_second_and_an_ack_ends_them() {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
+    ack(&mut loss, 10, &[(0, 0)], 1).unwrap();
+    send(&mut loss, 1..2);
+    let first = loss.probe_timeout().as_millis();
     let mut waits = Vec::new();
     for _ in 0..40 {
         let due = loss.deadline().unwrap();
         waits.push(due.since(under_way(&loss).progress_at).as_millis());
         assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
     }
-    assert_eq!(waits[..2], [325, 500]);
-    assert!(waits[2..].iter().all(|wait| *wait == 500));
+    assert_eq!(waits[..8], [first; 8]);
+    assert_eq!(waits[8..11], [2 * first, 4 * first, 8 * first]);
+    assert!(8 * first < 500 && waits[11..].iter().all(|wait| *wait == 500));
     assert!(loss.is_silenced());
     loss.under_way.as_mut().unwrap().probe_count = 1_000_000;
     assert!(loss.deadline().is_some());
-    ack(&mut loss, 3_000, &[(0, 0)], 1).unwrap();
+    ack(&mut loss, 3_000, &[(1, 1)], 2).unwrap();
     assert!(!loss.is_silenced());
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
 
 use super::{AckNews, Fate, LostNews, SentPacket};
-use crate::limits::{PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBE_INTERVAL_MAX, SKIPPED_KEPT};
+use crate::limits::{
+    PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBE_INTERVAL_MAX, PROBES_BEFORE_BACK_OFF, SKIPPED_KEPT,
+};
 use crate::path::Path;
 use crate::time::Moment;
 
@@ -76,7 +78,7 @@ impl UnderWay {
 
     /// When to probe; `first` is how long to wait for an ack before the first.
     pub(super) fn probe_at(&self, first: Duration) -> Moment {
-        let doublings = self.probe_count.min(PROBE_DOUBLINGS_MAX);
+        let doublings = self.probe_count.saturating_sub(PROBES_BEFORE_BACK_OFF).min(PROBE_DOUBLINGS_MAX);
         let wait = first.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
         // Counted from the last progress and not from the last packet, which RFC 9002 does: a game that sends all
         // the time would never find out that its path is dead.
