@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use drumfire_crypto::TAG_BYTES;
+use drumfire_crypto::{Entropy, Secret, TAG_BYTES};
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, ConnectionId, Delivery, FrameWriter, Message, PacketNumber,
     PacketNumberLength, TransportHeader,
@@ -71,6 +71,11 @@ impl<P: Placement> Endpoint<P> {
     #[must_use]
     pub const fn connections_visited(&self) -> u64 {
         self.timers.visits().saturating_add(self.turns)
+    }
+
+    /// What is random comes from this seed from now on, so that endpoints with unlike pasts can be compared.
+    pub fn reseed(&mut self, seed: Secret<32>) {
+        self.entropy = Entropy::from_seed(seed);
     }
 }
 
