@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::flags::Options;
+use crate::flags::{Extent, Options};
 use crate::rounds::Measured;
 use drumfire_tools::csv::{self, Sample};
 use drumfire_tools::host;
@@ -170,13 +170,14 @@ impl Results {
         self.write_in(&folder)
     }
 
-    /// Writes everything as JSON into this folder and answers where.
+    /// Writes everything as JSON into this folder, or that of a smoke run into its folder `quick`, and answers where.
     ///
     /// # Errors
     ///
     /// One line that names the file.
     pub fn write_in(&self, folder: &Path) -> Result<PathBuf, String> {
-        // A part alone does not replace the whole.
+        // A smoke run does not replace figures that mean something, nor a part alone the whole.
+        let folder = if self.extent == Extent::Quick.name() { &folder.join("quick") } else { folder };
         let part = self.part.as_ref().map_or_else(String::new, |part| format!("-{part}"));
         let path = folder.join(format!("{}{part}.json", self.name));
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -284,6 +285,15 @@ mod tests {
         );
         assert_eq!((&rates["threads"][1]["low"], &rates["threads"][1]["high"]), (&json!(1.0), &json!(5.0)));
         assert_eq!(rates["sum_of_means"], json!(33.0));
+    }
+
+    #[test]
+    fn a_smoke_run_writes_over_no_report_that_means_something() {
+        let folder = std::env::temp_dir().join(format!("drumfire-figures-{}", std::process::id()));
+        let write = |extent| Results::new("pps", &Options { extent, only: None }).write_in(&folder).unwrap();
+        let (smoke, whole) = (write(Extent::Quick), write(Extent::Default));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((smoke, whole), (folder.join("quick/pps.json"), folder.join("pps.json")));
     }
 
     #[test]

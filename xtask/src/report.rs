@@ -1,5 +1,5 @@
 //! `cargo xtask report`: one page of everything that was measured, from `target/reports/*.json` into
-//! `target/reports/index.html`.
+//! `target/reports/index.html`. Where there is a smoke run alone, in `target/reports/quick`, it stands in and is marked.
 //!
 //! The page asks nobody for anything: style and plots stand in it, and it needs no script. It measures nothing, and judges
 //! nothing that a bench has not judged.
@@ -35,12 +35,13 @@ struct Entry {
 /// be read.
 pub(crate) fn run() -> Result<(), Stop> {
     let folder = Workspace::load()?.target.join("reports");
-    let entries = entries(&folder)?;
+    let mut found = entries(&folder.join("quick"))?;
+    found.append(&mut entries(&folder)?);
     let path = folder.join("index.html");
-    let text = page::render(&entries).into_string();
+    let text = page::render(&found).into_string();
     std::fs::write(&path, text).map_err(|why| Stop::failed(format!("{}: {why}", path.display())))?;
     println!("written to {}", path.display());
-    let unread = entries.values().filter_map(|entry| entry.read.as_ref().err());
+    let unread = found.values().filter_map(|entry| entry.read.as_ref().err());
     let lines: Vec<&str> = unread.map(String::as_str).collect();
     if lines.is_empty() { Ok(()) } else { Err(Stop::failed(lines.join("\n"))) }
 }
