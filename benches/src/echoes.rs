@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 /// Sent and not back when the window ended; they came later.
-const OUTSTANDING: &str = "outstanding";
+pub const OUTSTANDING: &str = "outstanding";
 
 /// The longest time that is told apart from longer ones: a minute, in nanoseconds.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -162,6 +162,18 @@ impl Tally {
 }
 
 impl Told {
+    /// Sent in all, before the window too.
+    #[must_use]
+    pub const fn sent_in_all(&self) -> u64 {
+        self.out_at_start + self.early + self.sent
+    }
+
+    /// Came back in all, before the window and after it too.
+    #[must_use]
+    pub const fn back_in_all(&self) -> u64 {
+        self.early + self.echoed + self.late
+    }
+
     /// As one process tells it to another.
     #[must_use]
     pub fn to_line(&self) -> String {
@@ -253,6 +265,7 @@ mod tests {
     fn a_message_counts_where_it_left_and_where_it_came_back() {
         let told = tally().told();
         assert_eq!((told.out_at_start, told.sent, told.echoed, told.late), (2, 3, 3, 1));
+        assert_eq!((told.sent_in_all(), told.back_in_all()), (6, 5), "the warm-up's too");
         let latency = told.latency.expect("three were measured");
         assert_eq!(
             (latency.count, latency.p50, latency.max),

@@ -30,9 +30,26 @@ fn memory_of(status: &str) -> Option<Memory> {
     Some(Memory { resident_bytes: bytes("VmRSS:")?, anonymous_bytes: bytes("RssAnon:")? })
 }
 
-/// Datagrams dropped for want of room, of all sockets here, since the system started.
-#[must_use]
-pub fn kernel_drops() -> Option<u64> {
+/// Datagrams that the kernel dropped for want of room, of all sockets here: look at it at both ends of what is of interest.
+#[derive(Clone, Copy, Debug)]
+pub struct DropWatch(Option<u64>);
+
+impl DropWatch {
+    /// Begins to count.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self(kernel_drops())
+    }
+
+    /// How many were dropped since; none where the system does not tell.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then))
+    }
+}
+
+/// Since the system started.
+fn kernel_drops() -> Option<u64> {
     drops_of(&std::fs::read_to_string("/proc/net/snmp").ok()?)
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use drumfire_benches::{Child, Counts, Fanout, close_fanout, count, kernel_drops};
+use drumfire_benches::{Child, Counts, DropWatch, Fanout, close_fanout, count};
 use drumfire_tools::host;
 use drumfire_tools::report::{Books, Counted, CpuTime, Flags, Latency, Report, ThreadCount};
 
@@ -53,7 +53,7 @@ pub(crate) fn process(args: &[OsString]) -> Option<Result<(), String>> {
 ///
 /// What failed, or that the status lines do not make the totals; whether the books close stands in [`Run::books`].
 pub(crate) fn run(plan: Plan, workers: u16, mut show: impl FnMut(&str)) -> Result<Run, String> {
-    let (drops_before, ticks) = (kernel_drops(), host::cpu_ticks());
+    let (dropped, ticks) = (DropWatch::begin(), host::cpu_ticks());
     let arg = plan.to_arg();
     let mut server = Child::start("the server", &[SERVER, &arg, &workers.to_string()])?;
     let address = server.line()?;
@@ -91,7 +91,7 @@ pub(crate) fn run(plan: Plan, workers: u16, mut show: impl FnMut(&str)) -> Resul
     let last = Sample { server: counts, bots: clients.counts()? };
     show(&status.line(&last));
     status.check()?;
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     let steal_share = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
     let books = close_fanout(&last.server, &last.bots, drops, plan.arm.is_reliable());
     let (Some(opened), Some(closed)) = (opened, closed) else {

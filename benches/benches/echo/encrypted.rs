@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use drumfire::{
-    Access, AdmissionConfig, ChannelId, Event, SendOptions, Server, ServerConfig, ServerKey, Stats, Workers,
+    Access, AdmissionConfig, Event, SendOptions, Server, ServerConfig, ServerKey, Stats, Workers,
 };
-use drumfire_benches::say;
+use drumfire_benches::Joining;
+use drumfire_crypto::Suite;
 
+use crate::load::DATAGRAMS_EACH;
 use crate::peer::{Delivery, Staffing};
 use crate::server::{self, Desk, Order, RECEIVE_BUFFER_BYTES, Served, Traffic};
-
-pub(crate) const CHANNEL: ChannelId = ChannelId(0);
 
 /// How often the server looks up when nothing comes.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -18,7 +18,7 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 /// At the end it takes what is still on its way.
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
-pub(crate) fn options(delivery: Delivery) -> SendOptions {
+fn options(delivery: Delivery) -> SendOptions {
     match delivery {
         Delivery::Unreliable => SendOptions::unreliable(),
         Delivery::Reliable => SendOptions::reliable_ordered(),
@@ -26,8 +26,13 @@ pub(crate) fn options(delivery: Delivery) -> SendOptions {
 }
 
 /// The server's key, which stands here for everybody to read.
-pub(crate) fn key() -> ServerKey {
+fn key() -> ServerKey {
     ServerKey::from_bytes([0x5e; 32])
+}
+
+/// How the clients connect and send.
+pub(crate) fn joining(delivery: Delivery, suite: Suite) -> Joining {
+    Joining { key: key().public(), suite, options: options(delivery), each: DATAGRAMS_EACH }
 }
 
 /// Echoes until the standard input ends.
@@ -66,7 +71,7 @@ pub(crate) fn serve(staffing: Staffing, delivery: Delivery) -> Result<Served, St
                 Order::FlushNow => options = at_tick.flush_now(),
                 Order::Count => {}
             }
-            say(&accounted(&served, &server.stats()).to_line()).map_err(|error| error.to_string())?;
+            accounted(&served, &server.stats()).say().map_err(|error| error.to_string())?;
         }
     }
     server.wait(LAST_LOOK);

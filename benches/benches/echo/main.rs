@@ -13,13 +13,11 @@ mod encrypted;
 mod load;
 mod many;
 mod peer;
-mod player;
 mod process;
 mod raw;
 mod round;
 mod server;
 mod show;
-mod wire;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -27,7 +25,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Extent, Options, Place, Results, interleave, print_machine, run_bench, take_number,
+    Arm, Cores, Extent, Options, Results, interleave, print_machine, run_bench, take_number,
 };
 
 use load::Load;
@@ -56,11 +54,11 @@ fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
         Extent::Default => (5, 1, Duration::from_millis(700)),
         Extent::Full => (7, 1, Duration::from_secs(3)),
     };
-    let place = Place::of_this_machine(counted)?;
+    let cores = Cores::of_this_process()?;
     let mut results = Results::new("echo", options);
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
-    println!("pinned    server to core {}, client to core {}", place.server_core, place.client_core);
+    println!("pinned    server to core {}, client to core {}", cores.server, cores.load);
     for (name, load) in PARTS {
         if !options.wants(name) {
             continue;
@@ -69,7 +67,7 @@ fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
         let beside = &collected;
         let arms = Peer::all()
             .into_iter()
-            .map(|peer| Arm::new(peer.name(), move || round::run(place, peer, load, beside)))
+            .map(|peer| Arm::new(peer.name(), move || round::run((cores, counted), peer, load, beside)))
             .collect();
         let measured = interleave(arms, warm_up, rounds, options.extent != Extent::Quick)?;
         let beside = collected.into_inner();
@@ -77,7 +75,7 @@ fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
         results.rounds(name, &measured)?;
         show::figures(load, &measured, &beside, &mut results);
     }
-    many::bench(options, connections, place, &mut results)?;
+    many::bench(options, connections, cores, &mut results)?;
     println!("\n{}", results.table());
     println!("written to {}", results.write()?.display());
     Ok(())

@@ -16,13 +16,12 @@ mod websocket;
 
 use std::time::Duration;
 
-use drumfire_benches::{Extent, Options, Results};
+use drumfire_benches::{Cores, Extent, Options, Results};
 use drumfire_crypto::Suite;
 use drumfire_tools::host;
 
 use crate::peer::{Delivery, Peer, Staffing};
 use crate::server::Order;
-use drumfire_benches::Place;
 use round::Round;
 use session::{Run, session};
 
@@ -86,7 +85,7 @@ impl Subject {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Udp(peer) => peer.name(),
-            Self::Nbio => "nbio 1.6.2 non-blocking, not encrypted".to_owned(),
+            Self::Nbio => format!("nbio {} non-blocking, not encrypted", drumfire_benches::nbio::version()),
         }
     }
 
@@ -152,7 +151,7 @@ impl Sizes {
 pub(crate) fn bench(
     options: &Options,
     connections: Option<u32>,
-    place: Place,
+    cores: Cores,
     results: &mut Results,
 ) -> Result<(), String> {
     let loads: Vec<Load> =
@@ -166,7 +165,7 @@ pub(crate) fn bench(
     println!("\nnbio's loads: {}", sizes.words());
     let program = nbio::program(options.extent);
     match &program {
-        Ok(_) => println!("go        {}", nbio::go_version()),
+        Ok(_) => println!("go        {}", drumfire_benches::nbio::go_version()?),
         Err(why) => println!("nbio      {why}"),
     }
     let mut rounds = Vec::new();
@@ -180,7 +179,7 @@ pub(crate) fn bench(
             let may_repeat = options.extent != Extent::Quick;
             let (rows, more) = undisturbed(may_repeat, || {
                 let program = program.as_deref().ok();
-                session(place, subject, sizes, &runs, program)
+                session(cores, subject, sizes, &runs, program)
                     .map_err(|line| format!("{}: {line}", subject.name()))
             })?;
             repeats += more;

@@ -4,12 +4,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Child, Window, ending, say};
-use drumfire_tools::{clock, host};
+use drumfire_benches::drive::tell_what_came;
+use drumfire_benches::{Child, PlainDatagrams, Players, ending, pin_to};
 
-use crate::load::{Crowd, Drive, Load};
+use crate::load::{DATAGRAMS_EACH, Load};
 use crate::peer::Peer;
-use crate::player::Players;
 use crate::{encrypted, raw};
 
 /// The first argument of the server's process.
@@ -50,44 +49,29 @@ pub(crate) fn main(args: &[OsString]) -> Option<ExitCode> {
     Some(ending(done))
 }
 
-fn pin(core: &str) -> Result<(), String> {
-    let core = core.parse().map_err(|_| "not a core".to_owned())?;
-    host::pin_current_thread(core).map_err(|error| error.to_string())
-}
-
 fn serve(peer: &str, core: &str) -> Result<(), String> {
-    // Threads that are started later stay on the same core.
-    pin(core)?;
+    pin_to(core)?;
     let served = match Peer::named(peer).ok_or("not a peer")? {
         Peer::Raw => raw::serve().map_err(|error| format!("the raw server: {error}"))?,
         Peer::Drumfire(staffing, delivery, _) => encrypted::serve(staffing, delivery)?,
     };
-    say(&served.to_line()).map_err(|error| error.to_string())
+    served.say().map_err(|error| error.to_string())
 }
 
 fn connect(peer: &str, core: &str, load: &str, millis: &str, address: &str) -> Result<(), String> {
-    pin(core)?;
+    pin_to(core)?;
     let address = address.parse().map_err(|_| "not an address".to_owned())?;
     let load = Load::named(load).ok_or("not a load")?;
     let counted = Duration::from_millis(millis.parse().map_err(|_| "not a time".to_owned())?);
     match Peer::named(peer).ok_or("not a peer")? {
-        Peer::Raw => drive(load, counted, |_| raw::RawCrowd::connect(address)),
+        Peer::Raw => {
+            let connect = |_| PlainDatagrams::connect(address, DATAGRAMS_EACH);
+            tell_what_came(load.play(), (WARM_UP, counted), connect)
+        }
         Peer::Drumfire(_, delivery, suite) => {
-            drive(load, counted, |count| Players::connect(address, count, delivery, suite))
+            let joining = encrypted::joining(delivery, suite);
+            let connect = |count| Players::connect(address, count, &joining);
+            tell_what_came(load.play(), (WARM_UP, counted), connect)
         }
     }
-}
-
-/// Connects, says when the window is, runs the load, says what came of it.
-fn drive<C: Crowd>(
-    load: Load,
-    counted: Duration,
-    crowd: impl FnMut(usize) -> Result<C, String>,
-) -> Result<(), String> {
-    let drive = Drive::connect(load.connections(), crowd)?;
-    let warm = Window::beginning_at(clock::host_ns(), WARM_UP);
-    let window = Window::beginning_at(warm.end, counted);
-    say(&window.to_line()).map_err(|error| error.to_string())?;
-    let tally = drive.run(load, window)?;
-    say(&tally.told().to_line()).map_err(|error| error.to_string())
 }

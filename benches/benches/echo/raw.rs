@@ -4,14 +4,11 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use drumfire_benches::say;
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Socket, Type};
 
-use crate::load::{Carried, Crowd};
 use crate::server::{self, Desk, RECEIVE_BUFFER_BYTES, Served, Traffic};
-use crate::wire::Wire;
 
 const SOCKET: Token = Token(0);
 
@@ -51,7 +48,7 @@ pub(crate) fn serve() -> io::Result<Served> {
         drain(&socket, &mut buffer, &mut served, &mut traffic)?;
         while desk.order().is_some() {
             served.traffic = Some(traffic);
-            say(&served.to_line())?;
+            served.say()?;
         }
     }
     served.traffic = Some(traffic);
@@ -87,41 +84,5 @@ fn drain(
             }
             Err(_) => served.refused += 1,
         }
-    }
-}
-
-/// The messages of several connections, on one socket as those of drumfire's clients are.
-pub(crate) struct RawCrowd(Wire);
-
-impl RawCrowd {
-    pub(crate) fn connect(server: SocketAddr) -> Result<Self, String> {
-        Wire::connect(server).map(Self)
-    }
-}
-
-impl Crowd for RawCrowd {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn receive(&mut self, _: u64, mut take: impl FnMut(&[u8])) -> Result<(), String> {
-        self.0.receive(|mut received| {
-            for datagram in received.datagrams_mut() {
-                take(datagram.bytes);
-            }
-        });
-        Ok(())
-    }
-
-    fn send(&mut self, _: u64, _: usize, message: &[u8]) -> Result<bool, String> {
-        self.0.push(message).map(|()| true)
-    }
-
-    fn flush(&mut self, _: u64) -> Result<(), String> {
-        self.0.flush()
-    }
-
-    fn carried(&self) -> Carried {
-        self.0.carried()
     }
 }

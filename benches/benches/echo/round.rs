@@ -3,24 +3,13 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use drumfire_benches::{Place, StealWatch, Told, Used, Watch, Window, kernel_drops, memory};
-use drumfire_tools::clock;
+use drumfire_benches::{Cores, DropWatch, Told, Used, Watched, Window};
 use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE, Report};
 
 use crate::load::{Load, MESSAGE_BYTES};
 use crate::peer::Peer;
 use crate::process;
 use crate::server::Served;
-
-/// A closed loop that leaves the server's core this idle is the client's figure, not the server's.
-const SATURATED: f64 = 0.9;
-
-/// A client that finds something in nearly every look is itself the limit: a server that waits for it still looks busy, with
-/// a few datagrams at a time.
-const IDLE_LEAST: f64 = 0.05;
-
-/// A schedule whose sends are later than this, for one in ten, is the client's figure.
-const LATE_NS: u64 = 20_000;
 
 /// What stands beside a round's report.
 #[derive(Clone, Copy, Debug)]
@@ -38,51 +27,25 @@ pub(crate) struct Beside {
 ///
 /// What failed, or which message is nowhere.
 pub(crate) fn run(
-    place: Place,
+    (cores, counted): (Cores, Duration),
     peer: Peer,
     load: Load,
     beside: &RefCell<Vec<Beside>>,
 ) -> Result<Report, String> {
-    let drops_before = kernel_drops();
-    let server = process::start_server(peer, place.server_core)?;
+    let dropped = DropWatch::begin();
+    let server = process::start_server(peer, cores.server)?;
     let address = server.line()?;
-    let client = process::start_client(peer, load, place.counted, &address, place.client_core)?;
+    let client = process::start_client(peer, load, counted, &address, cores.load)?;
     let window = Window::of_line(&client.line()?).ok_or("the client named no window")?;
     let watched = Watched::over(window, server.id(), client.id());
     let told = Told::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     drop(client);
     let served = Served::of_line(&server.finish()?).ok_or("the server's books cannot be read")?;
     check(peer, &told, &served)?;
     let (report, note) = report_of(peer, load, window, &watched, &told, &served, drops);
     beside.borrow_mut().push(note);
     Ok(report)
-}
-
-/// What the machine said of the window.
-struct Watched {
-    server: Option<Used>,
-    client: Option<Used>,
-    steal_share: Option<f64>,
-    rss_kib: u64,
-}
-
-impl Watched {
-    fn over(window: Window, server: u32, client: u32) -> Self {
-        rest_until(window.start);
-        let (at_server, at_client, steal) = (Watch::begin(server), Watch::begin(client), StealWatch::begin());
-        rest_until(window.end);
-        Self {
-            server: at_server.used(),
-            client: at_client.used(),
-            steal_share: steal.share(),
-            rss_kib: memory(server).map_or(0, |memory| memory.resident_bytes / 1_024),
-        }
-    }
-}
-
-fn rest_until(at: u64) {
-    clock::pause(Duration::from_nanos(at.saturating_sub(clock::host_ns())));
 }
 
 /// What no books can make good.
@@ -121,25 +84,15 @@ fn report_of(
     report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
     report.steal_share = watched.steal_share;
     let server_core_share = cpu.map_or(0.0, |cpu| cpu.total_s() / length.as_secs_f64());
-    let idle_share = told.idle_looks as f64 / told.looks.max(1) as f64;
-    let is_client_limit = match load {
-        Load::Closed { .. } => server_core_share < SATURATED || idle_share < IDLE_LEAST,
-        Load::Open { .. } => told.delay.is_some_and(|delay| delay.p90 > LATE_NS),
-    };
+    let is_client_limit = told.is_client_limit(load.shape, server_core_share);
     report.limited_by = is_client_limit.then(|| "client".to_owned());
     report.notes.push(format!(
         "the server took {:.0} % of its core and {} KiB of memory",
         server_core_share * 100.0,
         watched.rss_kib
     ));
-    report.notes.push(format!("{:.0} % of the client's looks found nothing", idle_share * 100.0));
-    if let Some(delay) = told.delay {
-        report.notes.push(format!(
-            "sends left {} us after their time at half of them, {} us at 99 %",
-            delay.p50 / 1_000,
-            delay.p99 / 1_000
-        ));
-    }
+    report.notes.push(format!("{:.0} % of the client's looks found nothing", told.idle_share() * 100.0));
+    report.notes.extend(told.delay_note());
     let counts: Vec<String> = served.counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
     if !counts.is_empty() {
         report.notes.push(format!("the server from its first datagram to its last: {}", counts.join(", ")));
@@ -152,7 +105,7 @@ fn flags(peer: Peer, load: Load) -> Flags {
     let mut flags = Flags::from([
         ("peer".to_owned(), peer.name().into()),
         ("load".to_owned(), load.name().into()),
-        ("connections".to_owned(), load.connections().into()),
+        ("connections".to_owned(), load.connections.into()),
         ("size".to_owned(), MESSAGE_BYTES.into()),
     ]);
     if let Some(rate) = load.rate() {

@@ -10,13 +10,13 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use drumfire_benches::say;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// The receive buffer to ask for: room for a message of every connection and more.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
 
-/// What a server counted from its first datagram to its last.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a server counted from its first datagram to its last. One in another language says the messages alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Served {
     /// Messages that arrived.
     pub(crate) received: u64,
@@ -25,10 +25,13 @@ pub(crate) struct Served {
     /// Messages that could not be sent back.
     pub(crate) refused: u64,
     /// Datagrams in no counter.
+    #[serde(default)]
     pub(crate) unexplained: u64,
     /// What else it counted.
+    #[serde(default)]
     pub(crate) counts: BTreeMap<String, u64>,
     /// What its socket carried; nothing of a server that does not say.
+    #[serde(default)]
     pub(crate) traffic: Option<Traffic>,
 }
 
@@ -62,29 +65,13 @@ impl Traffic {
 }
 
 impl Served {
-    pub(crate) fn to_line(&self) -> String {
-        json!({
-            "received": self.received,
-            "echoed": self.echoed,
-            "refused": self.refused,
-            "unexplained": self.unexplained,
-            "counts": self.counts,
-            "traffic": self.traffic,
-        })
-        .to_string()
+    /// Says it to the process that started this one.
+    pub(crate) fn say(&self) -> io::Result<()> {
+        say(&serde_json::to_string(self)?)
     }
 
     pub(crate) fn of_line(line: &str) -> Option<Self> {
-        let value: Value = serde_json::from_str(line).ok()?;
-        let count = |key: &str| value.get(key)?.as_u64();
-        Some(Self {
-            received: count("received")?,
-            echoed: count("echoed")?,
-            refused: count("refused")?,
-            unexplained: count("unexplained")?,
-            counts: serde_json::from_value(value.get("counts")?.clone()).ok()?,
-            traffic: serde_json::from_value(value.get("traffic")?.clone()).ok()?,
-        })
+        serde_json::from_str(line).ok()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The table of one load, and its figures beside their goals.
 
+use drumfire_benches::drive::Shape;
 use drumfire_benches::{Goal, Measured, Results, Spread, busy_note, cell, median_cell};
 use drumfire_tools::report::{Latency, Report};
 use drumfire_tools::table::{Align, TextTable};
@@ -56,14 +57,14 @@ pub(crate) fn table(load: Load, measured: &[Measured], beside: &[Beside]) -> Str
 }
 
 fn words(load: Load) -> String {
-    match load {
-        Load::Closed { connections } => {
-            format!("{connections} connections x 1 outstanding, {MESSAGE_BYTES} B, closed loop")
+    let how = match load.shape {
+        Shape::Closed { outstanding } => format!("{outstanding} outstanding, {MESSAGE_BYTES} B, closed loop"),
+        Shape::Open { rate } => {
+            format!("{rate}/s, {MESSAGE_BYTES} B, open loop; latency from the intended send time")
         }
-        Load::Open { connections, rate } => format!(
-            "{connections} connections x {rate}/s, {MESSAGE_BYTES} B, open loop; latency from the intended send time"
-        ),
-    }
+        Shape::Idle => "nothing".to_owned(),
+    };
+    format!("{} connections x {how}", load.connections)
 }
 
 /// The figures.
@@ -77,13 +78,14 @@ pub(crate) fn figures(load: Load, measured: &[Measured], beside: &[Beside], resu
         let note = note(&[ours, raw], beside);
         let name = |what: &str| format!("{}: {what} over raw, {}", load.name(), peer.name());
         let cpu = ratio(ours.cpu_ns(), raw.cpu_ns());
-        let goal = match load {
-            Load::Closed { .. } if peer.may_lose() => Goal::AtMost(F_UNRELIABLE),
-            Load::Closed { .. } => Goal::AtMost(F_RELIABLE),
-            Load::Open { .. } => Goal::Shown,
+        let is_closed = matches!(load.shape, Shape::Closed { .. });
+        let goal = match is_closed {
+            true if peer.may_lose() => Goal::AtMost(F_UNRELIABLE),
+            true => Goal::AtMost(F_RELIABLE),
+            false => Goal::Shown,
         };
         results.figure(name("CPU per message"), cpu, "x", goal, &note);
-        if let Load::Closed { .. } = load {
+        if is_closed {
             continue;
         }
         for (time, pick) in TIMES {

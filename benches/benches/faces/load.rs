@@ -21,9 +21,6 @@ const WARM_UP_NS: u64 = 250_000_000;
 /// What is still out at the window's end has this long to come back.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// A closed loop goes on without a message that has not come back for this long.
-const GIVEN_UP_NS: u64 = 250_000_000;
-
 /// How often messages that have not come back are looked for.
 const LOOK_NS: u64 = 50_000_000;
 
@@ -123,13 +120,11 @@ impl Drive {
     fn answer(&mut self, now: u64, looked_at: &mut u64) -> Result<(), String> {
         if now.saturating_sub(*looked_at) >= LOOK_NS {
             *looked_at = now;
-            let is_late = |out: &Out| out.waiting().next_back().is_none_or(|due| due + GIVEN_UP_NS < now);
-            let late = self.out.iter().enumerate().filter(|(_, out)| is_late(out));
+            let late = self.out.iter().enumerate().filter(|(_, out)| out.awaited(now, true) == 0);
             self.came.extend(late.map(|(place, _)| place));
         }
         while let Some(place) = self.came.pop() {
-            let last = self.out.get(place).and_then(|out| out.waiting().next_back());
-            if last.is_none_or(|due| due + GIVEN_UP_NS < now) {
+            if self.out[place].awaited(now, true) == 0 {
                 self.send(place, now)?;
             }
         }
@@ -177,10 +172,10 @@ impl Drive {
     /// Waits for what is still out.
     fn settle(&mut self) {
         let deadline = clock::now() + SETTLE;
-        while self.out.iter().any(|out| out.waiting().next().is_some()) && clock::now() < deadline {
+        while self.out.iter().any(|out| !out.is_empty()) && clock::now() < deadline {
             self.look();
             self.crowd.flush();
         }
-        self.tally.counts.lost = self.out.iter().map(|out| out.waiting().count() as u64).sum();
+        self.tally.counts.lost = self.out.iter().map(Out::count).sum();
     }
 }

@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Options, Place, Results, ending, interleave, print_machine, run_bench};
+use drumfire_benches::{Arm, Cores, Extent, Options, Results, ending, interleave, print_machine, run_bench};
 
 use load::Load;
 use server::Face;
@@ -39,11 +39,11 @@ fn bench(options: &Options) -> Result<(), String> {
         Extent::Default => (5, 1, Duration::from_secs(1)),
         Extent::Full => (7, 1, Duration::from_secs(3)),
     };
-    let place = Place::of_this_machine(counted)?;
+    let cores = Cores::of_this_process()?;
     let mut results = Results::new("faces", options);
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
-    println!("pinned    server to core {}, load to core {}", place.server_core, place.client_core);
+    println!("pinned    server to core {}, load to core {}", cores.server, cores.load);
     for (name, load) in PARTS {
         if !options.wants(name) {
             continue;
@@ -52,7 +52,7 @@ fn bench(options: &Options) -> Result<(), String> {
         let beside = &collected;
         let arms = Face::ALL
             .into_iter()
-            .map(|face| Arm::new(face.name(), move || round::run(place, face, load, beside)))
+            .map(|face| Arm::new(face.name(), move || round::run((cores, counted), face, load, beside)))
             .collect();
         let measured = interleave(arms, warm_up, rounds, options.extent != Extent::Quick)?;
         let beside = collected.into_inner();

@@ -1,9 +1,11 @@
 //! One round: a server in a process of its own, the load here, the books of both compared.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use drumfire_benches::{
-    Child, Counts, Crowd, Place, StealWatch, Told, Used, Watch, Window, count, counts_text, kernel_drops,
+    Child, Cores, Counts, Crowd, DropWatch, SATURATED, StealWatch, Told, Used, Watch, Window, count,
+    counts_text,
 };
 use drumfire_tools::host;
 use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, Report};
@@ -13,9 +15,6 @@ use crate::server::{Face, key};
 
 /// For which an end had no room.
 const NO_ROOM: &str = "no_room";
-
-/// A load whose server's core is this idle is the load's figure, where nothing is offered at fixed times.
-const SATURATED: f64 = 0.9;
 
 /// A schedule whose sends are later than this, for one in ten, is the load's figure.
 const LATE_NS: u64 = 50_000;
@@ -46,14 +45,14 @@ pub(crate) struct Beside {
 ///
 /// What failed, or which message is nowhere.
 pub(crate) fn run(
-    place: Place,
+    (cores, counted): (Cores, Duration),
     face: Face,
     load: Load,
     beside: &RefCell<Vec<Beside>>,
 ) -> Result<Report, String> {
-    host::pin_current_thread(place.client_core).map_err(|error| error.to_string())?;
-    let drops_before = kernel_drops();
-    let server: Child = face.start(place.server_core)?;
+    host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
+    let dropped = DropWatch::begin();
+    let server: Child = face.start(cores.server)?;
     let address = server.address()?;
     let mut crowd = Crowd::bind(load.connections.div_ceil(PER_SOCKET), load.connections)?;
     let to = (address, key().public());
@@ -62,14 +61,14 @@ pub(crate) fn run(
         return Err(format!("connects failed: {:?}", ramped.failed));
     }
     let steal = StealWatch::begin();
-    let drive = Drive::new(crowd, place.counted);
+    let drive = Drive::new(crowd, counted);
     let processes = [server.id(), std::process::id()];
     let (tally, used) = drive.run(load, || processes.map(Watch::begin), |both| both.map(|one| one.used()))?;
     let [Some(used), Some(here)] = used else {
         return Err("the processes' clocks cannot be read".to_owned());
     };
     let steal_share = steal.share();
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     let served = server.finish_counts()?;
     let window = tally.window;
     let told = tally.told();

@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Child, Crowd, Extent, Goal, Memory, Options, Results, Spread, Used, Watch, close_books, counts_text,
-    ending, kernel_drops, memory, print_machine, run_bench, take_number,
+    Child, Crowd, DropWatch, Extent, Goal, Memory, Options, Results, Spread, Used, Watch, close_books,
+    counts_text, ending, memory, print_machine, run_bench, take_number,
 };
 use drumfire_tools::clock;
 
@@ -95,7 +95,7 @@ fn bench(options: &Options, clients: Option<u32>, workers: Option<u32>) -> Resul
 }
 
 fn run(plan: &Plan, results: &mut Results) -> Result<(), String> {
-    let drops_before = kernel_drops();
+    let dropped = DropWatch::begin();
     let server = server::start(plan.workers, plan.clients)?;
     let address = server.address()?;
     let mut crowd = Crowd::bind(SOCKETS, plan.clients)?;
@@ -121,7 +121,7 @@ fn run(plan: &Plan, results: &mut Results) -> Result<(), String> {
     // Nobody sends any more, so that both ends can be held against each other.
     clock::pause(SETTLE);
     let sent = crowd.carried().sent;
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     let (served, echoed) = (server.finish_counts()?, raw.finish_counts()?);
     println!("books     {}", close_books(sent, &served, drops)?);
     println!("server    {}", counts_text(&served));

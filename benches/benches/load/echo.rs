@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drumfire::{Clients, ClientsEvent, ConnectError, PeerId, RefuseReason, SendError, SendOptions};
 use drumfire_benches::{
-    Child, Crowd, Extent, Goal, Results, Spread, Used, Watch, close_books, count, counts_text, kernel_drops,
+    Child, Crowd, DropWatch, Extent, Goal, Results, Spread, Used, Watch, close_books, count, counts_text,
 };
 use drumfire_tools::clock;
 
@@ -63,7 +63,7 @@ pub(crate) fn measure(
         Extent::Default => (5, Duration::from_secs(3)),
         Extent::Full => (5, Duration::from_secs(10)),
     };
-    let drops_before = kernel_drops();
+    let dropped = DropWatch::begin();
     let server = Does::Echo.start(workers, clients)?;
     let address = server.address()?;
     let to = (address, key().public());
@@ -84,7 +84,7 @@ pub(crate) fn measure(
         players.one_more(to, results)?;
     }
     players.settle();
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     players.close(server, drops, results)?;
     show_cpu(&used, clients, results);
     crate::all_connected(&ramped)

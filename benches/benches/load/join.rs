@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire_benches::{
-    Ears, Extent, Goal, Results, Watch, announcements, close_books, count, counts_text, kernel_drops,
+    DropWatch, Ears, Extent, Goal, Results, Watch, announcements, close_books, count, counts_text,
 };
 use drumfire_tools::clock;
 
@@ -25,7 +25,7 @@ pub(crate) fn measure(
     results: &mut Results,
 ) -> Result<(), String> {
     let per_second = if extent == Extent::Quick { 2 * RAMP_PER_SECOND } else { RAMP_PER_SECOND };
-    let drops_before = kernel_drops();
+    let dropped = DropWatch::begin();
     let server = Does::Announce.start(workers, clients)?;
     let address = server.address()?;
     let mut crowd = crate::crowd(clients)?;
@@ -44,7 +44,7 @@ pub(crate) fn measure(
     let used = watch.used().ok_or("the server's clock cannot be read")?;
     clock::pause(SETTLE);
     let (sent, ended) = (crowd.carried().sent, crowd.ended());
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     let served = server.finish_counts()?;
 
     let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));

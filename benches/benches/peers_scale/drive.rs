@@ -206,7 +206,7 @@ impl Drive {
     }
 
     fn is_any_out(&self) -> bool {
-        self.out.iter().any(|out| out.waiting().next().is_some())
+        self.out.iter().any(|out| !out.is_empty())
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, ClientConfig, Clients, ClientsEvent, Congestion, PeerId, SendOptions};
 use drumfire_benches::{
-    Arm, Extent, Goal, Measured, Results, Spread, close_books, count, counts_text, interleave, kernel_drops,
+    Arm, DropWatch, Extent, Goal, Measured, Results, Spread, close_books, count, counts_text, interleave,
 };
 use drumfire_socket::{FlushEnd, SendBatch, SendMode, Sender, Socket};
 use drumfire_tools::clock;
@@ -179,7 +179,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         Extent::Default => (200, 1, 5, Duration::from_secs(1)),
         Extent::Full => (200, 1, 9, Duration::from_secs(3)),
     };
-    let drops_before = kernel_drops();
+    let dropped = DropWatch::begin();
     let (server, address) = Does::Handle(1).start(ROW.slots, Some(cores.server))?;
     let [mut players, mut silent] = [Players::bind(address, others)?, Players::bind(address, SILENT)?];
     for (players, count) in [(&mut players, others), (&mut silent, SILENT)] {
@@ -220,7 +220,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     let sent = sent + world.borrow().0.carried().sent + silent.borrow().carried().sent;
     // What the last window left on its way.
     clock::pause(Duration::from_millis(300));
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     let served = server.finish_counts()?;
     println!("  books     {}", close_books(sent, &served, drops)?);
     println!("  server    {}", counts_text(&served));

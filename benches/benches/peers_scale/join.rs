@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use drumfire_benches::{
-    Crowd, Ears, Extent, Goal, Results, Spread, Watch, announcements, close_books, count, counts_text,
-    kernel_drops,
+    Crowd, DropWatch, Ears, Extent, Goal, Results, Spread, Watch, announcements, close_books, count,
+    counts_text,
 };
 use drumfire_tools::clock;
 
@@ -31,7 +31,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         Extent::Default => (2_000, BATCH),
         Extent::Full => (8_000, BATCH),
     };
-    let drops_before = kernel_drops();
+    let dropped = DropWatch::begin();
     let (server, address) = Does::Announce.start(clients, Some(cores.server))?;
     let sockets = clients.div_ceil(u32::try_from(PER_SOCKET).unwrap_or(1));
     let mut crowd = Crowd::bind(sockets, clients + sockets)?;
@@ -56,7 +56,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     let used = watch.used().ok_or("the server's clock cannot be read")?;
     clock::pause(SETTLE);
     let (sent, ended) = (crowd.carried().sent, crowd.ended());
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     let served = server.finish_counts()?;
 
     let [owed, missed] = ["owed", "missed"].map(|name| count(&served, name));

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Carried, Child, Cores, Extent, Goal, Results, close_books, count, counts_text, interleave,
-    kernel_drops,
+    Arm, Carried, Child, Cores, DropWatch, Extent, Goal, Results, close_books, count, counts_text, interleave,
 };
 use drumfire_tools::clock;
 
@@ -91,14 +90,14 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     let rungs = Rungs::of(extent, clients);
     let most = rungs.steps.last().copied().unwrap_or(BATCH);
     for &rate in rungs.rates {
-        let drops_before = kernel_drops();
+        let dropped = DropWatch::begin();
         let ladder = Ladder::new(rate, most, cores)?;
         println!("  {most} slots, {rate} Hz, {PER_SECOND} messages/s of each client on 4 channels, 32 B up");
         for &clients in &rungs.steps {
             ladder.step(clients, &rungs, results)?;
         }
         ladder.beyond(if extent == Extent::Quick { BATCH / 10 } else { BATCH }, results)?;
-        ladder.close(drops_before, results)?;
+        ladder.close(dropped, results)?;
     }
     Ok(())
 }
@@ -211,9 +210,9 @@ impl Ladder {
     }
 
     /// Holds what all ends counted against each other.
-    fn close(self, drops_before: Option<u64>, results: &mut Results) -> Result<(), String> {
+    fn close(self, dropped: DropWatch, results: &mut Results) -> Result<(), String> {
         let sent = self.players.borrow().carried().sent;
-        let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+        let drops = dropped.count();
         let served = self.server.finish_counts()?;
         let echoed = self.plain.finish_counts()?;
         println!("  books     {}", close_books(sent, &served, drops)?);

@@ -1,6 +1,6 @@
 //! One window of a load as a report: the books of the messages, the CPU of the server's process, and what a reader must know.
 
-use drumfire_benches::{Child, Used, Watch, kernel_drops};
+use drumfire_benches::{Child, DropWatch, Used, Watch};
 use drumfire_tools::host::{self, CpuTicks};
 use drumfire_tools::report::{
     Books, Counted, CpuTime, Flags, IN_LOST_DATAGRAMS, Latency, Report, ThreadCount,
@@ -65,7 +65,7 @@ pub(crate) fn run<E: Ends>(
     load: Load,
     beside: impl FnMut() -> Result<(), String>,
 ) -> Result<(Report, Beside), String> {
-    let drops_before = kernel_drops();
+    let dropped = DropWatch::begin();
     let ticks = host::cpu_ticks();
     let strangers = drive.strangers;
     let processes = [server.id(), std::process::id()];
@@ -77,7 +77,7 @@ pub(crate) fn run<E: Ends>(
     let steal = host::cpu_ticks()
         .zip(ticks)
         .and_then(|(now, then): (CpuTicks, CpuTicks)| now.steal_share_since(&then));
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     if drive.strangers > strangers {
         return Err(format!("{} answers were not on their way", drive.strangers - strangers));
     }

@@ -71,7 +71,7 @@ impl Does {
         let core = core.map_or_else(|| "any".to_owned(), |core| core.to_string());
         let args = [MODE, name, &number.to_string(), &slots.to_string(), &core];
         let child = Child::start("the server", &args)?;
-        let address = child.line()?.parse().map_err(|_| "the server named no address".to_owned())?;
+        let address = child.address()?;
         Ok((child, address))
     }
 }

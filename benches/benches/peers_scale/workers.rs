@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Child, Cores, Extent, Goal, Results, Spread, close_books, counts_text, interleave, kernel_drops,
+    Arm, Child, Cores, DropWatch, Extent, Goal, Results, Spread, close_books, counts_text, interleave,
 };
 use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable};
@@ -55,7 +55,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         Extent::Default => (2_000, 1, 5, Duration::from_secs(1)),
         Extent::Full => (2_000, 1, 9, Duration::from_secs(3)),
     };
-    let drops_before = kernel_drops();
+    let dropped = DropWatch::begin();
     let core = (cores.count < CORES_LEAST).then_some(cores.server);
     let mut worlds = Vec::new();
     for workers in WORKERS {
@@ -110,7 +110,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     results.figure(name, ratio, "x", Goal::AtMost(CPU_RATIO), &words.join("; "));
     let mut worlds: Vec<World> = worlds.into_iter().map(RefCell::into_inner).collect();
     clients_per_thread(&mut worlds, cores, counted, results)?;
-    close(worlds, drops_before)
+    close(worlds, dropped)
 }
 
 /// How much more two threads bear than one.
@@ -156,11 +156,11 @@ fn bears(world: &mut World, counted: Duration) -> Result<(f64, bool), String> {
     Ok((borne, true))
 }
 
-fn close(worlds: Vec<World>, drops_before: Option<u64>) -> Result<(), String> {
+fn close(worlds: Vec<World>, dropped: DropWatch) -> Result<(), String> {
     for World { server, players, .. } in worlds {
         players.check()?;
         let sent = players.carried().sent;
-        let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+        let drops = dropped.count();
         let served = server.finish_counts()?;
         println!("  books     {}", close_books(sent, &served, drops)?);
         println!("  server    {}", counts_text(&served));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drumfire_benches::{Counts, at_end_of_input, say, say_counts};
+pub(crate) use drumfire_benches::drive::Client;
+use drumfire_benches::{Counts, over_at_end_of_input, say, say_counts};
 
 /// The receive buffer every server asks for: room for a message of every connection and more.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
@@ -53,22 +54,6 @@ pub(crate) trait Server: Sized {
     fn echo(self, ending: &Ending) -> Result<Counts, String>;
 }
 
-/// Connections of a client that share a socket, or whatever a rival has in place of one.
-pub(crate) trait Client {
-    /// Whether messages can be sent on all of them.
-    fn is_ready(&self) -> bool;
-
-    /// Does what is to be done at `now` (the host's clock in nanoseconds) without waiting, and gives out the messages that came
-    /// with the connection's place. What must be answered leaves with the next flush.
-    fn poll(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String>;
-
-    /// Takes a message for one of them, by its place; false when there is no room for it.
-    fn send(&mut self, now: u64, place: usize, channel: u8, message: &[u8]) -> Result<bool, String>;
-
-    /// Sends what was taken.
-    fn flush(&mut self, now: u64) -> Result<(), String>;
-}
-
 /// Makes a client's connections to a server: so many on one socket.
 pub(crate) type Connect = fn(SocketAddr, usize, &Setup) -> Result<Box<dyn Client>, String>;
 
@@ -79,10 +64,7 @@ pub(crate) struct Ending(Arc<AtomicBool>);
 impl Ending {
     /// Comes when the standard input ends.
     pub(crate) fn of_input() -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&is_over);
-        at_end_of_input(move || flag.store(true, Ordering::Release));
-        Self(is_over)
+        Self(over_at_end_of_input())
     }
 
     /// Whether it came.

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use drumfire_benches::drive::{Play, Shape};
+
+/// All connections stand after this long, or never.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
@@ -21,23 +26,6 @@ pub(crate) struct Load {
     pub(crate) is_relayed: bool,
     /// Whether only messages that may be lost are measured.
     pub(crate) is_unreliable_only: bool,
-}
-
-/// How a load is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// Each connection sends its next message when there is room among its outstanding ones.
-    Closed {
-        /// Messages that a connection has on their way at a time.
-        outstanding: usize,
-    },
-    /// Messages leave at fixed times, whatever comes back.
-    Open {
-        /// Messages of each connection per second.
-        rate: u64,
-    },
-    /// Nothing is said.
-    Idle,
 }
 
 const fn load(name: &'static str, connections: usize, shape: Shape) -> Load {
@@ -92,16 +80,25 @@ impl Load {
         Self::ALL.into_iter().find(|load| load.name == name)
     }
 
-    /// Messages per second of so many connections, where they are fixed.
-    pub(crate) const fn rate(&self, connections: usize) -> Option<u64> {
-        match self.shape {
-            Shape::Open { rate } => Some(connections as u64 * rate),
-            Shape::Closed { .. } | Shape::Idle => None,
+    /// What a client does with so many connections, of which one socket has `per_client`.
+    pub(crate) const fn play(&self, connections: usize, per_client: usize, may_lose: bool) -> Play {
+        Play {
+            shape: self.shape,
+            connections,
+            per_client,
+            bytes: self.bytes,
+            answer_bytes: if self.answer_bytes == 0 { self.bytes } else { self.answer_bytes },
+            channels: self.channels,
+            may_lose,
+            may_refuse: true,
+            shares_core: self.is_relayed,
+            patience: PATIENCE,
+            settle: self.settle(may_lose),
         }
     }
 
     /// What is still out at the window's end has this long to come back: what may be lost comes soon or never.
-    pub(crate) const fn settle(&self, may_lose: bool) -> Duration {
+    const fn settle(&self, may_lose: bool) -> Duration {
         let seconds = match (may_lose, self.is_relayed) {
             (true, _) => 1,
             (false, false) => 5,
@@ -128,13 +125,6 @@ impl Load {
         let path = if self.is_relayed { ", through the relay" } else { "" };
         format!("{connections} connections {what}{answers}{path}")
     }
-}
-
-/// When a load is counted, on the host's clock in nanoseconds. It is sent from when it is made to the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
 }
 
 #[cfg(test)]

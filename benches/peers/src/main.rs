@@ -7,7 +7,6 @@
 //! clocks. It ends with a failure when some books do not close, and not when a goal is missed.
 #![forbid(unsafe_code)]
 
-mod drive;
 mod face;
 mod flags;
 mod goals;
@@ -19,7 +18,6 @@ mod relay;
 mod rivals;
 mod round;
 mod show;
-mod tally;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -27,14 +25,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Extent, Options, Results, ending, print_machine};
-use drumfire_tools::host;
+use drumfire_benches::{Cores, Extent, Options, Results, ending, print_machine};
 
 use flags::Flags;
 use load::Load;
 use measure::{Effort, Row, State};
 use rivals::{Rival, Serve};
-use round::Place;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -68,15 +64,15 @@ fn effort(extent: Extent) -> Effort {
 }
 
 fn bench(flags: &Flags) -> Result<(), String> {
-    let (place, effort) = (place()?, effort(flags.extent));
+    let (cores, effort) = (Cores::of_this_process()?, effort(flags.extent));
     let options = Options { extent: flags.extent, only: flags.part() };
     let mut results = Results::new("peers", &options).with_command(flags::COMMAND);
     print_machine();
     println!("extent    {}: {} rounds of {:?}, medians", flags.extent.name(), effort.rounds, effort.counted);
-    println!("pinned    server to core {}, client to core {}", place.server_core, place.client_core);
+    println!("pinned    server to core {}, client to core {}", cores.server, cores.load);
     println!(
         "relay     on core {}, loses {} of 1,000 and holds {:?} in each direction, seed {:#x}",
-        place.relay_core,
+        cores.between,
         relay::LOST_PER_MILLE,
         relay::HELD,
         relay::SEED
@@ -88,7 +84,7 @@ fn bench(flags: &Flags) -> Result<(), String> {
     let mut failures = Vec::new();
     for load in Load::ALL.into_iter().filter(|load| flags.wants_load(load)) {
         let rows = measure::rows(load, &rivals, effort.connections_max);
-        let rows = measure::measure(place, load, rows, &effort, &why);
+        let rows = measure::measure(cores, load, rows, &effort, &why);
         println!("\n{}", show::table(load, &rows));
         report(load, &rows, &mut results)?;
         goals::figures(load, &rows, &mut results);
@@ -131,13 +127,4 @@ fn write(results: &Results) -> Result<String, String> {
         _ => results.write()?,
     };
     Ok(path.display().to_string())
-}
-
-fn place() -> Result<Place, String> {
-    let cores = host::allowed_cores().unwrap_or_default();
-    let [server_core, client_core, others @ ..] = cores.as_slice() else {
-        return Err("this bench needs two cores that threads can be pinned to".to_owned());
-    };
-    let relay_core = *others.first().unwrap_or(client_core);
-    Ok(Place { server_core: *server_core, client_core: *client_core, relay_core })
 }

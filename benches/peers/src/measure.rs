@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use drumfire_benches::Measured;
+use drumfire_benches::drive::Shape;
+use drumfire_benches::{Cores, Measured};
 
 use crate::face::Setup;
-use crate::load::{Load, Shape};
+use crate::load::Load;
 use crate::process::Asked;
 use crate::rivals::{Rival, Serve};
-use crate::round::{self, Beside, Place};
+use crate::round::{self, Beside};
 
 /// How often rounds of one arm that the machine disturbed are repeated, so that a busy machine cannot hold up the bench.
 const MAX_REPEATS: u32 = 10;
@@ -69,11 +70,11 @@ impl Row {
     }
 
     /// Runs it once, or again when the machine disturbed it.
-    fn round(&mut self, place: Place, load: Load, effort: &Effort, counts: bool) -> Result<(), String> {
+    fn round(&mut self, cores: Cores, load: Load, effort: &Effort, counts: bool) -> Result<(), String> {
         let Effort { warm_up, counted, .. } = *effort;
         let asked = Asked { load, connections: self.connections, warm_up, counted };
         loop {
-            let (report, beside) = round::run(place, &self.rival, &self.setup, &asked)?;
+            let (report, beside) = round::run(cores, &self.rival, &self.setup, &asked)?;
             report.check().map_err(|error| error.to_string())?;
             if counts && effort.may_void && report.is_void() {
                 if self.measured.voided < MAX_REPEATS {
@@ -135,7 +136,7 @@ pub(crate) fn rows(load: Load, rivals: &[Rival], connections_max: usize) -> Vec<
 
 /// Measures them; `missing` says why a rival cannot be run, by its name.
 pub(crate) fn measure(
-    place: Place,
+    cores: Cores,
     load: Load,
     mut rows: Vec<Row>,
     effort: &Effort,
@@ -148,7 +149,7 @@ pub(crate) fn measure(
     }
     for round in 0..effort.warm_ups + effort.rounds {
         for row in rows.iter_mut().filter(|row| row.state == State::Measured) {
-            if let Err(line) = row.round(place, load, effort, round >= effort.warm_ups) {
+            if let Err(line) = row.round(cores, load, effort, round >= effort.warm_ups) {
                 eprintln!("{}: {}: {line}", load.name, row.name());
                 row.state = State::Failed(line);
             }

@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Child, ending, say};
-use drumfire_tools::{clock, host};
+use drumfire_benches::drive::tell_what_came;
+use drumfire_benches::{Child, ending, pin_to};
+use drumfire_tools::host;
 
-use crate::drive::Drive;
 use crate::face::Setup;
-use crate::load::{Load, Window};
+use crate::load::Load;
 use crate::programs;
 use crate::relay;
 use crate::rivals::{Rival, Serve, named};
@@ -97,11 +97,6 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text}: not a number"))
 }
 
-fn pin(core: &str) -> Result<(), String> {
-    // Threads that are started later stay on the same core.
-    host::pin_current_thread(number(core)?).map_err(|error| error.to_string())
-}
-
 fn raise_open_files() {
     // Where fewer are allowed, a socket that cannot be opened says so.
     let _ = host::raise_open_files(OPEN_FILES);
@@ -112,7 +107,7 @@ fn setup(rival: &Rival, delivery: &str, answer_bytes: usize) -> Setup {
 }
 
 fn serve(rival: &str, delivery: &str, answer: &str, core: &str) -> Result<(), String> {
-    pin(core)?;
+    pin_to(core)?;
     raise_open_files();
     let rival = named(rival)?;
     let setup = setup(&rival, delivery, number(answer)?);
@@ -127,25 +122,20 @@ fn connect(args: &[&str]) -> Result<(), String> {
     let [rival, delivery, load, connections, warm_up, counted, core, address] = args else {
         return Err("not what a client is asked".to_owned());
     };
-    pin(core)?;
+    pin_to(core)?;
     raise_open_files();
     let rival = named(rival)?;
     let load = Load::named(load).ok_or("not a load")?;
     let setup = setup(&rival, delivery, load.answer_bytes);
     let address = address.parse().map_err(|_| "not an address".to_owned())?;
-    let (connections, per_socket): (usize, _) = (number(connections)?, rival.per_socket);
+    let play = load.play(number(connections)?, rival.per_socket, !setup.is_reliable);
     let connect = |count| (rival.connect)(address, count, &setup);
-    let drive = Drive::connect(load, (connections, per_socket), !setup.is_reliable, connect)?;
-    let nanos = |millis: &str| number::<u64>(millis).map(|millis| millis * 1_000_000);
-    let start = clock::host_ns() + nanos(warm_up)?;
-    let window = Window { start, end: start + nanos(counted)? };
-    say(&format!("{} {}", window.start, window.end)).map_err(|error| error.to_string())?;
-    let tally = drive.run(window)?;
-    say(&tally.to_line()).map_err(|error| error.to_string())
+    let time = |millis: &str| number(millis).map(Duration::from_millis);
+    tell_what_came(play, (time(warm_up)?, time(counted)?), connect)
 }
 
 fn relayed(address: &str, core: &str) -> Result<(), String> {
-    pin(core)?;
+    pin_to(core)?;
     raise_open_files();
     relay::run(address.parse().map_err(|_| "not an address".to_owned())?)
 }

@@ -1,10 +1,12 @@
-//! Rivals whose server is a program of another language, in this folder as source: ENet in C, nbio in Go. They are built once
+//! Rivals whose server is a program of another language: ENet in C, in this folder as source, and nbio in Go, beside other benches. They are built once
 //! before the rounds, with whatever compiler the machine has; where there is none, the rival is listed with the reason. A
 //! server's process becomes the program, so that its pins, its pipes and its number stay what they are.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use drumfire_benches::nbio;
 
 use crate::face::Setup;
 
@@ -13,7 +15,7 @@ use crate::face::Setup;
 pub(crate) enum Program {
     /// `enet/server.c`, with the system's libenet.
     Enet,
-    /// `nbio`, a Go module.
+    /// `../go/nbio`, a Go module.
     Nbio,
 }
 
@@ -54,11 +56,7 @@ pub(crate) fn build(program: Program) -> Result<(), String> {
                 .arg(source.join("enet/server.c"));
             output("cc", compile.args(flags.split_whitespace())).map(|_| ())
         }
-        Program::Nbio => {
-            let mut build = Command::new("go");
-            build.current_dir(source.join("nbio")).args(["build", "-trimpath", "-o"]).arg(&path);
-            output("go", build.arg(".")).map(|_| ())
-        }
+        Program::Nbio => nbio::build(&path),
     }
 }
 
@@ -79,6 +77,11 @@ pub(crate) fn become_server(program: Program, setup: &Setup) -> String {
         Err(line) => return line,
     };
     let delivery = if setup.is_reliable { "reliable" } else { "unreliable" };
-    let error = Command::new(&path).arg(delivery).arg(setup.answer_bytes.to_string()).exec();
+    let args = match program {
+        Program::Enet => [delivery.to_owned(), setup.answer_bytes.to_string()],
+        // What TCP delivers is no choice.
+        Program::Nbio => nbio::for_one_core(setup.answer_bytes),
+    };
+    let error = Command::new(&path).args(args).exec();
     format!("{}: {error}", path.display())
 }

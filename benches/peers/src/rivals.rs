@@ -16,10 +16,14 @@ mod quinn;
 mod raw;
 #[cfg(feature = "renet")]
 mod renet;
-mod wire;
+#[cfg(any(feature = "kcp", feature = "quinn"))]
+mod tasks;
 
 use crate::face::{Connect, Setup, Variant};
 use crate::programs::Program;
+
+/// Datagrams that each connection of a client may have on their way in one go, where a rival brings no socket of its own.
+const DATAGRAMS_EACH: usize = 32;
 
 /// A library with some settings.
 #[derive(Clone, Debug)]

@@ -1,22 +1,18 @@
 //! One round: a server and a client, each in a process of its own on a core of its own, counted over one window; in a lossy load
 //! with the relay between them, on a third core where there is one and else on the client's.
 
-use std::time::Duration;
-
-use drumfire_benches::{Counts, count, kernel_drops, memory};
-use drumfire_tools::clock;
-use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
+use drumfire_benches::{
+    Child, Cores, Counts, DropWatch, OUTSTANDING, Told, Used, Watched, Window, count, counts_text,
+    resident_kib,
+};
+use drumfire_tools::host;
 use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount};
 
 use crate::face::Setup;
-use crate::load::{Load, Shape, Window};
+use crate::load::Load;
 use crate::process::{self, Asked};
 use crate::relay;
 use crate::rivals::Rival;
-use crate::tally::{Count, Told};
-
-/// Sent and not back when the window ended; they came later.
-const OUTSTANDING: &str = "outstanding";
 
 /// Sent, and not given out by the server's side of the rival.
 const TO_SERVER: &str = "rival_to_server";
@@ -29,23 +25,6 @@ const TO_CLIENT: &str = "rival_to_client";
 
 /// Messages of a schedule that the client's side of the rival had no room for.
 const AT_CLIENT: &str = "client_refused";
-
-/// A closed loop that leaves the server's core this idle is the client's figure, not the server's.
-const SATURATED: f64 = 0.9;
-
-/// A client that finds something in nearly every look is itself the limit.
-const IDLE_LEAST: f64 = 0.05;
-
-/// A schedule whose sends are later than this, for one in ten, is the client's figure.
-const LATE_NS: u64 = 20_000;
-
-/// Where the processes run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) server_core: usize,
-    pub(crate) client_core: usize,
-    pub(crate) relay_core: usize,
-}
 
 /// What stands beside a round's report.
 #[derive(Clone, Copy, Debug)]
@@ -62,30 +41,30 @@ pub(crate) struct Beside {
 ///
 /// What failed, or which messages are nowhere.
 pub(crate) fn run(
-    place: Place,
+    cores: Cores,
     rival: &Rival,
     setup: &Setup,
     asked: &Asked,
 ) -> Result<(Report, Beside), String> {
-    let drops_before = kernel_drops();
-    let server = process::start_server(rival, setup, place.server_core)?;
+    let dropped = DropWatch::begin();
+    let server = process::start_server(rival, setup, cores.server)?;
     let mut address = server.line()?;
     let kib_before = resident_kib(server.id());
     let relay = if asked.load.is_relayed {
-        let relay = process::start_relay(&address, place.relay_core)?;
+        let relay = process::start_relay(&address, cores.between)?;
         address = relay.line()?;
         Some(relay)
     } else {
         None
     };
-    let client = process::start_client(rival, setup, asked, &address, place.client_core)?;
-    let window = window_of(&patient(&client)?).ok_or("the client named no window")?;
+    let client = process::start_client(rival, setup, asked, &address, cores.load)?;
+    let window = Window::of_line(&patient(&client)?).ok_or("the client named no window")?;
     let watched = Watched::over(window, server.id(), client.id());
     let told = Told::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
-    let drops = drops_before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then));
+    let drops = dropped.count();
     drop(client);
     let served = server.finish_counts()?;
-    let relayed = relay.map(drumfire_benches::Child::finish_counts).transpose()?;
+    let relayed = relay.map(Child::finish_counts).transpose()?;
     if let Some(counts) = &relayed {
         relay::check(counts)?;
     }
@@ -95,51 +74,8 @@ pub(crate) fn run(
 }
 
 /// The first line of a client, which connects before it speaks.
-fn patient(client: &drumfire_benches::Child) -> Result<String, String> {
+fn patient(client: &Child) -> Result<String, String> {
     client.line().or_else(|_| client.line())
-}
-
-fn resident_kib(process: u32) -> u64 {
-    memory(process).map_or(0, |memory| memory.resident_bytes / 1_024)
-}
-
-/// What the machine said at both ends of the window.
-struct Watched {
-    server: Option<ThreadSample>,
-    client: Option<ThreadSample>,
-    steal_share: Option<f64>,
-    rss_kib: u64,
-    length: Duration,
-}
-
-impl Watched {
-    fn over(window: Window, server: u32, client: u32) -> Self {
-        let sample = || (clock::host_ns(), ProcessClock::sample(server), ProcessClock::sample(client));
-        rest_until(window.start);
-        let (start, server_before, client_before) = sample();
-        let ticks_before = host::cpu_ticks();
-        rest_until(window.end);
-        let (end, server_after, client_after) = sample();
-        let since = |now: Option<ThreadSample>, then| now.zip(then).map(|(now, then)| now.since(&then));
-        Self {
-            server: since(server_after, server_before),
-            client: since(client_after, client_before),
-            steal_share: host::cpu_ticks()
-                .zip(ticks_before)
-                .and_then(|(now, then): (CpuTicks, CpuTicks)| now.steal_share_since(&then)),
-            rss_kib: resident_kib(server),
-            length: Duration::from_nanos(end - start),
-        }
-    }
-}
-
-fn rest_until(at: u64) {
-    clock::pause(Duration::from_nanos(at.saturating_sub(clock::host_ns())));
-}
-
-fn window_of(line: &str) -> Option<Window> {
-    let (start, end) = line.split_once(' ')?;
-    Some(Window { start: start.parse().ok()?, end: end.parse().ok()? })
 }
 
 /// All that a round brought.
@@ -158,8 +94,8 @@ struct Round<'a> {
 impl Round<'_> {
     /// Names a place for every message that did not come back.
     fn books(&self) -> Result<Books, String> {
-        let told = &self.told.count;
-        let lost = self.check(told)?;
+        let told = &self.told;
+        let lost = self.check()?;
         let mut books = Books::new(told.out_at_start + told.sent + told.refused, told.echoed)
             .dropped(OUTSTANDING, told.late)
             .dropped(AT_CLIENT, told.refused);
@@ -170,22 +106,24 @@ impl Round<'_> {
     }
 
     /// Where the messages are that were lost; or what no books can make good.
-    fn check(&self, told: &Count) -> Result<Vec<(&'static str, u64)>, String> {
+    fn check(&self) -> Result<Vec<(&'static str, u64)>, String> {
+        let told = &self.told;
+        let (sent, back) = (told.sent_in_all(), told.back_in_all());
         let [received, echoed, refused] = ["received", "echoed", "refused"].map(|n| count(&self.served, n));
         for (count, what) in [
             (told.strangers, "messages came back that were not on their way"),
             (count(&self.served, "unexplained"), "datagrams are in no counter of the server"),
             (if self.setup.is_reliable { told.lost } else { 0 }, "reliable messages never came back"),
-            (told.sent_in_all.abs_diff(told.back_in_all + told.lost), "messages are nowhere at the client"),
+            (sent.abs_diff(back + told.lost), "messages are nowhere at the client"),
             (received.abs_diff(echoed + refused), "messages are nowhere at the server"),
-            (received.saturating_sub(told.sent_in_all), "messages reached the server that were never sent"),
-            (told.back_in_all.saturating_sub(echoed), "answers came that were never given"),
+            (received.saturating_sub(sent), "messages reached the server that were never sent"),
+            (back.saturating_sub(echoed), "answers came that were never given"),
         ] {
             if count > 0 {
                 return Err(format!("BOOKS DO NOT CLOSE: {count} {what}"));
             }
         }
-        let silent = told.sent_in_all - received + (echoed - told.back_in_all);
+        let silent = sent - received + (echoed - back);
         if self.relayed.is_none() && self.rival.loses_only_datagrams {
             // One datagram may hold several messages: what matters is whether the kernel dropped any.
             if silent > 0 && self.drops == 0 {
@@ -195,23 +133,13 @@ impl Round<'_> {
             }
             return Ok(vec![(KERNEL_RECEIVE_QUEUE, silent), (AT_SERVER, refused)]);
         }
-        Ok(vec![
-            (TO_SERVER, told.sent_in_all - received),
-            (AT_SERVER, refused),
-            (TO_CLIENT, echoed - told.back_in_all),
-        ])
+        Ok(vec![(TO_SERVER, sent - received), (AT_SERVER, refused), (TO_CLIENT, echoed - back)])
     }
 
     fn report(&self, books: Books, kib_before: u64) -> (Report, Beside) {
         let Self { asked, watched, told, .. } = self;
-        let length = Duration::from_nanos(self.window.end - self.window.start);
-        // The two ends were seen a little late: the CPU time is taken for as long as the window is.
-        let scale = length.as_secs_f64() / watched.length.as_secs_f64();
-        let cpu = watched.server.map(|used| {
-            let mut cpu = used.cpu_time();
-            (cpu.user_s, cpu.sys_s) = (cpu.user_s * scale, cpu.sys_s * scale);
-            cpu
-        });
+        let length = self.window.length();
+        let cpu = watched.server.map(|used| used.cpu_over(length));
         let threads = vec![ThreadCount { received: books.received, cpu, ..ThreadCount::default() }];
         let mut report = Report::of(Counted {
             flags: self.flags(),
@@ -223,8 +151,8 @@ impl Round<'_> {
         });
         report.latency_ns = told.latency;
         let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-        report.offered = asked.load.rate(asked.connections).map(|rate| rate * millis / 1_000);
-        let delay_of = |sample: Option<ThreadSample>| sample?.run_delay_share(watched.length);
+        report.offered = asked.load.shape.rate(asked.connections).map(|rate| rate * millis / 1_000);
+        let delay_of = |used: Option<Used>| used?.run_delay_share();
         // Threads of one server on one core wait for each other, and so do client and relay; only what others take is a
         // disturbance.
         let judged = [
@@ -236,7 +164,7 @@ impl Round<'_> {
         let beside = Beside {
             core_share: cpu.map_or(0.0, |cpu| cpu.total_s() / length.as_secs_f64()),
             kib_per_connection: watched.rss_kib.saturating_sub(kib_before) as f64 / asked.connections as f64,
-            lost: told.count.lost,
+            lost: told.lost,
             is_client_limit: false,
         };
         let beside = Beside { is_client_limit: self.is_client_limit(beside.core_share), ..beside };
@@ -246,34 +174,19 @@ impl Round<'_> {
     }
 
     fn is_client_limit(&self, core_share: f64) -> bool {
-        let Count { looks, idle_looks, .. } = self.told.count;
-        let idle_share = idle_looks as f64 / looks.max(1) as f64;
-        match self.asked.load.shape {
-            // Behind the relay the way is the limit, and nobody's processor.
-            Shape::Closed { .. } if self.relayed.is_some() => false,
-            Shape::Closed { .. } => core_share < SATURATED || idle_share < IDLE_LEAST,
-            Shape::Open { .. } if self.relayed.is_some() => false,
-            Shape::Open { .. } => self.told.delay.is_some_and(|delay| delay.p90 > LATE_NS),
-            Shape::Idle => false,
-        }
+        // Behind the relay the way is the limit, and nobody's processor.
+        self.relayed.is_none() && self.told.is_client_limit(self.asked.load.shape, core_share)
     }
 
     fn notes(&self, beside: &Beside) -> Vec<String> {
-        let text = drumfire_benches::counts_text;
         let mut notes = vec![format!(
             "the server took {:.1} % of its core and {:.1} KiB for each connection",
             beside.core_share * 100.0,
             beside.kib_per_connection
         )];
-        if let Some(delay) = self.told.delay {
-            notes.push(format!(
-                "sends left {} us after their time at half of them, {} us at 99 %",
-                delay.p50 / 1_000,
-                delay.p99 / 1_000
-            ));
-        }
-        notes.push(format!("the server from its first message to its last: {}", text(&self.served)));
-        notes.extend(self.relayed.as_ref().map(|counts| format!("the relay: {}", text(counts))));
+        notes.extend(self.told.delay_note());
+        notes.push(format!("the server from its first message to its last: {}", counts_text(&self.served)));
+        notes.extend(self.relayed.as_ref().map(|counts| format!("the relay: {}", counts_text(counts))));
         notes.push(format!("datagrams that the kernel dropped meanwhile, of all sockets: {}", self.drops));
         notes
     }

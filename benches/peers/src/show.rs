@@ -1,9 +1,10 @@
 //! The table of a load: one row for each rival and way of delivery, the missing ones too.
 
+use drumfire_benches::drive::Shape;
 use drumfire_benches::{Spread, busy_note};
 use drumfire_tools::report::{Latency, Report};
 
-use crate::load::{Load, Shape};
+use crate::load::Load;
 use crate::measure::{Row, State};
 
 /// Picks one time of a round.

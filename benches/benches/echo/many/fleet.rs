@@ -7,13 +7,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use drumfire_benches::{Schedule, Turns};
+use drumfire_benches::numbered::{connection_of, number_of, write_number};
+use drumfire_benches::{GIVEN_UP_NS, PER_SOCKET, Schedule, Tally, Turns, Window};
 use drumfire_tools::clock;
 
-use super::line::{Line, OUT_MAX, PAYLOAD_BYTES, message, number_of};
+use super::line::{Line, OUT_MAX, PAYLOAD_BYTES};
 use super::meter::Meter;
-use crate::load::{CONNECTION_SHIFT, CONNECTIONS_PER_SOCKET, Carried, Crowd, GIVEN_UP_NS};
-use drumfire_benches::{Tally, Window};
+use crate::load::{Carried, Crowd};
 
 /// Connections with a handshake begun in a second: a server takes 2,000.
 pub(crate) const RAMP_PER_SECOND: u64 = 1_700;
@@ -73,8 +73,8 @@ impl<C: Crowd> Fleet<C> {
         per_second: Option<u64>,
         mut crowd: impl FnMut(usize) -> Result<C, String>,
     ) -> Result<Self, String> {
-        let interval = per_second.map_or(0, |rate| CONNECTIONS_PER_SOCKET as u64 * 1_000_000_000 / rate);
-        let ramp = Duration::from_nanos(interval * count.div_ceil(CONNECTIONS_PER_SOCKET) as u64);
+        let interval = per_second.map_or(0, |rate| PER_SOCKET as u64 * 1_000_000_000 / rate);
+        let ramp = Duration::from_nanos(interval * count.div_ceil(PER_SOCKET) as u64);
         let deadline = clock::now() + PATIENCE + 2 * ramp;
         let (mut crowds, mut made, mut chore) = (Vec::<C>::new(), 0, 0);
         // All before this one are ready.
@@ -82,7 +82,7 @@ impl<C: Crowd> Fleet<C> {
         while ready < crowds.len() || made < count {
             let now = clock::host_ns();
             if made < count && due <= now && crowds.len() - ready < PENDING_MAX {
-                let some = CONNECTIONS_PER_SOCKET.min(count - made);
+                let some = PER_SOCKET.min(count - made);
                 crowds.push(crowd(some)?);
                 made += some;
                 // What was late is not made up for: a server refuses what comes too fast.
@@ -104,8 +104,8 @@ impl<C: Crowd> Fleet<C> {
             }
         }
         let (lines, sockets) = ((0..count).map(Line::of).collect(), crowds.len());
-        let ready = (0..sockets).map(|_| VecDeque::with_capacity(2 * CONNECTIONS_PER_SOCKET)).collect();
-        let came = Vec::with_capacity(OUT_MAX * CONNECTIONS_PER_SOCKET);
+        let ready = (0..sockets).map(|_| VecDeque::with_capacity(2 * PER_SOCKET)).collect();
+        let came = Vec::with_capacity(OUT_MAX * PER_SOCKET);
         Ok(Self { crowds, lines, ready, came, tally: Tally::default(), may_lose })
     }
 
@@ -128,7 +128,7 @@ impl<C: Crowd> Fleet<C> {
         self.begin(Window { start: u64::MAX, end: u64::MAX });
         let begun = clock::host_ns();
         for line in 0..self.lines.len() {
-            self.ready[line / CONNECTIONS_PER_SOCKET].push_back((line, begun));
+            self.ready[line / PER_SOCKET].push_back((line, begun));
         }
         let deadline = clock::now() + LOAD_PATIENCE;
         let mut looked_for = begun;
@@ -228,15 +228,15 @@ impl<C: Crowd> Fleet<C> {
     fn make_ready(&mut self, crowd: usize, now: u64, is_looking: bool) {
         while let Some(line) = self.came.pop() {
             // What came late of one that was given up gives no second turn.
-            if self.lines[line].out_count(now, self.may_lose) == 0 && !self.lines[line].is_ready {
+            if self.lines[line].out.awaited(now, self.may_lose) == 0 && !self.lines[line].is_ready {
                 self.lines[line].is_ready = true;
                 self.ready[crowd].push_back((line, now));
             }
         }
-        let first = crowd * CONNECTIONS_PER_SOCKET;
-        for line in (first..self.lines.len().min(first + CONNECTIONS_PER_SOCKET)).filter(|_| is_looking) {
+        let first = crowd * PER_SOCKET;
+        for line in (first..self.lines.len().min(first + PER_SOCKET)).filter(|_| is_looking) {
             let it = &mut self.lines[line];
-            if it.has_waiting() && it.out_count(now, true) == 0 && !it.is_ready {
+            if !it.out.is_empty() && it.out.awaited(now, true) == 0 && !it.is_ready {
                 it.is_ready = true;
                 self.ready[crowd].push_back((line, now));
             }
@@ -251,8 +251,8 @@ impl<C: Crowd> Fleet<C> {
         schedule: &Schedule,
         turns: &mut Turns,
     ) -> Result<(), String> {
-        let first = crowd * CONNECTIONS_PER_SOCKET;
-        let count = CONNECTIONS_PER_SOCKET.min(self.lines.len() - first);
+        let first = crowd * PER_SOCKET;
+        let count = PER_SOCKET.min(self.lines.len() - first);
         let mut is_sent = false;
         for step in 0..count {
             // Where to begin changes, so that nobody comes first all the time.
@@ -261,7 +261,7 @@ impl<C: Crowd> Fleet<C> {
             let Some(newest) = schedule.newest(place, now).filter(|newest| *newest >= line.turn) else {
                 continue;
             };
-            let has_room = line.out_count(now, self.may_lose) < OUT_MAX;
+            let has_room = line.out.awaited(now, self.may_lose) < OUT_MAX;
             let left_out = schedule.counted(place, line.turn, newest);
             let newest_counts = schedule.counted(place, newest, newest + 1);
             if has_room {
@@ -298,7 +298,7 @@ impl<C: Crowd> Fleet<C> {
 
     fn look_until_all_is_back(&mut self, patience: Duration) -> Result<(), String> {
         let deadline = clock::now() + patience;
-        while self.lines.iter().any(Line::has_waiting) && clock::now() < deadline {
+        while self.lines.iter().any(|line| !line.out.is_empty()) && clock::now() < deadline {
             for crowd in 0..self.crowds.len() {
                 let now = clock::host_ns();
                 self.look(crowd, now)?;
@@ -309,21 +309,21 @@ impl<C: Crowd> Fleet<C> {
     }
 
     fn out_count(&self) -> u64 {
-        self.lines.iter().map(Line::waiting_count).sum()
+        self.lines.iter().map(|line| line.out.count()).sum()
     }
 
     /// Takes what came for one socket.
     fn look(&mut self, crowd: usize, now: u64) -> Result<(), String> {
         let Self { crowds, lines, came, tally, .. } = self;
         came.clear();
-        crowds[crowd].receive(now, |message| {
-            let known = number_of(message).and_then(|number| {
-                let place = usize::try_from(number >> CONNECTION_SHIFT).ok()?;
-                let line = lines.get_mut(place).filter(|_| place / CONNECTIONS_PER_SOCKET == crowd)?;
-                Some((place, line.take(number)?))
-            });
-            match known {
-                Some((place, due)) => {
+        let first = crowd * PER_SOCKET;
+        crowds[crowd].receive(now, &mut |place, message| {
+            let place = first.saturating_add(place);
+            let due = number_of(message, PAYLOAD_BYTES)
+                .filter(|number| connection_of(*number) == place)
+                .and_then(|number| lines.get_mut(place)?.out.take(number));
+            match due {
+                Some(due) => {
                     let now = clock::host_ns();
                     tally.on_echo(now, now.saturating_sub(due));
                     came.push(place);
@@ -336,11 +336,12 @@ impl<C: Crowd> Fleet<C> {
     /// Sends the next message of a connection, which was to leave at `due`; false when there was no room for it.
     fn send(&mut self, place: usize, due: u64) -> Result<bool, String> {
         let (line, now) = (&mut self.lines[place], clock::host_ns());
-        let bytes: [u8; PAYLOAD_BYTES] = message(line.next());
-        let crowd = &mut self.crowds[place / CONNECTIONS_PER_SOCKET];
+        let mut message = [0; PAYLOAD_BYTES];
+        write_number(&mut message, line.out.next());
+        let crowd = &mut self.crowds[place / PER_SOCKET];
         line.is_ready = false;
-        if crowd.send(now, place % CONNECTIONS_PER_SOCKET, &bytes)? {
-            line.on_sent(now, due);
+        if crowd.send(now, place % PER_SOCKET, 0, &message)? {
+            line.out.sent_at(now, due);
             self.tally.on_sent(now);
             return Ok(true);
         }
@@ -351,6 +352,6 @@ impl<C: Crowd> Fleet<C> {
 
 fn look_idly(crowd: &mut impl Crowd) -> Result<(), String> {
     let now = clock::host_ns();
-    crowd.receive(now, |_| {})?;
+    crowd.receive(now, &mut |_, _| {})?;
     crowd.flush(now)
 }

@@ -1,14 +1,10 @@
 //! What the server used over one window, looked at from the client's process at both ends of it, and once a second for the
 //! least and the most.
 
-use std::time::Duration;
-
-use drumfire_benches::{Child, Used, Watch, memory};
-use drumfire_tools::host::{self, CpuTicks};
+use drumfire_benches::{Child, StealWatch, Used, Watch, Window, memory};
 
 use crate::load::Carried;
 use crate::server::{Order, Served, Traffic};
-use drumfire_benches::Window;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -16,7 +12,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(crate) struct Meter<'a> {
     server: &'a Child,
     watches: Option<[Watch; 2]>,
-    ticks: Option<CpuTicks>,
+    steal: Option<StealWatch>,
     carried: Carried,
     second: Option<(u64, Watch)>,
     samples: Samples,
@@ -53,7 +49,7 @@ impl<'a> Meter<'a> {
         Self {
             server,
             watches: None,
-            ticks: None,
+            steal: None,
             carried: Carried::default(),
             second: None,
             samples: Samples::default(),
@@ -65,7 +61,7 @@ impl<'a> Meter<'a> {
     pub(crate) fn begin(&mut self, carried: Carried) -> Result<(), String> {
         self.server.tell(Order::Count.name())?;
         self.carried = carried;
-        self.ticks = host::cpu_ticks();
+        self.steal = Some(StealWatch::begin());
         self.look_at_memory();
         self.watches = Some([self.server.id(), std::process::id()].map(Watch::begin));
         Ok(())
@@ -90,7 +86,7 @@ impl<'a> Meter<'a> {
     /// The window is over.
     pub(crate) fn end(&mut self, carried: Carried) -> Result<(), String> {
         let used = self.watches.ok_or("the window never began")?.map(|watch| watch.used());
-        let steal = host::cpu_ticks().zip(self.ticks).and_then(|(now, then)| now.steal_share_since(&then));
+        let steal = self.steal.and_then(|steal| steal.share());
         self.server.tell(Order::Count.name())?;
         self.look_at_memory();
         self.ended = Some((used, steal, carried));
@@ -124,10 +120,5 @@ impl Seen {
     /// The server's share of a core: user and system time over the time of the window.
     pub(crate) fn core_share(&self) -> f64 {
         self.server.core_share()
-    }
-
-    /// How long the window was, as the clocks were read.
-    pub(crate) const fn window(&self) -> Duration {
-        self.server.window
     }
 }

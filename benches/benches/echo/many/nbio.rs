@@ -1,61 +1,34 @@
-//! nbio's server, built by Go where there is one. The module is in `benches/peers-go/nbio`; nothing of nbio itself is kept here.
+//! nbio's server as this bench has it: built where there is time for it, and started on the server's core.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use drumfire_benches::{Child, Extent};
+use drumfire_benches::{Child, Cores, Extent, nbio};
 use drumfire_tools::host;
-
-/// Where the module is, below this package.
-const MODULE: &str = "peers-go/nbio";
-
-/// Stands in the row where there is no server to measure.
-const NO_GO: &str = "missing: no Go toolchain";
 
 /// Builds the server and answers where it is, or why there is none. A smoke run has no time to build all of it, and measures it
 /// only where another run has done so.
 pub(crate) fn program(extent: Extent) -> Result<PathBuf, String> {
-    let version = Command::new("go").arg("version").output();
-    if !version.is_ok_and(|output| output.status.success()) {
-        return Err(NO_GO.to_owned());
-    }
-    let program = folder().ok_or("missing: no target folder")?.join("nbio");
+    let missing = |line: &str| format!("missing: {line}");
+    nbio::go_version().map_err(|line| missing(&line))?;
+    let program = folder().ok_or_else(|| missing("no target folder"))?.join("nbio");
     if extent == Extent::Quick && !program.exists() {
-        return Err("missing: not built yet, which --quick has no time for".to_owned());
+        return Err(missing("not built yet, which --quick has no time for"));
     }
-    let built = Command::new("go")
-        .args(["build", "-trimpath", "-o"])
-        .arg(&program)
-        .arg(".")
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(MODULE))
-        // The toolchain there is, and the versions that are written down.
-        .envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly -buildvcs=false")])
-        .output()
-        .map_err(|error| format!("missing: go build: {error}"))?;
-    if built.status.success() {
-        return Ok(program);
-    }
-    let text = String::from_utf8_lossy(&built.stderr);
-    Err(format!("missing: go build: {}", text.lines().last().unwrap_or("it failed")))
+    nbio::build(&program).map_err(|line| missing(&line))?;
+    Ok(program)
 }
 
-/// Which Go there is.
-pub(crate) fn go_version() -> String {
-    let version = Command::new("go").arg("version").output();
-    version.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// Starts the server on this core; this thread goes on on another.
-pub(crate) fn start(program: &Path, server_core: usize, client_core: usize) -> Result<Child, String> {
+/// Starts the server on its core; this thread goes on on the load's.
+pub(crate) fn start(program: &Path, cores: Cores) -> Result<Child, String> {
     // A program that knows nothing of cores stays where it was started.
-    host::pin_current_thread(server_core).map_err(|error| error.to_string())?;
-    let child = Child::start_program("nbio's server", program, &[]);
-    host::pin_current_thread(client_core).map_err(|error| error.to_string())?;
+    host::pin_current_thread(cores.server).map_err(|error| error.to_string())?;
+    let child = Child::start_program("nbio's server", program, &nbio::AS_BENCHMARKED);
+    host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
     child
 }
 
-/// `target/peers-go`, found from this program's own place in `target/<profile>/deps`.
+/// `target/go`, found from this program's own place in `target/<profile>/deps`.
 fn folder() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
-    program.ancestors().nth(3).map(|target| target.join("peers-go"))
+    program.ancestors().nth(3).map(|target| target.join("go"))
 }

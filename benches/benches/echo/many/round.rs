@@ -2,22 +2,14 @@
 
 use std::time::Duration;
 
-use drumfire_benches::counts_text;
+use drumfire_benches::{OUTSTANDING, SATURATED, counts_text};
 use drumfire_tools::host;
-use drumfire_tools::report::{
-    Books, Counted, CpuTime, Flags, KERNEL_RECEIVE_QUEUE, Latency, Report, ThreadCount,
-};
+use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Latency, Report, ThreadCount};
 
 use super::line::PAYLOAD_BYTES;
 use super::session::Ran;
 use super::{Load, Sizes, Subject};
 use crate::server::Order;
-
-/// Sent and not back when the window ended; they came later.
-const OUTSTANDING: &str = "outstanding";
-
-/// A server whose core is this idle is not what limits a load.
-const SATURATED: f64 = 0.9;
 
 /// A row of a table.
 pub(crate) struct Round {
@@ -149,10 +141,6 @@ fn check(subject: Subject, ran: &Ran) -> Result<(), String> {
 
 fn report_of(subject: Subject, sizes: Sizes, ran: &Ran, window: Duration) -> Report {
     let (tally, seen) = (&ran.outcome.tally, &ran.seen);
-    // The ends were seen a little late: the CPU time is taken for as long as the window is.
-    let scale = window.as_secs_f64() / seen.window().as_secs_f64();
-    let cpu = seen.server.cpu.cpu_time();
-    let cpu = CpuTime { user_s: cpu.user_s * scale, sys_s: cpu.sys_s * scale };
     // What is lost of a reliable row stays without an explanation, and opens the books.
     let by_kernel = if subject.may_lose() { tally.counts.lost.min(ran.drops) } else { 0 };
     let mut report = Report::of(Counted {
@@ -164,7 +152,7 @@ fn report_of(subject: Subject, sizes: Sizes, ran: &Ran, window: Duration) -> Rep
             .dropped(KERNEL_RECEIVE_QUEUE, by_kernel),
         threads: vec![ThreadCount {
             received: tally.counts.echoed,
-            cpu: Some(cpu),
+            cpu: Some(seen.server.cpu_over(window)),
             ..ThreadCount::default()
         }],
         ..Counted::default()
@@ -172,8 +160,8 @@ fn report_of(subject: Subject, sizes: Sizes, ran: &Ran, window: Duration) -> Rep
     report.latency_ns = Latency::of(tally.latency());
     report.offered = ran.outcome.turns.map(|turns| turns.offered);
     // Threads of one server on one core wait for each other; only what others take is a disturbance.
-    let server = seen.server.cpu.run_delay_share(seen.window()).filter(|_| subject.has_one_thread());
-    let client = seen.client.cpu.run_delay_share(seen.client.window);
+    let server = seen.server.run_delay_share().filter(|_| subject.has_one_thread());
+    let client = seen.client.run_delay_share();
     report.run_delay_share = [server, client].into_iter().flatten().reduce(f64::max);
     report.steal_share = seen.steal_share;
     report.limited_by = (seen.core_share() < SATURATED).then(|| "client".to_owned());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use drumfire_benches::{Child, kernel_drops};
+use drumfire_benches::{Child, Cores, DropWatch, PlainDatagrams, Players};
 use drumfire_tools::host;
 
 use super::fleet::{Fleet, Outcome, RAMP_PER_SECOND};
@@ -10,13 +10,10 @@ use super::meter::{Meter, Seen};
 use super::round::{Round, round_of};
 use super::websocket::WebSockets;
 use super::{Load, Sizes, Subject, nbio};
-use crate::load::{Carried, Crowd};
+use crate::load::{Carried, Crowd, DATAGRAMS_EACH};
 use crate::peer::{Delivery, Peer};
-use crate::player::Players;
-use crate::process;
-use crate::raw::RawCrowd;
 use crate::server::{Order, Served};
-use drumfire_benches::Place;
+use crate::{encrypted, process};
 
 /// A load, and how the server answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,25 +38,26 @@ pub(crate) struct Ran {
 ///
 /// What failed, or which message or datagram is nowhere.
 pub(crate) fn session(
-    place: Place,
+    cores: Cores,
     subject: Subject,
     sizes: Sizes,
     runs: &[Run],
     program: Option<&Path>,
 ) -> Result<Vec<Round>, String> {
-    host::pin_current_thread(place.client_core).map_err(|error| error.to_string())?;
+    host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
     let count = sizes.connections;
     match subject {
         Subject::Udp(peer) => {
-            let server = process::start_server(peer, place.server_core)?;
-            let address = address_of(&server)?;
+            let server = process::start_server(peer, cores.server)?;
+            let address = server.address()?;
             match peer {
                 Peer::Raw => {
-                    let fleet = |_| RawCrowd::connect(address);
+                    let fleet = |_| PlainDatagrams::connect(address, DATAGRAMS_EACH);
                     carry_out(subject, sizes, runs, server, || Fleet::connect(count, true, None, fleet))
                 }
                 Peer::Drumfire(_, _, suite) => {
-                    let fleet = |some| Players::connect(address, some, Delivery::Reliable, suite);
+                    let joining = encrypted::joining(Delivery::Reliable, suite);
+                    let fleet = |some| Players::connect(address, some, &joining);
                     let per_second = Some(RAMP_PER_SECOND);
                     carry_out(subject, sizes, runs, server, || {
                         Fleet::connect(count, false, per_second, fleet)
@@ -69,16 +67,12 @@ pub(crate) fn session(
         }
         Subject::Nbio => {
             let program = program.ok_or("nbio's server was not built")?;
-            let server = nbio::start(program, place.server_core, place.client_core)?;
-            let address = address_of(&server)?;
+            let server = nbio::start(program, cores)?;
+            let address = server.address()?;
             let fleet = |some| WebSockets::connect(address, some);
             carry_out(subject, sizes, runs, server, || Fleet::connect(count, false, None, fleet))
         }
     }
-}
-
-fn address_of(server: &Child) -> Result<std::net::SocketAddr, String> {
-    server.line()?.parse().map_err(|_| "the server named no address".to_owned())
 }
 
 fn carry_out<C: Crowd>(
@@ -88,11 +82,11 @@ fn carry_out<C: Crowd>(
     server: Child,
     connect: impl FnOnce() -> Result<Fleet<C>, String>,
 ) -> Result<Vec<Round>, String> {
-    let drops_before = kernel_drops();
+    let dropped = DropWatch::begin();
     let mut fleet = connect()?;
     let mut rounds = Vec::new();
     for run in runs {
-        let before = kernel_drops();
+        let dropped_meanwhile = DropWatch::begin();
         server.tell(run.flush.name())?;
         // The answer says that the order holds.
         server.line()?;
@@ -101,16 +95,12 @@ fn carry_out<C: Crowd>(
             Load::Echo => fleet.echo(sizes.warm_up_echoes(), sizes.echoes, &mut meter),
             Load::Rate => fleet.rate(sizes.rate, (sizes.warm_up, sizes.counted), &mut meter),
         }?;
-        let ran = Ran { run: *run, outcome, seen: meter.finish()?, drops: since(before) };
+        let ran = Ran { run: *run, outcome, seen: meter.finish()?, drops: dropped_meanwhile.count() };
         rounds.push(round_of(subject, sizes, &ran)?);
     }
     let served = Served::of_line(&server.finish()?).ok_or("the server's books cannot be read")?;
-    close(fleet.carried(), &served, since(drops_before))?;
+    close(fleet.carried(), &served, dropped.count())?;
     Ok(rounds)
-}
-
-fn since(before: Option<u64>) -> u64 {
-    before.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then))
 }
 
 /// Holds the datagrams of all runs together against what the server took.

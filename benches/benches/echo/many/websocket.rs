@@ -4,12 +4,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use drumfire_benches::PER_SOCKET;
+use drumfire_benches::drive::Client;
 use mio::{Events, Interest, Poll, Token};
 use tungstenite::client::client_with_config;
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, Message, WebSocket};
 
-use crate::load::{CONNECTIONS_PER_SOCKET, Carried, Crowd};
+use crate::load::{Carried, Crowd};
 
 /// Room for a message and more: thousands of connections have one each.
 const BUFFER_BYTES: usize = 4_096;
@@ -60,26 +62,34 @@ impl WebSockets {
     pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
         let poll = Poll::new().map_err(|error| fail(&error))?;
         let sockets = (0..count).map(|place| connect(server, &poll, place)).collect::<Result<_, _>>()?;
-        let events = Events::with_capacity(CONNECTIONS_PER_SOCKET);
+        let events = Events::with_capacity(PER_SOCKET);
         Ok(Self { sockets, poll, events, unsent: Vec::new() })
     }
 }
 
 impl Crowd for WebSockets {
+    fn carried(&self) -> Carried {
+        let stream_bytes = self.sockets.iter().map(|socket| socket.get_ref().bytes).sum();
+        Carried { datagrams_sent: 0, stream_bytes }
+    }
+}
+
+impl Client for WebSockets {
     fn is_ready(&self) -> bool {
         true
     }
 
-    fn receive(&mut self, _: u64, mut take: impl FnMut(&[u8])) -> Result<(), String> {
+    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         match self.poll.poll(&mut self.events, Some(Duration::ZERO)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(fail(&error)),
             _ => {}
         }
         for event in &self.events {
-            let Some(socket) = self.sockets.get_mut(event.token().0) else { continue };
+            let Token(place) = event.token();
+            let Some(socket) = self.sockets.get_mut(place) else { continue };
             loop {
                 match socket.read() {
-                    Ok(Message::Binary(bytes)) => take(&bytes),
+                    Ok(Message::Binary(bytes)) => take(place, &bytes),
                     Ok(Message::Close(_)) => return Err("a client lost its connection".to_owned()),
                     Ok(_) => {}
                     Err(error) if is_blocked(&error) => break,
@@ -90,7 +100,7 @@ impl Crowd for WebSockets {
         Ok(())
     }
 
-    fn send(&mut self, _: u64, place: usize, message: &[u8]) -> Result<bool, String> {
+    fn send(&mut self, _: u64, place: usize, _: u8, message: &[u8]) -> Result<bool, String> {
         match self.sockets[place].write(Message::binary(message.to_vec())) {
             Ok(()) => {}
             Err(Error::WriteBufferFull(_)) => return Ok(false),
@@ -114,11 +124,6 @@ impl Crowd for WebSockets {
             }
         });
         result
-    }
-
-    fn carried(&self) -> Carried {
-        let stream_bytes = self.sockets.iter().map(|socket| socket.get_ref().bytes).sum();
-        Carried { datagrams_sent: 0, stream_bytes }
     }
 }
 

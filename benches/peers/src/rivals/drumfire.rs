@@ -7,20 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use drumfire::{
-    Access, AdmissionConfig, Bytes, ChannelId, Context, Handler, PeerId, SendOptions, ServerConfig,
-    ServerKey, Workers,
+    Access, AdmissionConfig, ChannelId, Context, Handler, PeerId, SendOptions, ServerConfig, ServerKey,
+    Workers,
 };
-use drumfire_benches::{Counts, counts_of};
-use drumfire_crypto::{Secret, Suite};
-use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
-use drumfire_proto::{
-    Alone, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, SendError, ServerIdentity,
-};
+use drumfire_benches::{Counts, Joining, PER_SOCKET, Players, counts_of};
+use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
 
-use super::wire::{PER_SOCKET, Wire};
-use super::{Rival, Serve, version_of};
+use super::{DATAGRAMS_EACH, Rival, Serve, version_of};
 use crate::face::{
     Answers, Client, Ending, RECEIVE_BUFFER_BYTES, Served, Server, Setup, Variant, line, serve,
 };
@@ -128,104 +123,12 @@ impl Server for Worker {
     }
 }
 
-/// The connections of one socket.
-struct Players {
-    wire: Wire,
-    endpoint: Endpoint<Alone>,
-    peers: Vec<drumfire_proto::PeerId>,
-    options: SendOptions,
-    ready_count: usize,
-    /// Room for one datagram on its way out.
-    memory: Box<[u8; DATAGRAM_SENT_MAX_BYTES]>,
-}
-
 fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {
-    let fail = |error: &dyn std::fmt::Display| format!("a client: {error}");
-    let suite = if setup.variant.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm };
-    if !suite.is_offered() && suite == Suite::Aes128Gcm {
-        return Err("this machine has no instructions for AES".to_owned());
-    }
-    let config = Config::default().has_aes_gcm(suite == Suite::Aes128Gcm);
-    let mut endpoint = Endpoint::client(config, ClientConfig::many(), seed()).map_err(|e| fail(&e))?;
-    let identity = ServerIdentity { public_key: key().public().to_bytes(), key_id: 0 };
-    let now = clock::host_ns();
-    let connected = (0..count).map(|_| endpoint.connect(at(now), server, &identity, None));
-    let peers = connected.collect::<Result<_, _>>().map_err(|e| fail(&e))?;
-    let mut players = Players {
-        wire: Wire::connect(server)?,
-        endpoint,
-        peers,
+    let joining = Joining {
+        key: key().public(),
+        suite: if setup.variant.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm },
         options: options(setup.is_reliable),
-        ready_count: 0,
-        memory: Box::new([0; DATAGRAM_SENT_MAX_BYTES]),
+        each: DATAGRAMS_EACH,
     };
-    players.flush(now)?;
-    Ok(Box::new(players))
-}
-
-impl Client for Players {
-    fn is_ready(&self) -> bool {
-        self.ready_count == self.peers.len()
-    }
-
-    fn poll(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        let (now, endpoint) = (at(now), &mut self.endpoint);
-        self.wire.receive(|mut received| {
-            let datagrams = received.datagrams_mut();
-            let inbound =
-                datagrams.map(|datagram| Inbound { from: datagram.from.into(), bytes: datagram.bytes });
-            endpoint.handle_datagrams(now, inbound);
-        });
-        if self.endpoint.poll_timeout().is_some_and(|due| due <= now.monotonic) {
-            self.endpoint.handle_timeout(now);
-        }
-        while let Some(event) = self.endpoint.poll_event() {
-            match event {
-                Event::Connected { .. } => self.ready_count += 1,
-                Event::Message { peer, bytes, .. } => {
-                    let place = self.peers.iter().position(|known| *known == peer);
-                    take(place.unwrap_or(usize::MAX), bytes);
-                }
-                Event::ConnectFailed { error, .. } => return Err(format!("a client: {error}")),
-                Event::Disconnected { reason, .. } => {
-                    return Err(format!("a client lost its connection: {}", reason.name()));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, now: u64, place: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
-        let bytes = Bytes::copy_from_slice(message);
-        let channel = ChannelId(channel.into());
-        match self.endpoint.send(at(now), self.peers[place], channel, bytes, self.options) {
-            Ok(()) => Ok(true),
-            Err(SendError::Full) => Ok(false),
-            Err(error) => Err(format!("a client: {error}")),
-        }
-    }
-
-    fn flush(&mut self, now: u64) -> Result<(), String> {
-        while let Some(transmit) = self.endpoint.poll_transmit(at(now), &mut self.memory[..]) {
-            if !self.wire.push(&self.memory[..transmit.bytes]) {
-                self.wire.flush()?;
-                if !self.wire.push(&self.memory[..transmit.bytes]) {
-                    return Err("a client's batch is full".to_owned());
-                }
-            }
-        }
-        self.wire.flush()
-    }
-}
-
-/// Another one for every client; nobody is kept out by it.
-fn seed() -> Secret<32> {
-    let mut seed = [0; 32];
-    seed[..8].copy_from_slice(&clock::host_ns().to_be_bytes());
-    Secret::new(seed)
-}
-
-fn at(nanos: u64) -> Now {
-    Now { monotonic: Moment::from_nanos(nanos), wall: Duration::ZERO }
+    Ok(Box::new(Players::connect(server, count, &joining)?))
 }

@@ -138,7 +138,7 @@ impl Client for Peers {
         self.ready_count == self.peers.len()
     }
 
-    fn poll(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         while let Some(event) = self.host.service().map_err(line)?.map(rusty_enet::Event::no_ref) {
             match event {
                 EventNoRef::Connect { peer, .. } => {

@@ -118,7 +118,7 @@ impl Client for Player {
         self.is_ready
     }
 
-    fn poll(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         if !self.is_ready && now >= self.greeted + GREETING_NS {
             self.greeted = now;
             self.socket.send(Packet::unreliable(self.server, GREETING.to_vec())).map_err(line)?;

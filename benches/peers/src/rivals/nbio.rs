@@ -1,9 +1,11 @@
-//! nbio over WebSocket, on TCP, not encrypted: the server is a Go program (`nbio`) that answers in its event loop, with one
+//! nbio over WebSocket, on TCP, not encrypted: the server is a Go program (`../go/nbio`) that answers in its event loop, with one
 //! processor, since it has one core. The client is a WebSocket made of plain non-blocking sockets, TCP_NODELAY set, whose frames
 //! are masked with zeros: a mask must be there, and need not be dear to the client, who is not counted.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+
+use drumfire_benches::nbio;
 
 use super::{Rival, Serve};
 use crate::face::{Client, MESSAGE_MAX_BYTES, Setup, line};
@@ -27,17 +29,9 @@ const MASKED: u8 = 0x80;
 /// Lengths from here on stand in two bytes of their own.
 const LONG: usize = 126;
 
-/// The version that `nbio/go.mod` asks for.
-fn version() -> String {
-    let module = include_str!("../../nbio/go.mod");
-    let of_line =
-        |line: &str| line.trim().strip_prefix("require github.com/lesismal/nbio ").map(str::to_owned);
-    module.lines().find_map(of_line).unwrap_or_default()
-}
-
 pub(super) fn rivals() -> Vec<Rival> {
     vec![Rival {
-        version: version(),
+        version: format!("v{}", nbio::version()),
         has_unreliable: false,
         has_one_thread: false,
         is_udp: false,
@@ -94,7 +88,7 @@ fn push_frame(outgoing: &mut Vec<u8>, message: &[u8]) -> Result<(), String> {
 }
 
 impl WebSocket {
-    fn receive(&mut self) -> Result<(), String> {
+    fn read(&mut self) -> Result<(), String> {
         let mut buffer = [0; 16 * 1_024];
         loop {
             match self.stream.read(&mut buffer) {
@@ -132,8 +126,8 @@ impl Client for WebSocket {
         self.is_open
     }
 
-    fn poll(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        self.receive()?;
+    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+        self.read()?;
         if !self.is_open {
             self.open()?;
         }

@@ -3,11 +3,8 @@
 //! ring), segmentation offload left on, buffers of 1 MiB for datagrams, answers to all that one read brought in one write. The
 //! client takes any certificate: whom it talks to is not what is measured.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drumfire_benches::Counts;
@@ -18,15 +15,13 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{cipher_suite, default_provider};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
-use tokio::task::LocalSet;
 
 use super::frames::{self, Frames};
+use super::tasks::{Crew, Ear, Tally, runtime, serve_until};
 use super::{Rival, Serve, version_of};
-use crate::face::{
-    Answers, Client, Ending, LOOK_UP, RECEIVE_BUFFER_BYTES, Served, Server, Setup, Variant, line, serve,
-};
+use crate::face::{Answers, Client, Ending, RECEIVE_BUFFER_BYTES, Server, Setup, Variant, line, serve};
 
 /// Connections of a client that share an endpoint.
 const PER_SOCKET: usize = 64;
@@ -37,12 +32,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes read from a stream in one go.
 const READ_BYTES: usize = 64 * 1_024;
-
-/// Messages of one connection that wait for its stream.
-const WAITING: usize = 1_024;
-
-/// How often a client lets its tasks run when it looks: once to hear the socket, again for those that were woken by it.
-const TURNS: usize = 4;
 
 pub(super) fn rivals() -> Vec<Rival> {
     let quinn = |name, encrypted, is_chacha| Rival {
@@ -122,12 +111,11 @@ impl ServerCertVerifier for AnyServer {
 
     fn verify_tls12_signature(
         &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+        Err(rustls::Error::General("QUIC has no TLS 1.2".to_owned()))
     }
 
     fn verify_tls13_signature(
@@ -143,10 +131,6 @@ impl ServerCertVerifier for AnyServer {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
     }
-}
-
-fn runtime() -> Result<Runtime, String> {
-    Builder::new_current_thread().enable_all().build().map_err(line)
 }
 
 fn endpoint(runtime: &Runtime, config: Option<quinn::ServerConfig>) -> Result<Endpoint, String> {
@@ -176,43 +160,28 @@ impl Server for Tasks {
 
     fn echo(self, ending: &Ending) -> Result<Counts, String> {
         let Self { runtime, endpoint, setup } = self;
-        let served = Rc::<Cell<Served>>::default();
-        let tasks = LocalSet::new();
-        let of_tasks = Rc::clone(&served);
-        tasks.spawn_local(async move {
+        Ok(serve_until(ending, &runtime, |tally| async move {
             while let Some(incoming) = endpoint.accept().await {
-                let served = Rc::clone(&of_tasks);
+                let tally = tally.clone();
                 tokio::task::spawn_local(async move {
                     // A connection that is not made, or ends, is the client's to tell.
                     let Ok(connection) = incoming.await else { return };
                     if setup.is_reliable {
-                        stream(&connection, &setup, &served).await;
+                        stream(&connection, &setup, &tally).await;
                     } else {
-                        datagrams(&connection, &setup, &served).await;
+                        datagrams(&connection, &setup, &tally).await;
                     }
                 });
             }
-        });
-        tasks.block_on(&runtime, async {
-            while !ending.is_here() {
-                tokio::time::sleep(LOOK_UP).await;
-            }
-        });
-        Ok(served.get().counts())
+        }))
     }
 }
 
-fn count(served: &Cell<Served>, is_taken: bool) {
-    let mut counts = served.get();
-    counts.on_answer(is_taken);
-    served.set(counts);
-}
-
-async fn datagrams(connection: &Connection, setup: &Setup, served: &Cell<Served>) {
+async fn datagrams(connection: &Connection, setup: &Setup, tally: &Tally) {
     let mut answers = Answers::new(setup);
     while let Ok(message) = connection.read_datagram().await {
         let answer = if setup.answer_bytes == 0 { message } else { quinn_bytes(answers.to(&message)) };
-        count(served, connection.send_datagram(answer).is_ok());
+        tally.on_answer(connection.send_datagram(answer).is_ok());
     }
 }
 
@@ -220,7 +189,7 @@ fn quinn_bytes(bytes: &[u8]) -> drumfire::Bytes {
     drumfire::Bytes::copy_from_slice(bytes)
 }
 
-async fn stream(connection: &Connection, setup: &Setup, served: &Cell<Served>) {
+async fn stream(connection: &Connection, setup: &Setup, tally: &Tally) {
     let Ok((mut send, mut receive)) = connection.accept_bi().await else { return };
     let (mut answers, mut frames) = (Answers::new(setup), Frames::default());
     let mut outgoing = Vec::new();
@@ -231,7 +200,7 @@ async fn stream(connection: &Connection, setup: &Setup, served: &Cell<Served>) {
             came += 1;
             // The first message only opens the stream.
             if !message.is_empty() {
-                count(served, true);
+                tally.on_answer(true);
             }
             frames::push(&mut outgoing, answers.to(message));
         });
@@ -241,26 +210,13 @@ async fn stream(connection: &Connection, setup: &Setup, served: &Cell<Served>) {
     }
 }
 
-/// What the tasks of a client have for it.
-#[derive(Debug, Default)]
-struct Inbox {
-    connections: Vec<Option<Connection>>,
-    ready_count: usize,
-    messages: VecDeque<(usize, Vec<u8>)>,
-    failure: Option<String>,
-}
-
-type Shared = Arc<Mutex<Inbox>>;
-
 /// The connections of one endpoint.
 struct Connections {
-    runtime: Runtime,
+    crew: Crew,
     /// Kept so that its connections are.
     _endpoint: Endpoint,
-    inbox: Shared,
-    /// Messages for the streams, where messages are reliable.
-    outboxes: Vec<mpsc::Sender<Vec<u8>>>,
-    count: usize,
+    /// By place, those that are made.
+    made: Vec<Arc<OnceLock<Connection>>>,
     is_reliable: bool,
 }
 
@@ -268,47 +224,35 @@ fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Cl
     let runtime = runtime()?;
     let mut endpoint = endpoint(&runtime, None)?;
     endpoint.set_default_client_config(client_config(setup)?);
-    let inbox = Shared::default();
-    with(&inbox, |inbox| inbox.connections = vec![None; count]);
-    let mut outboxes = Vec::with_capacity(count);
-    for place in 0..count {
-        let guard = runtime.enter();
-        let connecting = endpoint.connect(server, "localhost").map_err(line)?;
-        drop(guard);
-        let (outbox, waiting) = mpsc::channel(WAITING);
-        outboxes.push(outbox);
-        let (inbox, is_reliable) = (Arc::clone(&inbox), setup.is_reliable);
-        runtime.spawn(async move {
-            let failure = match connecting.await {
+    let begin = |_| endpoint.connect(server, "localhost").map_err(line);
+    let guard = runtime.enter();
+    let attempts = (0..count).map(begin).collect::<Result<Vec<_>, _>>()?;
+    drop(guard);
+    let (mut crew, mut made) = (Crew::new(runtime), Vec::with_capacity(count));
+    let is_reliable = setup.is_reliable;
+    for connecting in attempts {
+        let place = Arc::<OnceLock<Connection>>::default();
+        made.push(Arc::clone(&place));
+        crew.spawn(|ear, waiting| async move {
+            match connecting.await {
                 Ok(connection) => {
-                    with(&inbox, |inbox| inbox.connections[place] = Some(connection.clone()));
-                    listen(place, &connection, &inbox, is_reliable.then_some(waiting)).await
+                    let connection = place.get_or_init(|| connection);
+                    listen(connection, &ear, is_reliable.then_some(waiting)).await
                 }
                 Err(error) => line(error),
-            };
-            with(&inbox, |inbox| inbox.failure = Some(failure));
+            }
         });
     }
-    let is_reliable = setup.is_reliable;
-    Ok(Box::new(Connections { runtime, _endpoint: endpoint, inbox, outboxes, count, is_reliable }))
-}
-
-fn with<T>(inbox: &Shared, then: impl FnOnce(&mut Inbox) -> T) -> T {
-    then(&mut inbox.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(Box::new(Connections { crew, _endpoint: endpoint, made, is_reliable }))
 }
 
 /// Hears what comes until the connection ends, and answers why it did.
-async fn listen(
-    place: usize,
-    connection: &Connection,
-    inbox: &Shared,
-    waiting: Option<mpsc::Receiver<Vec<u8>>>,
-) -> String {
+async fn listen(connection: &Connection, ear: &Ear, waiting: Option<mpsc::Receiver<Vec<u8>>>) -> String {
     let Some(mut waiting) = waiting else {
-        with(inbox, |inbox| inbox.ready_count += 1);
+        ear.on_ready();
         loop {
             match connection.read_datagram().await {
-                Ok(message) => with(inbox, |inbox| inbox.messages.push_back((place, message.to_vec()))),
+                Ok(message) => ear.on_message(&message),
                 Err(error) => return line(error),
             }
         }
@@ -337,14 +281,12 @@ async fn listen(
     let mut frames = Frames::default();
     loop {
         match receive.read_chunk(READ_BYTES, true).await {
-            Ok(Some(chunk)) => with(inbox, |inbox| {
-                frames.take(&chunk.bytes, |message| {
-                    if message.is_empty() {
-                        inbox.ready_count += 1;
-                    } else {
-                        inbox.messages.push_back((place, message.to_vec()));
-                    }
-                });
+            Ok(Some(chunk)) => frames.take(&chunk.bytes, |message| {
+                if message.is_empty() {
+                    ear.on_ready();
+                } else {
+                    ear.on_message(message);
+                }
             }),
             Ok(None) => return "the server ended a stream".to_owned(),
             Err(error) => return line(error),
@@ -352,44 +294,27 @@ async fn listen(
     }
 }
 
-impl Connections {
-    /// Lets the tasks run, without waiting.
-    fn turn(&self) {
-        self.runtime.block_on(async {
-            for _ in 0..TURNS {
-                tokio::task::yield_now().await;
-            }
-        });
-    }
-}
-
 impl Client for Connections {
     fn is_ready(&self) -> bool {
-        with(&self.inbox, |inbox| inbox.ready_count) == self.count
+        self.crew.is_ready()
     }
 
-    fn poll(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        self.turn();
-        with(&self.inbox, |inbox| {
-            inbox.messages.drain(..).for_each(|(place, message)| take(place, &message));
-            inbox.failure.take().map_or(Ok(()), |line| Err(format!("a client: {line}")))
-        })
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+        self.crew.receive(now, take)
     }
 
-    fn send(&mut self, _: u64, place: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+    fn send(&mut self, now: u64, place: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
         if self.is_reliable {
-            return Ok(self.outboxes[place].try_send(message.to_vec()).is_ok());
+            return self.crew.send(now, place, channel, message);
         }
-        let connection = with(&self.inbox, |inbox| inbox.connections[place].clone());
-        match connection.ok_or("not connected")?.send_datagram(quinn_bytes(message)) {
+        match self.made[place].get().ok_or("not connected")?.send_datagram(quinn_bytes(message)) {
             Ok(()) => Ok(true),
             Err(SendDatagramError::ConnectionLost(error)) => Err(line(error)),
             Err(_) => Ok(false),
         }
     }
 
-    fn flush(&mut self, _: u64) -> Result<(), String> {
-        self.turn();
-        Ok(())
+    fn flush(&mut self, now: u64) -> Result<(), String> {
+        self.crew.flush(now)
     }
 }

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use drumfire_benches::Counts;
+use drumfire_benches::{Counts, PER_SOCKET, PlainDatagrams};
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, SendBatch,
     SendMode, Sender, Socket, Wait, Waiter,
@@ -16,9 +16,7 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Type};
 
-use super::wire::{PER_SOCKET, Wire};
-use super::{Rival, Serve, version_of};
-use crate::drive::connection_of;
+use super::{DATAGRAMS_EACH, Rival, Serve, version_of};
 use crate::face::{
     Answers, Client, Ending, LOOK_UP, RECEIVE_BUFFER_BYTES, Served, Server, Setup, Variant, line, serve,
 };
@@ -157,33 +155,6 @@ impl Server for Batches {
     }
 }
 
-/// The messages of several connections, on one socket as those of drumfire's clients are. There being no connections, only a
-/// message itself says whose it is.
-struct Datagrams(Wire);
-
 fn connect(server: SocketAddr, _: usize, _: &Setup) -> Result<Box<dyn Client>, String> {
-    Ok(Box::new(Datagrams(Wire::connect(server)?)))
-}
-
-impl Client for Datagrams {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn poll(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        self.0.receive(|mut received| {
-            for datagram in received.datagrams_mut() {
-                take(connection_of(datagram.bytes) % PER_SOCKET, datagram.bytes);
-            }
-        });
-        Ok(())
-    }
-
-    fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
-        Ok(self.0.push(message))
-    }
-
-    fn flush(&mut self, _: u64) -> Result<(), String> {
-        self.0.flush()
-    }
+    Ok(Box::new(PlainDatagrams::connect(server, DATAGRAMS_EACH)?))
 }

@@ -170,7 +170,7 @@ impl Client for Player {
         self.client.is_connected()
     }
 
-    fn poll(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         let passed = Duration::from_nanos(now.saturating_sub(self.last));
         self.last = now;
         self.client.update(passed);

@@ -1,4 +1,4 @@
-module drumfire/peers/nbio
+module drumfire/benches/nbio
 
 go 1.24
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire::{Bytes, SendOptions};
+use drumfire::{Bytes, ChannelId, SendOptions, ServerPublicKey};
 use drumfire_crypto::{Secret, Suite};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
@@ -11,13 +11,24 @@ use drumfire_proto::{
 };
 use drumfire_tools::clock;
 
-use crate::encrypted::{CHANNEL, key, options};
-use crate::load::{Carried, Crowd};
-use crate::peer::Delivery;
+use crate::drive::Client;
 use crate::wire::Wire;
 
+/// How they connect and send.
+#[derive(Clone, Debug)]
+pub struct Joining {
+    /// The server's key.
+    pub key: ServerPublicKey,
+    /// The suite that is offered at most.
+    pub suite: Suite,
+    /// How messages are sent.
+    pub options: SendOptions,
+    /// As of [`Wire::connect`].
+    pub each: usize,
+}
+
 /// The connections of one socket.
-pub(crate) struct Players {
+pub struct Players {
     wire: Wire,
     endpoint: Endpoint<Alone>,
     peers: Vec<PeerId>,
@@ -28,39 +39,48 @@ pub(crate) struct Players {
 }
 
 impl Players {
-    /// Begins to connect `count` times, offering this suite at most.
-    pub(crate) fn connect(
-        server: SocketAddr,
-        count: usize,
-        delivery: Delivery,
-        suite: Suite,
-    ) -> Result<Self, String> {
+    /// Begins to connect `count` times.
+    ///
+    /// # Errors
+    ///
+    /// One line: what failed, or that this machine cannot offer the suite.
+    pub fn connect(server: SocketAddr, count: usize, joining: &Joining) -> Result<Self, String> {
         let fail = |error: &dyn std::fmt::Display| format!("a client: {error}");
-        let config = Config::default().has_aes_gcm(suite == Suite::Aes128Gcm);
+        let Joining { key, suite, options, each } = joining;
+        if !suite.is_offered() && *suite == Suite::Aes128Gcm {
+            return Err("this machine has no instructions for AES".to_owned());
+        }
+        let config = Config::default().has_aes_gcm(*suite == Suite::Aes128Gcm);
         let mut endpoint = Endpoint::client(config, ClientConfig::many(), seed()).map_err(|e| fail(&e))?;
-        let identity = ServerIdentity { public_key: key().public().to_bytes(), key_id: 0 };
+        let identity = ServerIdentity { public_key: key.to_bytes(), key_id: 0 };
         let now = clock::host_ns();
         let connected = (0..count).map(|_| endpoint.connect(at(now), server, &identity, None));
         let peers = connected.collect::<Result<_, _>>().map_err(|e| fail(&e))?;
         let mut players = Self {
-            wire: Wire::connect(server)?,
+            wire: Wire::connect(server, *each)?,
             endpoint,
             peers,
-            options: options(delivery),
+            options: *options,
             ready_count: 0,
             memory: Box::new([0; DATAGRAM_SENT_MAX_BYTES]),
         };
         players.flush(now)?;
         Ok(players)
     }
+
+    /// As [`Wire::datagrams_sent`].
+    #[must_use]
+    pub fn datagrams_sent(&self) -> u64 {
+        self.wire.datagrams_sent()
+    }
 }
 
-impl Crowd for Players {
+impl Client for Players {
     fn is_ready(&self) -> bool {
         self.ready_count == self.peers.len()
     }
 
-    fn receive(&mut self, now: u64, mut take: impl FnMut(&[u8])) -> Result<(), String> {
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         let (now, endpoint) = (at(now), &mut self.endpoint);
         self.wire.receive(|mut received| {
             let datagrams = received.datagrams_mut();
@@ -74,7 +94,10 @@ impl Crowd for Players {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Connected { .. } => self.ready_count += 1,
-                Event::Message { bytes, .. } => take(bytes),
+                Event::Message { peer, bytes, .. } => {
+                    let place = self.peers.iter().position(|known| *known == peer);
+                    take(place.unwrap_or(usize::MAX), bytes);
+                }
                 Event::ConnectFailed { error, .. } => return Err(format!("a client: {error}")),
                 Event::Disconnected { reason, .. } => {
                     return Err(format!("a client lost its connection: {}", reason.name()));
@@ -85,9 +108,10 @@ impl Crowd for Players {
         Ok(())
     }
 
-    fn send(&mut self, now: u64, place: usize, message: &[u8]) -> Result<bool, String> {
+    fn send(&mut self, now: u64, place: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
         let bytes = Bytes::copy_from_slice(message);
-        match self.endpoint.send(at(now), self.peers[place], CHANNEL, bytes, self.options) {
+        let channel = ChannelId(channel.into());
+        match self.endpoint.send(at(now), self.peers[place], channel, bytes, self.options) {
             Ok(()) => Ok(true),
             Err(SendError::Full) => Ok(false),
             Err(error) => Err(format!("a client: {error}")),
@@ -96,13 +120,14 @@ impl Crowd for Players {
 
     fn flush(&mut self, now: u64) -> Result<(), String> {
         while let Some(transmit) = self.endpoint.poll_transmit(at(now), &mut self.memory[..]) {
-            self.wire.push(&self.memory[..transmit.bytes])?;
+            if !self.wire.push(&self.memory[..transmit.bytes]) {
+                self.wire.flush()?;
+                if !self.wire.push(&self.memory[..transmit.bytes]) {
+                    return Err("a client's batch is full".to_owned());
+                }
+            }
         }
         self.wire.flush()
-    }
-
-    fn carried(&self) -> Carried {
-        self.wire.carried()
     }
 }
 

@@ -1,0 +1,56 @@
+//! Messages that say which they are: a number, repeated over all their bytes, so that one that was changed on its way is none.
+
+/// Where in a message's number its connection stands, the count of its messages being below.
+const CONNECTION_SHIFT: u32 = 40;
+
+/// The number of a connection's first message; each has one more than the one before.
+#[must_use]
+pub const fn first_number(connection: usize) -> u64 {
+    (connection as u64) << CONNECTION_SHIFT
+}
+
+/// Writes a message: all its bytes follow from its number.
+pub fn write_number(message: &mut [u8], number: u64) {
+    for chunk in message.chunks_mut(8) {
+        let bytes = number.to_be_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    }
+}
+
+/// The number of a message of so many bytes; `None` when it is as long as no such message, or any byte of it is another.
+#[must_use]
+pub fn number_of(message: &[u8], bytes: usize) -> Option<u64> {
+    let number = *message.first_chunk()?;
+    let is_whole = message.len() == bytes && message.chunks(8).all(|chunk| number.starts_with(chunk));
+    is_whole.then(|| u64::from_be_bytes(number))
+}
+
+/// Whose message has this number.
+#[must_use]
+pub fn connection_of(number: u64) -> usize {
+    usize::try_from(number >> CONNECTION_SHIFT).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_tells_its_number_only_when_no_byte_of_it_was_changed() {
+        let mut message = [0; 64];
+        write_number(&mut message, 0x0102_0304_0506_0708);
+        assert_eq!(number_of(&message, 64), Some(0x0102_0304_0506_0708));
+        assert_eq!((number_of(&message, 65), number_of(&message[..63], 64)), (None, None));
+        message[40] ^= 1;
+        assert_eq!(number_of(&message, 64), None);
+        assert_eq!(number_of(&message[..7], 7), None);
+    }
+
+    #[test]
+    fn a_number_tells_whose_message_it_is() {
+        for connection in [0, 1, 9_999] {
+            let first = first_number(connection);
+            assert_eq!((connection_of(first), connection_of(first + 1_000_000)), (connection, connection));
+        }
+    }
+}
