@@ -3,6 +3,7 @@
 mod events;
 #[cfg(feature = "testing")]
 mod in_memory;
+mod socket;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use drumfire_proto::{
     ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, IssuedToken, Moment, ReceiptId,
     SendError, SendOptions, ServerIdentity,
 };
-use drumfire_socket::Socket;
 
 use crate::config::{BindError, ClientConfig};
 use crate::entropy;
@@ -24,6 +24,8 @@ use crate::peer::PeerId;
 use crate::reconnect::{Comeback, Dice};
 use crate::stats::WorkerStats;
 use crate::tokens::ConnectToken;
+
+pub(crate) use socket::ClientSocket;
 
 /// How far a client has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,10 +107,10 @@ impl Client {
             let problem = "has port 0, which nobody can have: name the port the server was bound to";
             return Err(BindError::Setting { field: "server", problem });
         }
-        config.reconnect.check()?;
+        config.check()?;
         let dice = Dice::new(u64::from_le_bytes(entropy::bytes()?));
-        let socket = Socket::connect(whom.server, None)?;
-        let inline = Inline::new(socket, true, config.core(), CoreClient::default())?;
+        let socket = ClientSocket::connect(whom.server, config.receive_buffer_bytes)?;
+        let inline = Inline::new(socket, config.core(), CoreClient::default())?;
         let mut client = Self::new(inline, whom, token, config, dice)?;
         client.inline.worker.send();
         Ok(client)

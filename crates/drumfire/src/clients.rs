@@ -10,9 +10,8 @@ use drumfire_proto::{
     ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError,
     FlightRecord, Outcome, PeerStats, ReceiptId, SendError, SendOptions,
 };
-use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 
-use crate::client::Whom;
+use crate::client::{ClientSocket, Whom};
 use crate::config::{BindError, ClientConfig};
 use crate::entropy;
 use crate::event::Events;
@@ -178,10 +177,11 @@ impl Clients {
     ///
     /// [`BindError`] naming the setting that cannot be used, or what the system answered.
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
-        config.reconnect.check()?;
+        config.check()?;
         let core = config.core().connections(connections);
-        let (socket, address) = bound(address).map_err(|error| BindError::of_address(error, address))?;
-        let inline = Inline::new(socket, false, core, CoreClient::many())?;
+        let bound = ClientSocket::bind(address, config.receive_buffer_bytes);
+        let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
+        let inline = Inline::new(socket, core, CoreClient::many())?;
         Ok(Self {
             inline,
             address,
@@ -332,7 +332,7 @@ impl Clients {
     ///
     /// What the system answered; then everything goes on from the socket there is.
     pub fn rebind(&mut self, address: SocketAddr) -> std::io::Result<()> {
-        let (socket, address) = bound(address)?;
+        let (socket, address) = ClientSocket::bind(address, self.inline.receive_buffer_asked_bytes())?;
         self.inline.rebind(socket)?;
         self.address = address;
         for (peer, _) in self.targets.iter() {
@@ -352,14 +352,6 @@ impl Clients {
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()
     }
-}
-
-/// A socket at this address that shares it with nobody.
-pub(crate) fn bound(address: SocketAddr) -> std::io::Result<(Socket, SocketAddr)> {
-    let group = ReuseportGroup::bind(&GroupConfig::new(address))?;
-    let address = group.local_addr();
-    let socket = group.into_sockets().pop().ok_or(std::io::ErrorKind::Other)?;
-    Ok((socket, address))
 }
 
 impl std::fmt::Debug for Clients {

@@ -24,6 +24,21 @@ pub use server::{Access, ServerConfig};
 /// Bytes of the largest datagram where no path can be asked what it carries.
 pub(crate) const DATAGRAM_START_BYTES: u16 = 1_200;
 
+/// Bytes of the smallest receive buffer that may be asked for: one full datagram, as the kernel accounts for it.
+const BUFFER_MIN_BYTES: usize = 4_096;
+
+/// Bytes of the largest one: the system takes no larger number.
+const BUFFER_MAX_BYTES: usize = 1 << 30;
+
+/// Refuses a receive buffer that nobody can mean.
+fn check_receive_buffer(bytes: Option<usize>) -> Result<(), BindError> {
+    if (BUFFER_MIN_BYTES..=BUFFER_MAX_BYTES).contains(&bytes.unwrap_or(BUFFER_MIN_BYTES)) {
+        return Ok(());
+    }
+    let problem = "must be 4096 to 1073741824; leave it out for what the system gives";
+    Err(BindError::Setting { field: "receive_buffer_bytes", problem })
+}
+
 pub(crate) fn core(
     protocol_id: u64,
     connections: u32,

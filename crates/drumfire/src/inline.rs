@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint};
-use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
+use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 
-use crate::client::Whom;
+use crate::client::{ClientSocket, Whom};
 use crate::clock::{self, SystemClock};
 use crate::config::{BindError, DATAGRAM_START_BYTES};
 use crate::entropy;
@@ -35,15 +35,10 @@ pub(crate) struct Inline<E> {
 
 impl<E> Inline<E> {
     /// Goes to work on this socket, with an endpoint of this kind.
-    pub(crate) fn new(
-        socket: Socket,
-        is_connected: bool,
-        core: Config,
-        kind: CoreClient,
-    ) -> Result<Self, BindError> {
+    pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, BindError> {
         let (front, link, ring) = front(core.message_max_bytes)?;
         let face = Box::new(Queue::new(&link));
-        let (worker, granted) = worker(socket, is_connected, core, kind, face, &link, ring)?;
+        let (worker, granted) = worker(socket, core, kind, face, &link, ring)?;
         Ok(Self::of(front, worker, Some(granted)))
     }
 
@@ -132,14 +127,20 @@ impl<E> Inline<E> {
         if self.worker.is_in_memory() {
             return Ok(());
         }
-        self.rebind(Socket::connect(server, None)?)
+        self.rebind(ClientSocket::connect(server, self.receive_buffer_asked_bytes())?)
+    }
+
+    /// What was asked for the socket there is.
+    pub(crate) fn receive_buffer_asked_bytes(&self) -> Option<usize> {
+        self.granted.and_then(|granted| granted.receive_buffer_asked_bytes)
     }
 
     /// Goes on from another socket.
-    pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
+    pub(crate) fn rebind(&mut self, socket: ClientSocket) -> std::io::Result<()> {
+        let ClientSocket { socket, receive_buffer_asked_bytes, .. } = socket;
         self.flush();
         // Asked as the one before: the same platform answers the same.
-        let granted = Granted::of(&socket, None);
+        let granted = Granted::of(&socket, receive_buffer_asked_bytes);
         self.worker.replace_socket(socket)?;
         self.granted = Some(granted);
         Ok(())
@@ -159,8 +160,7 @@ impl<E> Drop for Inline<E> {
 
 /// A worker on this socket with an endpoint of this kind, and what the system gave the socket.
 pub(crate) fn worker(
-    mut socket: Socket,
-    is_connected: bool,
+    socket: ClientSocket,
     mut core: Config,
     kind: CoreClient,
     face: Box<dyn Face<Alone>>,
@@ -168,7 +168,8 @@ pub(crate) fn worker(
     ring: Ring<Link>,
 ) -> Result<(SocketWorker<Alone>, Granted), BindError> {
     core.check()?;
-    let granted = Granted::of(&socket, None);
+    let ClientSocket { mut socket, is_connected, receive_buffer_asked_bytes } = socket;
+    let granted = Granted::of(&socket, receive_buffer_asked_bytes);
     if !granted.is_never_fragmented {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }

@@ -34,19 +34,19 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket connected to `peer`, on a free port: for clients.
+    /// A socket connected to `peer`, on a free port: for clients. `receive_buffer_bytes` is what to ask for; `None` = the
+    /// system's default.
     ///
     /// # Errors
     ///
     /// What the system answers, with the step that failed.
-    pub fn connect(peer: SocketAddr, buffer_bytes: Option<usize>) -> io::Result<Self> {
+    pub fn connect(peer: SocketAddr, receive_buffer_bytes: Option<usize>) -> io::Result<Self> {
         let any: SocketAddr = match peer {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let socket = sys::open(any)?;
-        if let Some(bytes) = buffer_bytes {
-            sys::ask_send_buffer(&socket, bytes)?;
+        if let Some(bytes) = receive_buffer_bytes {
             sys::ask_receive_buffer(&socket, bytes)?;
         }
         socket.bind(&any.into())?;

@@ -141,6 +141,10 @@ fn what_the_kernel_granted_is_read_back() {
 fn a_connected_socket_hears_only_its_peer() {
     let mut inbox = Inbox::bind(&group("127.0.0.1:0").sockets(1), &ReceiverConfig::default());
     let mut client = Socket::connect(inbox.address, Some(64 * 1_024)).expect("connected");
+    let (asked, plain) =
+        (client.granted(), Socket::connect(inbox.address, None).expect("connected").granted());
+    assert!(asked.receive_buffer_bytes >= 64 * 1_024, "{asked:?}");
+    assert_eq!(asked.send_buffer_bytes, plain.send_buffer_bytes);
     let client_port = client.local_addr().expect("a bound socket").port();
     let client_address = SocketAddr::from(([127, 0, 0, 1], client_port));
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a stranger");

@@ -5,12 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
-use drumfire_socket::Socket;
 
 use super::connection::Connection;
 use super::host::Host;
-use crate::client::Whom;
-use crate::clients::bound;
+use crate::client::{ClientSocket, Whom};
 use crate::config::{BindError, ClientConfig};
 use crate::granted::Granted;
 use crate::keys::{ServerKey, ServerPublicKey};
@@ -96,9 +94,10 @@ impl AsyncClient {
             let problem = "has port 0, which nobody can have: name the port the server was bound to";
             return Err(BindError::Setting { field: "server", problem }.into());
         }
-        let socket = Socket::connect(whom.server, None).map_err(BindError::from)?;
+        let socket =
+            ClientSocket::connect(whom.server, config.receive_buffer_bytes).map_err(BindError::from)?;
         let kind = CoreClient::default();
-        let host = Host::start(socket, true, config.core(), kind, config.protocol_id)?;
+        let host = Host::start(socket, config.core(), kind, config.protocol_id)?;
         Ok(host.connect(whom).await?)
     }
 }
@@ -142,8 +141,9 @@ impl AsyncClients {
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
         check(config)?;
         let core = config.core().connections(connections);
-        let (socket, address) = bound(address).map_err(|error| BindError::of_address(error, address))?;
-        let host = Host::start(socket, false, core, CoreClient::many(), config.protocol_id)?;
+        let bound = ClientSocket::bind(address, config.receive_buffer_bytes);
+        let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
+        let host = Host::start(socket, core, CoreClient::many(), config.protocol_id)?;
         Ok(Self { host, address, protocol_id: config.protocol_id })
     }
 
@@ -207,6 +207,7 @@ impl fmt::Debug for AsyncClients {
 
 /// Refuses what tasks have to do themselves.
 fn check(config: &ClientConfig) -> Result<(), BindError> {
+    config.check()?;
     if config.reconnect == Reconnect::Never {
         return Ok(());
     }

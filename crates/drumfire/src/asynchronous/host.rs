@@ -7,14 +7,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError};
-use drumfire_socket::Socket;
 use tokio::sync::oneshot;
 
 use super::attempts::{Attempts, Errand};
 use super::connection::Connection;
 use super::desk::{Desk, lock};
 use super::face::{Entrance, TaskFace};
-use crate::client::Whom;
+use crate::client::{ClientSocket, Whom};
 use crate::config::BindError;
 use crate::granted::Granted;
 use crate::inline;
@@ -38,8 +37,7 @@ pub(super) struct Host {
 impl Host {
     /// Goes to work on this socket, on a thread of its own.
     pub(super) fn start(
-        socket: Socket,
-        is_connected: bool,
+        socket: ClientSocket,
         core: Config,
         kind: CoreClient,
         protocol_id: u64,
@@ -51,15 +49,15 @@ impl Host {
         // One link has one ring.
         let ring = rings(std::slice::from_ref(&link)).pop();
         let ring = ring.ok_or_else(|| BindError::Io(std::io::ErrorKind::Other.into()))?;
-        let (worker, granted) =
-            inline::worker(socket, is_connected, core, kind, Box::new(face), &link, ring)?;
+        let is_alone = socket.is_connected;
+        let (worker, granted) = inline::worker(socket, core, kind, Box::new(face), &link, ring)?;
         let run = Run {
             worker: Box::new(worker),
             attempts: Arc::clone(&attempts),
             is_stopping: Arc::clone(&is_stopping),
             targets: Places::default(),
             protocol_id,
-            is_alone: is_connected,
+            is_alone,
             kept: None,
         };
         let thread = std::thread::Builder::new().name("drumfire-client".into());

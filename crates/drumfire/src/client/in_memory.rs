@@ -20,7 +20,7 @@ impl Client {
         seat: Seat,
         random: &mut Random,
     ) -> Result<Self, BindError> {
-        config.reconnect.check()?;
+        config.check()?;
         let core = config.core();
         core.check()?;
         let (front, link, ring) = front(core.message_max_bytes)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Config, Congestion};
 
-use super::core;
+use super::{BindError, check_receive_buffer, core};
 use crate::reconnect::Reconnect;
 
 /// Settings of a [`crate::Client`].
@@ -50,6 +50,9 @@ pub struct ClientConfig {
     pub silent_timeout: Duration,
     /// The connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
     pub unacknowledged_timeout: Duration,
+    /// Receive buffer to ask the kernel for, per socket, in bytes, 4 KiB to 1 GiB; `None`, the default, leaves it as it is. Where
+    /// many connections share a socket, or the application looks seldom, it has to hold what comes meanwhile.
+    pub receive_buffer_bytes: Option<usize>,
     /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
     pub reconnect: Reconnect,
     /// Whether the connection keeps a record of what happened to it last, 3 KiB, while it is busy;
@@ -69,6 +72,7 @@ impl Default for ClientConfig {
             congestion: core.congestion,
             silent_timeout: core.silent_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
+            receive_buffer_bytes: None,
             reconnect: Reconnect::Never,
             flight_recorder: core.flight_recorder,
         }
@@ -114,6 +118,25 @@ impl ClientConfig {
         self
     }
 
+    /// Sets the receive buffer to ask for, per socket, in bytes.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::default().receive_buffer_bytes(1 << 20);
+    /// let bots = Clients::bind("127.0.0.1:0".parse()?, 50, &config)?;
+    /// if let Some(granted) = bots.granted().filter(Granted::is_receive_buffer_short) {
+    ///     eprintln!("raise net.core.rmem_max: {granted}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
+        self.receive_buffer_bytes = Some(bytes);
+        self
+    }
+
     /// Sets whether the client comes back by itself.
     ///
     /// ```
@@ -134,6 +157,12 @@ impl ClientConfig {
     pub fn flight_recorder(mut self, is_on: bool) -> Self {
         self.flight_recorder = is_on;
         self
+    }
+
+    /// Refuses what the core does not judge, by the name of its field, before anything is made of it.
+    pub(crate) fn check(&self) -> Result<(), BindError> {
+        check_receive_buffer(self.receive_buffer_bytes)?;
+        self.reconnect.check()
     }
 
     pub(crate) fn core(&self) -> Config {

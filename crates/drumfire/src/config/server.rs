@@ -6,7 +6,7 @@ use std::time::Duration;
 use drumfire_proto::{Access as CoreAccess, Config, Congestion, Cookie, TokenAccess as CoreTokenAccess};
 use drumfire_socket::{Wait, Waiter};
 
-use super::{BindError, core};
+use super::{BindError, check_receive_buffer, core};
 use crate::admission::{AcceptHook, AdmissionConfig, Applicant, Verdict};
 use crate::keys::ServerKey;
 use crate::tokens::TokenAccess;
@@ -35,12 +35,6 @@ impl Access {
         }
     }
 }
-
-/// Bytes of the smallest receive buffer that may be asked for: one full datagram, as the kernel accounts for it.
-const BUFFER_MIN_BYTES: usize = 4_096;
-
-/// Bytes of the largest one: the system takes no larger number.
-const BUFFER_MAX_BYTES: usize = 1 << 30;
 
 /// Settings of a [`crate::Server`].
 ///
@@ -318,11 +312,7 @@ impl ServerConfig {
         self.workers.check().map_err(|problem| BindError::Setting { field: "workers", problem })?;
         // Inline it is not used, and still not what anybody meant.
         Waiter::new(self.wait)?;
-        let buffer = self.receive_buffer_bytes.unwrap_or(BUFFER_MIN_BYTES);
-        if !(BUFFER_MIN_BYTES..=BUFFER_MAX_BYTES).contains(&buffer) {
-            let problem = "must be 4096 to 1073741824; leave it out for what the system gives";
-            return Err(BindError::Setting { field: "receive_buffer_bytes", problem });
-        }
+        check_receive_buffer(self.receive_buffer_bytes)?;
         self.admission.check()?;
         Ok(self.core(1).check()?)
     }

@@ -9,8 +9,7 @@ use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, ConnectError,
 use super::Handler;
 use super::engine::Engine;
 use super::remote::{Mailbox, Remote};
-use crate::client::Whom;
-use crate::clients::bound;
+use crate::client::{ClientSocket, Whom};
 use crate::clock;
 use crate::config::{BindError, ClientConfig};
 use crate::inline::worker;
@@ -81,7 +80,9 @@ pub fn play<H: Handler>(
         let problem = "must be Never where a handler plays: connect anew when it hears of an end";
         return Err(BindError::Setting { field: "reconnect", problem });
     }
-    let (socket, address) = bound(address).map_err(|error| BindError::of_address(error, address))?;
+    config.check()?;
+    let bound = ClientSocket::bind(address, config.receive_buffer_bytes);
+    let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
     let links: Arc<[_]> = Arc::from([Arc::new(Link::new(Arc::default()))]);
     let (Some(link), Some(ring)) = (links.first(), rings(&links).pop()) else {
         // One link has one ring.
@@ -90,7 +91,7 @@ pub fn play<H: Handler>(
     let mailbox = Arc::new(Mailbox::default());
     let engine = Box::new(Engine::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
     let core = config.core().connections(connections);
-    let (worker, _) = worker(socket, false, core, CoreClient::many(), engine, link, ring)?;
+    let (worker, _) = worker(socket, core, CoreClient::many(), engine, link, ring)?;
     let link = Arc::clone(link);
     let remote = Remote::new(links, Arc::from([mailbox]), config.message_max_bytes);
     Ok(Playing { worker: Box::new(worker), link, remote, address, protocol_id: config.protocol_id })

@@ -63,6 +63,29 @@ fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
     is_told(clients.granted());
 }
 
+#[test]
+fn clients_ask_for_the_buffer_they_are_told_and_again_after_a_change_of_sockets() {
+    let server = Server::bind(config(Workers::Inline)).expect("a server");
+    let config = ClientConfig::default().receive_buffer_bytes(65_536);
+    let is_asked = |granted: Option<Granted>| {
+        let granted = granted.expect("there is a socket");
+        assert_eq!(granted.receive_buffer_asked_bytes, Some(65_536));
+        assert_eq!(granted.receive_buffer_bytes, ask(65_536), "{granted}");
+    };
+    let (to, key) = (server.local_addr(), ServerKey::dev().public());
+    let mut client = Client::connect(to, key, &config).expect("a client");
+    is_asked(client.granted());
+    client.rebind().expect("another socket");
+    is_asked(client.granted());
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let mut clients = Clients::bind(address, 2, &config).expect("a socket");
+    is_asked(clients.granted());
+    clients.rebind(address).expect("another socket");
+    is_asked(clients.granted());
+    let plain = Clients::bind(address, 2, &ClientConfig::default()).expect("a socket").granted();
+    assert_eq!(plain.expect("there is a socket").receive_buffer_asked_bytes, None);
+}
+
 /// Whether anybody counts what is dropped in front of a socket here.
 fn has_drop_count() -> bool {
     drumfire_socket::Socket::connect("127.0.0.1:9".parse().expect("an address"), None)

@@ -28,6 +28,10 @@ const TIMEOUT_MAX: u64 = 0xFFFF_FFFF * 1_000_000;
 const MILLISECOND: u64 = 1_000_000;
 const MEBI: u64 = 1 << 20;
 
+/// Receive buffers that neither a server nor a client takes, and such that both take.
+const BUFFER_REFUSED: &[u64] = &[0, 4_095, (1 << 30) + 1, u32::MAX as u64 + 4_097];
+const BUFFER_TAKEN: &[u64] = &[4_096, 4_097, (1 << 30) - 1, 1 << 30];
+
 fn inline() -> ServerConfig {
     config(Workers::Inline)
 }
@@ -126,8 +130,8 @@ const SERVER: &[Range<ServerConfig>] = &[
     Range {
         field: "receive_buffer_bytes",
         with: |n| inline().receive_buffer_bytes(bytes(n)),
-        refused: &[0, 4_095, (1 << 30) + 1, u32::MAX as u64 + 4_097],
-        taken: &[4_096, 4_097, (1 << 30) - 1, 1 << 30],
+        refused: BUFFER_REFUSED,
+        taken: BUFFER_TAKEN,
     },
 ];
 
@@ -172,6 +176,12 @@ const CLIENT: &[Range<ClientConfig>] = &[
         with: |n| client().timeouts(Duration::from_secs(1), Duration::from_nanos(n)),
         refused: &[0, SECOND - 1, TIMEOUT_MAX + MILLISECOND],
         taken: &[SECOND, SECOND + 1, TIMEOUT_MAX - 1, TIMEOUT_MAX],
+    },
+    Range {
+        field: "receive_buffer_bytes",
+        with: |n| client().receive_buffer_bytes(bytes(n)),
+        refused: BUFFER_REFUSED,
+        taken: BUFFER_TAKEN,
     },
 ];
 

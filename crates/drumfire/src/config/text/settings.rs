@@ -135,16 +135,20 @@ impl Serialize for ServerConfig {
         fields.serialize_field("congestion", &Form(self.congestion))?;
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
-        match &self.receive_buffer_bytes {
-            Some(bytes) => fields.serialize_field("receive_buffer_bytes", bytes)?,
-            // Some formats have no word for nothing.
-            None => fields.skip_field("receive_buffer_bytes")?,
-        }
+        write_receive_buffer(&mut fields, self.receive_buffer_bytes)?;
         fields.serialize_field("flight_recorder", &self.flight_recorder)?;
         // Last, because they may be tables.
         fields.serialize_field("access", &self.access)?;
         fields.serialize_field("admission", &self.admission)?;
         fields.end()
+    }
+}
+
+/// Some formats have no word for nothing.
+fn write_receive_buffer<S: SerializeStruct>(fields: &mut S, bytes: Option<usize>) -> Result<(), S::Error> {
+    match bytes {
+        Some(bytes) => fields.serialize_field("receive_buffer_bytes", &bytes),
+        None => fields.skip_field("receive_buffer_bytes"),
     }
 }
 
@@ -165,6 +169,7 @@ impl<'de> Fields<'de> for ClientForm {
         "congestion",
         "silent_timeout",
         "unacknowledged_timeout",
+        "receive_buffer_bytes",
         "reconnect",
         "flight_recorder",
     ];
@@ -179,6 +184,7 @@ impl<'de> Fields<'de> for ClientForm {
             "congestion" => Form(settings.congestion) = map.next_value()?,
             "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
             "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
+            "receive_buffer_bytes" => settings.receive_buffer_bytes = map.next_value()?,
             "reconnect" => Form(settings.reconnect) = map.next_value()?,
             "flight_recorder" => settings.flight_recorder = map.next_value()?,
             unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
@@ -208,6 +214,7 @@ impl Serialize for ClientConfig {
         fields.serialize_field("congestion", &Form(self.congestion))?;
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
+        write_receive_buffer(&mut fields, self.receive_buffer_bytes)?;
         fields.serialize_field("reconnect", &Form(self.reconnect))?;
         fields.serialize_field("flight_recorder", &self.flight_recorder)?;
         fields.end()

@@ -253,7 +253,7 @@ fn every_field_is_read_and_all_but_the_secret_ones_are_written() {
     for name in names {
         assert_eq!(table.contains_key(&name), name != "key", "{name} in\n{written}");
     }
-    let config = ClientConfig::default();
+    let config = ClientConfig::default().receive_buffer_bytes(8_192);
     let table: toml::Table = toml::to_string(&config).unwrap().parse().unwrap();
     for name in fields(&format!("{config:#?}")) {
         assert!(table.contains_key(&name), "{name}");
@@ -276,9 +276,11 @@ fn what_is_written_is_read_again_and_holds_no_secret() {
         assert!(!json.contains("drumfire_"), "{json}");
     }
     let config = client(
-        "silent_timeout = \"1500ms\"\nprotocol_id = 3\ncongestion = \"cubic\"\nreconnect = { within = \"90s\" }",
+        "silent_timeout = \"1500ms\"\nprotocol_id = 3\ncongestion = \"cubic\"\nreconnect = { within = \"90s\" }
+         receive_buffer_bytes = 65536",
     )
     .unwrap();
+    assert_eq!(config.receive_buffer_bytes, Some(65_536));
     assert_eq!(config.reconnect, crate::Reconnect::Within(Duration::from_secs(90)));
     let written = toml::to_string(&config).unwrap();
     assert_eq!(format!("{:?}", client(&written).unwrap()), format!("{config:?}"));
