@@ -102,6 +102,9 @@ pub struct WorkerStats {
     pub events_held: u64,
     /// Messages of the application that never reached a connection, because it was over by then.
     pub messages_undelivered: u64,
+    /// Broadcasts that never reached a member of their group, once for each member, because its connection was closing or over
+    /// by then. What a member had no room for is told as [`Event::Missed`](crate::Event::Missed) and is not among these.
+    pub broadcasts_undelivered: u64,
     /// Connections that nobody accepted and that were over, dropped with what they had brought, because there were too many
     /// of them. Async alone.
     pub connections_unaccepted: u64,

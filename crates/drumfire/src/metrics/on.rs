@@ -40,7 +40,7 @@ struct Counter {
 }
 
 /// All but those by reason.
-const COUNTERS: [Counter; 30] = [
+const COUNTERS: [Counter; 31] = [
     count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
     bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
     count("drumfire_kernel_dropped_total", "Datagrams dropped in front of the socket", |s| s.kernel_dropped),
@@ -66,6 +66,9 @@ const COUNTERS: [Counter; 30] = [
     }),
     count("drumfire_messages_undelivered_total", "Messages that found no connection", |s| {
         s.messages_undelivered
+    }),
+    count("drumfire_broadcasts_undelivered_total", "Broadcasts to members that were closing", |s| {
+        s.broadcasts_undelivered
     }),
     count("drumfire_unreliable_overflows_total", "Messages without memory here", |s| {
         s.protocol.unreliable_overflows

@@ -28,13 +28,14 @@ impl Serialize for WorkerStats {
             forwards_held,
             events_held,
             messages_undelivered,
+            broadcasts_undelivered,
             connections_unaccepted,
             notices_left_out,
             panics,
             restarts,
             wait_faults,
         } = self;
-        let mut fields = serializer.serialize_struct("WorkerStats", 14)?;
+        let mut fields = serializer.serialize_struct("WorkerStats", 15)?;
         fields.serialize_field("protocol", protocol)?;
         fields.serialize_field("received", received)?;
         fields.serialize_field("kernel_dropped", kernel_dropped)?;
@@ -44,6 +45,7 @@ impl Serialize for WorkerStats {
         fields.serialize_field("forwards_held", forwards_held)?;
         fields.serialize_field("events_held", events_held)?;
         fields.serialize_field("messages_undelivered", messages_undelivered)?;
+        fields.serialize_field("broadcasts_undelivered", broadcasts_undelivered)?;
         fields.serialize_field("connections_unaccepted", connections_unaccepted)?;
         fields.serialize_field("notices_left_out", notices_left_out)?;
         fields.serialize_field("panics", panics)?;

@@ -189,7 +189,8 @@ impl<P: Placement> Core<P> {
     pub(crate) fn broadcast(&mut self, broadcast: &Broadcast) {
         let here = |peer: &PeerId| peer.worker() == usize::from(self.index) && peer.life() == self.life;
         let except = broadcast.except.filter(here).map(PeerId::id);
-        self.peers.broadcast(&mut self.endpoint, self.now, broadcast, except);
+        let gone = self.peers.broadcast(&mut self.endpoint, self.now, broadcast, except);
+        self.stats.broadcasts_undelivered += gone;
     }
 
     /// Moves messages that wait up into connections with room for them.

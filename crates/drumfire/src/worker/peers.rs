@@ -168,26 +168,33 @@ impl Peers {
         if self.send(endpoint, now, id, message) { Ok(()) } else { Err(SendError::Closed) }
     }
 
-    /// Sends a message to all members of a group but this one; who has no room for it misses it.
+    /// Sends a message to all members of a group but this one; who has no room for it misses it. Answers how many have no
+    /// connection for it any more: there is nobody to tell that they miss it.
     pub(super) fn broadcast<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
         now: Now,
         broadcast: &Broadcast,
         except: Option<PeerId>,
-    ) {
+    ) -> u64 {
+        let mut gone = 0;
         let Broadcast { group, channel, ref bytes, options, .. } = *broadcast;
         for at in 0..self.groups.members(group).len() {
             let Some(id) = self.groups.members(group).get(at).copied() else { break };
+            if Some(id) == except {
+                continue;
+            }
             let message = Message { channel, bytes: bytes.clone(), options, receipt: None };
-            if Some(id) != except
-                && let Err(SendError::Full | SendError::TooLarge { .. }) =
-                    self.offer(endpoint, now, id, message)
-            {
-                let count = self.missed.entry((id, channel)).or_default();
-                *count = count.saturating_add(1);
+            match self.offer(endpoint, now, id, message) {
+                Ok(()) => {}
+                Err(SendError::Full | SendError::TooLarge { .. }) => {
+                    let count = self.missed.entry((id, channel)).or_default();
+                    *count = count.saturating_add(1);
+                }
+                Err(_) => gone += 1,
             }
         }
+        gone
     }
 
     /// A peer that missed broadcasts, on which channel, and how many.

@@ -80,6 +80,33 @@ fn a_member_that_does_not_keep_up_misses_it_and_the_others_do_not_wait() {
 }
 
 #[test]
+fn a_broadcast_to_a_member_that_is_closing_is_counted_and_reaches_the_others() {
+    let mut world = World::connected(config(Workers::Inline), 3);
+    let everybody = GroupId(0);
+    for peer in world.peers.clone() {
+        world.server.join(everybody, peer).expect("it is there");
+    }
+    world.server.broadcast(everybody, TALK, "all are here", RELIABLE).expect("room");
+    world.until("all heard", |world| (0..3).all(|client| texts(world, client).len() == 1));
+    let undelivered = |world: &World| world.server.stats().workers[0].broadcasts_undelivered;
+    assert_eq!(undelivered(&world), 0);
+    world.server.close(world.peers[0], 7, "").expect("it is there");
+    for text in ["one is closing", "and still is"] {
+        world.server.broadcast(everybody, TALK, text, RELIABLE).expect("room");
+    }
+    world.until("the others heard", |world| {
+        (0..3).filter(|client| texts(world, *client).len() == 3).count() == 2
+    });
+    assert_eq!(undelivered(&world), 2);
+    assert!(!world.events.iter().any(|event| matches!(event, Event::Missed { .. })));
+    // Who is gone is no member any more.
+    world.until("it is gone", |world| world.peers.len() == 2);
+    world.server.broadcast(everybody, TALK, "two are left", RELIABLE).expect("room");
+    world.until("both heard", |world| (0..3).filter(|client| texts(world, *client).len() == 4).count() == 2);
+    assert_eq!(undelivered(&world), 2);
+}
+
+#[test]
 fn what_cannot_be_is_refused_by_name() {
     let mut world = World::connected(config(Workers::Inline), 1);
     let peer = world.peers[0];
