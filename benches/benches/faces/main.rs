@@ -8,7 +8,6 @@
 //! process on another core and never sleeps. `--quick` is a smoke run.
 #![forbid(unsafe_code)]
 
-mod load;
 mod round;
 mod server;
 mod show;
@@ -18,12 +17,17 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Cores, Extent, Options, Results, ending, interleave, print_machine, run_bench};
+use drumfire_benches::{
+    Arm, Cores, Extent, Load, Options, Results, ending, interleave, print_machine, run_bench,
+};
 
-use load::Load;
 use server::Face;
 
-const PARTS: [(&str, Load); 2] = [("steady", Load::STEADY), ("full", Load::FULL)];
+const STEADY: Load = Load { connections: 64, rate: Some(40_000) };
+
+const FULL: Load = Load { connections: 500, rate: None };
+
+const PARTS: [(&str, Load); 2] = [("steady", STEADY), ("full", FULL)];
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -11,7 +11,7 @@ use drumfire::{
     Stats, Workers, serve,
 };
 use drumfire_benches::{
-    Child, Counts, RECEIVE_BUFFER_BYTES, counts_of, over_at_end_of_input, say, say_counts,
+    Child, Counts, Load, RECEIVE_BUFFER_BYTES, counts_of, over_at_end_of_input, say, say_counts,
 };
 use drumfire_tools::{clock, host};
 
@@ -57,7 +57,7 @@ impl Face {
     }
 }
 
-pub(crate) const OPTIONS: SendOptions = SendOptions::unreliable();
+const OPTIONS: SendOptions = Load::OPTIONS;
 
 /// The server's key, which stands here for everybody to read.
 pub(crate) fn key() -> ServerKey {

@@ -1,10 +1,9 @@
 //! The table of one load, and its figures beside their goals.
 
-use drumfire_benches::{Goal, Measured, Results, Spread, busy_note, cell, median_cell};
+use drumfire_benches::{Goal, Load, Measured, Results, Spread, busy_note, cell, median_cell};
 use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};
 
-use crate::load::Load;
 use crate::round::Beside;
 use crate::server::Face;
 

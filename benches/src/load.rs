@@ -1,17 +1,17 @@
-//! The load: messages of many connections that are to come back, sent at fixed times or each when the one before is back, and
+//! A load: messages of many connections that are to come back, sent at fixed times or each when the one before is back, and
 //! the books of one window.
+//!
+//! What the server does with them, and who else plays, is the bench's own.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use drumfire::{ChannelId, Clients, ClientsEvent, PeerId, SendError};
-use drumfire_benches::{Crowd, Out, Tally, Window};
+use drumfire::{ChannelId, Clients, ClientsEvent, PeerId, SendError, SendOptions};
 use drumfire_tools::clock;
 
-use crate::server::OPTIONS;
-
-/// Bytes of a message.
-pub(crate) const MESSAGE_BYTES: usize = 128;
+use crate::crowd::Crowd;
+use crate::echoes::{Tally, Window};
+use crate::out::Out;
 
 const CHANNEL: ChannelId = ChannelId(0);
 
@@ -26,34 +26,41 @@ const LOOK_NS: u64 = 50_000_000;
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Load {
-    pub(crate) connections: u32,
+pub struct Load {
+    /// Those that play.
+    pub connections: u32,
     /// Messages per second of all connections; `None` = each when the one before is back.
-    pub(crate) rate: Option<u64>,
+    pub rate: Option<u64>,
 }
 
 impl Load {
-    pub(crate) const STEADY: Self = Self { connections: 64, rate: Some(40_000) };
+    /// Bytes of a message.
+    pub const MESSAGE_BYTES: usize = 128;
 
-    pub(crate) const FULL: Self = Self { connections: 500, rate: None };
+    /// How messages are sent, and are to be sent back.
+    pub const OPTIONS: SendOptions = SendOptions::unreliable();
 
-    pub(crate) fn words(self) -> String {
+    /// What it is, for people.
+    #[must_use]
+    pub fn words(self) -> String {
         let Self { connections, rate } = self;
         let load = rate.map_or_else(
             || "one message each, closed loop".to_owned(),
             |rate| format!("{rate}/s in all, open loop"),
         );
-        format!("{connections} connections, {load}, {MESSAGE_BYTES} B unreliable")
+        format!("{connections} connections, {load}, {} B unreliable", Self::MESSAGE_BYTES)
     }
 }
 
 /// The number of a message; nothing when it is none that was sent.
 fn number_of(bytes: &[u8]) -> Option<u64> {
-    (bytes.len() == MESSAGE_BYTES).then(|| bytes.first_chunk().map(|number| u64::from_be_bytes(*number)))?
+    (bytes.len() == Load::MESSAGE_BYTES)
+        .then(|| bytes.first_chunk().map(|number| u64::from_be_bytes(*number)))?
 }
 
 /// All connections, and what is out on each.
-pub(crate) struct Drive {
+#[derive(Debug)]
+pub struct Drive {
     crowd: Crowd,
     peers: Vec<(usize, PeerId)>,
     places: HashMap<(usize, PeerId), usize>,
@@ -64,7 +71,9 @@ pub(crate) struct Drive {
 }
 
 impl Drive {
-    pub(crate) fn new(crowd: Crowd, counted: Duration) -> Self {
+    /// Of all connections of the crowd; the window begins after a warm-up and is so long.
+    #[must_use]
+    pub fn new(crowd: Crowd, counted: Duration) -> Self {
         let peers = crowd.peers().to_vec();
         let places = peers.iter().enumerate().map(|(place, peer)| (*peer, place)).collect();
         let out = peers.iter().map(|_| Out::default()).collect();
@@ -72,13 +81,19 @@ impl Drive {
         Self { crowd, peers, places, out, came: Vec::new(), tally }
     }
 
-    /// Runs the load; `watch` is called when the window begins, and `used` when it ends.
-    pub(crate) fn run<W, U>(
+    /// Runs the load; `beside` is called between two looks until the window ends, with the window and the host's clock, `watch`
+    /// when the window begins, and `used` when it ends. The crowd comes back with its connections open.
+    ///
+    /// # Errors
+    ///
+    /// One line: what `beside` answered, or which connection takes nothing more.
+    pub fn run<W, U>(
         mut self,
         load: Load,
+        mut beside: impl FnMut(Window, u64) -> Result<(), String>,
         watch: impl FnOnce() -> W,
         used: impl FnOnce(&W) -> U,
-    ) -> Result<(Tally, U), String> {
+    ) -> Result<(Crowd, Tally, U), String> {
         let begin = clock::host_ns();
         let (mut message, mut turn, mut looked_at) = (0_u64, 0_usize, begin);
         let mut watch = Some(watch);
@@ -105,6 +120,7 @@ impl Drive {
                     message += 1;
                 }
             }
+            beside(self.tally.window, now)?;
             self.look();
             if load.rate.is_none() {
                 self.answer(now, &mut looked_at)?;
@@ -113,7 +129,7 @@ impl Drive {
         }
         let used = watched.as_ref().map(used).ok_or("the window never began")?;
         self.settle();
-        Ok((self.tally, used))
+        Ok((self.crowd, self.tally, used))
     }
 
     /// Sends the next message of all that have nothing out.
@@ -135,9 +151,9 @@ impl Drive {
         let Self { crowd, peers, out, tally, .. } = self;
         let (socket, peer) = peers[place];
         let clients: &mut Clients = crowd.socket(socket).ok_or("no such socket")?;
-        let mut message = vec![0x6d; MESSAGE_BYTES];
+        let mut message = vec![0x6d; Load::MESSAGE_BYTES];
         message[..8].copy_from_slice(&out[place].next().to_be_bytes());
-        match clients.send(peer, CHANNEL, message, OPTIONS) {
+        match clients.send(peer, CHANNEL, message, Load::OPTIONS) {
             Ok(_) => {
                 out[place].sent(due);
                 tally.on_sent(clock::host_ns());
