@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use drumfire::{ClientConfig, Clients, ClientsEvent, ConnectError, PeerId, ServerPublicKey};
+use drumfire::{ClientConfig, Clients, ClientsEvent, ConnectError, PeerId, ServerPublicKey, WorkerStats};
 use drumfire_tools::clock;
 
 /// Attempts under way at a time: a server keeps 4,096 that are half-open.
@@ -56,8 +56,16 @@ impl Crowd {
     ///
     /// One line: what could not be bound.
     pub fn bind(sockets: u32, connections: u32) -> Result<Self, String> {
-        let config = ClientConfig::default();
-        let bind = |_| Clients::bind(([127, 0, 0, 1], 0).into(), connections.div_ceil(sockets), &config);
+        Self::bind_with(sockets, connections, &ClientConfig::default())
+    }
+
+    /// The same with this configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind`].
+    pub fn bind_with(sockets: u32, connections: u32, config: &ClientConfig) -> Result<Self, String> {
+        let bind = |_| Clients::bind(([127, 0, 0, 1], 0).into(), connections.div_ceil(sockets), config);
         let sockets = (0..sockets).map(bind).collect::<Result<_, _>>();
         let sockets = sockets.map_err(|error| format!("the clients' sockets: {error}"))?;
         Ok(Self { sockets, peers: Vec::new(), ended: 0 })
@@ -161,6 +169,12 @@ impl Crowd {
     #[must_use]
     pub fn carried(&self) -> Carried {
         self.sockets.iter().map(Carried::of).fold(Carried::default(), Carried::plus)
+    }
+
+    /// What the socket at this place counted since it was bound.
+    #[must_use]
+    pub fn socket_stats(&self, place: usize) -> Option<WorkerStats> {
+        self.sockets.get(place).map(Clients::stats)
     }
 
     /// What the socket at this place carried since it was bound.

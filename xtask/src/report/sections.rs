@@ -21,7 +21,7 @@ const fn bench(
 }
 
 /// In the order of the page: the reference scenarios, rivals, then the rest.
-pub(super) const SECTIONS: [Section; 15] = [
+pub(super) const SECTIONS: [Section; 16] = [
     bench(
         "receiver",
         "Receiver",
@@ -79,6 +79,12 @@ pub(super) const SECTIONS: [Section; 15] = [
     bench("acks", "Acks", "What an ack costs the end that hears it.", "cargo bench --bench acks"),
     bench("reassembly", "Reassembly", "Large messages from their pieces.", "cargo bench --bench reassembly"),
     bench("faces", "Faces", "Handler, tick, and a hand-over to another thread.", "cargo bench --bench faces"),
+    bench(
+        "neighbours",
+        "Neighbours",
+        "What others have of a stalled consumer, by the policy of a full queue, and of one who floods.",
+        "cargo bench --bench neighbours",
+    ),
     bench(
         "load",
         "A full server",

@@ -1,0 +1,81 @@
+//! What others have of it when one does not behave: `cargo bench --bench neighbours`.
+//!
+//! 200 players each send 60 times a second at fixed times to an async server, a task for each connection, and hear it back.
+//! Beside them, in turns: nobody (`quiet`); one more connection that sends 100,000 reliable messages a second to a task that
+//! never calls `recv`, once for each policy of a full queue (`stalled`); one more that sends as many packets to a task that
+//! takes them (`abuser`). Printed are the players' latency from when each message was to leave and what they lost, and how much
+//! later their 99th in a hundred came than with nobody there; of the stalled one the bytes that both ends kept for it, and
+//! whether its policy counted what it did.
+//!
+//! The server runs in a process of its own on one core. All load comes from one thread on another core, which never sleeps: what
+//! the guest costs that thread is in the players' figures too, so they are no lower than the truth. Rounds are interleaved. The
+//! bench fails when the books of datagrams, of the players' messages or of the guest's do not close, or a player is dropped.
+//! `--only stalled` and `--only abuser` leave out the other; `--rate N` is what the abuser is to send in a second. `--quick` is a
+//! smoke run.
+#![forbid(unsafe_code)]
+
+mod role;
+mod round;
+mod server;
+mod show;
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use drumfire_benches::{
+    Arm, Cores, Extent, Load, Options, Results, ending, interleave, print_machine, run_bench, take_number,
+};
+
+use role::Role;
+
+const PLAYERS: Load = Load { connections: 200, rate: Some(200 * 60) };
+
+/// Packets of the abuser in a second.
+const ABUSE_PER_SECOND: u32 = 100_000;
+
+fn main() -> ExitCode {
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(served) = server::main(&args) {
+        return ending(served);
+    }
+    match take_number(&mut args, "--rate") {
+        Ok(rate) => run_bench(args, &role::PARTS, |options| bench(options, rate.unwrap_or(ABUSE_PER_SECOND))),
+        Err(line) => {
+            eprintln!("error: {line}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn bench(options: &Options, abuse_per_second: u32) -> Result<(), String> {
+    let (rounds, warm_up, counted) = match options.extent {
+        Extent::Quick => (1, 0, Duration::from_millis(300)),
+        Extent::Default => (5, 1, Duration::from_secs(2)),
+        Extent::Full => (9, 1, Duration::from_secs(5)),
+    };
+    let cores = Cores::of_this_process()?;
+    print_machine();
+    println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
+    println!("pinned    server to core {}, load to core {}", cores.server, cores.load);
+    let collected = RefCell::new(Vec::new());
+    let beside = &collected;
+    let roles = Role::ALL.into_iter().filter(|role| role.part().is_none_or(|part| options.wants(part)));
+    let arms = roles
+        .map(|role| {
+            Arm::new(role.name(), move || {
+                round::run((cores, counted), role, PLAYERS, abuse_per_second.into(), beside)
+            })
+        })
+        .collect();
+    let measured = interleave(arms, warm_up, rounds, options.extent != Extent::Quick)?;
+    let beside = collected.into_inner();
+    println!("\n{}", show::table(PLAYERS, &measured, &beside));
+    let mut results = Results::new("neighbours", options);
+    results.rounds("neighbours", &measured)?;
+    show::figures(&measured, &beside, &mut results);
+    println!("{}", results.table());
+    println!("written to {}", results.write()?.display());
+    Ok(())
+}
