@@ -125,9 +125,13 @@ fn note(quiet: &Measured, arm: &Measured) -> &'static str {
 fn of_guest(name: &str, role: Role, beside: &[Beside], results: &mut Results) {
     if let Role::Stalled(_) = role {
         let [server, sender] = memory_ratio(beside, role);
-        for (end, ratio) in [("the server", server), ("its sender", sender)] {
+        let ends = [
+            ("the server", server, "the most of all rounds; reliable messages may take half of it"),
+            ("its sender", sender, "the most of all rounds"),
+        ];
+        for (end, ratio, note) in ends {
             let name = format!("{name}: bytes that {end} kept, over its memory");
-            results.figure(name, ratio, "x", Goal::AtMost(MEMORY_RATIO), "the most of all rounds");
+            results.figure(name, ratio, "x", Goal::AtMost(MEMORY_RATIO), note);
         }
         let acted = Spread::of(guests(beside, role).map(|guest| guest.acted as f64));
         let name = format!("{name}: times that the policy acted");
