@@ -74,7 +74,7 @@ fn bench(options: &Options, abuse_per_second: u32) -> Result<(), String> {
     println!("\n{}", show::table(PLAYERS, &measured, &beside));
     let mut results = Results::new("neighbours", options);
     results.rounds("neighbours", &measured)?;
-    show::figures(&measured, &beside, &mut results);
+    show::figures(&measured, &beside, abuse_per_second.into(), &mut results);
     println!("{}", results.table());
     println!("written to {}", results.write()?.display());
     Ok(())

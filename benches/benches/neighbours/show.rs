@@ -16,6 +16,9 @@ const MEMORY_RATIO: f64 = 1.10;
 /// What the players may lose to an abuser, in percent.
 const LOST_PERCENT: f64 = 0.1;
 
+/// Of the packets that the abuser is to send, at least.
+const RATE_SHARE: f64 = 0.95;
+
 /// One percentile of a round, in milliseconds.
 fn millis(report: &Report, of: impl Fn(Latency) -> u64) -> Option<f64> {
     Some(of(report.latency_ns?) as f64 / 1e6)
@@ -86,7 +89,12 @@ pub(crate) fn table(load: Load, measured: &[Measured], beside: &[Beside]) -> Str
 }
 
 /// The figures.
-pub(crate) fn figures(measured: &[Measured], beside: &[Beside], results: &mut Results) {
+pub(crate) fn figures(
+    measured: &[Measured],
+    beside: &[Beside],
+    abuse_per_second: f64,
+    results: &mut Results,
+) {
     let p99 = |arm: &Measured| arm.spread(|report| millis(report, |latency| latency.p99));
     let Some(quiet) = measured.iter().find(|arm| role_of(arm) == Role::Quiet) else { return };
     let shown = [
@@ -108,7 +116,7 @@ pub(crate) fn figures(measured: &[Measured], beside: &[Beside], results: &mut Re
         let name = format!("{}: players' messages lost", arm.name);
         let goal = if role == Role::Abuser { Goal::AtMost(LOST_PERCENT) } else { Goal::Shown };
         results.figure(name, Some(lost_percent(beside, role)), "%", goal, "of all rounds");
-        of_guest(&arm.name, role, beside, results);
+        of_guest(&arm.name, role, beside, abuse_per_second, results);
     }
 }
 
@@ -122,7 +130,7 @@ fn note(quiet: &Measured, arm: &Measured) -> &'static str {
     }
 }
 
-fn of_guest(name: &str, role: Role, beside: &[Beside], results: &mut Results) {
+fn of_guest(name: &str, role: Role, beside: &[Beside], abuse_per_second: f64, results: &mut Results) {
     if let Role::Stalled(_) = role {
         let [server, sender] = memory_ratio(beside, role);
         let ends = [
@@ -140,7 +148,9 @@ fn of_guest(name: &str, role: Role, beside: &[Beside], results: &mut Results) {
     } else {
         let rate = Spread::of(guests(beside, role).map(|guest| guest.sent_per_second));
         let name = format!("{name}: packets in a second");
-        results.figure(name, rate.map(|rate| rate.median), "", Goal::Shown, "that its sender reached");
+        // A flood that was none proves nothing.
+        let goal = Goal::AtLeast(abuse_per_second * RATE_SHARE);
+        results.figure(name, rate.map(|rate| rate.median), "", goal, "that its sender reached");
     }
 }
 
