@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes};
+use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, MessageId};
 
+use super::ChannelOptions;
 use super::receipt::{Outcome, ReceiptId};
-use super::send::{Filled, Idle, Packet, Pushed, SendQueue};
-use super::{ChannelOptions, SendOptions};
+use super::send::{Filled, Idle, Packet, SendQueue};
 use crate::loss::Fate;
 use crate::time::Moment;
 
@@ -28,18 +28,20 @@ impl Outbox {
 
     /// What the peer takes, by its parameters.
     pub(crate) fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
-        match self {
-            Self::Idle(idle) => idle.credit.agree(message_max_bytes, credit_bytes),
-            Self::Busy(queue) => queue.agree(message_max_bytes, credit_bytes),
-        }
+        let credit = match self {
+            Self::Idle(idle) => &mut idle.credit,
+            Self::Busy(queue) => &mut queue.credit,
+        };
+        credit.agree(message_max_bytes, credit_bytes);
     }
 
     /// Bytes of the longest reliable message that the peer takes.
     pub(crate) fn message_max_bytes(&self) -> usize {
-        match self {
-            Self::Idle(idle) => idle.credit.message_max_bytes(),
-            Self::Busy(queue) => queue.message_max_bytes(),
-        }
+        let credit = match self {
+            Self::Idle(idle) => &idle.credit,
+            Self::Busy(queue) => &queue.credit,
+        };
+        credit.message_max_bytes()
     }
 
     /// The peer says how far this end may go.
@@ -50,19 +52,6 @@ impl Outbox {
             }
             Self::Busy(queue) => queue.on_credit(edge),
         }
-    }
-
-    /// As [`SendQueue::push`].
-    pub(crate) fn push(
-        &mut self,
-        limit_bytes: usize,
-        now: Moment,
-        channel: ChannelId,
-        options: SendOptions,
-        receipt: Option<ReceiptId>,
-        payload: Bytes,
-    ) -> Pushed {
-        self.with_queue(|queue| queue.push(limit_bytes, now, channel, options, receipt, payload))
     }
 
     /// As [`SendQueue::fill`].
@@ -89,11 +78,6 @@ impl Outbox {
     /// How the messages of a channel are sent.
     pub(crate) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
         self.queue().map_or_else(ChannelOptions::default, |queue| queue.options_of(channel))
-    }
-
-    /// How the messages of a channel are sent from now on.
-    pub(crate) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
-        self.with_queue(|queue| queue.set_options(channel, options));
     }
 
     /// Whether a packet could take something.
@@ -140,8 +124,8 @@ impl Outbox {
         }
     }
 
-    /// Does something with the queue, made if there is none.
-    fn with_queue<T>(&mut self, act: impl FnOnce(&mut SendQueue) -> T) -> T {
+    /// Puts something into the queue, which is made if there is none.
+    pub(crate) fn with_queue<T>(&mut self, act: impl FnOnce(&mut SendQueue) -> T) -> T {
         match self {
             Self::Busy(queue) => act(queue),
             Self::Idle(idle) => {
@@ -166,14 +150,18 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
+    use super::super::send::Pushed;
     use super::*;
-    use crate::channel::WhenFull;
+    use crate::channel::{SendOptions, WhenFull};
 
     const CHANNEL: ChannelId = ChannelId(3);
 
     fn push(outbox: &mut Outbox, bytes: usize) -> Pushed {
         let payload = Bytes::from(vec![7; bytes]);
-        outbox.push(10_000, Moment::ORIGIN, CHANNEL, SendOptions::reliable_ordered(), None, payload)
+        let options = SendOptions::reliable_ordered();
+        outbox.with_queue(|queue| queue.push(10_000, Moment::ORIGIN, CHANNEL, options, None, payload))
     }
 
     /// Sends what there is, and answers the ids it went with.
@@ -211,7 +199,7 @@ mod tests {
     fn options_of_a_channel_are_not_given_back() {
         let mut outbox = Outbox::new();
         let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
-        outbox.set_options(CHANNEL, options);
+        outbox.with_queue(|queue| queue.set_options(CHANNEL, options));
         outbox.shrink();
         assert_eq!(outbox.options_of(CHANNEL), options);
     }

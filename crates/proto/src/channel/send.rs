@@ -36,7 +36,7 @@ pub(crate) struct SendQueue {
     next_id: u64,
     used_bytes: usize,
     /// What the peer takes.
-    credit: Outflow,
+    pub(crate) credit: Outflow,
 }
 
 /// What is known while there is nothing to send and nothing under way.
@@ -117,16 +117,6 @@ impl Filled {
 }
 
 impl SendQueue {
-    /// What the peer takes, by its parameters.
-    pub(crate) const fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
-        self.credit.agree(message_max_bytes, credit_bytes);
-    }
-
-    /// Bytes of the longest reliable message that the peer takes.
-    pub(crate) fn message_max_bytes(&self) -> usize {
-        self.credit.message_max_bytes()
-    }
-
     /// The peer says how far this end may go.
     pub(crate) fn on_credit(&mut self, edge: u64) {
         if self.credit.on_credit(edge)

@@ -134,7 +134,7 @@ impl<P: Placement> Endpoint<P> {
     /// until the connection ends. Does nothing for a stale id.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         if let Some(connection) = self.connections.get_mut(peer) {
-            connection.sending.set_options(channel, options);
+            connection.sending.with_queue(|queue| queue.set_options(channel, options));
         }
     }
 
@@ -192,7 +192,10 @@ impl<P: Placement> Endpoint<P> {
             return Err(SendError::TooLarge { limit_bytes });
         }
         let memory_bytes = connection.bounds.send_memory_bytes;
-        match connection.sending.push(memory_bytes, now, channel, options, receipt, bytes) {
+        let pushed = connection
+            .sending
+            .with_queue(|queue| queue.push(memory_bytes, now, channel, options, receipt, bytes));
+        match pushed {
             Pushed::Taken(dropped) | Pushed::Dropped(dropped) => {
                 add(&mut self.stats.messages_dropped, dropped.into());
             }

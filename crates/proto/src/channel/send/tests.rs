@@ -44,7 +44,7 @@ fn took(pushed: Pushed) -> bool {
 /// A queue whose peer takes everything.
 fn open() -> SendQueue {
     let mut queue = SendQueue::from(Idle::new());
-    queue.agree(u32::MAX, u32::MAX);
+    queue.credit.agree(u32::MAX, u32::MAX);
     queue
 }
 
