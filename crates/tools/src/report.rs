@@ -107,7 +107,9 @@ pub struct Report {
     /// What became of the messages, in the stage that delivers those of endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
-    /// Datagrams received in each full second, by thread; what a box plot is made of, never added up to a rate.
+    /// Datagrams received per second by thread, a row for each second of the run; what a box plot is made of, never added up to a
+    /// rate of the run. A last part of half a second or more has a row too, and so has a run shorter than a second: their counts
+    /// are taken to a second, so that every row is a rate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pps_per_second: Vec<Vec<u64>>,
 }

@@ -97,3 +97,40 @@ impl Ticker {
 fn rate(count: u64, seconds: f64) -> u64 {
     if seconds > 0.0 { (count as f64 / seconds).round() as u64 } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    /// The rates of a run in which one thread has received so many datagrams by these times, in milliseconds, the last of them
+    /// being the run's end.
+    fn rates(looks: &[(u64, u64)]) -> Vec<(u64, Vec<u64>)> {
+        let look = |received| Look { received: vec![received], queues: Vec::new(), cpu: Vec::new() };
+        let start = clock::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut watch = Watch { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &|| false };
+        let mut ticker = Ticker::new(Duration::from_secs(1), start, &look(0));
+        let (end, seconds) = looks.split_last().expect("a run has an end");
+        for (millis, received) in seconds {
+            assert!(ticker.is_due(at(*millis)));
+            ticker.tick(at(*millis), &look(*received), &mut watch);
+        }
+        ticker.finish(at(end.0), &look(end.1), &mut watch);
+        let samples = ticker.into_samples().into_iter();
+        samples.map(|sample| (sample.second, sample.pps_per_thread)).collect()
+    }
+
+    #[test]
+    fn a_last_part_counts_as_a_rate_from_half_a_second_on() {
+        let two = [(0, vec![700]), (1, vec![900])];
+        assert_eq!(rates(&[(1_000, 700), (2_000, 1_600), (2_499, 1_999)]), two, "too short to say much");
+        let three = rates(&[(1_000, 700), (2_000, 1_600), (2_500, 1_900)]);
+        assert_eq!(three.last(), Some(&(2, vec![600])), "300 datagrams in half a second");
+    }
+
+    #[test]
+    fn a_run_shorter_than_half_a_second_has_one_rate() {
+        assert_eq!(rates(&[(100, 30)]), [(0, vec![300])]);
+    }
+}
