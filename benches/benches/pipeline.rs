@@ -7,7 +7,6 @@
 //! that the table tells what comes before from what comes after.
 #![forbid(unsafe_code)]
 
-use std::hint::black_box;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,13 +14,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
-use drumfire_benches::pair::{Crowd, server_address};
+use drumfire_benches::pair::{Crowd, server_address, take_messages};
 use drumfire_benches::{
     Extent, Goal, OpenAlone, Options, Results, Rounds, Spread, Work, criterion_extent, ending,
     interleave_work, pin,
 };
 use drumfire_crypto::Suite;
-use drumfire_proto::{Alone, ChannelId, Config, Endpoint, Event, Inbound, PacketSealer, SendOptions};
+use drumfire_proto::{ChannelId, Config, Inbound, PacketSealer, SendOptions};
 use drumfire_tools::table::{Align, TextTable};
 use drumfire_tools::{clock, host};
 
@@ -199,7 +198,7 @@ impl Pipeline {
         } else {
             server.handle_datagrams(*now, batch);
             server.handle_timeout(*now);
-            self.delivered_count += take_events(server);
+            self.delivered_count += take_messages(server);
             self.answers.take_all_from(server, *now);
         }
         let took = start.elapsed();
@@ -251,18 +250,6 @@ fn real_packet(group: &mut Group, bytes: usize, sent: &mut u64, memory: &mut [u8
     *sent = client.stats().messages_sent;
     memory[..transmit.bytes].copy_from_slice(&datagram[..transmit.bytes]);
     Some(transmit.bytes)
-}
-
-/// Takes all events; answers how many messages there were.
-fn take_events(server: &mut Endpoint<Alone>) -> u64 {
-    let mut count = 0;
-    while let Some(event) = server.poll_event() {
-        if let Event::Message { bytes, .. } = event {
-            black_box(bytes);
-            count += 1;
-        }
-    }
-    count
 }
 
 type Cipher = OpenAlone<DATAGRAM_BYTES>;

@@ -1,6 +1,7 @@
 //! A server's endpoint with connections that are only ever sealed for: what single steps of the protocol cost, without
 //! sockets and without a peer's own work.
 
+use std::hint::black_box;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -70,6 +71,19 @@ pub fn server_address() -> SocketAddr {
 #[must_use]
 pub fn at_ms(milliseconds: u64) -> Now {
     Now { monotonic: Moment::from_nanos(1 + milliseconds * 1_000_000), wall: Duration::ZERO }
+}
+
+/// Takes all events; answers how many messages there were.
+#[inline]
+pub fn take_messages(endpoint: &mut Endpoint<Alone>) -> u64 {
+    let mut count = 0;
+    while let Some(event) = endpoint.poll_event() {
+        if let Event::Message { bytes, .. } = event {
+            black_box(bytes);
+            count += 1;
+        }
+    }
+    count
 }
 
 impl Crowd {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_benches::OpenAlone;
 use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
-use drumfire_benches::pair::{Crowd, server_address};
+use drumfire_benches::pair::{Crowd, server_address, take_messages};
 use drumfire_crypto::Suite;
 use drumfire_proto::{
-    Alone, ChannelId, Config, DropReason, Endpoint, Event, Inbound, Now, PacketSealer, SendOptions,
+    Alone, ChannelId, Config, DropReason, Endpoint, Inbound, Now, PacketSealer, SendOptions,
 };
 use drumfire_wire::{
     ConnectionId, ConnectionIdLength, Delivery, FrameWriter, Frames, Message, PacketNumber,
@@ -127,22 +127,11 @@ pub(crate) fn events(count: u64) {
         pass(&mut crowd.now);
         crowd.server.handle_datagrams(crowd.now, inbound(&mut packets));
         let server = &mut crowd.server;
-        taken += counted_part(|| take_events(server));
+        taken += counted_part(|| take_messages(server));
         answers.clear();
         answers.take_all_from(server, crowd.now);
     });
     assert_eq!(taken, count);
-}
-
-fn take_events(server: &mut Endpoint<Alone>) -> u64 {
-    let mut count = 0;
-    while let Some(event) = server.poll_event() {
-        if let Event::Message { bytes, .. } = event {
-            black_box(bytes);
-            count += 1;
-        }
-    }
-    count
 }
 
 /// All that a server does with a batch: answers how many messages it delivered.
@@ -155,7 +144,7 @@ fn receive<'a>(
     counted_part(|| {
         server.handle_datagrams(now, batch);
         server.handle_timeout(now);
-        let delivered = take_events(server);
+        let delivered = take_messages(server);
         answers.take_all_from(server, now);
         delivered
     })
