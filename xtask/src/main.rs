@@ -72,7 +72,7 @@ enum Task {
         #[arg(long, value_name = "A..B", value_parser = sim::seeds)]
         seeds: Range<u64>,
     },
-    /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths.
+    /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths, proofs.
     Tidy,
     /// Run an example's server and client in two network namespaces, with the commands that stand in its head.
     TwoHostsExample {

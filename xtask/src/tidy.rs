@@ -7,6 +7,7 @@ mod arrows;
 mod layout;
 mod lengths;
 mod mask;
+mod proofs;
 mod unsafety;
 mod weight;
 mod words;
@@ -54,6 +55,7 @@ pub(crate) fn run() -> Result<(), Stop> {
     violations.extend(arrows::check(&workspace.packages));
     violations.extend(lengths::check(&files));
     violations.extend(words::check(&files));
+    violations.extend(proofs::check(&files));
     let (blocks, stray) = unsafety::check(&files, &workspace.packages);
     violations.extend(stray);
     let (crates, heavy) = weight::check(root, &workspace.packages)?;
