@@ -89,6 +89,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         step("fmt, peers", "fmt --manifest-path benches/peers/Cargo.toml --check"),
         step("clippy", "clippy --workspace --all-targets -- -D warnings"),
         step("tidy", "xtask tidy"),
+        Step { can_be_skipped: true, ..step("crates of others", "xtask deny") },
     ];
     if !skip_debug_tests {
         steps.push(step("tests", "test --workspace"));
@@ -101,6 +102,10 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");
     steps.push(docs);
     workspace.packages.iter().for_each(|package| steps.extend(feature_steps(package)));
+    if workspace.package_in("crates/drumfire").is_some() {
+        let oldest = step("oldest versions of others", "xtask minimal-versions").within(RUN_DEADLINE);
+        steps.push(Step { can_be_skipped: true, ..oldest });
+    }
     steps.extend(portable_steps(workspace));
     if let Some(package) = workspace.package_in("examples") {
         steps.extend(example_steps(package)?);

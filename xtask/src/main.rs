@@ -1,5 +1,4 @@
-//! Project tasks: `cargo xtask bench`, `cargo xtask ci`, `cargo xtask example`, `cargo xtask interop`, `cargo xtask report`,
-//! `cargo xtask sim`, `cargo xtask tidy`, `cargo xtask two-hosts`.
+//! Project tasks, each by its name: `cargo xtask --help` lists them.
 //!
 //! This file only reads the command line and turns the outcome into an exit code: 0 done, 1 failed, 2 bad usage,
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
@@ -7,9 +6,12 @@
 
 mod bench;
 mod ci;
+mod deny;
 mod example;
+mod files;
 mod interop;
 mod loopback_example;
+mod minimal_versions;
 mod netns;
 mod report;
 mod run;
@@ -53,6 +55,8 @@ enum Task {
         #[arg(long)]
         skip_debug_tests: bool,
     },
+    /// Check licences, sources, unwanted crates and, where there is a database, known vulnerabilities; needs cargo-deny.
+    Deny,
     /// Run an example's server and client on the loopback, with the commands that stand in its head.
     Example {
         /// The example's name.
@@ -64,6 +68,8 @@ enum Task {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         sessions: u32,
     },
+    /// Build drumfire with the oldest versions of other crates that it allows.
+    MinimalVersions,
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
     /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
@@ -99,8 +105,10 @@ fn main() -> ExitCode {
             _ => Ask::List,
         }),
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
+        Task::Deny => deny::run(),
         Task::Example { name } => loopback_example::run(&name),
         Task::Interop { sessions } => interop::run(sessions),
+        Task::MinimalVersions => minimal_versions::run(),
         Task::Report => report::run(),
         Task::Sim { seeds } => sim::run(&seeds),
         Task::Tidy => tidy::run(),

@@ -16,6 +16,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use crate::files::listed;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
@@ -71,21 +72,6 @@ pub(crate) fn run() -> Result<(), Stop> {
         0 => Ok(()),
         count => Err(Stop::Failed(format!("tidy: {count} violations"))),
     }
-}
-
-/// Paths that git tracks or would track.
-fn listed(root: &Path) -> Result<Vec<String>, Stop> {
-    let list = CommandLine::new("git", &["ls-files", "-co", "--exclude-standard", "-z"]).output(root)?;
-    Ok(existing(root, &list))
-}
-
-/// The paths of a list separated by NUL bytes, sorted; git still lists a tracked file that was deleted.
-fn existing(root: &Path, list: &str) -> Vec<String> {
-    let mut paths: Vec<String> = list.split_terminator('\0').map(str::to_owned).collect();
-    paths.retain(|path| root.join(path).is_file());
-    paths.sort();
-    paths.dedup();
-    paths
 }
 
 /// The text files among them; one with a NUL byte is no text.
@@ -165,13 +151,6 @@ mod tests {
     #[test]
     fn a_word_inside_an_identifier_is_another_word() {
         assert_eq!(starts_of("cfg(a) my_cfg(b) (cfg(c))", "cfg(").collect::<Vec<_>>(), [0, 18]);
-    }
-
-    #[test]
-    fn only_files_that_exist_are_listed() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let list = "src/tidy.rs\0src/gone.rs\0Cargo.toml\0Cargo.toml\0src\0";
-        assert_eq!(existing(root, list), ["Cargo.toml", "src/tidy.rs"]);
     }
 
     #[test]
