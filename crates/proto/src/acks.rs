@@ -351,6 +351,46 @@ mod tests {
         assert!(acks.gaps.is_none() && acks.range_count() == 1, "{acks:?}");
     }
 
+    /// What was received and not forgotten, oldest range first.
+    fn spans(acks: &Acks) -> Vec<Span> {
+        acks.older().iter().copied().chain(acks.largest().map(|_| acks.newest)).collect()
+    }
+
+    /// The ranges of the set with these bits, counted from `lowest`.
+    fn spans_of(bits: u32, lowest: u64) -> Vec<Span> {
+        let is_in = |place: u32| bits >> place & 1 == 1;
+        let firsts = (0..12).filter(|&place| is_in(place) && (place == 0 || !is_in(place - 1)));
+        let range = |first: u32| (first, first + (bits >> first).trailing_ones() - 1);
+        firsts.map(range).map(|(first, last)| (lowest + u64::from(first), lowest + u64::from(last))).collect()
+    }
+
+    #[test]
+    fn every_change_of_every_set_of_twelve_packets_agrees_with_its_bits() {
+        for (bits, lowest) in (0_u32..1 << 12).flat_map(|bits| [(bits, 0), (bits, u64::MAX - 11)]) {
+            let made = || {
+                let mut acks = Acks::default();
+                let places = (0..12_u32).filter(|place| bits >> place & 1 == 1);
+                places.for_each(|place| acks.insert(lowest + u64::from(place)));
+                acks
+            };
+            assert_eq!(spans(&made()), spans_of(bits, lowest));
+            for place in 0..12_u32 {
+                let number = lowest + u64::from(place);
+                let mut acks = made();
+                acks.insert(number);
+                assert_eq!(spans(&acks), spans_of(bits | 1 << place, lowest), "{bits:b} and {place}");
+                assert_eq!(acks.range_count(), acks.ranges().count());
+                let mut acks = made();
+                acks.forget_up_to(number);
+                let mut left = spans_of(bits, lowest);
+                let newest = left.pop();
+                left.retain(|&(_, largest)| largest > number);
+                left.extend(newest);
+                assert_eq!(spans(&acks), left, "{bits:b} from {place}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn ranges_agree_with_a_set(numbers in prop::collection::vec(0_u64..90, 0..120), top: bool) {

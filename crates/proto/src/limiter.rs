@@ -122,6 +122,68 @@ mod tests {
         assert_eq!(in_a_second, 20);
     }
 
+    /// Four tokens a second, in steps of half a token's time.
+    const TOKEN: u64 = 2;
+    const STEP: Duration = Duration::from_millis(125);
+
+    /// One sequence of attempts: when they were, in steps, and whether there was a token.
+    struct Attempts {
+        bucket: TokenBucket,
+        burst: u64,
+        attempts: Vec<(u64, bool)>,
+        /// The model, while the clock has not gone back: half tokens that are there at the last attempt.
+        level: Option<u64>,
+    }
+
+    impl Attempts {
+        /// Tries every next step, and every one after it, until the sequence has this length; answers how many there were.
+        fn go_on(&mut self, length: usize) -> u64 {
+            if self.attempts.len() == length {
+                return 1;
+            }
+            let last = self.attempts.last().map_or(8, |(at, _)| *at);
+            let next = [Some(last), Some(last + 1), Some(last + 2), Some(last + 5), last.checked_sub(3)];
+            let (bucket, level) = (self.bucket, self.level);
+            let mut count = 0;
+            for at in next.into_iter().flatten() {
+                self.attempt(last, at);
+                count += self.go_on(length);
+                self.attempts.pop();
+                (self.bucket, self.level) = (bucket, level);
+            }
+            count
+        }
+
+        fn attempt(&mut self, last: u64, at: u64) {
+            let steps = u32::try_from(at).unwrap();
+            let is_given = self.bucket.take(Moment::ORIGIN.after(STEP * steps));
+            self.attempts.push((at, is_given));
+            let refilled = self.level.zip(at.checked_sub(last));
+            self.level = refilled.map(|(level, passed)| (level + passed).min(self.burst * TOKEN));
+            if let Some(level) = &mut self.level {
+                assert_eq!(is_given, *level >= TOKEN, "{:?}", self.attempts);
+                *level -= if is_given { TOKEN } else { 0 };
+            }
+            // Whatever the clock did: since any attempt no more than the burst and what that time brings.
+            let (mut given, mut first, mut newest) = (0, at, at);
+            for &(at, is_given) in self.attempts.iter().rev() {
+                (first, newest) = (first.min(at), newest.max(at));
+                given += u64::from(is_given);
+                assert!(given * TOKEN <= self.burst * TOKEN + (newest - first), "{:?}", self.attempts);
+            }
+        }
+    }
+
+    #[test]
+    fn every_sequence_of_seven_attempts_gets_what_rate_and_burst_allow_and_never_more() {
+        for burst in 0..4 {
+            let bucket = TokenBucket::new(4, burst);
+            let burst = u64::from(burst);
+            let mut attempts = Attempts { bucket, burst, attempts: Vec::new(), level: Some(burst * TOKEN) };
+            assert!(attempts.go_on(7) > 70_000, "five next steps each, but for the origin");
+        }
+    }
+
     #[test]
     fn a_bucket_of_nothing_gives_nothing() {
         assert!(!TokenBucket::new(0, 0).take(ms(5)));

@@ -270,3 +270,70 @@ fn a_narrow_window_takes_any_first_number_and_ends_with_the_last_there_is() {
         assert_eq!(window.accept(number), Err(ReplayError::Duplicate));
     }
 }
+
+/// What a window of 128 numbers knows that becomes narrow and wide again.
+#[derive(Clone, Default)]
+struct Changing {
+    accepted: HashSet<u64>,
+    highest: u64,
+    floor: u64,
+    is_wide: bool,
+}
+
+impl Changing {
+    fn check(&self, number: u64) -> Result<(), ReplayError> {
+        let size = if self.is_wide { 128 } else { 64 };
+        let is_too_old = self.is_wide && number < self.floor;
+        if is_too_old || number + size <= self.highest {
+            Err(ReplayError::TooOld)
+        } else if self.accepted.contains(&number) {
+            Err(ReplayError::Duplicate)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
+        self.check(number)?;
+        self.accepted.insert(number);
+        self.highest = self.highest.max(number);
+        Ok(())
+    }
+
+    fn widen(&mut self) {
+        if !std::mem::replace(&mut self.is_wide, true) {
+            self.floor = self.highest.saturating_sub(63);
+        }
+    }
+}
+
+#[test]
+fn every_sequence_of_five_steps_at_the_edges_of_a_changing_window_agrees_with_a_set() {
+    const NUMBERS: [u64; 7] = [0, 1, 63, 64, 65, 128, 129];
+    const STEPS: usize = NUMBERS.len() + 2;
+    const LENGTH: u32 = 5;
+    let mut refused_count = 0_u32;
+    for sequence in 0..STEPS.pow(LENGTH) {
+        let (mut window, mut model) = (ReplayWindow::narrow(128).unwrap(), Changing::default());
+        for place in 0..LENGTH {
+            match sequence / STEPS.pow(place) % STEPS {
+                7 => {
+                    window.widen();
+                    model.widen();
+                }
+                8 => {
+                    window.shrink();
+                    model.is_wide = false;
+                }
+                number => {
+                    let (number, expected) = (NUMBERS[number], model.check(NUMBERS[number]));
+                    assert_eq!(window.check(number), expected, "{number} in sequence {sequence}");
+                    assert_eq!((window.accept(number), model.accept(number)), (expected, expected));
+                    refused_count += u32::from(expected.is_err());
+                }
+            }
+        }
+        assert_eq!(window.highest(), model.highest, "sequence {sequence}");
+    }
+    assert!(refused_count > 10_000, "{refused_count}");
+}

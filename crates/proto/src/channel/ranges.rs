@@ -117,6 +117,63 @@ mod tests {
             && ranges.ranges.windows(2).all(|pair| pair[0].1 < pair[1].0)
     }
 
+    /// The set with these bits.
+    fn of_bits(bits: u32) -> Ranges {
+        let mut ranges = Vec::new();
+        let mut at = 0;
+        while bits >> at != 0 {
+            let begin = at + (bits >> at).trailing_zeros();
+            at = begin + (bits >> begin).trailing_ones();
+            ranges.push((begin, at));
+        }
+        Ranges { ranges }
+    }
+
+    fn bits_of(begin: u32, end: u32) -> u32 {
+        (begin..end).fold(0, |bits, byte| bits | 1 << byte)
+    }
+
+    /// Every begin and end in a message of so many bytes.
+    fn pieces(length: u32) -> impl Iterator<Item = (u32, u32)> {
+        (0..=length).flat_map(move |begin| (begin..=length).map(move |end| (begin, end)))
+    }
+
+    #[test]
+    fn every_change_of_every_set_of_twelve_bytes_agrees_with_its_bits() {
+        for bits in 0_u32..1 << 12 {
+            let ranges = of_bits(bits);
+            assert_eq!((ranges.bytes(), ranges.is_empty()), (bits.count_ones(), bits == 0));
+            assert_eq!(ranges.is_whole(12), bits == 0xfff);
+            assert_eq!(ranges.first().map(|(begin, _)| begin), (bits != 0).then(|| bits.trailing_zeros()));
+            for (begin, end) in pieces(12) {
+                let piece = bits_of(begin, end);
+                let (mut more, mut less) = (of_bits(bits), of_bits(bits));
+                more.insert(begin, end);
+                less.remove(begin, end);
+                assert_eq!(more, of_bits(bits | piece), "{ranges:?} and {begin}..{end}");
+                assert_eq!(less, of_bits(bits & !piece), "{ranges:?} without {begin}..{end}");
+                assert_eq!(ranges.missing_in(begin, end), (piece & !bits).count_ones());
+                assert!(begin == end || ranges.count_with(begin, end) == more.count(), "{ranges:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_piece_is_added_to_every_set_of_six_bytes_without_every_other() {
+        for (own, others) in (0_u32..1 << 6).flat_map(|own| (0_u32..1 << 6).map(move |others| (own, others)))
+        {
+            for (begin, end) in pieces(6) {
+                let mut ranges = of_bits(own);
+                ranges.insert_without(begin, end, &of_bits(others));
+                assert_eq!(
+                    ranges,
+                    of_bits(own | bits_of(begin, end) & !others),
+                    "{own:b} {others:b} {begin}..{end}"
+                );
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn they_are_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0_u32..64, 0_u32..20), 0..60)) {
