@@ -122,6 +122,12 @@ impl EpochKeys {
         Ok(Working { provider: Provider::new(self.suite, self.key.expose())?, iv: self.iv.duplicate() })
     }
 
+    /// All that nobody may find.
+    #[cfg(test)]
+    pub(crate) const fn secrets(&self) -> [&[u8]; 2] {
+        [self.key.expose(), self.next_chain.expose()]
+    }
+
     /// A name for these keys that can be stored without giving them away.
     #[cfg(feature = "audit-nonce")]
     pub(crate) fn fingerprint(&self) -> [u8; 16] {

@@ -48,6 +48,8 @@ pub mod nonce;
 pub mod opener;
 pub mod refuse_mac;
 pub mod replay;
+#[cfg(test)]
+mod residue;
 pub mod sealer;
 pub mod secret;
 pub mod suite;
