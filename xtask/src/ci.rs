@@ -19,6 +19,9 @@ const RUN_DEADLINE: Duration = Duration::from_secs(600);
 /// Fifteen seconds of scenarios on two cores, and the build before them.
 const SIM_DEADLINE: Duration = Duration::from_secs(600);
 
+/// Models of half a minute at most, and a build of everything under another flag.
+const LOOM_DEADLINE: Duration = Duration::from_secs(900);
+
 /// A hundred sessions of a quarter of a second, the build and the packages before them.
 const INTEROP_DEADLINE: Duration = Duration::from_secs(600);
 
@@ -105,6 +108,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     if workspace.package_in("crates/drumfire").is_some() {
         let oldest = step("oldest versions of others", "xtask minimal-versions").within(RUN_DEADLINE);
         steps.push(Step { can_be_skipped: true, ..oldest });
+        steps.push(step("every interleaving", "xtask loom").within(LOOM_DEADLINE));
     }
     steps.extend(portable_steps(workspace));
     if let Some(package) = workspace.package_in("examples") {

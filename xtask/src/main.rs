@@ -10,6 +10,7 @@ mod deny;
 mod example;
 mod files;
 mod interop;
+mod loom;
 mod loopback_example;
 mod minimal_versions;
 mod netns;
@@ -68,6 +69,8 @@ enum Task {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         sessions: u32,
     },
+    /// Try every interleaving of the models of what crosses threads.
+    Loom,
     /// Build drumfire with the oldest versions of other crates that it allows.
     MinimalVersions,
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         Task::Deny => deny::run(),
         Task::Example { name } => loopback_example::run(&name),
         Task::Interop { sessions } => interop::run(sessions),
+        Task::Loom => loom::run(),
         Task::MinimalVersions => minimal_versions::run(),
         Task::Report => report::run(),
         Task::Sim { seeds } => sim::run(&seeds),

@@ -242,6 +242,7 @@ mod server;
 mod site;
 mod stats;
 mod steering;
+mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tokens;

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use crate::event::Player;
 use crate::groups::{BroadcastError, GroupId};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
+use crate::sync::{AtomicBool, Condvar, Mutex, lock, wait_while};
 use crate::worker::{Busy, Share, Wake};
 
 /// Reports that wait for the application, at most.
@@ -173,14 +174,13 @@ impl Bell {
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut state = lock(&self.state);
         state.is_waited_for = true;
-        let waited = self.rung.wait_timeout_while(state, timeout, |state| !state.is_rung);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = BellState::default();
+        *wait_while(&self.rung, state, timeout, |state| !state.is_rung) = BellState::default();
     }
 }
 
-/// One worker's connection to the application.
+/// One worker's connection to the application; `W` ends the worker's wait.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Link<W = Waker> {
     commands: Mutex<VecDeque<Command>>,
     /// Room that messages to groups and from remote hands take.
     shared: Credit,
@@ -192,7 +192,7 @@ pub(crate) struct Link {
     /// The worker keeps reports for which there was no room.
     is_held: AtomicBool,
     /// Set once the worker waits for more than datagrams.
-    waker: OnceLock<Waker>,
+    waker: OnceLock<W>,
     bell: Arc<Bell>,
     busy: Arc<Busy>,
 }
@@ -203,7 +203,7 @@ struct Reports {
     bytes: usize,
 }
 
-impl Link {
+impl<W: Wake> Link<W> {
     pub(crate) fn new(bell: Arc<Bell>) -> Self {
         Self {
             commands: Mutex::default(),
@@ -225,7 +225,7 @@ impl Link {
     }
 
     /// How the worker of this link is woken from now on.
-    pub(crate) fn set_waker(&self, waker: Waker) {
+    pub(crate) fn set_waker(&self, waker: W) {
         let _ = self.waker.set(waker);
     }
 
@@ -265,7 +265,10 @@ impl Link {
     pub(crate) fn take_room_of_all<'a>(
         links: impl Iterator<Item = &'a Arc<Self>> + Clone,
         payload_bytes: usize,
-    ) -> Result<(), BroadcastError> {
+    ) -> Result<(), BroadcastError>
+    where
+        W: 'a,
+    {
         for (taken, link) in links.clone().enumerate() {
             if !link.take_room(payload_bytes) {
                 links.take(taken).for_each(|link| link.give_room(payload_bytes));
@@ -356,12 +359,18 @@ impl Link {
     }
 }
 
-impl Wake for Link {
+impl<W: Wake> Wake for Link<W> {
     fn wake(&self) {
         if let Some(waker) = self.waker.get() {
-            // A worker that cannot be woken looks at its commands with its next datagram or timer.
-            let _ = waker.wake();
+            waker.wake();
         }
+    }
+}
+
+impl Wake for Waker {
+    fn wake(&self) {
+        // A worker that cannot be woken looks at its commands with its next datagram or timer.
+        let _ = Self::wake(self);
     }
 }
 
@@ -372,11 +381,6 @@ fn take<T>(from: &mut VecDeque<T>, into: &mut VecDeque<T>) {
     } else {
         into.append(from);
     }
-}
-
-/// Locks; what is behind these locks is whole after every statement, so a panic elsewhere spoils nothing.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

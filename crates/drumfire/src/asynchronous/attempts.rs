@@ -2,15 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Mutex;
 
 use drumfire_proto::{ConnectError, IssuedToken};
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
-use super::desk::lock;
 use crate::keys::ServerPublicKey;
 use crate::peer::PeerId;
+use crate::sync::{Mutex, lock};
 use crate::tokens::ConnectToken;
 
 /// Errands that wait for the thread, at most.

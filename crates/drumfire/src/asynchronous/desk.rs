@@ -1,14 +1,15 @@
 //! What all connections of one worker share where tasks meet it: the link, memory for what is handed out, and the list of memory
 //! that goes back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
 use super::inbox::{Found, Inbox};
 use crate::link::Link;
 use crate::peer::PeerId;
+use crate::sync::{AtomicBool, Mutex, lock};
 use crate::worker::Arena;
 
 /// Arenas of one worker, so that tasks on several threads are not in each other's way.
@@ -64,9 +65,4 @@ impl Desk {
             into.append(&mut lock(&self.returns));
         }
     }
-}
-
-/// Locks; what is behind these locks is whole after every statement, so a panic elsewhere spoils nothing.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

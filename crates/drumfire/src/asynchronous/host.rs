@@ -1,8 +1,8 @@
 //! The thread behind clients: it does the I/O of one socket for all connections over it, and ends with the last of them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::attempts::{Attempts, Errand};
 use super::connection::Connection;
-use super::desk::{Desk, lock};
+use super::desk::Desk;
 use super::face::{Entrance, TaskFace};
 use crate::client::{ClientSocket, Whom};
 use crate::config::BindError;
@@ -22,6 +22,7 @@ use crate::link::{Bell, Link};
 use crate::peer::PeerId;
 use crate::places::Places;
 use crate::stats::WorkerStats;
+use crate::sync::{Mutex, lock};
 use crate::tokens::ConnectToken;
 use crate::worker::{SocketWorker, Wake, rings};
 

@@ -4,15 +4,14 @@
 //! brought.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use tokio::sync::Notify;
 
 use super::connection::Connection;
-use super::desk::lock;
 use super::shared::Shared;
+use crate::sync::{Mutex, lock};
 
 /// Connections that were over before they were accepted, at most: each may hold as much as its receive memory.
 pub(super) const LATE_MAX: usize = 256;

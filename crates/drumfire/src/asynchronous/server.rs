@@ -1,13 +1,13 @@
 //! The server, as tasks use it: it accepts connections and speaks to groups; everything else is the connections' own.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, Moment, SendOptions};
 
 use super::connection::Connection;
-use super::desk::{Desk, lock};
+use super::desk::Desk;
 use super::face::{Entrance, TaskFace};
 use super::lobby::Lobby;
 use crate::config::{BindError, ServerConfig};
@@ -17,6 +17,7 @@ use crate::link::{Broadcast, Link};
 use crate::peer::PeerId;
 use crate::site::Site;
 use crate::stats::Stats;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::worker::Face;
 use crate::workers::{ThreadsError, Workers};
 

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use drumfire_proto::{
 };
 use tokio::sync::{Notify, oneshot};
 
-use super::desk::{Desk, lock};
+use super::desk::Desk;
 use super::inbox::{Found, Inbox};
 use super::incoming::{Closed, Incoming, Receipt};
 use super::senders::{Senders, Standing};
@@ -26,6 +26,7 @@ use crate::groups::{GroupError, GroupId};
 use crate::known::Known;
 use crate::link::Command;
 use crate::peer::PeerId;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, lock};
 
 /// What both sides of a connection touch.
 #[derive(Debug)]

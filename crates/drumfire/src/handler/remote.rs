@@ -1,8 +1,8 @@
 //! How other threads reach handlers and their peers: by message, bounded, answered at once.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseError, SendError, SendOptions};
@@ -12,6 +12,7 @@ use crate::front::CLOSE_TEXT_MAX_BYTES;
 use crate::groups::{BroadcastError, GroupId};
 use crate::link::{Broadcast, Command, Link};
 use crate::peer::PeerId;
+use crate::sync::{AtomicBool, Mutex, lock};
 
 /// Notes that wait for one worker, at most.
 pub const NOTES_MAX: usize = 16_384;
@@ -184,7 +185,7 @@ impl<N> Default for Mailbox<N> {
 
 impl<N> Mailbox<N> {
     fn put(&self, note: N) -> Result<(), N> {
-        let mut notes = self.lock();
+        let mut notes = lock(&self.notes);
         if notes.len() >= NOTES_MAX {
             return Err(note);
         }
@@ -197,12 +198,8 @@ impl<N> Mailbox<N> {
     /// Takes all notes to the end of `into`.
     pub(super) fn take(&self, into: &mut VecDeque<N>) {
         if self.has_notes.swap(false, Ordering::AcqRel) {
-            into.append(&mut self.lock());
+            into.append(&mut lock(&self.notes));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<N>> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,5 +220,33 @@ mod tests {
         mailbox.put(1).unwrap();
         mailbox.take(&mut taken);
         assert_eq!((taken.len(), taken.back()), (NOTES_MAX + 1, Some(&1)));
+    }
+    /// A note comes behind a command whose wake-up it relies on: the worker looks for commands first.
+    #[cfg(loom)]
+    #[test]
+    fn interleavings_of_a_note_and_a_command_lose_neither() {
+        let peer = crate::link::tests::peer();
+        loom::model(move || {
+            let (link, alarm) = crate::sync::interleavings::link();
+            let mailbox = Arc::new(Mailbox::default());
+            let (of_teller, its_link) = (Arc::clone(&mailbox), Arc::clone(&link));
+            let teller = loom::thread::spawn(move || {
+                of_teller.put(7).unwrap();
+                its_link.nudge();
+            });
+            let of_sender = Arc::clone(&link);
+            let sender = loom::thread::spawn(move || of_sender.command_at_once(Command::Measure { peer }));
+            let (mut commands, mut notes) = (VecDeque::new(), VecDeque::new());
+            loop {
+                link.take_commands(&mut commands);
+                mailbox.take(&mut notes);
+                if (commands.len(), notes.len()) == (1, 1) {
+                    break;
+                }
+                alarm.wait();
+            }
+            teller.join().unwrap();
+            sender.join().unwrap();
+        });
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! While a worker drains, and only then, it looks at all connections that are left, a hundred times per second.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use drumfire_proto::{CloseCode, Moment, Placement};
 use super::core::Core;
 use crate::link::Bell;
 use crate::peer::PeerId;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// How often a worker looks who has everything.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -64,7 +65,7 @@ impl Drain {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

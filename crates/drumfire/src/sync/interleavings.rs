@@ -1,0 +1,241 @@
+//! Models of what crosses threads, small enough for every interleaving: nobody sleeps while something waits for him.
+//!
+//! Time stands still in them, so whoever is not woken hangs, and the model checker says so. They run under `cfg(loom)` alone
+//! (`cargo xtask loom`); which types there are and which are tried is listed one level up.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, Moment, Priority};
+use loom::thread;
+
+use super::{AtomicBool, AtomicU32, Condvar, Mutex, lock, wait_while};
+use crate::credit::{Credit, charge};
+use crate::link::{Bell, Command, Link, REPORT_BYTES_MAX, Report, tests};
+use crate::peer::PeerId;
+use crate::worker::{Drain, Wake};
+
+/// Nobody waits by time in a model.
+const EVER: Duration = Duration::MAX;
+static LONGEST: [u8; REPORT_BYTES_MAX] = [0; REPORT_BYTES_MAX];
+
+/// What a worker sleeps by, as a poll does: one wake-up that it was given before is enough to go on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Alarm(Arc<(Mutex<bool>, Condvar)>);
+
+impl Alarm {
+    pub(crate) fn wait(&self) {
+        let (is_woken, condition) = &*self.0;
+        *wait_while(condition, lock(is_woken), EVER, |is_woken| !*is_woken) = false;
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(&self) {
+        let (is_woken, condition) = &*self.0;
+        *lock(is_woken) = true;
+        condition.notify_one();
+    }
+}
+
+impl std::task::Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        Wake::wake(&*self);
+    }
+}
+
+/// A link whose worker sleeps by the alarm.
+pub(crate) fn link() -> (Arc<Link<Alarm>>, Alarm) {
+    let (link, alarm) = (Link::new(Arc::default()), Alarm::default());
+    link.set_waker(alarm.clone());
+    (Arc::new(link), alarm)
+}
+
+fn message(peer: PeerId, bytes: &'static [u8]) -> VecDeque<Report> {
+    VecDeque::from([Report::Message { peer, channel: ChannelId(0), bytes: Bytes::from_static(bytes) }])
+}
+
+#[test]
+fn interleavings_of_commands_leave_no_worker_asleep_beside_one() {
+    let peer = tests::peer();
+    loom::model(move || {
+        let (link, alarm) = link();
+        let of_tick = Arc::clone(&link);
+        let tick = thread::spawn(move || of_tick.command(&mut vec![Command::Measure { peer }]));
+        let of_remote = Arc::clone(&link);
+        let remote = thread::spawn(move || of_remote.command_at_once(Command::Record { peer }));
+        let mut taken = VecDeque::new();
+        loop {
+            link.take_commands(&mut taken);
+            if taken.len() == 2 {
+                break;
+            }
+            alarm.wait();
+        }
+        tick.join().unwrap();
+        remote.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
+    loom::model(|| {
+        let (link, _) = link();
+        let (drain, mut shares) = Drain::new(Moment::ORIGIN, 1, &Arc::default());
+        let of_worker = Arc::clone(&link);
+        let worker = thread::spawn(move || of_worker.end());
+        link.command_at_once(Command::Drain(shares.pop().unwrap()));
+        worker.join().unwrap();
+        assert!(drain.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "the share is dropped");
+    });
+}
+
+#[test]
+fn interleavings_of_shares_that_are_done_wake_who_waits_for_the_last() {
+    loom::model(|| {
+        let (drain, shares) = Drain::new(Moment::ORIGIN, 2, &Arc::default());
+        let workers: Vec<_> = shares.into_iter().map(|share| thread::spawn(move || drop(share))).collect();
+        let alarm = Alarm::default();
+        let waker = Waker::from(Arc::new(alarm.clone()));
+        let mut context = Context::from_waker(&waker);
+        while let Poll::Pending = drain.poll(&mut context) {
+            alarm.wait();
+        }
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+#[test]
+fn interleavings_of_a_full_link_wake_its_worker_when_there_is_room() {
+    let peer = tests::peer();
+    loom::model(move || {
+        let (link, alarm) = link();
+        link.report(&mut message(peer, &LONGEST));
+        let of_worker = Arc::clone(&link);
+        let worker = thread::spawn(move || {
+            if !of_worker.hold() {
+                alarm.wait();
+            }
+            assert_eq!(of_worker.room().1, REPORT_BYTES_MAX);
+        });
+        let mut taken = VecDeque::new();
+        link.take_reports(&mut taken);
+        worker.join().unwrap();
+        assert_eq!(taken.len(), 1);
+    });
+}
+
+#[test]
+fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
+    let peer = tests::peer();
+    loom::model(move || {
+        let bell = Arc::new(Bell::default());
+        let links: Vec<Arc<Link<Alarm>>> = (0..2).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+        let begin = |link: &Arc<Link<Alarm>>| {
+            let link = Arc::clone(link);
+            thread::spawn(move || link.report(&mut message(peer, b"x")))
+        };
+        let workers: Vec<_> = links.iter().map(begin).collect();
+        let mut taken = VecDeque::new();
+        loop {
+            links.iter().for_each(|link| link.take_reports(&mut taken));
+            if taken.len() == 2 {
+                break;
+            }
+            bell.wait(EVER);
+        }
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// A credit with room for one message, which is taken, and who waits for it.
+fn full_credit() -> (Arc<Credit>, Alarm) {
+    let (credit, alarm) = (Credit::new(charge(0), usize::MAX), Alarm::default());
+    credit.set_waiter(Waker::from(Arc::new(alarm.clone())));
+    assert!(credit.take(0, Priority::Normal));
+    (Arc::new(credit), alarm)
+}
+
+/// Waits as a task does: says so first, and then looks again.
+fn wait_for_room(credit: &Credit, alarm: &Alarm) -> bool {
+    loop {
+        if credit.is_closed() {
+            return false;
+        }
+        if credit.take(0, Priority::Normal) {
+            return true;
+        }
+        credit.wake_below(1);
+        if credit.is_closed() {
+            return false;
+        }
+        if credit.take(0, Priority::Normal) {
+            return true;
+        }
+        alarm.wait();
+    }
+}
+
+#[test]
+fn interleavings_of_room_that_is_given_back_wake_who_waits_for_it() {
+    loom::model(|| {
+        let (credit, alarm) = full_credit();
+        let of_worker = Arc::clone(&credit);
+        let worker = thread::spawn(move || of_worker.give(0));
+        assert!(wait_for_room(&credit, &alarm));
+        worker.join().unwrap();
+        assert_eq!(credit.used_bytes(), charge(0));
+    });
+}
+
+#[test]
+fn interleavings_of_a_credit_that_closes_leave_nobody_waiting() {
+    loom::model(|| {
+        let (credit, alarm) = full_credit();
+        let of_worker = Arc::clone(&credit);
+        let worker = thread::spawn(move || of_worker.close());
+        assert!(!wait_for_room(&credit, &alarm));
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_two_senders_never_take_more_than_there_is() {
+    loom::model(|| {
+        let credit = Arc::new(Credit::new(2 * charge(0), usize::MAX));
+        let begin = || {
+            let credit = Arc::clone(&credit);
+            thread::spawn(move || (0..2).filter(|_| credit.take(0, Priority::Normal)).count())
+        };
+        let senders = [begin(), begin()];
+        let taken: usize = senders.into_iter().map(|sender| sender.join().unwrap()).sum();
+        assert_eq!((taken, credit.used_bytes()), (2, 2 * charge(0)));
+    });
+}
+
+/// That the models can fail: a flag which is looked at before it is said that somebody waits.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn interleavings_of_a_sleeper_who_looks_too_early_are_found() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicBool::new(false), AtomicU32::new(0)));
+        let alarm = Alarm::default();
+        let (of_other, its_alarm) = (Arc::clone(&shared), alarm.clone());
+        let other = thread::spawn(move || {
+            let (is_there, waiters) = &*of_other;
+            is_there.store(true, std::sync::atomic::Ordering::SeqCst);
+            if waiters.load(std::sync::atomic::Ordering::SeqCst) > 0 {
+                Wake::wake(&its_alarm);
+            }
+        });
+        let (is_there, waiters) = &*shared;
+        if !is_there.load(std::sync::atomic::Ordering::SeqCst) {
+            waiters.store(1, std::sync::atomic::Ordering::SeqCst);
+            alarm.wait();
+        }
+        other.join().unwrap();
+    });
+}
