@@ -22,6 +22,9 @@ const SIM_DEADLINE: Duration = Duration::from_secs(600);
 /// Models of half a minute at most, and a build of everything under another flag.
 const LOOM_DEADLINE: Duration = Duration::from_secs(900);
 
+/// More than the task itself allows the tests, so that it is the task that says what is amiss.
+const SANITIZE_DEADLINE: Duration = Duration::from_secs(1_200);
+
 /// A hundred sessions of a quarter of a second, the build and the packages before them.
 const INTEROP_DEADLINE: Duration = Duration::from_secs(600);
 
@@ -109,6 +112,10 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         let oldest = step("oldest versions of others", "xtask minimal-versions").within(RUN_DEADLINE);
         steps.push(Step { can_be_skipped: true, ..oldest });
         steps.push(step("every interleaving", "xtask loom").within(LOOM_DEADLINE));
+    }
+    if workspace.package_in("crates/socket").is_some() {
+        let sanitize = step("address sanitizer", "xtask sanitize").within(SANITIZE_DEADLINE);
+        steps.push(Step { can_be_skipped: true, ..sanitize });
     }
     steps.extend(portable_steps(workspace));
     if let Some(package) = workspace.package_in("examples") {

@@ -17,6 +17,7 @@ mod netns;
 mod report;
 mod run;
 mod running;
+mod sanitize;
 mod sim;
 mod tidy;
 mod two_hosts;
@@ -75,6 +76,8 @@ enum Task {
     MinimalVersions,
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
+    /// Run the tests of the package with `unsafe` under the address sanitizer, where the compiler takes it.
+    Sanitize,
     /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
     Sim {
         /// From the first up to, and without, the second.
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Task::Loom => loom::run(),
         Task::MinimalVersions => minimal_versions::run(),
         Task::Report => report::run(),
+        Task::Sanitize => sanitize::run(),
         Task::Sim { seeds } => sim::run(&seeds),
         Task::Tidy => tidy::run(),
         Task::TwoHostsExample { name } => two_hosts_example::run(&name),
