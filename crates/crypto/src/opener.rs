@@ -19,8 +19,6 @@ pub const FAILED_OPEN_LIMIT: u64 = 1 << 36;
 /// Opens packets and counts failures.
 pub struct Opener {
     current: Epoch,
-    /// The key phase of the current epoch, which changes with every epoch.
-    key_phase: bool,
     /// The epochs around it, boxed because they seldom exist.
     around: Option<Box<Around>>,
     failed_count: u64,
@@ -29,6 +27,8 @@ pub struct Opener {
 /// The keys of one epoch.
 struct Epoch {
     keys: OpenKeys,
+    /// The key phase of its packets, which changes with every epoch. It stands here because it takes no memory here.
+    key_phase: bool,
     /// The expanded key, boxed because an idle connection has none.
     working: Option<Box<Working>>,
 }
@@ -52,8 +52,8 @@ pub struct Opened<'a> {
 }
 
 impl Epoch {
-    const fn new(keys: OpenKeys) -> Self {
-        Self { keys, working: None }
+    const fn new(keys: OpenKeys, key_phase: bool) -> Self {
+        Self { keys, key_phase, working: None }
     }
 
     fn open(&self, number: u64, aad: &[u8], body: &mut [u8], tag: &[u8; TAG_BYTES]) -> Result<(), AeadError> {
@@ -76,7 +76,7 @@ impl Opener {
     /// An opener for the first epoch, with no failure yet. Its key phase is 0.
     #[must_use]
     pub const fn new(keys: OpenKeys) -> Self {
-        Self { current: Epoch::new(keys), key_phase: false, around: None, failed_count: 0 }
+        Self { current: Epoch::new(keys, false), around: None, failed_count: 0 }
     }
 
     #[cfg(test)]
@@ -100,7 +100,7 @@ impl Opener {
             return Err(OpenError::LimitReached);
         }
         let (body, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>().ok_or(OpenError::TooShort)?;
-        if key_phase == self.key_phase {
+        if key_phase == self.key_phase() {
             return match self.current.open(number, aad, body, tag) {
                 Ok(()) => {
                     self.note_first(number);
@@ -132,7 +132,6 @@ impl Opener {
         let Some(next) = around.next.take() else { return };
         around.previous = Some(std::mem::replace(&mut self.current, next));
         around.first_number = None;
-        self.key_phase = !self.key_phase;
     }
 
     /// Whether a packet of the current epoch was opened while the previous one's keys were kept.
@@ -155,7 +154,7 @@ impl Opener {
     /// The key phase of the current epoch.
     #[must_use]
     pub const fn key_phase(&self) -> bool {
-        self.key_phase
+        self.current.key_phase
     }
 
     /// How many opens failed so far.
@@ -200,7 +199,9 @@ impl Opener {
 
     fn next_epoch(&mut self) -> &Epoch {
         let around = self.around.get_or_insert_default();
-        let next = around.next.get_or_insert_with(|| Epoch::new(self.current.keys.next_epoch()));
+        let next = around
+            .next
+            .get_or_insert_with(|| Epoch::new(self.current.keys.next_epoch(), !self.current.key_phase));
         if self.current.working.is_some() {
             // Else every packet that claims to be of it would cost a derivation.
             next.expand();

@@ -85,13 +85,16 @@ impl ReplayWindow {
         }
     }
 
-    /// The highest number accepted so far, 0 before the first.
+    /// The highest number accepted so far; `None` before the first.
     #[must_use]
-    pub const fn highest(&self) -> u64 {
-        match &self.0 {
+    #[inline]
+    pub fn highest(&self) -> Option<u64> {
+        let highest = match &self.0 {
             Numbers::Wide(bitmap) => bitmap.highest,
             Numbers::Narrow(narrow) => narrow.highest,
-        }
+        };
+        // The highest number is always remembered: only 0 may be one that never came.
+        (highest > 0 || self.check(highest).is_err()).then_some(highest)
     }
 }
 

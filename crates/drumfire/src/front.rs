@@ -63,7 +63,7 @@ impl Front {
 
     /// What would keep this peer out; `None` for one that is gone.
     pub(crate) fn ban_of(&self, peer: PeerId) -> Option<Ban> {
-        self.peers.get(peer.worker())?.get(peer)?.ban
+        self.peers.get(peer.worker())?.get(peer)?.ban()
     }
 
     /// Whether a peer may be closed with this text.

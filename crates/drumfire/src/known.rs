@@ -4,7 +4,7 @@
 //! It answers at once and does no I/O: what it takes goes to the peer's worker.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -18,10 +18,34 @@ use crate::groups::{GROUPS_PER_PEER_MAX, GroupError, GroupId};
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) credit: Arc<Credit>,
-    /// What would keep a server's client out.
-    pub(crate) ban: Option<Ban>,
+    whom: Whom,
     /// Most peers need none of it, and a server has many.
     extras: Option<Box<Extras>>,
+}
+
+/// Whom a ban of a peer would be about, in half the memory of a [`Ban`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// A client's server is not banned.
+    Nobody,
+    Address(IpAddr),
+    Player([u8; 16]),
+}
+
+impl From<PlayerId> for Whom {
+    fn from(player: PlayerId) -> Self {
+        Self::Player(player.0.to_ne_bytes())
+    }
+}
+
+impl Whom {
+    const fn ban(self) -> Option<Ban> {
+        match self {
+            Self::Nobody => None,
+            Self::Address(address) => Some(Ban::Address(address)),
+            Self::Player(bytes) => Some(Ban::Player(PlayerId(u128::from_ne_bytes(bytes)))),
+        }
+    }
 }
 
 /// What is kept of peers that are sent messages with receipts, or that have channels or groups of their own.
@@ -37,13 +61,18 @@ struct Extras {
 
 impl Known {
     pub(crate) const fn new(credit: Arc<Credit>) -> Self {
-        Self { credit, ban: None, extras: None }
+        Self { credit, whom: Whom::Nobody, extras: None }
     }
 
     /// A server's client.
     pub(crate) fn of_client(credit: Arc<Credit>, player: Option<PlayerId>, address: SocketAddr) -> Self {
-        let ban = player.map_or(Ban::Address(address.ip()), Ban::Player);
-        Self { ban: Some(ban), ..Self::new(credit) }
+        let whom = player.map_or(Whom::Address(address.ip()), Whom::from);
+        Self { whom, ..Self::new(credit) }
+    }
+
+    /// What would keep a server's client out.
+    pub(crate) const fn ban(&self) -> Option<Ban> {
+        self.whom.ban()
     }
 
     /// Takes room for a message of this many bytes; answers its receipt, if one was asked for.
@@ -107,5 +136,26 @@ impl Known {
 
     fn extras(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_to_be_banned_is_known_whatever_the_address_and_takes_17_bytes() {
+        let credit = || Arc::new(Credit::new(1_000, 1_000));
+        assert_eq!(Known::new(credit()).ban(), None);
+        for address in ["192.0.2.7:5", "[2001:db8::7]:5", "[::ffff:192.0.2.7]:5"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let known = Known::of_client(credit(), None, address);
+            assert_eq!(known.ban(), Some(Ban::Address(address.ip())));
+            for player in [PlayerId(0), PlayerId(7), PlayerId(u128::MAX)] {
+                let known = Known::of_client(credit(), Some(player), address);
+                assert_eq!(known.ban(), Some(Ban::Player(player)));
+            }
+        }
+        assert_eq!((size_of::<Whom>(), size_of::<Known>()), (17, 40));
     }
 }

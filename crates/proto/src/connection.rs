@@ -3,6 +3,7 @@
 //! The endpoint calls [`Connection::on_packet`] for what arrived, `build` until nothing is left to send, and
 //! [`Connection::on_timeout`] when [`Connection::deadline`] has come.
 
+mod fetch;
 mod flow;
 mod liveness;
 mod packet;
@@ -32,13 +33,12 @@ use crate::path::Path;
 use crate::placement::HelloHash;
 use crate::recorder::FlightEvent;
 use crate::session::Session;
-use crate::slab::PeerId;
 use crate::time::Moment;
 
 pub(crate) use flow::Activity;
 pub(crate) use liveness::Liveness;
 pub(crate) use packet::Sending;
-pub(crate) use receive::Received;
+pub(crate) use receive::{Received, Sink};
 
 /// What a connection needs to know of the configuration; all connections of an endpoint share it.
 #[derive(Debug, Clone, Copy)]
@@ -57,17 +57,19 @@ pub(crate) struct Bounds {
     pub(crate) has_recorder: bool,
 }
 
-/// How far a connection has come.
+/// How far a connection has come that is not open: both ends of an open one have keys, and none has closed.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lies on the heap, and connections are seldom in any of these phases"
+)]
 pub(crate) enum Phase {
     /// A client that waits for its Welcome.
-    Connecting(Box<Attempt>),
+    Connecting(Attempt),
     /// A server that waits for the first packet.
-    HalfOpen(Box<HalfOpen>),
-    /// Both ends have keys.
-    Open,
+    HalfOpen(HalfOpen),
     /// This end closed and says so until it is forgotten.
-    Closing(Box<Closing>),
+    Closing(Closing),
 }
 
 /// A close on its way to the peer.
@@ -85,8 +87,8 @@ pub(crate) struct Closing {
 /// One connection of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) peer: PeerId,
-    pub(crate) phase: Phase,
+    /// None of one that is open. Boxed, for they are the many.
+    pub(crate) phase: Option<Box<Phase>>,
     pub(crate) path: Path,
     /// The Hello that made it, on a server.
     pub(crate) hello: Option<HelloHash>,
@@ -123,7 +125,6 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(
-        peer: PeerId,
         phase: Phase,
         path: Path,
         liveness: Liveness,
@@ -131,8 +132,7 @@ impl Connection {
         bounds: Arc<Bounds>,
     ) -> Self {
         Self {
-            peer,
-            phase,
+            phase: Some(Box::new(phase)),
             path,
             hello: None,
             grant: None,
@@ -176,9 +176,14 @@ impl Connection {
         self.liveness.agree(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
     }
 
+    /// Whether packets with messages may go both ways.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.phase.is_none()
+    }
+
     /// The handshake is over; a client has to show it.
     pub(crate) fn open(&mut self, now: Moment, must_speak: bool) {
-        self.phase = Phase::Open;
+        self.phase = None;
         self.is_ping_due = must_speak;
         self.liveness.on_received(now);
     }
@@ -200,18 +205,18 @@ impl Connection {
         let until = now.after(linger);
         let text = text.into();
         let closing = Closing { code, application_code, text, until, is_due: true, heard_count: 0 };
-        self.phase = Phase::Closing(Box::new(closing));
+        self.phase = Some(Box::new(Phase::Closing(closing)));
         // Nothing is taken in any more.
         self.receiving = ReceiveQueue::default();
     }
 
     /// Whether something could be sent now.
     pub(crate) fn has_to_send(&self, now: Moment) -> bool {
-        match &self.phase {
-            Phase::Connecting(attempt) => attempt.send_at() <= now,
-            Phase::HalfOpen(_) => false,
-            Phase::Closing(closing) => closing.is_due,
-            Phase::Open => {
+        match self.phase.as_deref() {
+            Some(Phase::Connecting(attempt)) => attempt.send_at() <= now,
+            Some(Phase::HalfOpen(_)) => false,
+            Some(Phase::Closing(closing)) => closing.is_due,
+            None => {
                 self.is_probe_due
                     || self.is_ping_due
                     || self.path.has_to_send()
@@ -222,23 +227,22 @@ impl Connection {
     }
 
     /// When [`Self::on_timeout`] must be called next. What only waits for its turn to be sent is no deadline.
-    pub(crate) fn deadline(&self, now: Moment) -> Option<Moment> {
-        let is_open = matches!(self.phase, Phase::Open);
-        let over = match &self.phase {
-            Phase::Connecting(attempt) => Some(attempt.over_at()),
-            Phase::HalfOpen(half_open) => Some(half_open.expires_at()),
-            Phase::Closing(closing) => Some(closing.until),
-            Phase::Open => {
+    pub(crate) fn deadline(&self, now: Moment) -> Moment {
+        let over = match self.phase.as_deref() {
+            Some(Phase::Connecting(attempt)) => attempt.over_at(),
+            Some(Phase::HalfOpen(half_open)) => half_open.expires_at(),
+            Some(Phase::Closing(closing)) => closing.until,
+            None => {
                 let over = self.liveness.over_at(self.loss.oldest_sent_at());
-                Some(self.session_ends_at().map_or(over, |ends| ends.min(over)))
+                self.session_ends_at().map_or(over, |ends| ends.min(over))
             }
         };
         if self.is_queued {
             return over;
         }
-        let next = match &self.phase {
-            Phase::Connecting(attempt) => Some(attempt.send_at()),
-            _ if is_open => {
+        let next = match self.phase.as_deref() {
+            Some(Phase::Connecting(attempt)) => Some(attempt.send_at()),
+            None => {
                 let forget_at = self.session.as_ref().and_then(Session::forget_at);
                 let leave_at = self.identity.leave_at();
                 let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
@@ -246,20 +250,22 @@ impl Connection {
                 let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until];
                 dues.into_iter().flatten().min()
             }
-            _ => None,
+            Some(_) => None,
         };
-        over.into_iter().chain(next).min()
+        next.map_or(over, |next| next.min(over))
     }
 
     /// Does what is due. `Some` when the connection is over without a word to the peer.
     pub(crate) fn on_timeout(&mut self, now: Moment) -> Option<Over> {
-        match &self.phase {
-            Phase::Connecting(attempt) => {
+        match self.phase.as_deref() {
+            Some(Phase::Connecting(attempt)) => {
                 return (attempt.over_at() <= now).then(|| Over::NotConnected(attempt.failure(now)));
             }
-            Phase::HalfOpen(half_open) => return (half_open.expires_at() <= now).then_some(Over::Forgotten),
-            Phase::Closing(closing) => return (closing.until <= now).then_some(Over::Forgotten),
-            Phase::Open => {}
+            Some(Phase::HalfOpen(half_open)) => {
+                return (half_open.expires_at() <= now).then_some(Over::Forgotten);
+            }
+            Some(Phase::Closing(closing)) => return (closing.until <= now).then_some(Over::Forgotten),
+            None => {}
         }
         if self.session_ends_at().is_some_and(|ends| ends <= now) {
             return Some(Over::SessionEnded);
@@ -361,9 +367,11 @@ impl Connection {
     fn shrink(&mut self) {
         self.liveness.on_shrunk();
         self.path.shrink();
-        self.control.shrink();
         self.acks.shrink();
         self.loss.shrink();
+        if !self.loss.has_packets() {
+            self.control.shrink();
+        }
         self.activity = None;
         self.sending.shrink();
         let largest = self.newest_received();

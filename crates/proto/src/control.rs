@@ -32,15 +32,13 @@ pub(crate) struct SealedResume {
 
 /// The frames that were not acknowledged yet. Small for the many connections that have none.
 #[derive(Debug, Default)]
-pub(crate) struct ControlQueue {
-    books: Option<Box<Books>>,
-    next_id: u32,
-    has_waiting: bool,
-}
+pub(crate) struct ControlQueue(Option<Box<Books>>);
 
 #[derive(Debug, Default)]
 struct Books {
     items: Vec<Item>,
+    next_id: u32,
+    has_waiting: bool,
 }
 
 #[derive(Debug)]
@@ -58,17 +56,17 @@ pub(crate) const fn is_control(id: MessageId) -> bool {
 
 impl ControlQueue {
     pub(crate) fn push(&mut self, frame: Control) {
-        let id = FIRST_ID.saturating_add(self.next_id.into());
+        let books = self.0.get_or_insert_default();
+        let id = FIRST_ID.saturating_add(books.next_id.into());
         // Years of frames fit.
-        self.next_id = self.next_id.saturating_add(1);
-        let books = self.books.get_or_insert_default();
+        books.next_id = books.next_id.saturating_add(1);
         books.items.push(Item { id, frame, sent_in: None });
-        self.has_waiting = true;
+        books.has_waiting = true;
     }
 
     /// Says how far the peer may go, in place of what was said before.
     pub(crate) fn push_credit(&mut self, edge: u64) {
-        if let Some(books) = &mut self.books {
+        if let Some(books) = &mut self.0 {
             books.items.retain(|item| !matches!(item.frame, Control::Credit(_)));
         }
         self.push(Control::Credit(edge));
@@ -76,8 +74,8 @@ impl ControlQueue {
 
     /// Whether something waits to be sent.
     #[inline]
-    pub(crate) const fn has_waiting(&self) -> bool {
-        self.has_waiting
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.0.as_ref().is_some_and(|books| books.has_waiting)
     }
 
     /// Writes what waits into packet `number`, as far as there is room; answers how much that was.
@@ -89,8 +87,8 @@ impl ControlQueue {
         mut carry: impl FnMut(MessageId),
     ) -> u32 {
         let mut count = 0_u32;
-        let Some(books) = &mut self.books else { return 0 };
-        self.has_waiting = false;
+        let Some(books) = &mut self.0 else { return 0 };
+        books.has_waiting = false;
         for item in books.items.iter_mut().filter(|item| item.sent_in.is_none()) {
             let written = match &item.frame {
                 Control::NewConnectionId(new) => writer.new_connection_id(new),
@@ -103,7 +101,7 @@ impl ControlQueue {
                 }),
             };
             if written.is_err() {
-                self.has_waiting = true;
+                books.has_waiting = true;
                 break;
             }
             item.sent_in = Some(number);
@@ -116,18 +114,18 @@ impl ControlQueue {
     /// Learns what became of a frame that went with packet `number`.
     #[cold]
     pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, number: u64) {
-        let Some(books) = &mut self.books else { return };
+        let Some(books) = &mut self.0 else { return };
         match fate {
             Fate::Acknowledged => {
                 books.items.retain(|item| item.id != id.0);
-                self.has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
+                books.has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
             }
             Fate::Lost => {
                 let lost =
                     books.items.iter_mut().find(|item| item.id == id.0 && item.sent_in == Some(number));
                 if let Some(item) = lost {
                     item.sent_in = None;
-                    self.has_waiting = true;
+                    books.has_waiting = true;
                 }
             }
         }
@@ -135,16 +133,16 @@ impl ControlQueue {
 
     /// Sends it once more, whatever became of it.
     pub(crate) fn repeat(&mut self, id: MessageId) {
-        let Some(books) = &mut self.books else { return };
+        let Some(books) = &mut self.0 else { return };
         if let Some(item) = books.items.iter_mut().find(|item| item.id == id.0) {
             item.sent_in = None;
-            self.has_waiting = true;
+            books.has_waiting = true;
         }
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Gives back memory that an idle connection does not need. Ids begin anew then: nothing may be under way.
     pub(crate) fn shrink(&mut self) {
-        self.books.take_if(|books| books.items.is_empty());
+        self.0.take_if(|books| books.items.is_empty());
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::limits::KEY_PACKETS_UNCONFIRMED;
-use crate::time::Moment;
+use crate::time::{Millis, Moment};
 
 /// How long an epoch lasts.
 #[derive(Debug, Clone, Copy)]
@@ -15,32 +15,40 @@ pub(crate) struct EpochLimits {
     pub(crate) interval: Duration,
 }
 
-/// The current epoch of one connection.
+/// The current epoch of one connection. Times are kept as how long after its beginning they are, for every connection has
+/// some.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyEpoch {
     /// The first packet number that may be sealed in it.
     base: u64,
     started_at: Moment,
     /// When this end may begin the next one; never before the peer has acknowledged a packet of this one.
-    next_allowed_at: Moment,
+    next_allowed: Millis,
     /// When the keys of the epoch before are forgotten.
-    forget_at: Moment,
+    forget: Millis,
 }
-
-/// Later than anything that happens.
-const NEVER: Moment = Moment::LAST;
 
 impl KeyEpoch {
     /// The first epoch.
     pub(crate) const fn new(now: Moment) -> Self {
-        Self { base: 0, started_at: now, next_allowed_at: NEVER, forget_at: NEVER }
+        Self { base: 0, started_at: now, next_allowed: Millis::NEVER, forget: Millis::NEVER }
     }
 
     /// Whether this end should begin the next epoch before it seals packet `next`.
     pub(crate) fn is_over(&self, now: Moment, next: u64, limits: &EpochLimits) -> bool {
-        self.next_allowed_at <= now
+        self.at(self.next_allowed).is_some_and(|at| at <= now)
             && (next.saturating_sub(self.base) >= limits.packets
                 || now.since(self.started_at) >= limits.interval)
+    }
+
+    /// The moment so long after the beginning.
+    fn at(&self, after: Millis) -> Option<Moment> {
+        (after != Millis::NEVER).then(|| after.after(self.started_at))
+    }
+
+    /// How long after the beginning it is until `delay` has passed.
+    fn after(&self, now: Moment, delay: Duration) -> Millis {
+        Millis::new(now.after(delay).since(self.started_at)).min(Millis::LONG)
     }
 
     /// Whether the key has sealed so much without a word of the peer that it must not seal packet `next`.
@@ -56,32 +64,32 @@ impl KeyEpoch {
 
     /// A new epoch begins, with packet `next`.
     pub(crate) const fn step(&mut self, now: Moment, next: u64) {
-        *self = Self { base: next, started_at: now, next_allowed_at: NEVER, forget_at: NEVER };
+        *self = Self { base: next, ..Self::new(now) };
     }
 
     /// The peer acknowledged packet `largest`. `delay` says three probe timeouts, here and below.
     #[inline]
     pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, delay: impl FnOnce() -> Duration) {
-        if self.next_allowed_at == NEVER && largest >= self.base {
-            self.next_allowed_at = now.after(delay());
+        if self.next_allowed == Millis::NEVER && largest >= self.base {
+            self.next_allowed = self.after(now, delay());
         }
     }
 
     /// A packet of this epoch was opened while the keys of the one before are kept.
     pub(crate) fn on_met(&mut self, now: Moment, delay: Duration) {
-        if self.forget_at == NEVER {
-            self.forget_at = now.after(delay);
+        if self.forget == Millis::NEVER {
+            self.forget = self.after(now, delay);
         }
     }
 
     /// When the keys of the epoch before are to be forgotten.
     pub(crate) fn forget_at(&self) -> Option<Moment> {
-        (self.forget_at != NEVER).then_some(self.forget_at)
+        self.at(self.forget)
     }
 
     /// They were.
     pub(crate) const fn on_forgotten(&mut self) {
-        self.forget_at = NEVER;
+        self.forget = Millis::NEVER;
     }
 }
 
@@ -121,6 +129,15 @@ mod tests {
         epoch.on_acked(ms(1_200), 500, || DELAY);
         epoch.on_acked(ms(99_900), 501, || DELAY);
         assert!(epoch.is_over(ms(100_000), 10_000, &LIMITS), "the first ack counts");
+    }
+
+    #[test]
+    fn an_ack_that_comes_after_months_counts_too() {
+        let mut epoch = KeyEpoch::new(ms(0));
+        let day = 24 * 60 * 60 * 1_000;
+        epoch.on_acked(ms(100 * day), 0, || DELAY);
+        assert!(!epoch.is_over(ms(day), 100, &LIMITS) && epoch.is_over(ms(101 * day), 100, &LIMITS));
+        assert_eq!(size_of::<KeyEpoch>(), 24, "every connection has one");
     }
 
     #[test]

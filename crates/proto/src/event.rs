@@ -272,7 +272,7 @@ mod tests {
     use crate::slab::Slab;
 
     fn peer() -> PeerId {
-        Slab::new(1).insert_with(|_| ()).unwrap()
+        Slab::new(1).insert(()).unwrap()
     }
 
     #[test]

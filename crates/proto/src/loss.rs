@@ -122,6 +122,16 @@ impl Loss {
         self.under_way.as_ref().is_some_and(|under_way| under_way.in_flight_count > 0)
     }
 
+    /// Whether packets under way, or what was, are remembered.
+    pub(crate) const fn has_memory(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Whether any packet is remembered, with what it carried.
+    pub(crate) fn has_packets(&self) -> bool {
+        self.under_way.as_ref().is_some_and(|under_way| !under_way.ring.is_empty())
+    }
+
     /// Packets found lost so far.
     pub(crate) fn lost_count(&self) -> u64 {
         self.lost_count.into()

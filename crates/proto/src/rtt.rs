@@ -10,19 +10,18 @@ use crate::time::{Micros, part};
 /// The estimate for one path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
+    /// Zero before the first sample.
     latest: Micros,
     smoothed: Micros,
     variation: Micros,
-    has_sample: bool,
 }
 
 impl Default for RoundTrip {
     fn default() -> Self {
         Self {
-            latest: Micros::new(ROUND_TRIP_INITIAL),
+            latest: Micros::default(),
             smoothed: Micros::new(ROUND_TRIP_INITIAL),
             variation: Micros::new(part(ROUND_TRIP_INITIAL, 2)),
-            has_sample: false,
         }
     }
 }
@@ -31,10 +30,10 @@ impl RoundTrip {
     /// Takes a sample, and how long of it the peer says it waited. The peer is believed: acks wait on purpose
     /// here, longer than many round trips, and a peer that lies only gets its own packets resent too early.
     pub(crate) fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
-        self.latest = Micros::new(sample);
+        let is_first = !self.has_sample();
+        self.latest = Micros::new(sample.max(Duration::from_micros(1)));
         let adjusted = sample.saturating_sub(ack_delay);
-        if !self.has_sample {
-            self.has_sample = true;
+        if is_first {
             self.smoothed = Micros::new(adjusted);
             self.variation = Micros::new(part(adjusted, 2));
             return;
@@ -56,7 +55,11 @@ impl RoundTrip {
 
     /// The smoothed round trip, if it was ever measured.
     pub(crate) fn measured(&self) -> Option<Duration> {
-        self.has_sample.then_some(self.smoothed())
+        self.has_sample().then_some(self.smoothed())
+    }
+
+    fn has_sample(&self) -> bool {
+        self.latest != Micros::default()
     }
 
     /// A packet sent this long ago, before one that was acknowledged, is lost: 9/8 of the round trip, and as long
@@ -99,6 +102,14 @@ mod tests {
         assert_eq!((trip.smoothed(), trip.loss_delay()), (ms(40), ms(95)));
         trip.on_sample(ms(16), ms(40));
         assert_eq!(trip.smoothed(), ms(35));
+    }
+
+    #[test]
+    fn a_round_trip_of_no_time_is_measured_too() {
+        let mut trip = RoundTrip::default();
+        trip.on_sample(Duration::ZERO, Duration::ZERO);
+        assert_eq!(trip.measured(), Some(Duration::ZERO));
+        assert_eq!(size_of::<RoundTrip>(), 12, "every connection has one");
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use drumfire_crypto::{
-    Entropy, OpenError, OpenKeys, Opener, ReplayError, ReplayWindow, SealError, SealKeys, Sealer, TAG_BYTES,
+    Entropy, OpenError, OpenKeys, Opener, ReplayError, ReplayWindow, SealError, SealKeys, Sealer, Suite,
+    TAG_BYTES,
 };
 use drumfire_wire::{PacketNumber, TransportHeader};
 
@@ -22,8 +23,6 @@ pub(crate) struct Session {
     sealer: Sealer,
     opener: Opener,
     replay: ReplayWindow,
-    /// The number after the newest packet opened; the window by itself cannot tell none from packet 0.
-    expected: u64,
     skip_at: u64,
     epoch: KeyEpoch,
     #[cfg(feature = "hostile")]
@@ -65,7 +64,6 @@ impl Session {
             sealer: Sealer::new(seals),
             opener: Opener::new(opens),
             replay: ReplayWindow::narrow(replay_window).unwrap_or_default(),
-            expected: 0,
             skip_at: 0,
             epoch: KeyEpoch::new(now),
             #[cfg(feature = "hostile")]
@@ -100,7 +98,6 @@ impl Session {
             Err(OpenError::LimitReached) => return Err(Refusal::KeyLimit),
         };
         self.replay.accept(number).map_err(refused)?;
-        self.expected = self.expected.max(number.saturating_add(1));
         if is_new_epoch {
             let next = self.unused();
             if self.epoch.is_unused(next) {
@@ -123,7 +120,13 @@ impl Session {
     }
 
     pub(crate) fn largest(&self) -> Option<PacketNumber> {
-        self.expected.checked_sub(1).map(PacketNumber)
+        self.replay.highest().map(PacketNumber)
+    }
+
+    /// Something of each part of it, for `Connection::fetch`.
+    #[inline]
+    pub(crate) fn fetch(&self) -> (Option<PacketNumber>, u64, Suite, u64, bool) {
+        (self.largest(), self.unused(), self.sealer.suite(), self.opener.failed_count(), self.key_phase())
     }
 
     /// Whether no greater number than this was opened.
@@ -251,7 +254,7 @@ fn refused(error: ReplayError) -> Refusal {
 mod tests {
     use super::*;
     use drumfire_crypto::handshake::{MESSAGE_1_OVERHEAD_BYTES, MESSAGE_2_OVERHEAD_BYTES};
-    use drumfire_crypto::{Initiator, Responder, Secret, ServerKeyPair, Suite};
+    use drumfire_crypto::{Initiator, Responder, Secret, ServerKeyPair};
     use drumfire_wire::{ConnectionIdLength, PacketNumberLength};
 
     const SETTLING: Duration = Duration::from_millis(300);

@@ -55,8 +55,8 @@ impl<T> Slab<T> {
         Self { blocks: Vec::new(), block_bits, used_count: 0, free: Vec::new(), limit, in_hand: None }
     }
 
-    /// Puts a value in, made with its id. `None` when the slab is full.
-    pub(crate) fn insert_with(&mut self, make: impl FnOnce(PeerId) -> T) -> Option<PeerId> {
+    /// Puts a value in. `None` when the slab is full.
+    pub(crate) fn insert(&mut self, value: T) -> Option<PeerId> {
         if self.is_full() {
             return None;
         }
@@ -73,9 +73,8 @@ impl<T> Slab<T> {
             }
         };
         let place = self.place_mut(index)?;
-        let id = PeerId { index, generation: place.generation };
-        place.value = Some(make(id));
-        Some(id)
+        place.value = Some(value);
+        Some(PeerId { index, generation: place.generation })
     }
 
     /// With more values than that none is taken out, and none fits.
@@ -157,10 +156,10 @@ mod tests {
     #[test]
     fn a_stale_id_names_nobody_even_when_its_place_is_taken_again() {
         let mut slab = Slab::new(10);
-        let first = slab.insert_with(|_| 'a').unwrap();
+        let first = slab.insert('a').unwrap();
         assert_eq!((slab.get(first), slab.len()), (Some(&'a'), 1));
         assert!(slab.remove(first));
-        let second = slab.insert_with(|_| 'b').unwrap();
+        let second = slab.insert('b').unwrap();
         assert_eq!(first.index(), second.index());
         assert_ne!(first, second);
         assert_eq!(slab.get(first), None);
@@ -174,16 +173,16 @@ mod tests {
     #[test]
     fn a_lower_limit_takes_nothing_out_and_lets_nothing_in_until_there_is_room_below_it() {
         let mut slab = Slab::new(3);
-        let ids: Vec<_> = (0..3).map(|n| slab.insert_with(|_| n).unwrap()).collect();
+        let ids: Vec<_> = (0..3).map(|n| slab.insert(n).unwrap()).collect();
         slab.set_limit(2);
         assert!(slab.is_full() && ids.iter().all(|id| slab.get(*id).is_some()));
         slab.remove(ids[0]);
-        assert!(slab.is_full() && slab.insert_with(|_| 9).is_none(), "a free place is no room");
+        assert!(slab.is_full() && slab.insert(9).is_none(), "a free place is no room");
         slab.remove(ids[1]);
-        assert!(slab.insert_with(|_| 9).is_some() && slab.is_full());
+        assert!(slab.insert(9).is_some() && slab.is_full());
         slab.set_limit(4);
-        assert!(slab.insert_with(|_| 9).is_some() && slab.insert_with(|_| 9).is_some());
-        assert!(slab.is_full() && slab.insert_with(|_| 9).is_none());
+        assert!(slab.insert(9).is_some() && slab.insert(9).is_some());
+        assert!(slab.is_full() && slab.insert(9).is_none());
     }
 
     #[test]
@@ -191,13 +190,13 @@ mod tests {
         for limit in [1, 1_000] {
             let mut slab = Slab::new(limit);
             slab.set_limit(100);
-            let ids: Vec<_> = (0..100).map(|n| slab.insert_with(|_| n).unwrap()).collect();
+            let ids: Vec<_> = (0..100).map(|n| slab.insert(n).unwrap()).collect();
             let first: *const i32 = slab.get(ids[0]).unwrap();
             for (n, id) in (0..).zip(&ids) {
                 assert_eq!((slab.get(*id), slab.id_at(id.index())), (Some(&n), Some(*id)));
             }
             assert!(slab.remove(ids[33]) && slab.get(ids[33]).is_none() && slab.get(ids[34]) == Some(&34));
-            assert_eq!(slab.insert_with(|_| 7).map(PeerId::index), Some(33));
+            assert_eq!(slab.insert(7).map(PeerId::index), Some(33));
             assert_eq!((slab.len(), slab.id_at(100)), (100, None));
             assert!(std::ptr::eq(first, slab.get(ids[0]).unwrap()));
         }
@@ -207,7 +206,7 @@ mod tests {
     fn what_is_removed_is_dropped_at_once() {
         let value = std::rc::Rc::new(());
         let mut slab = Slab::new(10);
-        let id = slab.insert_with(|_| std::rc::Rc::clone(&value)).unwrap();
+        let id = slab.insert(std::rc::Rc::clone(&value)).unwrap();
         assert!(slab.remove(id));
         assert_eq!(std::rc::Rc::strong_count(&value), 1);
     }
@@ -215,11 +214,11 @@ mod tests {
     #[test]
     fn a_slab_is_full_at_its_limit() {
         let mut slab = Slab::new(2);
-        let ids: Vec<_> = (0..3).map(|n| slab.insert_with(|_| n)).collect();
+        let ids: Vec<_> = (0..3).map(|n| slab.insert(n)).collect();
         assert!(ids[0].is_some() && ids[1].is_some() && ids[2].is_none() && slab.is_full());
         slab.remove(ids[0].unwrap());
         assert!(!slab.is_full());
-        assert!(slab.insert_with(|id| i32::try_from(id.index()).unwrap()).is_some());
+        assert!(slab.insert(2).is_some());
         assert_eq!(slab.len(), 2);
     }
 }

@@ -18,6 +18,7 @@ impl Moment {
     pub const ORIGIN: Self = Self(NonZeroU64::MIN);
 
     /// The last there is.
+    #[cfg(test)]
     pub(crate) const LAST: Self = Self(NonZeroU64::MAX);
 
     /// The moment this many nanoseconds after the origin; 584 years fit.
@@ -76,6 +77,12 @@ impl Micros {
 pub(crate) struct Millis(u32);
 
 impl Millis {
+    /// Where a time may be missing: none.
+    pub(crate) const NEVER: Self = Self(u32::MAX);
+
+    /// The longest that is not [`Self::NEVER`].
+    pub(crate) const LONG: Self = Self(u32::MAX - 1);
+
     pub(crate) const fn new(duration: Duration) -> Self {
         let millis = duration.as_nanos().div_ceil(1_000_000);
         #[expect(clippy::cast_possible_truncation, reason = "checked in the same line")]

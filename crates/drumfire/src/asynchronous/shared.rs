@@ -251,7 +251,7 @@ impl Shared {
         if text.len() > CLOSE_TEXT_MAX_BYTES {
             return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
         }
-        if self.is_over() { Err(CloseError::UnknownPeer) } else { Ok(lock(&self.sending).known.ban) }
+        if self.is_over() { Err(CloseError::UnknownPeer) } else { Ok(lock(&self.sending).known.ban()) }
     }
 
     pub(super) fn close(&self, code: u32, text: &str) -> Result<(), CloseError> {

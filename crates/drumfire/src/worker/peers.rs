@@ -3,7 +3,7 @@
 //!
 //! Only peers with something waiting are visited; all of them only when the worker ends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,6 +22,8 @@ use crate::places::Places;
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     peers: Places<PeerId, Peer>,
+    /// Those of them that are a client's attempts: kept apart, for a server has many peers and none of these.
+    attempts: BTreeSet<PeerId>,
     pub(super) groups: Groups,
     /// Broadcasts for which a peer had no room, and nobody was told of yet.
     missed: BTreeMap<(PeerId, ChannelId), u32>,
@@ -34,12 +36,11 @@ struct Peer {
     credit: Arc<Credit>,
     /// Only while messages wait, for few peers ever need it.
     backlog: Option<Box<Backlog>>,
-    is_connected: bool,
 }
 
 impl Peer {
-    const fn new(credit: Arc<Credit>, is_connected: bool) -> Self {
-        Self { credit, backlog: None, is_connected }
+    const fn new(credit: Arc<Credit>) -> Self {
+        Self { credit, backlog: None }
     }
 
     fn waiting_count(&self) -> usize {
@@ -66,7 +67,8 @@ enum Taken {
 impl Peers {
     /// A client's attempt begins.
     pub(super) fn begin(&mut self, id: PeerId, credit: &Arc<Credit>) {
-        self.peers.insert(id, Peer::new(Arc::clone(credit), false));
+        self.attempts.insert(id);
+        self.peers.insert(id, Peer::new(Arc::clone(credit)));
     }
 
     /// A peer is connected; answers its credit, made if it is new.
@@ -76,18 +78,19 @@ impl Peers {
         limit_bytes: usize,
         message_max_bytes: usize,
     ) -> Arc<Credit> {
-        if let Some(peer) = self.peers.get_mut(id) {
-            peer.is_connected = true;
+        if let Some(peer) = self.peers.get(id) {
+            self.attempts.remove(&id);
             return Arc::clone(&peer.credit);
         }
         let credit = Arc::new(Credit::new(limit_bytes, message_max_bytes));
-        self.peers.insert(id, Peer::new(Arc::clone(&credit), true));
+        self.peers.insert(id, Peer::new(Arc::clone(&credit)));
         credit
     }
 
     /// A peer is gone; answers how many of its messages waited.
     pub(super) fn gone(&mut self, id: PeerId) -> u64 {
         let Some(peer) = self.peers.remove(id) else { return 0 };
+        self.attempts.remove(&id);
         self.groups.gone(id);
         peer.credit.close();
         peer.waiting_count() as u64
@@ -98,9 +101,10 @@ impl Peers {
         self.waiting.clear();
         self.groups.clear();
         self.missed.clear();
-        self.peers.take_all().map(|(id, peer)| {
+        let attempts = std::mem::take(&mut self.attempts);
+        self.peers.take_all().map(move |(id, peer)| {
             peer.credit.close();
-            (id, peer.is_connected)
+            (id, !attempts.contains(&id))
         })
     }
 
@@ -260,5 +264,15 @@ fn push<P: Placement>(
             credit.give(payload_bytes);
             Taken::ByNobody
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_takes_24_bytes_of_the_table() {
+        assert_eq!(size_of::<Option<(PeerId, Peer)>>(), 24);
     }
 }

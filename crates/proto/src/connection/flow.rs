@@ -2,7 +2,7 @@
 //!
 //! The algorithms are `congestion`'s; acks, probes and closes ask nobody.
 
-use super::{Connection, Phase};
+use super::Connection;
 use crate::congestion::{Acked, Congestion, Lost, Rate};
 use crate::error::CloseReason;
 use crate::loss::{AckNews, LostNews};
@@ -168,8 +168,7 @@ impl Connection {
     /// How large a datagram should try the path now, if one should.
     pub(super) fn mtu_probe_due(&mut self, now: Moment) -> Option<u16> {
         // It must not take the place of a probe that repeats what is lost, nor of a close.
-        if !self.activity.as_ref()?.mtu.is_wanted() || self.is_probe_due || !matches!(self.phase, Phase::Open)
-        {
+        if !self.activity.as_ref()?.mtu.is_wanted() || self.is_probe_due || !self.is_open() {
             return None;
         }
         let limit = self.bounds.datagram_max_bytes.min(self.peer_datagram_max_bytes);

@@ -60,7 +60,7 @@ impl Connection {
         if !self.has_to_send(now) {
             return Sending::Nothing;
         }
-        if let Phase::Connecting(attempt) = &mut self.phase {
+        if let Some(Phase::Connecting(attempt)) = self.phase.as_deref_mut() {
             let to = self.path.route;
             return attempt
                 .write_hello(now, out)
@@ -79,7 +79,7 @@ impl Connection {
     ) -> Option<Sending> {
         let session = self.session.as_mut()?;
         if session.is_key_used_up(now, &self.bounds.epochs)
-            && matches!(self.phase, Phase::Open)
+            && self.phase.is_none()
             && session.change_keys(now)
         {
             add(&mut stats.key_changes, 1);
@@ -185,7 +185,7 @@ impl Connection {
         if self.is_probe_due {
             add(&mut stats.probes_sent, 1);
         }
-        if let Phase::Closing(closing) = &mut self.phase
+        if let Some(Phase::Closing(closing)) = self.phase.as_deref_mut()
             && !(self.sending.has_sendable() && content.asks_for_ack)
         {
             let close = Close {

@@ -36,6 +36,30 @@ pub(crate) enum Received<'a> {
     Closed(Close<'a>),
 }
 
+/// Where a connection tells what a packet brought, and under which name.
+pub(crate) struct Sink<'a> {
+    pub(crate) peer: PeerId,
+    pub(crate) events: &'a mut Events,
+    pub(crate) stats: &'a mut Stats,
+}
+
+impl Sink<'_> {
+    /// Tells the application of a message, or of one that will not come.
+    fn tell(&mut self, events_bytes: &mut u32, channel: ChannelId, payload: Option<&[u8]>) {
+        match payload {
+            Some(payload) => {
+                self.events.message(self.peer, channel, payload);
+                *events_bytes = events_bytes.saturating_add(event_charge(payload.len()));
+                add(&mut self.stats.messages_delivered, 1);
+            }
+            None => {
+                self.events.skipped(self.peer, channel);
+                add(&mut self.stats.messages_skipped, 1);
+            }
+        }
+    }
+}
+
 impl Connection {
     /// Takes in the frames of packet `number`.
     pub(crate) fn on_packet<'a>(
@@ -43,10 +67,9 @@ impl Connection {
         now: Moment,
         number: u64,
         frames: &'a [u8],
-        events: &mut Events,
-        stats: &mut Stats,
+        sink: &mut Sink<'_>,
     ) -> Received<'a> {
-        if let Phase::Closing(closing) = &mut self.phase {
+        if let Some(Phase::Closing(closing)) = self.phase.as_deref_mut() {
             closing.heard_count = closing.heard_count.saturating_add(1);
             closing.is_due |= closing.heard_count.is_power_of_two();
             return Received::Delivered;
@@ -69,7 +92,7 @@ impl Connection {
             Some(Fit::Disagrees) => return Received::Dropped(DropReason::PiecesDisagree),
             Some(_) => return Received::Dropped(DropReason::ReceiveMemory),
         }
-        let room = self.room(number, &contents, events);
+        let room = self.room(number, &contents, sink.events);
         let urgency = contents.urgency.unwrap_or(Urgency::None);
         if room == Room::None && urgency == Urgency::High {
             return Received::Dropped(DropReason::ReceiveMemory);
@@ -92,8 +115,14 @@ impl Connection {
         if contents.asks_for_ack_now || is_bare_ping {
             self.acks.on_request(now);
         }
-        let received = self.apply(now, number, (contents.only, frames), room == Room::All, events, stats);
+        let had_memory = self.loss.has_memory();
+        let received = self.apply(now, number, (contents.only, frames), room == Room::All, sink);
         self.extend_credit();
+        // Nothing is left of a handshake or of a ping: its memory is not kept until the connection has been idle for long, for
+        // many may come at once.
+        if had_memory && !is_busy && !self.loss.has_packets() {
+            self.shrink();
+        }
         received
     }
 
@@ -104,30 +133,29 @@ impl Connection {
         number: u64,
         (mut only, frames): (Option<Frame<'a>>, &'a [u8]),
         has_room: bool,
-        events: &mut Events,
-        stats: &mut Stats,
+        sink: &mut Sink<'_>,
     ) -> Received<'a> {
         let mut sample = None;
         let mut rest = Frames::new(if only.is_some() { &[] } else { frames });
         while let Some(frame) = only.take().or_else(|| rest.next()?.ok()) {
             match frame {
                 Frame::Message(message) => {
-                    if !self.on_message(number, &message, has_room, events, stats) {
+                    if !self.on_message(number, &message, has_room, sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
                 Frame::Fragment(fragment) => {
-                    if let Err(error) = self.on_fragment(&fragment, has_room, events, stats) {
+                    if let Err(error) = self.on_fragment(&fragment, has_room, sink) {
                         return Received::Broken(error);
                     }
                 }
-                Frame::Ack(ack) => match self.on_ack(now, &ack, stats) {
+                Frame::Ack(ack) => match self.on_ack(now, &ack, sink.stats) {
                     Ok(sent_at) => sample = sent_at.map(|sent_at| (sent_at, ack.delay.to_duration())),
                     Err(error) => return Received::Broken(error),
                 },
                 Frame::Skip(Skip { channel, id, after, bytes }) => {
                     let arrival = Arrival { id, after, channel, payload: None };
-                    if !self.accept(&arrival, usize::try_from(bytes).unwrap_or(usize::MAX), events, stats) {
+                    if !self.accept(&arrival, usize::try_from(bytes).unwrap_or(usize::MAX), sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
@@ -143,7 +171,7 @@ impl Connection {
                 Frame::PathResponse(data) => {
                     let from = self.path.route.peer.ip();
                     if self.path.on_response(data) {
-                        add(&mut stats.paths_moved, 1);
+                        add(&mut sink.stats.paths_moved, 1);
                         self.on_moved(now, from);
                     }
                 }
@@ -164,31 +192,30 @@ impl Connection {
         number: u64,
         message: &Message<'_>,
         has_room: bool,
-        events: &mut Events,
-        stats: &mut Stats,
+        sink: &mut Sink<'_>,
     ) -> bool {
         let &Message { channel, delivery, payload } = message;
         let (id, after) = match delivery {
             Delivery::Unreliable | Delivery::UnreliableSequenced => {
                 if !has_room {
-                    add(&mut stats.unreliable_overflows, 1);
+                    add(&mut sink.stats.unreliable_overflows, 1);
                 } else if delivery == Delivery::Unreliable {
-                    self.deliver(channel, payload, events, stats);
+                    self.deliver(channel, payload, sink);
                 } else {
-                    self.deliver_sequenced(number, channel, payload, events, stats);
+                    self.deliver_sequenced(number, channel, payload, sink);
                 }
                 return true;
             }
             Delivery::ReliableLatest { key, version } => {
                 if self.receiving.take_value(channel, key, version) {
-                    self.deliver(channel, payload, events, stats);
+                    self.deliver(channel, payload, sink);
                 }
                 return true;
             }
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
             Delivery::ReliableOrdered { id, after } => (id, after),
         };
-        self.accept(&Arrival { id, after, channel, payload: Some(payload) }, payload.len(), events, stats)
+        self.accept(&Arrival { id, after, channel, payload: Some(payload) }, payload.len(), sink)
     }
 
     /// Takes a piece of a message in.
@@ -197,8 +224,7 @@ impl Connection {
         &mut self,
         fragment: &Fragment<'_>,
         has_room: bool,
-        events: &mut Events,
-        stats: &mut Stats,
+        sink: &mut Sink<'_>,
     ) -> Result<(), ProtocolError> {
         let Message { channel, delivery, .. } = fragment.piece;
         let (id, after) = match delivery {
@@ -206,20 +232,20 @@ impl Connection {
             Delivery::ReliableOrdered { id, after } => (id, after),
             Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => {
                 if !has_room || self.receiving.look_at_loose_piece(fragment).is_none() {
-                    add(&mut stats.unreliable_overflows, 1);
+                    add(&mut sink.stats.unreliable_overflows, 1);
                 } else if let Some(whole) = self.receiving.accept_loose_piece(fragment) {
                     if delivery == Delivery::Unreliable {
-                        self.deliver(channel, &whole, events, stats);
+                        self.deliver(channel, &whole, sink);
                     } else {
-                        self.deliver_sequenced(fragment.number, channel, &whole, events, stats);
+                        self.deliver_sequenced(fragment.number, channel, &whole, sink);
                     }
                 }
                 return Ok(());
             }
         };
-        let (peer, events_bytes) = (self.peer, &mut self.events_bytes);
+        let events_bytes = &mut self.events_bytes;
         self.receiving.accept_piece(id, after, fragment, |channel, payload| {
-            announce(peer, events_bytes, channel, payload, events, stats);
+            sink.tell(events_bytes, channel, payload);
         })
     }
 
@@ -300,39 +326,24 @@ impl Connection {
         }
     }
 
-    fn deliver(&mut self, channel: ChannelId, payload: &[u8], events: &mut Events, stats: &mut Stats) {
-        events.message(self.peer, channel, payload);
-        self.events_bytes = self.events_bytes.saturating_add(event_charge(payload.len()));
-        add(&mut stats.messages_delivered, 1);
+    fn deliver(&mut self, channel: ChannelId, payload: &[u8], sink: &mut Sink<'_>) {
+        sink.tell(&mut self.events_bytes, channel, Some(payload));
     }
 
-    fn deliver_sequenced(
-        &mut self,
-        number: u64,
-        channel: ChannelId,
-        payload: &[u8],
-        events: &mut Events,
-        stats: &mut Stats,
-    ) {
+    fn deliver_sequenced(&mut self, number: u64, channel: ChannelId, payload: &[u8], sink: &mut Sink<'_>) {
         let largest = self.newest_received();
         if self.receiving.take_sequenced(channel, number, largest) {
-            self.deliver(channel, payload, events, stats);
+            self.deliver(channel, payload, sink);
         } else {
-            add(&mut stats.sequenced_late, 1);
+            add(&mut sink.stats.sequenced_late, 1);
         }
     }
 
     /// Takes a reliable message of so many bytes, or the word that it will not come; false when the peer had no credit for it.
-    fn accept(
-        &mut self,
-        arrival: &Arrival<'_>,
-        payload_bytes: usize,
-        events: &mut Events,
-        stats: &mut Stats,
-    ) -> bool {
-        let (peer, events_bytes) = (self.peer, &mut self.events_bytes);
+    fn accept(&mut self, arrival: &Arrival<'_>, payload_bytes: usize, sink: &mut Sink<'_>) -> bool {
+        let events_bytes = &mut self.events_bytes;
         let is_first = self.receiving.accept(arrival, |channel, payload| {
-            announce(peer, events_bytes, channel, payload, events, stats);
+            sink.tell(events_bytes, channel, payload);
         });
         !is_first || self.receiving.credit.take(charge(payload_bytes))
     }
@@ -341,26 +352,4 @@ impl Connection {
 /// No message is so long that its charge would not fit.
 fn event_charge(payload_bytes: usize) -> u32 {
     u32::try_from(charge(payload_bytes)).unwrap_or(u32::MAX)
-}
-
-/// Tells the application of a message, or of one that will not come.
-fn announce(
-    peer: PeerId,
-    events_bytes: &mut u32,
-    channel: ChannelId,
-    payload: Option<&[u8]>,
-    events: &mut Events,
-    stats: &mut Stats,
-) {
-    match payload {
-        Some(payload) => {
-            events.message(peer, channel, payload);
-            *events_bytes = events_bytes.saturating_add(event_charge(payload.len()));
-            add(&mut stats.messages_delivered, 1);
-        }
-        None => {
-            events.skipped(peer, channel);
-            add(&mut stats.messages_skipped, 1);
-        }
-    }
 }

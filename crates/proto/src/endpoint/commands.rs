@@ -99,12 +99,10 @@ impl<P: Placement> Endpoint<P> {
         let path = Path::new(server.into(), None);
         let liveness =
             Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
-        let (bounds, phase) = (Arc::clone(&self.bounds), Phase::Connecting(Box::new(attempt)));
+        let (bounds, phase) = (Arc::clone(&self.bounds), Phase::Connecting(attempt));
         let peer = self
             .connections
-            .insert_with(|peer| {
-                Connection::new(peer, phase, path, liveness, Identity::client(local_id), bounds)
-            })
+            .insert(Connection::new(phase, path, liveness, Identity::client(local_id), bounds))
             .ok_or(ConnectError::TooManyConnections)?;
         self.name(peer, local_id);
         self.by_client_id.insert(client_id, peer);
@@ -178,10 +176,10 @@ impl<P: Placement> Endpoint<P> {
         let told = now;
         let now = self.advance(told);
         let connection = self.connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
-        match connection.phase {
-            Phase::Connecting(_) | Phase::Open => {}
-            Phase::Closing(_) => return Err(SendError::Closed),
-            Phase::HalfOpen(_) => return Err(SendError::UnknownPeer),
+        match connection.phase.as_deref() {
+            Some(Phase::Connecting(_)) | None => {}
+            Some(Phase::Closing(_)) => return Err(SendError::Closed),
+            Some(Phase::HalfOpen(_)) => return Err(SendError::UnknownPeer),
         }
         let limit_bytes = if options.mode.needs_id() {
             self.config.message_max_bytes.min(connection.sending.message_max_bytes())
@@ -231,16 +229,16 @@ impl<P: Placement> Endpoint<P> {
             return Err(CloseError::TextTooLong { limit_bytes: CLOSE_REASON_MAX_BYTES });
         }
         let connection = self.connections.get_mut(peer).ok_or(CloseError::UnknownPeer)?;
-        match connection.phase {
-            Phase::HalfOpen(_) => return Err(CloseError::UnknownPeer),
+        match connection.phase.as_deref() {
+            Some(Phase::HalfOpen(_)) => return Err(CloseError::UnknownPeer),
             // It is on its way out already, and its event was given.
-            Phase::Closing(_) => return Ok(()),
-            Phase::Connecting(_) => {
+            Some(Phase::Closing(_)) => return Ok(()),
+            Some(Phase::Connecting(_)) => {
                 self.events.connect_failed(peer, ConnectError::Closed);
                 self.remove(peer);
                 return Ok(());
             }
-            Phase::Open => {}
+            None => {}
         }
         connection.begin_closing(now, reason.code, reason.application_code, reason.reason);
         let local = CloseReason::Local { code: reason.code, application_code: reason.application_code };

@@ -76,7 +76,7 @@ impl<P: Placement> Endpoint<P> {
     /// The first valid packet of a half-open connection: it is connected.
     pub(super) fn confirm(&mut self, now: Moment, peer: PeerId, from: Route) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
-        let Phase::HalfOpen(half_open) = &mut connection.phase else { return };
+        let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref_mut() else { return };
         let (source, mut grant) = (half_open.source(), half_open.grant.take());
         let proved = half_open.proved();
         let first = proved.iter().flatten().next().copied();
@@ -225,7 +225,7 @@ impl<P: Placement> Endpoint<P> {
         let repeated = DropReason::HelloRepeated;
         let peer = self.made_by(hash).ok_or(repeated)?;
         let connection = self.connections.get_mut(peer).ok_or(repeated)?;
-        let Phase::HalfOpen(half_open) = &mut connection.phase else { return Err(repeated) };
+        let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref_mut() else { return Err(repeated) };
         if !half_open.take_welcome(asker) {
             return Err(repeated);
         }
@@ -271,10 +271,10 @@ impl<P: Placement> Endpoint<P> {
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
         let half_open = HalfOpen::new(now, asker, welcome, grant);
         let identity = Identity::Server(GivenIds::new(local_id));
-        let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(Box::new(half_open)));
+        let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));
         let peer = self
             .connections
-            .insert_with(|peer| Connection::new(peer, phase, path, liveness, identity, bounds))
+            .insert(Connection::new(phase, path, liveness, identity, bounds))
             .ok_or(DropReason::ServerFull)?;
         greeter.begin_half_open(now, asker.source());
         if let Some(connection) = self.connections.get_mut(peer) {
@@ -299,7 +299,7 @@ impl<P: Placement> Endpoint<P> {
         let retry = Retry::decode(bytes)?;
         let peer = self.attempt_of(retry.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
-        let Phase::Connecting(attempt) = &mut connection.phase else {
+        let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
         };
         attempt.on_retry(now, &retry)?;
@@ -311,7 +311,7 @@ impl<P: Placement> Endpoint<P> {
         let refuse = Refuse::decode(bytes)?;
         let peer = self.attempt_of(refuse.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
-        let Phase::Connecting(attempt) = &mut connection.phase else {
+        let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
         };
         if attempt.on_refuse(now, &refuse, bytes) {
@@ -327,7 +327,7 @@ impl<P: Placement> Endpoint<P> {
         let welcome = Welcome::decode(bytes)?;
         let peer = self.attempt_of(welcome.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
-        let Phase::Connecting(attempt) = &mut connection.phase else {
+        let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
         };
         let (agreement, remote_id, reset_token) = attempt.on_welcome(&welcome)?;
@@ -359,7 +359,7 @@ impl<P: Placement> Endpoint<P> {
         if !is_genuine {
             return Err(DropReason::BadReset);
         }
-        if matches!(connection.phase, Phase::Open) {
+        if connection.is_open() {
             self.disconnected(peer, CloseReason::Reset, &[]);
         }
         self.remove(peer);

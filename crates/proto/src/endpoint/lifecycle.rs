@@ -3,7 +3,7 @@
 use drumfire_wire::{CloseCode, ConnectionId};
 
 use super::{Endpoint, Role};
-use crate::connection::{Over, Phase};
+use crate::connection::{Connection, Over, Phase};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::identity::{Identity, KnownIds};
@@ -71,9 +71,8 @@ impl<P: Placement> Endpoint<P> {
         if connection.is_queued && self.timers.is_armed(peer.index()) {
             return;
         }
-        if let Some(deadline) = connection.deadline(self.now) {
-            self.timers.arm(self.now, peer.index(), deadline);
-        }
+        let deadline = connection.deadline(self.now);
+        self.timers.arm(self.now, peer.index(), deadline);
     }
 
     /// Puts off timers that would fire first and find nothing due, most often because the ack they were armed for went along with
@@ -85,7 +84,7 @@ impl<P: Placement> Endpoint<P> {
             // One that is queued is settled when it leaves the queue.
             let connection =
                 peer.and_then(|peer| self.connections.get(peer)).filter(|connection| !connection.is_queued);
-            match connection.and_then(|connection| connection.deadline(self.now)) {
+            match connection.map(|connection| connection.deadline(self.now)) {
                 Some(deadline) if deadline > armed => self.timers.put_off(index, deadline),
                 _ => return,
             }
@@ -166,10 +165,10 @@ impl<P: Placement> Endpoint<P> {
 
     /// Closes a connection whose peer broke the protocol, and tells it so.
     pub(super) fn close_broken(&mut self, peer: PeerId, error: ProtocolError) {
-        match self.connections.get(peer).map(|connection| &connection.phase) {
-            Some(Phase::Open) => {}
+        match self.connections.get(peer).map(|connection| connection.phase.as_deref()) {
+            Some(None) => {}
             // Nobody has heard of it.
-            Some(Phase::HalfOpen(_)) => return self.remove(peer),
+            Some(Some(Phase::HalfOpen(_))) => return self.remove(peer),
             // It was told already.
             _ => return,
         }
@@ -192,7 +191,7 @@ impl<P: Placement> Endpoint<P> {
     /// Closes an open connection for a reason of the protocol's own, and tells both sides.
     pub(super) fn close_for(&mut self, peer: PeerId, code: CloseCode) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
-        if !matches!(connection.phase, Phase::Open) {
+        if !connection.is_open() {
             return;
         }
         connection.begin_closing(self.now, code, 0, &[]);
@@ -202,9 +201,7 @@ impl<P: Placement> Endpoint<P> {
 
     /// Ends a connection whose keys are used up; nothing can be sealed or opened any more.
     pub(super) fn end_keys(&mut self, peer: PeerId) {
-        let is_told =
-            self.connections.get(peer).is_some_and(|connection| matches!(connection.phase, Phase::Open));
-        if is_told {
+        if self.connections.get(peer).is_some_and(Connection::is_open) {
             self.disconnected(peer, CloseReason::KeyLimit, &[]);
         }
         self.remove(peer);
@@ -216,14 +213,14 @@ impl<P: Placement> Endpoint<P> {
     pub fn end_panicked(&mut self) -> Option<PeerId> {
         let peer = self.connections.put_down()?;
         self.unsettled = self.unsettled.filter(|unsettled| *unsettled != peer);
-        match self.connections.get(peer).map(|connection| &connection.phase)? {
-            Phase::Open => {
+        match self.connections.get(peer)?.phase.as_deref() {
+            None => {
                 let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
                 add(&mut self.stats.connections_closed, 1);
                 self.events.disconnected(peer, reason, &[]);
             }
-            Phase::Connecting(_) => self.events.connect_failed(peer, ConnectError::Closed),
-            Phase::HalfOpen(_) | Phase::Closing(_) => {}
+            Some(Phase::Connecting(_)) => self.events.connect_failed(peer, ConnectError::Closed),
+            Some(Phase::HalfOpen(_) | Phase::Closing(_)) => {}
         }
         self.remove(peer);
         Some(peer)
@@ -260,11 +257,13 @@ impl<P: Placement> Endpoint<P> {
             self.by_hello.remove(hash.to_key(), peer.index());
             self.placement.release(hash);
         }
-        match (&connection.phase, &mut self.role) {
-            (Phase::Connecting(attempt), _) => {
+        match (connection.phase.as_deref(), &mut self.role) {
+            (Some(Phase::Connecting(attempt)), _) => {
                 self.by_client_id.remove(&u64::from_be_bytes(attempt.client_id().0));
             }
-            (Phase::HalfOpen(half_open), Role::Server(greeter)) => greeter.end_half_open(half_open.source()),
+            (Some(Phase::HalfOpen(half_open)), Role::Server(greeter)) => {
+                greeter.end_half_open(half_open.source());
+            }
             _ => {}
         }
         self.connections.remove(peer);

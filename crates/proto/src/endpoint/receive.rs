@@ -7,7 +7,7 @@ use drumfire_wire::limits::TAG_BYTES;
 use drumfire_wire::{ConnectionId, ConnectionIdLength, DatagramKind, TransportHeader};
 
 use super::{Endpoint, Reply, Role};
-use crate::connection::{Connection, Phase, Received};
+use crate::connection::{Connection, Phase, Received, Sink};
 use crate::datagram::{Errand, Forwarded, Inbound};
 use crate::error::{CloseReason, ProtocolError};
 use crate::ids::IdVerdict;
@@ -145,6 +145,7 @@ impl<P: Placement> Endpoint<P> {
         if connection.session.is_none() {
             return Err(DropReason::NoKeys);
         }
+        connection.fetch();
         Ok(State::Parsed(peer, header))
     }
 
@@ -231,11 +232,12 @@ impl<P: Placement> Endpoint<P> {
         frames: &[u8],
     ) -> Result<(), DropReason> {
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
-        if matches!(connection.phase, Phase::HalfOpen(_)) {
+        if matches!(connection.phase.as_deref(), Some(Phase::HalfOpen(_))) {
             self.confirm(now, peer, from);
         }
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
-        let received = connection.on_packet(now, number, frames, &mut self.events, &mut self.stats);
+        let sink = &mut Sink { peer, events: &mut self.events, stats: &mut self.stats };
+        let received = connection.on_packet(now, number, frames, sink);
         if !connection.path.is_settled(from) && matches!(self.role, Role::Server(_)) {
             let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
             let bytes = frames.len().saturating_add(HEADER_MIN_BYTES).saturating_add(TAG_BYTES);

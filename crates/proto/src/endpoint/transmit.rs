@@ -81,7 +81,7 @@ impl<P: Placement> Endpoint<P> {
     /// `None` when the connection is not half-open any more: then the client has its Welcome, or gave up.
     fn write_welcome(&mut self, to: Route, peer: PeerId, out: &mut [u8]) -> Option<(Route, usize)> {
         let connection = self.connections.get(peer)?;
-        let Phase::HalfOpen(half_open) = &connection.phase else { return None };
+        let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref() else { return None };
         let welcome = half_open.welcome();
         out.get_mut(..welcome.len())?.copy_from_slice(welcome);
         add(&mut self.stats.welcome_bytes, u64::try_from(welcome.len()).unwrap_or(0));
