@@ -11,6 +11,8 @@ mod admission;
 mod attacks;
 mod closing;
 mod cookies;
+#[cfg(not(feature = "audit-nonce"))]
+mod counted;
 mod delivery;
 mod fragments;
 mod full;

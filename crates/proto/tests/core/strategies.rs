@@ -1,25 +1,15 @@
 //! A dozen ways for a peer that holds the keys to cost a server more than it should. The server's application takes nothing
 //! meanwhile. Whatever happens, the connection stays within its memory as the allocator counts it, or is closed by name.
 
-use crate::harness::{CLIENT, Random, SERVER, address};
+use crate::counted::{BOTH_BYTES, RECEIVE_BYTES};
+use crate::harness::{Random, SERVER};
 use crate::puppet::Puppet;
-use allocation_counter::measure;
-use drumfire_proto::{CloseReason, Inbound, SendOptions};
+use drumfire_proto::{CloseReason, SendOptions};
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, Delivery, EncodeError, Fragment, FrameWriter, Message, MessageId,
     PacketNumber, Skip,
 };
 use std::time::Duration;
-
-/// What a connection that becomes busy takes beside messages: expanded keys, the books of its path, the flight recorder, and
-/// the books of what is under way, which it has given back after the handshake.
-const BUSY_BYTES: i64 = 13 * 1_024 + 512;
-
-/// What a connection may hold for receiving, with a tenth more for its books.
-const RECEIVE_BYTES: i64 = 256 * 1_024 * 11 / 10 + BUSY_BYTES;
-
-/// The same for a connection that sends too.
-const BOTH_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10 + BUSY_BYTES;
 
 /// Packets of one seed.
 const PACKETS: u64 = 600;
@@ -152,7 +142,6 @@ fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReas
     let mut puppet = Puppet::connected(seed);
     let mut random = Random(seed);
     let (mut held, mut most) = (0, 0);
-    let mut memory = [0; 1_472];
     let peer = puppet.world.peers(SERVER)[0];
     for step in 0..PACKETS {
         let mut frames = [0; 1_100];
@@ -160,19 +149,13 @@ fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReas
         strategy(&mut writer, &mut random, step).unwrap();
         let bytes = writer.written_bytes();
         let mut datagram = puppet.datagram(&frames[..bytes]);
-        puppet.world.now = puppet.world.now.after(Duration::from_millis(1));
-        let (now, payload) = (puppet.world.now(), bytes::Bytes::from_static(&[7; 1_000]));
-        let server = &mut puppet.world.ends[SERVER];
-        let counted = measure(|| {
-            server.handle_datagrams(now, [Inbound { from: address(CLIENT).into(), bytes: &mut datagram }]);
-            server.handle_timeout(now);
+        let payload = bytes::Bytes::from_static(&[7; 1_000]);
+        held += puppet.hand_counted(&mut datagram, |server, now| {
             if does_send {
                 // What is full or closed takes nothing.
                 let _ = server.send(now, peer, ChannelId(1), payload, SendOptions::reliable_unordered());
             }
-            while server.poll_transmit(now, &mut memory).is_some() {}
         });
-        held += counted.bytes_current;
         most = most.max(held);
     }
     puppet.world.run(Duration::ZERO);

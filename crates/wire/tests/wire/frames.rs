@@ -2,9 +2,11 @@
 //!
 //! Deliberately only through the public face; each frame's own edges are tested beside its code.
 
+use crate::generators::any_sample;
 use crate::mutants;
-use crate::samples::{Sample, any_sample, ordered, packet, walk, with_joined_padding};
-use drumfire_wire::{Frame, FrameError, FrameWriter, Frames};
+use crate::samples::{Sample, ordered, packet, walk, with_joined_padding};
+use crate::soundness::assert_walk_is_sound;
+use drumfire_wire::{FrameError, FrameWriter};
 use proptest::prelude::*;
 
 fn message(channel: u16, order: Option<(u64, Option<u64>)>, payload: &[u8]) -> Sample {
@@ -47,51 +49,6 @@ fn recorded() -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// Walks over any bytes; the frames must be few, inside the packet, and at most one error must end them.
-fn assert_walk_is_sound(opened: &[u8]) {
-    let inside = |part: &[u8]| part.is_empty() || opened.as_ptr_range().contains(&part.as_ptr());
-    let mut bytes = 0;
-    let mut walk = Frames::new(opened);
-    for frame in walk.by_ref() {
-        match frame {
-            Ok(Frame::Padding { bytes: run }) => bytes += run,
-            Ok(Frame::Ping | Frame::AckRequest) => bytes += 1,
-            Ok(Frame::Ack(ack)) => {
-                assert!((1..=32).contains(&ack.ranges.iter().count()));
-                bytes += 5;
-            }
-            Ok(Frame::Message(message)) => {
-                assert!(inside(message.payload));
-                bytes += 3 + message.payload.len();
-            }
-            Ok(Frame::Close(close)) => {
-                assert!(inside(close.reason));
-                bytes += 4 + close.reason.len();
-            }
-            Ok(Frame::PathChallenge(_) | Frame::PathResponse(_)) => bytes += 9,
-            Ok(Frame::NewConnectionId(_)) => bytes += 26,
-            Ok(Frame::RetireConnectionId(_)) => bytes += 2,
-            Ok(Frame::Fragment(fragment)) => {
-                assert!(inside(fragment.piece.payload) && !fragment.piece.payload.is_empty());
-                assert!(fragment.end_bytes().is_some_and(|end| end <= fragment.total_bytes));
-                bytes += 6 + fragment.piece.payload.len();
-            }
-            Ok(Frame::Credit(_) | Frame::Timestamp(_)) => bytes += 2,
-            Ok(Frame::Skip(_)) => bytes += 5,
-            Ok(Frame::ResumeToken(token)) => {
-                assert!(inside(token.psk) && inside(token.sealed));
-                bytes += 547;
-            }
-            Err(error) => {
-                assert!(!error.name().is_empty());
-                break;
-            }
-        }
-        assert!(bytes <= opened.len(), "frames of {bytes} bytes in {}", opened.len());
-    }
-    assert_eq!(walk.next(), None);
-}
-
 #[test]
 fn every_prefix_of_a_recorded_packet_gives_its_first_frames() {
     for opened in recorded() {
@@ -112,7 +69,7 @@ fn every_prefix_of_a_recorded_packet_gives_its_first_frames() {
 #[test]
 fn every_mutant_of_a_recorded_packet_ends_well() {
     for opened in recorded() {
-        mutants::of(&opened, assert_walk_is_sound);
+        mutants::of(&opened, mutants::MUTANTS, assert_walk_is_sound);
     }
 }
 

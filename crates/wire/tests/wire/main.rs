@@ -5,6 +5,8 @@
 mod datagrams;
 mod economy;
 mod frames;
+mod generators;
 mod mutants;
 mod samples;
+mod soundness;
 mod standard;

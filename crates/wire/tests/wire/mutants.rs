@@ -1,13 +1,15 @@
-//! Bytes that were right once, with some of them changed, cut off or put in: a million of each kind in an optimized build,
-//! a hundredth of that in any other.
+//! Bytes that were right once, with some of them changed, cut off or put in.
+//!
+//! The same bytes give the same mutants each time; what must hold for them is the caller's business.
 
-const MUTANTS: u64 = if cfg!(debug_assertions) { 10_000 } else { 1_000_000 };
+/// A million of each kind in an optimized build, a hundredth of that in any other.
+pub(crate) const MUTANTS: u64 = if cfg!(debug_assertions) { 10_000 } else { 1_000_000 };
 
-/// Calls `look` with mutants of these bytes.
-pub(crate) fn of(genuine: &[u8], mut look: impl FnMut(&[u8])) {
+/// Calls `look` with so many mutants of these bytes.
+pub(crate) fn of(genuine: &[u8], count: u64, mut look: impl FnMut(&[u8])) {
     let mut random = Random(genuine.len() as u64);
     let mut mutant = Vec::new();
-    for _ in 0..MUTANTS {
+    for _ in 0..count {
         mutant.clear();
         mutant.extend_from_slice(genuine);
         for _ in 0..=random.below(6) {

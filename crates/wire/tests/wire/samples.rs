@@ -1,13 +1,12 @@
-//! Frames and packets that several test files share: owned, so that generators can make them.
+//! Frames that own their bytes, and whole packets of them: what tests and fuzz targets write and compare.
 //!
-//! Deliberately nothing that checks; that is each test's own business.
+//! Deliberately nothing that checks or draws; that is each user's own business.
 
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment, Frame,
     FrameError, FrameWriter, Frames, Message, MessageId, NewConnectionId, PacketNumber, PathData,
-    ResumeToken, Skip, limits,
+    ResumeToken, Skip,
 };
-use proptest::prelude::*;
 use std::time::Duration;
 
 /// A frame that owns its bytes.
@@ -51,7 +50,8 @@ pub(crate) enum Sample {
     RetireConnectionId(u64),
     ResumeToken {
         life_seconds: u16,
-        byte: u8,
+        psk: [u8; 32],
+        sealed: Vec<u8>,
     },
 }
 
@@ -87,10 +87,10 @@ impl Sample {
                 })
             }
             Self::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
-            Self::ResumeToken { life_seconds, byte } => writer.resume_token(&ResumeToken {
+            Self::ResumeToken { life_seconds, psk, sealed } => writer.resume_token(&ResumeToken {
                 life_seconds: *life_seconds,
-                psk: &[*byte; 32],
-                sealed: &[*byte; 512],
+                psk,
+                sealed: sealed[..].try_into().unwrap(),
             }),
             Self::Close { code, application_code, reason } => writer.close(&Close {
                 code: CloseCode::from_byte(*code).unwrap(),
@@ -133,10 +133,11 @@ impl Sample {
                 reset_token: new.reset_token,
             },
             Frame::RetireConnectionId(sequence) => Self::RetireConnectionId(sequence),
-            Frame::ResumeToken(token) => {
-                assert!(token.sealed.iter().chain(token.psk).all(|byte| *byte == token.psk[0]));
-                Self::ResumeToken { life_seconds: token.life_seconds, byte: token.psk[0] }
-            }
+            Frame::ResumeToken(token) => Self::ResumeToken {
+                life_seconds: token.life_seconds,
+                psk: *token.psk,
+                sealed: token.sealed.to_vec(),
+            },
             Frame::Close(close) => Self::Close {
                 code: close.code.to_byte(),
                 application_code: close.application_code,
@@ -182,91 +183,10 @@ pub(crate) fn with_joined_padding(samples: Vec<Sample>) -> Vec<Sample> {
     joined
 }
 
-fn any_ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
-    let steps = prop::collection::vec((0_u64..200, 0_u64..200), 1..=32);
-    (any::<u64>(), 0_u32..64, steps).prop_map(|(bits, shift, steps)| {
-        let mut top = (bits >> shift).max(32 * 402);
-        let mut ranges = Vec::new();
-        for (length, gap) in steps {
-            ranges.push((top - length, top));
-            top -= length + gap + 2;
-        }
-        ranges
-    })
-}
-
 /// A reliable message in order, or an unreliable one.
 pub(crate) fn ordered(order: Option<(u64, Option<u64>)>) -> Delivery {
     order.map_or(Delivery::Unreliable, |(id, after)| Delivery::ReliableOrdered {
         id: MessageId(id),
         after: after.map(MessageId),
     })
-}
-
-fn any_delivery() -> impl Strategy<Value = Delivery> {
-    // Ids close together, so that some follow on from the one before; and ids from all of u64.
-    let id = prop_oneof![0_u64..5, (any::<u64>(), 0_u32..64).prop_map(|(bits, shift)| bits >> shift)];
-    (0_u8..6, id, prop::option::of(any::<u64>())).prop_map(|(mode, id, back)| {
-        let after = back.filter(|_| id > 0).map(|back| MessageId(id - 1 - back % id));
-        let id = MessageId(id);
-        match mode {
-            0 => Delivery::Unreliable,
-            1 => Delivery::UnreliableSequenced,
-            2 => Delivery::ReliableUnordered { id },
-            3 => Delivery::ReliableOrdered { id, after },
-            4 => Delivery::ReliableLatest { key: back.unwrap_or(0), version: id.0 },
-            _ => Delivery::ReliableSequenced { id },
-        }
-    })
-}
-
-fn any_skip() -> impl Strategy<Value = Skip> {
-    let bytes = 0..=limits::MESSAGE_LIMIT_BYTES;
-    (any::<u16>(), any::<u64>(), prop::option::of(any::<u64>()), bytes).prop_map(
-        |(channel, id, back, bytes)| {
-            let after = back.filter(|_| id > 0).map(|back| MessageId(id - 1 - back % id));
-            Skip { channel: ChannelId(channel), id: MessageId(id), after, bytes }
-        },
-    )
-}
-
-fn any_fragment() -> impl Strategy<Value = Sample> {
-    let delivery = any_delivery().prop_filter("values have no pieces", |delivery| {
-        !matches!(delivery, Delivery::ReliableLatest { .. })
-    });
-    let payload = prop::collection::vec(any::<u8>(), 1..200);
-    (any::<u16>(), delivery, any::<u64>(), 0_u32..1 << 23, 0_u32..1 << 22, payload).prop_map(
-        |(channel, delivery, number, offset_bytes, more, payload)| {
-            let has_id = !matches!(delivery, Delivery::Unreliable | Delivery::UnreliableSequenced);
-            let total_bytes = offset_bytes + u32::try_from(payload.len()).unwrap() + more;
-            let number = if has_id { 0 } else { number };
-            Sample::Fragment { channel, delivery, number, total_bytes, offset_bytes, payload }
-        },
-    )
-}
-
-pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
-    prop_oneof![
-        (1_usize..40).prop_map(Sample::Padding),
-        Just(Sample::Ping),
-        Just(Sample::AckRequest),
-        (0_u64..2_000_000, any_ranges())
-            .prop_map(|(units, ranges)| Sample::Ack { delay_us: 8 * units, ranges }),
-        (any::<u16>(), any_delivery(), prop::collection::vec(any::<u8>(), 0..200))
-            .prop_map(|(channel, delivery, payload)| Sample::Message { channel, delivery, payload }),
-        (0_u8..8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..=128))
-            .prop_map(|(code, application_code, reason)| Sample::Close { code, application_code, reason }),
-        any_skip().prop_map(Sample::Skip),
-        any_fragment(),
-        any::<u64>().prop_map(Sample::Credit),
-        any::<u64>().prop_map(Sample::Timestamp),
-        any::<[u8; 8]>().prop_map(Sample::PathChallenge),
-        any::<[u8; 8]>().prop_map(Sample::PathResponse),
-        (any::<u64>(), any::<[u8; 8]>(), any::<[u8; 16]>()).prop_map(|(sequence, id, reset_token)| {
-            Sample::NewConnectionId { sequence, id, reset_token }
-        }),
-        any::<u64>().prop_map(Sample::RetireConnectionId),
-        (any::<u16>(), any::<u8>())
-            .prop_map(|(life_seconds, byte)| Sample::ResumeToken { life_seconds, byte }),
-    ]
 }

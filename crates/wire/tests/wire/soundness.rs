@@ -1,0 +1,78 @@
+//! What holds for any bytes at all: asked by tests of mutants and by fuzz targets.
+//!
+//! Deliberately without samples or generators: where the bytes come from is the caller's business.
+
+use drumfire_wire::{
+    ConnectionIdLength, DatagramError, DatagramKind, Frame, Frames, Hello, Refuse, Reset, Retry,
+    TransportHeader, Welcome, limits,
+};
+
+/// Every decoder on any bytes; exactly one of them may take it, the one its kind names.
+pub(crate) fn assert_decoders_agree(datagram: &[u8]) {
+    let kind = DatagramKind::of(datagram);
+    assert_eq!(Hello::decode(datagram).is_ok(), kind == Ok(DatagramKind::Hello));
+    assert_eq!(Retry::decode(datagram).is_ok(), kind == Ok(DatagramKind::Retry));
+    assert_eq!(Welcome::decode(datagram).is_ok(), kind == Ok(DatagramKind::Welcome));
+    assert_eq!(Reset::decode(datagram).is_ok(), kind == Ok(DatagramKind::Reset));
+    assert!(Refuse::decode(datagram).is_err() || kind == Ok(DatagramKind::Refuse));
+    for ids in [ConnectionIdLength::Zero, ConnectionIdLength::Eight] {
+        match TransportHeader::decode(datagram, ids) {
+            Ok(header) => {
+                assert_eq!(kind, Ok(DatagramKind::Transport));
+                assert!(header.encoded_bytes() + limits::TAG_BYTES <= datagram.len());
+                assert_eq!(header.connection_id.is_some(), ids == ConnectionIdLength::Eight);
+            }
+            Err(error) => {
+                let has_no_length = error == DatagramError::PacketNumberLength;
+                let has_no_tag = error == DatagramError::WrongLength && datagram.len() == 28;
+                assert!(kind != Ok(DatagramKind::Transport) || has_no_length || has_no_tag, "{error:?}");
+                assert!(!error.name().is_empty());
+            }
+        }
+    }
+}
+
+/// Walks over any bytes; the frames must be few, inside the packet, and at most one error must end them.
+pub(crate) fn assert_walk_is_sound(opened: &[u8]) {
+    let inside = |part: &[u8]| part.is_empty() || opened.as_ptr_range().contains(&part.as_ptr());
+    let mut bytes = 0;
+    let mut walk = Frames::new(opened);
+    for frame in walk.by_ref() {
+        match frame {
+            Ok(Frame::Padding { bytes: run }) => bytes += run,
+            Ok(Frame::Ping | Frame::AckRequest) => bytes += 1,
+            Ok(Frame::Ack(ack)) => {
+                assert!((1..=32).contains(&ack.ranges.iter().count()));
+                bytes += 5;
+            }
+            Ok(Frame::Message(message)) => {
+                assert!(inside(message.payload));
+                bytes += 3 + message.payload.len();
+            }
+            Ok(Frame::Close(close)) => {
+                assert!(inside(close.reason));
+                bytes += 4 + close.reason.len();
+            }
+            Ok(Frame::PathChallenge(_) | Frame::PathResponse(_)) => bytes += 9,
+            Ok(Frame::NewConnectionId(_)) => bytes += 26,
+            Ok(Frame::RetireConnectionId(_)) => bytes += 2,
+            Ok(Frame::Fragment(fragment)) => {
+                assert!(inside(fragment.piece.payload) && !fragment.piece.payload.is_empty());
+                assert!(fragment.end_bytes().is_some_and(|end| end <= fragment.total_bytes));
+                bytes += 6 + fragment.piece.payload.len();
+            }
+            Ok(Frame::Credit(_) | Frame::Timestamp(_)) => bytes += 2,
+            Ok(Frame::Skip(_)) => bytes += 5,
+            Ok(Frame::ResumeToken(token)) => {
+                assert!(inside(token.psk) && inside(token.sealed));
+                bytes += 547;
+            }
+            Err(error) => {
+                assert!(!error.name().is_empty());
+                break;
+            }
+        }
+        assert!(bytes <= opened.len(), "frames of {bytes} bytes in {}", opened.len());
+    }
+    assert_eq!(walk.next(), None);
+}
