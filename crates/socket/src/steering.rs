@@ -14,9 +14,15 @@
     )
 )]
 
+#[cfg(any(test, feature = "model"))]
+mod interpreter;
+
 use std::num::NonZeroU32;
 
 use crate::config_error::ConfigError;
+
+#[cfg(feature = "model")]
+pub(crate) use interpreter::run;
 
 /// One classic BPF instruction (`struct sock_filter`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,42 +161,11 @@ mod op {
 
 #[cfg(test)]
 mod tests {
+    use super::interpreter::run;
     use super::*;
 
-    /// A small interpreter with the kernel's rules: arithmetic modulo 2^32, an out-of-bounds load ends with 0.
-    fn run(program: &[Instruction], payload: &[u8]) -> u32 {
-        let mut accumulator = 0_u32;
-        let mut at = 0;
-        loop {
-            let step = program[at];
-            at += 1;
-            let load = |bytes: usize| {
-                let from = step.operand as usize;
-                payload
-                    .get(from..from + bytes)
-                    .map(|bytes| bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))
-            };
-            let jump = |holds: bool| usize::from(if holds { step.jump_true } else { step.jump_false });
-            match step.code {
-                op::LOAD_LENGTH => accumulator = u32::try_from(payload.len()).expect("a datagram"),
-                op::LOAD_BYTE | op::LOAD_HALF => match load(if step.code == op::LOAD_BYTE { 1 } else { 2 }) {
-                    Some(value) => accumulator = value,
-                    None => return 0,
-                },
-                op::JUMP_AT_LEAST => at += jump(accumulator >= step.operand),
-                op::JUMP_BITS_SET => at += jump(accumulator & step.operand != 0),
-                op::MULTIPLY => accumulator = accumulator.wrapping_mul(step.operand),
-                op::SHIFT_RIGHT => accumulator >>= step.operand,
-                op::MODULO => accumulator %= step.operand,
-                op::RETURN_ACCUMULATOR => return accumulator,
-                op::RETURN_CONSTANT => return step.operand,
-                other => panic!("no such operation: {other:#x}"),
-            }
-        }
-    }
-
     fn steered(filter: &SteeringFilter, payload: &[u8]) -> Option<usize> {
-        let index = run(&filter.program(), payload) as usize;
+        let index = run(&filter.program(), payload).expect("a program that ends") as usize;
         (index < filter.sockets()).then_some(index)
     }
 

@@ -51,6 +51,14 @@ impl ControlSpace {
         said
     }
 
+    /// The space with these bytes in it, as far as they fit.
+    #[cfg(feature = "model")]
+    pub(super) fn holding(bytes: &[u8]) -> Self {
+        let mut space = Self::EMPTY;
+        space.0.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+        space
+    }
+
     /// Writes what a message to be sent needs; answers how many bytes that is, 0 for nothing.
     pub(super) fn write(&mut self, segment_bytes: Option<u16>, local: Option<IpAddr>) -> usize {
         let mut used = 0;
