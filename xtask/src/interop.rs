@@ -51,20 +51,11 @@ fn environment(workspace: &Workspace, scripts: &Path) -> Result<String, Stop> {
     let folder = workspace.target.join("interop");
     let python = text(&folder.join("bin/python"));
     let make = CommandLine::new("python3", &["-m", "venv", &text(&folder)]);
-    needed(&make, workspace, "python3 with its venv module")?;
+    make.needed(&workspace.root, "python3 with its venv module")?;
     let requirements = text(&scripts.join("requirements.txt"));
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", &requirements];
-    needed(&CommandLine::new(&python, &install), workspace, "a Python package index")?;
+    CommandLine::new(&python, &install).needed(&workspace.root, "a Python package index")?;
     Ok(python)
-}
-
-fn needed(command: &CommandLine, workspace: &Workspace, what: &str) -> Result<(), Stop> {
-    println!("{command}");
-    match command.output(&workspace.root) {
-        Ok(_) => Ok(()),
-        Err(Stop::Failed(why)) => Err(Stop::Needs(format!("{what}: {why}"))),
-        Err(other) => Err(other),
-    }
 }
 
 fn text(path: &Path) -> String {

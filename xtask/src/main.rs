@@ -9,6 +9,7 @@ mod ci;
 mod deny;
 mod example;
 mod files;
+mod fuzz;
 mod interop;
 mod loom;
 mod loopback_example;
@@ -64,6 +65,17 @@ enum Task {
         /// The example's name.
         name: String,
     },
+    /// Let libFuzzer look for inputs that break what must hold, target after target, and print a line on each.
+    Fuzz {
+        /// F1, F2 and so on, or `all`.
+        targets: Vec<String>,
+        /// How long to look, in seconds for each target.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        seconds: u32,
+        /// Make what was found part of the committed corpora, minimised.
+        #[arg(long)]
+        keep: bool,
+    },
     /// Check the standard's vectors and hold sessions with a client in Python that is written from the standard alone.
     Interop {
         /// How many sessions.
@@ -113,6 +125,9 @@ fn main() -> ExitCode {
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
         Task::Deny => deny::run(),
         Task::Example { name } => loopback_example::run(&name),
+        Task::Fuzz { targets, seconds, keep } => {
+            fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep })
+        }
         Task::Interop { sessions } => interop::run(sessions),
         Task::Loom => loom::run(),
         Task::MinimalVersions => minimal_versions::run(),

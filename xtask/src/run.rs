@@ -101,6 +101,19 @@ impl CommandLine {
         Err(Stop::failed(format!("{self}: {}: {}", output.status, said.trim())))
     }
 
+    /// Runs to the end, where a failure means that the machine lacks something.
+    ///
+    /// # Errors
+    /// [`Stop::Needs`] with `what` is lacking, and what the program printed on standard error.
+    pub(crate) fn needed(&self, folder: &Path, what: &str) -> Result<(), Stop> {
+        println!("{self}");
+        match self.output(folder) {
+            Ok(_) => Ok(()),
+            Err(Stop::Failed(why)) => Err(Stop::Needs(format!("{what}: {why}"))),
+            Err(other) => Err(other),
+        }
+    }
+
     /// The command for `std::process`, not started.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);

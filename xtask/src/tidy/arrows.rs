@@ -6,19 +6,20 @@ use super::Violation;
 use crate::workspace::Package;
 
 /// Each crate's folder and the folders it may use. A crate that is not here may not exist.
-const CRATES: [(&str, &[&str]); 7] = [
+const CRATES: [(&str, &[&str]); 8] = [
     ("crates/wire", &[]),
     ("crates/crypto", &[]),
     ("crates/socket", &[]),
     ("crates/proto", &["crates/wire", "crates/crypto"]),
     ("crates/drumfire", &["crates/proto", "crates/socket"]),
     ("crates/sim", &["crates/drumfire", "crates/proto"]),
+    ("crates/fuzz", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
     ("crates/tools", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
 ];
 /// Packages beside them that may use any crate.
 const FREE: [&str; 3] = ["benches", "examples", "xtask"];
 /// Crates that are for this workspace only.
-const UNPUBLISHED: [&str; 2] = ["crates/sim", "crates/tools"];
+const UNPUBLISHED: [&str; 3] = ["crates/fuzz", "crates/sim", "crates/tools"];
 
 pub(super) fn check(packages: &[Package]) -> Vec<Violation> {
     packages.iter().flat_map(of_package).collect()
@@ -86,6 +87,7 @@ mod tests {
             ("crates/drumfire", "crates/wire"),
             ("crates/drumfire", "crates/sim"),
             ("crates/sim", "crates/socket"),
+            ("crates/fuzz", "crates/sim"),
             ("crates/tools", "crates/sim"),
         ] {
             assert_eq!(found(folder, &[used]), [format!("{folder}/Cargo.toml:1: may not use {used}")]);
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_simulator_and_the_tools_are_not_published() {
+    fn fuzz_targets_the_simulator_and_the_tools_are_not_published() {
         for folder in UNPUBLISHED {
             let package = samples::package(folder, &[], &[], &[]);
             assert_eq!(check(&samples::workspace(&[package]).packages).len(), 1, "{folder}");

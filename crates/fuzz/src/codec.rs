@@ -1,0 +1,42 @@
+//! F1 and F2: the outside of datagrams and the inside of packets, without keys.
+//!
+//! What frames do to a connection is looked at elsewhere.
+
+use allocation_counter::measure;
+use drumfire_wire::{ConnectionIdLength, Frames, Refuse, Reset, TransportHeader};
+
+use crate::samples::{packet, walk};
+use crate::soundness::{assert_decoders_agree, assert_walk_is_sound};
+
+/// F1: every decoder of a datagram's head. One of them takes it at most, without memory, and what it read is what stood
+/// there.
+pub(crate) fn datagram(data: &[u8]) {
+    assert_eq!(measure(|| assert_decoders_agree(data)).count_total, 0, "decoding takes no memory");
+    for ids in [ConnectionIdLength::Zero, ConnectionIdLength::Eight] {
+        if let Ok(header) = TransportHeader::decode(data, ids) {
+            let mut again = Vec::new();
+            header.encode(&mut again).expect("a vector has room");
+            assert_eq!(again, data[..header.encoded_bytes()]);
+        }
+    }
+    if let Ok(refuse) = Refuse::decode(data) {
+        let mut again = Vec::new();
+        refuse.encode(&mut again).expect("a vector has room");
+        assert_eq!(Refuse::decode(&again), Ok(refuse));
+    }
+    if let Ok(reset) = Reset::decode(data) {
+        let mut again = Vec::new();
+        reset.encode(&mut again).expect("a vector has room");
+        assert_eq!(Reset::decode(&again), Ok(reset));
+    }
+}
+
+/// F2: the frames of a packet. What decodes can be encoded again, and means the same.
+pub(crate) fn frames(data: &[u8]) {
+    assert_eq!(measure(|| assert_walk_is_sound(data)).count_total, 0, "decoding takes no memory");
+    for frame in Frames::new(data).flatten() {
+        assert_eq!(frame.is_ack_eliciting(), frame.kind().is_ack_eliciting(), "{frame:?}");
+    }
+    let (samples, _) = walk(data);
+    assert_eq!(walk(&packet(&samples)), (samples, None));
+}

@@ -1,0 +1,46 @@
+//! Bytes read as numbers and pieces, as far as they go: how a target takes its choices from its input.
+//!
+//! At the end of the bytes everything is zero, so every input means something.
+
+/// What is left of the input.
+pub(crate) struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut array = [0; N];
+        let taken = self.bytes(N);
+        array[..taken.len()].copy_from_slice(taken);
+        array
+    }
+
+    pub(crate) fn u8(&mut self) -> u8 {
+        u8::from_be_bytes(self.array())
+    }
+
+    pub(crate) fn u16(&mut self) -> u16 {
+        u16::from_be_bytes(self.array())
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        u64::from_be_bytes(self.array())
+    }
+
+    /// So many bytes, or all that are left.
+    pub(crate) fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+}

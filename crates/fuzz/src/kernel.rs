@@ -1,0 +1,159 @@
+//! F14 and F15: what the kernel decides and writes for a server: which socket a datagram goes to, and what a received
+//! message's control messages and its bytes are.
+//!
+//! The kernel itself takes no part; the socket crate's tests ask it.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+
+use drumfire_crypto::{IdKeys, Secret};
+use drumfire_socket::model::{run_program, said_by_control_messages};
+use drumfire_socket::{
+    Fault, Gro, Io, Outgoing, Receiver, ReceiverConfig, RecvBatch, SendMode, SteeringFilter,
+};
+use drumfire_wire::{ConnectionId, ConnectionIdLength, RoutingTag, SteeringSecret, TransportHeader, limits};
+
+use crate::input::Input;
+
+/// F14: the program for the kernel and the function in Rust send every payload to the same socket, and a packet to the
+/// socket that its connection id names.
+pub(crate) fn steering(data: &[u8]) {
+    let mut input = Input::new(data);
+    let secret = SteeringSecret::from_bits(u32::from_be_bytes(input.array()));
+    let sockets = NonZeroU16::new(input.u16() % 1_024 + 1).unwrap_or(NonZeroU16::MIN);
+    let is_ours = input.u8() & 1 == 0;
+    let (offset, least) = if is_ours {
+        (limits::ROUTING_TAG_OFFSET, limits::TRANSPORT_MIN_BYTES)
+    } else {
+        (input.u16().into(), input.u16().into())
+    };
+    let payload = input.rest();
+    let Ok(filter) = SteeringFilter::new(offset, least, secret.to_bits(), sockets.get().into()) else {
+        let is_possible = offset + 2 <= least && least <= limits::DATAGRAM_MAX_BYTES;
+        return assert!(!is_possible, "a filter for {offset}, {least} was refused");
+    };
+    let index = run_program(&filter.program(), payload).expect("the kernel takes the program") as usize;
+    assert_eq!(Some(index).filter(|index| *index < filter.sockets()), filter.socket_of(payload));
+    if let Ok(header) = TransportHeader::decode(payload, ConnectionIdLength::Eight)
+        && let Some(id) = header.connection_id
+    {
+        check_id(id);
+        let socket = usize::from(secret.socket_for(id.routing_tag(), sockets));
+        assert_eq!(filter.socket_of_tag(id.routing_tag().0), socket);
+        assert!(!is_ours || filter.socket_of(payload) == Some(socket), "the id's socket gets the packet");
+    }
+}
+
+/// An id is its parts, and its check is right for one of its 2^24 values.
+fn check_id(id: ConnectionId) {
+    let [t0, t1, random @ ..] = id.checked_part();
+    let tag = RoutingTag(u16::from_be_bytes([t0, t1]));
+    assert_eq!((ConnectionId::new(tag, random, id.check()), id.routing_tag()), (id, tag));
+    let keys = IdKeys::derive(&Secret::new([4; 32]), b"eu-1");
+    let right = keys.check(&id.checked_part());
+    assert_eq!(keys.is_valid(&id.checked_part(), &id.check()), right == id.check());
+    assert!(keys.is_valid(&id.checked_part(), &right));
+}
+
+/// Bytes of a control message's head: its length, its level, its kind.
+const HEAD_BYTES: usize = 16;
+/// Room that a receiver gives the kernel: the stride of a train and an address.
+const CONTROL_BYTES: usize = 24 + 40;
+
+/// The numbers of `linux/in.h`, `linux/in6.h` and `linux/udp.h`.
+const GRO: (i32, i32) = (17, 104);
+const ADDRESS_V4: (i32, i32) = (0, 8);
+const ADDRESS_V6: (i32, i32) = (41, 50);
+
+/// Control messages read as `cmsg(3)` says, in safe code, on a machine with words of eight bytes.
+fn said(mut control: &[u8]) -> (usize, Option<IpAddr>) {
+    let (mut stride, mut local) = (0, None);
+    if control.len() > CONTROL_BYTES {
+        return (0, None);
+    }
+    while let (Some(length), Some(level), Some(kind)) =
+        (control.first_chunk::<8>(), control.get(8..12), control.get(12..16))
+    {
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, i32::from_ne_bytes);
+        let length = usize::try_from(u64::from_ne_bytes(*length)).unwrap_or(usize::MAX);
+        let Some(body) = control.get(HEAD_BYTES..length) else { break };
+        match (number(level), number(kind)) {
+            GRO => stride = body.get(..4).map_or(0, |bytes| usize::try_from(number(bytes)).unwrap_or(0)),
+            // The index of the interface, the address it came to, the one it named.
+            ADDRESS_V4 => {
+                let address = body.get(..12).and_then(|info| info.get(4..8)?.first_chunk::<4>());
+                local = address.map(|bytes| IpAddr::from(*bytes));
+            }
+            ADDRESS_V6 => {
+                local = body.get(..20).and_then(<[u8]>::first_chunk::<16>).map(|bytes| IpAddr::from(*bytes));
+            }
+            _ => {}
+        }
+        control = control.get(length.next_multiple_of(8)..).unwrap_or_default();
+    }
+    (stride, local)
+}
+
+/// Messages as the kernel hands them over, each with the stride it named.
+struct Queue(VecDeque<(Vec<u8>, Option<usize>)>);
+
+impl Io for Queue {
+    fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
+        let from = SocketAddr::from(([192, 0, 2, 1], 9));
+        while let Some((bytes, stride)) = self.0.front() {
+            if !batch.put(from, bytes, *stride) {
+                break;
+            }
+            self.0.pop_front();
+        }
+        if batch.filled() == 0 { Err(Fault::WouldBlock) } else { Ok(()) }
+    }
+
+    fn send(&mut self, _: &mut Outgoing<'_>, _: SendMode) -> Result<usize, Fault> {
+        Err(Fault::Other)
+    }
+
+    fn is_emptied_by_short_batch(&self) -> bool {
+        true
+    }
+
+    fn enable_gro(&mut self) -> bool {
+        true
+    }
+}
+
+/// F15: any bytes where the kernel writes control messages, and trains of any stride. A stride that can be splits a message
+/// into datagrams that are its bytes in order; what is not taken is counted.
+pub(crate) fn received(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (length, gro) = (usize::from(input.u8()), input.u8() & 1 == 0);
+    let control = input.bytes(length);
+    let heard = said_by_control_messages(control);
+    assert!(heard.is_none_or(|heard| heard == said(control)), "{heard:?} of {control:?}");
+    let mut queue = Queue(VecDeque::new());
+    while !input.is_empty() {
+        let (stride, bytes) = (usize::from(input.u16()), usize::from(input.u16()) % 4_096);
+        let fill = input.u8();
+        let message = (0..bytes).map(|at| fill ^ at.to_le_bytes()[0]).collect();
+        queue.0.push_back((message, Some(stride).filter(|stride| *stride != 0)));
+    }
+    let config = ReceiverConfig::default().gro(if gro { Gro::On } else { Gro::Off });
+    let sent = queue.0.clone();
+    let Ok(mut receiver) = Receiver::new(&mut queue, &config) else { return };
+    let mut got = Vec::new();
+    while !queue.0.is_empty() {
+        receiver.drain(&mut queue, 1_024, |batch| {
+            got.extend(batch.datagrams().map(|datagram| datagram.bytes.to_vec()));
+        });
+    }
+    let counts = receiver.counts();
+    assert_eq!(counts.datagrams, got.len() as u64, "every datagram that was taken is counted");
+    let mut wanted = sent.iter().flat_map(|(bytes, stride)| match stride {
+        None => vec![&bytes[..]],
+        Some(stride) => bytes.chunks(*stride).collect(),
+    });
+    for datagram in &got {
+        assert!(wanted.any(|wanted| wanted == datagram), "a datagram that was sent, in its turn");
+    }
+}

@@ -1,0 +1,216 @@
+//! F10, F12 and F13: packet numbers, each against a model that is a set or the definition itself.
+//!
+//! F10 has two halves: acks as they are written and read, and acks as a server takes them from a client with genuine keys.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use drumfire_crypto::{ReplayError, ReplayWindow};
+use drumfire_proto::{AckError, CloseReason, ProtocolError};
+use drumfire_wire::{
+    AckDelay, AckRange, Frame, FrameWriter, Frames, PacketNumber, PacketNumberLength, limits,
+};
+
+use crate::input::Input;
+use crate::puppet::Puppet;
+
+/// F10.
+pub(crate) fn acks(data: &[u8]) {
+    let mut input = Input::new(data);
+    if input.u8() & 1 == 0 { written_acks(input) } else { taken_acks(input) }
+}
+
+/// The first half: a set of packets is written as an ack and read again.
+fn written_acks(mut input: Input<'_>) {
+    let base = [0, u64::MAX - 700, input.u64()][usize::from(input.u8() % 3)].min(u64::MAX - 700);
+    let offsets = input.rest().iter().scan(0_u64, |at, step| {
+        *at += u64::from(*step % 8);
+        (*at < 700).then(|| base + *at)
+    });
+    let set: BTreeSet<u64> = offsets.collect();
+    let mut ranges = ranges_of(&set);
+    if ranges.is_empty() {
+        return;
+    }
+    let mut memory = [0; 1_200];
+    let mut writer = FrameWriter::new(&mut memory[..]);
+    writer.ack(AckDelay::from_duration(Duration::ZERO), ranges.iter().copied()).expect("it fits");
+    let bytes = writer.written_bytes();
+    let Some(Ok(Frame::Ack(ack))) = Frames::new(&memory[..bytes]).next() else {
+        panic!("an ack was written");
+    };
+    ranges.truncate(limits::ACK_RANGES_SENT);
+    let oldest = ranges.last().map_or(0, |range| range.smallest().0);
+    let read = ack.ranges.iter().flat_map(|range| range.smallest().0..=range.largest().0);
+    assert_eq!(read.collect::<BTreeSet<_>>(), set.range(oldest..).copied().collect());
+}
+
+/// The runs of consecutive numbers, newest first.
+fn ranges_of(set: &BTreeSet<u64>) -> Vec<AckRange> {
+    let mut runs: Vec<[u64; 2]> = Vec::new();
+    for &number in set.iter().rev() {
+        match runs.last_mut() {
+            Some([smallest, _]) if *smallest - 1 == number => *smallest = number,
+            _ => runs.push([number; 2]),
+        }
+    }
+    let range = |[smallest, largest]: [u64; 2]| AckRange::new(PacketNumber(smallest), PacketNumber(largest));
+    runs.into_iter().filter_map(range).collect()
+}
+
+/// Packet numbers that were skipped and are remembered (PROTOCOL, "Acknowledgements").
+const SKIPPED_KEPT: usize = 16;
+
+/// The second half: a server's packets are a set, and so are the numbers that it skipped to catch who acknowledges what was
+/// never sent. An ack of a number beyond them or of a skipped one ends the connection, and no other does.
+fn taken_acks(mut input: Input<'_>) {
+    let mut puppet = Puppet::connected(u64::from(input.u8()));
+    let mut sent: BTreeSet<u64> = puppet.hear().into_iter().map(|(number, _)| number).collect();
+    while !input.is_empty() && puppet.ending().is_none() {
+        let what = input.u8();
+        match what % 4 {
+            0 => {
+                puppet.server_sends(usize::from(input.u8() % 64));
+                sent.extend(puppet.hear().into_iter().map(|(number, _)| number));
+            }
+            1 => {
+                puppet.world.run(Duration::from_millis(u64::from(input.u8())));
+                sent.extend(puppet.hear().into_iter().map(|(number, _)| number));
+            }
+            _ => {
+                let newest = sent.last().copied().unwrap_or(0);
+                let set = claimed(newest + u64::from(what >> 2 == 63), &sent, what & 4 != 0, &mut input);
+                let (ranges, verdict) = (ranges_of(&set), verdict(&set, &sent));
+                if ranges.is_empty() || ranges.len() > limits::ACK_RANGES_SENT {
+                    continue;
+                }
+                let delay = AckDelay::from_duration(Duration::ZERO);
+                puppet.say(|writer| writer.ack(delay, ranges.iter().copied()));
+                let broken = verdict.map(|error| CloseReason::Protocol(ProtocolError::Ack(error)));
+                assert_eq!(puppet.ending(), broken, "{set:?} of {sent:?}");
+            }
+        }
+    }
+}
+
+/// Numbers to acknowledge, from the newest down; `is_honest` leaves out what was not sent.
+fn claimed(newest: u64, sent: &BTreeSet<u64>, is_honest: bool, input: &mut Input<'_>) -> BTreeSet<u64> {
+    let count = usize::from(input.u8() % 16);
+    let mut at = newest;
+    let mut set = BTreeSet::new();
+    for steps in input.bytes(count) {
+        let run = at.saturating_sub(u64::from(steps % 16))..=at;
+        at = run.start().saturating_sub(2 + u64::from(steps >> 4));
+        set.extend(run.filter(|number| !is_honest || sent.contains(number) || *number > newest));
+    }
+    set
+}
+
+/// What is wrong with an ack of these, if anything is.
+fn verdict(claimed: &BTreeSet<u64>, sent: &BTreeSet<u64>) -> Option<AckError> {
+    let newest = sent.last().copied().unwrap_or(0);
+    let first = sent.first().copied().unwrap_or(0);
+    let skipped = (first..newest).rev().filter(|number| !sent.contains(number)).take(SKIPPED_KEPT);
+    if claimed.last().is_some_and(|number| *number > newest) {
+        Some(AckError::Unsent)
+    } else {
+        skipped.into_iter().any(|number| claimed.contains(&number)).then_some(AckError::Skipped)
+    }
+}
+
+/// A replay window as a set: what was accepted, and from where on it is remembered.
+struct Seen {
+    accepted: BTreeSet<u64>,
+    highest: u64,
+    /// What is lower was forgotten once.
+    floor: u64,
+    size: u64,
+    is_wide: bool,
+}
+
+impl Seen {
+    fn lowest(&self) -> u64 {
+        let size = if self.is_wide { self.size } else { 64 };
+        self.highest.saturating_sub(size - 1).max(self.floor)
+    }
+
+    fn verdict(&self, number: u64) -> Result<(), ReplayError> {
+        if number < self.lowest() {
+            Err(ReplayError::TooOld)
+        } else if self.accepted.contains(&number) {
+            Err(ReplayError::Duplicate)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn resize(&mut self, is_wide: bool) {
+        // What a window of one width forgot, no other width remembers.
+        self.floor = self.lowest();
+        self.is_wide = is_wide;
+    }
+}
+
+/// F12: the replay window against a set, whatever comes in whatever order, narrow and wide.
+pub(crate) fn replay(data: &[u8]) {
+    let mut input = Input::new(data);
+    let size = 64 * (1 + u32::from(input.u8() % 128));
+    let mut window = ReplayWindow::narrow(size).expect("a size that is permitted");
+    let mut seen =
+        Seen { accepted: BTreeSet::new(), highest: 0, floor: 0, size: u64::from(size), is_wide: false };
+    while !input.is_empty() {
+        let number = match input.u8() % 8 {
+            0 => {
+                window.widen();
+                seen.resize(true);
+                continue;
+            }
+            1 => {
+                window.shrink();
+                seen.resize(false);
+                continue;
+            }
+            2 => input.u64(),
+            3 => seen.highest.saturating_add(u64::from(input.u16())),
+            4 => seen.highest.saturating_sub(u64::from(input.u16())),
+            5 => seen.highest.saturating_sub(u64::from(size)).saturating_add(u64::from(input.u8() % 4)),
+            6 => seen.highest.saturating_add(u64::from(input.u8() % 4)),
+            _ => seen.highest.saturating_sub(u64::from(input.u8())),
+        };
+        let wanted = seen.verdict(number);
+        assert_eq!(window.check(number), wanted, "{number} of at most {}", seen.highest);
+        assert_eq!(window.accept(number), wanted, "{number} of at most {}", seen.highest);
+        if wanted.is_ok() {
+            seen.accepted.insert(number);
+            seen.highest = seen.highest.max(number);
+        }
+        assert_eq!(window.highest(), seen.highest);
+    }
+}
+
+/// F13: a packet number is found again from its low bits, as RFC 9000 appendix A defines it, from any newest number.
+pub(crate) fn expansion(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (number, largest) = (input.u64(), Some(input.u64()).filter(|_| !input.u8().is_multiple_of(8)));
+    let expected = largest.map_or(0, |largest| largest.saturating_add(1));
+    for (length, bits) in
+        [(PacketNumberLength::Two, 16), (PacketNumberLength::Three, 24), (PacketNumberLength::Four, 32)]
+    {
+        let cut = PacketNumber(number).truncate(length);
+        let found = cut.expand(largest.map(PacketNumber)).0;
+        let window = 1_u64 << bits;
+        assert_eq!(found % window, number % window, "the low bits are the same");
+        // Of all with these low bits none is nearer; of two that are as near it is the larger.
+        let nearer = [found.checked_sub(window), found.checked_add(window)].into_iter().flatten();
+        for other in nearer {
+            let (this, that) = (found.abs_diff(expected), other.abs_diff(expected));
+            assert!(this < that || (this == that && found > other), "{found} or {other} for {expected}");
+        }
+        if let Some(needed) = PacketNumberLength::needed(PacketNumber(number), largest.map(PacketNumber)) {
+            let is_ahead = largest.is_none_or(|largest| number > largest);
+            if is_ahead && length >= needed {
+                assert_eq!(found, number, "{length:?} suffices");
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! F7 and F8: a live server fed with packets that open: whoever sealed them holds the genuine keys.
+//!
+//! Whatever stands in them, the server ends the connection by name or goes on, within its memory.
+
+use std::time::Duration;
+
+use drumfire_proto::{ChannelId, CloseReason, SendOptions};
+use drumfire_wire::{Frame, Frames};
+
+use crate::counted::BOTH_BYTES;
+use crate::harness::SERVER;
+use crate::input::Input;
+use crate::puppet::Puppet;
+
+/// Bytes of frames that a packet holds at most.
+const FRAMES_MAX_BYTES: usize = 1_100;
+
+/// What the nonce audit may hold beside.
+pub(crate) const AUDIT_BYTES: i64 = if cfg!(feature = "audit-nonce") { 64 * 1_024 } else { 0 };
+
+/// F7: one packet, with or without a change of keys before it.
+pub(crate) fn packet(data: &[u8]) {
+    let mut input = Input::new(data);
+    let how = input.u8();
+    let frames = input.bytes(FRAMES_MAX_BYTES);
+    let mut puppet = Puppet::connected(1);
+    if how & 1 != 0 {
+        puppet.change_keys();
+    }
+    if how & 2 != 0 {
+        puppet.server_sends(3);
+    }
+    puppet.say_bytes(frames);
+    let ending = puppet.ending();
+    assert!(is_named(ending), "{ending:?}");
+    let retires = Frames::new(frames).flatten().any(|frame| matches!(frame, Frame::RetireConnectionId(_)));
+    if ending.is_none() && !retires {
+        assert!(answers(&mut puppet), "a connection that goes on answers");
+    }
+}
+
+/// Whether the end of a connection is one that a peer can bring about that holds the keys.
+pub(crate) const fn is_named(ending: Option<CloseReason>) -> bool {
+    matches!(ending, None | Some(CloseReason::Protocol(_) | CloseReason::Remote { .. }))
+}
+
+/// Whether the server acknowledges a packet that asks for it.
+fn answers(puppet: &mut Puppet) -> bool {
+    puppet.hear();
+    puppet.say(|writer| writer.ack_request().and_then(|()| writer.padding(8)));
+    puppet.world.run(Duration::from_millis(100));
+    let heard = puppet.hear();
+    heard.iter().any(|(_, frames)| Frames::new(frames).flatten().any(|frame| matches!(frame, Frame::Ack(_))))
+}
+
+/// F8: many packets one after the other, while the server's application sends and takes nothing. What the server holds
+/// stays within what a connection may hold.
+pub(crate) fn packets(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut puppet = Puppet::connected(1);
+    let peer = puppet.world.peers(SERVER)[0];
+    let mut held = 0;
+    while !input.is_empty() {
+        let how = input.u8();
+        if how & 1 != 0 {
+            let pause = Duration::from_millis(u64::from(input.u8()));
+            puppet.world.now = puppet.world.now.after(pause);
+        }
+        if how & 2 != 0 {
+            puppet.change_keys();
+        }
+        let frames = if how & 4 == 0 { usize::from(input.u8()) } else { FRAMES_MAX_BYTES };
+        let mut datagram = puppet.datagram(input.bytes(frames));
+        held += puppet.hand_counted(&mut datagram, |server, now| {
+            if how & 8 != 0 {
+                let payload = bytes::Bytes::from_static(&[7; 1_000]);
+                let options = if how & 16 == 0 {
+                    SendOptions::reliable_unordered()
+                } else {
+                    SendOptions::unreliable_sequenced()
+                };
+                // What is full or closed takes nothing.
+                let _ = server.send(now, peer, ChannelId(1), payload, options);
+            }
+        });
+        assert!(held <= BOTH_BYTES + AUDIT_BYTES, "{held} bytes held");
+    }
+    puppet.world.run(Duration::ZERO);
+    let ending = puppet.ending();
+    let is_out_of_time = matches!(ending, Some(CloseReason::Silent | CloseReason::Unacknowledged));
+    assert!(is_named(ending) || is_out_of_time, "{ending:?}");
+}

@@ -1,0 +1,105 @@
+//! Every file of every target's corpus, and inputs that are a little different: what a fuzzer found worth keeping stays
+//! found.
+//!
+//! Nothing is searched here; `cargo xtask fuzz` does that.
+
+#[expect(dead_code, reason = "how many mutants the codec's own tests take is theirs")]
+#[path = "../../wire/tests/wire/mutants.rs"]
+mod mutants;
+
+use std::path::PathBuf;
+
+use drumfire_fuzz::{TARGETS, Target, target_of};
+
+/// Mutants of a target's corpus, all files together, at least one of each.
+const MUTANTS: u64 = if cfg!(debug_assertions) { 500 } else { 2_000 };
+
+/// All corpora together, in bytes.
+const CORPORA_MAX_BYTES: usize = 1 << 20;
+
+/// The files of a target's corpus, sorted by name: name and content.
+fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.folder);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        paths.map(|path| (path.display().to_string(), std::fs::read(&path).unwrap())).collect();
+    files.sort();
+    files
+}
+
+/// Says on the way out which input it was.
+struct Blame<'a>(&'a str, &'a [u8]);
+
+impl Drop for Blame<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}: {:?}", self.0, self.1);
+        }
+    }
+}
+
+fn replay(name: &str) {
+    let target = target_of(name).expect("a target of this name");
+    let files = corpus(target);
+    assert!(!files.is_empty(), "{name} has a corpus");
+    let mutants = MUTANTS.div_ceil(files.len() as u64);
+    for (path, bytes) in &files {
+        let blame = Blame(path, bytes);
+        (target.run)(bytes);
+        drop(blame);
+        mutants::of(bytes, mutants, |mutant| {
+            let _blame = Blame(path, mutant);
+            (target.run)(mutant);
+        });
+    }
+    (target.run)(&[]);
+}
+
+/// One test per target, so that they run side by side.
+macro_rules! replayed {
+    ($($test:ident: $name:literal),* $(,)?) => {
+        $(
+            #[test]
+            fn $test() {
+                replay($name);
+            }
+        )*
+
+        #[test]
+        fn every_target_is_replayed_and_has_a_folder_of_its_own() {
+            let replayed = [$($name),*];
+            assert!(TARGETS.iter().map(|target| target.name).eq(replayed));
+            let folders = TARGETS.iter().map(|target| target.name.replace('F', "f"));
+            let folders: Vec<_> = folders.map(|name| format!("f{:0>2}", &name[1..])).collect();
+            assert!(TARGETS.iter().map(|target| target.folder).eq(folders.iter().map(String::as_str)));
+        }
+    };
+}
+
+replayed! {
+    datagram_headers: "F1",
+    frames: "F2",
+    one_datagram_of_a_stranger: "F3",
+    tokens: "F4",
+    welcomes: "F5",
+    answers_to_a_client: "F6",
+    one_sealed_packet: "F7",
+    many_sealed_packets: "F8",
+    two_cores_and_a_script: "F9",
+    acks: "F10",
+    messages_in_pieces: "F11",
+    replay_window: "F12",
+    packet_numbers: "F13",
+    steering: "F14",
+    control_messages_and_trains: "F15",
+    texts: "F16",
+    strangers: "F18",
+}
+
+#[test]
+fn the_corpora_stay_small() {
+    let files: Vec<_> = TARGETS.iter().flat_map(corpus).collect();
+    let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+    assert!(bytes < CORPORA_MAX_BYTES, "{bytes} bytes in {} files", files.len());
+}

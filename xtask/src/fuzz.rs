@@ -1,0 +1,213 @@
+//! `cargo xtask fuzz`: builds libFuzzer in front of the fuzz targets and lets it look for a while, one target after the
+//! other, from the committed corpus on.
+//!
+//! What a target does and what must hold is `crates/fuzz`'s business; what was found before is replayed by its tests. The
+//! compiler's flags for coverage and the address sanitizer are not for every compiler: where they are refused, the task
+//! says so and is skipped.
+
+mod corpus;
+mod watch;
+
+use std::path::{Path, PathBuf};
+
+use crate::run::{CommandLine, Stop};
+use crate::workspace::Workspace;
+
+/// The workspace of the fuzzer, below the root.
+const FUZZER: &str = "crates/fuzz/libfuzzer";
+/// The name of its one program.
+const PROGRAM: &str = "drumfire-libfuzzer";
+/// The variable that tells the program its target.
+const VARIABLE: &str = "DRUMFIRE_FUZZ_TARGET";
+/// The committed corpora, below the root: a folder for each target.
+const CORPORA: &str = "crates/fuzz/corpus";
+
+/// Coverage by counters in line and by the operands of comparisons, as libFuzzer wants it, and the address sanitizer.
+const FLAGS: [&str; 6] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Zsanitizer=address",
+];
+/// Lets the compiler that is there take them.
+const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
+/// The packages whose code is watched: with key agreement watched too, handshakes would take nearly all of the time.
+const WATCHED: [&str; 7] = [
+    "drumfire",
+    "drumfire-crypto",
+    "drumfire-fuzz",
+    "drumfire-libfuzzer",
+    "drumfire-proto",
+    "drumfire-socket",
+    "drumfire-wire",
+];
+
+/// The longest input that is tried; most finds are far shorter.
+const INPUT_MAX_BYTES: u32 = 4_096;
+/// An input that takes longer is a finding.
+const INPUT_MAX_SECONDS: u32 = 20;
+/// A target that takes more memory, with the sanitizer's, is a finding.
+const MEMORY_MAX_MIB: u32 = 2_048;
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    /// Names of targets; `all` or none for all.
+    pub(crate) targets: &'a [String],
+    /// How long for each.
+    pub(crate) seconds: u32,
+    /// Whether what was found becomes part of the committed corpora.
+    pub(crate) keeps: bool,
+}
+
+/// Where one target's files are.
+#[derive(Debug)]
+struct Target {
+    /// `F1`.
+    name: String,
+    /// What is committed.
+    corpus: PathBuf,
+    /// What was found on this machine.
+    found: PathBuf,
+    /// What the paths of its findings begin with.
+    findings: PathBuf,
+}
+
+/// Builds, and runs the targets that were asked for.
+///
+/// # Errors
+/// [`Stop::Needs`] where the compiler refuses the flags or there is no C++ compiler; [`Stop::Failed`] when a target that
+/// was asked for does not exist, or does not hold for some input.
+pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let folder = workspace.target.join("fuzz");
+    let all = all(&workspace.root, &folder)?;
+    let targets = wanted(&all, ask.targets)?;
+    let program = build(&workspace, &folder)?;
+    let commit = CommandLine::new("git", &["describe", "--always", "--dirty"]).output(&workspace.root)?;
+    for target in targets {
+        let run = watch::run(&workspace.root, &search(&program, target, ask.seconds)?, &target.name)?;
+        println!("ledger: target={} {run} commit={}", target.name, commit.trim());
+        if ask.keeps {
+            let merge = |into: &Path| merge(&program, target, into);
+            corpus::renew(&workspace.root, &target.corpus, &folder.join("kept"), merge)?;
+        }
+    }
+    Ok(())
+}
+
+/// The targets that have a corpus, in their order.
+fn all(root: &Path, folder: &Path) -> Result<Vec<Target>, Stop> {
+    let corpora = root.join(CORPORA);
+    let mut names = corpus::names_in(&corpora)?;
+    names.sort();
+    let targets = names.into_iter().map(|name| Target {
+        name: name.replace("f0", "F").replace('f', "F"),
+        corpus: corpora.join(&name),
+        found: folder.join("found").join(&name),
+        findings: folder.join(format!("{name}-")),
+    });
+    Ok(targets.collect())
+}
+
+fn wanted<'a>(all: &'a [Target], names: &[String]) -> Result<Vec<&'a Target>, Stop> {
+    if names.is_empty() || names.iter().any(|name| name == "all") {
+        return Ok(all.iter().collect());
+    }
+    let find = |name: &String| {
+        let found = all.iter().find(|target| target.name.eq_ignore_ascii_case(name));
+        let known = || all.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
+        found.ok_or_else(|| Stop::failed(format!("`{name}` is no target; there are: {}", known())))
+    };
+    names.iter().map(find).collect()
+}
+
+/// Builds the program; answers where it is.
+fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
+    let host = host(&workspace.root)?;
+    let probe = [&FLAGS[..], &["--target", &host, "--print", "cfg"]].concat();
+    let probe = CommandLine::new("rustc", &probe).env(UNSTABLE.0, UNSTABLE.1);
+    probe.needed(&workspace.root, "a compiler that takes the flags of a fuzzer")?;
+    CommandLine::new("c++", &["--version"]).needed(&workspace.root, "a C++ compiler")?;
+    let build = ["build", "--release", "--target", &host, "-Zprofile-rustflags"];
+    let build = CommandLine::new("cargo", &build)
+        .env(UNSTABLE.0, UNSTABLE.1)
+        .env("CARGO_TARGET_DIR", &folder.to_string_lossy());
+    let watched = |build: CommandLine, name: &&str| {
+        build.arg("--config").arg(format!("profile.release.package.{name}.rustflags={FLAGS:?}"))
+    };
+    let build = WATCHED.iter().fold(build, watched);
+    println!("{build}");
+    let status = build.run(&workspace.root.join(FUZZER), None)?;
+    if !status.success() {
+        return Err(Stop::failed(format!("{FUZZER}: {status}")));
+    }
+    Ok(folder.join(host).join("release").join(PROGRAM))
+}
+
+/// What the compiler builds for by itself.
+fn host(root: &Path) -> Result<String, Stop> {
+    let said = CommandLine::new("rustc", &["--version", "--verbose"]).output(root)?;
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| Stop::failed("rustc names no host"))
+}
+
+/// Looks for so many seconds, and puts what reaches something new with what was found on this machine.
+fn search(program: &Path, target: &Target, seconds: u32) -> Result<CommandLine, Stop> {
+    corpus::make(&target.found)?;
+    let flags = [
+        format!("-max_total_time={seconds}"),
+        format!("-max_len={INPUT_MAX_BYTES}"),
+        format!("-timeout={INPUT_MAX_SECONDS}"),
+        format!("-rss_limit_mb={MEMORY_MAX_MIB}"),
+        format!("-artifact_prefix={}", target.findings.display()),
+        "-print_final_stats=1".to_owned(),
+        target.found.display().to_string(),
+        target.corpus.display().to_string(),
+    ];
+    Ok(command(program, target, &flags))
+}
+
+/// Puts into a folder the least files that reach what the committed ones and those found on this machine reach.
+fn merge(program: &Path, target: &Target, into: &Path) -> CommandLine {
+    let folders = [into, &target.corpus, &target.found].map(|folder| folder.display().to_string());
+    let flags = ["-set_cover_merge=1".to_owned(), format!("-max_len={INPUT_MAX_BYTES}")];
+    command(program, target, &[&flags[..], &folders].concat())
+}
+
+fn command(program: &Path, target: &Target, flags: &[String]) -> CommandLine {
+    CommandLine::new(&program.to_string_lossy(), flags).env(VARIABLE, &target.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets() -> Vec<Target> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        all(root, Path::new("target")).unwrap()
+    }
+
+    #[test]
+    fn every_folder_of_a_corpus_is_a_target() {
+        let targets = targets();
+        assert_eq!(targets[0].name, "F1");
+        assert!(targets.iter().any(|target| target.name == "F10" && target.corpus.ends_with("f10")));
+    }
+
+    #[test]
+    fn targets_are_asked_for_by_name_or_all_at_once() {
+        let targets = targets();
+        let names = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+            let found = wanted(&targets, &asked).map_err(|_| ())?;
+            Ok::<_, ()>(found.iter().map(|target| target.name.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["f2", "F1"]).unwrap(), ["F2", "F1"]);
+        assert_eq!(names(&[]).unwrap().len(), targets.len());
+        assert_eq!(names(&["all"]), names(&[]));
+        assert!(names(&["F999"]).is_err());
+    }
+}
