@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod chaos;
 mod ci;
 mod deny;
 mod example;
@@ -48,6 +49,18 @@ enum Task {
         /// Count them and write them to `benches/counts.toml`.
         #[arg(long, group = "what")]
         bless: bool,
+    },
+    /// Put faults, floods and restarts to a server over real sockets in network namespaces, and judge what comes of it.
+    Chaos {
+        /// Which runs: C5 and so on, or all.
+        #[arg(required = true, value_name = "RUN", value_parser = chaos::name)]
+        runs: Vec<String>,
+        /// Some seconds each.
+        #[arg(long, group = "size")]
+        quick: bool,
+        /// The figures that a release is judged by; hours.
+        #[arg(long, group = "size")]
+        full: bool,
     },
     /// Run exactly what CI runs, stopping at the first step that fails.
     Ci {
@@ -122,6 +135,14 @@ fn main() -> ExitCode {
             (_, _, true) => Ask::Bless,
             _ => Ask::List,
         }),
+        Task::Chaos { runs, quick, full } => chaos::run(
+            &runs,
+            match (quick, full) {
+                (true, _) => chaos::Size::Quick,
+                (_, true) => chaos::Size::Full,
+                _ => chaos::Size::Default,
+            },
+        ),
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
         Task::Deny => deny::run(),
         Task::Example { name } => loopback_example::run(&name),

@@ -83,7 +83,8 @@ impl Pair {
         args.iter().fold(enter, |command, arg| command.arg(arg.as_ref()))
     }
 
-    fn name(&self, side: Side) -> String {
+    /// The name of a side's namespace.
+    pub(crate) fn name(&self, side: Side) -> String {
         namespace(self.owner, side)
     }
 }
@@ -163,7 +164,7 @@ fn ip(args: &[&str]) -> Result<String, Stop> {
 /// Sorts what `ip` said when it failed: a privilege is missing, or something else is wrong.
 fn refusal(line: &CommandLine, said: &str) -> Stop {
     if said.contains("not permitted") || said.contains("Permission denied") {
-        let how = "run as root: sudo -E env \"PATH=$PATH\" cargo xtask two-hosts; \
+        let how = "run as root: sudo -E env \"PATH=$PATH\" cargo xtask ...; \
                    in a container it takes CAP_SYS_ADMIN and CAP_NET_ADMIN";
         return Stop::Needs(format!("the privilege to make network namespaces ({how}); ip said: {said}"));
     }

@@ -6,7 +6,7 @@ use super::Violation;
 use crate::workspace::Package;
 
 /// Each crate's folder and the folders it may use. A crate that is not here may not exist.
-const CRATES: [(&str, &[&str]); 8] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("crates/wire", &[]),
     ("crates/crypto", &[]),
     ("crates/socket", &[]),
@@ -15,11 +15,12 @@ const CRATES: [(&str, &[&str]); 8] = [
     ("crates/sim", &["crates/drumfire", "crates/proto"]),
     ("crates/fuzz", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
     ("crates/tools", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
+    ("crates/chaos", &["crates/socket", "crates/drumfire", "crates/tools"]),
 ];
 /// Packages beside them that may use any crate.
 const FREE: [&str; 3] = ["benches", "examples", "xtask"];
 /// Crates that are for this workspace only.
-const UNPUBLISHED: [&str; 3] = ["crates/fuzz", "crates/sim", "crates/tools"];
+const UNPUBLISHED: [&str; 4] = ["crates/chaos", "crates/fuzz", "crates/sim", "crates/tools"];
 
 pub(super) fn check(packages: &[Package]) -> Vec<Violation> {
     packages.iter().flat_map(of_package).collect()
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_targets_the_simulator_and_the_tools_are_not_published() {
+    fn what_only_tests_and_measures_is_not_published() {
         for folder in UNPUBLISHED {
             let package = samples::package(folder, &[], &[], &[]);
             assert_eq!(check(&samples::workspace(&[package]).packages).len(), 1, "{folder}");

@@ -1,0 +1,292 @@
+//! The players of a run: all in one thread, each with a socket of its own, saying something on both channels many times a
+//! second, as a game does.
+//!
+//! It judges nothing: what became of each is in its ledgers.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use drumfire::{
+    ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseReason, ConnectToken, SendError,
+    SendOptions,
+};
+use drumfire_tools::clock::{host_ns, now};
+use hdrhistogram::Histogram;
+
+use crate::ledger::Ledger;
+use crate::process::{Plan, Report, ServerProcess};
+use crate::serve::{DOWN, FAULT, LOSSY, ORDERED};
+use crate::stop::{Stop, Tried};
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a server is asked what it counted.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Ordered messages of one player that may wait for their echo; with more it says no other.
+const AHEAD: u64 = 64;
+
+/// One player.
+pub(crate) struct Player {
+    pub(crate) client: Client,
+    pub(crate) lossy: Ledger,
+    pub(crate) ordered: Ledger,
+    /// Messages of the server's own that came, and those that should not have.
+    pub(crate) down: Ledger,
+    /// How often it had to begin anew, and when it first knew.
+    pub(crate) again: u64,
+    pub(crate) told_at: Option<Instant>,
+    /// Why it is gone for good.
+    pub(crate) gone: Option<String>,
+    /// Whether nobody looks after it.
+    pub(crate) is_asleep: bool,
+}
+
+/// All players.
+pub(crate) struct Crowd {
+    pub(crate) players: Vec<Player>,
+    /// Of echoes since it was last cleared, in microseconds.
+    pub(crate) round_trips: Histogram<u64>,
+    period: Duration,
+    spoken_at: Option<Instant>,
+    /// Whether they say anything.
+    is_talking: bool,
+}
+
+impl Crowd {
+    /// So many players with tokens of the plan; each says something on both channels once in a period.
+    pub(crate) fn connect(
+        plan: &Plan,
+        players: usize,
+        period: Duration,
+        config: &ClientConfig,
+    ) -> Result<Self, Stop> {
+        let mut crowd = Self {
+            players: Vec::new(),
+            round_trips: Histogram::new(3).tried("a histogram")?,
+            period,
+            spoken_at: None,
+            is_talking: true,
+        };
+        crowd.join(plan, 0..players, config)?;
+        Ok(crowd)
+    }
+
+    /// These players come too, and are answered.
+    pub(crate) fn join(
+        &mut self,
+        plan: &Plan,
+        players: Range<usize>,
+        config: &ClientConfig,
+    ) -> Result<(), Stop> {
+        for player in players {
+            self.begin(&plan.token(player)?, config)?;
+        }
+        self.until("all are answered", |player| player.ordered.heard > 0).map(drop)
+    }
+
+    /// A player begins to connect.
+    pub(crate) fn begin(&mut self, token: &ConnectToken, config: &ClientConfig) -> Result<(), Stop> {
+        let client = Client::connect_with_token(token, config).tried("a client")?;
+        self.players.push(Player::new(client));
+        Ok(())
+    }
+
+    /// How long echoes took so far counts no more.
+    pub(crate) fn forget(&mut self) {
+        self.round_trips.reset();
+    }
+
+    /// The sum over all players.
+    pub(crate) fn sum(&self, of: impl Fn(&Player) -> u64) -> u64 {
+        self.players.iter().map(of).sum()
+    }
+
+    /// How many players are so.
+    pub(crate) fn count(&self, is_so: impl Fn(&Player) -> bool) -> u64 {
+        self.sum(|player| u64::from(is_so(player)))
+    }
+
+    /// What no player should have heard.
+    pub(crate) fn wrong(&self) -> u64 {
+        self.sum(|player| player.lossy.wrong + player.ordered.wrong + player.down.wrong)
+    }
+
+    /// Goes on until all players are so; answers how long it took.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Player) -> bool) -> Result<Duration, Stop> {
+        let outcome = self.until_any(what, |crowd| crowd.players.iter().all(&is_so));
+        outcome.map_err(|why| match why {
+            Stop::Failed(why) => {
+                let (so, all) = (self.count(is_so), self.players.len());
+                let gone = self.players.iter().find_map(|player| player.gone.as_deref()).unwrap_or("nobody");
+                Stop::Failed(format!("{why}: {so} of {all}; gone: {gone}"))
+            }
+            needs => needs,
+        })
+    }
+
+    /// Goes on until the server counted this.
+    pub(crate) fn until_server(
+        &mut self,
+        what: &str,
+        server: &mut ServerProcess,
+        is_so: impl Fn(&Report) -> bool,
+    ) -> Result<Report, Stop> {
+        let start = now();
+        loop {
+            let report = server.report()?;
+            if is_so(&report) {
+                return Ok(report);
+            }
+            if now().duration_since(start) > PATIENCE {
+                return Err(Stop::failed(what, format!("not after {} s", PATIENCE.as_secs())));
+            }
+            self.go_on(LOOK_EVERY);
+        }
+    }
+
+    /// Goes on until something is so; answers how long it took.
+    pub(crate) fn until_any(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<Duration, Stop> {
+        let start = now();
+        while !is_so(self) {
+            if now().duration_since(start) > PATIENCE {
+                return Err(Stop::failed(what, format!("not after {} s", PATIENCE.as_secs())));
+            }
+            self.step();
+        }
+        Ok(now().duration_since(start))
+    }
+
+    /// Says nothing any more, and goes on until everything ordered came back that can.
+    pub(crate) fn settle(&mut self) -> Result<(), Stop> {
+        self.is_talking = false;
+        self.until("everything came back", |player| {
+            player.gone.is_some() || player.is_asleep || player.ordered.missing() == 0
+        })?;
+        self.is_talking = true;
+        Ok(())
+    }
+
+    /// Takes in what comes for so long, and says nothing.
+    pub(crate) fn rest(&mut self, time: Duration) {
+        self.is_talking = false;
+        self.go_on(time);
+        self.is_talking = true;
+    }
+
+    /// Goes on for so long.
+    pub(crate) fn go_on(&mut self, time: Duration) {
+        let start = now();
+        while now().duration_since(start) < time {
+            self.step();
+        }
+    }
+
+    /// Everybody takes in what there is, and speaks when it is time.
+    pub(crate) fn step(&mut self) {
+        let is_time = self.spoken_at.is_none_or(|at| now().duration_since(at) >= self.period);
+        if is_time && self.is_talking {
+            self.spoken_at = Some(now());
+            self.players.iter_mut().for_each(Player::speak);
+        }
+        for at in 0..self.players.len() {
+            let player = &mut self.players[at];
+            if player.is_asleep || player.gone.is_some() {
+                continue;
+            }
+            if at == 0 {
+                // Nobody sleeps: one socket waits for all.
+                player.client.wait(Duration::from_millis(1));
+            }
+            for event in player.client.poll() {
+                if let Some(time) = player.note(event) {
+                    // Above an hour is as good as an hour.
+                    self.round_trips.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+                }
+            }
+        }
+    }
+
+    /// The time that this share of echoes kept, in percent.
+    pub(crate) fn round_trip(&self, percent: f64) -> Duration {
+        Duration::from_micros(self.round_trips.value_at_percentile(percent))
+    }
+}
+
+impl Player {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            lossy: Ledger::lossy(),
+            ordered: Ledger::ordered(),
+            down: Ledger::ordered(),
+            again: 0,
+            told_at: None,
+            gone: None,
+            is_asleep: false,
+        }
+    }
+
+    /// Says that the application is to panic.
+    pub(crate) fn ask_for_a_fault(&mut self) -> Result<(), Stop> {
+        self.client.send(FAULT, "now", SendOptions::reliable_ordered()).map(drop).tried("the fault")?;
+        self.client.flush();
+        Ok(())
+    }
+
+    fn speak(&mut self) {
+        if self.is_asleep || self.gone.is_some() || self.client.state() != ClientState::Connected {
+            return;
+        }
+        self.say(LOSSY, SendOptions::unreliable());
+        if self.ordered.missing() < AHEAD {
+            self.say(ORDERED, SendOptions::reliable_ordered());
+        }
+        self.client.flush();
+    }
+
+    fn say(&mut self, channel: ChannelId, options: SendOptions) {
+        let ledger = if channel == LOSSY { &mut self.lossy } else { &mut self.ordered };
+        match self.client.send(channel, ledger.next(host_ns()), options) {
+            Ok(_) => ledger.on_said(),
+            // What does not fit was not said.
+            Err(SendError::Full) => {}
+            Err(error) => self.gone = Some(error.to_string()),
+        }
+    }
+
+    /// Takes an event in; answers how long an echo was under way.
+    fn note(&mut self, event: ClientEvent) -> Option<Duration> {
+        match event {
+            ClientEvent::Message { channel: LOSSY, bytes } => self.lossy.hear(&bytes, host_ns()),
+            ClientEvent::Message { channel: ORDERED, bytes } => self.ordered.hear(&bytes, host_ns()),
+            ClientEvent::Message { channel: DOWN, bytes } => {
+                // The server counts what it said.
+                self.down.said += 1;
+                self.down.hear(&bytes, 0);
+                None
+            }
+            ClientEvent::Reconnecting { .. } => {
+                self.again += 1;
+                self.told_at.get_or_insert_with(now);
+                // Nothing of what was said is carried over.
+                (self.lossy, self.ordered, self.down) =
+                    (Ledger::lossy(), Ledger::ordered(), Ledger::ordered());
+                None
+            }
+            ClientEvent::Disconnected { reason, .. } => self.on_end(&reason),
+            ClientEvent::ConnectFailed { error } => {
+                self.gone = Some(error.to_string());
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn on_end(&mut self, reason: &CloseReason) -> Option<Duration> {
+        self.told_at.get_or_insert_with(now);
+        self.gone = Some(reason.to_string());
+        None
+    }
+}

@@ -1,0 +1,113 @@
+//! What a run saw, beside what it wanted: one line for each figure.
+//!
+//! It takes no figure itself and explains none.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+/// The figures of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    lines: Vec<String>,
+    missed: usize,
+}
+
+impl Marks {
+    /// A count that has one right value.
+    pub(crate) fn equal(&mut self, name: &str, figure: u64, goal: u64) {
+        self.add(name, figure, &format!("= {goal}"), figure == goal);
+    }
+
+    /// A count that may be this at most.
+    pub(crate) fn at_most(&mut self, name: &str, figure: u64, goal: u64) {
+        self.add(name, figure, &format!("<= {goal}"), figure <= goal);
+    }
+
+    /// A count that must be this at least, or nothing is proved.
+    pub(crate) fn at_least(&mut self, name: &str, figure: u64, goal: u64) {
+        self.add(name, figure, &format!(">= {goal}"), figure >= goal);
+    }
+
+    /// A time that may be this at most.
+    pub(crate) fn within(&mut self, name: &str, figure: Duration, goal: Duration) {
+        self.add(name, millis(figure), &format!("<= {}", millis(goal)), figure <= goal);
+    }
+
+    /// A share of a whole that must stay below so many in 100,000.
+    pub(crate) fn share_below(&mut self, name: &str, part: u64, whole: u64, goal: u64) {
+        let is_below = u128::from(part) * 100_000 < u128::from(whole) * u128::from(goal);
+        let figure = format!("{part} of {whole}");
+        self.add(name, figure, &format!("< {}.{:03} %", goal / 1_000, goal % 1_000), is_below);
+    }
+
+    /// Something seen on the way that has no goal.
+    pub(crate) fn note(&mut self, text: impl Display) {
+        self.lines.push(format!("     {text}"));
+    }
+
+    /// Prints all, and answers whether none was missed.
+    pub(crate) fn print(&self, title: &str) -> bool {
+        println!("{title}");
+        self.lines.iter().for_each(|line| println!("{line}"));
+        self.missed == 0
+    }
+
+    fn add(&mut self, name: &str, figure: impl Display, goal: &str, is_reached: bool) {
+        let word = if is_reached { "PASS" } else { "MISS" };
+        self.missed += usize::from(!is_reached);
+        self.lines.push(format!("{word} {name}: {figure} (goal {goal})"));
+    }
+}
+
+/// A time as milliseconds with one decimal.
+pub(crate) fn millis(time: Duration) -> String {
+    let tenths = time.as_micros() / 100;
+    format!("{}.{} ms", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_reached(mark: impl Fn(&mut Marks)) -> bool {
+        let mut marks = Marks::default();
+        mark(&mut marks);
+        marks.print("a run")
+    }
+
+    #[test]
+    fn a_figure_is_judged_at_its_goal_and_beside_it() {
+        assert!(is_reached(|marks| marks.equal("losses", 0, 0)));
+        assert!(!is_reached(|marks| marks.equal("losses", 1, 0)));
+        assert!(is_reached(|marks| marks.at_most("losses", 7, 7)));
+        assert!(!is_reached(|marks| marks.at_most("losses", 8, 7)));
+        assert!(is_reached(|marks| marks.at_least("floods", 7, 7)));
+        assert!(!is_reached(|marks| marks.at_least("floods", 6, 7)));
+        let (goal, more) = (Duration::from_millis(5), Duration::from_micros(5_001));
+        assert!(is_reached(|marks| marks.within("late", goal, goal)));
+        assert!(!is_reached(|marks| marks.within("late", more, goal)));
+    }
+
+    #[test]
+    fn a_share_is_below_its_goal_or_not() {
+        assert!(is_reached(|marks| marks.share_below("lost", 9, 10_000, 100)));
+        assert!(!is_reached(|marks| marks.share_below("lost", 10, 10_000, 100)));
+        assert!(!is_reached(|marks| marks.share_below("lost", 0, 0, 100)), "of nothing nothing is proved");
+    }
+
+    #[test]
+    fn one_miss_is_enough_and_a_note_is_none() {
+        let mut marks = Marks::default();
+        marks.note("calm");
+        assert!(marks.print("a run"));
+        marks.equal("a", 1, 0);
+        marks.equal("b", 0, 0);
+        assert!(!marks.print("a run"));
+        assert_eq!(marks.lines, ["     calm", "MISS a: 1 (goal = 0)", "PASS b: 0 (goal = 0)"]);
+    }
+
+    #[test]
+    fn a_time_is_told_in_milliseconds() {
+        assert_eq!(millis(Duration::from_micros(12_345)), "12.3 ms");
+    }
+}

@@ -1,0 +1,230 @@
+//! The server process as a run sees it: started, asked, stopped, killed.
+//!
+//! Its keys outlive it, so that it can be started again as the one it was.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use drumfire::{ConnectToken, PlayerId, ServerKey, TokenKey, TokenMasterKey, TokenRequest};
+use drumfire_tools::clock::{now, pause};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::stop::{Stop, Tried};
+
+/// How often somebody who waits for a process looks.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// How a server is started, each time.
+pub(crate) struct Plan {
+    key: ServerKey,
+    token_key: TokenKey,
+    address: SocketAddr,
+    flags: Vec<String>,
+    namespace: Option<String>,
+}
+
+impl Plan {
+    /// With keys of its own, at this address, with so many workers.
+    pub(crate) fn new(address: SocketAddr, workers: u16) -> Result<Self, Stop> {
+        let master = TokenMasterKey::generate().tried("a key")?;
+        Ok(Self {
+            key: ServerKey::generate().tried("a key")?,
+            token_key: master.token_key(1, "chaos").tried("a key")?,
+            address,
+            flags: vec!["--workers".to_owned(), workers.to_string()],
+            namespace: None,
+        })
+    }
+
+    /// Inside this network namespace.
+    pub(crate) fn within(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// With this flag too.
+    pub(crate) fn flag(mut self, name: &str, value: u64) -> Self {
+        self.flags.extend([name.to_owned(), value.to_string()]);
+        self
+    }
+
+    /// What lets a player in.
+    pub(crate) fn token(&self, player: usize) -> Result<ConnectToken, Stop> {
+        self.token_at(player, self.address)
+    }
+
+    /// What lets a player in by way of this address.
+    pub(crate) fn token_at(&self, player: usize, address: SocketAddr) -> Result<ConnectToken, Stop> {
+        let request = TokenRequest::new(PlayerId(player as u128), address, self.key.public());
+        request.issue(&self.token_key).tried("a token")
+    }
+
+    /// Where the server is, once it was started.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts the server, and waits until it serves. From then on its address is the plan's.
+    pub(crate) fn start(&mut self) -> Result<ServerProcess, Stop> {
+        let program = std::env::current_exe().tried("this program")?;
+        let mut command = match &self.namespace {
+            None => Command::new(program),
+            // `ip` becomes the program, so that its process is the server's.
+            Some(name) => {
+                let mut enter = Command::new("ip");
+                enter.args(["netns", "exec", name]).arg(program);
+                enter
+            }
+        };
+        command.args(["serve", &self.address.to_string()]).args(&self.flags);
+        command.args(["--key", &self.key.to_text(), "--token-key", &self.token_key.to_text()]);
+        let mut server = ServerProcess::start(&mut command)?;
+        let address = server.answer()?;
+        self.address = address["address"].as_str().tried("an address")?.parse().tried("an address")?;
+        Ok(server)
+    }
+}
+
+/// A running server. It ends when this is dropped, or the run dies.
+pub(crate) struct ServerProcess {
+    child: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl ServerProcess {
+    fn start(command: &mut Command) -> Result<Self, Stop> {
+        // What it says of panics and alarms is counted too.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().tried("another process")?;
+        let (questions, answers) = (child.stdin.take(), child.stdout.take());
+        let (questions, answers) = (questions.tried("a pipe")?, answers.tried("a pipe")?);
+        Ok(Self { child, questions, answers: BufReader::new(answers) })
+    }
+
+    /// What it counted.
+    pub(crate) fn report(&mut self) -> Result<Report, Stop> {
+        self.tell("report")?;
+        Ok(Report(self.answer()?))
+    }
+
+    /// Tells it something that it answers when it is done.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<(), Stop> {
+        writeln!(self.questions, "{line}").tried("the server's standard input")
+    }
+
+    /// Its next answer.
+    pub(crate) fn answer(&mut self) -> Result<Value, Stop> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).tried("the server's answer")?;
+        serde_json::from_str(&line).tried("the server's answer")
+    }
+
+    /// Kills it, as the kernel does when memory runs out: it says nothing to anybody.
+    pub(crate) fn kill(mut self) -> Result<(), Stop> {
+        self.child.kill().tried("a signal")?;
+        self.child.wait().map(drop).tried("the server's end")
+    }
+
+    /// Lets it stand still, or go on.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Stop> {
+        kill_process(Pid::from_child(&self.child), signal).tried("a signal")
+    }
+
+    /// Processor time that it used so far.
+    pub(crate) fn processor_time(&self) -> Result<Duration, Stop> {
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).tried("the server's times")?;
+        // The name before them may hold blanks; see proc(5).
+        let (_, fields) = text.rsplit_once(')').tried("the server's times")?;
+        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        let ticks: u64 = ticks.sum::<Result<_, _>>().tried("the server's times")?;
+        Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100))
+    }
+
+    /// Waits until it ended, for so long at most.
+    pub(crate) fn wait(&mut self, patience: Duration) -> Result<ExitStatus, Stop> {
+        let deadline = now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().tried("the server's end")? {
+                return Ok(status);
+            }
+            if now() >= deadline {
+                return Err(Stop::failed("the server", "still runs"));
+            }
+            pause(LOOK_EVERY);
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // One that is gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a server counted, by the names of its counters.
+pub(crate) struct Report(pub(crate) Value);
+
+impl Report {
+    /// The sum over all workers of the counter at this path.
+    pub(crate) fn sum(&self, path: &str) -> u64 {
+        self.by_worker(path).iter().sum()
+    }
+
+    /// Of each worker the counter at this path. One that is left out because it is zero is zero.
+    pub(crate) fn by_worker(&self, path: &str) -> Vec<u64> {
+        let workers = self.0["stats"]["workers"].as_array();
+        let of = |worker: &Value| worker.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        workers.into_iter().flatten().map(of).collect()
+    }
+
+    /// The sum over all workers of all counters in the map at this path.
+    pub(crate) fn sum_of_map(&self, path: &str) -> u64 {
+        let workers = self.0["stats"]["workers"].as_array().into_iter().flatten();
+        let maps = workers.filter_map(|worker| worker.pointer(path)?.as_object());
+        maps.flat_map(|map| map.values()).filter_map(Value::as_u64).sum()
+    }
+
+    /// Datagrams that the kernel had for the server and that the server knows of, taken or dropped.
+    pub(crate) fn known_datagrams(&self) -> u64 {
+        let dropped = self.sum_of_map("/received/dropped");
+        self.sum("/received/datagrams") + dropped + self.sum("/kernel_dropped")
+    }
+
+    /// How late ticks were, but for one in a thousand.
+    pub(crate) fn late(&self) -> Duration {
+        self.0["late_us"].as_u64().map_or(Duration::MAX, Duration::from_micros)
+    }
+
+    /// Datagrams that are in no counter.
+    pub(crate) fn unexplained(&self) -> u64 {
+        self.0["unexplained"].as_u64().unwrap_or(u64::MAX)
+    }
+
+    /// Echoes for which there was no room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.0["refused"].as_u64().unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn counters_are_found_by_their_names_and_what_is_left_out_is_zero() {
+        let worker = |sent: u64| json!({ "sent": { "datagrams": sent, "faults": {} } });
+        let report = Report(json!({ "stats": { "workers": [worker(3), worker(4)] }, "unexplained": 0 }));
+        assert_eq!(report.by_worker("/sent/datagrams"), [3, 4]);
+        assert_eq!(report.sum("/sent/datagrams"), 7);
+        assert_eq!(report.sum("/sent/faults/permission_denied"), 0);
+        assert_eq!((report.unexplained(), report.refused()), (0, u64::MAX));
+    }
+}

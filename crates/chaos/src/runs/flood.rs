@@ -1,0 +1,175 @@
+//! C3: floods of each class from many addresses while players play: they lose next to nothing and wait little longer, timers
+//! keep their time, and every datagram of the flood is counted by its name.
+
+use std::time::Duration;
+
+use drumfire::ClientConfig;
+
+use super::{CROWD, PERIOD, Setting, WORKERS};
+use crate::crowd::Crowd;
+use crate::flood::{self, Class, Dose};
+use crate::marks::{Marks, millis};
+use crate::process::{Plan, Report, ServerProcess};
+use crate::stop::Stop;
+use crate::system;
+use crate::tap::Tap;
+
+/// Addresses that are all this host's, for a server and those who flood it.
+const NETWORK: &str = "10.64.0.0/10";
+const SERVER: &str = "10.64.0.1:0";
+
+/// How long the capacity is measured.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// The counters of the kernel are read once in this time.
+const KERNEL_COUNTERS: Duration = Duration::from_millis(1_500);
+
+/// Of 100,000 unreliable messages fewer than so many may be lost.
+const LOST_GOAL: u64 = 100;
+const RISE_GOAL: Duration = Duration::from_millis(5);
+const LATE_GOAL: Duration = Duration::from_millis(5);
+
+/// A server with players, and one more behind a tap.
+struct Scene {
+    server: ServerProcess,
+    plan: Plan,
+    crowd: Crowd,
+    tap: Tap,
+    /// Datagrams of all floods so far.
+    flooded: u64,
+}
+
+/// What was counted at a moment without traffic.
+struct Moment {
+    said: u64,
+    missing: u64,
+    round_trip: Duration,
+    report: Report,
+}
+
+pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
+    setting.other()?;
+    system::call("ip", &format!("route add local {NETWORK} dev lo"))?;
+    let (players, time) =
+        (setting.size.of(50, CROWD, CROWD), Duration::from_secs(setting.size.of(2, 10, 60)));
+    let mut scene = Scene::new(players)?;
+    scene.rest(time)?;
+    for class in Class::ALL {
+        scene.flood(class, time, marks)?;
+    }
+    let crowd = &scene.crowd;
+    marks.equal("players gone", crowd.count(|player| player.gone.is_some() || player.again > 0), 0);
+    marks.equal("messages twice or out of order", crowd.wrong(), 0);
+    marks.equal("reliable messages lost", crowd.sum(|player| player.ordered.missing()), 0);
+    scene.close_the_books(marks)
+}
+
+impl Scene {
+    fn new(players: usize) -> Result<Self, Stop> {
+        let address = SERVER.parse().map_err(|why| Stop::failed(SERVER, why))?;
+        let mut plan = Plan::new(address, WORKERS)?;
+        let server = plan.start()?;
+        let mut crowd = Crowd::connect(&plan, players, PERIOD, &ClientConfig::default())?;
+        let tap = Tap::start(plan.address())?;
+        crowd.begin(&plan.token_at(players, tap.address)?, &ClientConfig::default())?;
+        crowd.until("the one behind the tap plays too", |player| player.ordered.heard > 20)?;
+        Ok(Self { server, plan, crowd, tap, flooded: 0 })
+    }
+
+    /// Plays without a flood for so long.
+    fn rest(&mut self, time: Duration) -> Result<Moment, Stop> {
+        self.crowd.forget();
+        self.crowd.go_on(time);
+        self.look()
+    }
+
+    /// Waits until nothing is under way, and looks.
+    fn look(&mut self) -> Result<Moment, Stop> {
+        let round_trip = self.crowd.round_trip(99.0);
+        self.crowd.settle()?;
+        self.crowd.rest(KERNEL_COUNTERS);
+        Ok(Moment {
+            said: self.crowd.sum(|player| player.lossy.said),
+            missing: self.crowd.sum(|player| player.lossy.missing()),
+            round_trip,
+            report: self.server.report()?,
+        })
+    }
+
+    /// Plays while this is sent; answers how many datagrams that were.
+    fn play_under(&mut self, dose: Dose) -> Result<u64, Stop> {
+        let flood = flood::start(dose, self.plan.address(), self.tap.samples())?;
+        while !flood.is_finished() {
+            self.crowd.step();
+        }
+        let sent = flood::join(flood)?;
+        self.flooded += sent;
+        Ok(sent)
+    }
+
+    fn flood(&mut self, class: Class, time: Duration, marks: &mut Marks) -> Result<(), Stop> {
+        let before = self.rest(time.min(Duration::from_secs(5)))?;
+        let probe = Dose { class, rate: None, time: PROBE, count: u64::MAX };
+        let probed = self.play_under(probe)?;
+        let calm = self.look()?;
+        let dropped = calm.report.sum("/kernel_dropped") - before.report.sum("/kernel_dropped");
+        // What it took in a second, of what it could be sent.
+        let capacity = probed.saturating_sub(dropped);
+        self.server.tell("forget")?;
+        self.crowd.forget();
+        let dose = Dose { class, rate: Some(capacity / 2), time, count: u64::MAX };
+        let sent = self.play_under(dose)?;
+        let late = self.server.report()?.late();
+        let after = self.look()?;
+        let name = class.name();
+        let (said, lost) = (after.said - calm.said, after.missing.saturating_sub(calm.missing));
+        marks.note(format_args!(
+            "{name}: {probed} in a second, {dropped} of them dropped by the kernel; then {sent} at {} per second",
+            capacity / 2
+        ));
+        marks.share_below(&format!("{name}: unreliable messages of players lost"), lost, said, LOST_GOAL);
+        let rise = after.round_trip.saturating_sub(before.round_trip);
+        marks.within(&format!("{name}: the rise of p99 from {}", millis(before.round_trip)), rise, RISE_GOAL);
+        marks.within(&format!("{name}: timers late, p99.9"), late, LATE_GOAL);
+        let kernel = after.report.sum("/kernel_dropped") - calm.report.sum("/kernel_dropped");
+        let named = named(class, &after.report) - named(class, &calm.report);
+        marks.equal(
+            &format!("{name}: datagrams counted by name or dropped by the kernel"),
+            named + kernel,
+            sent,
+        );
+        Ok(())
+    }
+
+    /// What everybody sent is what the server had and what the kernel dropped.
+    fn close_the_books(&mut self, marks: &mut Marks) -> Result<(), Stop> {
+        self.look()?;
+        let report = self.server.report()?;
+        let players = self.crowd.players.len() - 1;
+        let of_players = self.crowd.players.iter().take(players);
+        let of_players: u64 = of_players.map(|player| player.client.stats().sent.datagrams).sum();
+        let sent = of_players + self.tap.to_server() + self.flooded;
+        marks.equal("datagrams sent and not known to the server", sent.abs_diff(report.known_datagrams()), 0);
+        marks.equal("datagrams in no counter", report.unexplained(), 0);
+        marks.note(format_args!("{sent} datagrams in all, {} of them of floods", self.flooded));
+        Ok(())
+    }
+}
+
+/// Datagrams of the class under the names that it may be counted by.
+fn named(class: Class, report: &Report) -> u64 {
+    let dropped = |names: &[&str]| -> u64 {
+        names.iter().map(|name| report.sum(&format!("/protocol/dropped/{name}"))).sum()
+    };
+    let in_packets = dropped(&["duplicate", "too_old", "pass_share", "forged", "connection_closed"]);
+    match class {
+        // Each is asked for a cookie, or not, where that would be too many.
+        Class::Hellos => {
+            report.sum("/protocol/handshakes_received") + dropped(&["retry_limit", "forward_full"])
+        }
+        Class::Junk => report.sum_of_map("/protocol/dropped"),
+        Class::Replays => in_packets,
+        Class::Forged => in_packets + dropped(&["fixed_bits", "packet_number_length"]),
+        Class::Empties => report.sum("/received/dropped/empty"),
+    }
+}

@@ -1,0 +1,269 @@
+//! The server of a run, in a process of its own: echoes what it hears, sends what it is told to, panics when a player says so,
+//! and answers lines on standard input with lines of JSON until that ends.
+//!
+//! `report` asks for its counters, `forget` lets it forget how late its ticks were, `drain <milliseconds>` ends it without
+//! haste.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use drumfire::{
+    Access, Arrival, ChannelId, CloseReason, Congestion, Context, Handler, Outcome, PeerId, PlayerId,
+    ReceiptId, SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey, Workers, serve,
+};
+use drumfire_tools::clock::host_ns;
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use crate::ledger::{Ledger, MESSAGE_BYTES};
+use crate::stop::{Stop, Tried};
+
+/// Echoed at most once.
+pub(crate) const LOSSY: ChannelId = ChannelId(0);
+/// Echoed exactly once and in order.
+pub(crate) const ORDERED: ChannelId = ChannelId(1);
+/// What the server says of its own, exactly once and in order.
+pub(crate) const DOWN: ChannelId = ChannelId(2);
+/// Whatever comes here is a fault of the application.
+pub(crate) const FAULT: ChannelId = ChannelId(9);
+
+/// How often each worker is called without a cause.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How the server is started.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServeFlags {
+    /// Where.
+    pub(crate) address: SocketAddr,
+    /// With how many threads.
+    #[arg(long)]
+    pub(crate) workers: NonZeroU16,
+    /// What it proves itself with.
+    #[arg(long)]
+    pub(crate) key: String,
+    /// What its players' tokens are sealed with.
+    #[arg(long)]
+    pub(crate) token_key: String,
+    /// Messages of its own for each player in each tick of 10 ms.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) down: u32,
+    /// Bytes per second for each player, whatever the path says; what it says when left out.
+    #[arg(long)]
+    pub(crate) fixed_rate: Option<u64>,
+    /// Seconds until a silent connection ends, and one that acknowledges nothing; what is usual when left out.
+    #[arg(long)]
+    pub(crate) timeout_secs: Option<u64>,
+}
+
+/// What the server did for one player, over all connections.
+#[derive(Clone, Debug)]
+struct Account {
+    down: Ledger,
+    acknowledged: u64,
+    lost: u64,
+}
+
+/// What all workers write down.
+#[derive(Debug, Default)]
+struct Book {
+    players: BTreeMap<u128, Account>,
+    peers: BTreeMap<PeerId, u128>,
+    /// Echoes for which a peer had no room.
+    refused: u64,
+    /// How late ticks were, in microseconds.
+    late: Option<Histogram<u64>>,
+}
+
+/// The application of one worker.
+struct Echo {
+    book: Arc<Mutex<Book>>,
+    is_ending: Arc<AtomicBool>,
+    /// Who is there, on this worker.
+    peers: Vec<PeerId>,
+    down: u32,
+    ticked_ns: Option<u64>,
+}
+
+fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    // The panics that players ask for happen while nobody writes.
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Echo {
+    fn in_book<T>(&self, write: impl FnOnce(&mut Book) -> T) -> T {
+        write(&mut locked(&self.book))
+    }
+
+    fn say(&self, context: &mut Context<'_>, peer: PeerId) {
+        self.in_book(|book| {
+            let Some(account) = book.account(peer) else { return };
+            let message = account.down.next(1);
+            let options = SendOptions::reliable_ordered().with_receipt();
+            // What does not fit was not said.
+            if context.send(peer, DOWN, message, options).is_ok() {
+                account.down.on_said();
+            }
+        });
+    }
+}
+
+impl Book {
+    fn account(&mut self, peer: PeerId) -> Option<&mut Account> {
+        self.players.get_mut(self.peers.get(&peer)?)
+    }
+
+    fn note_late(&mut self, late: Duration) {
+        if let Some(histogram) = &mut self.late {
+            histogram.saturating_record(u64::try_from(late.as_micros()).unwrap_or(u64::MAX));
+        }
+    }
+
+    fn late_us(&self, percent: f64) -> Option<u64> {
+        self.late.as_ref().map(|late| late.value_at_percentile(percent))
+    }
+}
+
+impl Handler for Echo {
+    type Note = ();
+
+    fn on_connect(&mut self, _: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
+        let Some(PlayerId(player)) = arrival.player else { return };
+        self.in_book(|book| {
+            let account = Account { down: Ledger::ordered(), acknowledged: 0, lost: 0 };
+            book.players.entry(player).or_insert(account);
+            book.peers.insert(peer, player);
+        });
+        self.peers.push(peer);
+    }
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+        let options = match channel {
+            FAULT => panic!("a player asked for it"),
+            ORDERED => SendOptions::reliable_ordered(),
+            _ => SendOptions::unreliable(),
+        };
+        if context.send(peer, channel, bytes, options).is_err() {
+            self.in_book(|book| book.refused += 1);
+        }
+    }
+
+    fn on_receipt(&mut self, _: &mut Context<'_>, peer: PeerId, _: ReceiptId, outcome: Outcome) {
+        self.in_book(|book| {
+            let Some(account) = book.account(peer) else { return };
+            match outcome {
+                Outcome::Acknowledged => account.acknowledged += 1,
+                _ => account.lost += 1,
+            }
+        });
+    }
+
+    fn on_disconnect(&mut self, _: &mut Context<'_>, peer: PeerId, _: CloseReason, _: &[u8]) {
+        self.peers.retain(|other| *other != peer);
+    }
+
+    fn tick_period(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn on_tick(&mut self, context: &mut Context<'_>) {
+        let now_ns = host_ns();
+        if let Some(before) = self.ticked_ns.replace(now_ns) {
+            let late = Duration::from_nanos(now_ns - before).saturating_sub(TICK);
+            self.in_book(|book| book.note_late(late));
+        }
+        if self.is_ending.load(Ordering::Acquire) {
+            return;
+        }
+        for peer in &self.peers {
+            (0..self.down).for_each(|_| self.say(context, *peer));
+        }
+    }
+}
+
+/// Serves until standard input ends or a line says so.
+///
+/// # Errors
+/// When the flags cannot be used or the address cannot be had.
+pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
+    let key: ServerKey = flags.key.parse().tried("the key")?;
+    let token_key: TokenKey = flags.token_key.parse().tried("the token key")?;
+    let access = Access::Token(TokenAccess::new(token_key));
+    let mut config = ServerConfig::new(flags.address, key, access)
+        .server_id("chaos")
+        .workers(Workers::Count(flags.workers.get()));
+    if let Some(bytes_per_second) = flags.fixed_rate {
+        config = config.congestion(Congestion::Fixed { bytes_per_second });
+    }
+    if let Some(timeout) = flags.timeout_secs.map(Duration::from_secs) {
+        config = config.timeouts(timeout, timeout);
+    }
+    let late = Some(Histogram::new(3).tried("a histogram")?);
+    let book = Arc::new(Mutex::new(Book { late, ..Book::default() }));
+    let is_ending = Arc::<AtomicBool>::default();
+    let server = serve(config, |_| Echo {
+        book: Arc::clone(&book),
+        is_ending: Arc::clone(&is_ending),
+        peers: Vec::new(),
+        down: flags.down,
+        ticked_ns: None,
+    });
+    let server = server.tried("the server")?;
+    answer(&json!({ "address": server.local_addr().to_string() }))?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.tried("standard input")?;
+        if line == "report" {
+            answer(&report(&server, &book)?)?;
+        } else if line == "forget" {
+            locked(&book).late.iter_mut().for_each(Histogram::reset);
+        } else if let Some(deadline) = line.strip_prefix("drain ") {
+            let deadline = Duration::from_millis(deadline.parse().tried("a deadline")?);
+            is_ending.store(true, Ordering::Release);
+            return drain(server, deadline, &book);
+        } else {
+            return Err(Stop::failed("standard input", format!("`{line}` is no question")));
+        }
+    }
+    Ok(())
+}
+
+fn drain(server: Serving<()>, deadline: Duration, book: &Mutex<Book>) -> Result<(), Stop> {
+    let undelivered = server.shut_down(deadline);
+    let bytes: Vec<usize> = undelivered.iter().map(|one| one.bytes).collect();
+    answer(&json!({ "undelivered_bytes": bytes, "message_bytes": MESSAGE_BYTES, "players": players(book) }))
+}
+
+fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
+    let stats = serde_json::to_value(server.stats()).tried("counters")?;
+    let (refused, late_us) = {
+        let book = locked(book);
+        (book.refused, book.late_us(99.9))
+    };
+    Ok(json!({
+        "stats": stats,
+        "unexplained": server.stats().unexplained(),
+        "refused": refused,
+        "late_us": late_us,
+        "players": players(book),
+    }))
+}
+
+/// By player: what was said to it, and what became of that.
+fn players(book: &Mutex<Book>) -> Value {
+    let book = locked(book);
+    let account = |(player, account): (&u128, &Account)| {
+        let Account { down, acknowledged, lost } = account;
+        (player.to_string(), json!({ "said": down.said, "acknowledged": acknowledged, "lost": lost }))
+    };
+    book.players.iter().map(account).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn answer(value: &Value) -> Result<(), Stop> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{value}").and_then(|()| out.flush()).tried("standard output")
+}
