@@ -11,7 +11,9 @@ use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
 use crate::workspace::Workspace;
 
 /// The runs, and what each is about.
-const RUNS: [(&str, &str); 8] = [
+const RUNS: [(&str, &str); 12] = [
+    ("C1", "plays for long"),
+    ("C2", "a bad net"),
     ("C3", "floods"),
     ("C4", "full buffers"),
     ("C5", "source ports change"),
@@ -19,7 +21,9 @@ const RUNS: [(&str, &str); 8] = [
     ("C7", "ends without haste"),
     ("C8", "stands still"),
     ("C9", "panics"),
+    ("C10", "errors of the system"),
     ("C11", "another process on the port"),
+    ("C12", "addresses, packet sizes, trains"),
 ];
 
 /// What stands for all of them.

@@ -138,6 +138,10 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         let two_hosts = step("two hosts", "xtask two-hosts --secs 2");
         steps.push(Step { can_be_skipped: true, ..two_hosts });
     }
+    if workspace.package_in("crates/chaos").is_some() {
+        let chaos = step("new ports and panics", "xtask chaos C5 C9 --quick").within(RUN_DEADLINE);
+        steps.push(Step { can_be_skipped: true, ..chaos });
+    }
     Ok(steps)
 }
 
@@ -277,6 +281,13 @@ mod tests {
         for absent in ["portable", "--example", "cargo bench", "receiver", "two-hosts"] {
             assert!(!all.contains(absent), "{absent} in\n{all}");
         }
+    }
+
+    #[test]
+    fn chaos_is_part_of_it_where_the_machine_lets_it() {
+        let steps = plan(&workspace(&[package("crates/chaos", &[], &[], &[])]), true).unwrap();
+        let chaos = steps.iter().find(|step| step.command.to_string() == "cargo xtask chaos C5 C9 --quick");
+        assert!(chaos.is_some_and(|step| step.can_be_skipped && step.deadline.is_some()));
     }
 
     #[test]

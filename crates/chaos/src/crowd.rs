@@ -11,12 +11,12 @@ use drumfire::{
     SendOptions,
 };
 use drumfire_tools::clock::{host_ns, now};
-use hdrhistogram::Histogram;
 
 use crate::ledger::Ledger;
 use crate::process::{Plan, Report, ServerProcess};
-use crate::serve::{DOWN, FAULT, LOSSY, ORDERED};
+use crate::serve::{DOWN, FAULT, LOSSY, ORDERED, REFUSE};
 use crate::stop::{Stop, Tried};
+use crate::times::Times;
 
 /// A condition that takes this long will not come true.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +34,8 @@ pub(crate) struct Player {
     pub(crate) ordered: Ledger,
     /// Messages of the server's own that came, and those that should not have.
     pub(crate) down: Ledger,
+    /// How long the newest of them was under way.
+    one_way: Option<Duration>,
     /// How often it had to begin anew, and when it first knew.
     pub(crate) again: u64,
     pub(crate) told_at: Option<Instant>,
@@ -46,8 +48,10 @@ pub(crate) struct Player {
 /// All players.
 pub(crate) struct Crowd {
     pub(crate) players: Vec<Player>,
-    /// Of echoes since it was last cleared, in microseconds.
-    pub(crate) round_trips: Histogram<u64>,
+    /// Of echoes since it was last cleared.
+    pub(crate) round_trips: Times,
+    /// Of what the server said of its own.
+    one_ways: Times,
     period: Duration,
     spoken_at: Option<Instant>,
     /// Whether they say anything.
@@ -62,14 +66,29 @@ impl Crowd {
         period: Duration,
         config: &ClientConfig,
     ) -> Result<Self, Stop> {
+        let mut crowd = Self::begun(plan, players, period, config)?;
+        crowd.until("all are answered", |player| player.ordered.heard > 0)?;
+        Ok(crowd)
+    }
+
+    /// The same, while they connect and before they said anything.
+    pub(crate) fn begun(
+        plan: &Plan,
+        players: usize,
+        period: Duration,
+        config: &ClientConfig,
+    ) -> Result<Self, Stop> {
         let mut crowd = Self {
             players: Vec::new(),
-            round_trips: Histogram::new(3).tried("a histogram")?,
+            round_trips: Times::new()?,
+            one_ways: Times::new()?,
             period,
             spoken_at: None,
             is_talking: true,
         };
-        crowd.join(plan, 0..players, config)?;
+        for player in 0..players {
+            crowd.begin(&plan.token(player)?, config)?;
+        }
         Ok(crowd)
     }
 
@@ -95,7 +114,7 @@ impl Crowd {
 
     /// How long echoes took so far counts no more.
     pub(crate) fn forget(&mut self) {
-        self.round_trips.reset();
+        self.round_trips.forget();
     }
 
     /// The sum over all players.
@@ -201,16 +220,30 @@ impl Crowd {
             }
             for event in player.client.poll() {
                 if let Some(time) = player.note(event) {
-                    // Above an hour is as good as an hour.
-                    self.round_trips.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+                    self.round_trips.note(time);
+                }
+                if let Some(time) = player.one_way.take() {
+                    self.one_ways.note(time);
                 }
             }
         }
     }
 
+    /// The time that this share of the server's messages kept, in percent.
+    pub(crate) fn one_way(&self, percent: f64) -> Duration {
+        self.one_ways.percentile(percent)
+    }
+
+    /// From now on what is said has these sizes; nothing may have been said before.
+    pub(crate) fn set_sizes(&mut self, sizes: &'static [usize]) {
+        for player in &mut self.players {
+            (player.lossy, player.ordered) = (Ledger::lossy().sizes(sizes), Ledger::ordered().sizes(sizes));
+        }
+    }
+
     /// The time that this share of echoes kept, in percent.
     pub(crate) fn round_trip(&self, percent: f64) -> Duration {
-        Duration::from_micros(self.round_trips.value_at_percentile(percent))
+        self.round_trips.percentile(percent)
     }
 }
 
@@ -221,6 +254,7 @@ impl Player {
             lossy: Ledger::lossy(),
             ordered: Ledger::ordered(),
             down: Ledger::ordered(),
+            one_way: None,
             again: 0,
             told_at: None,
             gone: None,
@@ -231,6 +265,14 @@ impl Player {
     /// Says that the application is to panic.
     pub(crate) fn ask_for_a_fault(&mut self) -> Result<(), Stop> {
         self.client.send(FAULT, "now", SendOptions::reliable_ordered()).map(drop).tried("the fault")?;
+        self.client.flush();
+        Ok(())
+    }
+
+    /// Says that the system is to answer calls of the player's worker with this error.
+    pub(crate) fn ask_for_errors(&mut self, errno: i32, calls: &str) -> Result<(), Stop> {
+        let text = format!("{errno} {calls}");
+        self.client.send(REFUSE, text, SendOptions::reliable_ordered()).map(drop).tried("the errors")?;
         self.client.flush();
         Ok(())
     }
@@ -264,15 +306,16 @@ impl Player {
             ClientEvent::Message { channel: DOWN, bytes } => {
                 // The server counts what it said.
                 self.down.said += 1;
-                self.down.hear(&bytes, 0);
+                self.one_way = self.down.hear(&bytes, host_ns());
                 None
             }
             ClientEvent::Reconnecting { .. } => {
                 self.again += 1;
                 self.told_at.get_or_insert_with(now);
                 // Nothing of what was said is carried over.
-                (self.lossy, self.ordered, self.down) =
-                    (Ledger::lossy(), Ledger::ordered(), Ledger::ordered());
+                for ledger in [&mut self.lossy, &mut self.ordered, &mut self.down] {
+                    *ledger = ledger.anew();
+                }
                 None
             }
             ClientEvent::Disconnected { reason, .. } => self.on_end(&reason),

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Bytes of a message: a number, when it was said, and some more as a game's input has.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
+/// Bytes of messages that fit a packet, fill one, and do not fit: taken in turn.
+pub(crate) const MIXED_BYTES: &[usize] = &[64, 700, 1_100, 3_000];
+
 /// Numbers of lossy messages that are remembered to find doubles.
 const REMEMBERED: usize = 1_024;
 
@@ -21,6 +24,8 @@ pub(crate) struct Ledger {
     /// Echoes that came twice, or of what nobody said, or that should have come in order and did not.
     pub(crate) wrong: u64,
     is_ordered: bool,
+    /// Bytes of the messages, in turn by their numbers; empty for [`MESSAGE_BYTES`].
+    sizes: &'static [usize],
     /// By number, newest in its place. Empty where order is promised.
     recent: Vec<u64>,
 }
@@ -36,9 +41,26 @@ impl Ledger {
         Self { recent: vec![0; REMEMBERED], ..Self::default() }
     }
 
+    /// With messages of these sizes, at least 16 bytes each.
+    pub(crate) fn sizes(mut self, sizes: &'static [usize]) -> Self {
+        self.sizes = sizes;
+        self
+    }
+
+    /// A new one for the same channel.
+    pub(crate) fn anew(&self) -> Self {
+        let anew = if self.is_ordered { Self::ordered() } else { Self::lossy() };
+        anew.sizes(self.sizes)
+    }
+
+    fn bytes_of(&self, number: u64) -> usize {
+        let at = usize::try_from(number).unwrap_or(0) % self.sizes.len().max(1);
+        self.sizes.get(at).copied().unwrap_or(MESSAGE_BYTES)
+    }
+
     /// The next message, to be counted by [`Ledger::on_said`] once it is taken.
     pub(crate) fn next(&self, now_ns: u64) -> Vec<u8> {
-        let mut message = vec![0x5a; MESSAGE_BYTES];
+        let mut message = vec![0x5a; self.bytes_of(self.said + 1)];
         message[..8].copy_from_slice(&(self.said + 1).to_be_bytes());
         message[8..16].copy_from_slice(&now_ns.to_be_bytes());
         message
@@ -56,7 +78,7 @@ impl Ledger {
             return None;
         };
         let number = u64::from_be_bytes(*number);
-        if message.len() != MESSAGE_BYTES || !self.is_due(number) {
+        if message.len() != self.bytes_of(number) || !self.is_due(number) {
             self.wrong += 1;
             return None;
         }
@@ -121,6 +143,16 @@ mod tests {
         never_said[7] = 4;
         assert_eq!(ledger.hear(&never_said, 9), None);
         assert_eq!((ledger.heard, ledger.wrong), (1, 4));
+    }
+
+    #[test]
+    fn messages_have_the_sizes_of_their_numbers() {
+        let mut ledger = Ledger::ordered().sizes(&[20, 30]);
+        let messages = said(&mut ledger, 2);
+        assert_eq!([messages[0].len(), messages[1].len()], [30, 20]);
+        assert!(ledger.hear(&messages[0], 9).is_some());
+        assert!(ledger.hear(&messages[1][..19], 9).is_none());
+        assert_eq!(ledger.anew().next(1).len(), 30);
     }
 
     #[test]

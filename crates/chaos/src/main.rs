@@ -10,7 +10,9 @@ mod crowd;
 mod flood;
 mod foreign;
 mod ledger;
+mod link;
 mod marks;
+mod platform;
 mod process;
 mod runs;
 mod serve;
@@ -18,6 +20,7 @@ mod size;
 mod stop;
 mod system;
 mod tap;
+mod times;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;

@@ -145,6 +145,16 @@ impl ServerProcess {
         Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100))
     }
 
+    /// What it needs of the system now.
+    pub(crate) fn holds(&self) -> Result<Holdings, Stop> {
+        let folder = format!("/proc/{}", self.child.id());
+        let files = std::fs::read_dir(format!("{folder}/fd")).tried("the server's files")?.count() as u64;
+        let status = std::fs::read_to_string(format!("{folder}/status")).tried("the server's memory")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).tried("the server's memory")?;
+        Ok(Holdings { bytes: kib.parse::<u64>().tried("the server's memory")? * 1_024, files })
+    }
+
     /// Waits until it ended, for so long at most.
     pub(crate) fn wait(&mut self, patience: Duration) -> Result<ExitStatus, Stop> {
         let deadline = now() + patience;
@@ -166,6 +176,14 @@ impl Drop for ServerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a process needs of the system.
+pub(crate) struct Holdings {
+    /// Resident memory.
+    pub(crate) bytes: u64,
+    /// Open files, sockets among them.
+    pub(crate) files: u64,
 }
 
 /// What a server counted, by the names of its counters.
@@ -200,6 +218,17 @@ impl Report {
     /// How late ticks were, but for one in a thousand.
     pub(crate) fn late(&self) -> Duration {
         self.0["late_us"].as_u64().map_or(Duration::MAX, Duration::from_micros)
+    }
+
+    /// The sum over all players of what the server wrote down for each under this name.
+    pub(crate) fn of_players(&self, name: &str) -> u64 {
+        let players = self.0["players"].as_object().into_iter().flat_map(|players| players.values());
+        players.filter_map(|account| account[name].as_u64()).sum()
+    }
+
+    /// On which worker a player is.
+    pub(crate) fn worker_of(&self, player: usize) -> Option<u64> {
+        self.0["players"][player.to_string()]["worker"].as_u64()
     }
 
     /// Datagrams that are in no counter.

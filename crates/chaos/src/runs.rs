@@ -2,14 +2,18 @@
 //!
 //! What each does stands in the module named after it.
 
+mod bad_net;
 mod drain;
+mod errno;
 mod flood;
 mod full;
 mod group;
 mod panics;
 mod rebind;
 mod restart;
+mod soak;
 mod stall;
+mod sweep;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -33,6 +37,10 @@ const WORKERS: u16 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "UPPER")]
 pub(crate) enum Run {
+    /// Players play for long.
+    C1,
+    /// A bad net.
+    C2,
     /// Floods of all classes while players play.
     C3,
     /// Receive and send buffers of the kernel are full.
@@ -47,8 +55,12 @@ pub(crate) enum Run {
     C8,
     /// The application panics.
     C9,
+    /// The system refuses calls.
+    C10,
     /// Another process joins the port.
     C11,
+    /// Families of addresses, sizes of packets, trains.
+    C12,
 }
 
 /// What every run is told.
@@ -86,14 +98,18 @@ impl Setting {
 pub(crate) fn judge(run: Run, setting: &Setting) -> Result<bool, Stop> {
     let mut marks = Marks::default();
     let (title, go) = match run {
-        Run::C3 => ("C3 flood", flood::run as fn(&Setting, &mut Marks) -> Result<(), Stop>),
+        Run::C1 => ("C1 soak", soak::run as fn(&Setting, &mut Marks) -> Result<(), Stop>),
+        Run::C2 => ("C2 bad net", bad_net::run as _),
+        Run::C3 => ("C3 flood", flood::run as _),
         Run::C4 => ("C4 full buffers", full::run as _),
         Run::C5 => ("C5 rebind", rebind::run as _),
         Run::C6 => ("C6 restart", restart::run as _),
         Run::C7 => ("C7 drain", drain::run as _),
         Run::C8 => ("C8 stall", stall::run as _),
         Run::C9 => ("C9 panic", panics::run as _),
+        Run::C10 => ("C10 errno", errno::run as _),
         Run::C11 => ("C11 group", group::run as _),
+        Run::C12 => ("C12 sweep", sweep::run as _),
     };
     let outcome = go(setting, &mut marks);
     // What was seen before it stopped is worth a look.

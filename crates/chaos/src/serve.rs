@@ -1,7 +1,7 @@
 //! The server of a run, in a process of its own: echoes what it hears, sends what it is told to, panics when a player says so,
 //! and answers lines on standard input with lines of JSON until that ends.
 //!
-//! `report` asks for its counters, `forget` lets it forget how late its ticks were, `drain <milliseconds>` ends it without
+//! `report` asks for its counters, `hush` stops what it says of its own, `forget` lets it forget how late its ticks were, `drain <milliseconds>` ends it without
 //! haste.
 
 use std::collections::BTreeMap;
@@ -18,11 +18,12 @@ use drumfire::{
     ReceiptId, SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey, Workers, serve,
 };
 use drumfire_tools::clock::host_ns;
-use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::ledger::{Ledger, MESSAGE_BYTES};
+use crate::platform::refuse;
 use crate::stop::{Stop, Tried};
+use crate::times::Times;
 
 /// Echoed at most once.
 pub(crate) const LOSSY: ChannelId = ChannelId(0);
@@ -30,6 +31,8 @@ pub(crate) const LOSSY: ChannelId = ChannelId(0);
 pub(crate) const ORDERED: ChannelId = ChannelId(1);
 /// What the server says of its own, exactly once and in order.
 pub(crate) const DOWN: ChannelId = ChannelId(2);
+/// What comes here are calls that the system refuses this worker from then on: an error number, and their names.
+pub(crate) const REFUSE: ChannelId = ChannelId(8);
 /// Whatever comes here is a fault of the application.
 pub(crate) const FAULT: ChannelId = ChannelId(9);
 
@@ -67,6 +70,7 @@ struct Account {
     down: Ledger,
     acknowledged: u64,
     lost: u64,
+    worker: usize,
 }
 
 /// What all workers write down.
@@ -76,8 +80,10 @@ struct Book {
     peers: BTreeMap<PeerId, u128>,
     /// Echoes for which a peer had no room.
     refused: u64,
+    /// Whether the system was made to refuse calls, or why not.
+    refusal: Option<Result<(), String>>,
     /// How late ticks were, in microseconds.
-    late: Option<Histogram<u64>>,
+    late: Option<Times>,
 }
 
 /// The application of one worker.
@@ -100,10 +106,18 @@ impl Echo {
         write(&mut locked(&self.book))
     }
 
+    fn refuse(&self, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        let mut words = text.split_whitespace();
+        let errno = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let outcome = refuse(&words.collect::<Vec<_>>(), errno);
+        self.in_book(|book| book.refusal = Some(outcome.map_err(|why| format!("{why:?}"))));
+    }
+
     fn say(&self, context: &mut Context<'_>, peer: PeerId) {
         self.in_book(|book| {
             let Some(account) = book.account(peer) else { return };
-            let message = account.down.next(1);
+            let message = account.down.next(host_ns());
             let options = SendOptions::reliable_ordered().with_receipt();
             // What does not fit was not said.
             if context.send(peer, DOWN, message, options).is_ok() {
@@ -119,24 +133,24 @@ impl Book {
     }
 
     fn note_late(&mut self, late: Duration) {
-        if let Some(histogram) = &mut self.late {
-            histogram.saturating_record(u64::try_from(late.as_micros()).unwrap_or(u64::MAX));
+        if let Some(times) = &mut self.late {
+            times.note(late);
         }
     }
 
     fn late_us(&self, percent: f64) -> Option<u64> {
-        self.late.as_ref().map(|late| late.value_at_percentile(percent))
+        u64::try_from(self.late.as_ref()?.percentile(percent).as_micros()).ok()
     }
 }
 
 impl Handler for Echo {
     type Note = ();
 
-    fn on_connect(&mut self, _: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
+    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
         let Some(PlayerId(player)) = arrival.player else { return };
         self.in_book(|book| {
-            let account = Account { down: Ledger::ordered(), acknowledged: 0, lost: 0 };
-            book.players.entry(player).or_insert(account);
+            let account = Account { down: Ledger::ordered(), acknowledged: 0, lost: 0, worker: 0 };
+            book.players.entry(player).or_insert(account).worker = context.worker();
             book.peers.insert(peer, player);
         });
         self.peers.push(peer);
@@ -145,6 +159,7 @@ impl Handler for Echo {
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         let options = match channel {
             FAULT => panic!("a player asked for it"),
+            REFUSE => return self.refuse(bytes),
             ORDERED => SendOptions::reliable_ordered(),
             _ => SendOptions::unreliable(),
         };
@@ -203,7 +218,7 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
     if let Some(timeout) = flags.timeout_secs.map(Duration::from_secs) {
         config = config.timeouts(timeout, timeout);
     }
-    let late = Some(Histogram::new(3).tried("a histogram")?);
+    let late = Some(Times::new()?);
     let book = Arc::new(Mutex::new(Book { late, ..Book::default() }));
     let is_ending = Arc::<AtomicBool>::default();
     let server = serve(config, |_| Echo {
@@ -217,10 +232,12 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
     answer(&json!({ "address": server.local_addr().to_string() }))?;
     for line in std::io::stdin().lock().lines() {
         let line = line.tried("standard input")?;
-        if line == "report" {
+        if line == "hush" {
+            is_ending.store(true, Ordering::Release);
+        } else if line == "report" {
             answer(&report(&server, &book)?)?;
         } else if line == "forget" {
-            locked(&book).late.iter_mut().for_each(Histogram::reset);
+            locked(&book).late.iter_mut().for_each(Times::forget);
         } else if let Some(deadline) = line.strip_prefix("drain ") {
             let deadline = Duration::from_millis(deadline.parse().tried("a deadline")?);
             is_ending.store(true, Ordering::Release);
@@ -240,15 +257,16 @@ fn drain(server: Serving<()>, deadline: Duration, book: &Mutex<Book>) -> Result<
 
 fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
     let stats = serde_json::to_value(server.stats()).tried("counters")?;
-    let (refused, late_us) = {
+    let (refused, late_us, refusal) = {
         let book = locked(book);
-        (book.refused, book.late_us(99.9))
+        (book.refused, book.late_us(99.9), book.refusal.clone())
     };
     Ok(json!({
         "stats": stats,
         "unexplained": server.stats().unexplained(),
         "refused": refused,
         "late_us": late_us,
+        "refusal": refusal,
         "players": players(book),
     }))
 }
@@ -257,8 +275,11 @@ fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
 fn players(book: &Mutex<Book>) -> Value {
     let book = locked(book);
     let account = |(player, account): (&u128, &Account)| {
-        let Account { down, acknowledged, lost } = account;
-        (player.to_string(), json!({ "said": down.said, "acknowledged": acknowledged, "lost": lost }))
+        let Account { down, acknowledged, lost, worker } = account;
+        (
+            player.to_string(),
+            json!({ "said": down.said, "acknowledged": acknowledged, "lost": lost, "worker": worker }),
+        )
     };
     book.players.iter().map(account).collect::<serde_json::Map<_, _>>().into()
 }

@@ -1,0 +1,120 @@
+//! C10: the system answers the calls of one worker with an error, each error in its turn: no worker ends that should not, the
+//! error is counted by its name, and the players of the other workers notice nothing.
+
+use std::time::Duration;
+
+use drumfire::ClientConfig;
+use drumfire_tools::clock::now;
+
+use super::{PERIOD, Setting};
+use crate::crowd::{Crowd, Player};
+use crate::marks::Marks;
+use crate::process::Plan;
+use crate::stop::{Stop, Tried};
+
+const PLAYERS: usize = 20;
+const WORKERS: u16 = 2;
+
+/// The calls by which a worker sends, and those by which it receives.
+const SEND: &str = "sendmsg sendmmsg sendto";
+const RECEIVE: &str = "recvmsg recvmmsg recvfrom";
+
+/// Errors of the table in the threats: their numbers on Linux, see errno(3), and the names of their counters.
+const SEND_ERRORS: [(i32, &str); 14] = [
+    (1, "not_permitted"),
+    (4, "interrupted"),
+    (5, "input_output"),
+    (11, "would_block"),
+    (12, "out_of_memory"),
+    (13, "access_denied"),
+    (22, "invalid_argument"),
+    (90, "message_too_long"),
+    (97, "address_family_unsupported"),
+    (99, "address_not_available"),
+    (101, "network_unreachable"),
+    (105, "no_buffers"),
+    (111, "connection_refused"),
+    (113, "host_unreachable"),
+];
+const RECEIVE_ERRORS: [(i32, &str); 9] = [
+    (4, "interrupted"),
+    (11, "would_block"),
+    (12, "out_of_memory"),
+    (71, "protocol_error"),
+    (101, "network_unreachable"),
+    (104, "connection_reset"),
+    (105, "no_buffers"),
+    (111, "connection_refused"),
+    (113, "host_unreachable"),
+];
+
+/// Errors of sends that say that the peer cannot be reached by this socket, ever: they end the connection.
+const ENDING: [&str; 2] = ["address_family_unsupported", "address_not_available"];
+
+/// One error that one worker meets.
+#[derive(Clone, Copy)]
+struct Case {
+    errno: i32,
+    counter: &'static str,
+    calls: &'static str,
+    /// Where the error is counted.
+    place: &'static str,
+}
+
+pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
+    let time = Duration::from_secs(setting.size.of(1, 3, 5));
+    let of = |(errno, counter), calls, place| Case { errno, counter, calls, place };
+    let sends = SEND_ERRORS.map(|error| of(error, SEND, "sent"));
+    let receives = RECEIVE_ERRORS.map(|error| of(error, RECEIVE, "received"));
+    for case in sends.iter().chain(&receives) {
+        meet(setting, *case, time, marks)?;
+    }
+    Ok(())
+}
+
+fn meet(setting: &Setting, case: Case, time: Duration, marks: &mut Marks) -> Result<(), Stop> {
+    let mut plan = Plan::new(setting.address, WORKERS)?;
+    let mut server = plan.start()?;
+    let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let before = server.report()?;
+    let worker = before.worker_of(0).tried("the worker of the first player")?;
+    crowd.players[0].ask_for_errors(case.errno, case.calls)?;
+    let met = crowd.until_server("the filter", &mut server, |report| !report.0["refusal"].is_null())?;
+    if let Some(why) = met.0["refusal"]["Err"].as_str() {
+        return Err(Stop::Needs(format!("seccomp filters: {why}")));
+    }
+    let (used, start) = (server.processor_time()?, now());
+    crowd.go_on(time);
+    let used =
+        (server.processor_time()? - used).as_millis() * 100 / now().duration_since(start).as_millis().max(1);
+    // Those of the worker without a system wait in vain.
+    for (at, player) in crowd.players.iter_mut().enumerate() {
+        player.is_asleep = before.worker_of(at) == Some(worker);
+    }
+    crowd.settle()?;
+    let report = server.report()?;
+    let name = format!("{} {}", case.place, case.counter);
+    let counts = report.by_worker(&format!("/{}/faults/{}", case.place, case.counter));
+    let counted = usize::try_from(worker).ok().and_then(|worker| counts.get(worker)).copied().unwrap_or(0);
+    let closed = report.by_worker("/protocol/connections_closed");
+    let closed = usize::try_from(worker).ok().and_then(|worker| closed.get(worker)).copied().unwrap_or(0);
+    let others = |player: &Player| !player.is_asleep;
+    let gone = crowd.count(|player| others(player) && (player.gone.is_some() || player.again > 0));
+    let missing = crowd.sum(|player| if others(player) { player.ordered.missing() } else { 0 });
+    marks.at_least(&format!("{name}: counted by its name"), counted, 1);
+    marks.equal(
+        &format!("{name}: workers that ended or began anew"),
+        report.sum("/restarts") + report.sum("/panics"),
+        0,
+    );
+    marks.equal(
+        &format!("{name}: other workers' players gone, messages lost or wrong"),
+        gone + missing + crowd.wrong(),
+        0,
+    );
+    marks.at_least(&format!("{name}: players of other workers"), crowd.count(others), 1);
+    let goal = if ENDING.contains(&case.counter) { PLAYERS as u64 - crowd.count(others) } else { 0 };
+    marks.equal(&format!("{name}: connections of the worker closed"), closed, goal);
+    marks.note(format_args!("{name}: {counted} times, processor time {used} %"));
+    Ok(())
+}
