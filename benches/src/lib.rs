@@ -57,7 +57,9 @@ pub use out::{GIVEN_UP_NS, Out};
 pub use plain::{PLAIN_BYTES_MAX, Pace, asked_bytes, serve_plain};
 pub use played::{Played, play};
 pub use players::{Joining, Players};
-pub use rounds::{Arm, BUSY, Measured, Spread, busy_note, cell, interleave, median_cell};
+pub use rounds::{
+    Arm, BUSY, Measured, Pick, Spread, busy_note, cell, interleave, median_cell, micros, ratio_note,
+};
 pub use run::{Recipe, run, run_with};
 pub use served::{RECEIVE_BUFFER_BYTES, close_books, count, counts_of, counts_text, open_server};
 pub use system::{DropWatch, Memory, StealWatch, Used, Watch, load_average, memory, print_machine};

@@ -1,7 +1,7 @@
 //! Interleaved rounds: every arm once, then every arm again, so that whatever the machine does meanwhile is done
 //! to all of them. The first round warms up and does not count.
 
-use drumfire_tools::report::Report;
+use drumfire_tools::report::{Latency, Report};
 
 /// How often rounds of one arm that the machine disturbed are repeated, so that a busy machine cannot hold up the
 /// bench.
@@ -9,6 +9,15 @@ const MAX_REPEATS: u32 = 10;
 
 /// Stands beside a figure whose rounds the machine disturbed to the end.
 pub const BUSY: &str = "machine busy: these figures do not count";
+
+/// Picks one time of a round.
+pub type Pick = fn(&Latency) -> u64;
+
+/// A time of a round, in microseconds.
+#[must_use]
+pub fn micros(report: &Report, pick: Pick) -> Option<f64> {
+    Some(pick(&report.latency_ns?) as f64 / 1e3)
+}
 
 /// One thing that is measured.
 pub struct Arm<'a> {
@@ -124,6 +133,22 @@ pub fn busy_note(measured: &[Measured]) -> &'static str {
     if measured.iter().any(|arm| arm.is_busy) { BUSY } else { "" }
 }
 
+/// What a reader of a ratio of these arms has to know: which of them the client held down, and whether the machine was busy.
+#[must_use]
+pub fn ratio_note(arms: &[&Measured]) -> String {
+    let mut words = Vec::new();
+    for arm in arms {
+        if arm.limited_by() == Some("client") {
+            words.push(format!("client-limited: {}", arm.name));
+        }
+        if arm.is_busy {
+            words.push(BUSY.to_owned());
+        }
+    }
+    words.dedup();
+    words.join("; ")
+}
+
 /// Runs `warm_up` rounds that do not count and `rounds` that do. Void rounds are repeated where `may_void`.
 ///
 /// # Errors
@@ -181,6 +206,8 @@ mod tests {
             report
         };
         let arm = |rounds| Measured { name: String::new(), rounds, voided: 0, is_busy: false };
+        let client = arm(vec![round(Some("client"))]);
+        assert_eq!(ratio_note(&[&client, &arm(vec![round(Some("sender"))])]), "client-limited: ");
         let half = arm(vec![round(None), round(Some("sender"))]);
         assert_eq!((half.limited_by(), half.rate_cell()), (None, "1.50 (1.50-1.50)".to_owned()));
         let most = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);

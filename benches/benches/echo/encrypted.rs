@@ -5,12 +5,12 @@ use std::time::Duration;
 use drumfire::{
     Access, AdmissionConfig, Event, SendOptions, Server, ServerConfig, ServerKey, Stats, Workers,
 };
-use drumfire_benches::Joining;
+use drumfire_benches::{Joining, RECEIVE_BUFFER_BYTES};
 use drumfire_crypto::Suite;
 
 use crate::load::DATAGRAMS_EACH;
 use crate::peer::{Delivery, Staffing};
-use crate::server::{self, Desk, Order, RECEIVE_BUFFER_BYTES, Served, Traffic};
+use crate::server::{self, Desk, Order, Served, Traffic};
 
 /// How often the server looks up when nothing comes.
 const LOOK_UP: Duration = Duration::from_millis(100);

@@ -73,7 +73,7 @@ fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
         let beside = collected.into_inner();
         println!("\n{name}\n{}", show::table(load, &measured, &beside));
         results.rounds(name, &measured)?;
-        show::figures(load, &measured, &beside, &mut results);
+        show::figures(load, &measured, &mut results);
     }
     many::bench(options, connections, cores, &mut results)?;
     println!("\n{}", results.table());

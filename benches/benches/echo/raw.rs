@@ -4,11 +4,12 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use drumfire_benches::RECEIVE_BUFFER_BYTES;
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Socket, Type};
 
-use crate::server::{self, Desk, RECEIVE_BUFFER_BYTES, Served, Traffic};
+use crate::server::{self, Desk, Served, Traffic};
 
 const SOCKET: Token = Token(0);
 

@@ -18,7 +18,6 @@ pub(crate) struct Beside {
     pub(crate) server_core_share: f64,
     pub(crate) rss_mib: f64,
     pub(crate) lost: u64,
-    pub(crate) is_client_limit: bool,
 }
 
 /// Runs a round.
@@ -98,7 +97,7 @@ fn report_of(
         report.notes.push(format!("the server from its first datagram to its last: {}", counts.join(", ")));
     }
     let rss_mib = watched.rss_kib as f64 / 1_024.0;
-    (report, Beside { peer, server_core_share, rss_mib, lost: told.lost, is_client_limit })
+    (report, Beside { peer, server_core_share, rss_mib, lost: told.lost })
 }
 
 fn flags(peer: Peer, load: Load) -> Flags {

@@ -11,9 +11,6 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use drumfire_benches::say;
 use serde::{Deserialize, Serialize};
 
-/// The receive buffer to ask for: room for a message of every connection and more.
-pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
-
 /// What a server counted from its first datagram to its last. One in another language says the messages alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,8 +1,7 @@
 //! The table of one load, and its figures beside their goals.
 
 use drumfire_benches::drive::Shape;
-use drumfire_benches::{Goal, Measured, Results, Spread, busy_note, cell, median_cell};
-use drumfire_tools::report::{Latency, Report};
+use drumfire_benches::{Goal, Measured, Pick, Results, Spread, cell, median_cell, micros, ratio_note};
 use drumfire_tools::table::{Align, TextTable};
 
 use crate::load::{Load, MESSAGE_BYTES};
@@ -15,9 +14,6 @@ const F_UNRELIABLE: f64 = 1.35;
 
 /// Latency over raw in A, at most.
 const A_LATENCY: f64 = 1.5;
-
-/// Picks one time of a round.
-type Pick = fn(&Latency) -> u64;
 
 const TIMES: [(&str, Pick); 4] = [
     ("p50", |latency| latency.p50),
@@ -68,14 +64,14 @@ fn words(load: Load) -> String {
 }
 
 /// The figures.
-pub(crate) fn figures(load: Load, measured: &[Measured], beside: &[Beside], results: &mut Results) {
+pub(crate) fn figures(load: Load, measured: &[Measured], results: &mut Results) {
     let arm = |peer: Peer| measured.iter().find(|arm| arm.name == peer.name());
     for peer in Peer::all() {
         let Some((ours, raw)) = arm(peer).zip(arm(Peer::Raw)) else { continue };
         if peer == Peer::Raw {
             continue;
         }
-        let note = note(&[ours, raw], beside);
+        let note = ratio_note(&[ours, raw]);
         let name = |what: &str| format!("{}: {what} over raw, {}", load.name(), peer.name());
         let cpu = ratio(ours.cpu_ns(), raw.cpu_ns());
         let is_closed = matches!(load.shape, Shape::Closed { .. });
@@ -95,27 +91,6 @@ pub(crate) fn figures(load: Load, measured: &[Measured], beside: &[Beside], resu
             results.figure(name(time), ratio(of(ours), of(raw)), "x", goal, &note);
         }
     }
-}
-
-/// What a reader of a ratio of these two has to know.
-fn note(arms: &[&Measured], beside: &[Beside]) -> String {
-    let mut words = Vec::new();
-    for arm in arms {
-        let rounds = || beside.iter().filter(|beside| beside.peer.name() == arm.name);
-        let limited = rounds().filter(|beside| beside.is_client_limit).count();
-        if limited * 2 > rounds().count() {
-            words.push(format!("client-limited: {}", arm.name));
-        }
-        let busy = busy_note(std::slice::from_ref(*arm));
-        if !busy.is_empty() {
-            words.push(busy.to_owned());
-        }
-    }
-    words.join("; ")
-}
-
-fn micros(report: &Report, pick: Pick) -> Option<f64> {
-    Some(pick(&report.latency_ns?) as f64 / 1e3)
 }
 
 fn ratio(over: Option<Spread>, under: Option<Spread>) -> Option<f64> {

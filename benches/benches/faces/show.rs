@@ -1,6 +1,6 @@
 //! The table of one load, and its figures beside their goals.
 
-use drumfire_benches::{Goal, Load, Measured, Results, Spread, busy_note, cell, median_cell};
+use drumfire_benches::{Goal, Load, Measured, Results, Spread, busy_note, cell, median_cell, micros};
 use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};
 
@@ -38,8 +38,8 @@ pub(crate) fn table(load: Load, measured: &[Measured], beside: &[Beside]) -> Str
             median_cell(arm.pps(), 0),
             cell(arm.spread(per_cpu_second), 0),
             cell(arm.cpu_ns(), 0),
-            median_cell(arm.spread(|report| Some(report.latency_ns?.p50 as f64 / 1e3)), 0),
-            median_cell(arm.spread(|report| Some(report.latency_ns?.p99 as f64 / 1e3)), 0),
+            median_cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0),
+            median_cell(arm.spread(|report| micros(report, |latency| latency.p99)), 0),
             format!("{} %", median_cell(Spread::of(of_arm().map(|beside| beside.core_share * 100.0)), 0)),
             median_cell(Spread::of(of_arm().map(|beside| beside.datagrams_per_message)), 2),
             of_arm().map(|beside| beside.lost).sum::<u64>().to_string(),

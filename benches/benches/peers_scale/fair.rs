@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, ClientConfig, Clients, ClientsEvent, Congestion, PeerId, SendOptions};
 use drumfire_benches::{
-    Arm, DropWatch, Extent, Goal, Measured, Results, Spread, close_books, count, counts_text, interleave,
+    Arm, DropWatch, Extent, Goal, Measured, Results, Spread, cell, close_books, count, counts_text,
+    interleave, median_cell, micros,
 };
 use drumfire_socket::{FlushEnd, SendBatch, SendMode, Sender, Socket};
 use drumfire_tools::clock;
@@ -23,7 +24,7 @@ use crate::ends::{Ends, Players};
 use crate::message::Head;
 use crate::round::{self, Beside, Row};
 use crate::server::{Does, key};
-use crate::show::{median, micros, note, spread};
+use crate::show::note;
 
 /// Of each of the others.
 const PER_SECOND: u64 = 20;
@@ -281,13 +282,13 @@ fn show(measured: &[Measured], windows: &[Vec<Window>], results: &mut Results) -
         let rate = |window: &Window| window.flood as f64 / (window.beside.tally.window.as_secs_f64() + 0.2);
         table.row([
             arm.name.clone(),
-            median(of(&rate), 0),
-            median(arm.spread(|report| micros(report, |latency| latency.p50)), 0),
-            spread(p99(arm), 0),
-            median(of(&|window| window.beside.tally.delay.value_at_quantile(0.99) as f64 / 1e3), 0),
-            median(jain, 4),
+            median_cell(of(&rate), 0),
+            median_cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0),
+            cell(p99(arm), 0),
+            median_cell(of(&|window| window.beside.tally.delay.value_at_quantile(0.99) as f64 / 1e3), 0),
+            median_cell(jain, 4),
             counted().map(|window| window.beside.tally.lost).sum::<u64>().to_string(),
-            median(of(&|window| window.beside.core_percent()), 1),
+            median_cell(of(&|window| window.beside.core_percent()), 1),
         ]);
         let name = format!("fair: {}: Jain index of others' throughput", arm.name);
         let least = jain.map(|jain| jain.least);

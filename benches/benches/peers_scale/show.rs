@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use drumfire_benches::{Goal, Measured, Results, Spread, busy_note};
-use drumfire_tools::report::{Latency, Report, ThreadReport};
+use drumfire_benches::{Goal, Measured, Results, Spread, busy_note, cell, median_cell, micros};
+use drumfire_tools::report::{Report, ThreadReport};
 use drumfire_tools::table::{Align, TextTable};
 
 use crate::ladder::{Batch, DOWN_BYTES};
@@ -88,23 +88,23 @@ pub(crate) fn step(
         table.row([
             clients.to_string(),
             down_bytes.to_string(),
-            spread(core, 1),
-            median(user, 0),
-            spread(ours.cpu_ns(), 0),
-            median(ours.spread(|report| micros(report, |latency| latency.p50)), 0),
-            median(ours.spread(|report| micros(report, |latency| latency.p99)), 0),
-            median(of(&Beside::datagrams_per_message), 2),
+            cell(core, 1),
+            median_cell(user, 0),
+            cell(ours.cpu_ns(), 0),
+            median_cell(ours.spread(|report| micros(report, |latency| latency.p50)), 0),
+            median_cell(ours.spread(|report| micros(report, |latency| latency.p99)), 0),
+            median_cell(of(&Beside::datagrams_per_message), 2),
             counted().map(|beside| beside.tally.lost).sum::<u64>().to_string(),
-            median(plain.spread(core_percent), 1),
-            median(plain.cpu_ns(), 0),
-            median(over, 2),
+            median_cell(plain.spread(core_percent), 1),
+            median_cell(plain.cpu_ns(), 0),
+            median_cell(over, 2),
             format!("{}, {}", ours.void_cell(), plain.void_cell()),
         ]);
         prose.push(format!(
             "  With {slots} slots and a service call rate of {rate} Hz, {clients} clients with {down_bytes} B back take {} % of a \
              core,\n  {} % of it in the program (library, ciphers, application) and the rest in the kernel.",
-            median(core, 1),
-            median(user, 0)
+            median_cell(core, 1),
+            median_cell(user, 0)
         ));
         let name = format!("ladder: {rate} Hz, {clients} clients, {down_bytes} B down");
         let note = note(&[ours, plain]);
@@ -154,19 +154,4 @@ pub(crate) fn print_profiler() {
         "profile   a flame graph of the server while it runs{there}: perf record -g -p PID, then perf script | inferno-collapse-perf \
          | inferno-flamegraph;\n          its process has the argument --peers-scale-server. Without perf: user and system time by /proc"
     );
-}
-
-pub(crate) fn micros(report: &Report, pick: fn(&Latency) -> u64) -> Option<f64> {
-    Some(pick(&report.latency_ns?) as f64 / 1e3)
-}
-
-pub(crate) fn median(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.digits$}", spread.median))
-}
-
-pub(crate) fn spread(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or_else(
-        || "-".to_owned(),
-        |spread| format!("{:.digits$} ({:.digits$}-{:.digits$})", spread.median, spread.least, spread.most),
-    )
 }

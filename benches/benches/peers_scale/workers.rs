@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Child, Cores, DropWatch, Extent, Goal, Results, Spread, close_books, counts_text, interleave,
+    Arm, Child, Cores, DropWatch, Extent, Goal, Results, Spread, cell, close_books, counts_text, interleave,
+    median_cell,
 };
 use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable};
@@ -15,7 +16,7 @@ use crate::drive::{Drive, Load};
 use crate::ends::{Ends, Players};
 use crate::round::{self, Row};
 use crate::server::Does;
-use crate::show::{median, note, spread};
+use crate::show::note;
 
 const PER_SECOND: u64 = 10;
 
@@ -93,7 +94,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     ])
     .indented(2);
     for arm in &measured {
-        table.row([arm.name.clone(), median(arm.pps(), 0), spread(arm.cpu_ns(), 0), arm.void_cell()]);
+        table.row([arm.name.clone(), median_cell(arm.pps(), 0), cell(arm.cpu_ns(), 0), arm.void_cell()]);
         for round in &arm.rounds {
             results.run(&format!("workers: {}", arm.name), round)?;
         }

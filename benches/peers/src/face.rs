@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub(crate) use drumfire_benches::RECEIVE_BUFFER_BYTES;
 pub(crate) use drumfire_benches::drive::Client;
 use drumfire_benches::{Counts, over_at_end_of_input, say, say_counts};
-
-/// The receive buffer every server asks for: room for a message of every connection and more.
-pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
 
 /// How often a server that waits looks up when nothing comes.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);

@@ -1,11 +1,11 @@
 //! What drumfire is held against in each load: ratios of two rows of the same run, and bounds of one row. Only pairs of equal
 //! suites are compared where the goal says so, and only what was measured is judged.
 
-use drumfire_benches::{Goal, Results, Spread};
+use drumfire_benches::{Goal, Results, Spread, micros};
 
 use crate::load::Load;
 use crate::measure::{Row, State};
-use crate::show::{core_percent, kib, micros, note};
+use crate::show::{core_percent, kib, note};
 
 const AES: &str = "drumfire, AES-128";
 const CHACHA: &str = "drumfire, ChaCha20";

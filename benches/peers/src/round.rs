@@ -32,7 +32,6 @@ pub(crate) struct Beside {
     pub(crate) core_share: f64,
     pub(crate) kib_per_connection: f64,
     pub(crate) lost: u64,
-    pub(crate) is_client_limit: bool,
 }
 
 /// Runs a round.
@@ -165,10 +164,8 @@ impl Round<'_> {
             core_share: cpu.map_or(0.0, |cpu| cpu.total_s() / length.as_secs_f64()),
             kib_per_connection: watched.rss_kib.saturating_sub(kib_before) as f64 / asked.connections as f64,
             lost: told.lost,
-            is_client_limit: false,
         };
-        let beside = Beside { is_client_limit: self.is_client_limit(beside.core_share), ..beside };
-        report.limited_by = beside.is_client_limit.then(|| "client".to_owned());
+        report.limited_by = self.is_client_limit(beside.core_share).then(|| "client".to_owned());
         report.notes = self.notes(&beside);
         (report, beside)
     }

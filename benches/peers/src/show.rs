@@ -1,14 +1,10 @@
 //! The table of a load: one row for each rival and way of delivery, the missing ones too.
 
 use drumfire_benches::drive::Shape;
-use drumfire_benches::{Spread, busy_note};
-use drumfire_tools::report::{Latency, Report};
+use drumfire_benches::{Pick, Spread, cell, median_cell, micros, ratio_note};
 
 use crate::load::Load;
 use crate::measure::{Row, State};
-
-/// Picks one time of a round.
-pub(crate) type Pick = fn(&Latency) -> u64;
 
 const TIMES: [Pick; 3] = [|latency| latency.p50, |latency| latency.p99, |latency| latency.p999];
 
@@ -57,11 +53,11 @@ fn cells(load: Load, row: &Row) -> Vec<String> {
     }
     let is_idle = load.shape == Shape::Idle;
     let measured = &row.measured;
-    cells.push(if is_idle { "-".to_owned() } else { median(measured.pps(), 0) });
-    cells.push(if is_idle { "-".to_owned() } else { spread(measured.cpu_ns()) });
-    cells.extend(TIMES.map(|pick| median(measured.spread(|report| micros(report, pick)), 0)));
-    cells.push(median(core_percent(row), 1));
-    cells.push(median(kib(row), 1));
+    cells.push(if is_idle { "-".to_owned() } else { median_cell(measured.pps(), 0) });
+    cells.push(if is_idle { "-".to_owned() } else { cell(measured.cpu_ns(), 0) });
+    cells.extend(TIMES.map(|pick| median_cell(measured.spread(|report| micros(report, pick)), 0)));
+    cells.push(median_cell(core_percent(row), 1));
+    cells.push(median_cell(kib(row), 1));
     cells.push(row.beside.iter().map(|beside| beside.lost).sum::<u64>().to_string());
     cells.push(measured.void_cell());
     cells
@@ -77,35 +73,7 @@ pub(crate) fn kib(row: &Row) -> Option<Spread> {
     Spread::of(row.beside.iter().map(|beside| beside.kib_per_connection))
 }
 
-/// A time of a round, in microseconds.
-pub(crate) fn micros(report: &Report, pick: Pick) -> Option<f64> {
-    Some(pick(&report.latency_ns?) as f64 / 1e3)
-}
-
 /// What a reader of a ratio of these rows has to know.
 pub(crate) fn note(rows: &[&Row]) -> String {
-    let mut words = Vec::new();
-    for row in rows {
-        let limited = row.beside.iter().filter(|beside| beside.is_client_limit).count();
-        if limited * 2 > row.beside.len() {
-            words.push(format!("client-limited: {}", row.name()));
-        }
-        let busy = busy_note(std::slice::from_ref(&row.measured));
-        if !busy.is_empty() {
-            words.push(busy.to_owned());
-        }
-    }
-    words.dedup();
-    words.join("; ")
-}
-
-fn median(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.digits$}", spread.median))
-}
-
-fn spread(spread: Option<Spread>) -> String {
-    spread.map_or_else(
-        || "-".to_owned(),
-        |spread| format!("{:.0} ({:.0}-{:.0})", spread.median, spread.least, spread.most),
-    )
+    ratio_note(&rows.iter().map(|row| &row.measured).collect::<Vec<_>>())
 }
