@@ -10,7 +10,7 @@ use drumfire_wire::{ChannelId, FrameWriter, MessageId};
 
 use super::ChannelOptions;
 use super::receipt::{Outcome, ReceiptId};
-use super::send::{Filled, Idle, Packet, SendQueue};
+use super::send::{Filled, Idle, Outgoing, Packet, Pushed, SendQueue};
 use crate::loss::Fate;
 use crate::time::Moment;
 
@@ -54,6 +54,11 @@ impl Outbox {
         }
     }
 
+    /// As [`SendQueue::push`].
+    pub(crate) fn push(&mut self, limit_bytes: usize, now: Moment, message: Outgoing) -> Pushed {
+        self.with_queue(|queue| queue.push(limit_bytes, now, message))
+    }
+
     /// As [`SendQueue::fill`].
     #[inline]
     pub(crate) fn fill<B: BufMut>(
@@ -78,6 +83,11 @@ impl Outbox {
     /// How the messages of a channel are sent.
     pub(crate) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
         self.queue().map_or_else(ChannelOptions::default, |queue| queue.options_of(channel))
+    }
+
+    /// How the messages of a channel are sent from now on.
+    pub(crate) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
+        self.with_queue(|queue| queue.set_options(channel, options));
     }
 
     /// Whether a packet could take something.
@@ -124,8 +134,8 @@ impl Outbox {
         }
     }
 
-    /// Puts something into the queue, which is made if there is none.
-    pub(crate) fn with_queue<T>(&mut self, act: impl FnOnce(&mut SendQueue) -> T) -> T {
+    /// Does something with the queue, made if there is none.
+    fn with_queue<T>(&mut self, act: impl FnOnce(&mut SendQueue) -> T) -> T {
         match self {
             Self::Busy(queue) => act(queue),
             Self::Idle(idle) => {
@@ -152,7 +162,6 @@ impl Outbox {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::send::Pushed;
     use super::*;
     use crate::channel::{SendOptions, WhenFull};
 
@@ -161,7 +170,8 @@ mod tests {
     fn push(outbox: &mut Outbox, bytes: usize) -> Pushed {
         let payload = Bytes::from(vec![7; bytes]);
         let options = SendOptions::reliable_ordered();
-        outbox.with_queue(|queue| queue.push(10_000, Moment::ORIGIN, CHANNEL, options, None, payload))
+        let message = Outgoing { channel: CHANNEL, options, receipt: None, payload };
+        outbox.push(10_000, Moment::ORIGIN, message)
     }
 
     /// Sends what there is, and answers the ids it went with.
@@ -199,7 +209,7 @@ mod tests {
     fn options_of_a_channel_are_not_given_back() {
         let mut outbox = Outbox::new();
         let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
-        outbox.with_queue(|queue| queue.set_options(CHANNEL, options));
+        outbox.set_options(CHANNEL, options);
         outbox.shrink();
         assert_eq!(outbox.options_of(CHANNEL), options);
     }

@@ -60,6 +60,16 @@ impl From<Idle> for SendQueue {
     }
 }
 
+/// A message to be sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) channel: ChannelId,
+    pub(crate) options: SendOptions,
+    /// Whether its sender wants to know what becomes of it, and under which name.
+    pub(crate) receipt: Option<ReceiptId>,
+    pub(crate) payload: Bytes,
+}
+
 /// What became of a message that was to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
@@ -128,15 +138,8 @@ impl SendQueue {
     }
 
     /// Takes a message in, where there is room for it in so many bytes; else its channel's options say what becomes of it.
-    pub(crate) fn push(
-        &mut self,
-        limit_bytes: usize,
-        now: Moment,
-        channel: ChannelId,
-        options: SendOptions,
-        receipt: Option<ReceiptId>,
-        payload: Bytes,
-    ) -> Pushed {
+    pub(crate) fn push(&mut self, limit_bytes: usize, now: Moment, message: Outgoing) -> Pushed {
+        let Outgoing { channel, options, receipt, payload } = message;
         let limit_bytes = options.priority.share_of(limit_bytes);
         let bytes = charge(payload.len());
         let mut dropped_count = 0;

@@ -12,7 +12,7 @@ use drumfire_wire::{
 
 use super::{Endpoint, Role};
 use crate::channel::receipt::ReceiptId;
-use crate::channel::send::Pushed;
+use crate::channel::send::{Outgoing, Pushed};
 use crate::channel::{ChannelOptions, SendOptions, WhenFull};
 use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
@@ -132,7 +132,7 @@ impl<P: Placement> Endpoint<P> {
     /// until the connection ends. Does nothing for a stale id.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         if let Some(connection) = self.connections.get_mut(peer) {
-            connection.sending.with_queue(|queue| queue.set_options(channel, options));
+            connection.sending.set_options(channel, options);
         }
     }
 
@@ -190,10 +190,8 @@ impl<P: Placement> Endpoint<P> {
             return Err(SendError::TooLarge { limit_bytes });
         }
         let memory_bytes = connection.bounds.send_memory_bytes;
-        let pushed = connection
-            .sending
-            .with_queue(|queue| queue.push(memory_bytes, now, channel, options, receipt, bytes));
-        match pushed {
+        let message = Outgoing { channel, options, receipt, payload: bytes };
+        match connection.sending.push(memory_bytes, now, message) {
             Pushed::Taken(dropped) | Pushed::Dropped(dropped) => {
                 add(&mut self.stats.messages_dropped, dropped.into());
             }

@@ -60,10 +60,12 @@ fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
     assert!(took(queue.push(
         usize::MAX,
         Moment::ORIGIN,
-        ChannelId(channel),
-        SendOptions::reliable_ordered(),
-        None,
-        vec![byte].into()
+        Outgoing {
+            channel: ChannelId(channel),
+            options: SendOptions::reliable_ordered(),
+            receipt: None,
+            payload: vec![byte].into()
+        }
     )));
 }
 
@@ -78,10 +80,12 @@ fn messages_of_both_modes_share_a_packet() {
     queue.push(
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
-        ChannelId(2),
-        SendOptions::unreliable(),
-        None,
-        vec![11].into(),
+        Outgoing {
+            channel: ChannelId(2),
+            options: SendOptions::unreliable(),
+            receipt: None,
+            payload: vec![11].into(),
+        },
     );
     reliable(&mut queue, 1, 12);
     let taken = packet(&mut queue, 0, 100);
@@ -163,7 +167,16 @@ fn no_id_goes_4096_beyond_the_oldest_under_way() {
     let taken: usize = (0..100).map(|number| packet(&mut queue, number, 1_000).len()).sum();
     assert_eq!(taken, 4_096);
     assert!(!queue.has_sendable());
-    queue.push(usize::MAX, Moment::ORIGIN, ChannelId(0), SendOptions::unreliable(), None, Bytes::new());
+    queue.push(
+        usize::MAX,
+        Moment::ORIGIN,
+        Outgoing {
+            channel: ChannelId(0),
+            options: SendOptions::unreliable(),
+            receipt: None,
+            payload: Bytes::new(),
+        },
+    );
     assert_eq!(packet(&mut queue, 100, 1_000).len(), 1, "unreliable ones pass");
     queue.on_fate(Fate::Acknowledged, MessageId(1), 0);
     assert!(!queue.has_sendable());
@@ -177,42 +190,52 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
     assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        ChannelId(0),
-        SendOptions::unreliable(),
-        None,
-        Bytes::new()
+        Outgoing {
+            channel: ChannelId(0),
+            options: SendOptions::unreliable(),
+            receipt: None,
+            payload: Bytes::new()
+        }
     )));
     assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        ChannelId(0),
-        SendOptions::reliable_ordered(),
-        None,
-        vec![0; 5].into()
+        Outgoing {
+            channel: ChannelId(0),
+            options: SendOptions::reliable_ordered(),
+            receipt: None,
+            payload: vec![0; 5].into()
+        }
     )));
     assert!(!took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        ChannelId(0),
-        SendOptions::unreliable(),
-        None,
-        vec![0; 1].into()
+        Outgoing {
+            channel: ChannelId(0),
+            options: SendOptions::unreliable(),
+            receipt: None,
+            payload: vec![0; 1].into()
+        }
     )));
     assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        ChannelId(0),
-        SendOptions::unreliable(),
-        None,
-        Bytes::new()
+        Outgoing {
+            channel: ChannelId(0),
+            options: SendOptions::unreliable(),
+            receipt: None,
+            payload: Bytes::new()
+        }
     )));
     assert!(!took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        ChannelId(0),
-        SendOptions::unreliable(),
-        None,
-        Bytes::new()
+        Outgoing {
+            channel: ChannelId(0),
+            options: SendOptions::unreliable(),
+            receipt: None,
+            payload: Bytes::new()
+        }
     )));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
@@ -238,17 +261,27 @@ fn ids_go_on_after_memory_was_given_back() {
 fn what_is_lost_goes_before_what_waits_but_not_before_a_higher_class() {
     let mut queue = queue();
     let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
-    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), bulk, None, vec![1].into());
-    packet(&mut queue, 0, 100);
-    queue.on_fate(Fate::Lost, MessageId(0), 0);
-    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), bulk, None, vec![2].into());
     queue.push(
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
-        ChannelId(2),
-        SendOptions::unreliable(),
-        None,
-        vec![3].into(),
+        Outgoing { channel: ChannelId(1), options: bulk, receipt: None, payload: vec![1].into() },
+    );
+    packet(&mut queue, 0, 100);
+    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        Outgoing { channel: ChannelId(1), options: bulk, receipt: None, payload: vec![2].into() },
+    );
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        Outgoing {
+            channel: ChannelId(2),
+            options: SendOptions::unreliable(),
+            receipt: None,
+            payload: vec![3].into(),
+        },
     );
     let payloads: Vec<u8> = packet(&mut queue, 1, 100).iter().map(|(_, _, payload)| payload[0]).collect();
     assert_eq!(payloads, [3, 1, 2]);
@@ -259,12 +292,20 @@ fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() 
     let mut queue = queue();
     let options = SendOptions::reliable_sequenced();
     for byte in 0..3 {
-        queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), options, None, vec![byte].into());
+        queue.push(
+            SEND_MEMORY_BYTES,
+            Moment::ORIGIN,
+            Outgoing { channel: ChannelId(1), options, receipt: None, payload: vec![byte].into() },
+        );
     }
     assert_eq!(queue.used_bytes, 65, "what was replaced is free");
     assert_eq!(packet(&mut queue, 0, 100), [(1, Some((0, None)), vec![2])]);
     for byte in 3..6 {
-        queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), options, None, vec![byte].into());
+        queue.push(
+            SEND_MEMORY_BYTES,
+            Moment::ORIGIN,
+            Outgoing { channel: ChannelId(1), options, receipt: None, payload: vec![byte].into() },
+        );
     }
     assert!(!queue.has_sendable());
     queue.on_fate(Fate::Lost, MessageId(0), 0);
@@ -283,10 +324,12 @@ fn unordered_messages_name_none_before_them_and_leave_the_order_of_others_alone(
     queue.push(
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
-        ChannelId(1),
-        SendOptions::reliable_unordered(),
-        None,
-        vec![2].into(),
+        Outgoing {
+            channel: ChannelId(1),
+            options: SendOptions::reliable_unordered(),
+            receipt: None,
+            payload: vec![2].into(),
+        },
     );
     reliable(&mut queue, 1, 3);
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
@@ -322,10 +365,7 @@ fn a_long_message_and_those_of_other_channels_ride_once() {
         assert!(took(queue.push(
             SEND_MEMORY_BYTES,
             Moment::ORIGIN,
-            ChannelId(channel),
-            options,
-            None,
-            vec![0; bytes].into()
+            Outgoing { channel: ChannelId(channel), options, receipt: None, payload: vec![0; bytes].into() }
         )));
     }
     packet(&mut queue, 0, 1_000);
@@ -367,7 +407,11 @@ fn receipts_cost_nothing_once_they_are_answered_and_a_value_under_way_needs_no_l
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
     let (value, payload) = (SendOptions::reliable_latest(3), Bytes::from_static(b"v"));
-    assert!(took(queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, ChannelId(1), value, receipt, payload)));
+    assert!(took(queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        Outgoing { channel: ChannelId(1), options: value, receipt, payload }
+    )));
     assert_eq!(packet(&mut queue, 0, 100).len(), 1);
     queue.shrink();
     assert!(queue.lines.is_none(), "nothing waits");
