@@ -87,15 +87,30 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let targets = wanted(&all, ask.targets)?;
     let program = build(&workspace, &folder)?;
     let commit = CommandLine::new("git", &["describe", "--always", "--dirty"]).output(&workspace.root)?;
+    let mut broken = Vec::new();
     for target in targets {
-        let run = watch::run(&workspace.root, &search(&program, target, ask.seconds)?, &target.name)?;
+        let found = watch::run(&workspace.root, &search(&program, target, ask.seconds)?, &target.name);
+        let run = match found {
+            Ok(run) => run,
+            // The other targets have their turn all the same.
+            Err(Stop::Failed(why)) => {
+                eprintln!("{why}");
+                broken.push(target.name.as_str());
+                continue;
+            }
+            Err(other) => return Err(other),
+        };
         println!("ledger: target={} {run} commit={}", target.name, commit.trim());
         if ask.keeps {
             let merge = |into: &Path| merge(&program, target, into);
             corpus::renew(&workspace.root, &target.corpus, &folder.join("kept"), merge)?;
         }
     }
-    Ok(())
+    if broken.is_empty() {
+        Ok(())
+    } else {
+        Err(Stop::failed(format!("found something: {}", broken.join(", "))))
+    }
 }
 
 /// The targets that have a corpus, in their order.

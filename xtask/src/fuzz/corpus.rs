@@ -13,6 +13,9 @@ const NAME_LETTERS: usize = 8;
 /// A committed corpus holds so much at most; what is longest goes first.
 const CORPUS_MAX_BYTES: u64 = 56 * 1_024;
 
+/// A committed corpus has so many files at most, of all lengths: each is replayed in every test run.
+const CORPUS_MAX_FILES: usize = 128;
+
 /// Makes a folder, with those above it.
 ///
 /// # Errors
@@ -52,6 +55,11 @@ pub(super) fn renew(
         kept.push((fs::metadata(&path).map_err(|why| failed(&path, &why))?.len(), name));
     }
     kept.sort();
+    let count = kept.len();
+    let has_place = |at: &usize| at * CORPUS_MAX_FILES / count != (at + 1) * CORPUS_MAX_FILES / count;
+    if count > CORPUS_MAX_FILES {
+        kept = (0..count).filter(has_place).map(|at| kept[at].clone()).collect();
+    }
     let mut room = CORPUS_MAX_BYTES;
     kept.retain(|(bytes, _)| {
         let fits = room.checked_sub(*bytes);
