@@ -112,9 +112,12 @@ impl Crowd {
         Ok(())
     }
 
-    /// How long echoes took so far counts no more.
+    /// How long echoes took and who had to begin anew so far counts no more.
     pub(crate) fn forget(&mut self) {
         self.round_trips.forget();
+        for player in &mut self.players {
+            (player.again, player.told_at) = (0, None);
+        }
     }
 
     /// The sum over all players.

@@ -64,7 +64,7 @@ pub(crate) struct ServeFlags {
     pub(crate) timeout_secs: Option<u64>,
 }
 
-/// What the server did for one player, over all connections.
+/// What the server did for one player, over its last connection.
 #[derive(Clone, Debug)]
 struct Account {
     down: Ledger,
@@ -149,8 +149,10 @@ impl Handler for Echo {
     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
         let Some(PlayerId(player)) = arrival.player else { return };
         self.in_book(|book| {
-            let account = Account { down: Ledger::ordered(), acknowledged: 0, lost: 0, worker: 0 };
-            book.players.entry(player).or_insert(account).worker = context.worker();
+            let account =
+                Account { down: Ledger::ordered(), acknowledged: 0, lost: 0, worker: context.worker() };
+            // Who comes again begins anew.
+            book.players.insert(player, account);
             book.peers.insert(peer, player);
         });
         self.peers.push(peer);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drumfire::ClientConfig;
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
+use drumfire::{ClientConfig, Reconnect};
 
 use super::{PERIOD, Setting, WORKERS};
 use crate::crowd::Crowd;
@@ -35,7 +35,10 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     let plan = Plan::new((FAR_V4, 0).into(), WORKERS)?.within(&other.name);
     let mut plan = plan.flag("--down", DOWN);
     let mut server = plan.start()?;
-    let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
+    // An attempt may come to nothing where so much is lost; a connection may not.
+    let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(30)));
+    let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &config)?;
+    crowd.forget();
     crowd.go_on(time);
     server.tell("hush")?;
     let report = crowd.until_server("all is acknowledged", &mut server, |report| {

@@ -9,7 +9,7 @@ use drumfire_tools::clock::now;
 use super::{PERIOD, Setting};
 use crate::crowd::{Crowd, Player};
 use crate::marks::Marks;
-use crate::process::Plan;
+use crate::process::{Plan, ServerProcess};
 use crate::stop::{Stop, Tried};
 
 const PLAYERS: usize = 20;
@@ -51,6 +51,12 @@ const RECEIVE_ERRORS: [(i32, &str); 9] = [
 /// Errors of sends that say that the peer cannot be reached by this socket, ever: they end the connection.
 const ENDING: [&str; 2] = ["address_family_unsupported", "address_not_available"];
 
+/// What says that a socket is gone.
+const BAD_DESCRIPTOR: i32 = 9;
+
+/// Players that come when one worker has ended.
+const NEWCOMERS: usize = 8;
+
 /// One error that one worker meets.
 #[derive(Clone, Copy)]
 struct Case {
@@ -69,27 +75,69 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     for case in sends.iter().chain(&receives) {
         meet(setting, *case, time, marks)?;
     }
+    lose_a_socket(setting, marks)
+}
+
+/// A worker's socket is gone, as far as the worker can see: the worker ends, and nobody else notices.
+fn lose_a_socket(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
+    let mut plan = Plan::new(setting.address, WORKERS)?;
+    let mut server = plan.start()?;
+    let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let worker = refuse(&mut server, &mut crowd, BAD_DESCRIPTOR, RECEIVE)?;
+    crowd.settle()?;
+    let lost = crowd.players.iter().filter(|player| player.is_asleep).count();
+    crowd.players.retain(|player| !player.is_asleep);
+    for player in PLAYERS..PLAYERS + NEWCOMERS {
+        crowd.begin(&plan.token(player)?, &ClientConfig::default())?;
+    }
+    crowd
+        .until("newcomers are answered or not", |player| player.gone.is_some() || player.ordered.heard > 0)?;
+    crowd.settle()?;
+    let report = server.report()?;
+    let old = crowd.players.len() - NEWCOMERS;
+    let is_well =
+        |player: &Player| player.gone.is_none() && player.again == 0 && player.ordered.missing() == 0;
+    let (old, new) = crowd.players.split_at(old);
+    let count = |players: &[Player]| players.iter().filter(|player| is_well(player)).count() as u64;
+    marks.equal("a lost socket: other workers' players that play on", count(old), old.len() as u64);
+    marks.equal("a lost socket: panics", report.sum("/panics"), 0);
+    marks.note(format_args!(
+        "a lost socket: worker {worker} ended with {lost} players; {} of {NEWCOMERS} newcomers were answered after it",
+        count(new)
+    ));
     Ok(())
+}
+
+/// Lets the system refuse calls to the worker of the first player; that worker's players are left alone. Answers which it is.
+fn refuse(server: &mut ServerProcess, crowd: &mut Crowd, errno: i32, calls: &str) -> Result<u64, Stop> {
+    let before = server.report()?;
+    let worker = before.worker_of(0).tried("the worker of the first player")?;
+    crowd.players[0].ask_for_errors(errno, calls)?;
+    let met = crowd.until_server("the filter", server, |report| !report.0["refusal"].is_null())?;
+    if let Some(why) = met.0["refusal"]["Err"].as_str() {
+        return Err(Stop::Needs(format!("seccomp filters: {why}")));
+    }
+    for (at, player) in crowd.players.iter_mut().enumerate() {
+        player.is_asleep = before.worker_of(at) == Some(worker);
+    }
+    Ok(worker)
 }
 
 fn meet(setting: &Setting, case: Case, time: Duration, marks: &mut Marks) -> Result<(), Stop> {
     let mut plan = Plan::new(setting.address, WORKERS)?;
     let mut server = plan.start()?;
     let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
-    let before = server.report()?;
-    let worker = before.worker_of(0).tried("the worker of the first player")?;
-    crowd.players[0].ask_for_errors(case.errno, case.calls)?;
-    let met = crowd.until_server("the filter", &mut server, |report| !report.0["refusal"].is_null())?;
-    if let Some(why) = met.0["refusal"]["Err"].as_str() {
-        return Err(Stop::Needs(format!("seccomp filters: {why}")));
-    }
+    let worker = refuse(&mut server, &mut crowd, case.errno, case.calls)?;
+    // They go on all the same: a worker that meets errors has work to do.
+    let of_worker: Vec<bool> =
+        crowd.players.iter_mut().map(|player| std::mem::take(&mut player.is_asleep)).collect();
     let (used, start) = (server.processor_time()?, now());
     crowd.go_on(time);
     let used =
         (server.processor_time()? - used).as_millis() * 100 / now().duration_since(start).as_millis().max(1);
     // Those of the worker without a system wait in vain.
-    for (at, player) in crowd.players.iter_mut().enumerate() {
-        player.is_asleep = before.worker_of(at) == Some(worker);
+    for (player, is_asleep) in crowd.players.iter_mut().zip(of_worker) {
+        player.is_asleep = is_asleep;
     }
     crowd.settle()?;
     let report = server.report()?;
