@@ -367,17 +367,22 @@ impl Connection {
     fn shrink(&mut self) {
         self.liveness.on_shrunk();
         self.path.shrink();
+        self.shrink_books();
         self.acks.shrink();
-        self.loss.shrink();
-        if !self.loss.has_packets() {
-            self.control.shrink();
-        }
         self.activity = None;
         self.sending.shrink();
         let largest = self.newest_received();
         self.receiving.shrink(largest);
         if let Some(session) = &mut self.session {
             session.shrink();
+        }
+    }
+
+    /// Gives back the books of packets that all arrived, and of what they carried.
+    fn shrink_books(&mut self) {
+        self.loss.shrink();
+        if !self.loss.has_packets() {
+            self.control.shrink();
         }
     }
 

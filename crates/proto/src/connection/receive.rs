@@ -118,10 +118,10 @@ impl Connection {
         let had_memory = self.loss.has_memory();
         let received = self.apply(now, number, (contents.only, frames), room == Room::All, sink);
         self.extend_credit();
-        // Nothing is left of a handshake or of a ping: its memory is not kept until the connection has been idle for long, for
+        // Nothing is left of a handshake or of a ping: its books are not kept until the connection has been idle for long, for
         // many may come at once.
         if had_memory && !is_busy && !self.loss.has_packets() {
-            self.shrink();
+            self.shrink_books();
         }
         received
     }
