@@ -93,8 +93,13 @@ impl ReplayWindow {
             Numbers::Wide(bitmap) => bitmap.highest,
             Numbers::Narrow(narrow) => narrow.highest,
         };
-        // The highest number is always remembered: only 0 may be one that never came.
-        (highest > 0 || self.check(highest).is_err()).then_some(highest)
+        if highest > 0 { Some(highest) } else { self.first() }
+    }
+
+    /// Whether packet 0 came: the highest number is always remembered, and no other may be one that never came.
+    #[cold]
+    fn first(&self) -> Option<u64> {
+        self.check(0).is_err().then_some(0)
     }
 }
 
