@@ -6,6 +6,8 @@ mod drumfire;
 mod enet;
 #[cfg(feature = "quinn")]
 mod frames;
+#[cfg(feature = "gns")]
+mod gns;
 #[cfg(feature = "kcp")]
 mod kcp;
 #[cfg(feature = "laminar")]
@@ -44,6 +46,8 @@ pub(crate) struct Rival {
     pub(crate) connections_max: usize,
     /// Whether its server has one busy thread: more of them wait for the core because of each other.
     pub(crate) has_one_thread: bool,
+    /// The same of its client.
+    pub(crate) client_has_one_thread: bool,
     /// Whether it speaks UDP, so that the relay can lose what it says.
     pub(crate) is_udp: bool,
     /// Whether a message is lost with its datagram only, and never by the library's choice.
@@ -79,6 +83,7 @@ impl Rival {
             per_socket: 1,
             connections_max: usize::MAX,
             has_one_thread: true,
+            client_has_one_thread: true,
             is_udp: true,
             loses_only_datagrams: false,
             has_connections: true,
@@ -105,11 +110,7 @@ pub(crate) fn all() -> Vec<Rival> {
     all.extend(enet_rivals());
     all.extend(renet_rivals());
     all.extend(quinn_rivals());
-    all.push(Rival::missing(
-        "GameNetworkingSockets",
-        "gns",
-        "no registry carries it ready to build: the crate's source needs clang, protoc and OpenSSL's headers installed",
-    ));
+    all.extend(gns_rivals());
     all.extend(kcp_rivals());
     all.extend(laminar_rivals());
     all.extend(nbio::rivals());
@@ -123,15 +124,14 @@ pub(crate) fn named(name: &str) -> Result<Rival, String> {
 
 /// Defines the list of a rival that can be left out of a build.
 macro_rules! optional {
-    ($rivals:ident, $feature:literal, $module:ident, $name:literal) => {
-        #[cfg(feature = $feature)]
+    ($rivals:ident, $feature:literal, $module:ident, $name:literal $(, $needs:literal)?) => {
         fn $rivals() -> Vec<Rival> {
-            $module::rivals()
-        }
-
-        #[cfg(not(feature = $feature))]
-        fn $rivals() -> Vec<Rival> {
-            vec![Rival::missing($name, $feature, concat!("built without feature ", $feature))]
+            #[cfg(feature = $feature)]
+            let built: Option<fn() -> Vec<Rival>> = Some($module::rivals);
+            #[cfg(not(feature = $feature))]
+            let built: Option<fn() -> Vec<Rival>> = None;
+            let why = concat!("built without feature ", $feature $(, $needs)?);
+            built.map_or_else(|| vec![Rival::missing($name, $feature, why)], |rivals| rivals())
         }
     };
 }
@@ -139,6 +139,13 @@ macro_rules! optional {
 optional!(enet_rivals, "enet", enet, "ENet");
 optional!(renet_rivals, "renet", renet, "renet");
 optional!(quinn_rivals, "quinn", quinn, "quinn");
+optional!(
+    gns_rivals,
+    "gns",
+    gns,
+    "GameNetworkingSockets",
+    " (its source takes minutes to build, and the packages that the README names)"
+);
 optional!(kcp_rivals, "kcp", kcp, "tokio_kcp");
 optional!(laminar_rivals, "laminar", laminar, "laminar");
 

@@ -152,11 +152,11 @@ impl Round<'_> {
         let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         report.offered = asked.load.shape.rate(asked.connections).map(|rate| rate * millis / 1_000);
         let delay_of = |used: Option<Used>| used?.run_delay_share();
-        // Threads of one server on one core wait for each other, and so do client and relay; only what others take is a
+        // Threads of one process on one core wait for each other, and so do client and relay; only what others take is a
         // disturbance.
         let judged = [
             delay_of(watched.server).filter(|_| self.rival.has_one_thread),
-            delay_of(watched.client).filter(|_| self.relayed.is_none()),
+            delay_of(watched.client).filter(|_| self.relayed.is_none() && self.rival.client_has_one_thread),
         ];
         report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
         report.steal_share = watched.steal_share;
