@@ -3,15 +3,19 @@
 //! sent with the last of them for each connection, or left to the library's gathering time, 5 ms (Nagle). The library reads
 //! sockets on a thread of its own and lets nobody wait for messages, so the server looks each millisecond, and again at once
 //! after it has found some; socket buffers are the library's. Every connection of a client has a socket, all of them share the
-//! library's thread, and a look of the client that finds nothing yields to it. Lanes are not used: no load needs them.
+//! library's thread, and a client that finds nothing yields to it now and then. Lanes are not used: no load needs them.
 
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use drumfire_benches::Counts;
 use drumfire_tools::clock;
 use gns::sys::{EResult, ESteamNetworkingConfigValue as Setting, ESteamNetworkingConnectionState as Stage};
-use gns::{GnsConfig, GnsError, GnsGlobal, GnsSocket, IsClient, IsCreated, IsServer, SendFlags, SendOutcome};
+use gns::{
+    GnsConfig, GnsError, GnsGlobal, GnsSocket, IsClient, IsCreated, IsServer, MessageSlot, SendFlags,
+    SendOutcome,
+};
 
 use super::{Rival, Serve, version_of};
 use crate::face::{Answers, Client, Ending, Served, Server, Setup, Variant, line, serve};
@@ -19,8 +23,19 @@ use crate::face::{Answers, Client, Ending, Served, Server, Setup, Variant, line,
 /// How long a server rests that found nothing.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Messages that are taken at a time.
+/// Messages that the server takes at a time.
 const BATCH: usize = 256;
+
+/// Messages that a connection of the client takes at a time.
+const CLIENT_BATCH: usize = 32;
+
+/// A client that finds nothing yields this often: not on each of the many connections on which it finds nothing.
+const YIELD_NS: u64 = 20_000;
+
+thread_local! {
+    /// When the client last yielded.
+    static YIELDED: Cell<u64> = const { Cell::new(0) };
+}
 
 /// The library's default, which one of the settings leaves as it is.
 const NAGLE_US: u64 = 5_000;
@@ -175,17 +190,19 @@ impl Client for Player {
         self.is_ready
     }
 
-    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         if !self.is_ready {
             self.hear()?;
         }
         let mut came = false;
-        for message in self.socket.receive_messages::<BATCH>().map_err(line)? {
+        let mut slots = [const { MessageSlot::uninit() }; CLIENT_BATCH];
+        for message in self.socket.receive_messages_into(&mut slots).map_err(line)? {
             came = true;
             take(0, message.payload());
         }
-        if !came {
+        if !came && now >= YIELDED.get() + YIELD_NS {
             std::thread::yield_now();
+            YIELDED.set(clock::host_ns());
         }
         Ok(())
     }
