@@ -33,11 +33,12 @@ struct Epoch {
     working: Option<Box<Working>>,
 }
 
+/// Each epoch in a box of its own: an option that holds keys itself keeps their bytes when it is emptied.
 #[derive(Default)]
 struct Around {
-    previous: Option<Epoch>,
+    previous: Option<Box<Epoch>>,
     /// Computed when a packet first claims to be of it, so that later claims cost no more than any forgery.
-    next: Option<Epoch>,
+    next: Option<Box<Epoch>>,
     /// The lowest number opened in the current epoch: lower ones of the other phase are of the previous one.
     first_number: Option<u64>,
 }
@@ -129,8 +130,10 @@ impl Opener {
     pub fn step_to_next_epoch(&mut self) {
         self.next_epoch();
         let around = self.around.get_or_insert_default();
-        let Some(next) = around.next.take() else { return };
-        around.previous = Some(std::mem::replace(&mut self.current, next));
+        let Some(mut next) = around.next.take() else { return };
+        // Exchanged and not moved: a move leaves bytes behind that nobody wipes.
+        std::mem::swap(&mut self.current, &mut *next);
+        around.previous = Some(next);
         around.first_number = None;
     }
 
@@ -194,14 +197,14 @@ impl Opener {
     /// The epoch before, if a packet of the other phase with this number belongs to it.
     fn previous_of(&self, number: u64) -> Option<&Epoch> {
         let around = self.around.as_ref()?;
-        around.previous.as_ref().filter(|_| around.first_number.is_none_or(|first| number < first))
+        around.previous.as_deref().filter(|_| around.first_number.is_none_or(|first| number < first))
     }
 
     fn next_epoch(&mut self) -> &Epoch {
         let around = self.around.get_or_insert_default();
-        let next = around
-            .next
-            .get_or_insert_with(|| Epoch::new(self.current.keys.next_epoch(), !self.current.key_phase));
+        let next = around.next.get_or_insert_with(|| {
+            Box::new(Epoch::new(self.current.keys.next_epoch(), !self.current.key_phase))
+        });
         if self.current.working.is_some() {
             // Else every packet that claims to be of it would cost a derivation.
             next.expand();
