@@ -61,7 +61,7 @@ pub use rounds::{
     Arm, BUSY, Measured, Pick, Spread, busy_note, cell, interleave, median_cell, micros, ratio_note,
 };
 pub use run::{Recipe, run, run_with};
-pub use served::{RECEIVE_BUFFER_BYTES, close_books, count, counts_of, counts_text, open_server};
+pub use served::{RECEIVE_BUFFER_BYTES, close_books, count, counts_of, counts_text, open_server, settle};
 pub use system::{DropWatch, Memory, StealWatch, Used, Watch, load_average, memory, print_machine};
 pub use timed::{Rounds, Work, interleave_work, pin};
 pub use turns::{Schedule, Turns};

@@ -1,13 +1,20 @@
 //! The server of a bench, and what it counted, under names, as its process tells it; and whether every datagram has a place.
 
+use std::time::Duration;
+
 use drumfire::{
     Access, AdmissionConfig, DropReason, Server, ServerConfig, ServerKey, Stats, WorkerStats, Workers,
 };
+
+use drumfire_tools::clock;
 
 use crate::child::{Counts, say};
 
 /// Room to ask for in a receive buffer: for what all clients send while the server has no core.
 pub const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
+
+/// What was sent last has so long to be received.
+const ON_THEIR_WAY: Duration = Duration::from_millis(300);
 
 /// Binds the server of a bench on the loopback, open to everybody, with numbers of workers and connections as they stand on a
 /// command line, and says its address to the process that started this one.
@@ -65,6 +72,11 @@ pub fn count(counts: &Counts, name: &str) -> u64 {
 pub fn counts_text(counts: &Counts) -> String {
     let words: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
     words.join(", ")
+}
+
+/// Waits for the datagrams that were sent last: a server that is asked for its counts takes no more.
+pub fn settle() {
+    clock::pause(ON_THEIR_WAY);
 }
 
 /// Holds what clients sent against what the server's sockets took and what the kernel dropped meanwhile, on one host: answers a

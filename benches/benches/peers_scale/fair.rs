@@ -12,7 +12,7 @@ use std::time::Duration;
 use drumfire::{ChannelId, ClientConfig, Clients, ClientsEvent, Congestion, PeerId, SendOptions};
 use drumfire_benches::{
     Arm, DropWatch, Extent, Goal, Measured, Results, Spread, cell, close_books, count, counts_text,
-    interleave, median_cell, micros,
+    interleave, median_cell, micros, settle,
 };
 use drumfire_socket::{FlushEnd, SendBatch, SendMode, Sender, Socket};
 use drumfire_tools::clock;
@@ -219,8 +219,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     let answered = silent.borrow().carried().received;
     let sent = floods.iter().skip(2).map(|(_, flood)| flood.borrow().sent()).sum::<u64>();
     let sent = sent + world.borrow().0.carried().sent + silent.borrow().carried().sent;
-    // What the last window left on its way.
-    clock::pause(Duration::from_millis(300));
+    settle();
     let drops = dropped.count();
     let served = server.finish_counts()?;
     println!("  books     {}", close_books(sent, &served, drops)?);

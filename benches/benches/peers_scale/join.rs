@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_benches::{
     Crowd, DropWatch, Ears, Extent, Goal, Results, Spread, Watch, announcements, close_books, count,
-    counts_text,
+    counts_text, settle,
 };
 use drumfire_tools::clock;
 
@@ -20,9 +20,6 @@ const AT_ONCE: u64 = 1_000_000;
 
 /// When nothing more is heard for so long, nothing more will be.
 const SILENCE: Duration = Duration::from_secs(5);
-
-/// What is on its way when the last announcement was heard.
-const SETTLE: Duration = Duration::from_millis(300);
 
 pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> {
     let Plan { extent, cores, .. } = *plan;
@@ -54,7 +51,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         heard.push(clock::now().duration_since(start).as_secs_f64() * 1e3);
     }
     let used = watch.used().ok_or("the server's clock cannot be read")?;
-    clock::pause(SETTLE);
+    settle();
     let (sent, ended) = (crowd.carried().sent, crowd.ended());
     let drops = dropped.count();
     let served = server.finish_counts()?;

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Carried, Child, Cores, DropWatch, Extent, Goal, Results, close_books, count, counts_text, interleave,
+    Arm, Carried, Child, Cores, DropWatch, Extent, Goal, Results, close_books, count, counts_text,
+    interleave, settle,
 };
 use drumfire_tools::clock;
 
@@ -211,6 +212,7 @@ impl Ladder {
 
     /// Holds what all ends counted against each other.
     fn close(self, dropped: DropWatch, results: &mut Results) -> Result<(), String> {
+        settle();
         let sent = self.players.borrow().carried().sent;
         let drops = dropped.count();
         let served = self.server.finish_counts()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_benches::{
     Arm, Child, Cores, DropWatch, Extent, Goal, Results, Spread, cell, close_books, counts_text, interleave,
-    median_cell,
+    median_cell, settle,
 };
 use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable};
@@ -158,6 +158,7 @@ fn bears(world: &mut World, counted: Duration) -> Result<(f64, bool), String> {
 }
 
 fn close(worlds: Vec<World>, dropped: DropWatch) -> Result<(), String> {
+    settle();
     for World { server, players, .. } in worlds {
         players.check()?;
         let sent = players.carried().sent;
