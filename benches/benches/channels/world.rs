@@ -42,6 +42,18 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// Of two worlds together.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            took: self.took + other.took,
+            ticks: self.ticks + other.ticks,
+            visits: self.visits + other.visits,
+            datagrams: self.datagrams + other.datagrams,
+            bytes: self.bytes + other.bytes,
+            lost: self.lost + other.lost,
+        }
+    }
+
     pub(super) fn ns_per_tick(&self) -> f64 {
         self.took.as_nanos() as f64 / self.ticks as f64
     }
