@@ -9,8 +9,8 @@ use crate::peer::Peer;
 use crate::round::Beside;
 
 /// CPU per message over raw in F, at most.
-const F_RELIABLE: f64 = 1.5;
-const F_UNRELIABLE: f64 = 1.35;
+const F_RELIABLE: f64 = 1.35;
+const F_UNRELIABLE: f64 = 1.2;
 
 /// Latency over raw in A, at most.
 const A_LATENCY: f64 = 1.5;
