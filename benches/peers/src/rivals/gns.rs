@@ -73,7 +73,7 @@ fn flags(is_reliable: bool) -> SendFlags {
 }
 
 struct Polled {
-    library: &'static GnsGlobal,
+    global: &'static GnsGlobal,
     socket: GnsSocket<IsServer>,
     flags: SendFlags,
     /// What the last answer of a batch has besides.
@@ -83,16 +83,16 @@ struct Polled {
 
 impl Server for Polled {
     fn bind(setup: &Setup) -> Result<Self, String> {
-        let library = library()?;
+        let global = library()?;
         let flags = flags(setup.is_reliable);
         let at_last = if setup.variant.gather_us > 0 { SendFlags::empty() } else { SendFlags::NO_NAGLE };
         let mut failure = String::new();
         for _ in 0..PORTS {
             let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());
             let free = free.map_err(line)?;
-            match GnsSocket::<IsCreated>::new(library).listen(free.ip(), free.port()) {
+            match GnsSocket::<IsCreated>::new(global).listen(free.ip(), free.port()) {
                 Ok(socket) => {
-                    return Ok(Self { library, socket, flags, at_last, answers: Answers::new(setup) });
+                    return Ok(Self { global, socket, flags, at_last, answers: Answers::new(setup) });
                 }
                 Err(error) => failure = line(error),
             }
@@ -108,7 +108,7 @@ impl Server for Polled {
     fn echo(mut self, ending: &Ending) -> Result<Counts, String> {
         let mut served = Served::default();
         while !ending.is_here() {
-            self.library.poll_callbacks();
+            self.global.poll_callbacks();
             for event in self.socket.receive_events() {
                 match event.info().state() {
                     Stage::k_ESteamNetworkingConnectionState_Connecting => {
@@ -142,7 +142,7 @@ impl Polled {
             let is_last = rest.peek().is_none_or(|next| next.connection() != to);
             let flags = if is_last { self.flags | self.at_last } else { self.flags };
             let answer: Box<[u8]> = self.answers.to(message.payload()).into();
-            answers.push(self.library.utils().allocate_message(to, flags, answer));
+            answers.push(self.global.utils().allocate_message(to, flags, answer));
         }
         for outcome in self.socket.send_messages(answers) {
             served.on_answer(matches!(outcome, SendOutcome::Sent(_)));
@@ -153,7 +153,7 @@ impl Polled {
 
 /// One connection.
 struct Player {
-    library: &'static GnsGlobal,
+    global: &'static GnsGlobal,
     socket: GnsSocket<IsClient>,
     flags: SendFlags,
     is_ready: bool,
@@ -161,16 +161,16 @@ struct Player {
 }
 
 fn connect(server: SocketAddr, _: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {
-    let library = library()?;
-    let socket = GnsSocket::<IsCreated>::new(library).connect(server.ip(), server.port()).map_err(line)?;
+    let global = library()?;
+    let socket = GnsSocket::<IsCreated>::new(global).connect(server.ip(), server.port()).map_err(line)?;
     let flags = flags(setup.is_reliable);
-    Ok(Box::new(Player { library, socket, flags, is_ready: false, has_sent: false }))
+    Ok(Box::new(Player { global, socket, flags, is_ready: false, has_sent: false }))
 }
 
 impl Player {
     /// Hears how far the connection is.
     fn hear(&mut self) -> Result<(), String> {
-        self.library.poll_callbacks();
+        self.global.poll_callbacks();
         for event in self.socket.receive_events() {
             match event.info().state() {
                 Stage::k_ESteamNetworkingConnectionState_Connected => self.is_ready = true,
@@ -209,7 +209,7 @@ impl Client for Player {
 
     fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
         let payload: Box<[u8]> = message.into();
-        let message = self.library.utils().allocate_message(self.socket.connection(), self.flags, payload);
+        let message = self.global.utils().allocate_message(self.socket.connection(), self.flags, payload);
         match self.socket.send_message(message) {
             Ok(_) => self.has_sent = true,
             Err(GnsError::Api(EResult::k_EResultLimitExceeded)) => return Ok(false),
