@@ -276,12 +276,19 @@ impl Loss {
 
     /// Names the packets that are lost by now.
     fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(Fate, MessageId, u64)) -> LostNews {
-        let (persistent, delay) =
-            (self.probe_timeout().saturating_mul(PERSISTENT_PROBES), self.round_trip.loss_delay());
         let (Some(largest), Some(under_way)) = (self.largest_acked(), &mut self.under_way) else {
             return LostNews::default();
         };
+        under_way.forget_settled();
+        if under_way.oldest_number().is_none_or(|oldest| oldest >= largest.0) {
+            under_way.loss_at = None;
+            return LostNews::default();
+        }
+        let (persistent, delay) =
+            (self.probe_timeout().saturating_mul(PERSISTENT_PROBES), self.round_trip.loss_delay());
+        let Some(under_way) = &mut self.under_way else { return LostNews::default() };
         let news = under_way.find_lost(now, largest, delay, persistent, fate);
+        under_way.forget_settled();
         self.lost_count = self.lost_count.saturating_add(u32::try_from(news.count).unwrap_or(u32::MAX));
         news
     }

@@ -31,17 +31,16 @@ impl RoundTrip {
     /// here, longer than many round trips, and a peer that lies only gets its own packets resent too early.
     pub(crate) fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
         let is_first = !self.has_sample();
-        self.latest = Micros::new(sample.max(Duration::from_micros(1)));
-        let adjusted = sample.saturating_sub(ack_delay);
+        self.latest = Micros::new(sample).max(Micros::SHORTEST);
+        let adjusted = Micros::new(sample.saturating_sub(ack_delay));
         if is_first {
-            self.smoothed = Micros::new(adjusted);
-            self.variation = Micros::new(part(adjusted, 2));
+            self.smoothed = adjusted;
+            self.variation = Micros::default().averaged::<2>(adjusted);
             return;
         }
-        let (smoothed, variation) = (self.smoothed(), self.variation.to_duration());
-        let deviation = smoothed.abs_diff(adjusted);
-        self.variation = Micros::new(part(variation.saturating_mul(3).saturating_add(deviation), 4));
-        self.smoothed = Micros::new(part(smoothed.saturating_mul(7).saturating_add(adjusted), 8));
+        let deviation = self.smoothed.abs_diff(adjusted);
+        self.variation = self.variation.averaged::<4>(deviation);
+        self.smoothed = self.smoothed.averaged::<8>(adjusted);
     }
 
     pub(crate) fn smoothed(&self) -> Duration {

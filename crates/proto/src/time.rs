@@ -63,12 +63,28 @@ impl Default for Moment {
 pub(crate) struct Micros(u32);
 
 impl Micros {
+    /// The shortest that is not none.
+    pub(crate) const SHORTEST: Self = Self(1);
+
     pub(crate) fn new(duration: Duration) -> Self {
-        Self(u32::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u32::MAX))
+        // A division of 64 bits is a multiplication here, one of 128 bits is a call.
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(u32::try_from(nanos.div_ceil(1_000)).unwrap_or(u32::MAX))
     }
 
     pub(crate) fn to_duration(self) -> Duration {
         Duration::from_micros(self.0.into())
+    }
+
+    pub(crate) const fn abs_diff(self, other: Self) -> Self {
+        Self(self.0.abs_diff(other.0))
+    }
+
+    /// The average of this and a new sample that counts for one of so many `PARTS`.
+    pub(crate) fn averaged<const PARTS: u32>(self, sample: Self) -> Self {
+        let kept = u64::from(self.0).saturating_mul(u64::from(PARTS.saturating_sub(1)));
+        let sum = kept.saturating_add(sample.0.into());
+        Self(u32::try_from(sum.div_ceil(u64::from(PARTS))).unwrap_or(u32::MAX))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{IssuedToken, Secret};
-use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Frames, Message, PacketNumber, Skip};
+use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Message, PacketNumber, Skip};
 
 use super::survey::Room;
 use super::{Connection, Phase, route_fate};
@@ -116,7 +116,7 @@ impl Connection {
             self.acks.on_request(now);
         }
         let had_memory = self.loss.has_memory();
-        let received = self.apply(now, number, (contents.only, frames), room == Room::All, sink);
+        let received = self.apply(now, number, contents.frames(frames), room == Room::All, sink);
         self.extend_credit();
         // Nothing is left of a handshake or of a ping: its books are not kept until the connection has been idle for long, for
         // many may come at once.
@@ -126,18 +126,17 @@ impl Connection {
         received
     }
 
-    /// Acts on the frames of a packet that was looked at; the only one need not be read again.
+    /// Acts on the frames of a packet that was looked at.
     fn apply<'a>(
         &mut self,
         now: Moment,
         number: u64,
-        (mut only, frames): (Option<Frame<'a>>, &'a [u8]),
+        frames: impl Iterator<Item = Frame<'a>>,
         has_room: bool,
         sink: &mut Sink<'_>,
     ) -> Received<'a> {
         let mut sample = None;
-        let mut rest = Frames::new(if only.is_some() { &[] } else { frames });
-        while let Some(frame) = only.take().or_else(|| rest.next()?.ok()) {
+        for frame in frames {
             match frame {
                 Frame::Message(message) => {
                     if !self.on_message(number, &message, has_room, sink) {

@@ -11,11 +11,15 @@ use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::limits::UNRELIABLE_MESSAGE_MAX_BYTES;
 
+/// Most packets have no more frames: they are read once.
+const FEW_FRAMES: usize = 2;
+
 /// What a packet holds, before anything is done with it.
 #[derive(Debug, Default)]
 pub(super) struct Contents<'a> {
-    /// The frame of a packet that has one.
-    pub(super) only: Option<Frame<'a>>,
+    /// Its frames, where they are few.
+    few: [Option<Frame<'a>>; FEW_FRAMES],
+    frame_count: usize,
     pub(super) kinds: FrameKinds,
     pub(super) urgency: Option<Urgency>,
     pub(super) asks_for_ack_now: bool,
@@ -42,14 +46,26 @@ pub(super) enum Room {
     None,
 }
 
+impl<'a> Contents<'a> {
+    /// The frames of `payload`, which were found to be good.
+    pub(super) fn frames(&self, payload: &'a [u8]) -> impl Iterator<Item = Frame<'a>> {
+        let are_few = self.frame_count <= FEW_FRAMES;
+        let (few, payload) = if are_few { (&self.few[..], &[][..]) } else { (&[][..], payload) };
+        let (mut few, mut others) = (few.iter(), Frames::new(payload));
+        std::iter::from_fn(move || few.next().copied().unwrap_or_else(|| others.next()?.ok()))
+    }
+}
+
 impl Connection {
     /// Looks at all frames of packet `number` and changes nothing.
     pub(super) fn survey<'a>(&self, number: u64, frames: &'a [u8]) -> Result<Contents<'a>, ProtocolError> {
         let mut contents = Contents::default();
-        let mut is_first = true;
         for frame in Frames::new(frames) {
             let frame = frame.map_err(ProtocolError::Frame)?;
-            contents.only = if std::mem::take(&mut is_first) { Some(frame) } else { None };
+            if let Some(place) = contents.few.get_mut(contents.frame_count) {
+                *place = Some(frame);
+            }
+            contents.frame_count = contents.frame_count.saturating_add(1);
             contents.kinds = contents.kinds.with(frame.kind());
             let urgency = match frame {
                 Frame::Message(message) => self.survey_message(&message, &mut contents)?,

@@ -62,6 +62,10 @@ impl UnderWay {
         self.ring.front().map(|entry| entry.packet.at)
     }
 
+    pub(super) fn oldest_number(&self) -> Option<u64> {
+        self.ring.front().map(|entry| entry.packet.number)
+    }
+
     pub(super) fn on_sent(&mut self, packet: SentPacket) {
         self.in_flight_bytes = self.in_flight_bytes.saturating_add(packet.bytes.into());
         self.in_flight_count = self.in_flight_count.saturating_add(1);
@@ -137,7 +141,7 @@ impl UnderWay {
         }
     }
 
-    /// Names the packets that are lost by now, lets go of what is settled, and notes when to look again.
+    /// Names the packets that are lost by now, and notes when to look again.
     pub(super) fn find_lost(
         &mut self,
         now: Moment,
@@ -185,12 +189,16 @@ impl UnderWay {
             let since = *lost_since.get_or_insert(packet.at);
             news.is_persistent |= packet.at.since(since) >= persistent;
         }
+        news
+    }
+
+    /// Lets go of the oldest packets whose fate is known.
+    pub(super) fn forget_settled(&mut self) {
         while let Some(entry) = self.ring.pop_front_if(|entry| entry.is_settled) {
             if let Some(carried) = &mut self.carried {
                 carried.forget(&entry);
             }
         }
-        news
     }
 }
 

@@ -28,6 +28,10 @@ impl SendQueue {
             {
                 return filled;
             }
+            // The usual case is one message.
+            if !self.has_sendable() {
+                break;
+            }
         }
         if filled.has_any()
             && let Some(reliable) = &mut self.reliable
