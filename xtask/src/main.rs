@@ -16,6 +16,7 @@ mod loom;
 mod loopback_example;
 mod minimal_versions;
 mod netns;
+mod package;
 mod report;
 mod run;
 mod running;
@@ -99,6 +100,12 @@ enum Task {
     Loom,
     /// Build drumfire with the oldest versions of other crates that it allows.
     MinimalVersions,
+    /// Pack the crates that go to a registry, and check what the packages bring.
+    Package {
+        /// Build each from its package alone too; a minute.
+        #[arg(long)]
+        verify: bool,
+    },
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
     /// Run the tests of the package with `unsafe` under the address sanitizer, where the compiler takes it.
@@ -152,6 +159,7 @@ fn main() -> ExitCode {
         Task::Interop { sessions } => interop::run(sessions),
         Task::Loom => loom::run(),
         Task::MinimalVersions => minimal_versions::run(),
+        Task::Package { verify } => package::run(verify),
         Task::Report => report::run(),
         Task::Sanitize => sanitize::run(),
         Task::Sim { seeds } => sim::run(&seeds),

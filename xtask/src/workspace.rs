@@ -10,6 +10,10 @@ use serde_json::Value;
 
 use crate::run::{CommandLine, Stop};
 
+/// What a registry shows of a package, as `cargo metadata` calls it.
+const TOLD: [&str; 7] =
+    ["description", "license", "repository", "readme", "keywords", "categories", "rust_version"];
+
 /// The workspace around the current folder.
 #[derive(Debug)]
 pub(crate) struct Workspace {
@@ -32,6 +36,8 @@ pub(crate) struct Package {
     pub(crate) rust_version: Option<String>,
     /// Whether it may go to a registry.
     pub(crate) is_published: bool,
+    /// Fields of its manifest that a registry shows and that it leaves out.
+    pub(crate) untold: Vec<&'static str>,
     /// Names of its features, `default` included.
     pub(crate) features: Vec<String>,
     /// Libraries, binaries, examples, benches, tests.
@@ -104,6 +110,7 @@ impl Package {
             rust_version: json["rust_version"].as_str().map(str::to_owned),
             // `publish = false` arrives as an empty list of registries, the default as null.
             is_published: json["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
+            untold: TOLD.into_iter().filter(|field| is_untold(&json[*field])).collect(),
             features: json["features"].as_object()?.keys().cloned().collect(),
             targets: json["targets"]
                 .as_array()?
@@ -130,6 +137,11 @@ impl Target {
 fn below(root: &Path, path: &Path) -> Option<String> {
     let rest = path.strip_prefix(root).ok()?;
     Some(rest.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/"))
+}
+
+/// Left out, or an empty list.
+fn is_untold(field: &Value) -> bool {
+    field.is_null() || field.as_array().is_some_and(Vec::is_empty)
 }
 
 fn strings(list: &Value) -> Vec<String> {

@@ -24,6 +24,7 @@
 //! nor the hash functions wipe their inner state. What this crate owns (chains, secrets, seeds) is wiped on
 //! drop.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(test),
     deny(

@@ -209,6 +209,7 @@
 //!
 //! Linux is run and tested; macOS and Windows were not run yet.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admission;
 #[cfg(feature = "tokio")]

@@ -55,6 +55,7 @@
 //! Linux is first class. Elsewhere, and on Linux with the feature `portable`, one socket is read and written
 //! with plain calls and waited for by notification; what is not available is refused at set-up by name, never
 //! replaced silently.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod batch;
 mod config_error;

@@ -43,6 +43,7 @@
 //! | peer | the other end of a connection |
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // No alloc crate either: the compiler itself holds decoding and encoding to zero allocations.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(

@@ -21,7 +21,7 @@ const LINUX: &str = "crates/socket/src/sys/linux";
 /// Names of the system's C interface.
 const C_INTERFACE: [&str; 2] = ["libc::", "std::os::fd"];
 /// What a `cfg` may ask anywhere, and the words that combine.
-const PORTABLE: [&str; 7] = ["test", "doctest", "feature", "debug_assertions", "all", "any", "not"];
+const PORTABLE: [&str; 8] = ["test", "doc", "doctest", "feature", "debug_assertions", "all", "any", "not"];
 /// What a `cfg` may ask in one more place, since nothing portable tells it.
 const EXCEPTIONS: [(&str, &str); 7] = [
     // One system alone has the devices and the filters that a chaos takes.
