@@ -39,6 +39,8 @@
 //! # }
 //! ```
 //!
+//! [The guide](guide) begins with this as two programs, and goes on to delivery modes, tokens, deploying and tuning.
+//!
 //! For production take a [`ServerKey`] of your own instead of the development key, and let players in by
 //! [token](tokens), which tells their clients the [public half](ServerKey::public).
 //!
@@ -227,6 +229,8 @@ mod event;
 mod front;
 mod granted;
 mod groups;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod handler;
 mod inline;
 mod keys;
