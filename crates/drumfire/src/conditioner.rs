@@ -62,7 +62,7 @@ pub struct Datagram {
     pub from: SocketAddr,
     /// Where it goes.
     pub to: SocketAddr,
-    /// Its payload.
+    /// Its UDP payload.
     pub bytes: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ pub struct LinkCounts {
     pub lost: u64,
     /// Datagrams of which bits were flipped; they arrive all the same.
     pub corrupted: u64,
-    /// Copies made.
+    /// Copies of datagrams that were made.
     pub duplicated: u64,
     /// Datagrams for which the bottleneck's queue, or the link's memory, had no room.
     pub queue_full: u64,
@@ -88,7 +88,7 @@ pub struct LinkCounts {
 }
 
 impl Link {
-    /// A link with nothing on it.
+    /// A link with nothing on it. The same seed does the same to the same datagrams at the same times.
     ///
     /// # Errors
     /// The first field of the configuration that is not what it must be.

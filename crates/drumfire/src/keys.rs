@@ -104,7 +104,7 @@ impl ServerPublicKey {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Its 32 bytes: an X25519 public key (RFC 7748 section 5).
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 32] {
         self.0

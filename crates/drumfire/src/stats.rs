@@ -110,7 +110,7 @@ pub struct WorkerStats {
     pub connections_unaccepted: u64,
     /// Times that something was not told of messages left out, because too much of that waited already. Async alone.
     pub notices_left_out: u64,
-    /// Panics that were caught.
+    /// Panics that were caught, in the application's code and in ours.
     pub panics: u64,
     /// How often the worker began anew, with all its connections closed: after panics in passes one after the other, or one
     /// outside of any pass.

@@ -159,7 +159,8 @@ impl TokenAccess {
         self
     }
 
-    /// Tokens for this match or instance alone, where several servers have the same key.
+    /// Tokens for this match or instance alone, where several servers have the same key: any number that the backend names in
+    /// [`TokenRequest::audience`] too.
     #[must_use]
     pub fn audience(mut self, audience: u64) -> Self {
         self.audience = audience;

@@ -43,7 +43,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Whether that is all.
+    /// Whether that is all: it has begun, and everything is done.
     #[must_use]
     pub const fn is_over(self) -> bool {
         self.has_begun && self.done_bytes == self.total_bytes
@@ -67,7 +67,7 @@ impl Upload {
         Self { channel, bytes, sent_bytes: 0, has_begun: false, priority: Priority::Bulk }
     }
 
-    /// With another priority.
+    /// With another priority than [`Priority::Bulk`].
     #[must_use]
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::limits::{RELIABLE_MESSAGE_MAX_BYTES, UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
 
-/// How a message is delivered. Messages of different modes share a channel's number and nothing else.
+/// How a message is delivered (PROTOCOL, "Messages"). Messages of different modes share a channel's number and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
@@ -164,7 +164,7 @@ impl Default for ChannelOptions {
 }
 
 impl ChannelOptions {
-    /// With this weight.
+    /// With this weight, 1 to 255: so many times the bytes of a channel with weight 1 of the same priority.
     #[must_use]
     pub const fn weight(mut self, weight: NonZeroU8) -> Self {
         self.weight = weight;
@@ -193,7 +193,8 @@ impl ChannelOptions {
 pub struct SendOptions {
     /// What is promised.
     pub mode: Mode,
-    /// Whose value it is, in the mode [`Mode::ReliableLatest`].
+    /// Whose value it is, in the mode [`Mode::ReliableLatest`]: any number that the application gives a thing. Others have no use
+    /// for it.
     pub key: u64,
     /// What it goes before. A message behind others of its channel and kind goes with their priority, so that none
     /// overtakes.

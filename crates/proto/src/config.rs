@@ -112,7 +112,7 @@ impl Config {
         self
     }
 
-    /// With these timeouts.
+    /// With these timeouts, 1 s to 49 days each: how long the peer may be silent, and how long a packet may go unacknowledged.
     #[must_use]
     pub const fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
         self.silent_timeout = silent;

@@ -32,7 +32,7 @@ pub enum Congestion {
     /// Keeps queues short: it slows down when packets begin to wait at a router for more than 10 to 25 ms, long before
     /// any are lost, and takes no notice of the odd packet lost by radio. Made for small frequent packets on home and
     /// mobile links, where a full queue is felt as lag. Beside a download by TCP it gets less than half, but never
-    /// backs off below what a player's input needs.
+    /// backs off below what a player's input needs. (After Copa, NSDI 2018, and Swift, SIGCOMM 2020.)
     #[default]
     Delay,
     /// CUBIC, as TCP (RFC 9438): fills the queue until packets are lost, and gets its share beside TCP. For transfers of

@@ -70,9 +70,9 @@ pub enum ConnectError {
     Timeout,
     /// The server does not speak this client's version: one of the two is too old.
     VersionMismatch {
-        /// The oldest version the server speaks.
+        /// The oldest wire version the server speaks (PROTOCOL, "Versions").
         min: u16,
-        /// The newest version the server speaks.
+        /// The newest wire version the server speaks.
         max: u16,
     },
     /// The token's time is over, or the server began after it was issued: get a new one.
@@ -142,7 +142,7 @@ fn display_refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result
 
 impl core::error::Error for ConnectError {}
 
-/// How the peer broke the protocol.
+/// How the peer broke the protocol, which PROTOCOL calls a protocol error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolError {
     /// A packet did not consist of frames.
@@ -187,7 +187,7 @@ impl ProtocolError {
     }
 }
 
-/// How a connection ended.
+/// How a connection ended: by a word of either end (PROTOCOL, "Close"), or without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     /// This end closed it.

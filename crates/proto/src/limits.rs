@@ -238,7 +238,7 @@ pub(crate) const FORWARDS_WAITING: usize = 256;
 /// Sources told apart by the limits per source; sources that fall together share what is theirs.
 pub(crate) const SOURCE_BUCKETS: usize = 4_096;
 
-/// Longest silence of the client before it sends a ping.
+/// Longest silence of the client before it sends a ping; with shorter timeouts it is shorter.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection without a packet from its peer ends after this long.

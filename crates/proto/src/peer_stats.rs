@@ -23,9 +23,9 @@ pub struct PeerStats {
     pub clock_offset: Option<ClockOffset>,
     /// The round trip, smoothed (RFC 9002 section 5.3); 100 ms before the first measurement.
     pub round_trip: Duration,
-    /// Its mean deviation: the jitter.
+    /// Its mean deviation, the jitter (RFC 9002 section 5.3).
     pub jitter: Duration,
-    /// The shortest round trip lately.
+    /// The shortest round trip lately; `None` before the first measurement.
     pub round_trip_min: Option<Duration>,
     /// The round trips that 50, 95 and 99 of a hundred were no longer than lately, rounded up by an eighth at most.
     pub round_trip_percentiles: Option<[Duration; 3]>,

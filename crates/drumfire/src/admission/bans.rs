@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Moment, PlayerId};
 
-/// Bans there may be at a time.
+/// Bans there may be at a time: of addresses, networks and players together.
 pub const BANS_MAX: usize = 65_536;
 
 /// Whom a ban is about.
@@ -40,9 +40,9 @@ pub enum BanError {
     Full,
     /// The prefix has more bits than its address, or, of an IPv4 address in IPv6 form, fewer than make it one.
     PrefixLength {
-        /// The fewest it may have.
+        /// The fewest bits it may have: 96 for an IPv4 address in IPv6 form, else 0.
         min_bits: u8,
-        /// The most it may have.
+        /// The most bits it may have: 32 for an IPv4 address, 128 for an IPv6 address.
         max_bits: u8,
     },
 }

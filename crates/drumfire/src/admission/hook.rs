@@ -22,7 +22,8 @@ pub struct Applicant<'a> {
     pub is_address_proved: bool,
     /// Who it is, as its token says; `None` in open access.
     pub player: Option<ApplicantPlayer<'a>>,
-    /// Where its token wants it, if anywhere.
+    /// The key of the worker that its token wants, as [`TokenRequest::placement_key`](crate::TokenRequest::placement_key) set
+    /// it; `None` for any worker.
     pub placement_key: Option<u64>,
 }
 
@@ -78,7 +79,7 @@ pub enum Verdict {
 pub struct AcceptHook(Arc<dyn Fn(&Applicant<'_>) -> Verdict + Send + Sync>);
 
 impl AcceptHook {
-    /// Of this function.
+    /// The hook that asks this function, on the worker that got the Hello. The players of that worker wait until it answers.
     pub fn new(hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static) -> Self {
         Self(Arc::new(hook))
     }

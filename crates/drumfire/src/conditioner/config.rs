@@ -47,9 +47,9 @@ pub enum Loss {
         begin: f64,
         /// How likely a burst is over with the next datagram.
         end: f64,
-        /// Loss during a burst.
+        /// The fraction lost during a burst.
         inside: f64,
-        /// Loss between bursts.
+        /// The fraction lost between bursts.
         outside: f64,
     },
 }
@@ -119,42 +119,42 @@ impl fmt::Display for LinkConfigError {
 impl std::error::Error for LinkConfigError {}
 
 impl LinkConfig {
-    /// With this loss.
+    /// With this loss: fractions are 0 to 1.
     #[must_use]
     pub fn loss(mut self, loss: Loss) -> Self {
         self.loss = loss;
         self
     }
 
-    /// With this delay.
+    /// With this delay, at most an hour.
     #[must_use]
     pub fn delay(mut self, delay: Delay) -> Self {
         self.delay = delay;
         self
     }
 
-    /// With this fraction of datagrams arriving twice, the copies up to this much later.
+    /// With this fraction of datagrams, 0 to 1, arriving twice, the copies up to this much later, at most an hour.
     #[must_use]
     pub fn duplicate(mut self, fraction: f64, late: Duration) -> Self {
         (self.duplicate, self.duplicate_late) = (fraction, late);
         self
     }
 
-    /// With this fraction of datagrams held back up to this long.
+    /// With this fraction of datagrams, 0 to 1, held back up to this long, at most an hour.
     #[must_use]
     pub fn reorder(mut self, fraction: f64, late: Duration) -> Self {
         (self.reorder, self.reorder_late) = (fraction, late);
         self
     }
 
-    /// With bits flipped in this fraction of datagrams.
+    /// With one to four bits flipped in this fraction of datagrams, 0 to 1.
     #[must_use]
     pub fn corrupt(mut self, fraction: f64) -> Self {
         self.corrupt = fraction;
         self
     }
 
-    /// With this bottleneck.
+    /// With this bottleneck: bytes that leave per second, and bytes that wait or are leaving, both at least 1.
     #[must_use]
     pub fn rate(mut self, bytes_per_second: u64, queue_bytes: u64) -> Self {
         self.rate = Some(Rate { bytes_per_second, queue_bytes });

@@ -276,7 +276,7 @@ impl ServerConfig {
         self
     }
 
-    /// Sets both timeouts.
+    /// Sets both timeouts, 1 s to 49 days each: how long the peer may be silent, and how long a packet may go unacknowledged.
     #[must_use]
     pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
         self.silent_timeout = silent;

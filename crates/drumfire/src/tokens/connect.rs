@@ -1,6 +1,6 @@
 //! A connect token as its player gets it: where to connect, by which key the server is known, and what lets in.
 //!
-//! The layout stands in the standard, PROTOCOL section "Connect tokens".
+//! The layout stands in the standard, PROTOCOL section "Connect tokens as text".
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::keys::text::{self, KeyTextError, Label};
 /// The one version of the layout.
 const VERSION: u8 = 1;
 
-/// What a player connects with. It holds a secret: hand it over on an encrypted way only, and to nobody else.
+/// What a player connects with (PROTOCOL, "Connect tokens as text"). It holds a secret: hand it over on an encrypted way only, and to nobody else.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConnectToken {
     pub(crate) address: SocketAddr,
@@ -26,7 +26,7 @@ pub struct ConnectToken {
 }
 
 impl ConnectToken {
-    /// Where the server is.
+    /// Where the server is: address and UDP port, as its players reach it.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address

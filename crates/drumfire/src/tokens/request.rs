@@ -55,21 +55,21 @@ impl TokenRequest {
         }
     }
 
-    /// For servers with this protocol id.
+    /// For servers and clients with this protocol id: the game and its build.
     #[must_use]
     pub fn protocol_id(mut self, protocol_id: u64) -> Self {
         self.protocol_id = protocol_id;
         self
     }
 
-    /// For this match or instance.
+    /// For this match or instance, as the server has it in [`TokenAccess::audience`](crate::TokenAccess::audience).
     #[must_use]
     pub fn audience(mut self, audience: u64) -> Self {
         self.audience = audience;
         self
     }
 
-    /// Good for this long.
+    /// Good for this long: 1 s to 10 min.
     #[must_use]
     pub fn life(mut self, life: Duration) -> Self {
         self.life = life;
@@ -90,7 +90,7 @@ impl TokenRequest {
         self
     }
 
-    /// With this for the server to know.
+    /// With this for the server to know: up to 256 bytes.
     #[must_use]
     pub fn user_data(mut self, user_data: &[u8]) -> Self {
         self.user_data = user_data.to_vec();
