@@ -10,6 +10,7 @@ mod mask;
 mod proofs;
 mod unsafety;
 mod weight;
+mod widths;
 mod words;
 
 use std::fmt;
@@ -56,6 +57,7 @@ pub(crate) fn run() -> Result<(), Stop> {
     violations.extend(arrows::check(&workspace.packages));
     violations.extend(lengths::check(&files));
     violations.extend(words::check(&files));
+    violations.extend(widths::check(&files));
     violations.extend(proofs::check(&files));
     let (blocks, stray) = unsafety::check(&files, &workspace.packages);
     violations.extend(stray);
@@ -124,6 +126,14 @@ fn starts_of<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 
     code.match_indices(word).map(|(position, _)| position).filter(is_own)
 }
 
+/// Positions where `word` stands by itself, no part of a longer identifier.
+fn words_of<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    starts_of(code, word).filter(|at| {
+        let next = code[at + word.len()..].chars().next();
+        !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +161,7 @@ mod tests {
     #[test]
     fn a_word_inside_an_identifier_is_another_word() {
         assert_eq!(starts_of("cfg(a) my_cfg(b) (cfg(c))", "cfg(").collect::<Vec<_>>(), [0, 18]);
+        assert_eq!(words_of("as a_as as_a as", "as").collect::<Vec<_>>(), [0, 13]);
     }
 
     #[test]

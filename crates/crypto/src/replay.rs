@@ -5,8 +5,12 @@
 //! authenticated; [`ReplayWindow::check`] moves nothing and may be asked before, to save the work of opening
 //! a duplicate. The window does not restore truncated numbers.
 
+mod words;
+
 use std::fmt;
 use std::num::NonZeroU32;
+
+use self::words::Words;
 
 /// Size of the window in packet numbers unless configured otherwise.
 pub const DEFAULT_WINDOW: u32 = 1_024;
@@ -197,7 +201,7 @@ impl Narrow {
 /// One word more than the window needs, so that the ring may be cleared by whole words. `LOG2` is a parameter
 /// because the tests walk through every state of a window of 8 numbers, which has words of 2.
 struct Bitmap<const LOG2: u32> {
-    words: Box<[u64]>,
+    words: Words,
     highest: u64,
     /// Lower numbers are too old, whatever the window's size.
     floor: u64,
@@ -209,7 +213,7 @@ struct Bitmap<const LOG2: u32> {
 impl<const LOG2: u32> Bitmap<LOG2> {
     fn new(size: u32) -> Self {
         let word_count = (size >> LOG2).saturating_add(1);
-        Self { words: (0..word_count).map(|_| 0).collect(), highest: 0, floor: 0, head: 0, size }
+        Self { words: Words::new(word_count), highest: 0, floor: 0, head: 0, size }
     }
 
     fn check(&self, number: u64) -> Result<(), ReplayError> {
@@ -220,7 +224,7 @@ impl<const LOG2: u32> Bitmap<LOG2> {
         if depth >= u64::from(self.size) {
             return Err(ReplayError::TooOld);
         }
-        let word = self.words.get(self.index_of(number)).ok_or(ReplayError::TooOld)?;
+        let word = self.words.get(self.place_of(number)).ok_or(ReplayError::TooOld)?;
         if word & Self::bit(number) == 0 { Ok(()) } else { Err(ReplayError::Duplicate) }
     }
 
@@ -235,8 +239,8 @@ impl<const LOG2: u32> Bitmap<LOG2> {
 
     /// Sets the bit of a number inside the window.
     fn mark(&mut self, number: u64) {
-        let index = self.index_of(number);
-        if let Some(word) = self.words.get_mut(index) {
+        let place = self.place_of(number);
+        if let Some(word) = self.words.get_mut(place) {
             *word |= Self::bit(number);
         }
     }
@@ -245,7 +249,7 @@ impl<const LOG2: u32> Bitmap<LOG2> {
     fn move_to(&mut self, number: u64) {
         let blocks = (number >> LOG2).saturating_sub(self.highest >> LOG2);
         self.highest = number;
-        let word_count = u32::try_from(self.words.len()).unwrap_or(u32::MAX);
+        let word_count = self.words.count();
         match u32::try_from(blocks) {
             Ok(blocks) if blocks < word_count => {
                 for _ in 0..blocks {
@@ -254,23 +258,23 @@ impl<const LOG2: u32> Bitmap<LOG2> {
                     } else {
                         0
                     };
-                    if let Some(word) = self.words.get_mut(at(self.head)) {
+                    if let Some(word) = self.words.get_mut(self.head) {
                         *word = 0;
                     }
                 }
             }
-            _ => self.words.fill(0),
+            _ => self.words.clear(),
         }
     }
 
     /// Where the word of `number` is, which must be inside the window. No division: the distance to the head
     /// is short.
-    fn index_of(&self, number: u64) -> usize {
+    fn place_of(&self, number: u64) -> u32 {
         let blocks_back = (self.highest >> LOG2).saturating_sub(number >> LOG2);
-        let blocks_back = usize::try_from(blocks_back).unwrap_or(usize::MAX);
-        match at(self.head).checked_sub(blocks_back) {
-            Some(index) => index,
-            None => at(self.head).saturating_add(self.words.len()).saturating_sub(blocks_back),
+        let blocks_back = u32::try_from(blocks_back).unwrap_or(u32::MAX);
+        match self.head.checked_sub(blocks_back) {
+            Some(place) => place,
+            None => self.head.saturating_add(self.words.count()).saturating_sub(blocks_back),
         }
     }
 
@@ -278,10 +282,6 @@ impl<const LOG2: u32> Bitmap<LOG2> {
         let in_word = number & (1_u64 << LOG2).saturating_sub(1);
         1 << in_word
     }
-}
-
-fn at(head: u32) -> usize {
-    usize::try_from(head).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

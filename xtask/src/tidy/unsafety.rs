@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::{File, Violation, line_at, starts_of};
+use super::{File, Violation, line_at, words_of};
 use crate::workspace::Package;
 
 /// The modules that may hold it.
@@ -34,7 +34,8 @@ pub(super) fn check(files: &[File], packages: &[Package]) -> (Amount, Vec<Violat
     let mut amount = Amount::default();
     let mut violations = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
-        for at in keywords(&file.code) {
+        // Function pointer types count too: they are as worth a reason.
+        for at in words_of(&file.code, "unsafe") {
             let line = line_at(&file.code, at);
             amount.blocks += 1;
             amount.lines += lines_from(&file.code[at..]);
@@ -70,14 +71,6 @@ fn crates_that_do_not_forbid<'a>(
         .filter_map(|target| files.iter().find(|file| file.path == target.source))
         .filter(|file| !file.code.contains(FORBID))
         .map(|file| file.violation(1, format!("a crate without `unsafe` says `{FORBID}`")))
-}
-
-/// Positions of the keyword. Function pointer types count too: they are as worth a reason.
-fn keywords(code: &str) -> impl Iterator<Item = usize> {
-    starts_of(code, "unsafe").filter(|at| {
-        let next = code[at + "unsafe".len()..].chars().next();
-        !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
-    })
 }
 
 /// Lines from here to the end of the first `{..}`, or of the statement when that comes first.

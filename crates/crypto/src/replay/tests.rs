@@ -102,15 +102,16 @@ impl Model {
 fn walk_every_state(lowest: u64) {
     const LOG2: u32 = 1;
     let slot = |map: &Bitmap<LOG2>| {
-        let bits = map.words.iter().fold(0, |bits, word| (bits << 2) | usize::try_from(*word).unwrap());
+        let words = (0..map.words.count()).filter_map(|place| map.words.get(place));
+        let bits = words.fold(0, |bits, word| (bits << 2) | usize::try_from(word).unwrap());
         // The initial state at the top of the range has a highest number outside of the 256.
         let place = map.highest.checked_sub(lowest).map_or(256, |place| usize::try_from(place).unwrap());
-        ((place * 5 + at(map.head)) << 10) | bits
+        ((place * 5 + usize::try_from(map.head).unwrap()) << 10) | bits
     };
     let copy = |map: &Bitmap<LOG2>| Bitmap::<LOG2> { words: map.words.clone(), ..*map };
     let mut models: Vec<Option<Model>> = vec![None; (257 * 5) << 10];
     let first = Bitmap::<LOG2>::new(8);
-    assert_eq!(first.words.len(), 5);
+    assert_eq!(first.words.count(), 5);
     let first_model = Model { highest: 0, accepted: 0 };
     models[slot(&first)] = Some(first_model);
     let mut queue = VecDeque::from([(first, first_model)]);
@@ -124,7 +125,7 @@ fn walk_every_state(lowest: u64) {
             if expected.is_err() {
                 continue;
             }
-            next.words.copy_from_slice(&map.words);
+            next.words.clone_from(&map.words);
             (next.head, next.highest) = (map.head, map.highest);
             next.accept(number).unwrap();
             match &mut models[slot(&next)] {
