@@ -105,6 +105,15 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     if workspace.package_in("crates/sim").is_some() {
         steps.push(step("simulator", "xtask sim --seeds 0..2000").within(SIM_DEADLINE));
     }
+    let audited = ["crates/crypto", "crates/proto"].map(|folder| workspace.package_in(folder));
+    if let [Some(crypto), Some(proto)] = audited {
+        let features = format!("{}/audit-nonce,{}/audit-nonce", crypto.name, proto.name);
+        let packages = format!("-p {} -p {} --features {features}", crypto.name, proto.name);
+        steps.push(step(
+            "nonces, audited",
+            &format!("test --release {packages} --test audit_nonce --test core"),
+        ));
+    }
     let mut docs = step("docs", "doc --workspace --no-deps");
     docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");
     steps.push(docs);

@@ -15,7 +15,7 @@ use drumfire_proto::{
 };
 
 use crate::config::{BindError, ClientConfig};
-use crate::entropy;
+use crate::entropy::{self, EntropyError};
 use crate::event::{ClientEvent, Events};
 use crate::granted::Granted;
 use crate::inline::Inline;
@@ -323,6 +323,19 @@ impl Client {
         self.inline.connect_socket(self.server)?;
         self.inline.worker.change_path(self.peer);
         Ok(())
+    }
+
+    /// Ends the session because there may be a copy of this process, as
+    /// [`Server::invalidate_all_keys`](crate::Server::invalidate_all_keys) does at the other end, and when: the connection, or the
+    /// attempt, ends with `KeysInvalidated`, and the server is not told. A client with
+    /// [`Reconnect::Within`](crate::Reconnect::Within) comes back by itself; where two copies come back as one player, the later one
+    /// replaces the earlier.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
+        self.inline.invalidate_all_keys()
     }
 
     /// What the system gave the socket there is now; nothing in a world in memory.

@@ -13,7 +13,7 @@ use drumfire_proto::{
 
 use crate::client::{ClientSocket, Whom};
 use crate::config::{BindError, ClientConfig};
-use crate::entropy;
+use crate::entropy::{self, EntropyError};
 use crate::event::Events;
 use crate::granted::Granted;
 use crate::inline::Inline;
@@ -339,6 +339,16 @@ impl Clients {
             self.inline.worker.change_path(*peer);
         }
         Ok(())
+    }
+
+    /// Ends all sessions because there may be a copy of this process, as
+    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
+        self.inline.invalidate_all_keys()
     }
 
     /// What the system gave the socket there is now; nothing in a world in memory.

@@ -11,7 +11,9 @@ use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, 
 
 use crate::admission::Ban;
 use crate::credit::Credit;
+use crate::entropy::EntropyError;
 use crate::groups::{BroadcastError, GroupError, GroupId};
+use crate::invalidate::{self, Draw};
 use crate::known::Known;
 use crate::link::{Broadcast, Command, Link, Report};
 use crate::peer::PeerId;
@@ -134,6 +136,11 @@ impl Front {
             staged.push(Command::Broadcast(Arc::clone(&broadcast)));
         }
         Ok(())
+    }
+
+    /// Tells the workers to forget the keys of all sessions. What is staged stays here: it might leave under those keys.
+    pub(crate) fn invalidate_all_keys(&self, draw: &mut Draw) -> Result<(), EntropyError> {
+        invalidate::command(&self.links, &Arc::default(), draw).map(drop)
     }
 
     fn known(&mut self, peer: PeerId) -> Option<&mut Known> {

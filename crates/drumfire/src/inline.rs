@@ -11,10 +11,11 @@ use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 use crate::client::{ClientSocket, Whom};
 use crate::clock::{self, SystemClock};
 use crate::config::{BindError, DATAGRAM_START_BYTES};
-use crate::entropy;
+use crate::entropy::{self, EntropyError};
 use crate::event::{Events, Home};
 use crate::front::Front;
 use crate::granted::Granted;
+use crate::invalidate::Draw;
 use crate::link::{Bell, Link, Report};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
@@ -31,6 +32,7 @@ pub(crate) struct Inline<E> {
     reports: VecDeque<Report>,
     /// A wait did the I/O, and no poll since.
     has_worked: bool,
+    draw: Draw,
 }
 
 impl<E> Inline<E> {
@@ -39,12 +41,17 @@ impl<E> Inline<E> {
         let (front, link, ring) = front(core.message_max_bytes)?;
         let face = Box::new(Queue::new(&link));
         let (worker, granted) = worker(socket, core, kind, face, &link, ring)?;
-        Ok(Self::of(front, worker, Some(granted)))
+        Ok(Self::of(front, worker, Some(granted), Box::new(entropy::secret)))
     }
 
-    pub(crate) fn of(front: Front, worker: SocketWorker<Alone>, granted: Option<Granted>) -> Self {
+    pub(crate) fn of(
+        front: Front,
+        worker: SocketWorker<Alone>,
+        granted: Option<Granted>,
+        draw: Draw,
+    ) -> Self {
         let (home, reports) = (Home::new(), VecDeque::new());
-        Self { front, worker: Box::new(worker), home, granted, reports, has_worked: false }
+        Self { front, worker: Box::new(worker), home, granted, reports, has_worked: false, draw }
     }
 
     /// Begins to connect; the Hello leaves with the first work after `wait`.
@@ -60,6 +67,13 @@ impl<E> Inline<E> {
         if !std::mem::take(&mut self.has_worked) || has_flushed {
             self.worker.work();
         }
+    }
+
+    /// Forgets the keys of all sessions.
+    pub(crate) fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
+        self.front.invalidate_all_keys(&mut self.draw)?;
+        self.worker.send();
+        Ok(())
     }
 
     /// Takes what the worker reported; give the queue back when it is empty.

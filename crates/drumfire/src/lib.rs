@@ -233,6 +233,7 @@ mod groups;
 pub mod guide;
 mod handler;
 mod inline;
+mod invalidate;
 mod keys;
 mod known;
 mod link;

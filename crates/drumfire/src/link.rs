@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ChannelOptions, CloseReason, ConnectError, FlightRecord, LiveConfig, Outcome, PeerStats,
-    Priority, ReceiptId, SendOptions,
+    Priority, ReceiptId, Secret, SendOptions,
 };
 use drumfire_socket::Waker;
 
@@ -77,6 +77,11 @@ pub(crate) enum Command {
     /// Lets all connections end when they have everything.
     Drain(Share),
     Reconfigure(Arc<LiveConfig>),
+    /// Ends all sessions without a word, for there may be a copy; randomness comes from the seed from then on.
+    InvalidateKeys {
+        seed: Box<Secret<32>>,
+        share: Share,
+    },
     /// From who knows no more of the peer than its name.
     Post {
         peer: PeerId,

@@ -37,7 +37,7 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 ///
 /// It does when the server was restarted and says so ([`CloseReason::Reset`], or a shutdown that
 /// [`Server::stop_for_restart`](crate::Server::stop_for_restart) announced), when nothing was heard any more ([`CloseReason::Silent`],
-/// [`CloseReason::Unacknowledged`]), when the keys are used up, and when an attempt got no answer, found the server full, or was
+/// [`CloseReason::Unacknowledged`]), when the keys are used up or were invalidated here, and when an attempt got no answer, found the server full, or was
 /// sent to another address by a refusal that proved itself. It never does when either application closed, when
 /// the server shut down for good, the player connected from elsewhere, was refused for another reason, or the protocol was broken.
 ///
@@ -271,7 +271,8 @@ impl Comeback {
         // Where it was sent to is tried once.
         let redirected = self.redirected.take();
         match error {
-            ConnectError::Timeout => {
+            // The answer may have been lost, or come too late.
+            ConnectError::Timeout | ConnectError::KeysInvalidated => {
                 self.timed_out_at = Some(now);
                 Some(Duration::ZERO)
             }
@@ -320,9 +321,11 @@ pub(crate) fn verdict(comeback: Option<&mut Comeback>, now: impl FnOnce() -> Mom
 /// Whether a connection that ended so is to be had back.
 fn is_worth_it(reason: CloseReason) -> bool {
     match reason {
-        CloseReason::Reset | CloseReason::Silent | CloseReason::Unacknowledged | CloseReason::KeyLimit => {
-            true
-        }
+        CloseReason::Reset
+        | CloseReason::Silent
+        | CloseReason::Unacknowledged
+        | CloseReason::KeyLimit
+        | CloseReason::KeysInvalidated => true,
         CloseReason::Remote { code, application_code } => {
             let restarts = code == CloseCode::Shutdown && application_code == SHUTDOWN_RESTARTS;
             restarts || code == CloseCode::KeyLimit

@@ -2,6 +2,7 @@
 //! `flush`.
 
 mod admission;
+mod invalidate;
 mod live;
 
 use std::net::SocketAddr;

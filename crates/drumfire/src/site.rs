@@ -15,7 +15,9 @@ use drumfire_proto::Moment;
 use crate::admission::Door;
 use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
 use crate::crew::{self, Crew};
+use crate::entropy::{self, EntropyError};
 use crate::granted::Granted;
+use crate::invalidate::{self, Draw};
 use crate::link::{Bell, Command, Link};
 use crate::owners::WorkerPlacement;
 use crate::stats::Stats;
@@ -41,6 +43,7 @@ pub(crate) struct Site {
     pub(crate) live: LiveConfig,
     /// Bytes of the longest reliable message that this end sends.
     pub(crate) message_max_bytes: usize,
+    pub(crate) draw: Draw,
 }
 
 impl Site {
@@ -59,7 +62,8 @@ impl Site {
         let message_max_bytes = config.message_max_bytes;
         let (faces, live) = (faces(&links), config.live());
         let (crew, address, granted) = crew::start(config, staff, &links, faces, &door)?;
-        Ok(Self { crew, door, bell, links, address, granted, live, message_max_bytes })
+        let draw = Box::new(entropy::secret);
+        Ok(Self { crew, door, bell, links, address, granted, live, message_max_bytes, draw })
     }
 
     /// What the clock of all workers shows.
@@ -92,8 +96,22 @@ impl Site {
     }
 
     /// The same, and waits for its end. Meanwhile it calls `gather` again and again, for an application that takes events.
-    pub(crate) fn drain(&mut self, deadline: Duration, mut gather: impl FnMut()) -> Vec<Undelivered> {
+    pub(crate) fn drain(&mut self, deadline: Duration, gather: impl FnMut()) -> Vec<Undelivered> {
         let drain = self.begin_drain(deadline);
+        self.attend(&drain, gather)
+    }
+
+    /// Forgets the keys of all sessions, at all workers by the time it returns.
+    pub(crate) fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
+        let drain = invalidate::command(&self.links, &self.bell, &mut self.draw)?;
+        // Inline it is carried out here.
+        self.crew.send();
+        self.attend(&drain, || {});
+        Ok(())
+    }
+
+    /// Waits until all workers are through.
+    fn attend(&mut self, drain: &Drain, mut gather: impl FnMut()) -> Vec<Undelivered> {
         let mut nobody = Context::from_waker(Waker::noop());
         loop {
             if let Poll::Ready(undelivered) = drain.poll(&mut nobody) {

@@ -438,6 +438,8 @@ pub(crate) fn secret(random: &mut Random) -> Secret<32> {
 }
 
 #[cfg(test)]
+mod copies;
+#[cfg(test)]
 mod handlers;
 #[cfg(test)]
 mod restarts;

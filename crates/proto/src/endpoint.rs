@@ -6,6 +6,7 @@
 
 mod commands;
 mod greet;
+mod invalidate;
 mod lifecycle;
 pub(crate) mod live;
 #[cfg(feature = "measure")]

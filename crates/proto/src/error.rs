@@ -91,6 +91,8 @@ pub enum ConnectError {
     TokenForOtherProtocol,
     /// The entropy gave no connection id.
     BadEntropy,
+    /// This end was told that there may be a copy of it, and forgot the keys of the attempt.
+    KeysInvalidated,
 }
 
 impl fmt::Display for ConnectError {
@@ -112,6 +114,7 @@ impl fmt::Display for ConnectError {
             Self::BadServerKey => "the server's public key is not valid",
             Self::TokenForOtherProtocol => "the token is for another protocol id: backend, server and client of one build have the same",
             Self::BadEntropy => "the source of entropy is broken",
+            Self::KeysInvalidated => "all keys were invalidated meanwhile: connect again",
         })
     }
 }
@@ -215,6 +218,8 @@ pub enum CloseReason {
     /// The server does not know the connection any more: it was restarted, or closed it and its word was lost. Connect
     /// again, with the resume token where there is one.
     Reset,
+    /// This end was told that there may be a copy of it, and forgot all keys without a word to anybody.
+    KeysInvalidated,
 }
 
 impl fmt::Display for CloseReason {
@@ -230,6 +235,7 @@ impl fmt::Display for CloseReason {
                 f.write_str("the keys are used up, or too many forged packets came: connect again")
             }
             Self::Reset => f.write_str("the server does not know the connection any more: connect again"),
+            Self::KeysInvalidated => f.write_str("this end invalidated all keys: connect again"),
         }
     }
 }
@@ -253,6 +259,7 @@ impl CloseReason {
             Self::Protocol(_) => "protocol",
             Self::KeyLimit => "key_limit",
             Self::Reset => "reset",
+            Self::KeysInvalidated => "keys_invalidated",
         }
     }
 }

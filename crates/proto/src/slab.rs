@@ -1,6 +1,6 @@
 //! Connections by number, with a generation, so that an old number never means a new connection.
 //!
-//! Deliberately no iteration: nothing walks all connections.
+//! Deliberately no iteration: nothing walks all connections, save who ends them all.
 
 /// Names a peer of one endpoint for as long as its connection exists. The id of a connection that is gone
 /// names nobody, however often its place was used again.
@@ -106,6 +106,11 @@ impl<T> Slab<T> {
     /// Nothing is in anybody's hand from now on; answers whose value was.
     pub(crate) fn put_down(&mut self) -> Option<PeerId> {
         self.in_hand.take()
+    }
+
+    /// Places that were ever used: those with lower numbers.
+    pub(crate) const fn places(&self) -> u32 {
+        self.used_count
     }
 
     /// The id of what is in this place now.

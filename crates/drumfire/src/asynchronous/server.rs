@@ -11,6 +11,7 @@ use super::desk::Desk;
 use super::face::{Entrance, TaskFace};
 use super::lobby::Lobby;
 use crate::config::{BindError, ServerConfig};
+use crate::entropy::EntropyError;
 use crate::granted::Granted;
 use crate::groups::{BroadcastError, GroupError, GroupId};
 use crate::link::{Broadcast, Link};
@@ -210,6 +211,16 @@ impl AsyncServer {
     #[must_use]
     pub fn granted(&self) -> &[Granted] {
         &self.granted
+    }
+
+    /// Ends all sessions because there may be a copy of this process, as
+    /// [`Server::invalidate_all_keys`](crate::Server::invalidate_all_keys) does.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        self.site().invalidate_all_keys()
     }
 
     /// Lets so many threads run the workers from now on, as [`Server::set_threads`](crate::Server::set_threads) does.

@@ -25,7 +25,8 @@ impl Client {
         core.check()?;
         let (front, link, ring) = front(core.message_max_bytes)?;
         let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
-        let mut seeds = Random::new(random.bits());
+        let drawn = random.bits();
+        let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
         let place = seat.take()?;
         let worker: Worker<Alone, _, _, _> = Worker::new(Parts {
@@ -47,7 +48,9 @@ impl Client {
         });
         // One draw less for who needs none keeps worlds of before as they were.
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
-        Self::new(Inline::of(front, EitherWorker::Memory(worker), None), whom, token, config, Dice::new(seed))
+        let draw = Box::new(move || Ok(secret(&mut later)));
+        let inline = Inline::of(front, EitherWorker::Memory(worker), None, draw);
+        Self::new(inline, whom, token, config, Dice::new(seed))
     }
 
     #[cfg(feature = "hostile")]

@@ -12,6 +12,7 @@ use super::remote::{Mailbox, Remote};
 use crate::admission::Gate;
 use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
 use crate::crew::Crew;
+use crate::entropy::EntropyError;
 use crate::granted::Granted;
 use crate::link::Link;
 use crate::reconnect::SHUTDOWN_RESTARTS;
@@ -149,6 +150,16 @@ impl<N> Serving<N> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.site.stats()
+    }
+
+    /// Ends all sessions because there may be a copy of this process, as
+    /// [`Server::invalidate_all_keys`](crate::Server::invalidate_all_keys) does.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
+        self.site.invalidate_all_keys()
     }
 
     /// Lets so many threads run the workers from now on, as [`Server::set_threads`](crate::Server::set_threads) does. Handlers

@@ -56,6 +56,7 @@ fn a_connection_is_had_back_when_nobody_wanted_its_end() {
         (CloseReason::Silent, true),
         (CloseReason::Unacknowledged, true),
         (CloseReason::KeyLimit, true),
+        (CloseReason::KeysInvalidated, true),
         (remote(CloseCode::Shutdown, SHUTDOWN_RESTARTS), true),
         (remote(CloseCode::Shutdown, 0), false),
         (remote(CloseCode::Application, SHUTDOWN_RESTARTS), false),
@@ -98,6 +99,7 @@ fn an_attempt_is_repeated_when_the_server_may_still_take_it() {
         (refused(RefuseReason::Other(99), Some(2), None), false),
         (ConnectError::TokenExpired, false),
         (ConnectError::VersionMismatch { min: 2, max: 3 }, false),
+        (ConnectError::KeysInvalidated, true),
         (ConnectError::Closed, false),
         (ConnectError::BadServerKey, false),
     ] {

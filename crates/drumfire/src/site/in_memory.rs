@@ -40,7 +40,8 @@ impl Site {
         let (process_key, config) = (secret(random), Arc::clone(config));
         let door = Door::new(&config.admission, &links);
         let owners = Owners::behind(Arc::clone(&door), 1, core.connections, core.connections);
-        let mut seeds = Random::new(random.bits());
+        let drawn = random.bits();
+        let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
         let mut endpoint = move || {
             // Nobody is owned by a worker that begins.
             owners.forget(0);
@@ -71,7 +72,8 @@ impl Site {
             message_max_bytes,
         });
         let crew = Crew::Inline(Box::new(EitherWorker::Memory(worker)));
-        Ok(Self { crew, door, bell, links, address, granted: Vec::new(), live, message_max_bytes })
+        let (granted, draw) = (Vec::new(), Box::new(move || Ok(secret(&mut later))));
+        Ok(Self { crew, door, bell, links, address, granted, live, message_max_bytes, draw })
     }
 
     #[cfg(feature = "hostile")]

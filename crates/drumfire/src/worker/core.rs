@@ -149,6 +149,9 @@ impl<P: Placement> Core<P> {
                 self.live = Some(live);
                 self.take_settings();
             }
+            Command::InvalidateKeys { seed, share: _share } => {
+                self.endpoint.invalidate_all_keys(self.now, *seed);
+            }
             Command::Options { peer, .. }
             | Command::Forget { peer, .. }
             | Command::Measure { peer }

@@ -11,6 +11,7 @@ mod admission;
 mod attacks;
 mod closing;
 mod cookies;
+mod copies;
 #[cfg(not(feature = "audit-nonce"))]
 mod counted;
 mod delivery;

@@ -1,0 +1,28 @@
+//! The end of all keys at once, at the workers of every kind of end: for a machine or a process of which there may be a copy.
+//!
+//! Who calls it, and when, is for whoever makes the copies: nothing in here notices one.
+
+use std::sync::Arc;
+
+use drumfire_proto::{Moment, Secret};
+
+use crate::entropy::EntropyError;
+use crate::link::{Bell, Command, Link};
+use crate::worker::Drain;
+
+/// Draws what copies must not have in common. In a world it comes from the world's seed.
+pub(crate) type Draw = Box<dyn FnMut() -> Result<Secret<32>, EntropyError> + Send>;
+
+/// Tells all workers of these links to forget all keys; what it answers is ready when they have.
+pub(crate) fn command(
+    links: &[Arc<Link>],
+    bell: &Arc<Bell>,
+    draw: &mut Draw,
+) -> Result<Arc<Drain>, EntropyError> {
+    let seeds = links.iter().map(|_| draw()).collect::<Result<Vec<_>, _>>()?;
+    let (drain, shares) = Drain::new(Moment::ORIGIN, links.len(), bell);
+    for (link, (seed, share)) in links.iter().zip(seeds.into_iter().zip(shares)) {
+        link.command_at_once(Command::InvalidateKeys { seed: Box::new(seed), share });
+    }
+    Ok(drain)
+}

@@ -1,0 +1,115 @@
+//! Worlds whose ends are told that there may be a copy of them.
+
+use std::time::Duration;
+
+use super::{World, pair, server_config};
+use crate::{
+    ChannelId, ClientConfig, ClientEvent, ClientState, CloseReason, Event, PeerId, Reconnect,
+    ReconnectReason, SendError, SendOptions,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn who_came(world: &mut World) -> Vec<PeerId> {
+    let came = world.server.poll().filter_map(|event| match event {
+        Event::Connected { peer, .. } => Some(peer),
+        _ => None,
+    });
+    came.collect()
+}
+
+/// Clients that come back by themselves, and the server's names of them.
+fn returning(clients: usize, seed: u64) -> (World, Vec<PeerId>) {
+    let mut world = World::new(server_config(), seed).unwrap();
+    for _ in 0..clients {
+        world.join(&ClientConfig::default().reconnect(Reconnect::Within(60 * SECOND))).unwrap();
+    }
+    world.advance(SECOND);
+    let peers = who_came(&mut world);
+    assert_eq!(peers.len(), clients);
+    world.clients.iter_mut().for_each(|client| client.poll().for_each(drop));
+    (world, peers)
+}
+
+fn why_again(world: &mut World, client: usize) -> Vec<ReconnectReason> {
+    let again = world.clients[client].poll().filter_map(|event| match event {
+        ClientEvent::Reconnecting { reason, .. } => Some(reason),
+        _ => None,
+    });
+    again.collect()
+}
+
+#[test]
+fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_back() {
+    let (mut world, peers) = returning(50, 1);
+    // What was not flushed yet leaves under no key.
+    world.server.send(peers[0], ChannelId(0), "too late", SendOptions::reliable_ordered()).unwrap();
+    let address = world.server.local_addr();
+    world.take_seen();
+    world.server.invalidate_all_keys().unwrap();
+    let mut ended: Vec<PeerId> = Vec::new();
+    for event in world.server.poll() {
+        let Event::Disconnected { peer, reason: CloseReason::KeysInvalidated, text } = event else {
+            panic!("{event:?}")
+        };
+        assert!(text.is_empty());
+        ended.push(peer);
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, peers);
+    let late = world.server.send(peers[0], ChannelId(0), "x", SendOptions::reliable_ordered());
+    assert_eq!(late, Err(SendError::UnknownPeer));
+    // Nobody is told: a word would need the keys.
+    world.advance(SECOND);
+    assert!(world.take_seen().iter().all(|seen| seen.from != address));
+    for client in 0..50 {
+        world.clients[client].send(ChannelId(0), "there?", SendOptions::reliable_ordered()).unwrap();
+    }
+    world.advance(SECOND);
+    for client in 0..50 {
+        assert_eq!(why_again(&mut world, client), [ReconnectReason::Ended(CloseReason::Reset)]);
+        assert_eq!(world.clients[client].state(), ClientState::Connected);
+    }
+    assert_eq!(who_came(&mut world).len(), 50);
+}
+
+#[test]
+fn a_client_that_invalidates_all_keys_comes_back_by_itself_without_a_word_to_its_server() {
+    let (mut world, peers) = returning(1, 2);
+    world.clients[0].invalidate_all_keys().unwrap();
+    world.advance(SECOND);
+    let reason = CloseReason::KeysInvalidated;
+    assert_eq!(why_again(&mut world, 0), [ReconnectReason::Ended(reason)]);
+    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    let back = who_came(&mut world);
+    assert!(back.len() == 1 && back != peers, "{back:?}");
+    // The old connection is nobody's, and falls silent.
+    world.advance(60 * SECOND);
+    let silent = Event::Disconnected { peer: peers[0], reason: CloseReason::Silent, text: "".into() };
+    assert_eq!(world.server.poll().collect::<Vec<_>>(), [silent]);
+}
+
+#[test]
+fn a_client_that_comes_back_for_nothing_is_told_once() {
+    let mut world = pair(3);
+    world.advance(SECOND);
+    world.clients[0].poll().for_each(drop);
+    world.clients[0].invalidate_all_keys().unwrap();
+    world.clients[0].invalidate_all_keys().unwrap();
+    let end = ClientEvent::Disconnected { reason: CloseReason::KeysInvalidated, text: "".into() };
+    assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [end]);
+    assert_eq!(world.clients[0].state(), ClientState::Closed);
+    world.advance(60 * SECOND);
+    assert_eq!(world.clients[0].poll().next(), None);
+}
+
+#[test]
+fn an_attempt_that_was_under_way_begins_anew() {
+    let mut world = World::new(server_config(), 4).unwrap();
+    world.join(&ClientConfig::default().reconnect(Reconnect::Within(60 * SECOND))).unwrap();
+    world.clients[0].invalidate_all_keys().unwrap();
+    world.advance(SECOND);
+    let failed = ReconnectReason::Failed(crate::ConnectError::KeysInvalidated);
+    assert_eq!(why_again(&mut world, 0), [failed]);
+    assert_eq!((world.clients[0].state(), who_came(&mut world).len()), (ClientState::Connected, 1));
+}
