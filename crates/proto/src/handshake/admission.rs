@@ -194,6 +194,8 @@ impl Admission {
         let since = if token.kind == TokenKind::Connect { access.since } else { Duration::ZERO };
         let verdict = match token.check(wall, access.audience) {
             Ok(()) if token.issued_at.as_secs() < since.as_secs() => Err(DropReason::TokenExpired),
+            // A session that is over before it begins.
+            Ok(()) if token.session_ends_at.is_some_and(|ends| ends <= wall) => Err(DropReason::TokenExpired),
             verdict => verdict.map_err(named),
         };
         verdict

@@ -196,6 +196,31 @@ fn a_session_ends_when_its_token_says_so() {
 }
 
 #[test]
+fn a_token_whose_session_is_over_lets_nobody_in() {
+    let ends = NOW + Duration::from_secs(30);
+    // The server judges the second Hello, three ways of 10 ms later.
+    let judged = Duration::from_millis(30);
+    for (wall, is_let_in) in [
+        (ends - Duration::from_nanos(1), true),
+        (ends, false),
+        (ends + Duration::from_nanos(1), false),
+        (ends + Duration::from_secs(20), false),
+    ] {
+        let mut world = world(8);
+        world.wall = wall - judged;
+        let over = issued(&Token { session_ends_at: Some(ends), ..token(10) });
+        let (seen, _) = outcome(&mut world, Some(&over));
+        if is_let_in {
+            assert_eq!(world.players.len(), 1, "{wall:?}, and then {seen:?}");
+        } else {
+            assert_eq!(seen, Seen::ConnectFailed(ConnectError::TokenExpired), "{wall:?}");
+            assert!(world.seen[SERVER].is_empty() && world.players.is_empty());
+            assert_eq!(world.ends[SERVER].stats().dropped(DropReason::TokenExpired), 1);
+        }
+    }
+}
+
+#[test]
 fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
     for seed in 0..200 {
         let mut world = world(100 + seed);
