@@ -66,6 +66,8 @@ fn client_address(client: usize) -> SocketAddr {
 
 impl Shared {
     fn new(megabits: u64, queue: u64, congestion: Congestion) -> Self {
+        #[cfg(feature = "audit-nonce")]
+        drumfire_crypto::audit_nonce::start_world();
         let config = Config::default().congestion(congestion);
         let seed = Secret::new([9; 32]);
         Self {
