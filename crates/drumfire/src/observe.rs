@@ -5,12 +5,21 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire_proto::Moment;
+use drumfire_proto::{Endpoint, Moment, Placement};
 
 use crate::metrics::Metrics;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
 use crate::trace::{Happening, Trace};
+
+/// What a worker shows beside what it counts.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "nobody looks"))]
+pub(crate) struct Shown<'a, P> {
+    pub(crate) endpoint: &'a Endpoint<P>,
+    /// The share of the last second that it spent in passes which did something.
+    pub(crate) busy_percent: u8,
+}
 
 /// One worker's metrics and log.
 #[derive(Debug)]
@@ -33,10 +42,10 @@ impl Observer {
     }
 
     /// A pass is over.
-    pub(crate) fn pass(&mut self, now: Moment, stats: &WorkerStats) {
+    pub(crate) fn pass<P: Placement>(&mut self, now: Moment, stats: &WorkerStats, shown: &Shown<'_, P>) {
         self.guarded(|observer| {
             observer.trace.pass(now, stats);
-            observer.metrics.publish(now, stats);
+            observer.metrics.publish(now, stats, shown);
         });
     }
 

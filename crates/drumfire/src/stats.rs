@@ -90,6 +90,9 @@ pub struct WorkerStats {
     /// [`receive_buffer_bytes`](crate::ServerConfig::receive_buffer_bytes). Read once a second at most and when the server ends;
     /// 0 where the platform keeps no count.
     pub kernel_dropped: u64,
+    /// Bytes of kernel memory that datagrams held which waited in the socket when its drops were read last, after a pass: more
+    /// than the datagrams' own, and 0 where the platform does not tell. A worker that keeps up shows 0 as a rule.
+    pub receive_queue_bytes: u32,
     /// What the socket sent.
     pub sent: SendCounts,
     /// Connections there are, half-open and closing ones included.

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use drumfire::conditioner::{Delay, LinkConfig};
 use drumfire::testing::{self, World};
 use drumfire::{ChannelId, Client, ClientConfig, DropReason, SendOptions, describe_metrics};
 use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-    with_local_recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit, with_local_recorder,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -56,6 +57,13 @@ impl GaugeFn for Number {
     }
 }
 
+/// Remembers the last of the values.
+impl HistogramFn for Number {
+    fn record(&self, value: f64) {
+        GaugeFn::set(self, value);
+    }
+}
+
 impl Books {
     fn number(&self, key: &Key) -> Arc<Number> {
         let labels: Vec<String> =
@@ -85,7 +93,9 @@ impl Recorder for Books {
         self.described.lock().unwrap().insert(key.as_str().to_owned(), unit);
     }
 
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.described.lock().unwrap().insert(key.as_str().to_owned(), unit);
+    }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(self.number(key))
@@ -95,8 +105,8 @@ impl Recorder for Books {
         Gauge::from_arc(self.number(key))
     }
 
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.number(key))
     }
 }
 
@@ -114,6 +124,7 @@ fn talk(world: &mut World) {
 fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_end() {
     let books = Books::default();
     let mut world = testing::world(3, 1);
+    world.set_links(&LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)))).unwrap();
     // The recorder comes late: gauges are right at once, counters count from now on.
     world.advance(SECOND / 2);
     let before = world.server.stats();
@@ -151,6 +162,15 @@ fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_
     let sent: u64 = world.clients.iter().map(|client: &Client| client.stats().sent.datagrams).sum();
     let (of_clients, _) = books.counter("drumfire_datagrams_sent_total{worker=client}");
     assert!(of_clients <= sent && of_clients + 30 >= sent, "{of_clients} of {sent}");
+
+    // Three connections a second, over 20 ms each way; the smoothed value began with a link of no length, and acks wait.
+    let (seconds, calls) = books.counter("drumfire_round_trip_seconds{worker=0}");
+    assert!((30..=39).contains(&calls), "{calls} round trips in 12 seconds");
+    let seconds = f64::from_bits(seconds);
+    assert!((0.035..0.06).contains(&seconds), "{seconds} s");
+    assert_eq!(books.gauge("drumfire_receive_queue_bytes{worker=0}"), 0.0, "nothing waits in a world");
+    let busy = books.gauge("drumfire_busy_ratio{worker=0}");
+    assert!((0.0..=1.0).contains(&busy), "{busy}");
 
     // Every metric can be described.
     with_local_recorder(&books, describe_metrics);

@@ -263,6 +263,19 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer).map(|connection| connection.loss.round_trip().smoothed())
     }
 
+    /// Places of connections that were ever used, for who looks at a few at a time: see [`round_trip_at`](Self::round_trip_at).
+    #[must_use]
+    pub const fn places(&self) -> u32 {
+        self.connections.places()
+    }
+
+    /// The smoothed round trip of the connection in this place ([`PeerId::index`]); `None` where there is none, or where it was
+    /// never measured.
+    #[must_use]
+    pub fn round_trip_at(&self, place: u32) -> Option<Duration> {
+        self.connections.get(self.connections.id_at(place)?)?.loss.round_trip().measured()
+    }
+
     /// Bytes of the longest reliable message, values by key aside, that may be sent to a peer: what both ends allow, this
     /// end's limit until the peer's is known.
     #[must_use]

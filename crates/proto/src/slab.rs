@@ -34,7 +34,7 @@ pub(crate) struct Slab<T> {
     /// Of `1 << block_bits` places each, so that none ever moves.
     blocks: Vec<Box<[Place<T>]>>,
     block_bits: u32,
-    /// Places that were ever used: those with lower numbers.
+    /// Places that were ever used: all values are in those with lower numbers.
     used_count: u32,
     free: Vec<u32>,
     limit: u32,
@@ -108,7 +108,7 @@ impl<T> Slab<T> {
         self.in_hand.take()
     }
 
-    /// Places that were ever used: those with lower numbers.
+    /// Places that were ever used: all values are in those with lower numbers.
     pub(crate) const fn places(&self) -> u32 {
         self.used_count
     }

@@ -36,11 +36,20 @@ pub trait Io {
     /// There is no way back: trains already queued would be read as one datagram.
     fn enable_gro(&mut self) -> bool;
 
-    /// Datagrams that were dropped in front of the socket for want of room since it was made, modulo 2^32 (trains, where they
-    /// are handed over whole); `None` where nobody counts them.
-    fn kernel_drops(&self) -> Option<u32> {
+    /// What waits in front of the socket; `None` where nobody can tell.
+    fn backlog(&self) -> Option<Backlog> {
         None
     }
+}
+
+/// The kernel's account of what nobody took from a socket yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Datagrams that were dropped for want of room since the socket was made, modulo 2^32 (trains, where they are handed over
+    /// whole).
+    pub drops: u32,
+    /// Bytes of kernel memory that waiting datagrams hold, more than they are long; 0 = everything was read.
+    pub queued_bytes: u32,
 }
 
 /// What became ready during a wait. Sockets are named by the index they were registered under.

@@ -89,7 +89,7 @@ pub use drops::{DropCounter, DropMeter, QueueState};
 pub use fault::{Fault, FaultCounts, RecvAction, SendAction, recv_action, send_action};
 pub use group::{GroupConfig, ReuseportGroup};
 pub use hub::Hub;
-pub use io::{Io, Parker, Ready};
+pub use io::{Backlog, Io, Parker, Ready};
 pub use local::LocalAddress;
 pub use poller::{Poller, Waker};
 pub use send::{FlushEnd, SendCounts, Sender};

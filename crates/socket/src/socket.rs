@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::batch::RecvBatch;
-use crate::{DropMeter, Fault, Io, Outgoing, SendMode, sys};
+use crate::{Backlog, DropMeter, Fault, Io, Outgoing, SendMode, sys};
 
 /// What the kernel really gave, read back after it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,8 +147,9 @@ impl Io for Socket {
         sys::HAS_BATCHES && !self.is_connected
     }
 
-    fn kernel_drops(&self) -> Option<u32> {
-        sys::queue(&self.udp).ok().map(|queue| queue.drops)
+    fn backlog(&self) -> Option<Backlog> {
+        let queue = sys::queue(&self.udp).ok()?;
+        Some(Backlog { drops: queue.drops, queued_bytes: queue.queued_bytes })
     }
 
     fn enable_gro(&mut self) -> bool {

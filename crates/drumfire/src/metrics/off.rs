@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use drumfire_proto::Moment;
 
+use crate::observe::Shown;
 use crate::stats::WorkerStats;
 
 /// Publishes nothing.
@@ -15,7 +16,7 @@ impl Metrics {
         Self
     }
 
-    pub(crate) const fn publish(&mut self, _now: Moment, _stats: &WorkerStats) {}
+    pub(crate) const fn publish<P>(&mut self, _now: Moment, _stats: &WorkerStats, _shown: &Shown<'_, P>) {}
 
     pub(crate) const fn finish(&mut self, _stats: &WorkerStats) {}
 

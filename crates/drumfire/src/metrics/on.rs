@@ -6,10 +6,11 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use drumfire_proto::{DropReason, Moment};
+use drumfire_proto::{DropReason, Moment, Placement};
 use drumfire_socket::DropReason as SocketDropReason;
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit, with_recorder};
 
+use crate::observe::Shown;
 use crate::stats::WorkerStats;
 
 /// Between two publications of a worker, at least.
@@ -24,12 +25,21 @@ const CLIENT: &str = "client";
 
 const DATAGRAMS_DROPPED: &str = "drumfire_datagrams_dropped_total";
 const DATAGRAMS_UNUSABLE: &str = "drumfire_datagrams_unusable_total";
-const CONNECTIONS: &str = "drumfire_connections";
+const BY_REASON: [(&str, &str); 2] = [
+    (DATAGRAMS_DROPPED, "Datagrams that the protocol dropped, by reason"),
+    (DATAGRAMS_UNUSABLE, "Datagrams that could not be read whole, by reason"),
+];
+const ROUND_TRIPS: &str = "drumfire_round_trip_seconds";
+const ROUND_TRIPS_WHAT: &str = "Round trips, smoothed, of up to 64 connections in turn";
+
+/// Connections looked at each time, in turn: what is asked of a worker does not grow with its players.
+const ROUND_TRIPS_AT_ONCE: u32 = 64;
 
 static METADATA: Metadata<'static> = Metadata::new("drumfire", Level::INFO, Some("drumfire"));
 
-/// Connections by worker over all servers of the process, and those of all clients last: who sets a gauge must know them all.
-static CONNECTION_COUNTS: [AtomicI64; WORKERS_MAX + 1] = [const { AtomicI64::new(0) }; WORKERS_MAX + 1];
+/// Sums by worker over all servers of the process, and those of all clients last: who sets a gauge must know them all.
+type Sums = [AtomicI64; WORKERS_MAX + 1];
+static SUMS: [Sums; GAUGES.len()] = [const { [const { AtomicI64::new(0) }; WORKERS_MAX + 1] }; GAUGES.len()];
 
 /// A counter that is one number of the stats.
 struct Counter {
@@ -40,7 +50,7 @@ struct Counter {
 }
 
 /// All but those by reason.
-const COUNTERS: [Counter; 31] = [
+const COUNTERS: [Counter; 33] = [
     count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
     bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
     count("drumfire_kernel_dropped_total", "Datagrams dropped in front of the socket", |s| s.kernel_dropped),
@@ -70,11 +80,17 @@ const COUNTERS: [Counter; 31] = [
     count("drumfire_broadcasts_undelivered_total", "Broadcasts to members that were closing", |s| {
         s.broadcasts_undelivered
     }),
+    count("drumfire_notices_left_out_total", "Times nobody was told of messages left out", |s| {
+        s.notices_left_out
+    }),
     count("drumfire_unreliable_overflows_total", "Messages without memory here", |s| {
         s.protocol.unreliable_overflows
     }),
     count("drumfire_connections_opened_total", "Connections that began", |s| s.protocol.connections_opened),
     count("drumfire_connections_closed_total", "Connections that ended", |s| s.protocol.connections_closed),
+    count("drumfire_connections_unaccepted_total", "Connections over before they were accepted", |s| {
+        s.connections_unaccepted
+    }),
     count("drumfire_handshakes_total", "Key agreements computed", |s| s.protocol.handshakes_computed),
     count("drumfire_key_changes_total", "Changes of keys begun", |s| s.protocol.key_changes),
     count("drumfire_paths_moved_total", "Moves to another address", |s| s.protocol.paths_moved),
@@ -98,6 +114,41 @@ const fn bytes(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u
     Counter { name, unit: Unit::Bytes, what, of }
 }
 
+/// A gauge, which is a sum over all workers with its label.
+struct Gauge {
+    name: &'static str,
+    unit: Option<Unit>,
+    what: &'static str,
+    /// Parts of one unit in the sum.
+    parts: f64,
+    /// One worker's part of the sum, busy for so many percent of its time.
+    of: fn(&WorkerStats, u8) -> i64,
+}
+
+const GAUGES: [Gauge; 3] = [
+    Gauge {
+        name: "drumfire_connections",
+        unit: Some(Unit::Count),
+        what: "Connections there are, half-open and closing ones included",
+        parts: 1.0,
+        of: |stats, _| i64::try_from(stats.connections).unwrap_or(i64::MAX),
+    },
+    Gauge {
+        name: "drumfire_receive_queue_bytes",
+        unit: Some(Unit::Bytes),
+        what: "Kernel memory of datagrams that waited in the socket after a pass",
+        parts: 1.0,
+        of: |stats, _| i64::from(stats.receive_queue_bytes),
+    },
+    Gauge {
+        name: "drumfire_busy_ratio",
+        unit: None,
+        what: "Share of the last second in passes that did something, 0 to 1",
+        parts: 100.0,
+        of: |_, busy_percent| i64::from(busy_percent),
+    },
+];
+
 /// A counter's key, and what was published of it.
 #[derive(Debug)]
 struct Published {
@@ -110,9 +161,12 @@ struct Published {
 pub(crate) struct Metrics {
     /// As [`COUNTERS`], then by reason of the protocol, then by reason of the socket.
     counters: Box<[Published]>,
-    connections: Key,
-    /// Its part of the connections of all workers with its label.
-    connection_count: i64,
+    /// As [`GAUGES`], each with this worker's part of the sum.
+    gauges: [(Key, i64); GAUGES.len()],
+    round_trips: Key,
+    /// The connection to look at next, by its place.
+    next_place: u32,
+    /// Among those with the same gauges.
     place: usize,
     published_at: Option<Moment>,
     /// There was a pass since.
@@ -137,8 +191,9 @@ impl Metrics {
         let keys = plain.chain(dropped).chain(unusable);
         Self {
             counters: keys.map(|key| Published { key, value: 0 }).collect(),
-            connections: key(CONNECTIONS),
-            connection_count: 0,
+            gauges: GAUGES.map(|gauge| (key(gauge.name), 0)),
+            round_trips: key(ROUND_TRIPS),
+            next_place: 0,
             place: worker.map_or(WORKERS_MAX, usize::from),
             published_at: None,
             is_behind: false,
@@ -146,18 +201,25 @@ impl Metrics {
     }
 
     /// Publishes what is new, if the last time was a second ago.
-    pub(crate) fn publish(&mut self, now: Moment, stats: &WorkerStats) {
+    pub(crate) fn publish<P: Placement>(&mut self, now: Moment, stats: &WorkerStats, shown: &Shown<'_, P>) {
         self.is_behind = self.published_at.is_some_and(|at| now.since(at) < INTERVAL);
         if !self.is_behind {
             self.published_at = Some(now);
-            with_recorder(|recorder| self.tell(recorder, stats, stats.connections));
+            with_recorder(|recorder| {
+                self.count(recorder, stats);
+                self.show(recorder, |gauge| (gauge.of)(stats, shown.busy_percent));
+                self.sample(recorder, shown);
+            });
         }
     }
 
-    /// Publishes what is new for the last time; the connections are nobody's any more.
+    /// Publishes what is new for the last time; nothing of the gauges is this worker's any more.
     pub(crate) fn finish(&mut self, stats: &WorkerStats) {
         self.is_behind = false;
-        with_recorder(|recorder| self.tell(recorder, stats, 0));
+        with_recorder(|recorder| {
+            self.count(recorder, stats);
+            self.show(recorder, |_| 0);
+        });
     }
 
     /// When to publish what the last passes brought, though nothing else happens.
@@ -166,7 +228,7 @@ impl Metrics {
         Some(INTERVAL.saturating_sub(now.since(published_at)))
     }
 
-    fn tell(&mut self, recorder: &dyn Recorder, stats: &WorkerStats, connections: usize) {
+    fn count(&mut self, recorder: &dyn Recorder, stats: &WorkerStats) {
         let plain = COUNTERS.iter().map(|counter| (counter.of)(stats));
         let dropped = DropReason::ALL.into_iter().map(|reason| stats.protocol.dropped(reason));
         let unusable = SocketDropReason::ALL.into_iter().map(|reason| stats.received.dropped(reason));
@@ -176,12 +238,32 @@ impl Metrics {
             counter.value = value;
             recorder.register_counter(&counter.key, &METADATA).increment(more);
         }
-        let count = i64::try_from(connections).unwrap_or(i64::MAX);
-        let more = count - std::mem::replace(&mut self.connection_count, count);
-        if let Some(all) = CONNECTION_COUNTS.get(self.place) {
-            let all = all.fetch_add(more, Ordering::Relaxed) + more;
-            // Exact below 2^53.
-            recorder.register_gauge(&self.connections, &METADATA).set(all as f64);
+    }
+
+    fn show(&mut self, recorder: &dyn Recorder, of: impl Fn(&Gauge) -> i64) {
+        for ((gauge, sums), (key, part)) in GAUGES.iter().zip(&SUMS).zip(&mut self.gauges) {
+            let new = of(gauge);
+            let more = new - std::mem::replace(part, new);
+            if let Some(sum) = sums.get(self.place) {
+                let sum = sum.fetch_add(more, Ordering::Relaxed) + more;
+                // Exact below 2^53.
+                recorder.register_gauge(key, &METADATA).set(sum as f64 / gauge.parts);
+            }
+        }
+    }
+
+    /// The round trips of the connections whose turn it is.
+    fn sample<P: Placement>(&mut self, recorder: &dyn Recorder, shown: &Shown<'_, P>) {
+        let places = shown.endpoint.places();
+        let histogram = recorder.register_histogram(&self.round_trips, &METADATA);
+        for _ in 0..places.min(ROUND_TRIPS_AT_ONCE) {
+            if self.next_place >= places {
+                self.next_place = 0;
+            }
+            if let Some(round_trip) = shown.endpoint.round_trip_at(self.next_place) {
+                histogram.record(round_trip);
+            }
+            self.next_place += 1;
         }
     }
 }
@@ -191,62 +273,16 @@ pub(super) fn describe() {
         for Counter { name, unit, what, .. } in COUNTERS {
             recorder.describe_counter(KeyName::from_const_str(name), Some(unit), what.into());
         }
-        let by_reason = [
-            (DATAGRAMS_DROPPED, "Datagrams that the protocol dropped, by reason"),
-            (DATAGRAMS_UNUSABLE, "Datagrams that could not be read whole, by reason"),
-        ];
-        for (name, what) in by_reason {
+        for (name, what) in BY_REASON {
             recorder.describe_counter(KeyName::from_const_str(name), Some(Unit::Count), what.into());
         }
-        let what = "Connections there are, half-open and closing ones included";
-        recorder.describe_gauge(KeyName::from_const_str(CONNECTIONS), Some(Unit::Count), what.into());
+        for Gauge { name, unit, what, .. } in GAUGES {
+            recorder.describe_gauge(KeyName::from_const_str(name), unit, what.into());
+        }
+        let name = KeyName::from_const_str(ROUND_TRIPS);
+        recorder.describe_histogram(name, Some(Unit::Seconds), ROUND_TRIPS_WHAT.into());
     });
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use allocation_counter::measure;
-
-    fn at(milliseconds: u64) -> Moment {
-        Moment::from_nanos(milliseconds * 1_000_000)
-    }
-
-    #[test]
-    fn what_was_not_published_is_a_second_after_the_last_time_and_then_nothing_is_due() {
-        let (mut metrics, stats) = (Metrics::new(None), WorkerStats::default());
-        assert_eq!(metrics.due_in(at(0)), None);
-        metrics.publish(at(0), &stats);
-        assert_eq!(metrics.due_in(at(0)), None, "all was told");
-        metrics.publish(at(300), &stats);
-        assert_eq!(metrics.due_in(at(300)), Some(Duration::from_millis(700)));
-        metrics.publish(at(999), &stats);
-        assert_eq!(metrics.due_in(at(1_500)), Some(Duration::ZERO), "late is at once");
-        metrics.publish(at(1_000), &stats);
-        assert_eq!(metrics.due_in(at(1_000)), None);
-    }
-
-    #[test]
-    fn without_a_recorder_nothing_is_allocated() {
-        let (mut metrics, stats) = (Metrics::new(Some(7)), WorkerStats::default());
-        let info = measure(|| {
-            for second in 0..100 {
-                metrics.publish(at(1_000 * second), &stats);
-            }
-            metrics.finish(&stats);
-        });
-        assert_eq!(info.count_total, 0);
-        assert_eq!(metrics.published_at, Some(at(99_000)));
-    }
-
-    #[test]
-    fn every_name_is_there_once() {
-        let mut names: Vec<&str> = COUNTERS.iter().map(|counter| counter.name).collect();
-        names.extend([DATAGRAMS_DROPPED, DATAGRAMS_UNUSABLE, CONNECTIONS]);
-        assert!(names.iter().all(|name| name.starts_with("drumfire_")));
-        names.sort_unstable();
-        let count = names.len();
-        names.dedup();
-        assert_eq!(names.len(), count);
-    }
-}
+mod tests;

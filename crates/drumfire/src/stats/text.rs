@@ -22,6 +22,7 @@ impl Serialize for WorkerStats {
             protocol,
             received,
             kernel_dropped,
+            receive_queue_bytes,
             sent,
             connections,
             forwarded_in,
@@ -35,10 +36,11 @@ impl Serialize for WorkerStats {
             restarts,
             wait_faults,
         } = self;
-        let mut fields = serializer.serialize_struct("WorkerStats", 15)?;
+        let mut fields = serializer.serialize_struct("WorkerStats", 16)?;
         fields.serialize_field("protocol", protocol)?;
         fields.serialize_field("received", received)?;
         fields.serialize_field("kernel_dropped", kernel_dropped)?;
+        fields.serialize_field("receive_queue_bytes", receive_queue_bytes)?;
         fields.serialize_field("sent", sent)?;
         fields.serialize_field("connections", connections)?;
         fields.serialize_field("forwarded_in", forwarded_in)?;

@@ -144,7 +144,12 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         self.overflow.count()
     }
 
-    /// Asks for them anew, because nobody asks later.
+    /// Bytes of kernel memory that waited in front of the socket then.
+    pub(super) const fn queued_bytes(&self) -> u32 {
+        self.overflow.queued_bytes()
+    }
+
+    /// Asks for both anew, because nobody asks later.
     pub(super) fn read_kernel_dropped(&mut self) {
         self.overflow.read(&self.io);
     }

@@ -1,5 +1,5 @@
-//! What the kernel dropped in front of a worker's socket, because nobody took it in time: asked for once a second at most, and
-//! when the worker ends.
+//! What the kernel dropped in front of a worker's socket, because nobody took it in time, and what waits there: asked for once a
+//! second at most, and when the worker ends.
 
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ pub(super) struct Overflow {
     counter: Option<DropCounter>,
     read_at: Moment,
     of_this: u64,
+    queued_bytes: u32,
     /// Of those before.
     before: u64,
 }
@@ -24,6 +25,11 @@ impl Overflow {
     /// What is known now.
     pub(super) const fn count(&self) -> u64 {
         self.before.saturating_add(self.of_this)
+    }
+
+    /// Bytes of kernel memory that waited when it was read last.
+    pub(super) const fn queued_bytes(&self) -> u32 {
+        self.queued_bytes
     }
 
     /// Reads it again, if it is time.
@@ -36,23 +42,24 @@ impl Overflow {
 
     /// Reads it again.
     pub(super) fn read(&mut self, io: &impl Io) {
-        if let Some(reading) = io.kernel_drops() {
+        if let Some(backlog) = io.backlog() {
             // The socket is the worker's alone, and was made for it.
-            self.of_this = self.counter.get_or_insert_default().update(reading);
+            self.of_this = self.counter.get_or_insert_default().update(backlog.drops);
+            self.queued_bytes = backlog.queued_bytes;
         }
     }
 
     /// Another socket follows, whose count begins at nothing.
     pub(super) fn on_replaced(&mut self) {
         self.before = self.count();
-        (self.counter, self.of_this) = (None, 0);
+        (self.counter, self.of_this, self.queued_bytes) = (None, 0, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire_socket::{Fault, Outgoing, RecvBatch, SendMode};
+    use drumfire_socket::{Backlog, Fault, Outgoing, RecvBatch, SendMode};
 
     /// A socket in front of which so many were dropped.
     struct Socket(Option<u32>);
@@ -74,8 +81,8 @@ mod tests {
             false
         }
 
-        fn kernel_drops(&self) -> Option<u32> {
-            self.0
+        fn backlog(&self) -> Option<Backlog> {
+            self.0.map(|drops| Backlog { drops, queued_bytes: 100 * drops })
         }
     }
 
@@ -91,8 +98,9 @@ mod tests {
         overflow.look(ms(5_999), &Socket(Some(9)));
         assert_eq!(overflow.count(), 3);
         overflow.look(ms(6_000), &Socket(Some(9)));
-        assert_eq!(overflow.count(), 9);
+        assert_eq!((overflow.count(), overflow.queued_bytes()), (9, 900));
         overflow.on_replaced();
+        assert_eq!(overflow.queued_bytes(), 0);
         overflow.look(ms(6_001), &Socket(Some(2)));
         assert_eq!(overflow.count(), 11);
         overflow.read(&Socket(Some(4)));

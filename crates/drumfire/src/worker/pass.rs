@@ -26,6 +26,7 @@ use super::net::Net;
 use super::{Clock, Park, RETRY_AFTER, Reading, Ring};
 use crate::credit::Credit;
 use crate::link::{Command, Link};
+use crate::observe::Shown;
 use crate::peer::PeerId;
 
 /// Panicking passes after which the endpoint is replaced.
@@ -348,8 +349,10 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         stats.received.clone_from(self.net.receiver().counts());
         stats.sent.clone_from(self.net.sender().counts());
         stats.kernel_dropped = self.net.kernel_dropped(now.monotonic);
+        stats.receive_queue_bytes = self.net.queued_bytes();
         stats.connections = endpoint.connection_count();
         self.link.set_stats(stats);
-        observer.pass(now.monotonic, stats);
+        let busy_percent = self.link.busy().percent(now.monotonic);
+        observer.pass(now.monotonic, stats, &Shown { endpoint, busy_percent });
     }
 }
