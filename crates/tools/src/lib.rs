@@ -18,6 +18,7 @@ pub mod plot;
 pub mod program;
 pub mod receiver;
 pub mod report;
+pub mod scrape;
 pub mod sender;
 pub mod table;
 mod text;

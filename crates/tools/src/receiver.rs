@@ -26,4 +26,4 @@ pub use crew::StartError;
 pub use outcome::{CallCounts, Outcome};
 pub use plan::Plan;
 pub use serve::{ServeError, Station};
-pub use watch::{Second, Watch};
+pub use watch::{Second, ThreadState, Watch};

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use super::usage::UsageError;
 use super::values::Bad;
 
-/// Where a receiver binds.
+/// Where a receiver binds, or what it shows to Prometheus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindAddress {
     /// As it was given, for messages.
@@ -60,10 +60,13 @@ impl BindAddress {
         reachable
     }
 
-    pub(super) fn resolve(endpoint: &Endpoint, resolver: Resolver<'_>) -> Result<Self, UsageError> {
-        let addresses = endpoint.resolve("--bind", resolver)?;
-        let address =
-            *addresses.first().ok_or_else(|| unresolvable("--bind", &endpoint.text, "no address"))?;
+    pub(super) fn resolve(
+        flag: &str,
+        endpoint: &Endpoint,
+        resolver: Resolver<'_>,
+    ) -> Result<Self, UsageError> {
+        let addresses = endpoint.resolve(flag, resolver)?;
+        let address = *addresses.first().ok_or_else(|| unresolvable(flag, &endpoint.text, "no address"))?;
         Ok(Self { text: endpoint.text.clone(), address })
     }
 }
@@ -95,6 +98,10 @@ impl Endpoint {
 
 pub(super) fn bind(text: &str) -> Result<Endpoint, Bad> {
     endpoint("--bind", text)
+}
+
+pub(super) fn metrics(text: &str) -> Result<Endpoint, Bad> {
+    endpoint("--metrics-address", text)
 }
 
 pub(super) fn to(text: &str) -> Result<Endpoint, Bad> {
@@ -160,7 +167,7 @@ mod tests {
     #[test]
     fn an_address_is_taken_without_asking_the_resolver() {
         for text in ["127.0.0.1:9000", "0.0.0.0:0", "[::1]:9000", "[::]:0", "[fe80::1%2]:9000"] {
-            let bound = BindAddress::resolve(&bind(text).unwrap(), &no_resolver).unwrap();
+            let bound = BindAddress::resolve("--bind", &bind(text).unwrap(), &no_resolver).unwrap();
             assert_eq!(bound, BindAddress { text: text.to_owned(), address: text.parse().unwrap() });
         }
     }
@@ -171,7 +178,7 @@ mod tests {
         let target = Target::resolve(&to("host:9000").unwrap(), &|_| Ok(both.clone())).unwrap();
         assert_eq!(target, Target { text: "host:9000".to_owned(), addresses: both });
         assert!(Target::resolve(&to("host:9000").unwrap(), &|_| Ok(Vec::new())).is_err());
-        assert!(BindAddress::resolve(&bind("host:9000").unwrap(), &|_| Ok(Vec::new())).is_err());
+        assert!(BindAddress::resolve("--bind", &bind("host:9000").unwrap(), &|_| Ok(Vec::new())).is_err());
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct ReceiverArgs {
     pub mode: Mode,
     /// The receive buffer to ask for, in bytes and per socket; what the kernel grants may differ.
     pub receive_buffer_bytes: u32,
+    /// Where the threads' numbers can be read by Prometheus, if anywhere.
+    pub metrics_address: Option<BindAddress>,
     /// The traffic of the sender to start beside it, if any.
     pub with_sender: Option<Traffic>,
 }
@@ -112,6 +114,9 @@ struct Flags {
         value_parser = values::receive_buffer, allow_negative_numbers = true
     )]
     receive_buffer: u32,
+    /// Let Prometheus read the threads' numbers at http://HOST:PORT/metrics
+    #[arg(long, value_name = "HOST:PORT", value_parser = address::metrics)]
+    metrics_address: Option<Endpoint>,
     /// Start a sender on this host too and stop with it
     #[arg(long)]
     with_sender: bool,
@@ -165,6 +170,8 @@ impl ReceiverArgs {
         flags.check()?;
         let with_sender = flags.traffic()?;
         let bind = flags.bind(resolver)?;
+        let metrics = flags.metrics_address.as_ref();
+        let metrics = metrics.map(|endpoint| BindAddress::resolve("--metrics-address", endpoint, resolver));
         let mode = flags.mode();
         Ok(Self {
             bind,
@@ -182,6 +189,7 @@ impl ReceiverArgs {
             suite: flags.suite.unwrap_or_else(Suite::best),
             mode,
             receive_buffer_bytes: flags.receive_buffer,
+            metrics_address: metrics.transpose()?,
             with_sender,
         })
     }
@@ -295,10 +303,10 @@ impl Flags {
     fn bind(&self, resolver: Resolver<'_>) -> Result<BindAddress, UsageError> {
         let default = if self.with_sender { DEFAULT_BIND_WITH_SENDER } else { DEFAULT_BIND };
         match &self.bind {
-            Some(endpoint) => BindAddress::resolve(endpoint, resolver),
+            Some(endpoint) => BindAddress::resolve("--bind", endpoint, resolver),
             None => address::bind(default)
                 .map_err(|bad| UsageError::new("--bind", bad.problem, bad.way_out))
-                .and_then(|endpoint| BindAddress::resolve(&endpoint, resolver)),
+                .and_then(|endpoint| BindAddress::resolve("--bind", &endpoint, resolver)),
         }
     }
 }

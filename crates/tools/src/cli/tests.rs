@@ -94,6 +94,13 @@ fn every_bad_receiver_line_names_its_flag_and_the_way_out() {
         ("--bind ::1:9000", "--bind ::1:9000", "give --bind [::1]:9000"),
         ("--bind 127.0.0.1:70000", "--bind 127.0.0.1:70000", "give --bind HOST:PORT"),
         ("--bind nowhere:9000", "--bind nowhere:9000", "give --bind an address such as 127.0.0.1:9000"),
+        ("--metrics-address", "--metrics-address", "give --metrics-address <HOST:PORT>"),
+        ("--metrics-address 9464", "--metrics-address 9464", "give --metrics-address HOST:PORT"),
+        (
+            "--metrics-address nowhere:1",
+            "--metrics-address nowhere:1",
+            "give --metrics-address an address such as",
+        ),
         ("--csv", "--csv", "give --csv <FILE>"),
         ("--csv ''", "--csv \"\"", "give --csv a file name"),
         ("--csv -", "--csv -", "give --csv a file name"),
@@ -195,6 +202,7 @@ fn a_receiver_without_flags_listens_on_the_loopback_until_stopped() {
         suite: Suite::best(),
         mode: Mode::Packets,
         receive_buffer_bytes: 4 * 1024 * 1024,
+        metrics_address: None,
         with_sender: None,
     };
     assert_eq!(receiver(""), Ok(expected));
@@ -203,7 +211,7 @@ fn a_receiver_without_flags_listens_on_the_loopback_until_stopped() {
 #[test]
 fn every_flag_of_a_receiver_arrives() {
     let line = "--bind arena:9001 --threads 6 --drain recv --gro off --wait spin --steer hash --pin --secs 2.5 \
-                --csv a.csv --json - --plot a.svg --stage raw --receive-buffer 65536";
+                --csv a.csv --json - --plot a.svg --stage raw --receive-buffer 65536 --metrics-address arena:9464";
     let expected = ReceiverArgs {
         bind: BindAddress { text: "arena:9001".to_owned(), address: "10.0.0.7:9001".parse().unwrap() },
         threads: 6,
@@ -220,6 +228,10 @@ fn every_flag_of_a_receiver_arrives() {
         suite: Suite::best(),
         mode: Mode::Packets,
         receive_buffer_bytes: 65_536,
+        metrics_address: Some(BindAddress {
+            text: "arena:9464".to_owned(),
+            address: "10.0.0.7:9464".parse().unwrap(),
+        }),
         with_sender: None,
     };
     assert_eq!(receiver(line), Ok(expected));

@@ -36,9 +36,9 @@ impl UsageError {
         self
     }
 
-    /// The address of `--bind`, as it was given, could not be bound.
+    /// The address of a flag, `--bind` or `--metrics-address`, could not be bound as it was given.
     #[must_use]
-    pub fn for_bind(bind: &str, error: &io::Error) -> Self {
+    pub fn for_bind(flag: &str, bind: &str, error: &io::Error) -> Self {
         let (problem, way_out) = match error.kind() {
             io::ErrorKind::AddrInUse => {
                 ("the port is in use".to_owned(), "choose another port, or 0 for a free one".to_owned())
@@ -56,7 +56,7 @@ impl UsageError {
                 "give another address, such as 127.0.0.1:9000".to_owned(),
             ),
         };
-        Self::new("--bind", problem, way_out).with_value(bind)
+        Self::new(flag, problem, way_out).with_value(bind)
     }
 
     /// The sockets of `flows` flows, one each, could not be opened.
@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_failed_bind_says_which_of_the_usual_reasons_it_was() {
-        let line = |kind: io::ErrorKind| UsageError::for_bind("127.0.0.1:9000", &kind.into()).to_string();
+        let line =
+            |kind: io::ErrorKind| UsageError::for_bind("--bind", "127.0.0.1:9000", &kind.into()).to_string();
         assert_eq!(
             line(io::ErrorKind::AddrInUse),
             "--bind 127.0.0.1:9000: the port is in use; choose another port, or 0 for a free one"

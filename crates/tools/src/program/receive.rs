@@ -6,8 +6,9 @@ use super::files::{Json, Waiting, say};
 use super::guest::{Guest, GuestFailure};
 use super::{Failure, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{ReceiverArgs, UsageError};
-use crate::receiver::{Outcome, Plan, Second, ServeError, StartError, Station, Watch};
+use crate::receiver::{Outcome, Plan, Second, ServeError, StartError, Station, ThreadState, Watch};
 use crate::report::{Flags, flags_of, spread_max_over_mean};
+use crate::scrape::{Page, text};
 use crate::{csv, host, plot, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
@@ -17,6 +18,10 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     watch_for_interrupt();
     let station = Station::open(plan(&args)).map_err(|error| refused(&args, &error))?;
     let address = station.address();
+    let page = page(&args)?;
+    if let Some(page) = &page {
+        say(&files.json, &format!("metrics at http://{}/metrics", page.address()));
+    }
     let sender = args.sender(address).map(|sender| Guest::start(&sender)).transpose();
     let sender = sender.map_err(|error| Failure::Run(format!("the sender cannot be started: {error}")))?;
     let threads = args.threads;
@@ -25,7 +30,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
             format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there");
         say(&files.json, &note);
     }
-    let outcome = serve(station, &files.json, sender.as_ref());
+    let outcome = serve(station, &files.json, page.as_ref(), sender.as_ref());
     let guest_failure = sender.and_then(|sender| sender.finish().err()).map(failure);
     match outcome {
         Ok(outcome) => {
@@ -67,15 +72,32 @@ fn plan(args: &ReceiverArgs) -> Plan {
 
 fn refused(args: &ReceiverArgs, error: &StartError) -> Failure {
     match error {
-        StartError::Bind(error) => UsageError::for_bind(&args.bind.text, error).into(),
+        StartError::Bind(error) => UsageError::for_bind("--bind", &args.bind.text, error).into(),
         StartError::Descriptors(error) => UsageError::for_threads(args.threads, error).into(),
         StartError::Setting(line) => Failure::Setting(line.clone()),
     }
 }
 
-fn serve(station: Station, json: &Json, sender: Option<&Guest>) -> Result<Outcome, ServeError> {
+/// Where Prometheus reads the threads' numbers, all zero until the sender begins.
+fn page(args: &ReceiverArgs) -> Result<Option<Page>, UsageError> {
+    let Some(asked) = &args.metrics_address else { return Ok(None) };
+    let page = Page::serve(asked.address);
+    let page = page.map_err(|error| UsageError::for_bind("--metrics-address", &asked.text, &error))?;
+    page.set(text::render(&vec![ThreadState::default(); args.threads as usize]));
+    Ok(Some(page))
+}
+
+fn serve(
+    station: Station,
+    json: &Json,
+    page: Option<&Page>,
+    sender: Option<&Guest>,
+) -> Result<Outcome, ServeError> {
     let mut on_second = |second: &Second| {
         let spread = spread_max_over_mean(&second.pps_per_thread);
+        if let Some(page) = page {
+            page.set(text::render(&second.threads));
+        }
         say(json, &table::live_line(second.second, &second.pps_per_thread, spread, second.kernel_drops));
     };
     let mut on_note = |note: &str| say(json, note);

@@ -4,8 +4,11 @@
 
 use std::time::{Duration, Instant};
 
+use drumfire_socket::QueueState;
+
 use super::crew::Look;
 use crate::csv::Sample;
+use crate::host::ThreadSample;
 
 /// One second of a run, or what its plan has instead of seconds.
 #[derive(Clone, Debug)]
@@ -16,6 +19,19 @@ pub struct Second {
     pub pps_per_thread: Vec<u64>,
     /// Kernel drops in this second; nothing where the system does not tell.
     pub kernel_drops: Option<u64>,
+    /// The threads as they are now, by index.
+    pub threads: Vec<ThreadState>,
+}
+
+/// One receiver thread, as others see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ThreadState {
+    /// Datagrams received since it was started, whoever sent them.
+    pub received: u64,
+    /// Its socket's queue; nothing where the system does not tell.
+    pub queue: Option<QueueState>,
+    /// The share of the time since the last sample for which it was on a core, 0 to 1; nothing where the system does not tell.
+    pub busy: Option<f64>,
 }
 
 /// The caller's ears and its word to stop.
@@ -36,6 +52,7 @@ pub(super) struct Ticker {
     due: Instant,
     received: Vec<u64>,
     drops: Option<u64>,
+    cpu: Vec<Option<ThreadSample>>,
     samples: Vec<Sample>,
 }
 
@@ -48,6 +65,7 @@ impl Ticker {
             due: now + interval,
             received: look.received.clone(),
             drops: look.kernel_drops(),
+            cpu: look.cpu.clone(),
             samples: Vec::new(),
         }
     }
@@ -65,6 +83,7 @@ impl Ticker {
             second: self.second,
             pps_per_thread: news.map(|count| rate(count, elapsed)).collect(),
             kernel_drops: drops.zip(self.drops).map(|(now, then)| now.saturating_sub(then)),
+            threads: self.threads(elapsed, look),
         };
         (watch.on_second)(&second);
         self.samples.push(Sample { second: self.second, pps_per_thread: second.pps_per_thread });
@@ -73,6 +92,15 @@ impl Ticker {
         self.due += self.interval;
         self.received.clone_from(&look.received);
         self.drops = drops;
+        self.cpu.clone_from(&look.cpu);
+    }
+
+    fn threads(&self, elapsed: f64, look: &Look) -> Vec<ThreadState> {
+        let queues = look.queues.iter().copied().chain(std::iter::repeat(None));
+        let cpu = look.cpu.iter().zip(&self.cpu).map(|(now, then)| now.as_ref().zip(then.as_ref()));
+        let busy = cpu.map(|both| both.map(|(now, then)| share(now.since(then).run_ns, elapsed)));
+        let threads = look.received.iter().zip(queues).zip(busy.chain(std::iter::repeat(None)));
+        threads.map(|((received, queue), busy)| ThreadState { received: *received, queue, busy }).collect()
     }
 
     /// Takes the last, shorter interval if it is at least half of a whole one, for a rate over less says little; or the
@@ -86,6 +114,11 @@ impl Ticker {
     pub(super) fn into_samples(self) -> Vec<Sample> {
         self.samples
     }
+}
+
+/// Which part of the time that is; no time has none.
+fn share(nanos: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { (nanos as f64 / 1e9 / seconds).min(1.0) } else { 0.0 }
 }
 
 /// A whole rate; a count over no time has none.
@@ -127,6 +160,25 @@ mod tests {
         assert_eq!(rates(&[(1_000, 700), (2_000, 1_600), (2_499, 1_999)]), two, "too short to say much");
         let three = rates(&[(1_000, 700), (2_000, 1_600), (2_500, 1_900)]);
         assert_eq!(three.last(), Some(&(2, vec![600])), "300 datagrams in half a second");
+    }
+
+    #[test]
+    fn threads_are_shown_with_their_queue_and_their_share_of_the_time_since_the_last_sample() {
+        let queue = QueueState { drops: 2, queued_bytes: 768, limit_bytes: 9_000 };
+        let look = |received, run_ns| Look {
+            received: vec![received, 5],
+            queues: vec![Some(queue), None],
+            cpu: vec![Some(ThreadSample { run_ns, run_delay_ns: None, user_s: 0.0, sys_s: 0.0 }), None],
+        };
+        let (start, mut seen) = (clock::now(), Vec::new());
+        let mut on_second = |second: &Second| seen.push(second.threads.clone());
+        let mut watch = Watch { on_second: &mut on_second, on_note: &mut |_| {}, is_stopped: &|| false };
+        let mut ticker = Ticker::new(Duration::from_secs(1), start, &look(10, 1_000));
+        ticker.tick(start + Duration::from_secs(2), &look(30, 500_001_000), &mut watch);
+        ticker.tick(start + Duration::from_secs(3), &look(40, 9_000_000_000), &mut watch);
+        let second = ThreadState { received: 5, queue: None, busy: None };
+        let first = |received, busy| ThreadState { received, queue: Some(queue), busy: Some(busy) };
+        assert_eq!(seen, [[first(30, 0.25), second], [first(40, 1.0), second]]);
     }
 
     #[test]

@@ -61,6 +61,12 @@ fn every_bad_flag_of_the_receiver_gets_its_line() {
         ("--bind ::1:9000", "--bind ::1:9000", "give --bind [::1]:9000"),
         // TEST-NET-1: no host has it.
         ("--bind 192.0.2.1:0", "--bind 192.0.2.1:0", "give one of its own"),
+        ("--metrics-address 9464", "--metrics-address 9464", "give --metrics-address HOST:PORT"),
+        (
+            "--bind 127.0.0.1:0 --metrics-address 192.0.2.1:9464",
+            "--metrics-address 192.0.2.1:9464",
+            "give one of its own",
+        ),
         ("--plot a.png", "--plot a.png", ".svg"),
         ("--csv -", "--csv -", "a file name"),
     ] {

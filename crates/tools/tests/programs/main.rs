@@ -14,6 +14,7 @@ mod combinations;
 mod endings;
 mod keys;
 mod messages;
+mod metrics;
 mod outputs;
 mod overflow;
 mod strangers;

@@ -1,0 +1,103 @@
+//! The dashboard for Grafana asks for nothing that is not in the guide's list of metrics.
+//!
+//! Whether it looks well only Grafana tells.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+const DASHBOARD: &str = include_str!("../grafana/drumfire.json");
+const LIST: &str = include_str!("../../drumfire/docs/guide/metrics.md");
+
+fn dashboard() -> Value {
+    serde_json::from_str(DASHBOARD).expect("JSON")
+}
+
+/// Every panel that shows something.
+fn panels(dashboard: &Value) -> Vec<&Value> {
+    let panels = dashboard["panels"].as_array().expect("panels").iter();
+    panels.filter(|panel| panel["type"] != "row").collect()
+}
+
+fn expressions(panel: &Value) -> Vec<&str> {
+    let targets = panel["targets"].as_array().expect("targets").iter();
+    targets.map(|target| target["expr"].as_str().expect("an expression")).collect()
+}
+
+/// The metrics that stand in an expression.
+fn names(expression: &str) -> impl Iterator<Item = &str> {
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("drumfire_"))
+}
+
+/// The kind of a metric of the list.
+fn kind(name: &str) -> Option<&'static str> {
+    let row = LIST.lines().find_map(|line| line.strip_prefix(&format!("| `{name}` | ")))?;
+    row.split(" | ").next()
+}
+
+#[test]
+fn every_metric_of_the_dashboard_is_in_the_list_and_asked_for_as_its_kind_is() {
+    let dashboard = dashboard();
+    for expression in panels(&dashboard).into_iter().flat_map(expressions) {
+        for name in names(expression) {
+            let is_rate =
+                ["rate(", "increase("].iter().any(|of| expression.contains(&format!("{of}{name}{{")));
+            let listed = name.strip_suffix("_bucket").unwrap_or(name);
+            let expected = match kind(listed) {
+                Some("counter") => is_rate,
+                Some("gauge") => !is_rate,
+                Some("histogram") => is_rate && expression.contains("histogram_quantile("),
+                other => panic!("{name} in `{expression}`: {other:?} in the list"),
+            };
+            assert!(expected, "{name} in `{expression}`");
+        }
+    }
+}
+
+#[test]
+fn every_panel_has_a_title_a_unit_a_place_of_its_own_and_asks_for_something() {
+    let dashboard = dashboard();
+    let mut places = BTreeSet::new();
+    for panel in panels(&dashboard) {
+        let title = panel["title"].as_str().expect("a title");
+        let place = &panel["gridPos"];
+        assert!(places.insert((place["y"].as_u64(), place["x"].as_u64())), "{title}");
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title}");
+        assert!(expressions(panel).iter().all(|expression| names(expression).next().is_some()), "{title}");
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+    }
+}
+
+#[test]
+fn what_an_operator_looks_for_first_is_there() {
+    let dashboard = dashboard();
+    let asked: BTreeSet<&str> =
+        panels(&dashboard).into_iter().flat_map(expressions).flat_map(names).collect();
+    for name in [
+        "drumfire_packets_received_total",
+        "drumfire_busy_ratio",
+        "drumfire_datagrams_dropped_total",
+        "drumfire_receive_queue_bytes",
+        "drumfire_kernel_dropped_total",
+        "drumfire_round_trip_seconds_bucket",
+        "drumfire_connections",
+    ] {
+        assert!(asked.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn reasons_that_are_named_exist_and_refusals_are_those_of_the_guide() {
+    let dashboard = dashboard();
+    let expressions = panels(&dashboard).into_iter().flat_map(expressions);
+    let named: Vec<BTreeSet<&str>> = expressions
+        .filter_map(|expression| expression.split_once("reason=~\"")?.1.split('"').next())
+        .map(|reasons| reasons.split('|').collect())
+        .collect();
+    let known = drumfire_proto::DropReason::ALL.map(drumfire_proto::DropReason::name);
+    let refusals = LIST.split("left without an answer, are those with").nth(1).expect("the guide's list");
+    let refusals = refusals.split("All others").next().expect("its end");
+    let refusals: BTreeSet<&str> = refusals.split('`').filter(|word| known.contains(word)).collect();
+    assert_eq!(named, [refusals]);
+}

@@ -1,0 +1,234 @@
+//! A server whose numbers Prometheus can read, beside an echo that gives it something to count.
+//!
+//! ```text
+//! cargo run --release --example prometheus -- server 0.0.0.0:7785 127.0.0.1:9464 drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8
+//! cargo run --release --example prometheus -- client 127.0.0.1:7785 drumfire_public_9kDVg5jubJx_baXUFDIivl7kFU-tNlQLqsM11qonCkw
+//! ```
+//!
+//! While the server runs, `curl http://127.0.0.1:9464/metrics` shows all there is, and this lets Prometheus read it:
+//!
+//! ```yaml
+//! scrape_configs:
+//!   - job_name: drumfire
+//!     scrape_interval: 5s
+//!     static_configs: [{ targets: ["127.0.0.1:9464"] }]
+//! ```
+//!
+//! What the names mean stands in the guide's page on metrics; a dashboard for Grafana is `crates/tools/grafana/drumfire.json`.
+//! The secret key above stands in this file for everybody to read: leave it out, and the server draws one and prints the
+//! client's command. Without arguments both ends and a scrape run in one process.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire::{
+    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, SendOptions, Server, ServerConfig,
+    ServerKey, ServerPublicKey, Stats, Workers,
+};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+
+const CHANNEL: ChannelId = ChannelId(0);
+const MESSAGES: u32 = 500;
+/// Those under way at a time.
+const WINDOW: u32 = 8;
+const SERVER_WAIT: Duration = Duration::from_millis(100);
+const CLIENT_WAIT: Duration = Duration::from_millis(10);
+
+/// From a neighbour to the other side of the world, in seconds.
+const ROUND_TRIP_BUCKETS: [f64; 11] = [0.001, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        [] => show()?,
+        ["server", address, metrics] => {
+            serve(address.parse()?, metrics.parse()?, ServerKey::generate()?)?;
+        }
+        ["server", address, metrics, secret] => {
+            serve(address.parse()?, metrics.parse()?, secret.parse()?)?;
+        }
+        ["client", server, key] => println!("{} answers", play(server.parse()?, key.parse()?)?),
+        _ => {
+            return Err("say nothing, `server ADDRESS METRICS_ADDRESS [SECRET_KEY]` or \
+                `client ADDRESS PUBLIC_KEY`"
+                .into());
+        }
+    }
+    Ok(())
+}
+
+/// Lets Prometheus read the numbers at this address, from a thread of its own. Before the server is bound, so that nothing
+/// is missed.
+fn publish(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    PrometheusBuilder::new()
+        .with_http_listener(address)
+        .set_buckets_for_metric(Matcher::Full("drumfire_round_trip_seconds".to_owned()), &ROUND_TRIP_BUCKETS)?
+        .install()
+        .map_err(|error| format!("no metrics at {address}: {error:?}"))?;
+    drumfire::describe_metrics();
+    Ok(())
+}
+
+/// The server alone, until it is ended.
+fn serve(address: SocketAddr, metrics: SocketAddr, key: ServerKey) -> Result<(), Box<dyn Error>> {
+    publish(metrics)?;
+    let public = key.public();
+    let mut server = bind(address, key)?;
+    println!("metrics at http://{metrics}/metrics");
+    println!("cargo run --release --example prometheus -- client {} {public}", server.local_addr());
+    loop {
+        answer(&mut server);
+    }
+}
+
+fn bind(address: SocketAddr, key: ServerKey) -> Result<Server, Box<dyn Error>> {
+    Ok(Server::bind(ServerConfig::new(address, key, Access::Open).workers(Workers::Auto))?)
+}
+
+/// Waits a little, and sends back what came.
+fn answer(server: &mut Server) {
+    server.wait(SERVER_WAIT);
+    for event in server.poll() {
+        if let Event::Message { peer, channel, bytes } = event {
+            // Who does not take its answers gets no more of them.
+            let _ = server.send(peer, channel, bytes, SendOptions::reliable_ordered());
+        }
+    }
+    server.flush();
+}
+
+/// The client's side: answers how many messages came back.
+fn play(server: SocketAddr, key: ServerPublicKey) -> Result<u32, Box<dyn Error>> {
+    let mut client = Client::connect(server, key, &ClientConfig::default())?;
+    let (mut sent, mut heard) = (0, 0);
+    while heard < MESSAGES {
+        while sent < MESSAGES && sent - heard < WINDOW {
+            client.send(CHANNEL, sent.to_be_bytes().to_vec(), SendOptions::reliable_ordered())?;
+            sent += 1;
+        }
+        client.flush();
+        client.wait(CLIENT_WAIT);
+        for event in client.poll() {
+            match event {
+                ClientEvent::Message { bytes, .. } if *bytes == heard.to_be_bytes() => heard += 1,
+                ClientEvent::Message { .. } => return Err("an answer that is not the next one".into()),
+                ClientEvent::ConnectFailed { error } => return Err(error.into()),
+                ClientEvent::Disconnected { reason, .. } => return Err(reason.name().into()),
+                _ => {}
+            }
+        }
+    }
+    Ok(heard)
+}
+
+/// Both ends and a scrape in one process.
+fn show() -> Result<(), Box<dyn Error>> {
+    let (text, stats) = scraped()?;
+    let is_worth_a_line = |line: &&str| line.starts_with("drumfire_") && !line.ends_with(" 0");
+    text.lines().filter(is_worth_a_line).for_each(|line| println!("{line}"));
+    println!("# the server counted {} connections and {} forwarded", stats.connections(), stats.forwarded());
+    Ok(())
+}
+
+/// Plays with a server, and reads its numbers as Prometheus does as soon as they hold what was played.
+fn scraped() -> Result<(String, Stats), Box<dyn Error>> {
+    // A port that was free a moment ago: the exporter does not tell which one it got.
+    let metrics = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    publish(metrics)?;
+    let mut server = bind("127.0.0.1:0".parse()?, ServerKey::dev())?;
+    let address = server.local_addr();
+    std::thread::scope(|scope| {
+        let player =
+            scope.spawn(move || play(address, ServerKey::dev().public()).map_err(|error| error.to_string()));
+        while !player.is_finished() {
+            answer(&mut server);
+        }
+        player.join().map_err(|_| "the player panicked")?
+    })?;
+    // The numbers are at most a second behind.
+    for _ in 0..PATIENCE_SCRAPES {
+        let text = ureq::get(format!("http://{metrics}/metrics")).call()?.body_mut().read_to_string()?;
+        if delivered(&text) >= u64::from(MESSAGES) {
+            return Ok((text, server.stats()));
+        }
+        answer(&mut server);
+    }
+    Err("the messages are not in the metrics".into())
+}
+
+/// Far more than the second it may take.
+const PATIENCE_SCRAPES: u32 = 300;
+
+/// Messages that all workers of servers delivered.
+fn delivered(text: &str) -> u64 {
+    let of_servers =
+        |line: &&str| line.starts_with("drumfire_messages_delivered_total{") && !line.contains("\"client\"");
+    let values = text.lines().filter(of_servers).filter_map(|line| line.rsplit(' ').next());
+    values.filter_map(|value| value.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drumfire::DropReason;
+    use prometheus_parse::{Sample, Scrape, Value};
+    use std::collections::BTreeSet;
+
+    const LIST: &str = include_str!("../crates/drumfire/docs/guide/metrics.md");
+
+    /// The names of the list, with their kinds.
+    fn listed() -> BTreeSet<(&'static str, &'static str)> {
+        let rows = LIST.lines().filter(|line| line.starts_with("| `drumfire_"));
+        rows.map(|row| {
+            let mut cells = row.split('|').map(str::trim).skip(1);
+            let name = cells.next().expect("a name").trim_matches('`');
+            (name, cells.next().expect("a kind"))
+        })
+        .collect()
+    }
+
+    /// The sum over all workers of servers.
+    fn sum<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
+        let values = samples.filter(|sample| sample.labels.get("worker") != Some("client"));
+        values
+            .map(|sample| match sample.value {
+                Value::Counter(value) | Value::Gauge(value) => value,
+                ref other => panic!("{}: {other:?} is no number", sample.metric),
+            })
+            .sum()
+    }
+
+    // One test: the recorder is the whole process's.
+    #[test]
+    fn what_is_scraped_is_what_the_server_counted_under_the_names_of_the_list() {
+        let (text, stats) = scraped().expect("a run on the loopback");
+        let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).expect("Prometheus text");
+        let of = |name: &str| sum(scrape.samples.iter().filter(|sample| sample.metric == name));
+
+        assert_eq!(of("drumfire_messages_delivered_total"), f64::from(MESSAGES));
+        let delivered: u64 = stats.workers.iter().map(|worker| worker.protocol.messages_delivered).sum();
+        assert_eq!(delivered, u64::from(MESSAGES));
+        assert_eq!(of("drumfire_connections_opened_total"), 1.0);
+        // What came after the last word is not in the scrape.
+        let received: u64 = stats.workers.iter().map(|worker| worker.received.datagrams).sum();
+        let (scraped, received) = (of("drumfire_datagrams_received_total"), received as f64);
+        assert!(scraped > 0.0 && scraped <= received, "{scraped} of {received}");
+        let dropped: u64 = DropReason::ALL.into_iter().map(|reason| stats.dropped(reason)).sum();
+        assert!(of("drumfire_datagrams_dropped_total") <= dropped as f64);
+
+        let round_trips: Vec<&Sample> =
+            scrape.samples.iter().filter(|sample| sample.metric == "drumfire_round_trip_seconds").collect();
+        let has_all = |sample: &&Sample| match &sample.value {
+            Value::Histogram(buckets) => buckets.len() == ROUND_TRIP_BUCKETS.len() + 1,
+            _ => false,
+        };
+        assert!(!round_trips.is_empty() && round_trips.iter().all(has_all), "{round_trips:?}");
+
+        let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let seen: BTreeSet<(&str, &str)> = kinds.collect();
+        assert_eq!(seen, listed(), "what is scraped and what is listed");
+    }
+}
