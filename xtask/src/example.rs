@@ -161,7 +161,18 @@ mod tests {
 
     #[test]
     fn examples_with_two_ends_are_known_by_their_heads() {
-        for name in ["backend", "bots", "bulk", "chat", "custom_transport", "echo", "rooms", "tick_server"] {
+        for name in [
+            "agones",
+            "backend",
+            "bots",
+            "bulk",
+            "chat",
+            "custom_transport",
+            "echo",
+            "prometheus",
+            "rooms",
+            "tick_server",
+        ] {
             assert!(has_commands(&here(), name) && commands(&here(), name).is_ok(), "{name}");
         }
         for name in ["shared_port", "unit_test_your_game", "no_such_example"] {
