@@ -59,7 +59,7 @@ pub(crate) fn run() -> Result<(), Stop> {
     violations.extend(words::check(&files));
     violations.extend(widths::check(&files));
     violations.extend(proofs::check(&files));
-    let (blocks, stray) = unsafety::check(&files, &workspace.packages);
+    let (amounts, stray) = unsafety::check(&files, &workspace.packages);
     violations.extend(stray);
     let (crates, heavy) = weight::check(root, &workspace.packages)?;
     violations.extend(heavy);
@@ -67,8 +67,9 @@ pub(crate) fn run() -> Result<(), Stop> {
     violations.sort();
     violations.iter().for_each(|violation| println!("{violation}"));
     println!(
-        "{} files, unsafe: {blocks}, crates of others: {crates:?} (default, without features)",
-        files.len()
+        "{} files, unsafe: {}, crates of others: {crates:?} (default, without features)",
+        files.len(),
+        unsafety::described(&amounts)
     );
     match violations.len() {
         0 => Ok(()),

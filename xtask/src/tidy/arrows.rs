@@ -6,12 +6,13 @@ use super::Violation;
 use crate::workspace::Package;
 
 /// Each crate's folder and the folders it may use. A crate that is not here may not exist.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("crates/wire", &[]),
     ("crates/crypto", &[]),
     ("crates/socket", &[]),
     ("crates/proto", &["crates/wire", "crates/crypto"]),
     ("crates/drumfire", &["crates/proto", "crates/socket"]),
+    ("crates/ffi", &["crates/drumfire"]),
     ("crates/sim", &["crates/drumfire", "crates/proto"]),
     ("crates/fuzz", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
     ("crates/tools", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
@@ -87,6 +88,7 @@ mod tests {
             ("crates/proto", "crates/socket"),
             ("crates/drumfire", "crates/wire"),
             ("crates/drumfire", "crates/sim"),
+            ("crates/ffi", "crates/proto"),
             ("crates/sim", "crates/socket"),
             ("crates/fuzz", "crates/sim"),
             ("crates/tools", "crates/sim"),

@@ -2,45 +2,64 @@
 //!
 //! Whether the reason is true is for a reader.
 
-use std::fmt;
-
 use super::{File, Violation, line_at, words_of};
 use crate::workspace::Package;
 
-/// The modules that may hold it.
-const MODULES: [&str; 2] = ["crates/socket/src/sys", "crates/ffi/src"];
-/// The crates of these modules; every other one forbids it.
-const CRATES: [&str; 2] = ["crates/socket", "crates/ffi"];
-/// Bounds over the whole project, lines counted from the keyword to the closing brace.
-const MOST: Amount = Amount { blocks: 25, lines: 400 };
+/// Where it may stand.
+struct Place {
+    module: &'static str,
+    /// Its crate; every other one forbids it.
+    krate: &'static str,
+    /// Lines are counted from the keyword to the closing brace.
+    most: Amount,
+}
+
+const PLACES: [Place; 2] = [
+    Place {
+        module: "crates/socket/src/sys",
+        krate: "crates/socket",
+        most: Amount { blocks: 25, lines: 400 },
+    },
+    // The name of every function that C calls takes one, and each that takes a pointer another.
+    Place { module: "crates/ffi", krate: "crates/ffi", most: Amount { blocks: 60, lines: 250 } },
+];
 /// What every other crate says about it.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
 /// How much `unsafe` there is.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     blocks: usize,
     lines: usize,
 }
 
-impl fmt::Display for Amount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { blocks, lines } = self;
-        write!(f, "{blocks} blocks (at most {}), {lines} lines (at most {})", MOST.blocks, MOST.lines)
-    }
+/// How much of it stands in each place, in words.
+pub(super) fn described(amounts: &[Amount]) -> String {
+    let places = PLACES.iter().zip(amounts).map(|(place, amount)| {
+        let (Amount { blocks, lines }, most) = (amount, place.most);
+        let module = place.module;
+        format!(
+            "{blocks} blocks (at most {}), {lines} lines (at most {}) in {module}",
+            most.blocks, most.lines
+        )
+    });
+    places.collect::<Vec<_>>().join("; ")
 }
 
-pub(super) fn check(files: &[File], packages: &[Package]) -> (Amount, Vec<Violation>) {
-    let mut amount = Amount::default();
+pub(super) fn check(files: &[File], packages: &[Package]) -> ([Amount; 2], Vec<Violation>) {
+    let mut amounts = [Amount::default(); 2];
     let mut violations = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
         // Function pointer types count too: they are as worth a reason.
         for at in words_of(&file.code, "unsafe") {
             let line = line_at(&file.code, at);
-            amount.blocks += 1;
-            amount.lines += lines_from(&file.code[at..]);
-            if !MODULES.iter().any(|module| file.is_in_module(module)) {
-                violations.push(file.violation(line, format!("`unsafe` belongs into {}", MODULES[0])));
+            match PLACES.iter().position(|place| file.is_in_module(place.module)) {
+                Some(place) => {
+                    amounts[place].blocks += 1;
+                    amounts[place].lines += lines_from(&file.code[at..]);
+                }
+                None => violations
+                    .push(file.violation(line, format!("`unsafe` belongs into {}", PLACES[0].module))),
             }
             if !has_reason(&file.text, line) {
                 violations
@@ -48,15 +67,17 @@ pub(super) fn check(files: &[File], packages: &[Package]) -> (Amount, Vec<Violat
             }
         }
     }
-    if amount.blocks > MOST.blocks || amount.lines > MOST.lines {
-        violations.push(Violation {
-            path: MODULES[0].to_owned(),
-            line: 1,
-            what: format!("too much unsafe: {amount}"),
-        });
-    }
+    let too_much = PLACES
+        .iter()
+        .zip(&amounts)
+        .filter(|(place, amount)| amount.blocks > place.most.blocks || amount.lines > place.most.lines);
+    violations.extend(too_much.map(|(place, _)| Violation {
+        path: place.module.to_owned(),
+        line: 1,
+        what: format!("too much unsafe: {}", described(&amounts)),
+    }));
     violations.extend(crates_that_do_not_forbid(files, packages));
-    (amount, violations)
+    (amounts, violations)
 }
 
 /// Roots of libraries and binaries that leave the question open.
@@ -64,7 +85,8 @@ fn crates_that_do_not_forbid<'a>(
     files: &'a [File],
     packages: &'a [Package],
 ) -> impl Iterator<Item = Violation> + 'a {
-    let strict = packages.iter().filter(|package| !CRATES.contains(&package.folder.as_str()));
+    let is_strict = |package: &&Package| PLACES.iter().all(|place| place.krate != package.folder);
+    let strict = packages.iter().filter(is_strict);
     let targets = strict.flat_map(|package| &package.targets);
     let roots = targets.filter(|target| ["lib", "bin"].contains(&target.kind.as_str()));
     roots
@@ -73,8 +95,11 @@ fn crates_that_do_not_forbid<'a>(
         .map(|file| file.violation(1, format!("a crate without `unsafe` says `{FORBID}`")))
 }
 
-/// Lines from here to the end of the first `{..}`, or of the statement when that comes first.
+/// Lines from here to the end of the first `{..}`, or of the statement when that comes first. An attribute is one line.
 fn lines_from(code: &str) -> usize {
+    if code.starts_with("unsafe(") {
+        return 1;
+    }
     let mut depth = 0_usize;
     for (at, c) in code.char_indices() {
         match c {
@@ -90,8 +115,8 @@ fn lines_from(code: &str) -> usize {
     line_at(code, code.len())
 }
 
-/// Whether the comment that ends on the line before this one has a SAFETY line. Attributes between them do not count, nor
-/// does the start of a statement that is broken behind its `=`.
+/// Whether the comment that ends on the line before this one has a SAFETY line, or is of a function and says what its caller
+/// has to see to. Attributes between them do not count, nor does the start of a statement that is broken behind its `=`.
 fn has_reason(text: &str, line: usize) -> bool {
     let above: Vec<&str> = text.lines().take(line - 1).map(str::trim).collect();
     above
@@ -99,7 +124,7 @@ fn has_reason(text: &str, line: usize) -> bool {
         .rev()
         .skip_while(|text| text.starts_with("#[") || (text.ends_with(" =") && !text.starts_with("//")))
         .take_while(|text| text.starts_with("//"))
-        .any(|text| text.starts_with("// SAFETY:"))
+        .any(|text| text.starts_with("// SAFETY:") || *text == "/// # Safety")
 }
 
 #[cfg(test)]
@@ -109,8 +134,10 @@ mod tests {
 
     const SYS: &str = "crates/socket/src/sys/linux/recv.rs";
 
+    const MOST: Amount = PLACES[0].most;
+
     fn found(path: &str, text: &str) -> (Amount, Vec<String>) {
-        let (amount, violations) = check(&[File::new(path, text)], &[]);
+        let ([amount, _], violations) = check(&[File::new(path, text)], &[]);
         (amount, violations.iter().map(ToString::to_string).collect())
     }
 
@@ -121,6 +148,7 @@ mod tests {
             "// SAFETY: the pointer is valid,\n// and stays so\nunsafe {\n    f();\n}",
             "// SAFETY: the pointer is valid\nlet a =\n    unsafe { f() };",
             "// SAFETY: plain data\n#[expect(x)]\nunsafe impl Send for A {}",
+            "/// Reads.\n///\n/// # Safety\n///\n/// It is there.\nunsafe fn f(a: *const u8) {}",
         ] {
             let (amount, violations) = found(SYS, good);
             assert_eq!((amount.blocks, violations.len()), (1, 0), "{good}: {violations:?}");
@@ -167,6 +195,19 @@ mod tests {
         let lines =
             |count| found(SYS, &format!("// SAFETY: sound\nunsafe {{{}}}\n", "\n".repeat(count - 1))).1.len();
         assert_eq!([MOST.lines - 1, MOST.lines, MOST.lines + 1].map(lines), [0, 0, 1]);
+    }
+
+    #[test]
+    fn each_place_has_bounds_of_its_own() {
+        let block = "// SAFETY: sound\nunsafe { f() }\n";
+        let in_sys = File::new(SYS, &block.repeat(MOST.blocks));
+        let name = "/// Text.\n// SAFETY: sound\n#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn f() {}\n";
+        let in_ffi = File::new("crates/ffi/src/exports.rs", &name.repeat(PLACES[1].most.blocks / 2));
+        let (amounts, violations) = check(&[in_sys, in_ffi], &[]);
+        assert_eq!((amounts.map(|amount| amount.blocks), violations), ([25, 60], vec![]));
+        assert_eq!(amounts[1].lines, 60, "an attribute is a line, and the function another");
+        let more = File::new("crates/ffi/tests/boundary.rs", &block.repeat(PLACES[1].most.blocks + 1));
+        assert_eq!(check(&[more], &[]).1[0].path, "crates/ffi");
     }
 
     #[test]
