@@ -135,6 +135,9 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         steps.extend(two_host_example_steps(package));
         let interop = step("a client in Python", "xtask interop").within(INTEROP_DEADLINE);
         steps.push(Step { can_be_skipped: true, ..interop });
+        if workspace.package_in("crates/ffi").is_some() {
+            steps.push(step("clients in C", "xtask ffi").within(RUN_DEADLINE));
+        }
     }
     if let Some(package) = workspace.package_in("benches") {
         steps.extend(bench_steps(package)?);

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 use crate::netns::Side;
-use crate::run::{CommandLine, Interrupt, Stop, Stopwatch};
+use crate::run::{CommandLine, Interrupt, Stop, Stopwatch, word};
 use crate::running::Running;
 use crate::workspace::Workspace;
 
@@ -76,7 +76,7 @@ fn at(word: &str, address: SocketAddr) -> String {
 }
 
 /// The keys that stand in the head of an example, the server's secret one first.
-pub(crate) fn keys(workspace: &Workspace, name: &str) -> Result<[String; 2], Stop> {
+fn keys(workspace: &Workspace, name: &str) -> Result<[String; 2], Stop> {
     let [server, client] = commands(workspace, name)?;
     let key = |words: Vec<String>| words.into_iter().find(|word| word.starts_with("drumfire_"));
     key(server)
@@ -97,12 +97,16 @@ fn words<'a>(example: &'a str, name: &str, role: &str) -> Result<Vec<&'a str>, S
 /// Builds the example.
 pub(crate) fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
     let args = ["build", "--release", "-p", "drumfire-examples", "--example", name];
-    let command = CommandLine::new("cargo", &args);
-    println!("{command}");
-    match command.run(&workspace.root, None)? {
-        status if status.success() => Ok(()),
-        status => Err(Stop::failed(format!("{command}: {status}"))),
-    }
+    CommandLine::new("cargo", &args).done(&workspace.root)
+}
+
+/// Starts the server of an example that was built, with the keys of its head: the program, its address and its public key.
+pub(crate) fn serve(workspace: &Workspace, name: &str) -> Result<(Running, SocketAddr, String), Stop> {
+    let [secret, public] = keys(workspace, name)?;
+    let address = free_address()?;
+    let program = word(&workspace.target.join("release/examples").join(name));
+    let command = CommandLine::new(&program, &["server", &address.to_string(), &secret]);
+    Ok((Running::start("server", &command)?, address, public))
 }
 
 /// Waits until the client is done. The server must outlive it.

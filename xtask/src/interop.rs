@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::example;
-use crate::run::{CommandLine, Interrupt, Stop};
+use crate::run::{CommandLine, Interrupt, Stop, word};
 use crate::running::Running;
 use crate::workspace::Workspace;
 
@@ -28,17 +28,19 @@ pub(crate) fn run(sessions: u32) -> Result<(), Stop> {
     let scripts = workspace.root.join("xtask/interop");
     let python = environment(&workspace, &scripts)?;
 
-    let vectors = [text(&scripts.join("vectors.py")), text(&workspace.root.join("crates/wire/vectors"))];
+    let vectors = [word(&scripts.join("vectors.py")), word(&workspace.root.join("crates/wire/vectors"))];
     let vectors = CommandLine::new(&python, &vectors).env("PYTHONWARNINGS", "ignore");
     print!("{vectors}\n{}", vectors.output(&workspace.root)?);
 
     example::build(&workspace, EXAMPLE)?;
-    let [secret, public] = example::keys(&workspace, EXAMPLE)?;
-    let address = example::free_address()?.to_string();
-    let program = text(&workspace.target.join("release/examples").join(EXAMPLE));
-    let server = CommandLine::new(&program, &["server", &address, &secret]);
-    let mut server = Running::start("server", &server)?;
-    let client = [&text(&scripts.join("client.py")), &address, &public, "--sessions", &sessions.to_string()];
+    let (mut server, address, public) = example::serve(&workspace, EXAMPLE)?;
+    let client = [
+        &word(&scripts.join("client.py")),
+        &address.to_string(),
+        &public,
+        "--sessions",
+        &sessions.to_string(),
+    ];
     let mut client = Running::start("client", &CommandLine::new(&python, &client))?;
     let deadline = START_DEADLINE.saturating_add(SESSION_DEADLINE.saturating_mul(sessions));
     example::wait_for_client(&mut client, &mut server, deadline, &interrupt)?;
@@ -49,15 +51,11 @@ pub(crate) fn run(sessions: u32) -> Result<(), Stop> {
 /// The Python of an environment with the packages, made if need be.
 fn environment(workspace: &Workspace, scripts: &Path) -> Result<String, Stop> {
     let folder = workspace.target.join("interop");
-    let python = text(&folder.join("bin/python"));
-    let make = CommandLine::new("python3", &["-m", "venv", &text(&folder)]);
+    let python = word(&folder.join("bin/python"));
+    let make = CommandLine::new("python3", &["-m", "venv", &word(&folder)]);
     make.needed(&workspace.root, "python3 with its venv module")?;
-    let requirements = text(&scripts.join("requirements.txt"));
+    let requirements = word(&scripts.join("requirements.txt"));
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", &requirements];
     CommandLine::new(&python, &install).needed(&workspace.root, "a Python package index")?;
     Ok(python)
-}
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }

@@ -9,6 +9,7 @@ mod chaos;
 mod ci;
 mod deny;
 mod example;
+mod ffi;
 mod files;
 mod fuzz;
 mod interop;
@@ -79,6 +80,8 @@ enum Task {
         /// The example's name.
         name: String,
     },
+    /// Compile the programs beside the C interface, in C and where there is mono in C#, and run them against the example `echo`.
+    Ffi,
     /// Let libFuzzer look for inputs that break what must hold, target after target, and print a line on each.
     Fuzz {
         /// F1, F2 and so on, or `all`.
@@ -153,6 +156,7 @@ fn main() -> ExitCode {
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
         Task::Deny => deny::run(),
         Task::Example { name } => loopback_example::run(&name),
+        Task::Ffi => ffi::run(),
         Task::Fuzz { targets, seconds, keep } => {
             fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep })
         }

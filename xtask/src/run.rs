@@ -114,6 +114,18 @@ impl CommandLine {
         }
     }
 
+    /// Shows itself, and runs to the end with output passed through.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when the program cannot be started or does not succeed.
+    pub(crate) fn done(&self, folder: &Path) -> Result<(), Stop> {
+        println!("{self}");
+        match self.run(folder, None)? {
+            status if status.success() => Ok(()),
+            status => Err(Stop::failed(format!("{self}: {status}"))),
+        }
+    }
+
     /// The command for `std::process`, not started.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
@@ -206,6 +218,11 @@ pub(crate) fn end(child: &mut Child) {
     // Both fail only when the child is gone, which is what is wanted.
     drop(child.kill());
     drop(child.wait());
+}
+
+/// A path as a word of a command.
+pub(crate) fn word(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 /// A word as a POSIX shell takes it.
