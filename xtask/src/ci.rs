@@ -93,6 +93,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     let mut steps = vec![
         step("fmt", "fmt --all --check"),
         step("fmt, peers", "fmt --manifest-path benches/peers/Cargo.toml --check"),
+        step("fmt, bevy", "fmt --manifest-path crates/bevy/Cargo.toml --check"),
         step("fmt, fuzzer", "fmt --manifest-path crates/fuzz/libfuzzer/Cargo.toml --check"),
         step("clippy", "clippy --workspace --all-targets -- -D warnings"),
         step("tidy", "xtask tidy"),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bevy;
 mod chaos;
 mod ci;
 mod deny;
@@ -52,6 +53,8 @@ enum Task {
         #[arg(long, group = "what")]
         bless: bool,
     },
+    /// Check the Bevy plugin, a workspace of its own: lints, tests, and its example without a window.
+    Bevy,
     /// Put faults, floods and restarts to a server over real sockets in network namespaces, and judge what comes of it.
     Chaos {
         /// Which runs: C5 and so on, or all.
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
             (_, _, true) => Ask::Bless,
             _ => Ask::List,
         }),
+        Task::Bevy => bevy::run(),
         Task::Chaos { runs, quick, full } => chaos::run(
             &runs,
             match (quick, full) {
