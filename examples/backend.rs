@@ -344,16 +344,21 @@ fn reach(backend: SocketAddr) -> io::Result<TcpStream> {
 fn welcome(token: &ConnectToken) -> Result<String, Box<dyn Error>> {
     let mut client = Client::connect_with_token(token, &ClientConfig::default())?;
     while client.wait(PATIENCE) {
-        for event in client.poll() {
-            match event {
-                ClientEvent::Message { bytes, .. } => return Ok(String::from_utf8(bytes.to_vec())?),
-                ClientEvent::ConnectFailed { error } => return Err(error.into()),
-                ClientEvent::Disconnected { reason, .. } => return Err(reason.name().into()),
-                _ => {}
-            }
+        if let Some(said) = client.poll().find_map(said_by_server) {
+            return said;
         }
     }
     Err("the server says nothing".into())
+}
+
+/// A message, or why there will be none.
+fn said_by_server(event: ClientEvent) -> Option<Result<String, Box<dyn Error>>> {
+    Some(match event {
+        ClientEvent::Message { bytes, .. } => String::from_utf8(bytes.to_vec()).map_err(Into::into),
+        ClientEvent::ConnectFailed { error } => Err(error.into()),
+        ClientEvent::Disconnected { reason, .. } => Err(reason.to_string().into()),
+        _ => return None,
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the example's only clock")]

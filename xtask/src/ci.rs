@@ -305,6 +305,13 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_to_a_registry_is_packed() {
+        let steps = plan(&workspace(&[package("crates/wire", &[], &[], &[])]), true).unwrap();
+        let packed = steps.iter().find(|step| step.command.to_string() == "cargo xtask package");
+        assert!(packed.is_some_and(|step| step.deadline.is_some()));
+    }
+
+    #[test]
     fn each_feature_is_built_alone_and_with_all_others() {
         let all = commands(&[package("crates/drumfire", &["default", "tokio", "serde"], &[], &[])]);
         let combinations = all.iter().filter(|c| c.starts_with("cargo clippy -p drumfire-drumfire")).count();
