@@ -71,17 +71,15 @@ impl Front {
     /// Whether a peer may be closed with this text.
     pub(crate) fn check_close(&self, peer: PeerId, text: &str) -> Result<&Credit, CloseError> {
         let credit = self.credit(peer).ok_or(CloseError::UnknownPeer)?;
-        if text.len() > CLOSE_TEXT_MAX_BYTES {
-            return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
-        }
-        Ok(credit)
+        check_text(text).map(|()| credit)
     }
 
     pub(crate) fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
         let credit = self.check_close(peer, text)?;
         if !credit.is_closed() {
             credit.close();
-            self.stage(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) }, peer);
+            let command = close_command(peer, code, text)?;
+            self.stage(command, peer);
         }
         Ok(())
     }
@@ -190,6 +188,19 @@ impl Front {
     pub(crate) fn stats(&self) -> Stats {
         Stats { workers: self.links.iter().map(|link| link.stats()).collect(), ..Stats::default() }
     }
+}
+
+/// To close a peer's connection, with a text of at most [`CLOSE_TEXT_MAX_BYTES`].
+pub(crate) fn close_command(peer: PeerId, code: u32, text: &str) -> Result<Command, CloseError> {
+    check_text(text)?;
+    Ok(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) })
+}
+
+const fn check_text(text: &str) -> Result<(), CloseError> {
+    if text.len() > CLOSE_TEXT_MAX_BYTES {
+        return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
+    }
+    Ok(())
 }
 
 /// Takes note of who comes and goes, and which receipts are answered; answers those that never will be.

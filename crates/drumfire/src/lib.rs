@@ -239,6 +239,7 @@ mod known;
 mod link;
 mod lookout;
 mod metrics;
+mod monitor;
 mod observe;
 mod owners;
 mod peer;
@@ -278,7 +279,10 @@ pub use groups::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
 pub use handler::{Arrival, Context, Handler, NOTES_MAX, Payload, Playing, Remote, Serving, play, serve};
 pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
 pub use metrics::describe_metrics;
-pub use peer::PeerId;
+pub use monitor::{
+    Monitor, PeerSample, PendingRecord, PendingSurvey, SURVEY_PEERS_MAX, Survey, SurveyOrder, WorkerSample,
+};
+pub use peer::{PeerId, PeerIdTextError};
 pub use reconnect::{Reconnect, ReconnectReason};
 pub use server::{CloseAndBanError, Server};
 pub use stats::{Stats, WorkerStats};

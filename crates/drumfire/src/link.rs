@@ -20,6 +20,7 @@ use drumfire_socket::Waker;
 use crate::credit::{Credit, message_max_bytes_of};
 use crate::event::Player;
 use crate::groups::{BroadcastError, GroupId};
+use crate::monitor::Question;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
 use crate::sync::{AtomicBool, Condvar, Mutex, lock, wait_while};
@@ -89,6 +90,8 @@ pub(crate) enum Command {
         bytes: Bytes,
         options: SendOptions,
     },
+    /// From an operator, who is answered apart from the application.
+    Ask(Box<Question>),
 }
 
 impl Command {

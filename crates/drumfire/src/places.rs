@@ -57,6 +57,11 @@ impl<P: Placed, T> Places<P, T> {
         self.places.get_mut(peer.place())?.take_if(|(name, _)| *name == peer).map(|(_, value)| value)
     }
 
+    /// How many places there are, empty ones included.
+    pub(crate) fn place_count(&self) -> usize {
+        self.places.len()
+    }
+
     /// Walks all places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(P, T)> {
         self.places.iter().flatten()

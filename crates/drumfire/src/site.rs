@@ -19,6 +19,7 @@ use crate::entropy::{self, EntropyError};
 use crate::granted::Granted;
 use crate::invalidate::{self, Draw};
 use crate::link::{Bell, Command, Link};
+use crate::monitor::Monitor;
 use crate::owners::WorkerPlacement;
 use crate::stats::Stats;
 use crate::worker::{Drain, Face, Undelivered};
@@ -69,6 +70,10 @@ impl Site {
     /// What the clock of all workers shows.
     pub(crate) fn time(&mut self) -> Moment {
         self.crew.time()
+    }
+
+    pub(crate) fn monitor(&self) -> Monitor {
+        Monitor::new(Arc::clone(&self.links), Arc::clone(&self.door))
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -14,6 +14,7 @@
 //! | `Owners`, `Home`, `Bans`, `Gate`, `Network` | workers | everything under one lock | no: nothing interleaves |
 //! | `Roster`, `Call` | threads of a crew | one lock, a flag, and parking | no |
 //! | `Lookout` | its thread and who ends it | a lock and a condition of the standard library | no |
+//! | `Monitor` and its answers | any thread and workers | the standard library's bounded channels, the wake-up of the `Link` | no: theirs |
 //! | `Busy` | a worker and who asks | single numbers that only the worker writes | no: none depends on another |
 //!
 //! Nothing here decides who is woken when; that is with the types themselves.

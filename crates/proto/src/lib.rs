@@ -115,7 +115,7 @@ pub use ids::Shard;
 pub use ledger::{ClaimError, TokenClaim, TokenLedger};
 pub use loss::AckError;
 pub use meter::ClockOffset;
-pub use peer_stats::PeerStats;
+pub use peer_stats::{PeerStats, PeerSummary};
 pub use placement::{
     Alone, Claim, Confirmed, HelloHash, Placed, Placement, PlacementKey, Rejection, Replaced,
 };

@@ -1,9 +1,11 @@
 //! What there is to know of one connection's path, for a game that adapts to it: a snapshot, taken when asked for.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_wire::ChannelId;
 
+use crate::PlayerId;
 use crate::congestion::Rate;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
@@ -59,7 +61,40 @@ pub struct PeerStats {
     pub queue_times: Vec<(ChannelId, Duration)>,
 }
 
+/// The part of [`PeerStats`] that is told by looking alone, for who looks at many connections: a few fields of each, and no
+/// memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerSummary {
+    /// Where the peer is.
+    pub address: SocketAddr,
+    /// Whose token let it in; `None` in open access.
+    pub player: Option<PlayerId>,
+    /// [`PeerStats::round_trip`].
+    pub round_trip: Duration,
+    /// [`PeerStats::packets_sent`].
+    pub packets_sent: u64,
+    /// [`PeerStats::packets_lost`].
+    pub packets_lost: u64,
+    /// [`PeerStats::packets_received`].
+    pub packets_received: u64,
+    /// [`PeerStats::packets_missing`].
+    pub packets_missing: u64,
+    /// [`PeerStats::bytes_sent`].
+    pub bytes_sent: u64,
+    /// [`PeerStats::bytes_received`].
+    pub bytes_received: u64,
+    /// [`PeerStats::send_memory_bytes`].
+    pub send_memory_bytes: usize,
+}
+
 impl<P: Placement> Endpoint<P> {
+    /// What there is to see of a connection at a glance; `None` for a stale id and before the handshake is over.
+    #[must_use]
+    pub fn peer_summary(&self, peer: PeerId) -> Option<PeerSummary> {
+        self.connection(peer)?.summary()
+    }
+
     /// What there is to know of a connection now; `None` for a stale id and before the handshake is over.
     pub fn peer_stats(&mut self, now: Now, peer: PeerId) -> Option<PeerStats> {
         let now = self.advance(now);
@@ -68,38 +103,55 @@ impl<P: Placement> Endpoint<P> {
 }
 
 impl Connection {
-    fn stats(&self, now: Moment) -> Option<PeerStats> {
+    fn summary(&self) -> Option<PeerSummary> {
         self.session.as_ref()?;
-        let (meter, rate) = self.activity.as_ref().map(|activity| (&activity.meter, &activity.rate)).unzip();
+        let meter = self.activity.as_ref().map(|activity| &activity.meter);
         let counts = meter.map(Meter::counts).unwrap_or_default();
         let (packets_received, packets_missing) = meter.map(Meter::received).unwrap_or_default();
-        let trip = self.loss.round_trip();
-        let percentile = |percent| meter.and_then(|meter| meter.percentile(percent));
-        let percentiles = [percentile(50), percentile(95), percentile(99)];
-        Some(PeerStats {
-            taken_at: now,
-            clock_offset: meter.and_then(|meter| meter.clock_offset(now)),
-            round_trip: trip.smoothed(),
-            jitter: trip.variation(),
-            round_trip_min: meter.and_then(Meter::least_round_trip),
-            round_trip_percentiles: if let [Some(p50), Some(p95), Some(p99)] = percentiles {
-                Some([p50, p95, p99])
-            } else {
-                None
-            },
+        Some(PeerSummary {
+            address: self.path.route.peer,
+            player: self.grant.as_ref().map(|grant| grant.player),
+            round_trip: self.loss.round_trip().smoothed(),
             packets_sent: counts.packets_sent,
             packets_lost: counts.packets_lost,
             packets_received,
             packets_missing,
             bytes_sent: counts.bytes_sent,
             bytes_received: counts.bytes_received,
+            send_memory_bytes: self.sending.used_bytes(),
+        })
+    }
+
+    fn stats(&self, now: Moment) -> Option<PeerStats> {
+        let summary = self.summary()?;
+        let (meter, rate) = self.activity.as_ref().map(|activity| (&activity.meter, &activity.rate)).unzip();
+        let counts = meter.map(Meter::counts).unwrap_or_default();
+        let percentile = |percent| meter.and_then(|meter| meter.percentile(percent));
+        let percentiles = [percentile(50), percentile(95), percentile(99)];
+        Some(PeerStats {
+            taken_at: now,
+            clock_offset: meter.and_then(|meter| meter.clock_offset(now)),
+            round_trip: summary.round_trip,
+            jitter: self.loss.round_trip().variation(),
+            round_trip_min: meter.and_then(Meter::least_round_trip),
+            round_trip_percentiles: if let [Some(p50), Some(p95), Some(p99)] = percentiles {
+                Some([p50, p95, p99])
+            } else {
+                None
+            },
+            packets_sent: summary.packets_sent,
+            packets_lost: summary.packets_lost,
+            packets_received: summary.packets_received,
+            packets_missing: summary.packets_missing,
+            bytes_sent: summary.bytes_sent,
+            bytes_received: summary.bytes_received,
             messages_sent: counts.messages_sent,
             messages_resent: counts.messages_resent,
             window_bytes: self.window_bytes(),
             in_flight_bytes: self.loss.in_flight_bytes(),
             bandwidth_estimate: rate.map(Rate::estimate_bytes_per_second).filter(|rate| *rate > 0),
             datagram_max_bytes: self.path.datagram_max_bytes,
-            send_memory_bytes: self.sending.used_bytes(),
+            send_memory_bytes: summary.send_memory_bytes,
             queue_times: self.sending.queue_times(now),
         })
     }

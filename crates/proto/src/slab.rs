@@ -23,6 +23,13 @@ impl PeerId {
     pub const fn to_bits(self) -> u64 {
         ((self.generation as u64) << 32) | self.index as u64
     }
+
+    /// The id that [`PeerId::to_bits`] made this number of. Any other number names nobody, or a peer by chance.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "each half of the number is one field")]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
 }
 
 /// Places of a block, as a power of two, where there may be many: few allocations, and one step to a value.

@@ -6,10 +6,17 @@ use std::time::Duration;
 use super::server::AsyncServer;
 use crate::admission::Gate;
 use crate::config::{LiveConfig, ReconfigureError};
+use crate::monitor::Monitor;
 use crate::reconnect::SHUTDOWN_RESTARTS;
 use crate::worker::Undelivered;
 
 impl AsyncServer {
+    /// The view of an operator, to keep and to use from any thread.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        self.site().monitor()
+    }
+
     /// The switch for new players, to keep and to use from any thread.
     #[must_use]
     pub fn gate(&self) -> Gate {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseError, SendError, SendOptions};
 
 use crate::credit::message_max_bytes_of;
-use crate::front::CLOSE_TEXT_MAX_BYTES;
+use crate::front::close_command;
 use crate::groups::{BroadcastError, GroupId};
 use crate::link::{Broadcast, Command, Link};
 use crate::peer::PeerId;
@@ -133,13 +133,10 @@ impl<N> Remote<N> {
     ///
     /// # Errors
     ///
-    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`], or the peer is another server's.
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the peer is another server's.
     pub fn close(&self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        if text.len() > CLOSE_TEXT_MAX_BYTES {
-            return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
-        }
-        let link = self.links.get(peer.worker()).ok_or(CloseError::UnknownPeer)?;
-        link.command_at_once(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) });
+        let command = close_command(peer, code, text)?;
+        self.links.get(peer.worker()).ok_or(CloseError::UnknownPeer)?.command_at_once(command);
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use crate::crew::Crew;
 use crate::entropy::EntropyError;
 use crate::granted::Granted;
 use crate::link::Link;
+use crate::monitor::Monitor;
 use crate::reconnect::SHUTDOWN_RESTARTS;
 use crate::site::{Faces, Site};
 use crate::stats::Stats;
@@ -144,6 +145,12 @@ impl<N> Serving<N> {
     #[must_use]
     pub fn gate(&self) -> Gate {
         self.site.door.gate().clone()
+    }
+
+    /// The view of an operator, to keep and to use from any thread.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        self.site.monitor()
     }
 
     /// What the workers counted.

@@ -1,9 +1,16 @@
-//! Changing the settings of a server that serves.
+//! Watching a server that serves, and changing its settings.
 
 use super::Server;
 use crate::config::{LiveConfig, ReconfigureError};
+use crate::monitor::Monitor;
 
 impl Server {
+    /// The view of an operator, to keep and to use from any thread.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        self.site.monitor()
+    }
+
     /// The settings that can change, as they are.
     #[must_use]
     pub fn live_config(&self) -> &LiveConfig {

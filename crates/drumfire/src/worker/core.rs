@@ -7,16 +7,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use drumfire_proto::{
-    Close, CloseCode, CloseReason, ConnectError, Endpoint, FlightRecord, LiveConfig, Now, PeerStats,
-    Placement,
+    Close, CloseCode, CloseError, CloseReason, ConnectError, Endpoint, FlightRecord, LiveConfig, Moment, Now,
+    PeerStats, PeerSummary, Placement,
 };
 
 use super::draining::Draining;
 use super::peers::{Message, Peers};
+use super::survey::Surveys;
+use crate::admission::Ban;
 use crate::credit::Credit;
 use crate::link::{Broadcast, Command};
+use crate::monitor::{BanQuestion, PeerSample, Question};
 use crate::observe::Observer;
 use crate::peer::PeerId;
+use crate::server::CloseAndBanError;
 use crate::stats::WorkerStats;
 use crate::trace::Happening;
 
@@ -35,6 +39,8 @@ pub(crate) struct Core<P> {
     recorded: VecDeque<(PeerId, Box<FlightRecord>)>,
     pub(super) observer: Observer,
     pub(super) draining: Option<Draining>,
+    /// While an operator looks.
+    surveys: Option<Box<Surveys>>,
     /// Settings that came later than the endpoint's own.
     live: Option<Arc<LiveConfig>>,
     pub(crate) stats: WorkerStats,
@@ -74,6 +80,7 @@ impl<P: Placement> Core<P> {
             recorded: VecDeque::new(),
             observer,
             draining: None,
+            surveys: None,
             live: None,
             stats: WorkerStats::default(),
         }
@@ -144,6 +151,7 @@ impl<P: Placement> Core<P> {
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
             Command::Drain(share) => self.begin_draining(share),
+            Command::Ask(question) => self.answer(*question),
             Command::Broadcast(broadcast) => self.broadcast(&broadcast),
             Command::Reconfigure(live) => {
                 self.live = Some(live);
@@ -217,6 +225,62 @@ impl<P: Placement> Core<P> {
         }
     }
 
+    /// Answers an operator; what takes more than one pass goes on in [`Core::survey`].
+    fn answer(&mut self, question: Question) {
+        // Who no longer waits needs no answer.
+        match question {
+            Question::Survey(survey) => {
+                self.surveys.get_or_insert_default().add(self.now.monotonic, survey);
+            }
+            Question::Record { peer, answer } => {
+                let is_here = peer.life() == self.life && self.peers.has(peer.id());
+                let record = is_here.then(|| self.endpoint.flight_record(self.now, peer.id())).flatten();
+                let _ = answer.try_send(record.map(Box::new));
+            }
+            Question::Ban(ban) => {
+                let banned = self.ban(&ban);
+                let _ = ban.answer.try_send(banned);
+            }
+        }
+    }
+
+    fn ban(&self, question: &BanQuestion) -> Result<Ban, CloseAndBanError> {
+        let peer = question.peer;
+        let is_here = peer.life() == self.life && self.peers.has(peer.id());
+        let summary = is_here.then(|| self.endpoint.peer_summary(peer.id())).flatten();
+        let summary = summary.ok_or(CloseAndBanError::Close(CloseError::UnknownPeer))?;
+        let ban = summary.player.map_or(Ban::Address(summary.address.ip()), Ban::Player);
+        let bans = question.door.bans();
+        bans.add(self.now.monotonic, ban, question.duration).map_err(CloseAndBanError::Ban)?;
+        Ok(ban)
+    }
+
+    /// Whether a survey wants another pass at once.
+    pub(crate) fn has_survey(&self) -> bool {
+        self.surveys.as_ref().is_some_and(|surveys| surveys.is_running())
+    }
+
+    /// Looks at the next connections for a survey, if there is one; `busy_percent` is asked for then.
+    pub(crate) fn survey(&mut self, busy_percent: impl FnOnce(Moment) -> u8) {
+        let now = self.now.monotonic;
+        // Out of its place meanwhile: a panic ends the survey, and who waits learns it.
+        let Some(mut surveys) = self.surveys.take().filter(|surveys| !surveys.is_over(now)) else { return };
+        if surveys.is_running() {
+            let worker = (usize::from(self.index), busy_percent(now));
+            let (index, life) = (self.index, self.life);
+            let Self { peers, endpoint, .. } = self;
+            let place_count = peers.place_count();
+            surveys.step(now, worker, place_count, |from, count, found| {
+                peers.look(from, count, |id, waiting_bytes| {
+                    if let Some(summary) = endpoint.peer_summary(id) {
+                        found(id, sample(PeerId::new(index, life, id), &summary, waiting_bytes));
+                    }
+                });
+            });
+        }
+        self.surveys = Some(surveys);
+    }
+
     fn observe(&mut self, id: drumfire_proto::PeerId, what: Happening) {
         let peer = self.name(id);
         self.observer.happened(self.now.monotonic, peer, &what);
@@ -246,6 +310,7 @@ impl<P: Placement> Core<P> {
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Abandoned> {
         self.measured.clear();
         self.recorded.clear();
+        self.surveys = None;
         let (index, life) = (self.index, self.life);
         self.peers.take_all().map(move |(id, is_connected)| {
             let peer = PeerId::new(index, life, id);
@@ -256,5 +321,24 @@ impl<P: Placement> Core<P> {
                 Abandoned::NotConnected(peer, ConnectError::Closed)
             }
         })
+    }
+}
+
+/// What there is to tell of a connection at one look.
+fn sample(peer: PeerId, summary: &PeerSummary, waiting_bytes: usize) -> PeerSample {
+    PeerSample {
+        peer,
+        address: summary.address,
+        player: summary.player,
+        round_trip: summary.round_trip,
+        packets_sent: summary.packets_sent,
+        packets_lost: summary.packets_lost,
+        packets_received: summary.packets_received,
+        packets_missing: summary.packets_missing,
+        bytes_sent: summary.bytes_sent,
+        bytes_received: summary.bytes_received,
+        queued_bytes: summary.send_memory_bytes.saturating_add(waiting_bytes),
+        sent_per_second: None,
+        received_per_second: None,
     }
 }

@@ -131,7 +131,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     fn timer(&mut self) -> Option<Moment> {
         let now = self.now.now.monotonic;
         let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
-        let again = self.is_face_busy.then_some(now);
+        let again = (self.is_face_busy || self.core.has_survey()).then_some(now);
         let timers = self.core.endpoint.poll_timeout().into_iter().chain(self.face.timer());
         let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
         timers.chain(showing).chain(self.core.draining_timer()).chain(retry).chain(again).min()
@@ -158,6 +158,8 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             worker.transmit();
         });
         self.core.observer.finish(&self.core.stats);
+        // Who still asks for something must not wait for it.
+        self.link.end();
     }
 
     /// Begins to connect to a server after `wait`.
@@ -258,6 +260,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     fn outbound(&mut self) {
         self.obey();
         self.core.drain();
+        self.core.survey(|now| self.link.busy().percent(now));
         self.is_face_busy = false;
         if self.face.answers_at_once() {
             self.answer();

@@ -118,6 +118,16 @@ impl Peers {
         self.peers.get(id).is_some()
     }
 
+    /// How many places peers have, empty ones included.
+    pub(super) fn place_count(&self) -> usize {
+        self.peers.place_count()
+    }
+
+    /// The peers at so many places from this one on, and the bytes that wait for each as [`Peers::waiting_bytes`] tells them.
+    pub(super) fn look(&mut self, from: usize, count: usize, mut look: impl FnMut(PeerId, usize)) {
+        self.peers.walk(from, count, |id, peer| look(id, peer.credit.used_bytes()));
+    }
+
     /// All peers, to be closed.
     pub(super) fn ids(&self) -> Vec<PeerId> {
         self.peers.iter().map(|(id, _)| *id).collect()

@@ -11,6 +11,7 @@ mod groups;
 mod handler;
 mod limits;
 mod live;
+mod monitor;
 mod rebind;
 mod refusal;
 mod restart;

@@ -6,7 +6,14 @@ use std::time::Duration;
 
 fn stats(world: &mut World, end: usize, peer: PeerId) -> PeerStats {
     let now = world.now();
-    world.ends[end].peer_stats(now, peer).unwrap()
+    let stats = world.ends[end].peer_stats(now, peer).unwrap();
+    // What is told at a glance is the same.
+    let summary = world.ends[end].peer_summary(peer).unwrap();
+    assert_eq!(Some(summary.address), world.ends[end].address(peer));
+    assert_eq!((summary.round_trip, summary.player), (stats.round_trip, None));
+    assert_eq!((summary.packets_lost, summary.packets_missing), (stats.packets_lost, stats.packets_missing));
+    assert_eq!((summary.bytes_sent, summary.bytes_received), (stats.bytes_sent, stats.bytes_received));
+    stats
 }
 
 /// Ten seconds of a game, 60 messages a second each way.
@@ -113,5 +120,6 @@ fn an_idle_connection_has_nothing_measured_lately_and_a_stale_id_nothing_at_all(
     let now = world.now();
     for (end, peer) in [(CLIENT, client), (SERVER, server)] {
         assert_eq!(world.ends[end].peer_stats(now, peer), None);
+        assert_eq!(world.ends[end].peer_summary(peer), None);
     }
 }

@@ -1,0 +1,158 @@
+//! A worker's part in surveys of its connections: a look at some of them in each pass, until all were seen.
+//!
+//! It costs nothing while nobody asks. Who asks again within ten seconds is told rates, for which 40 bytes per connection are kept
+//! so long.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use drumfire_proto::Moment;
+
+use crate::monitor::{PeerSample, SurveyQuestion, WorkerAnswer, put_in_order};
+use crate::places::Places;
+
+/// Places that are looked at in one pass, empty ones included.
+pub(crate) const PLACES_PER_PASS: usize = 128;
+
+/// What was counted of a connection is kept so long for the next survey.
+const MEMORY: Duration = Duration::from_secs(10);
+
+/// A rate is taken over so much time at least.
+const RATE_TIME_MIN: Duration = Duration::from_millis(500);
+
+/// Surveys that wait for their turn; who asks for more is told nothing.
+const WAITING_MAX: usize = 64;
+
+/// The surveys of one worker.
+#[derive(Debug)]
+pub(super) struct Surveys {
+    /// The first one is under way.
+    waiting: VecDeque<Running>,
+    counted: Places<drumfire_proto::PeerId, Counted>,
+    forgotten_at: Moment,
+}
+
+#[derive(Debug)]
+struct Running {
+    question: SurveyQuestion,
+    /// The place to look at next; all below were seen.
+    next: usize,
+    seen_count: usize,
+    found: Vec<PeerSample>,
+}
+
+/// What a connection had exchanged when it was looked at before, and at what rate.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    at: Moment,
+    bytes_sent: u64,
+    bytes_received: u64,
+    /// `None` before there are two looks.
+    rates: Option<(u64, u64)>,
+}
+
+impl Default for Surveys {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), counted: Places::default(), forgotten_at: Moment::ORIGIN }
+    }
+}
+
+impl Surveys {
+    pub(super) fn add(&mut self, now: Moment, question: SurveyQuestion) {
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back(Running { question, next: 0, seen_count: 0, found: Vec::new() });
+        }
+        self.forgotten_at = now.after(MEMORY);
+    }
+
+    /// Whether there is more to look at.
+    pub(super) fn is_running(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether nobody asked for so long that nothing of this is needed.
+    pub(super) fn is_over(&self, now: Moment) -> bool {
+        !self.is_running() && now >= self.forgotten_at
+    }
+
+    /// Looks at the next places, of so many as there are; `look` tells what is at some of them.
+    pub(super) fn step(
+        &mut self,
+        now: Moment,
+        worker: (usize, u8),
+        place_count: usize,
+        look: impl FnOnce(usize, usize, &mut dyn FnMut(drumfire_proto::PeerId, PeerSample)),
+    ) {
+        let Self { waiting, counted, .. } = self;
+        let Some(running) = waiting.front_mut() else { return };
+        let count = place_count.saturating_sub(running.next).min(PLACES_PER_PASS);
+        look(running.next, count, &mut |id, sample| {
+            let sample = rated(counted, now, id, sample);
+            running.find(sample);
+        });
+        running.next += count;
+        if running.next >= place_count
+            && let Some(running) = waiting.pop_front()
+        {
+            running.answer(worker);
+        }
+    }
+}
+
+impl Running {
+    fn find(&mut self, sample: PeerSample) {
+        self.seen_count += 1;
+        self.found.push(sample);
+        // Cut in half when it is twice as long as need be, so that each is compared a few times only.
+        if self.found.len() >= 2 * self.question.most.max(1) {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        put_in_order(&mut self.found, self.question.order);
+        self.found.truncate(self.question.most);
+    }
+
+    fn answer(mut self, (worker, busy_percent): (usize, u8)) {
+        self.cut();
+        let Self { question, seen_count, found, .. } = self;
+        // There is room for one answer of each worker, and who no longer waits needs none.
+        let _ = question.answer.try_send(WorkerAnswer { worker, busy_percent, seen_count, peers: found });
+    }
+}
+
+/// The sample with its rates, which are noted for the next look.
+fn rated(
+    counted: &mut Places<drumfire_proto::PeerId, Counted>,
+    now: Moment,
+    id: drumfire_proto::PeerId,
+    mut sample: PeerSample,
+) -> PeerSample {
+    let PeerSample { bytes_sent, bytes_received, .. } = sample;
+    let before = counted.get(id).copied();
+    let rates = match before {
+        None => None,
+        Some(before) if now.since(before.at) < RATE_TIME_MIN => before.rates,
+        Some(before) if now.since(before.at) >= MEMORY => None,
+        Some(before) => {
+            let rate = |bytes, then| per_second(bytes, then, now.since(before.at));
+            Some((rate(bytes_sent, before.bytes_sent), rate(bytes_received, before.bytes_received)))
+        }
+    };
+    if before.is_none_or(|before| now.since(before.at) >= RATE_TIME_MIN) {
+        counted.insert(id, Counted { at: now, bytes_sent, bytes_received, rates });
+    }
+    (sample.sent_per_second, sample.received_per_second) = rates.unzip();
+    sample
+}
+
+/// A connection that was idle meanwhile counts anew from 0.
+fn per_second(bytes: u64, before: u64, elapsed: Duration) -> u64 {
+    let news = bytes.checked_sub(before).unwrap_or(bytes);
+    let rate = u128::from(news).saturating_mul(1_000).checked_div(elapsed.as_millis()).unwrap_or(0);
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Surveys over places that hold whatever a test says.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use super::*;
+use crate::monitor::SurveyOrder;
+use crate::peer::PeerId;
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::ORIGIN.after(Duration::from_millis(milliseconds))
+}
+
+fn id(place: usize) -> drumfire_proto::PeerId {
+    drumfire_proto::PeerId::from_bits(place as u64)
+}
+
+fn sample(place: usize, bytes: u64) -> PeerSample {
+    PeerSample {
+        peer: PeerId::new(0, 0, id(place)),
+        address: ([192, 0, 2, 1], 7).into(),
+        player: None,
+        // Every place has a round trip of its own, and they are in no order.
+        round_trip: Duration::from_micros((place as u64 * 7_919) % 100_003),
+        packets_sent: 100,
+        packets_lost: 3,
+        packets_received: 40,
+        packets_missing: 10,
+        bytes_sent: bytes,
+        bytes_received: 2 * bytes,
+        queued_bytes: place,
+        sent_per_second: None,
+        received_per_second: None,
+    }
+}
+
+fn ask(surveys: &mut Surveys, now: Moment, order: SurveyOrder, most: usize) -> Receiver<WorkerAnswer> {
+    let (answer, answers) = sync_channel(1);
+    surveys.add(now, SurveyQuestion { order, most, answer });
+    answers
+}
+
+/// Passes until nothing is left to look at; answers how many, and how many places were looked at in the longest.
+fn passes(surveys: &mut Surveys, now: Moment, places: usize, bytes: u64) -> (usize, usize) {
+    let (mut count, mut most) = (0, 0);
+    while surveys.is_running() {
+        surveys.step(now, (0, 5), places, |from, length, found| {
+            most = most.max(length);
+            (from..from + length).for_each(|place| found(id(place), sample(place, bytes)));
+        });
+        count += 1;
+    }
+    (count, most)
+}
+
+#[test]
+fn a_hundred_thousand_connections_are_seen_once_in_short_looks_and_the_first_ten_are_the_first() {
+    let mut surveys = Surveys::default();
+    let answers = ask(&mut surveys, at(0), SurveyOrder::RoundTrip, 10);
+    let (count, most) = passes(&mut surveys, at(0), 100_000, 0);
+    assert_eq!((count, most), (100_000_usize.div_ceil(PLACES_PER_PASS), PLACES_PER_PASS));
+    let answer = answers.try_recv().unwrap();
+    assert_eq!((answer.seen_count, answer.busy_percent), (100_000, 5));
+    let mut all: Vec<Duration> = (0..100_000).map(|place| sample(place, 0).round_trip).collect();
+    all.sort_unstable_by_key(|trip| std::cmp::Reverse(*trip));
+    let told: Vec<Duration> = answer.peers.iter().map(|peer| peer.round_trip).collect();
+    assert_eq!(told, all[..10]);
+}
+
+#[test]
+fn the_order_is_the_one_asked_for() {
+    let mut surveys = Surveys::default();
+    for (order, first) in [(SurveyOrder::Queue, 299), (SurveyOrder::Loss, 0)] {
+        let answers = ask(&mut surveys, at(0), order, 3);
+        passes(&mut surveys, at(0), 300, 0);
+        assert_eq!(answers.try_recv().unwrap().peers[0].peer.id(), id(first), "{order:?}");
+    }
+    // The way that loses more counts: 10 of 50 that came, and not 3 of 100 that went.
+    assert_eq!(sample(0, 0).loss_per_million(), 200_000);
+}
+
+#[test]
+fn rates_are_told_from_the_second_look_on_and_not_over_too_short_a_time() {
+    let mut surveys = Surveys::default();
+    let mut rate_at = |milliseconds, bytes| {
+        let answers = ask(&mut surveys, at(milliseconds), SurveyOrder::Rate, 1);
+        passes(&mut surveys, at(milliseconds), 1, bytes);
+        let peer = answers.try_recv().unwrap().peers.remove(0);
+        peer.sent_per_second.zip(peer.received_per_second)
+    };
+    assert_eq!(rate_at(0, 1_000), None);
+    assert_eq!(rate_at(499, 2_000), None, "too soon");
+    assert_eq!(rate_at(2_000, 5_000), Some((2_000, 4_000)));
+    assert_eq!(rate_at(2_100, 9_000), Some((2_000, 4_000)), "as a moment ago");
+    assert_eq!(rate_at(3_000, 600), Some((600, 1_200)), "it was idle, and counts anew");
+    assert_eq!(rate_at(13_000, 700), None, "too long ago");
+}
+
+#[test]
+fn nothing_is_kept_when_nobody_asks_and_too_many_questions_are_not_answered() {
+    let mut surveys = Surveys::default();
+    let answers: Vec<_> = (0..=WAITING_MAX).map(|_| ask(&mut surveys, at(0), SurveyOrder::Rate, 1)).collect();
+    passes(&mut surveys, at(0), 1, 0);
+    let answered = answers.iter().filter(|answers| answers.try_recv().is_ok()).count();
+    assert_eq!(answered, WAITING_MAX);
+    assert!(!surveys.is_over(at(9_999)) && surveys.is_over(at(10_000)));
+    ask(&mut surveys, at(10_000), SurveyOrder::Rate, 0);
+    assert!(!surveys.is_over(at(30_000)), "it is asked again");
+    assert_eq!(passes(&mut surveys, at(30_000), 0, 0).0, 1);
+}
