@@ -206,6 +206,14 @@
 //!   worker says at most one line in ten seconds, with how many were left out: nobody fills a log from outside. For clients
 //!   `worker` is -1.
 //! - [`Event::FlightRecord`]: what happened last to a connection that broke, as text or as qlog.
+#![cfg_attr(
+    feature = "control",
+    doc = "- [`Server::monitor`] tells an operator of the worst connections, and closes and bans; [`control`] puts it behind a local socket."
+)]
+#![cfg_attr(
+    not(feature = "control"),
+    doc = "- [`Server::monitor`] tells an operator of the worst connections, and closes and bans."
+)]
 //!
 //! # Platforms
 //!
@@ -222,6 +230,8 @@ mod clock;
 #[cfg(feature = "conditioner")]
 pub mod conditioner;
 mod config;
+#[cfg(feature = "control")]
+pub mod control;
 mod credit;
 mod crew;
 mod entropy;

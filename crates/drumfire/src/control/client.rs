@@ -1,0 +1,144 @@
+//! The operator's end of a control socket: one request, one answer.
+//!
+//! It believes nothing of what it is answered but its size and form; who shows texts makes them fit for a terminal.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use super::local::{self, PlainStream};
+use super::message::{ANSWER_BYTES_MAX, Answer, Ask, Reply, Request, VERSION};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to a server's control socket.
+#[derive(Debug)]
+pub struct Connection {
+    stream: BufReader<PlainStream>,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Nothing is at the path.
+    Missing,
+    /// No server listens there: it ended without taking its file away.
+    Abandoned,
+    /// The file is another user's.
+    NoPermission,
+    /// This system has no local sockets.
+    Unsupported,
+    /// What else the system answered.
+    Io(io::Error),
+}
+
+/// Why there is no answer. The connection is of no use any more.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The server is gone, or it does not answer in time.
+    Io(io::Error),
+    /// The server ended the connection.
+    Ended,
+    /// What came is no answer.
+    Unreadable(String),
+    /// The server speaks another version.
+    Version(u32),
+}
+
+impl Connection {
+    /// Connects to the control socket at this path.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let stream = local::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Asks, and waits for the answer: 5 s at most between two parts of it.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]. What the server refuses is an [`Answer::Error`] and not an error here.
+    pub fn ask(&mut self, ask: Ask) -> Result<Answer, AskError> {
+        let request = serde_json::to_vec(&Request { version: VERSION, ask });
+        let mut request = request.map_err(|error| AskError::Unreadable(error.to_string()))?;
+        request.push(b'\n');
+        // A server that turns a client away writes why and reads nothing.
+        let written = self.stream.get_mut().write_all(&request);
+        let mut line = Vec::new();
+        let most = u64::try_from(ANSWER_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+        let read = (&mut self.stream).take(most).read_until(b'\n', &mut line);
+        if line.is_empty() {
+            written?;
+            read?;
+            return Err(AskError::Ended);
+        }
+        read?;
+        if line.pop() != Some(b'\n') {
+            return Err(AskError::Unreadable("it is cut off or too long".to_owned()));
+        }
+        let unreadable = |error: serde_json::Error| AskError::Unreadable(error.to_string());
+        let value: serde_json::Value = serde_json::from_slice(&line).map_err(unreadable)?;
+        match value["version"].as_u64().and_then(|version| u32::try_from(version).ok()) {
+            Some(VERSION) => Ok(serde_json::from_value::<Reply>(value).map_err(unreadable)?.answer),
+            Some(version) => Err(AskError::Version(version)),
+            None => Err(AskError::Unreadable("it has no version".to_owned())),
+        }
+    }
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Missing,
+            io::ErrorKind::ConnectionRefused => Self::Abandoned,
+            io::ErrorKind::PermissionDenied => Self::NoPermission,
+            io::ErrorKind::Unsupported => Self::Unsupported,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<io::Error> for AskError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("there is no such file"),
+            Self::Abandoned => f.write_str("no server listens there any more"),
+            Self::NoPermission => f.write_str("it belongs to another user"),
+            Self::Unsupported => f.write_str("this system has no local control sockets"),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "the server does not answer ({error})"),
+            Self::Ended => f.write_str("the server ended the connection"),
+            Self::Unreadable(why) => write!(f, "what came is no answer: {why}"),
+            Self::Version(version) => {
+                write!(f, "the server speaks version {version} of the protocol, this program {VERSION}")
+            }
+        }
+    }
+}
+
+impl Error for OpenError {}
+
+impl Error for AskError {}
