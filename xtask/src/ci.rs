@@ -143,7 +143,8 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     if let Some(package) = workspace.package_in("benches") {
         steps.extend(bench_steps(package)?);
     }
-    if workspace.package_in("crates/tools").is_some() {
+    if let Some(tools) = workspace.package_in("crates/tools") {
+        steps.extend(view_steps(tools));
         let run = step("the README's run", "run --release --bin receiver -- --with-sender --secs 2");
         steps.push(run.within(RUN_DEADLINE));
         let flags = "--with-sender --stage deliver --mode reliable-ordered --secs 2";
@@ -176,6 +177,12 @@ fn feature_steps(package: &Package) -> Vec<Step> {
             )
         })
         .collect()
+}
+
+/// The live view of the tools, which is in no other build: its linting is a feature's as any.
+fn view_steps(tools: &Package) -> Option<Step> {
+    let has_view = tools.features.iter().any(|feature| feature == "top");
+    has_view.then(|| step("live view", &format!("test -p {} --features top top", tools.name)))
 }
 
 /// The portable path on a system that has a native one: the socket crate's tests, servers and clients over it, and the

@@ -18,7 +18,7 @@ mod usage;
 mod values;
 
 pub use address::{BindAddress, Target, resolve_by_system};
-pub use keys::{Keygen, KeysArgs, Token as TokenArgs};
+pub use keys::{Keygen, KeysArgs, Token as TokenArgs, Top as TopArgs};
 pub use output::{Output, create_file};
 pub use receiver::ReceiverArgs;
 pub use sender::{SenderArgs, Traffic};

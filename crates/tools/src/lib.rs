@@ -22,3 +22,5 @@ pub mod scrape;
 pub mod sender;
 pub mod table;
 mod text;
+#[cfg(feature = "top")]
+pub mod top;

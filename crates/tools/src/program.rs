@@ -7,6 +7,11 @@ mod guest;
 mod keys;
 mod receive;
 mod send;
+#[cfg(feature = "top")]
+mod view;
+#[cfg(not(feature = "top"))]
+#[path = "program/view_missing.rs"]
+mod view;
 
 pub use guest::{Guest, GuestFailure};
 

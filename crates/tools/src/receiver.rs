@@ -14,6 +14,7 @@ mod ledger;
 mod limit;
 mod lobby;
 mod outcome;
+mod panel;
 pub(crate) mod pipeline;
 mod plan;
 mod promise;
@@ -24,6 +25,7 @@ mod worker;
 
 pub use crew::StartError;
 pub use outcome::{CallCounts, Outcome};
+pub use panel::Panel;
 pub use plan::Plan;
 pub use serve::{ServeError, Station};
 pub use watch::{Second, ThreadState, Watch};

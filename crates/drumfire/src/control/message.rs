@@ -133,8 +133,6 @@ pub struct WorkerRow {
     pub kernel_dropped: Option<u64>,
     /// Datagrams that it dropped itself, by name; those that are zero are left out.
     pub dropped: BTreeMap<String, u64>,
-    /// Nanoseconds per datagram of each stage, by name, where they are measured.
-    pub stage_nanos: BTreeMap<String, u64>,
 }
 
 /// One connection.

@@ -105,7 +105,6 @@ fn worker(sample: &WorkerSample) -> WorkerRow {
         waiting: wide(sample.events_waiting),
         kernel_dropped: Some(stats.kernel_dropped),
         dropped,
-        stage_nanos: BTreeMap::new(),
     }
 }
 

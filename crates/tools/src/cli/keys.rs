@@ -1,4 +1,4 @@
-//! The command line of `drumfire`: keys and tokens.
+//! The command line of `drumfire`: keys, tokens, and the view of a running server.
 //!
 //! What is in a key file is read by the program, not here.
 
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use drumfire::{PlayerId, ServerPublicKey};
+use drumfire::{PlayerId, ServerPublicKey, SurveyOrder};
 
 use super::values::Bad;
 use super::{Stop, refusal};
@@ -27,6 +27,25 @@ pub enum KeysArgs {
     },
     /// Issues a connect token and prints it
     Token(Token),
+    /// Shows a running server, and closes, bans and traces its connections
+    Top(Top),
+}
+
+/// Which server is shown, and how.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Top {
+    /// The server's control socket
+    #[arg(long, value_name = "PATH")]
+    pub control: PathBuf,
+    /// Which connections come first: rtt, loss, queue or rate
+    #[arg(long, value_name = "ORDER", default_value = "rtt", value_parser = order)]
+    pub order: SurveyOrder,
+    /// Print what two looks a second apart showed, as text, and end
+    #[arg(long)]
+    pub once: bool,
+    /// Use no colours; so does a NO_COLOR that is set
+    #[arg(long)]
+    pub no_color: bool,
 }
 
 /// Which key is made, and where it goes.
@@ -87,7 +106,7 @@ pub struct Token {
     pub user_data: String,
 }
 
-/// Keys and tokens for drumfire servers.
+/// Keys and tokens for drumfire servers, and a view of running ones.
 #[derive(Debug, Parser)]
 #[command(name = "drumfire", version, no_binary_name = true)]
 struct Flags {
@@ -108,6 +127,16 @@ impl KeysArgs {
 
 fn number<T: FromStr>(text: &str) -> Result<T, Bad> {
     text.parse().map_err(|_| Bad::new("not a whole number of 64 bits", "give 0 to 18446744073709551615"))
+}
+
+fn order(text: &str) -> Result<SurveyOrder, Bad> {
+    Ok(match text {
+        "rtt" => SurveyOrder::RoundTrip,
+        "loss" => SurveyOrder::Loss,
+        "queue" => SurveyOrder::Queue,
+        "rate" => SurveyOrder::Rate,
+        _ => return Err(Bad::new("not one of its choices", "give --order rtt, loss, queue or rate")),
+    })
 }
 
 fn key_id(text: &str) -> Result<u32, Bad> {
@@ -179,6 +208,18 @@ mod tests {
         ] {
             assert!(id(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_order_of_the_view_is_named() {
+        let parse = |order: &str| {
+            let args = ["top", "--control", "a.sock", "--order", order];
+            let args = KeysArgs::parse(args.map(OsString::from)).map_err(|stop| format!("{stop:?}"))?;
+            let KeysArgs::Top(top) = args else { panic!("the view") };
+            Ok::<_, String>(top.order)
+        };
+        assert_eq!(parse("queue"), Ok(SurveyOrder::Queue));
+        assert!(parse("ping").unwrap_err().contains("give --order rtt, loss, queue or rate"));
     }
 
     #[test]

@@ -55,6 +55,10 @@ pub struct ReceiverArgs {
     pub receive_buffer_bytes: u32,
     /// Where the threads' numbers can be read by Prometheus, if anywhere.
     pub metrics_address: Option<BindAddress>,
+    /// Where the control socket is made, if one is.
+    pub control: Option<PathBuf>,
+    /// Whether a live view is shown instead of a line a second.
+    pub has_view: bool,
     /// The traffic of the sender to start beside it, if any.
     pub with_sender: Option<Traffic>,
 }
@@ -117,6 +121,12 @@ struct Flags {
     /// Let Prometheus read the threads' numbers at http://HOST:PORT/metrics
     #[arg(long, value_name = "HOST:PORT", value_parser = address::metrics)]
     metrics_address: Option<Endpoint>,
+    /// Make a local control socket there, for `drumfire top`
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Show a live view instead of a line a second
+    #[arg(long)]
+    tui: bool,
     /// Start a sender on this host too and stop with it
     #[arg(long)]
     with_sender: bool,
@@ -190,6 +200,8 @@ impl ReceiverArgs {
             mode,
             receive_buffer_bytes: flags.receive_buffer,
             metrics_address: metrics.transpose()?,
+            control: flags.control,
+            has_view: flags.tui,
             with_sender,
         })
     }

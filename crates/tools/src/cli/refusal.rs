@@ -45,11 +45,11 @@ fn usage(error: &clap::Error) -> UsageError {
             UsageError::new(flag, "it is missing, and nothing works without it", format!("give {shown}"))
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            UsageError::new("the command", "it is missing", "give keygen, public or token")
+            UsageError::new("the command", "it is missing", "give keygen, public, token or top")
         }
         ErrorKind::InvalidSubcommand => {
             let command = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
-            UsageError::new(&command, "there is no such command", "give keygen, public or token")
+            UsageError::new(&command, "there is no such command", "give keygen, public, token or top")
         }
         ErrorKind::ArgumentConflict => UsageError::new(flag, "it is there twice", "give it once"),
         ErrorKind::InvalidUtf8 => UsageError::new(

@@ -203,6 +203,8 @@ fn a_receiver_without_flags_listens_on_the_loopback_until_stopped() {
         mode: Mode::Packets,
         receive_buffer_bytes: 4 * 1024 * 1024,
         metrics_address: None,
+        control: None,
+        has_view: false,
         with_sender: None,
     };
     assert_eq!(receiver(""), Ok(expected));
@@ -232,6 +234,8 @@ fn every_flag_of_a_receiver_arrives() {
             text: "arena:9464".to_owned(),
             address: "10.0.0.7:9464".parse().unwrap(),
         }),
+        control: None,
+        has_view: false,
         with_sender: None,
     };
     assert_eq!(receiver(line), Ok(expected));

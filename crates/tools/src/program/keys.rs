@@ -18,6 +18,7 @@ pub(super) fn run(args: KeysArgs) -> Result<(), Failure> {
         KeysArgs::Keygen(keygen) => generate(&keygen),
         KeysArgs::Public { server } => say(&read::<ServerKey>("--server", &server)?.public()),
         KeysArgs::Token(token) => issue(&token),
+        KeysArgs::Top(top) => super::view::run(&top),
     }
 }
 

@@ -1,10 +1,15 @@
 //! `receiver`: bind, perhaps start a sender beside it, a line a second, then the report in every form asked for.
 
 use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use drumfire::control::Control;
 
 use super::files::{Json, Waiting, say};
 use super::guest::{Guest, GuestFailure};
-use super::{Failure, command, is_interrupted, watch_for_interrupt};
+use super::view::{self, View};
+use super::{Failure, IS_INTERRUPTED, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{ReceiverArgs, UsageError};
 use crate::receiver::{Outcome, Plan, Second, ServeError, StartError, Station, ThreadState, Watch};
 use crate::report::{Flags, flags_of, spread_max_over_mean};
@@ -14,6 +19,9 @@ use crate::{csv, host, plot, table};
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let typed = command("receiver", &args);
     let args = ReceiverArgs::parse(args)?;
+    if args.has_view {
+        view::check_terminal("leave --tui out")?;
+    }
     let files = Files::prepare(&args)?;
     watch_for_interrupt();
     let station = Station::open(plan(&args)).map_err(|error| refused(&args, &error))?;
@@ -22,6 +30,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     if let Some(page) = &page {
         say(&files.json, &format!("metrics at http://{}/metrics", page.address()));
     }
+    let control = listen(&args, &station)?;
     let sender = args.sender(address).map(|sender| Guest::start(&sender)).transpose();
     let sender = sender.map_err(|error| Failure::Run(format!("the sender cannot be started: {error}")))?;
     let threads = args.threads;
@@ -30,7 +39,10 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
             format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there");
         say(&files.json, &note);
     }
-    let outcome = serve(station, &files.json, page.as_ref(), sender.as_ref());
+    let view = control.as_ref().filter(|_| args.has_view).map(look).transpose()?;
+    let outcome = serve(station, &files.json, page.as_ref(), sender.as_ref(), view.is_some());
+    view.map_or(Ok(()), Beside::finish)?;
+    drop(control);
     let guest_failure = sender.and_then(|sender| sender.finish().err()).map(failure);
     match outcome {
         Ok(outcome) => {
@@ -87,20 +99,60 @@ fn page(args: &ReceiverArgs) -> Result<Option<Page>, UsageError> {
     Ok(Some(page))
 }
 
+/// Makes the control socket, where one was asked for or a view needs it.
+fn listen(args: &ReceiverArgs, station: &Station) -> Result<Option<Control>, Failure> {
+    let own = || std::env::temp_dir().join(format!("drumfire-receiver-{}", std::process::id()));
+    let Some(path) = args.control.clone().or_else(|| args.has_view.then(own)) else { return Ok(None) };
+    let control = Control::listen(&path, station.panel()).map_err(|error| {
+        UsageError::new("--control", error.to_string(), "give a new name in a folder that you may write to")
+            .with_value(path.to_string_lossy())
+    })?;
+    Ok(Some(control))
+}
+
+/// The view beside a run; whichever ends first ends the other.
+struct Beside {
+    view: View,
+    is_over: Arc<AtomicBool>,
+}
+
+fn look(control: &Control) -> Result<Beside, Failure> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let on_quit = || IS_INTERRUPTED.store(true, Ordering::Release);
+    let view = View::start(control.path(), move || over.load(Ordering::Acquire), on_quit)?;
+    Ok(Beside { view, is_over })
+}
+
+impl Beside {
+    fn finish(self) -> Result<(), Failure> {
+        self.is_over.store(true, Ordering::Release);
+        self.view.finish()
+    }
+}
+
 fn serve(
     station: Station,
     json: &Json,
     page: Option<&Page>,
     sender: Option<&Guest>,
+    has_view: bool,
 ) -> Result<Outcome, ServeError> {
     let mut on_second = |second: &Second| {
-        let spread = spread_max_over_mean(&second.pps_per_thread);
         if let Some(page) = page {
             page.set(text::render(&second.threads));
         }
+        if has_view {
+            return;
+        }
+        let spread = spread_max_over_mean(&second.pps_per_thread);
         say(json, &table::live_line(second.second, &second.pps_per_thread, spread, second.kernel_drops));
     };
-    let mut on_note = |note: &str| say(json, note);
+    let mut on_note = |note: &str| {
+        if !has_view {
+            say(json, note);
+        }
+    };
     let is_stopped = || is_interrupted() || sender.is_some_and(Guest::has_failed);
     station.serve(&mut Watch { on_second: &mut on_second, on_note: &mut on_note, is_stopped: &is_stopped })
 }

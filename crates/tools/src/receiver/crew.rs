@@ -16,6 +16,7 @@ use drumfire_socket::{
 use rustix::io::Errno;
 
 use super::board::Board;
+use super::panel::{Meters, Panel};
 use super::pipeline::{PipelinePart, Service};
 use super::plan::Plan;
 use super::worker::{Session, Shared, Worker, WorkerTotals};
@@ -77,7 +78,7 @@ type Thread = JoinHandle<Option<WorkerTotals>>;
 pub(super) struct Crew {
     address: SocketAddr,
     shared: Arc<Shared>,
-    meters: Vec<Option<DropMeter>>,
+    meters: Meters,
     threads: Vec<Thread>,
     granted: Granted,
 }
@@ -98,7 +99,7 @@ impl Crew {
             has_started: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
         });
-        let meters = sockets.iter().map(meter).collect::<Result<_, _>>()?;
+        let meters = Meters::new(sockets.iter().map(meter).collect::<Result<_, _>>()?);
         let mut crew = Self { address, shared, meters, threads: Vec::new(), granted };
         match crew.hire(plan, sockets, service) {
             Ok(()) => Ok(crew),
@@ -174,16 +175,21 @@ impl Crew {
 
     /// Whether the system keeps an account of what it drops.
     pub(super) fn has_drop_counts(&self) -> bool {
-        self.meters.iter().all(Option::is_some)
+        self.meters.are_all()
     }
 
-    pub(super) fn look(&mut self) -> Look {
+    pub(super) fn look(&self) -> Look {
         let boards = &self.shared.boards;
         Look {
             received: boards.iter().map(|board| board.received()).collect(),
-            queues: self.meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect(),
+            queues: self.meters.read(),
             cpu: self.cpu(),
         }
+    }
+
+    /// What a control socket tells of it.
+    pub(super) fn panel(&self) -> Panel {
+        Panel::new(Arc::clone(&self.shared), self.meters.clone())
     }
 
     /// The threads' CPU time so far, each together with its second one's.
@@ -211,7 +217,7 @@ impl Crew {
     }
 }
 
-fn cpu_of(board: &Board) -> Option<ThreadSample> {
+pub(super) fn cpu_of(board: &Board) -> Option<ThreadSample> {
     let own = ThreadClock::sample(board.thread_id())?;
     match board.handler_thread_id() {
         0 => Some(own),

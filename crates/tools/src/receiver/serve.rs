@@ -12,6 +12,7 @@ use super::crew::{self, Crew, Look, StartError};
 use super::ids::{self, IdMint};
 use super::lobby::{Arrival, Lobby};
 use super::outcome::{Measured, Outcome};
+use super::panel::Panel;
 use super::pipeline::Service;
 use super::plan::Plan;
 use super::watch::{Ticker, Watch};
@@ -131,6 +132,12 @@ impl Station {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.crew.address()
+    }
+
+    /// What a control socket tells of it.
+    #[must_use]
+    pub fn panel(&self) -> Panel {
+        self.crew.panel()
     }
 
     /// Receives what one sender sends and closes the books with it.

@@ -18,4 +18,8 @@ mod metrics;
 mod outputs;
 mod overflow;
 mod strangers;
+#[cfg(feature = "top")]
+mod top;
+#[cfg(not(feature = "top"))]
+mod top_missing;
 mod two_processes;

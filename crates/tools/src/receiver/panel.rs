@@ -1,0 +1,106 @@
+//! What a control socket tells of a running receiver: its threads, beside them and touching none of their datagrams.
+//!
+//! A sender's flows are no players: none is listed, closed or traced.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use drumfire::SurveyOrder;
+use drumfire::control::{Snapshot, Source, WorkerRow};
+use drumfire_socket::{DropMeter, QueueState};
+
+use super::crew::cpu_of;
+use super::worker::Shared;
+use crate::clock;
+
+/// Why nothing can be done to a flow.
+const NO_PEERS: &str = "a receiver has flows of a sender and no players";
+
+/// The accounts that the kernel keeps of all sockets, for whoever looks.
+#[derive(Clone, Debug)]
+pub(super) struct Meters(Arc<Mutex<Vec<Option<DropMeter>>>>);
+
+impl Meters {
+    pub(super) fn new(meters: Vec<Option<DropMeter>>) -> Self {
+        Self(Arc::new(Mutex::new(meters)))
+    }
+
+    /// Each queue as it is now; `None` where the system does not tell.
+    pub(super) fn read(&self) -> Vec<Option<QueueState>> {
+        let mut meters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect()
+    }
+
+    /// Whether the system keeps an account of all of them.
+    pub(super) fn are_all(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Option::is_some)
+    }
+}
+
+/// A receiver as a control socket sees it.
+pub struct Panel {
+    shared: Arc<Shared>,
+    meters: Meters,
+    /// When it was looked at last, and the CPU time of each thread until then, in seconds.
+    before: Option<(Instant, Vec<Option<f64>>)>,
+}
+
+impl Panel {
+    pub(super) const fn new(shared: Arc<Shared>, meters: Meters) -> Self {
+        Self { shared, meters, before: None }
+    }
+
+    /// The share of a core that each thread took since the last look.
+    fn busy_percents(&mut self) -> Vec<Option<u64>> {
+        let now = clock::now();
+        let seconds = |board| {
+            let time = cpu_of(board)?.cpu_time();
+            Some(time.user_s + time.sys_s)
+        };
+        let used: Vec<Option<f64>> = self.shared.boards.iter().map(|board| seconds(board)).collect();
+        let before = self.before.replace((now, used.clone()));
+        let Some((then, before)) = before else { return vec![None; used.len()] };
+        let elapsed = now.saturating_duration_since(then).as_secs_f64();
+        let share = |(used, before): (Option<f64>, Option<f64>)| percent(used? - before?, elapsed);
+        used.into_iter().zip(before).map(share).collect()
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "float casts saturate; shares are positive"
+)]
+fn percent(used: f64, elapsed: f64) -> Option<u64> {
+    (elapsed > 0.0).then(|| (100.0 * used / elapsed).round() as u64)
+}
+
+impl Source for Panel {
+    fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
+        let busy = self.busy_percents();
+        let boards = self.shared.boards.iter();
+        let rows = boards.zip(self.meters.read()).zip(busy).map(|((board, queue), busy_percent)| WorkerRow {
+            received: board.received(),
+            sent: 0,
+            busy_percent,
+            connections: 0,
+            waiting: queue.map_or(0, |queue| queue.queued_bytes.into()),
+            kernel_dropped: queue.map(|queue| queue.drops),
+            dropped: BTreeMap::new(),
+        });
+        Snapshot { what: "receiver".to_owned(), workers: rows.collect(), ..Snapshot::default() }
+    }
+
+    fn close(&mut self, _: &str, _: &str) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+
+    fn ban(&mut self, _: &str, _: Duration) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+
+    fn trace(&mut self, _: &str) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+}

@@ -1,0 +1,155 @@
+//! The terminal: keys in, lines out, and everything as it was at the end, after a panic too.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use drumfire::SurveyOrder;
+use drumfire::control::Connection;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::Paragraph;
+
+use super::EVERY;
+use super::lines::{Role, lines};
+use super::link::Link;
+use super::state::{Effect, Event, Key, State};
+use crate::clock;
+
+/// How long keys are waited for before answers are looked at.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Whether roles are told apart by colours, or by bold and reversed text alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// With the sixteen colours that every terminal has.
+    Coloured,
+    /// Without any.
+    Plain,
+}
+
+impl Look {
+    fn style(self, role: Role) -> Style {
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let colour = |style: Style, colour| if self == Self::Coloured { style.fg(colour) } else { style };
+        match role {
+            Role::Title => colour(bold, Color::Cyan),
+            Role::Head | Role::Selected => Style::new().add_modifier(Modifier::REVERSED),
+            Role::Row => Style::new(),
+            Role::Bad => colour(bold, Color::Red),
+            Role::Keys => colour(Style::new(), Color::Green),
+        }
+    }
+}
+
+/// Draws the view over the whole frame.
+pub fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
+    let area = frame.area();
+    let rows = lines(state, area.width.into(), area.height.into());
+    let width = usize::from(area.width);
+    let rows = rows.into_iter().map(|(role, text)| {
+        // What is reversed is so to the edge.
+        Line::styled(format!("{text:<width$}"), look.style(role))
+    });
+    frame.render_widget(Paragraph::new(Text::from_iter(rows)), area);
+}
+
+/// Shows the view until a key or `is_over` ends it. The terminal is as it was before then.
+///
+/// # Errors
+///
+/// What the terminal answered.
+pub fn run(
+    path: PathBuf,
+    connection: Connection,
+    order: SurveyOrder,
+    look: Look,
+    is_over: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    let link = Link::start(path, connection)?;
+    let mut terminal = ratatui::try_init()?;
+    let shown = show(&mut terminal, link, State::new(order), look, is_over);
+    let restored = ratatui::try_restore();
+    shown.and(restored)
+}
+
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    mut link: Link,
+    mut state: State,
+    look: Look,
+    is_over: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    let mut due = clock::now();
+    while !is_over() {
+        let now = clock::now();
+        // One question at a time, however slow the answers are.
+        let is_due = now >= due && link.open_count == 0;
+        let news = if is_due { Some(Event::Due) } else { link.take() };
+        if is_due {
+            due = now + EVERY;
+        }
+        let news = match news {
+            Some(news) => Some(news),
+            None if event::poll(STEP)? => match event::read()? {
+                Input::Key(pressed) => key(pressed).map(Event::Key),
+                // Whatever else happened to it, a new size above all, it is drawn again.
+                _ => {
+                    terminal.draw(|frame| draw(frame, &state, look))?;
+                    None
+                }
+            },
+            None => None,
+        };
+        let Some(news) = news else { continue };
+        let (next, effect) = state.update(news);
+        state = next;
+        match effect {
+            Some(Effect::Quit) => return Ok(()),
+            Some(Effect::Ask(ask)) => link.ask(ask),
+            None => {}
+        }
+        terminal.draw(|frame| draw(frame, &state, look))?;
+    }
+    Ok(())
+}
+
+/// What a key means; nothing for one that goes up again, or is none of ours.
+fn key(pressed: KeyEvent) -> Option<Key> {
+    if pressed.kind == KeyEventKind::Release {
+        return None;
+    }
+    Some(match pressed.code {
+        KeyCode::Char('c' | 'd') if pressed.modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
+        KeyCode::Char(_) if pressed.modifiers.contains(KeyModifiers::CONTROL) => return None,
+        KeyCode::Char(letter) => Key::Char(letter),
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_mean_the_same_on_every_terminal_and_control_c_always_ends_it() {
+        let plain = |code| key(KeyEvent::new(code, KeyModifiers::NONE));
+        let control = |letter| key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
+        assert_eq!(plain(KeyCode::Char('c')), Some(Key::Char('c')));
+        assert_eq!((control('c'), control('k')), (Some(Key::Interrupt), None));
+        assert_eq!((plain(KeyCode::Esc), plain(KeyCode::F(1))), (Some(Key::Escape), None));
+        let mut released = KeyEvent::new(KeyCode::Char('k'), KeyModifiers::NONE);
+        released.kind = KeyEventKind::Release;
+        assert_eq!(key(released), None, "it would close twice");
+    }
+}

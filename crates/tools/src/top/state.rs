@@ -1,0 +1,281 @@
+//! What the view shows and what a key does to that.
+//!
+//! [`State::update`] is a pure function of what happened: it reads no clock, asks nobody and draws nothing.
+
+use drumfire::SurveyOrder;
+use drumfire::control::{Answer, Ask, Snapshot};
+
+use super::PEERS;
+use crate::text::printable;
+
+/// Lines of a trace that are kept.
+const TRACE_LINES_MAX: usize = 2_000;
+
+/// Rows that a page has, whatever the screen.
+const PAGE: usize = 10;
+
+/// How long bans last, by the key that says it.
+const BANS: [(char, u64, &str); 4] =
+    [('1', 600, "10 min"), ('2', 3_600, "1 h"), ('3', 86_400, "1 day"), ('4', 2_592_000, "30 days")];
+
+/// What the peer's log says of a close.
+const CLOSE_TEXT: &str = "closed by the operator";
+
+/// The view.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    pub(super) order: SurveyOrder,
+    pub(super) before: Option<Snapshot>,
+    pub(super) now: Option<Snapshot>,
+    /// The row that keys are about; it follows its peer, but not into another order.
+    pub(super) place: usize,
+    is_reordered: bool,
+    pub(super) mode: Mode,
+    /// What became of the last request, or why nothing comes.
+    pub(super) notice: String,
+    pub(super) is_paused: bool,
+}
+
+/// What the keys are for at the moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// To look around.
+    #[default]
+    List,
+    /// To say whether this peer is to be closed.
+    Close(String),
+    /// To say for how long this peer is to be banned.
+    Ban(String),
+    /// To read what happens to one connection.
+    Trace {
+        /// Whose.
+        peer: String,
+        /// What is known.
+        lines: Vec<String>,
+        /// The first line shown, where the newest do not count.
+        from: Option<usize>,
+    },
+    /// To read what keys there are.
+    Help,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// It is time to look again.
+    Due,
+    /// A key was pressed.
+    Key(Key),
+    /// The server answered.
+    Answer(Answer),
+    /// The server did not answer, and why.
+    Failed(String),
+}
+
+/// Keys that mean something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A letter, a digit, a sign.
+    Char(char),
+    /// An arrow.
+    Up,
+    /// An arrow.
+    Down,
+    /// A page.
+    PageUp,
+    /// A page.
+    PageDown,
+    /// To the first.
+    Home,
+    /// To the last.
+    End,
+    /// Return.
+    Enter,
+    /// Back.
+    Escape,
+    /// Ctrl-C.
+    Interrupt,
+}
+
+/// What has to be done outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The view ends.
+    Quit,
+    /// The server is asked.
+    Ask(Ask),
+}
+
+impl State {
+    /// A view that begins with this order.
+    #[must_use]
+    pub fn new(order: SurveyOrder) -> Self {
+        Self { order, ..Self::default() }
+    }
+
+    /// The view after something happened, and what has to be done because of it.
+    #[must_use]
+    pub fn update(mut self, event: Event) -> (Self, Option<Effect>) {
+        let effect = match event {
+            Event::Due => self.due(),
+            Event::Key(Key::Interrupt) => Some(Effect::Quit),
+            Event::Key(key) => self.press(key),
+            Event::Answer(answer) => {
+                self.take(answer);
+                None
+            }
+            Event::Failed(why) => {
+                self.notice = printable(&why);
+                None
+            }
+        };
+        (self, effect)
+    }
+
+    fn due(&self) -> Option<Effect> {
+        match &self.mode {
+            _ if self.is_paused => None,
+            Mode::Trace { peer, .. } => Some(Effect::Ask(Ask::Trace { peer: peer.clone() })),
+            _ => Some(self.look()),
+        }
+    }
+
+    const fn look(&self) -> Effect {
+        Effect::Ask(Ask::Snapshot { order: self.order, most: PEERS })
+    }
+
+    fn take(&mut self, answer: Answer) {
+        match answer {
+            Answer::Snapshot(snapshot) => self.take_snapshot(snapshot),
+            Answer::Record { text } => {
+                if let Mode::Trace { lines, .. } = &mut self.mode {
+                    *lines = text.lines().take(TRACE_LINES_MAX).map(printable).collect();
+                    self.notice.clear();
+                }
+            }
+            Answer::Done { text } | Answer::Error { text } => self.notice = printable(&text),
+            // Of a server that knows more than this.
+            _ => {}
+        }
+    }
+
+    fn take_snapshot(&mut self, snapshot: Snapshot) {
+        let is_followed = !std::mem::take(&mut self.is_reordered);
+        let selected = self.selected().filter(|_| is_followed).map(ToOwned::to_owned);
+        let place = snapshot.peers.iter().position(|row| Some(&row.peer) == selected.as_ref());
+        self.place = place.unwrap_or(self.place).min(snapshot.peers.len().saturating_sub(1));
+        self.before = self.now.replace(snapshot);
+    }
+
+    fn press(&mut self, key: Key) -> Option<Effect> {
+        match std::mem::take(&mut self.mode) {
+            Mode::List => self.press_in_list(key),
+            Mode::Close(peer) => {
+                let is_meant = matches!(key, Key::Char('y' | 'Y'));
+                is_meant.then(|| Effect::Ask(Ask::Close { peer, text: CLOSE_TEXT.to_owned() }))
+            }
+            Mode::Ban(peer) => {
+                let (_, seconds, _) = BANS.iter().find(|(digit, ..)| key == Key::Char(*digit))?;
+                Some(Effect::Ask(Ask::Ban { peer, seconds: *seconds }))
+            }
+            Mode::Trace { peer, lines, from } => self.press_in_trace(key, peer, lines, from),
+            Mode::Help => (key == Key::Char('q')).then_some(Effect::Quit),
+        }
+    }
+
+    fn press_in_list(&mut self, key: Key) -> Option<Effect> {
+        self.notice.clear();
+        match key {
+            Key::Char('q') => return Some(Effect::Quit),
+            Key::Char('?' | 'h') => self.mode = Mode::Help,
+            Key::Char(' ') => self.is_paused = !self.is_paused,
+            Key::Char(digit @ '1'..='4') => {
+                self.order = match digit {
+                    '1' => SurveyOrder::RoundTrip,
+                    '2' => SurveyOrder::Loss,
+                    '3' => SurveyOrder::Queue,
+                    _ => SurveyOrder::Rate,
+                };
+                (self.place, self.is_reordered) = (0, true);
+                return Some(self.look());
+            }
+            Key::Char('k') => self.mode = self.selected().map_or(Mode::List, |peer| Mode::Close(peer.into())),
+            Key::Char('b') => self.mode = self.selected().map_or(Mode::List, |peer| Mode::Ban(peer.into())),
+            Key::Char('t') | Key::Enter => {
+                let peer = self.selected()?.to_owned();
+                self.mode = Mode::Trace { peer: peer.clone(), lines: Vec::new(), from: None };
+                return Some(Effect::Ask(Ask::Trace { peer }));
+            }
+            other => self.place = moved(self.place, self.peer_count(), other),
+        }
+        None
+    }
+
+    fn press_in_trace(
+        &mut self,
+        key: Key,
+        peer: String,
+        lines: Vec<String>,
+        from: Option<usize>,
+    ) -> Option<Effect> {
+        match key {
+            Key::Char('q') => return Some(Effect::Quit),
+            Key::Escape | Key::Char('t') => {
+                self.notice.clear();
+                return Some(self.look());
+            }
+            Key::Char(' ') => self.is_paused = !self.is_paused,
+            _ => {}
+        }
+        let from = match key {
+            Key::End => None,
+            Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::Home => {
+                Some(moved(from.unwrap_or(lines.len()), lines.len(), key))
+            }
+            _ => from,
+        };
+        self.mode = Mode::Trace { peer, lines, from };
+        None
+    }
+
+    fn peer_count(&self) -> usize {
+        self.now.as_ref().map_or(0, |now| now.peers.len())
+    }
+
+    /// The peer that keys are about.
+    pub(super) fn selected(&self) -> Option<&str> {
+        Some(self.now.as_ref()?.peers.get(self.place)?.peer.as_str())
+    }
+
+    /// What the keys ask for at the moment, if it is a question.
+    pub(super) fn question(&self) -> Option<String> {
+        let named = |peer: &str| {
+            let mut rows = self.now.iter().flat_map(|now| &now.peers);
+            let address = rows.find(|row| row.peer == peer).map_or("", |row| row.address.as_str());
+            printable(&format!("{peer} {address}"))
+        };
+        match &self.mode {
+            Mode::Close(peer) => Some(format!("Close? y = yes, else no: {}", named(peer))),
+            Mode::Ban(peer) => {
+                let choices: Vec<String> =
+                    BANS.iter().map(|(digit, _, time)| format!("{digit} = {time}")).collect();
+                Some(format!("Ban? {}, else no: {}", choices.join(", "), named(peer)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where a key leads among so many rows.
+fn moved(place: usize, count: usize, key: Key) -> usize {
+    let place = match key {
+        Key::Up => place.saturating_sub(1),
+        Key::Down => place.saturating_add(1),
+        Key::PageUp => place.saturating_sub(PAGE),
+        Key::PageDown => place.saturating_add(PAGE),
+        Key::Home => 0,
+        Key::End => count,
+        _ => place,
+    };
+    place.min(count.saturating_sub(1))
+}

@@ -1,0 +1,278 @@
+//! What keys do, and what the screen shows then, drawn into memory and compared with the files beside this one.
+
+use std::path::Path;
+
+use drumfire::SurveyOrder;
+use drumfire::control::{Answer, Ask, PeerRow, Snapshot, WorkerRow};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::{Color, Modifier};
+
+use super::*;
+
+/// A server of so many workers and connections that has run for so many seconds.
+fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
+    let worker = |at: u64| WorkerRow {
+        received: 12_345 * seconds * (at + 1),
+        sent: 6_000 * seconds,
+        busy_percent: Some(37 + at % 50),
+        connections: peers / workers,
+        waiting: at,
+        kernel_dropped: Some(if at == 1 { 40 * seconds } else { 0 }),
+        dropped: [("no_cookie".to_owned(), 3 * seconds), ("replayed".to_owned(), 7)].into(),
+    };
+    let peer = |at: u64| PeerRow {
+        peer: format!("{}.0.{:x}", at % workers, (seconds << 4) / seconds + at),
+        address: if at == 3 {
+            "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:54321".into()
+        } else {
+            format!("192.0.2.{at}:7777")
+        },
+        player: at.is_multiple_of(2).then(|| format!("{}", 1_000 + at)),
+        round_trip_micros: 250_000 - 1_000 * at,
+        loss_per_million: 1_500 * at,
+        queued_bytes: 100 * at,
+        sent_per_second: (seconds > 1).then_some(20_000 + at),
+        received_per_second: (seconds > 1).then_some(3_000),
+    };
+    Snapshot {
+        what: "server".to_owned(),
+        taken_at_nanos: seconds * 1_000_000_000,
+        workers: (0..workers).map(worker).collect(),
+        peers: (0..peers).map(peer).collect(),
+        peers_seen: peers,
+        has_peers: true,
+    }
+}
+
+fn after(state: State, events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
+    events.into_iter().fold((state, Vec::new()), |(state, mut effects), event| {
+        let (state, effect) = state.update(event);
+        effects.extend(effect);
+        (state, effects)
+    })
+}
+
+fn shown(workers: u64, peers: u64) -> State {
+    let looks = [1, 2].map(|seconds| Event::Answer(Answer::Snapshot(snapshot(workers, peers, seconds))));
+    after(State::new(SurveyOrder::RoundTrip), looks).0
+}
+
+fn press(state: State, keys: &[Key]) -> (State, Vec<Effect>) {
+    after(state, keys.iter().map(|key| Event::Key(*key)))
+}
+
+fn terminal(state: &State, (width, height): (u16, u16), look: Look) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, state, look)).unwrap();
+    terminal
+}
+
+fn screen(state: &State, size: (u16, u16)) -> String {
+    let terminal = terminal(state, size, Look::Plain);
+    let buffer = terminal.backend().buffer();
+    let rows = buffer.content().chunks(usize::from(size.0));
+    rows.map(|row| {
+        row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned() + "\n"
+    })
+    .collect()
+}
+
+/// Compares with the file of this name. One that differs on purpose is replaced by what this prints.
+fn assert_is(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/top/screens").join(name);
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(text == expected, "{} should be\n{expected}\nand is\n{text}", path.display());
+}
+
+#[test]
+fn a_server_fits_a_small_terminal_and_fills_a_large_one() {
+    let state = shown(2, 40);
+    assert_is("80x24.txt", &screen(&state, (80, 24)));
+    assert_is("120x40.txt", &screen(&state, (120, 40)));
+    assert_is("many_workers_80x24.txt", &screen(&shown(64, 128), (80, 24)));
+}
+
+#[test]
+fn no_line_is_longer_and_none_is_missing_whatever_the_size() {
+    let state = press(shown(3, 30), &[Key::Char('b')]).0;
+    for size in [(1, 1), (20, 5), (40, 10), (80, 24), (109, 24), (110, 50), (250, 80)] {
+        let text = screen(&state, size);
+        assert_eq!(text.lines().count(), usize::from(size.1), "{size:?}");
+        assert!(text.lines().all(|line| line.len() <= usize::from(size.0)), "{size:?}\n{text}");
+    }
+    assert!(screen(&state, (20, 5)).contains("q quit"), "the way out is always there");
+}
+
+#[test]
+fn without_colours_the_selected_row_is_reversed_and_nothing_has_a_colour() {
+    let state = press(shown(2, 5), &[Key::Down]).0;
+    for (look, has_colour) in [(Look::Plain, false), (Look::Coloured, true)] {
+        let terminal = terminal(&state, (80, 24), look);
+        let buffer = terminal.backend().buffer();
+        let is_plain = |cell: &ratatui::buffer::Cell| cell.fg == Color::Reset && cell.bg == Color::Reset;
+        assert_eq!(!buffer.content().iter().all(is_plain), has_colour);
+        let row: Vec<_> = buffer
+            .content()
+            .chunks(80)
+            .filter(|row| {
+                row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().starts_with("1.0.11 ")
+            })
+            .collect();
+        assert!(row.len() == 1 && row[0].iter().all(|cell| cell.modifier.contains(Modifier::REVERSED)));
+    }
+}
+
+#[test]
+fn the_selection_stays_in_sight_and_with_its_peer() {
+    let state = press(shown(2, 40), &[Key::Down, Key::Down, Key::PageDown, Key::Up]).0;
+    assert_eq!(state.selected(), Some("1.0.1b"));
+    let mut next = snapshot(2, 40, 3);
+    next.peers.swap(11, 38);
+    let state = after(state, [Event::Answer(Answer::Snapshot(next))]).0;
+    assert_eq!((state.selected(), state.place), (Some("1.0.1b"), 38));
+    assert!(screen(&state, (80, 24)).contains("1.0.1b"));
+    let mut fewer = snapshot(2, 3, 4);
+    let state = after(state, [Event::Answer(Answer::Snapshot(fewer.clone()))]).0;
+    assert_eq!(state.place, 2, "it is gone");
+    assert_eq!(press(state.clone(), &[Key::Home, Key::Up]).0.place, 0);
+    assert_eq!(press(state.clone(), &[Key::End, Key::Down]).0.place, 2);
+    fewer.peers.clear();
+    let state = after(state, [Event::Answer(Answer::Snapshot(fewer))]).0;
+    let (state, effects) =
+        press(state, &[Key::Down, Key::Char('k'), Key::Char('y'), Key::Char('t'), Key::Char('b')]);
+    assert_eq!((state.mode, effects), (Mode::List, vec![]), "there is nobody to do it to");
+}
+
+#[test]
+fn an_order_is_asked_for_at_once_and_begins_at_the_top() {
+    let state = press(shown(2, 40), &[Key::PageDown]).0;
+    for (digit, order) in [
+        ('2', SurveyOrder::Loss),
+        ('3', SurveyOrder::Queue),
+        ('4', SurveyOrder::Rate),
+        ('1', SurveyOrder::RoundTrip),
+    ] {
+        let (next, effects) = press(state.clone(), &[Key::Char(digit)]);
+        assert_eq!(effects, [Effect::Ask(Ask::Snapshot { order, most: PEERS })]);
+        let mut answer = snapshot(2, 40, 3);
+        answer.peers.reverse();
+        let next = after(next, [Event::Answer(Answer::Snapshot(answer))]).0;
+        assert_eq!((next.place, next.order), (0, order));
+    }
+}
+
+#[test]
+fn who_is_closed_or_banned_was_asked_about_first() {
+    let peer = || "0.0.10".to_owned();
+    let (asked, effects) = press(shown(2, 4), &[Key::Char('k')]);
+    assert_eq!((&asked.mode, effects), (&Mode::Close(peer()), vec![]));
+    assert_is("close_80x24.txt", &screen(&asked, (80, 24)));
+    let text = "closed by the operator".to_owned();
+    let close = Effect::Ask(Ask::Close { peer: peer(), text });
+    for (key, expected) in [
+        (Key::Char('y'), vec![close]),
+        (Key::Char('n'), vec![]),
+        (Key::Escape, vec![]),
+        (Key::Char('q'), vec![]),
+        (Key::Enter, vec![]),
+    ] {
+        let (state, effects) = press(asked.clone(), &[key]);
+        assert_eq!((state.mode, effects), (Mode::List, expected), "{key:?}");
+    }
+    for (key, seconds) in [('1', 600), ('2', 3_600), ('3', 86_400), ('4', 2_592_000)] {
+        let (state, effects) = press(shown(2, 4), &[Key::Char('b'), Key::Char(key)]);
+        assert_eq!(effects, [Effect::Ask(Ask::Ban { peer: peer(), seconds })]);
+        let state = after(state, [Event::Answer(Answer::Done { text: "banned".into() })]).0;
+        assert_eq!(state.notice, "banned");
+    }
+    assert_eq!(press(shown(2, 4), &[Key::Char('b'), Key::Char('5')]).1, []);
+    assert_is("ban_80x24.txt", &screen(&press(shown(2, 4), &[Key::Char('b')]).0, (80, 24)));
+}
+
+#[test]
+fn the_question_is_about_who_was_selected_when_it_was_asked() {
+    let (state, _) = press(shown(2, 4), &[Key::Char('k')]);
+    let mut other = snapshot(2, 4, 3);
+    other.peers.remove(0);
+    let (_, effects) = after(state, [Event::Answer(Answer::Snapshot(other)), Event::Key(Key::Char('y'))]);
+    assert!(
+        matches!(&effects[..], [Effect::Ask(Ask::Close { peer, .. })] if peer == "0.0.10"),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn a_trace_follows_the_newest_until_it_is_scrolled() {
+    let (state, effects) = press(shown(2, 4), &[Key::Down, Key::Char('t')]);
+    let trace = Effect::Ask(Ask::Trace { peer: "1.0.11".to_owned() });
+    assert_eq!(effects, std::slice::from_ref(&trace));
+    let text = |count: usize| (0..count).map(|line| format!("{line:>12} ms  received\u{1b}[2J\n")).collect();
+    let (state, effects) = after(state, [Event::Answer(Answer::Record { text: text(50) }), Event::Due]);
+    assert_eq!(effects, [trace], "it is renewed");
+    assert_is("trace_80x24.txt", &screen(&state, (80, 24)));
+    let up = press(state, &[Key::Home]).0;
+    let up = after(up, [Event::Answer(Answer::Record { text: text(60) })]).0;
+    assert!(screen(&up, (80, 24)).contains(" 0 ms") && !screen(&up, (80, 24)).contains("59 ms"));
+    let newest = press(up, &[Key::End]).0;
+    assert!(screen(&newest, (80, 24)).contains("59 ms"));
+    let (back, effects) = press(newest, &[Key::Escape]);
+    assert_eq!(back.mode, Mode::List);
+    assert!(matches!(effects[..], [Effect::Ask(Ask::Snapshot { .. })]));
+}
+
+#[test]
+fn what_is_held_asks_nothing_until_it_goes_on() {
+    let (held, effects) = press(shown(2, 4), &[Key::Char(' ')]);
+    assert!(effects.is_empty() && held.clone().update(Event::Due).1.is_none());
+    assert!(screen(&held, (80, 24)).contains("HELD"));
+    let (state, _) = press(held, &[Key::Char(' ')]);
+    assert!(matches!(state.update(Event::Due).1, Some(Effect::Ask(Ask::Snapshot { .. }))));
+}
+
+#[test]
+fn it_ends_by_q_and_by_control_c_whatever_is_shown() {
+    for keys in [&[][..], &[Key::Char('?')], &[Key::Char('t')]] {
+        for last in [Key::Char('q'), Key::Interrupt] {
+            let state = press(shown(1, 1), keys).0;
+            assert_eq!(press(state, &[last]).1, [Effect::Quit], "{keys:?}");
+        }
+    }
+    assert_eq!(press(shown(1, 1), &[Key::Char('k'), Key::Interrupt]).1, [Effect::Quit]);
+    let help = press(shown(1, 1), &[Key::Char('?')]).0;
+    assert_is("help_80x24.txt", &screen(&help, (80, 24)));
+    assert_eq!(press(help, &[Key::Escape]).0.mode, Mode::List);
+}
+
+#[test]
+fn a_server_that_does_not_answer_or_lies_is_shown_as_far_as_that_goes() {
+    let empty = State::new(SurveyOrder::Rate);
+    assert!(screen(&empty, (80, 24)).contains("waiting for the first answer"));
+    let failed = after(shown(2, 4), [Event::Failed("no answer: gone\u{1b}]0;x\u{7}".into())]).0;
+    let text = screen(&failed, (80, 24));
+    assert!(text.contains("no answer: gone") && text.contains("192.0.2.1:7777") && text.is_ascii(), "{text}");
+    let mut odd = snapshot(1, 1, 3);
+    odd.what = "\u{1b}[31mserver\n\u{202e}".into();
+    odd.workers[0].received = 0;
+    odd.workers[0].dropped = [("\u{7}".repeat(200), u64::MAX)].into();
+    odd.peers[0].address = "x\n".repeat(400);
+    let text = screen(&after(shown(2, 4), [Event::Answer(Answer::Snapshot(odd))]).0, (80, 24));
+    assert!(text.is_ascii() && text.lines().count() == 24 && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn a_receiver_has_threads_and_no_connections() {
+    let mut receiver = snapshot(4, 4, 2);
+    (receiver.what, receiver.has_peers) = ("receiver".into(), false);
+    receiver.peers.clear();
+    let state = after(State::default(), [Event::Answer(Answer::Snapshot(receiver))]).0;
+    assert_is("receiver_80x24.txt", &screen(&state, (80, 24)));
+}
+
+#[test]
+fn plain_text_has_every_worker_and_every_connection_and_no_keys() {
+    let text = plain(&shown(30, 60));
+    assert_eq!(text.lines().filter(|line| line.contains(":7777")).count(), 59);
+    assert!(text.contains("\n 29 ") && text.contains("ffff]:54321") && !text.contains("quit"), "{text}");
+    assert_is("plain.txt", &plain(&shown(2, 3)));
+}

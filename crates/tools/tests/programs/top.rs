@@ -1,0 +1,122 @@
+//! The view of a running server through the real program: as text for scripts, and one line for whatever is in its way.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::UdpSocket;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::time::Duration;
+
+use drumfire::control::Control;
+use drumfire::{Access, Client, Server, ServerConfig, ServerKey, Workers};
+
+use crate::process::{DRUMFIRE, Ended, Folder, Program, RECEIVER, waiting_receiver};
+
+fn top(args: &[&str]) -> Ended {
+    Program::start(Command::new(DRUMFIRE).arg("top").args(args)).end()
+}
+
+#[track_caller]
+fn refusal(args: &[&str]) -> String {
+    let ended = top(args).with_code(2);
+    assert_eq!(ended.stdout, [""; 0], "{ended:#?}");
+    ended.only_error_line().to_owned()
+}
+
+#[test]
+fn a_server_and_its_connections_are_printed_once() {
+    let folder = Folder::new("top-once");
+    let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
+    let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
+    let control = Control::listen(&folder.path().join("control"), server.monitor()).unwrap();
+    let mut clients: Vec<Client> =
+        (0..3).map(|_| Client::connect_dev(server.local_addr()).unwrap()).collect();
+    let path = control.path().to_owned();
+    let shown = std::thread::spawn(move || {
+        top(&["--control", path.to_str().unwrap(), "--once", "--order", "rate"]).with_code(0)
+    });
+    // Junk is dropped by name, and the game goes on meanwhile.
+    let junk = UdpSocket::bind("127.0.0.1:0").unwrap();
+    while !shown.is_finished() {
+        junk.send_to(&[0xff; 5], server.local_addr()).unwrap();
+        server.wait(Duration::from_millis(1));
+        server.poll().count();
+        for client in &mut clients {
+            client.poll().count();
+        }
+    }
+    let lines = shown.join().unwrap().stdout;
+    assert!(lines[0].starts_with("drumfire top  server  workers 1  connections 3"), "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.contains(" 127.0.0.1:")).count(), 3, "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("dropped: ") && line.ends_with("/s)")), "{lines:#?}");
+}
+
+#[test]
+fn a_receiver_is_printed_once_and_takes_its_socket_with_it() {
+    let folder = Folder::new("top-receiver");
+    let path = folder.path().join("control");
+    let text = path.to_str().unwrap();
+    let (receiver, address) = waiting_receiver(&format!("--threads 1 --control {text}"));
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", address).unwrap();
+    let lines = top(&["--control", text, "--once"]).with_code(0).stdout;
+    assert!(lines[0].starts_with("drumfire top  receiver  workers 1  in "), "{lines:#?}");
+    assert!(lines.iter().any(|line| line == "connections are not followed here"), "{lines:#?}");
+    receiver.interrupt();
+    receiver.end().with_code(1);
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_is_no_control_socket_gets_its_line() {
+    let folder = Folder::new("top-bad");
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let line = refusal(&["--control", &file("none"), "--once"]);
+    assert!(
+        line.ends_with("/none: there is no such file; give the path that the server listens at"),
+        "{line}"
+    );
+    drop(UnixListener::bind(file("left")).unwrap());
+    let line = refusal(&["--control", &file("left"), "--once"]);
+    assert!(
+        line.ends_with("no server listens there any more; start the server again, or give another path"),
+        "{line}"
+    );
+    let listener = UnixListener::bind(file("newer")).unwrap();
+    let newer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+        stream.write_all(b"{\"version\":2,\"answer\":\"picture\"}\n").unwrap();
+    });
+    let line = refusal(&["--control", &file("newer"), "--once"]);
+    assert!(line.contains("speaks version 2 of the protocol, this program 1; give the control"), "{line}");
+    newer.join().unwrap();
+    assert!(refusal(&[]).contains("--control"));
+    assert!(refusal(&["--control", "x", "--order", "age"]).contains("give --order rtt, loss, queue or rate"));
+}
+
+#[test]
+fn without_a_terminal_the_way_out_is_told() {
+    let folder = Folder::new("top-pipe");
+    let path = folder.path().join("control");
+    let (receiver, _) = waiting_receiver(&format!("--threads 1 --control {}", path.display()));
+    let line = refusal(&["--control", path.to_str().unwrap()]);
+    assert!(line.contains("a live view needs a terminal, and this is none; give --once"), "{line}");
+    receiver.interrupt();
+    receiver.end().with_code(1);
+    let ended =
+        Program::start(Command::new(RECEIVER).args(["--tui", "--bind", "127.0.0.1:0"])).end().with_code(2);
+    assert!(ended.only_error_line().ends_with("leave --tui out"), "{ended:#?}");
+}
+
+#[test]
+fn a_place_where_no_socket_can_be_made_gets_its_line() {
+    let folder = Folder::new("top-place");
+    let file = folder.path().join("precious");
+    std::fs::write(&file, "text").unwrap();
+    let flags = ["--bind", "127.0.0.1:0", "--threads", "1", "--control", file.to_str().unwrap()];
+    let ended = Program::start(Command::new(RECEIVER).args(flags)).end().with_code(2);
+    assert!(
+        ended.only_error_line().contains("a file that is no socket is there; give a new name"),
+        "{ended:#?}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
+}
