@@ -199,6 +199,11 @@ impl<P: Placement> Endpoint<P> {
         if self.has_news {
             return Some(self.now);
         }
+        self.poll_timer()
+    }
+
+    /// [`Self::poll_timeout`] for who cannot send at the moment: that there is something to send is then no reason to come back.
+    pub fn poll_timer(&mut self) -> Option<Moment> {
         self.put_off_first();
         self.timers.next()
     }

@@ -130,6 +130,11 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         self.is_more_waiting
     }
 
+    /// Whether what was written earlier has not left: nothing more is asked of the endpoint until it has.
+    pub(super) fn is_held_back(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
     pub(super) const fn receiver(&self) -> &Receiver {
         &self.receiver
     }

@@ -132,7 +132,10 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let now = self.now.now.monotonic;
         let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
         let again = (self.is_face_busy || self.core.has_survey()).then_some(now);
-        let timers = self.core.endpoint.poll_timeout().into_iter().chain(self.face.timer());
+        let endpoint = &mut self.core.endpoint;
+        // A socket that takes nothing says when it does again, and to look before is to spin.
+        let timer = if self.net.is_held_back() { endpoint.poll_timer() } else { endpoint.poll_timeout() };
+        let timers = timer.into_iter().chain(self.face.timer());
         let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
         timers.chain(showing).chain(self.core.draining_timer()).chain(retry).chain(again).min()
     }
