@@ -12,6 +12,7 @@ mod thread;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::time::Duration;
 
 use drumfire_proto::{
     Access, CloseCode, Config, Cookie, Endpoint, Moment, Secret, ServerConfig as CoreServer,
@@ -35,8 +36,8 @@ use shard::Place;
 
 /// A server's workers.
 pub(crate) enum Crew {
-    /// The only worker, run by whoever calls.
-    Inline(Box<SocketWorker<WorkerPlacement>>),
+    /// The only worker, run by whoever calls. In a world all workers, and several are run by the world.
+    Inline(Vec<SocketWorker<WorkerPlacement>>),
     /// Threads that run them.
     Threads(Arc<Roster>),
 }
@@ -44,14 +45,30 @@ pub(crate) enum Crew {
 impl Crew {
     /// Does the I/O, where that is the caller's part.
     pub(crate) fn work(&mut self) {
-        if let Self::Inline(worker) = self {
+        if let Some(worker) = self.only() {
             worker.work();
+        }
+    }
+
+    /// Waits for the socket, where that is the caller's part: false where it is not.
+    pub(crate) fn wait(&mut self, at_most: Duration) -> bool {
+        if let Some(worker) = self.only() {
+            worker.wait(Some(at_most));
+        }
+        matches!(self, Self::Inline(_))
+    }
+
+    /// The worker that whoever calls runs.
+    fn only(&mut self) -> Option<&mut SocketWorker<WorkerPlacement>> {
+        match self {
+            Self::Inline(workers) if workers.len() == 1 => workers.first_mut(),
+            _ => None,
         }
     }
 
     /// Sends what was commanded, where that is the caller's part.
     pub(crate) fn send(&mut self) {
-        if let Self::Inline(worker) = self {
+        if let Some(worker) = self.only() {
             worker.send();
         }
     }
@@ -59,7 +76,7 @@ impl Crew {
     /// What the clock of all workers shows.
     pub(crate) fn time(&mut self) -> Moment {
         match self {
-            Self::Inline(worker) => worker.time(),
+            Self::Inline(workers) => workers.first_mut().map_or(Moment::ORIGIN, SocketWorker::time),
             Self::Threads(roster) => {
                 let mut clock = roster.clock;
                 clock.read().now.monotonic
@@ -70,7 +87,9 @@ impl Crew {
     /// Closes all connections and ends the threads.
     pub(crate) fn stop(&mut self, goodbye: u32) {
         match self {
-            Self::Inline(worker) => worker.finish(CloseCode::Shutdown, goodbye),
+            Self::Inline(workers) => {
+                workers.iter_mut().for_each(|worker| worker.finish(CloseCode::Shutdown, goodbye));
+            }
             Self::Threads(roster) => roster.stop(goodbye),
         }
     }
@@ -151,7 +170,7 @@ pub(crate) fn start(
         shared: Arc::clone(&shared),
     });
     let crew = match (threads, places.next()) {
-        (None, Some(place)) => Crew::Inline(Box::new(place.take()?)),
+        (None, Some(place)) => Crew::Inline(vec![place.take()?]),
         (threads, first) => {
             let places = first.into_iter().chain(places).collect();
             let threads = threads.map_or(1, NonZeroU16::get);

@@ -186,9 +186,17 @@ impl Bell {
     }
 }
 
+/// What ends a worker's wait.
+#[cfg(not(feature = "testing"))]
+pub(crate) type LinkWaker = Waker;
+
+/// What ends a worker's wait, which in a world is one in memory.
+#[cfg(feature = "testing")]
+pub(crate) type LinkWaker = crate::testing::EitherWaker;
+
 /// One worker's connection to the application; `W` ends the worker's wait.
 #[derive(Debug)]
-pub(crate) struct Link<W = Waker> {
+pub(crate) struct Link<W = LinkWaker> {
     commands: Mutex<VecDeque<Command>>,
     /// Room that messages to groups and from remote hands take.
     shared: Credit,
@@ -233,8 +241,8 @@ impl<W: Wake> Link<W> {
     }
 
     /// How the worker of this link is woken from now on.
-    pub(crate) fn set_waker(&self, waker: W) {
-        let _ = self.waker.set(waker);
+    pub(crate) fn set_waker(&self, waker: impl Into<W>) {
+        let _ = self.waker.set(waker.into());
     }
 
     /// Hands commands to the worker and wakes it, unless it was woken for others that it has not taken yet.

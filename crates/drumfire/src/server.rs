@@ -14,7 +14,6 @@ use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Moment, ReceiptId, S
 
 use crate::clock;
 use crate::config::{BindError, ServerConfig};
-use crate::crew::Crew;
 use crate::event::{Event, Events, Home};
 use crate::front::Front;
 use crate::granted::Granted;
@@ -118,13 +117,11 @@ impl Server {
             if left.is_zero() {
                 return false;
             }
-            match &mut self.site.crew {
-                Crew::Inline(worker) => {
-                    worker.wait(Some(left));
-                    worker.work();
-                    self.has_worked = true;
-                }
-                Crew::Threads(..) => self.site.bell.wait(left),
+            if self.site.crew.wait(left) {
+                self.site.crew.work();
+                self.has_worked = true;
+            } else {
+                self.site.bell.wait(left);
             }
         }
     }

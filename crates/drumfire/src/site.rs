@@ -123,12 +123,9 @@ impl Site {
                 return undelivered;
             }
             gather();
-            match &mut self.crew {
-                Crew::Inline(worker) => {
-                    worker.work();
-                    worker.wait(Some(LOOK_EVERY));
-                }
-                Crew::Threads(..) => self.bell.wait(LOOK_EVERY),
+            self.crew.work();
+            if !self.crew.wait(LOOK_EVERY) {
+                self.bell.wait(LOOK_EVERY);
             }
         }
     }

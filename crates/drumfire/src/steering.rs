@@ -21,20 +21,24 @@ pub(crate) struct Steering {
 impl Steering {
     /// Draws the secret for this many workers.
     pub(crate) fn draw(workers: NonZeroU16) -> Result<Self, BindError> {
-        if workers == NonZeroU16::MIN {
-            return Ok(Self { secret: SteeringSecret::NONE, workers });
-        }
         let mut failure = None;
-        let secret = SteeringSecret::draw(workers, || {
+        let drawn = Self::draw_from(workers, || {
             entropy::bits().unwrap_or_else(|error| {
                 failure = Some(error);
                 0
             })
         });
-        match (failure, secret) {
-            (Some(error), _) => Err(BindError::Entropy(error)),
-            (None, Ok(secret)) => Ok(Self { secret, workers }),
-            (None, Err(_)) => Err(BindError::Setting { field: "workers", problem: "must be 1 to 1024" }),
+        failure.map_or(drawn, |error| Err(BindError::Entropy(error)))
+    }
+
+    /// The same from these numbers.
+    pub(crate) fn draw_from(workers: NonZeroU16, bits: impl FnMut() -> u32) -> Result<Self, BindError> {
+        if workers == NonZeroU16::MIN {
+            return Ok(Self { secret: SteeringSecret::NONE, workers });
+        }
+        match SteeringSecret::draw(workers, bits) {
+            Ok(secret) => Ok(Self { secret, workers }),
+            Err(_) => Err(BindError::Setting { field: "workers", problem: "must be 1 to 1024" }),
         }
     }
 

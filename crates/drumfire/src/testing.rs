@@ -23,14 +23,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A server with a handler lives in [`World::serving`]. Not here: servers with several workers, and `wait`, which in a world
-//! does the I/O of the present moment: time passes in [`World::advance`] alone.
+//! A server with a handler lives in [`World::serving`]; one with several workers, and with sockets that fail, in
+//! [`World::with_sockets`]. Not here: `wait`, which in a world does the I/O of the present moment: time passes in
+//! [`World::advance`] alone.
 
 mod clockwork;
 mod either;
+mod group;
 mod memory;
 mod network;
+mod port;
 mod served;
+mod sockets;
+mod steer;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -47,11 +52,14 @@ use crate::workers::Workers;
 use crate::{Client, Server};
 
 pub use clockwork::ClockConfig;
-pub(crate) use either::EitherWorker;
+pub(crate) use either::{EitherWaker, EitherWorker};
+pub use group::Draining;
 pub(crate) use memory::{MemoryWorker, Seat, WALL_ORIGIN};
-use network::{Network, SERVER, SharedNetwork};
+pub(crate) use network::MemoryWaker;
+use network::{Network, SharedNetwork};
 use served::Make;
 pub use served::Served;
+pub use sockets::{Fault, FaultCounts, SocketCounts, Sockets, Trouble};
 
 /// The port of a server that asked for any.
 const SERVER_PORT: u16 = 7_777;
@@ -139,20 +147,31 @@ pub struct Traffic {
 }
 
 impl<S: Served> World<S> {
-    fn made(mut config: ServerConfig, seed: u64, mut make: Make<S>) -> Result<Self, BindError> {
-        if config.workers != Workers::Inline {
-            return Err(BindError::Setting { field: "workers", problem: "must be Inline in a world" });
-        }
+    fn made(
+        mut config: ServerConfig,
+        sockets: Sockets,
+        seed: u64,
+        mut make: Make<S>,
+    ) -> Result<Self, BindError> {
+        config.check()?;
+        let workers = match config.workers {
+            Workers::Inline => 1,
+            Workers::Count(count) => usize::from(count),
+            _ => {
+                let problem = "must be Inline or Count in a world";
+                return Err(BindError::Setting { field: "workers", problem });
+            }
+        };
         if config.address.port() == 0 {
             config.address.set_port(SERVER_PORT);
         }
         #[cfg(feature = "audit-nonce")]
         drumfire_proto::audit_nonce::start_world();
         let mut random = Random::new(seed);
-        let network = SharedNetwork::new(Network::new(config.address, random.bits()));
+        let network = SharedNetwork::new(Network::new(config.address, workers, sockets, random.bits()));
         let (config, start) = (Arc::new(config), network.now());
-        let seat = Seat::new(network.clone(), SERVER);
-        let server = make(&config, WALL_ORIGIN, seat, &mut random)?;
+        let seats = (0..workers).map(|worker| Seat::new(network.clone(), worker)).collect();
+        let server = make(&config, WALL_ORIGIN, seats, &mut random)?;
         Ok(Self { server, clients: Vec::new(), network, config, make, random, start })
     }
 
@@ -252,12 +271,15 @@ impl<S: Served> World<S> {
     /// When there is no such client.
     pub fn set_client_clock(&mut self, client: usize, config: &ClockConfig) {
         assert!(client < self.clients.len(), "there is no client {client}, there are {}", self.clients.len());
-        self.network.lock().set_clock(client + 1, config);
+        let mut network = self.network.lock();
+        let port = network.workers() + client;
+        network.set_clock(port, config);
     }
 
     /// How the server's clocks go from now on.
     pub fn set_server_clock(&mut self, config: &ClockConfig) {
-        self.network.lock().set_clock(SERVER, config);
+        let mut network = self.network.lock();
+        (0..network.workers()).for_each(|worker| network.set_clock(worker, config));
     }
 
     /// The server dies without a word, as by `kill -9`: what is sent to it reaches nobody until it is
@@ -302,9 +324,10 @@ impl<S: Served> World<S> {
     /// # Panics
     /// Never: the settings made a server before.
     pub fn replace_server(&mut self) -> S {
-        let seat = Seat::new(self.network.clone(), SERVER);
+        let workers = self.network.lock().workers();
+        let seats = (0..workers).map(|worker| Seat::new(self.network.clone(), worker)).collect();
         let since = self.wall();
-        match (self.make)(&self.config, since, seat, &mut self.random) {
+        match (self.make)(&self.config, since, seats, &mut self.random) {
             Ok(server) => std::mem::replace(&mut self.server, server),
             Err(error) => panic!("settings that made a server before: {error}"),
         }
@@ -412,8 +435,9 @@ impl<S: Served> World<S> {
                 return;
             }
             for port in due {
-                match port.checked_sub(1) {
-                    None => self.server.run(),
+                let client = self.network.lock().client_of(port);
+                match client {
+                    None => self.server.run(port),
                     // A client that was taken out of its place is not there to run.
                     Some(client) => self.clients.iter_mut().skip(client).take(1).for_each(Client::run),
                 }
@@ -445,3 +469,5 @@ mod handlers;
 mod restarts;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod troubles;

@@ -24,7 +24,10 @@ pub(crate) struct Hostile {
 
 /// A bug that was planted.
 pub(crate) fn panic_if(is_planted: bool) {
-    assert!(!is_planted, "a fault that a test put there");
+    if is_planted {
+        // As a panic, save that nothing is printed: the simulator plants thousands.
+        std::panic::resume_unwind(Box::new("a fault that a test put there"));
+    }
 }
 
 impl Hostile {

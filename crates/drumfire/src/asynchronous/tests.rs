@@ -52,8 +52,8 @@ impl Bench {
     }
 
     fn worker(&mut self) -> &mut SocketWorker<WorkerPlacement> {
-        let Crew::Inline(worker) = &mut self.site.crew else { panic!("it was asked for") };
-        worker
+        let Crew::Inline(workers) = &mut self.site.crew else { panic!("it was asked for") };
+        &mut workers[0]
     }
 
     /// Both ends do what there is to do; gives what the client hears.

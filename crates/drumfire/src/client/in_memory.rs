@@ -1,6 +1,7 @@
 //! A client on the network of a world instead of a socket.
 
 use drumfire_proto::{Alone, ClientConfig as CoreClient, Endpoint};
+use drumfire_socket::Wait;
 
 use super::{Client, Whom};
 use crate::conditioner::Random;
@@ -28,7 +29,7 @@ impl Client {
         let drawn = random.bits();
         let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
-        let place = seat.take()?;
+        let place = seat.take(Wait::Notify)?;
         let worker: Worker<Alone, _, _, _> = Worker::new(Parts {
             index: 0,
             io: place.io,

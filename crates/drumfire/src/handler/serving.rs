@@ -11,7 +11,6 @@ use super::engine::Engine;
 use super::remote::{Mailbox, Remote};
 use crate::admission::Gate;
 use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
-use crate::crew::Crew;
 use crate::entropy::EntropyError;
 use crate::granted::Granted;
 use crate::link::Link;
@@ -107,12 +106,10 @@ impl<N> Serving<N> {
             if left.is_zero() {
                 return;
             }
-            match &mut self.site.crew {
-                Crew::Inline(worker) => {
-                    worker.wait(Some(left));
-                    worker.work();
-                }
-                Crew::Threads(..) => self.site.bell.wait(left),
+            if self.site.crew.wait(left) {
+                self.site.crew.work();
+            } else {
+                self.site.bell.wait(left);
             }
         }
     }

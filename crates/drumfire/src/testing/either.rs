@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, ConnectError, IssuedToken, Moment, Placement, ServerIdentity};
-use drumfire_socket::{Hub, Poller, Socket};
+use drumfire_socket::{Hub, Poller, Socket, Waker};
 
-use super::MemoryWorker;
+use super::{MemoryWaker, MemoryWorker};
 use crate::clock::SystemClock;
 use crate::credit::Credit;
 use crate::peer::PeerId;
-use crate::worker::{Parts, Worker};
+use crate::worker::{Parts, Wake, Worker};
 
 /// A worker on a real socket or in memory.
 pub(crate) enum EitherWorker<P> {
@@ -44,10 +44,18 @@ impl<P: Placement> EitherWorker<P> {
         }
     }
 
+    #[cfg(feature = "hostile")]
+    pub(crate) fn plant_panic(&mut self, peer: PeerId) {
+        match self {
+            Self::Socket(worker) => worker.plant_panic(peer),
+            Self::Memory(worker) => worker.plant_panic(peer),
+        }
+    }
+
     pub(crate) fn work(&mut self) {
         match self {
             Self::Socket(worker) => worker.work(),
-            Self::Memory(worker) => worker.work(),
+            Self::Memory(worker) => worker.pass(),
         }
     }
 
@@ -162,6 +170,28 @@ impl<P: Placement> EitherWorker<P> {
         match self {
             Self::Socket(worker) => worker.change_path(peer),
             Self::Memory(worker) => worker.change_path(peer),
+        }
+    }
+}
+
+/// What ends the wait of a worker on a real socket or in memory.
+#[derive(Debug)]
+pub(crate) enum EitherWaker {
+    Socket(Waker),
+    Memory(MemoryWaker),
+}
+
+impl From<Waker> for EitherWaker {
+    fn from(waker: Waker) -> Self {
+        Self::Socket(waker)
+    }
+}
+
+impl Wake for EitherWaker {
+    fn wake(&self) {
+        match self {
+            Self::Socket(waker) => Wake::wake(waker),
+            Self::Memory(waker) => waker.wake(),
         }
     }
 }

@@ -3,19 +3,25 @@
 //! It keeps the contracts of the real ones; what it moves is the network's business.
 
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
+use drumfire_proto::Placement;
 use drumfire_socket::{
-    Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
+    Backlog, Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode,
+    SteeringFilter, Wait, Waiter,
 };
 
-use super::network::SharedNetwork;
+use super::network::{MemoryWaker, SharedNetwork};
 use crate::clock;
 use crate::config::BindError;
 use crate::worker::{Clock, Park, Reading, Worker};
 
 /// What the wall clock of a world begins with, since 1970: a day of 2001.
 pub(crate) const WALL_ORIGIN: Duration = Duration::from_secs(1_000_000_000);
+
+/// Messages that one receive call takes where each may be a train.
+const TRAINS_PER_CALL: usize = 4;
 
 /// The worker of an end in memory.
 pub(crate) type MemoryWorker<P> = Worker<P, MemoryIo, MemoryParker, VirtualClock>;
@@ -34,6 +40,8 @@ pub(crate) struct Parts {
     pub(crate) clock: VirtualClock,
     pub(crate) waiter: Waiter,
     pub(crate) receiver: Receiver,
+    pub(crate) waker: MemoryWaker,
+    pub(crate) has_gso: bool,
 }
 
 impl Seat {
@@ -41,16 +49,32 @@ impl Seat {
         Self { network, port }
     }
 
-    /// Takes the place.
-    pub(crate) fn take(self) -> Result<Parts, BindError> {
+    /// Whoever sits in these places of a server lets this name the worker of a packet.
+    pub(crate) fn set_filter(&self, filter: Option<SteeringFilter>) {
+        self.network.lock().set_filter(filter);
+    }
+
+    /// Takes the place, to wait like this.
+    pub(crate) fn take(self, wait: Wait) -> Result<Parts, BindError> {
         let Self { network, port } = self;
         let mut io = MemoryIo { network: network.clone(), port };
-        let receiver = Receiver::new(&mut io, &ReceiverConfig::default().gro(Gro::Off))?;
+        let (sockets, is_server) = {
+            let network = network.lock();
+            (network.sockets(), network.client_of(port).is_none())
+        };
+        let config = if sockets.has_gro && is_server {
+            ReceiverConfig::default().gro(Gro::On).max_batch(TRAINS_PER_CALL)
+        } else {
+            ReceiverConfig::default().gro(Gro::Off)
+        };
+        let receiver = Receiver::new(&mut io, &config)?;
         Ok(Parts {
+            has_gso: sockets.has_gso && is_server,
+            waker: MemoryWaker { network: network.clone(), port },
             io,
             parker: MemoryParker { network: network.clone(), port },
             clock: VirtualClock { network, port, origin: clock::instant() },
-            waiter: Waiter::new(Wait::Notify)?,
+            waiter: Waiter::new(wait)?,
             receiver,
         })
     }
@@ -65,21 +89,32 @@ pub(crate) struct MemoryIo {
 impl Io for MemoryIo {
     fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
         let mut network = self.network.lock();
+        if network.is_to_panic(self.port) {
+            drop(network);
+            // As a panic, save that nothing is printed.
+            resume_unwind(Box::new("a panic that the world planted"));
+        }
+        if let Some(fault) = network.receive_fault(self.port) {
+            return Err(fault);
+        }
         while batch.filled() < batch.limit()
-            && let Some(datagram) = network.receive(self.port)
+            && let Some(message) = network.receive(self.port)
         {
-            batch.put(datagram.from, &datagram.bytes, None);
+            batch.put(message.from, &message.bytes, message.segment_bytes);
         }
         if batch.filled() == 0 { Err(Fault::WouldBlock) } else { Ok(()) }
     }
 
     fn send(&mut self, outgoing: &mut Outgoing<'_>, mode: SendMode) -> Result<usize, Fault> {
-        let most = if mode == SendMode::Single { 1 } else { usize::MAX };
+        let offered = match mode {
+            SendMode::Single => 1,
+            SendMode::Sendmmsg => outgoing.datagrams().count(),
+            SendMode::Gso => outgoing.first_train(),
+        };
         let mut network = self.network.lock();
-        let mut taken = 0;
-        for (to, bytes) in outgoing.datagrams().take(most) {
+        let taken = network.sends(self.port, offered, mode)?;
+        for (to, bytes) in outgoing.datagrams().take(taken) {
             network.send(self.port, to.map(canonical), bytes);
-            taken += 1;
         }
         Ok(taken)
     }
@@ -89,7 +124,15 @@ impl Io for MemoryIo {
     }
 
     fn enable_gro(&mut self) -> bool {
-        false
+        self.network.lock().sockets().has_gro
+    }
+
+    fn backlog(&self) -> Option<Backlog> {
+        let network = self.network.lock();
+        // Modulo 2^32, as a kernel counts.
+        let drops = u32::try_from(network.overflowed(self.port) & u64::from(u32::MAX)).ok()?;
+        let queued_bytes = u32::try_from(network.queued_bytes(self.port)).unwrap_or(u32::MAX);
+        Some(Backlog { drops, queued_bytes })
     }
 }
 
@@ -97,17 +140,27 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Never waits: it says when it wants to be woken, and returns.
+/// Never waits: it says when it wants to be woken, and returns. What ended the wait is told when its turn has come.
 pub(crate) struct MemoryParker {
     network: SharedNetwork,
     port: usize,
 }
 
+impl MemoryParker {
+    /// The wait that was begun last is over; answers whether something arrived.
+    pub(crate) fn end_wait(&self) -> bool {
+        self.network.lock().begin_turn(self.port)
+    }
+}
+
 impl Parker for MemoryParker {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
-        self.network.lock().wake_after(self.port, timeout);
-        // What ends the wait is known only when time has passed.
-        Ok(Ready { readable: 1, ..Ready::default() })
+        let mut network = self.network.lock();
+        if network.wait_fault(self.port) {
+            return Err(Fault::Other);
+        }
+        network.wake_after(self.port, timeout);
+        Ok(Ready::default())
     }
 
     fn nap(&mut self, duration: Duration) {
@@ -116,8 +169,17 @@ impl Parker for MemoryParker {
 }
 
 impl Park<MemoryIo> for MemoryParker {
-    fn watch_writable(&mut self, _: &mut MemoryIo, _: bool) {
-        // A socket without a kernel is never blocked.
+    fn watch_writable(&mut self, _: &mut MemoryIo, is_blocked: bool) {
+        self.network.lock().watch_room(self.port, is_blocked);
+    }
+}
+
+impl<P: Placement> MemoryWorker<P> {
+    /// One pass, which begins with what ended the wait.
+    pub(crate) fn pass(&mut self) {
+        let is_ready = self.parker().end_wait();
+        self.hear(is_ready);
+        self.work();
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Seat, World};
+use super::{Seat, Sockets, World};
 use crate::conditioner::Random;
 use crate::config::{BindError, ServerConfig};
 use crate::site::Site;
@@ -28,8 +28,8 @@ pub(super) mod driven {
         /// Hands over what was sent but not flushed.
         fn flush_front(&mut self);
 
-        /// One pass, and a wait that only says when the next is due.
-        fn run(&mut self);
+        /// One pass of this worker, and a wait that only says when the next is due.
+        fn run(&mut self, worker: usize);
     }
 }
 
@@ -42,8 +42,8 @@ impl driven::Driven for Server {
         self.parts().0.flush();
     }
 
-    fn run(&mut self) {
-        self.parts().1.run();
+    fn run(&mut self, worker: usize) {
+        self.parts().1.run(worker);
     }
 }
 
@@ -54,8 +54,8 @@ impl<N> driven::Driven for Serving<N> {
 
     fn flush_front(&mut self) {}
 
-    fn run(&mut self) {
-        self.site_mut().run();
+    fn run(&mut self, worker: usize) {
+        self.site_mut().run(worker);
     }
 }
 
@@ -63,12 +63,38 @@ impl World {
     /// A server with these settings and no clients. It binds nothing: port 0 becomes 7777.
     ///
     /// # Errors
-    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline.
+    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline or a count.
     pub fn new(config: ServerConfig, seed: u64) -> Result<Self, BindError> {
-        let make = |config: &Arc<ServerConfig>, since, seat, random: &mut Random| {
-            Site::in_memory(config, since, seat, random, Server::faces).map(Server::on)
+        Self::with_sockets(config, Sockets::default(), seed)
+    }
+
+    /// [`World::new`] with these sockets. A server of several workers does its I/O in [`World::advance`] alone, as one with
+    /// threads does it without its application.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use drumfire::testing::{self, Sockets, World};
+    /// use drumfire::{ClientConfig, Workers};
+    ///
+    /// let unsteered = Sockets::default().is_steered(false);
+    /// let mut world = World::with_sockets(testing::server_config().workers(Workers::Count(4)), unsteered, 1)?;
+    /// for _ in 0..8 {
+    ///     world.join(&ClientConfig::default())?;
+    /// }
+    /// world.advance(Duration::from_secs(1));
+    /// assert_eq!(world.server.poll().count(), 8);
+    /// assert!(world.server.stats().forwarded() > 0, "packets came to other workers than theirs");
+    /// # Ok::<(), drumfire::BindError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`World::new`].
+    pub fn with_sockets(config: ServerConfig, sockets: Sockets, seed: u64) -> Result<Self, BindError> {
+        let make = |config: &Arc<ServerConfig>, since, seats, random: &mut Random| {
+            Site::in_memory(config, since, seats, random, Server::faces).map(Server::on)
         };
-        Self::made(config, seed, Box::new(make))
+        Self::made(config, sockets, seed, Box::new(make))
     }
 
     /// From now on the server breaks the rules towards this peer alone.
@@ -107,20 +133,20 @@ impl<N: Send + 'static> World<Serving<N>> {
     /// ```
     ///
     /// # Errors
-    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline.
+    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline or a count.
     pub fn serving<H: Handler<Note = N>>(
         config: ServerConfig,
         seed: u64,
         mut make: impl FnMut(usize) -> H + 'static,
     ) -> Result<Self, BindError> {
-        let make = move |config: &Arc<ServerConfig>, since, seat, random: &mut Random| {
-            Serving::with(&mut make, |faces| Site::in_memory(config, since, seat, random, faces))
+        let make = move |config: &Arc<ServerConfig>, since, seats, random: &mut Random| {
+            Serving::with(&mut make, |faces| Site::in_memory(config, since, seats, random, faces))
         };
-        Self::made(config, seed, Box::new(make))
+        Self::made(config, Sockets::default(), seed, Box::new(make))
     }
 }
 
-/// Makes a world's server, and makes it anew: from its settings, the time since 1970, its place in the network, and what is
+/// Makes a world's server, and makes it anew: from its settings, the time since 1970, its places in the network, and what is
 /// random in it.
 pub(super) type Make<S> =
-    Box<dyn FnMut(&Arc<ServerConfig>, Duration, Seat, &mut Random) -> Result<S, BindError>>;
+    Box<dyn FnMut(&Arc<ServerConfig>, Duration, Vec<Seat>, &mut Random) -> Result<S, BindError>>;

@@ -168,7 +168,7 @@ fn a_server_that_is_dropped_tells_its_clients() {
 fn a_world_has_no_threads() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
-    let refused = World::new(config.workers(Workers::Count(1)), 1);
+    let refused = World::new(config.workers(Workers::Shards { sockets: 2, threads: 1 }), 1);
     assert!(matches!(refused, Err(BindError::Setting { field: "workers", .. })));
 }
 

@@ -214,7 +214,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     }
 
     /// The next packet of this connection ends in a panic.
-    #[cfg(all(test, feature = "hostile"))]
+    #[cfg(feature = "hostile")]
     pub(crate) fn plant_panic(&mut self, peer: PeerId) {
         if peer.life() == self.core.life {
             self.core.endpoint.plant_panic(peer.id());

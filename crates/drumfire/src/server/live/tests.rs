@@ -5,7 +5,6 @@ use std::time::Duration;
 use drumfire_proto::limits::SILENT_TIMEOUT;
 
 use crate::conditioner::{LinkConfig, Loss};
-use crate::crew::Crew;
 use crate::testing::{World, server_config};
 use crate::{
     Access, ChannelId, ClientConfig, ClientEvent, CloseReason, Congestion, ConnectError, Cookie, DropReason,
@@ -129,8 +128,7 @@ fn congestion_control_holds_for_who_comes_later() {
 fn what_was_changed_is_there_after_a_worker_began_anew() {
     let mut world = world();
     change(&mut world, |live| live.congestion = FIXED);
-    let Crew::Inline(worker) = &mut world.server.site.crew else { panic!("a world has no threads") };
-    worker.start_over();
+    world.server.site.worker(0, crate::testing::EitherWorker::start_over);
     let after = join(&mut world).unwrap();
     assert!(window_bytes(&mut world, after) > LARGE);
     assert_eq!(world.server.stats().workers[0].restarts, 1);

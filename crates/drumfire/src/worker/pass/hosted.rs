@@ -22,6 +22,12 @@ impl<P: Placement, C: Clock> Worker<P, Socket, Poller, C> {
 }
 
 impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
+    /// What it waits with.
+    #[cfg(feature = "testing")]
+    pub(crate) const fn parker(&self) -> &K {
+        self.net.parker()
+    }
+
     /// Instead of a wait: whether somebody else's wait told of something for this worker.
     pub(crate) fn hear(&mut self, is_ready: bool) {
         self.net.hear(is_ready);

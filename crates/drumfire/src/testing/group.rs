@@ -1,0 +1,91 @@
+//! What goes wrong with a server's workers in a world: at their sockets, on their threads, and in their code.
+//!
+//! Links and clocks are the world's own.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::{Served, SocketCounts, Trouble, World};
+use crate::peer::PeerId;
+use crate::worker::{Drain, Undelivered};
+
+/// A server that [ends without haste](World::begin_drain).
+#[derive(Debug)]
+pub struct Draining(Arc<Drain>);
+
+impl Draining {
+    /// What stayed undelivered; `None` before the end.
+    #[must_use]
+    pub fn poll(&self) -> Option<Vec<Undelivered>> {
+        match self.0.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(undelivered) => Some(undelivered),
+            Poll::Pending => None,
+        }
+    }
+}
+
+impl<S: Served> World<S> {
+    /// How many workers the server has.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.network.lock().workers()
+    }
+
+    /// What goes wrong at a worker's socket from now on.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    pub fn set_trouble(&mut self, worker: usize, trouble: Trouble) {
+        self.network.lock().set_trouble(worker, trouble);
+    }
+
+    /// What happened at a worker's socket so far.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    #[must_use]
+    pub fn socket_counts(&self, worker: usize) -> SocketCounts {
+        self.network.lock().socket_counts(worker).clone()
+    }
+
+    /// A worker's thread does nothing for so long, as one that the system does not let run. Of a server with one worker the
+    /// application still does its part.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    pub fn stall_worker(&mut self, worker: usize, duration: Duration) {
+        self.network.lock().stall(worker, duration);
+    }
+
+    /// So many of a worker's next passes in which there is something to receive panic, in no connection's code.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    pub fn plant_panics(&mut self, worker: usize, panics: u32) {
+        self.network.lock().worker(worker).plant_panics(panics);
+    }
+}
+
+impl World {
+    /// The next packet of this peer ends in a panic.
+    #[cfg(feature = "hostile")]
+    pub fn plant_panic_of(&mut self, peer: PeerId) {
+        self.server.parts().1.worker(peer.worker(), |worker| worker.plant_panic(peer));
+    }
+
+    /// A worker's thread panics outside of any pass: it begins anew on its socket, under its index, and knows nobody.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    pub fn restart_worker(&mut self, worker: usize) {
+        self.network.lock().wake(worker);
+        self.server.parts().1.worker(worker, super::EitherWorker::start_over);
+    }
+
+    /// The server takes nobody new from now on, and closes each connection when its peer has everything, at the latest after
+    /// `deadline`.
+    pub fn begin_drain(&mut self, deadline: Duration) -> Draining {
+        Draining(self.server.parts().1.begin_drain(deadline))
+    }
+}

@@ -1,0 +1,221 @@
+//! Workers whose sockets fail, in virtual time: each row of the table of socket errors, with what has to follow.
+
+use std::collections::HashSet;
+
+use drumfire_socket::{RecvAction, SendAction, recv_action, send_action};
+
+use super::*;
+use crate::{ChannelId, ClientEvent, Event, PeerId, SendOptions, WorkerStats};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A server of so many workers, and clients that are connected.
+fn group(workers: u16, sockets: Sockets, clients: usize) -> (World, Vec<PeerId>) {
+    let config = server_config().workers(Workers::Count(workers));
+    let mut world = World::with_sockets(config, sockets, 5).unwrap();
+    for _ in 0..clients {
+        world.join(&ClientConfig::default()).unwrap();
+    }
+    world.advance(2 * SECOND);
+    let connected = world.server.poll().map(|event| match event {
+        Event::Connected { peer, .. } => peer,
+        other => panic!("{other:?}"),
+    });
+    let connected = connected.collect();
+    world.clients.iter_mut().for_each(|client| assert_eq!(client.poll().count(), 1));
+    (world, connected)
+}
+
+/// Says a hundred things both ways, four at a time; answers what did not arrive.
+fn talk(world: &mut World, peers: &[PeerId]) -> (usize, usize) {
+    let reliable = SendOptions::reliable_ordered();
+    let (mut up, mut down) = (0, 0);
+    for round in 0..35 {
+        for _ in 0..if round < 25 { 4 } else { 0 } {
+            for client in &mut world.clients {
+                client.send(ChannelId(0), vec![1; 900], reliable).unwrap();
+                up += 1;
+            }
+            for peer in peers {
+                world.server.send(*peer, ChannelId(0), vec![2; 900], reliable).unwrap();
+                down += 1;
+            }
+            world.server.flush();
+        }
+        world.advance(if round < 25 { Duration::from_millis(20) } else { SECOND });
+        up -= world.server.poll().filter(|event| matches!(event, Event::Message { .. })).count();
+        let heard = |client: &mut Client| {
+            client.poll().filter(|event| matches!(event, ClientEvent::Message { .. })).count()
+        };
+        down -= world.clients.iter_mut().map(heard).sum::<usize>();
+    }
+    (up, down)
+}
+
+fn stats(world: &World) -> WorkerStats {
+    world.server.stats().workers.remove(0)
+}
+
+#[test]
+fn several_workers_serve_alike_with_a_filter_and_without_and_with_trains() {
+    let plain = Sockets::default();
+    for sockets in [plain, plain.is_steered(false), plain.has_gro(true).has_gso(true)] {
+        let (mut world, peers) = group(4, sockets, 12);
+        let workers: HashSet<_> = peers.iter().map(|peer| peer.worker()).collect();
+        assert_eq!((peers.len(), workers.len()), (12, 4));
+        let hellos = world.server.stats().forwarded();
+        assert_eq!(talk(&mut world, &peers), (0, 0), "{sockets:?}");
+        assert_eq!(world.server.stats().forwarded() > hellos, !sockets.is_steered);
+        assert_eq!(world.server.stats().unexplained(), 0);
+        let counts: Vec<_> = (0..4).map(|worker| world.socket_counts(worker)).collect();
+        assert!(counts.iter().all(|counts| counts.stranded == 0 && counts.turns > 0));
+        assert_eq!(counts.iter().any(|counts| counts.trains > 0), sockets.has_gro);
+    }
+}
+
+#[test]
+fn what_finds_the_queue_full_is_counted_as_the_kernel_counts() {
+    let (mut world, peers) = group(1, Sockets::default().queue_datagrams(8), 2);
+    world.stall_worker(0, SECOND);
+    let (from, to) = (SocketAddr::from(([198, 51, 0, 1], 9)), world.server.local_addr());
+    for _ in 0..20 {
+        assert!(world.inject(from, to, vec![0x80; 40]));
+    }
+    assert_eq!(world.socket_counts(0).overflowed, 12);
+    assert_eq!(talk(&mut world, &peers), (0, 0));
+    assert_eq!(stats(&world).kernel_dropped, world.socket_counts(0).overflowed);
+}
+
+#[test]
+fn after_each_error_of_a_receive_call_the_loop_does_what_the_table_says() {
+    for fault in Fault::ALL {
+        // An empty socket is the ordinary end of a drain, and who lost the descriptor ends.
+        if matches!(recv_action(fault), RecvAction::Stop | RecvAction::Close) {
+            continue;
+        }
+        let (mut world, peers) = group(1, Sockets::default(), 3);
+        world.set_trouble(0, Trouble { receive: 0.6, receive_faults: vec![fault], ..Trouble::default() });
+        assert_eq!(talk(&mut world, &peers), (0, 0), "{fault}");
+        let (stats, counts) = (stats(&world), world.socket_counts(0));
+        let injected = counts.receive_faults.count(fault);
+        assert!(injected > 20, "{fault}: {injected}");
+        assert_eq!((counts.stranded, stats.connections, stats.panics), (0, 3, 0), "{fault}");
+        assert_eq!(stats.received.faults.count(fault), injected, "{fault}");
+        assert_eq!(world.server.stats().unexplained(), 0, "{fault}");
+    }
+}
+
+#[test]
+fn after_each_error_of_a_send_call_the_loop_does_what_the_table_says() {
+    for (fault, has_gso) in Fault::ALL.into_iter().flat_map(|fault| [(fault, false), (fault, true)]) {
+        let action = send_action(fault, has_gso);
+        // Who cannot be reached at all is closed, and who lost the descriptor ends.
+        if matches!(action, SendAction::Close | SendAction::Unreachable) {
+            continue;
+        }
+        let (mut world, peers) = group(1, Sockets::default().has_gso(has_gso), 3);
+        let blocked = if action == SendAction::Keep { 0.2 } else { 0.0 };
+        world.set_trouble(
+            0,
+            Trouble {
+                send: if action == SendAction::Keep { 0.0 } else { 0.2 },
+                send_faults: vec![fault],
+                blocked,
+                blocked_for: Duration::from_millis(5),
+                ..Trouble::default()
+            },
+        );
+        assert_eq!(talk(&mut world, &peers), (0, 0), "{fault} {has_gso}");
+        let (stats, counts) = (stats(&world), world.socket_counts(0));
+        let injected = counts.send_faults.count(fault);
+        assert!(injected > 20, "{fault}: {injected}");
+        assert_eq!((counts.stranded, stats.connections, stats.panics), (0, 3, 0), "{fault}");
+        assert_eq!(stats.sent.faults.count(fault), injected, "{fault}");
+        let lost = stats.sent.lost.total();
+        assert_eq!(
+            stats.protocol.datagrams_sent,
+            stats.sent.datagrams + lost,
+            "{fault}: none is left behind"
+        );
+        match action {
+            SendAction::Keep => assert_eq!(lost, 0, "{fault}"),
+            // One in five calls fails: four in a row do now and then.
+            SendAction::Retry => assert!(lost * 50 < injected, "{fault}: {lost} of {injected}"),
+            SendAction::Lost | SendAction::LostAndPause => assert!(lost >= injected, "{fault}: {lost}"),
+            // Sent again one by one, which may fail too.
+            _ => assert!(lost <= injected, "{fault}: {lost}"),
+        }
+    }
+}
+
+#[test]
+fn a_worker_whose_socket_takes_nothing_rests_whatever_it_would_send() {
+    let (mut world, _) = group(1, Sockets::default(), 3);
+    let (before, mut heard) = (world.socket_counts(0).turns, 0);
+    world.set_trouble(0, Trouble { blocked: 1.0, blocked_for: SECOND, ..Trouble::default() });
+    for client in &mut world.clients {
+        // Enough that its end is to hear of room for more.
+        for _ in 0..30 {
+            client.send(ChannelId(0), vec![1; 5_000], SendOptions::reliable_ordered()).unwrap();
+        }
+    }
+    for _ in 0..100 {
+        world.advance(Duration::from_millis(50));
+        heard += world.server.poll().count();
+    }
+    let turns = world.socket_counts(0).turns - before;
+    assert!(turns < 2_000, "it woke up {turns} times in 5 s");
+    world.set_trouble(0, Trouble::default());
+    world.advance(10 * SECOND);
+    assert_eq!(heard + world.server.poll().count(), 90);
+}
+
+#[test]
+fn sends_that_take_a_part_and_waits_that_fail_lose_nothing() {
+    let (mut world, peers) = group(2, Sockets::default(), 4);
+    for worker in 0..2 {
+        world.set_trouble(worker, Trouble { partial: 0.5, wait: 0.2, ..Trouble::default() });
+    }
+    assert_eq!(talk(&mut world, &peers), (0, 0));
+    for (worker, stats) in world.server.stats().workers.iter().enumerate() {
+        let counts = world.socket_counts(worker);
+        assert!(counts.partial_sends > 0 && counts.wait_faults > 0);
+        assert!(counts.wait_faults - stats.wait_faults <= 1, "the last wait is not in the books");
+        assert_eq!((counts.stranded, stats.sent.lost.total()), (0, 0));
+    }
+}
+
+#[test]
+fn a_worker_that_begins_anew_loses_its_own_connections_and_no_other() {
+    let (mut world, peers) = group(3, Sockets::default(), 9);
+    world.restart_worker(1);
+    world.advance(20 * SECOND);
+    let gone = world.server.poll().filter_map(|event| match event {
+        Event::Disconnected { peer, .. } => Some(peer),
+        _ => None,
+    });
+    let gone: HashSet<_> = gone.collect();
+    let theirs: HashSet<_> = peers.iter().copied().filter(|peer| peer.worker() == 1).collect();
+    assert_eq!(gone, theirs);
+    let ended = |client: &mut Client| {
+        usize::from(client.poll().any(|event| matches!(event, ClientEvent::Disconnected { .. })))
+    };
+    assert_eq!(world.clients.iter_mut().map(ended).sum::<usize>(), theirs.len());
+    world.join(&ClientConfig::default()).unwrap();
+    world.advance(SECOND);
+    assert_eq!(world.server.poll().count(), 1);
+}
+
+#[test]
+fn a_server_in_a_world_ends_without_haste() {
+    let (mut world, peers) = group(2, Sockets::default(), 4);
+    for peer in &peers {
+        world.server.send(*peer, ChannelId(0), vec![3; 30_000], SendOptions::reliable_ordered()).unwrap();
+    }
+    world.server.flush();
+    let draining = world.begin_drain(5 * SECOND);
+    assert_eq!(draining.poll(), None);
+    world.advance(SECOND);
+    assert_eq!(draining.poll(), Some(Vec::new()));
+    assert_eq!(world.server.poll().filter(|event| matches!(event, Event::Disconnected { .. })).count(), 4);
+}
