@@ -24,6 +24,8 @@ pub(crate) struct Client {
     pub(crate) is_hostile: bool,
     /// Somebody closed it.
     pub(crate) is_closed: bool,
+    /// Something happened to its worker or to the server that may end it.
+    pub(crate) may_end: bool,
     pub(crate) up: Flow,
     pub(crate) down: Flow,
     /// Why it ends, as a flight record says that came just now.
@@ -55,7 +57,9 @@ impl Client {
             // Before it is connected, a client may send, and what it sent may expire.
             (ClientEvent::Receipt { receipt, outcome }, Stage::Before | Stage::Connected) => {
                 // An attempt that fails is over too, and one that the server has forgotten by the time it succeeds.
-                let is_over = self.is_closed || [self.at_client, self.at_server].contains(&Stage::Before);
+                let is_over = self.is_closed
+                    || self.may_end
+                    || [self.at_client, self.at_server].contains(&Stage::Before);
                 self.up.on_receipt(receipt, outcome, is_over)
             }
             (ClientEvent::Skipped { .. }, Stage::Connected) => Ok(()),
@@ -83,7 +87,7 @@ impl Client {
             }
             (Event::Receipt { .. } | Event::Skipped { .. }, Stage::Connected) if self.is_hostile => Ok(()),
             (Event::Receipt { receipt, outcome, .. }, Stage::Connected) => {
-                self.down.on_receipt(receipt, outcome, self.is_closed)
+                self.down.on_receipt(receipt, outcome, self.is_closed || self.may_end)
             }
             (Event::Skipped { .. }, Stage::Connected) => Ok(()),
             (Event::FlightRecord { record, .. }, Stage::Connected) => self.on_record(&record),
@@ -113,7 +117,7 @@ impl Client {
         let is_lost_close =
             matches!(reason, CloseReason::Silent | CloseReason::Unacknowledged | CloseReason::Reset);
         let is_word = matches!(reason, CloseReason::Local { .. } | CloseReason::Remote { .. });
-        if self.is_hostile || self.is_closed && (is_word || is_lost_close) {
+        if self.is_hostile || (self.is_closed || self.may_end) && (is_word || is_lost_close) {
             Ok(())
         } else {
             Err(format!("the connection ended by itself: {reason:?}"))
@@ -136,6 +140,8 @@ impl Client {
             // Closed before the server knew of it, or never connected at all.
             (Stage::Over, Stage::Before) if self.is_closed => Ok(()),
             (Stage::Failed, Stage::Before) => Ok(()),
+            // Whatever happened to it, in the end nobody takes it for more than the other does.
+            (Stage::Over | Stage::Failed, Stage::Over | Stage::Before) if self.may_end => Ok(()),
             (client, server) => {
                 let is_closed = self.is_closed;
                 Err(format!("{client:?} at the client, {server:?} at the server, closed: {is_closed}"))

@@ -3,6 +3,7 @@
 use drumfire::testing::{self, World};
 use drumfire::{
     Access, ClientConfig, PlayerId, ServerConfig, ServerKey, TokenAccess, TokenMasterKey, TokenRequest,
+    Workers,
 };
 
 use crate::scenario::Scenario;
@@ -11,7 +12,7 @@ use crate::scenario::Scenario;
 pub(crate) fn open(scenario: &Scenario) -> Result<World, String> {
     if !scenario.has_tokens {
         let config = testing::server_config().cookie(scenario.cookie);
-        let mut world = World::new(config, scenario.seed).map_err(|error| error.to_string())?;
+        let mut world = build(config, scenario)?;
         for _ in &scenario.clients {
             world.join(&ClientConfig::default()).map_err(|error| error.to_string())?;
         }
@@ -22,7 +23,7 @@ pub(crate) fn open(scenario: &Scenario) -> Result<World, String> {
     let (server_key, access) = (ServerKey::from_bytes([9; 32]), TokenAccess::new(token_key.clone()));
     let (address, public) = (testing::server_config().address, server_key.public());
     let config = ServerConfig::new(address, server_key, Access::Token(access)).cookie(scenario.cookie);
-    let mut world = World::new(config, scenario.seed).map_err(|error| error.to_string())?;
+    let mut world = build(config, scenario)?;
     let mut token = None;
     for (player, plan) in (0..).zip(&scenario.clients) {
         let mut mine = token.take().filter(|_| plan.shares_token);
@@ -36,4 +37,16 @@ pub(crate) fn open(scenario: &Scenario) -> Result<World, String> {
         token = mine;
     }
     Ok(world)
+}
+
+/// The world of a server with these settings, and with as many workers as the scenario has.
+fn build(config: ServerConfig, scenario: &Scenario) -> Result<World, String> {
+    let world = match &scenario.swarm {
+        Some(swarm) => {
+            let config = config.workers(Workers::Count(swarm.workers)).wait(swarm.wait);
+            World::with_sockets(config, swarm.sockets, scenario.seed)
+        }
+        None => World::new(config, scenario.seed),
+    };
+    world.map_err(|error| error.to_string())
 }

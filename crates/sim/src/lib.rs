@@ -2,8 +2,9 @@
 //! everything that must hold checked after every step.
 //!
 //! What runs is the worker loop of production behind the types a game uses. Clients change their addresses, links fail
-//! altogether for a while, and attackers beside and between the ends invent, copy, repeat and change datagrams. Real
-//! sockets and threads are not its business.
+//! altogether for a while, and attackers beside and between the ends invent, copy, repeat and change datagrams. With
+//! [`run_swarm`] the server has several workers, whose sockets, threads and code fail too. Real sockets and threads are not its
+//! business.
 //!
 //! ```
 //! let outcome = drumfire_sim::run(7)?;
@@ -22,6 +23,8 @@ mod ledger;
 mod memory;
 mod run;
 mod scenario;
+mod swarm;
 
-pub use run::{Failure, Outcome, run, run_scenario};
+pub use run::{Failure, Outcome, run, run_scenario, run_swarm};
 pub use scenario::{Attack, Closing, Hole, Plan, Scenario, Side, WrongClock};
+pub use swarm::{Covered, Mishap, Swarm, What};

@@ -13,14 +13,16 @@ const PIECES_BYTES: u64 = 5 * 64 * 1_024;
 /// What links keep of one client, both ways: late, doubled, or queued before a slow part.
 const ON_THE_WAY_BYTES: u64 = 512 * 1_024;
 
-/// The server's tables of sources, tokens and resets, what attackers have on the way, and the books of the scenario.
+/// A worker's socket, its tables of sources, tokens and resets, what attackers have on the way, and the books of the scenario.
 const TABLES_BYTES: u64 = 8 * 1_024 * 1_024;
 
-/// Refuses a world that held more than this many clients may.
-pub(crate) fn check(held_bytes: u64, clients: usize) -> Result<(), String> {
+/// Refuses a world that held more than so many clients may, at a server of so many workers.
+pub(crate) fn check(held_bytes: u64, clients: usize, workers: u16) -> Result<(), String> {
     let of_client = 2 * (END_BYTES + PIECES_BYTES) + ON_THE_WAY_BYTES;
-    let most =
-        u64::try_from(clients).unwrap_or(u64::MAX).saturating_mul(of_client).saturating_add(TABLES_BYTES);
+    let most = u64::try_from(clients)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(of_client)
+        .saturating_add(TABLES_BYTES * u64::from(workers));
     if held_bytes > most {
         return Err(format!("it held {held_bytes} bytes at a time, of {most} that {clients} clients may"));
     }
@@ -34,7 +36,7 @@ mod tests {
     #[test]
     fn a_byte_too_many_is_named() {
         let most = TABLES_BYTES + 3 * (2 * (END_BYTES + PIECES_BYTES) + ON_THE_WAY_BYTES);
-        assert_eq!(check(most, 3), Ok(()));
-        assert!(check(most + 1, 3).unwrap_err().contains("3 clients"));
+        assert_eq!(check(most, 3, 1), Ok(()));
+        assert!(check(most + 1, 3, 1).unwrap_err().contains("3 clients"));
     }
 }

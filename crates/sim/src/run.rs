@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Random};
-use drumfire::testing::{ClockConfig, World};
+use drumfire::testing::{ClockConfig, Trouble, World};
 use drumfire::{ChannelId, ChannelOptions, Event, Mode, PeerId, PlayerId, Priority, SendError, SendOptions};
 
 use crate::attacker::Attacker;
@@ -17,6 +17,7 @@ use crate::door;
 use crate::ledger::{self, Class};
 use crate::memory;
 use crate::scenario::{Plan, Scenario, Side, WrongClock};
+use crate::swarm::{Covered, Doer, Excused};
 
 /// Messages one end sends in one go, at most.
 const BURST_MESSAGES: u32 = 8;
@@ -48,6 +49,8 @@ pub struct Outcome {
     pub hostile: u64,
     /// Bytes that the whole world held at a time, at most.
     pub held_bytes: u64,
+    /// What happened to the server's workers.
+    pub covered: Covered,
 }
 
 /// What did not hold.
@@ -57,13 +60,15 @@ pub struct Failure {
     pub seed: u64,
     /// What, and when.
     pub reason: String,
+    /// The scenario is the one with a swarm.
+    pub has_swarm: bool,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, reason } = self;
-        let next = seed.saturating_add(1);
-        write!(f, "seed {seed}: {reason}\nreplay it with: cargo xtask sim --seeds {seed}..{next}")
+        let Self { seed, reason, has_swarm } = self;
+        let (next, worker) = (seed.saturating_add(1), if *has_swarm { "--worker " } else { "" });
+        write!(f, "seed {seed}: {reason}\nreplay it with: cargo xtask sim {worker}--seeds {seed}..{next}")
     }
 }
 
@@ -75,6 +80,14 @@ impl std::error::Error for Failure {}
 /// The first thing that did not hold; a panic is one too.
 pub fn run(seed: u64) -> Result<Outcome, Failure> {
     run_scenario(&Scenario::from_seed(seed))
+}
+
+/// Runs the scenario of this seed with several workers, and with all that goes wrong with them.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_swarm(seed: u64) -> Result<Outcome, Failure> {
+    run_scenario(&Scenario::with_swarm(seed))
 }
 
 /// Runs this scenario.
@@ -89,10 +102,11 @@ pub fn run_scenario(scenario: &Scenario) -> Result<Outcome, Failure> {
     });
     outcome
         .and_then(|outcome| {
-            memory::check(used.bytes_max, scenario.clients.len())
+            let workers = scenario.swarm.as_ref().map_or(1, |swarm| swarm.workers);
+            memory::check(used.bytes_max, scenario.clients.len(), workers)
                 .map(|()| Outcome { held_bytes: used.bytes_max, ..outcome })
         })
-        .map_err(|reason| Failure { seed: scenario.seed, reason })
+        .map_err(|reason| Failure { seed: scenario.seed, reason, has_swarm: scenario.swarm.is_some() })
 }
 
 struct Run<'a> {
@@ -101,6 +115,7 @@ struct Run<'a> {
     random: Random,
     clients: Vec<Client>,
     attacker: Attacker,
+    doer: Doer,
     /// Clients by every address they ever had, and by those from which their packets are copied.
     by_address: HashMap<SocketAddr, usize>,
     by_peer: HashMap<PeerId, usize>,
@@ -121,6 +136,7 @@ impl<'a> Run<'a> {
         let clients = scenario.clients.iter().map(|_| Client::default()).collect();
         let random = Random::part(scenario.seed, 2);
         let attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
+        let doer = Doer::new(scenario.swarm.as_ref(), &mut world);
         let (by_address, by_peer, players) = (HashMap::new(), HashMap::new(), HashSet::new());
         let mut run = Self {
             scenario,
@@ -128,6 +144,7 @@ impl<'a> Run<'a> {
             random,
             clients,
             attacker,
+            doer,
             by_address,
             by_peer,
             players,
@@ -157,21 +174,28 @@ impl<'a> Run<'a> {
             self.disturb(tick)?;
             self.set_clocks(tick);
             self.attacker.act(&mut self.world);
+            self.trouble(tick);
             let (stall_from, stall_until) = self.scenario.stall;
             self.is_stalled = (stall_from..stall_until).contains(&tick);
+            self.doer.covered.unpolled += u64::from(self.is_stalled);
             self.step(self.scenario.tick)?;
         }
         self.is_stalled = false;
+        (0..self.world.workers()).for_each(|worker| self.world.set_trouble(worker, Trouble::default()));
         let right = ClockConfig::default();
         self.world.set_server_clock(&right);
         (0..self.clients.len()).for_each(|at| self.world.set_client_clock(at, &right));
         let calm = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10)));
         self.world.set_links(&calm).map_err(|error| error.to_string())?;
-        let end = self.world.elapsed() + self.scenario.calm;
+        // A thread may stand still for longer than all else goes wrong.
+        let end = self.world.elapsed().max(self.doer.stalled_until) + self.scenario.calm;
         while self.world.elapsed() < end {
             self.close(self.scenario.chaos_ticks);
             self.step(CALM_STEP)?;
         }
+        // Whoever is woken once more counts once more.
+        self.world.set_server_clock(&right);
+        self.step(CALM_STEP)?;
         self.judge()
     }
 
@@ -199,6 +223,27 @@ impl<'a> Run<'a> {
                 .map_err(|e| e.to_string())?;
         }
         Ok(())
+    }
+
+    /// Workers have their troubles.
+    fn trouble(&mut self, tick: u64) {
+        let Some(swarm) = &self.scenario.swarm else { return };
+        let is_there = |client: &&Client| client.at_server == Stage::Connected;
+        let peers: Vec<_> = self.clients.iter().filter(is_there).filter_map(|client| client.peer).collect();
+        for excused in self.doer.act(swarm, tick, &mut self.world, &mut self.random, &peers) {
+            self.excuse(excused);
+        }
+    }
+
+    /// These connections may end from now on.
+    fn excuse(&mut self, excused: Excused) {
+        for client in &mut self.clients {
+            client.may_end |= match excused {
+                Excused::Worker(worker) => client.peer.is_none_or(|peer| peer.worker() == worker),
+                Excused::Peer(peer) => client.peer == Some(peer),
+                Excused::Everybody => true,
+            };
+        }
     }
 
     /// Clocks go wrong, and right again.
@@ -271,7 +316,7 @@ impl<'a> Run<'a> {
             (Side::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
             (Side::Server, None) => return Ok(()),
         };
-        let is_over = client.is_closed || matches!(stage, Stage::Failed | Stage::Over);
+        let is_over = client.is_closed || client.may_end || matches!(stage, Stage::Failed | Stage::Over);
         match answer {
             Ok(receipt) => flow.on_sent(channel.0, options, bytes, receipt),
             Err(SendError::Full) => {}
@@ -302,6 +347,9 @@ impl<'a> Run<'a> {
         self.world.advance(time);
         let now = self.world.elapsed();
         let late = |reason| format!("after {now:?}: {reason}");
+        for worker in self.doer.began_anew(&self.world).map_err(late)? {
+            self.excuse(Excused::Worker(worker));
+        }
         if !self.is_stalled {
             for event in self.world.server.poll() {
                 self.on_server(event).map_err(late)?;
@@ -376,7 +424,10 @@ impl<'a> Run<'a> {
     /// What must hold in the end.
     fn judge(&self) -> Result<Outcome, String> {
         let (trace, rebound, attacks) = (self.world.trace(), self.rebound, self.attacker.sent());
-        let mut outcome = Outcome { trace, rebound, attacks, ..Outcome::default() };
+        books::close(&self.world).map_err(|reason| format!("in the end: {reason}"))?;
+        self.doer.judge()?;
+        let covered = self.doer.covered(&self.world);
+        let mut outcome = Outcome { trace, rebound, attacks, covered, ..Outcome::default() };
         for (at, client) in self.clients.iter().enumerate() {
             client.judge().map_err(|reason| format!("in the end, client {at}: {reason}"))?;
             let is_failed = client.at_client == Stage::Failed;
@@ -389,9 +440,11 @@ impl<'a> Run<'a> {
         }
         let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
         let counted = self.world.server.stats().connections();
-        // One end that breaks the rules may have been thrown out a moment ago; its connection then still lingers.
-        let lingering =
-            self.clients.iter().filter(|client| client.is_hostile && client.at_server == Stage::Over);
+        // One end that breaks the rules may have been thrown out a moment ago; its connection then still lingers. So does one whose
+        // worker stood still: it takes the way to its peer for as long as that lasted, and lingers for some times that.
+        let may_linger =
+            |client: &&Client| (client.is_hostile || client.may_end) && client.at_server == Stage::Over;
+        let lingering = self.clients.iter().filter(may_linger);
         if (open..=open + lingering.count()).contains(&counted) {
             Ok(outcome)
         } else {

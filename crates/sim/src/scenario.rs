@@ -10,6 +10,7 @@ use drumfire::testing::ClockConfig;
 use drumfire::{Cookie, MESSAGE_MAX_BYTES, Redundancy};
 
 use crate::dice::{between, fraction, millis};
+use crate::swarm::Swarm;
 
 /// A whole run, fixed before it begins.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct Scenario {
     pub attack: Attack,
     /// How long the links are good afterwards.
     pub calm: Duration,
+    /// What is wrong with the server's workers; none where there is but one, at which nothing goes wrong.
+    pub swarm: Option<Swarm>,
 }
 
 /// Datagrams of an attacker per tick.
@@ -139,7 +142,28 @@ impl Scenario {
         let has_tokens = random.below(4) == 0;
         let clock = WrongClock::draw(&mut random, chaos_ticks);
         let calm = Duration::from_secs(45);
-        Self { seed, clients, tick, chaos_ticks, silence, stall, has_tokens, cookie, clock, attack, calm }
+        Self {
+            seed,
+            clients,
+            tick,
+            chaos_ticks,
+            silence,
+            stall,
+            has_tokens,
+            cookie,
+            clock,
+            attack,
+            calm,
+            swarm: None,
+        }
+    }
+
+    /// The same with several workers, and with all that goes wrong with them.
+    #[must_use]
+    pub fn with_swarm(seed: u64) -> Self {
+        let scenario = Self::from_seed(seed);
+        let swarm = Swarm::draw(&mut Random::part(seed, 4), scenario.chaos_ticks);
+        Self { swarm: Some(swarm), ..scenario }
     }
 }
 

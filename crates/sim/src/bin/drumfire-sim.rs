@@ -1,5 +1,6 @@
 //! Runs the scenarios of a range of seeds on all cores and stops at the first that fails:
-//! `drumfire-sim --seeds 0..1000`.
+//! `drumfire-sim --seeds 0..1000`. With `--worker` before it the server has several workers, whose sockets, threads and code
+//! fail too, and it prints how often each kind of that happened.
 //!
 //! It keeps no records. Exit code 0: all held; 1: one did not; 2: bad usage.
 #![forbid(unsafe_code)]
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use drumfire_sim::{Failure, Outcome};
+use drumfire_sim::{Failure, Outcome, Scenario};
 
 /// Threads, however many cores there are.
 const THREADS_MAX: usize = 64;
@@ -20,15 +21,19 @@ const SEEDS_PER_LINE: u64 = 100;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let seeds = match &args[..] {
+    let (has_swarm, rest) = match &args[..] {
+        [flag, rest @ ..] if flag == "--worker" => (true, rest),
+        all => (false, all),
+    };
+    let seeds = match rest {
         [flag, seeds] if flag == "--seeds" => parse(seeds),
         _ => None,
     };
     let Some(seeds) = seeds else {
-        eprintln!("usage: drumfire-sim --seeds A..B (from A up to, and without, B)");
+        eprintln!("usage: drumfire-sim [--worker] --seeds A..B (from A up to, and without, B)");
         return ExitCode::from(2);
     };
-    match sweep(seeds) {
+    match sweep(seeds, has_swarm) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             println!("FAILED: {failure}");
@@ -46,6 +51,7 @@ fn parse(seeds: &str) -> Option<Range<u64>> {
 /// What all threads share.
 struct Sweep {
     seeds: Range<u64>,
+    has_swarm: bool,
     next: AtomicU64,
     found: Mutex<Found>,
 }
@@ -58,10 +64,10 @@ struct Found {
 }
 
 /// Runs every seed; answers the failure with the lowest.
-fn sweep(seeds: Range<u64>) -> Result<(), Failure> {
+fn sweep(seeds: Range<u64>, has_swarm: bool) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let next = AtomicU64::new(seeds.start);
-    let sweep = Sweep { seeds, next, found: Mutex::default() };
+    let sweep = Sweep { seeds, has_swarm, next, found: Mutex::default() };
     std::thread::scope(|scope| {
         for _ in 0..cores.min(THREADS_MAX) {
             scope.spawn(|| sweep.run());
@@ -86,6 +92,10 @@ fn sweep(seeds: Range<u64>) -> Result<(), Failure> {
         sum.held_bytes,
         sum.trace
     );
+    if has_swarm {
+        println!("of its workers, 0 times stranded:");
+        sum.covered.kinds().for_each(|(kind, count)| println!("{count:>12} {kind}"));
+    }
     Ok(())
 }
 
@@ -96,7 +106,9 @@ impl Sweep {
             if seed >= self.seeds.end {
                 return;
             }
-            let outcome = drumfire_sim::run(seed);
+            let scenario =
+                if self.has_swarm { Scenario::with_swarm(seed) } else { Scenario::from_seed(seed) };
+            let outcome = drumfire_sim::run_scenario(&scenario);
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             match outcome {
                 Ok(outcome) => found.add(&outcome),
@@ -128,6 +140,7 @@ impl Found {
         self.sum.rebound += outcome.rebound;
         self.sum.attacks += outcome.attacks;
         self.sum.hostile += outcome.hostile;
+        self.sum.covered += &outcome.covered;
         self.sum.held_bytes = self.sum.held_bytes.max(outcome.held_bytes);
     }
 }

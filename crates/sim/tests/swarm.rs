@@ -1,0 +1,27 @@
+//! Servers of several workers whose sockets, threads and code fail, in virtual time.
+
+use drumfire_sim::{Covered, run_swarm};
+
+/// Few enough for every run of the tests; `cargo xtask sim --worker` has more.
+const SEEDS: std::ops::Range<u64> = 0..40;
+
+#[test]
+fn whatever_happens_to_workers_what_must_hold_holds_and_everything_happens() {
+    let mut covered = Covered::default();
+    for seed in SEEDS {
+        match run_swarm(seed) {
+            Ok(outcome) => covered += &outcome.covered,
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    let never: Vec<_> = covered.kinds().filter(|(_, count)| *count == 0).map(|(kind, _)| kind).collect();
+    assert!(never.is_empty(), "what never happened proves nothing: {never:?}");
+    assert_eq!(covered.stranded, 0);
+}
+
+#[test]
+fn the_same_seed_twice_gives_the_same_datagrams() {
+    for seed in 100..103 {
+        assert_eq!(run_swarm(seed), run_swarm(seed), "seed {seed}");
+    }
+}
