@@ -105,6 +105,8 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     steps.push(step("tests, release", "test --workspace --release"));
     if workspace.package_in("crates/sim").is_some() {
         steps.push(step("simulator", "xtask sim --seeds 0..2000").within(SIM_DEADLINE));
+        let workers = step("simulator, workers that fail", "xtask sim --worker --seeds 0..2000");
+        steps.push(workers.within(SIM_DEADLINE));
     }
     let audited = ["crates/crypto", "crates/proto"].map(|folder| workspace.package_in(folder));
     if let [Some(crypto), Some(proto)] = audited {

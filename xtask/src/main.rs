@@ -121,6 +121,9 @@ enum Task {
         /// From the first up to, and without, the second.
         #[arg(long, value_name = "A..B", value_parser = sim::seeds)]
         seeds: Range<u64>,
+        /// With several workers, whose sockets, threads and code fail too.
+        #[arg(long)]
+        worker: bool,
     },
     /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths, proofs.
     Tidy,
@@ -170,7 +173,7 @@ fn main() -> ExitCode {
         Task::Package { verify } => package::run(verify),
         Task::Report => report::run(),
         Task::Sanitize => sanitize::run(),
-        Task::Sim { seeds } => sim::run(&seeds),
+        Task::Sim { seeds, worker } => sim::run(&seeds, worker),
         Task::Tidy => tidy::run(),
         Task::TwoHostsExample { name } => two_hosts_example::run(&name),
         Task::TwoHosts { secs, receiver_flags } => two_hosts::run(secs, &receiver_flags),

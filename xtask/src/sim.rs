@@ -7,17 +7,18 @@ use std::ops::Range;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
-/// Runs the scenarios of these seeds.
+/// Runs the scenarios of these seeds, of one worker or of several that fail.
 ///
 /// # Errors
 /// [`Stop::Failed`] when one did not hold; the simulator has printed which, why, and how to replay it.
-pub(crate) fn run(seeds: &Range<u64>) -> Result<(), Stop> {
+pub(crate) fn run(seeds: &Range<u64>, has_swarm: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let Some(package) = workspace.package_in("crates/sim") else {
         return Err(Stop::failed("crates/sim: there is no such package"));
     };
     let package = ["-p", &package.name, "--features", "audit-nonce,hostile", "--bin", &package.name];
-    let args = [&["run", "--release", "--quiet"], package.as_slice(), &["--"]].concat();
+    let flags: &[&str] = if has_swarm { &["--", "--worker"] } else { &["--"] };
+    let args = [&["run", "--release", "--quiet"], package.as_slice(), flags].concat();
     let command =
         CommandLine::new("cargo", &args).arg("--seeds").arg(format!("{}..{}", seeds.start, seeds.end));
     let status = command.run(&workspace.root, None)?;
