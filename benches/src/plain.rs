@@ -133,7 +133,7 @@ impl Plain {
         });
         let is_more = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
         let is_sent = self.batch.is_empty()
-            || self.sender.flush(&mut self.socket, &mut self.batch, |_, _| {}) == FlushEnd::Sent;
+            || self.sender.flush(&mut self.socket, &mut self.batch, |_| {}) == FlushEnd::Sent;
         is_more || !is_sent
     }
 

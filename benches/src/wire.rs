@@ -63,7 +63,7 @@ impl Wire {
         if self.batch.is_empty() {
             return Ok(());
         }
-        match self.sender.flush(&mut self.socket, &mut self.batch, |_, _| {}) {
+        match self.sender.flush(&mut self.socket, &mut self.batch, |_| {}) {
             FlushEnd::Sent => Ok(()),
             end => Err(format!("a client's socket takes no more: {end:?}")),
         }

@@ -99,7 +99,7 @@ impl Sink {
         while self.batch.push(None, &[0x5a; DATAGRAM_BYTES]) {
             self.sent += 1;
         }
-        match self.sender.flush(&mut self.socket, &mut self.batch, |_, _| {}) {
+        match self.sender.flush(&mut self.socket, &mut self.batch, |_| {}) {
             FlushEnd::Sent => Ok(()),
             end => Err(format!("the sink takes no more: {end:?}")),
         }

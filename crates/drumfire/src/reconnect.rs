@@ -37,8 +37,9 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 ///
 /// It does when the server was restarted and says so ([`CloseReason::Reset`], or a shutdown that
 /// [`Server::stop_for_restart`](crate::Server::stop_for_restart) announced), when nothing was heard any more ([`CloseReason::Silent`],
-/// [`CloseReason::Unacknowledged`]), when the keys are used up or were invalidated here, and when an attempt got no answer, found the server full, or was
-/// sent to another address by a refusal that proved itself. It never does when either application closed, when
+/// [`CloseReason::Unacknowledged`]), when this host could not send to the server ([`CloseReason::Unreachable`]), when the keys are
+/// used up or were invalidated here, and when an attempt got no answer, could not be sent, found the server full, or was sent to
+/// another address by a refusal that proved itself. It never does when either application closed, when
 /// the server shut down for good, the player connected from elsewhere, was refused for another reason, or the protocol was broken.
 ///
 /// It connects anew: with the newest resume token, else with the token it began with, else openly. Every receipt that is open is
@@ -276,6 +277,8 @@ impl Comeback {
                 self.timed_out_at = Some(now);
                 Some(Duration::ZERO)
             }
+            // A host between two networks has no address to send from.
+            ConnectError::Unreachable => Some(Duration::ZERO),
             ConnectError::Refused(refusal) => match refusal.reason {
                 RefuseReason::Full => Some(refusal.retry_after.unwrap_or_default()),
                 RefuseReason::TryThere => {
@@ -325,7 +328,8 @@ fn is_worth_it(reason: CloseReason) -> bool {
         | CloseReason::Silent
         | CloseReason::Unacknowledged
         | CloseReason::KeyLimit
-        | CloseReason::KeysInvalidated => true,
+        | CloseReason::KeysInvalidated
+        | CloseReason::Unreachable => true,
         CloseReason::Remote { code, application_code } => {
             let restarts = code == CloseCode::Shutdown && application_code == SHUTDOWN_RESTARTS;
             restarts || code == CloseCode::KeyLimit

@@ -21,6 +21,7 @@ mod ring;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod unsent;
 
 use std::time::{Duration, Instant};
 

@@ -5,6 +5,7 @@
 use crate::handshake::half_open::Asker;
 use crate::placement::HelloHash;
 use crate::route::Route;
+use crate::slab::PeerId;
 
 /// A datagram that arrived. Its bytes are opened in place, so their content afterwards is unspecified.
 #[derive(Debug)]
@@ -22,6 +23,10 @@ pub struct Transmit {
     pub to: Route,
     /// How many bytes it has.
     pub bytes: usize,
+    /// Whose connection it is of; `None` for an answer to somebody who has none. With it the endpoint is told when the system does
+    /// not send it: [`Endpoint::handle_too_large`](crate::Endpoint::handle_too_large),
+    /// [`Endpoint::handle_unreachable`](crate::Endpoint::handle_unreachable).
+    pub peer: Option<PeerId>,
 }
 
 /// Something that belongs to another shard of the same server. Only an endpoint makes one: its checks were

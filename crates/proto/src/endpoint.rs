@@ -2,7 +2,8 @@
 //!
 //! One input, then outputs until nothing is left: `handle_datagrams`, `handle_forwarded` or `handle_timeout`,
 //! or a command; then `poll_transmit` until `None`, `poll_forward` until `None`, `poll_event` until `None`;
-//! then wait until `poll_timeout`. Whatever order the outputs are taken in, nothing is lost.
+//! then wait until `poll_timeout`. Whatever order the outputs are taken in, nothing is lost. `handle_too_large` and
+//! `handle_unreachable` tell what the system refused to send.
 
 mod commands;
 mod greet;
@@ -13,6 +14,7 @@ pub(crate) mod live;
 pub(crate) mod measure;
 mod receive;
 mod transmit;
+mod unsent;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;

@@ -93,6 +93,9 @@ pub enum ConnectError {
     BadEntropy,
     /// This end was told that there may be a copy of it, and forgot the keys of the attempt.
     KeysInvalidated,
+    /// The system cannot send to the server's address from this socket: it is of another family of addresses, or this host has
+    /// no address to send from.
+    Unreachable,
 }
 
 impl fmt::Display for ConnectError {
@@ -115,6 +118,7 @@ impl fmt::Display for ConnectError {
             Self::TokenForOtherProtocol => "the token is for another protocol id: backend, server and client of one build have the same",
             Self::BadEntropy => "the source of entropy is broken",
             Self::KeysInvalidated => "all keys were invalidated meanwhile: connect again",
+            Self::Unreachable => "this host cannot send to the server's address: check its family, and that the host is on a network",
         })
     }
 }
@@ -220,6 +224,9 @@ pub enum CloseReason {
     Reset,
     /// This end was told that there may be a copy of it, and forgot all keys without a word to anybody.
     KeysInvalidated,
+    /// The system cannot send to the peer's address from this socket any more: this host lost the address it sent from, or the
+    /// family of addresses. The peer could not be told.
+    Unreachable,
 }
 
 impl fmt::Display for CloseReason {
@@ -236,6 +243,7 @@ impl fmt::Display for CloseReason {
             }
             Self::Reset => f.write_str("the server does not know the connection any more: connect again"),
             Self::KeysInvalidated => f.write_str("this end invalidated all keys: connect again"),
+            Self::Unreachable => f.write_str("this host cannot send to the peer's address any more"),
         }
     }
 }
@@ -260,6 +268,7 @@ impl CloseReason {
             Self::KeyLimit => "key_limit",
             Self::Reset => "reset",
             Self::KeysInvalidated => "keys_invalidated",
+            Self::Unreachable => "unreachable",
         }
     }
 }
@@ -297,6 +306,7 @@ mod tests {
                 "the peer broke the protocol: message_too_far_ahead",
             ),
             (CloseReason::Reset, "the server does not know the connection any more: connect again"),
+            (CloseReason::Unreachable, "this host cannot send to the peer's address any more"),
         ] {
             assert_eq!(reason.to_string(), text);
         }

@@ -91,6 +91,21 @@ impl MtuSearch {
         }
     }
 
+    /// The system refuses to send so many bytes, which is no chance: only smaller sizes are tried, at once, until the search
+    /// begins anew.
+    pub(crate) fn on_refused(&mut self, bytes: u16) {
+        let smaller = SIZES.partition_point(|size| *size >= bytes);
+        self.next_at = Moment::ORIGIN;
+        if self.is_under_way {
+            // It is found lost like any other packet, and the last of its size.
+            self.rung = self.rung.max(smaller.saturating_sub(1));
+            self.tries = MTU_PROBES.saturating_sub(1);
+        } else {
+            self.rung = self.rung.max(smaller);
+            self.tries = 0;
+        }
+    }
+
     /// A packet larger than every path carries arrived.
     pub(crate) const fn on_large_arrived(&mut self) {
         self.lost_count = 0;
@@ -168,6 +183,43 @@ mod tests {
         ] {
             assert_eq!(search(carries, limit), found, "{carries} {limit}");
         }
+    }
+
+    #[test]
+    fn a_size_that_the_system_refuses_is_tried_once_and_a_smaller_one_next() {
+        for (carries, found, probes) in [(1_400, 1_372, 4), (1_452, 1_452, 2), (1_231, START, 5)] {
+            let (mut mtu, mut known, mut sizes) = (MtuSearch::new(), START, Vec::new());
+            mtu.on_full();
+            while let Some(size) = mtu.due(secs(1), known, 1_472) {
+                mtu.on_probe_sent();
+                sizes.push(size);
+                if size <= carries {
+                    known = size;
+                    mtu.on_probe_arrived(secs(1));
+                } else {
+                    mtu.on_refused(size);
+                    assert_eq!(mtu.due(secs(1), known, 1_472), None, "it is not known to be lost");
+                    mtu.on_probe_lost();
+                }
+            }
+            assert_eq!((known, sizes.len()), (found, probes), "{sizes:?}");
+            assert!(sizes.is_sorted_by(|this, next| this > next), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_packet_lets_smaller_sizes_be_tried_at_once() {
+        let mut mtu = MtuSearch::new();
+        mtu.on_full();
+        mtu.on_probe_sent();
+        mtu.on_probe_arrived(secs(10));
+        // Another way to the peer, whose first link takes less.
+        mtu.on_refused(1_460);
+        assert_eq!(mtu.due(secs(11), START, 1_472), Some(1_452));
+        mtu.on_probe_sent();
+        mtu.on_probe_arrived(secs(11));
+        assert_eq!(mtu.due(secs(12), 1_452, 1_472), None);
+        assert_eq!(mtu.due(secs(611), 1_452, 1_472), Some(1_472), "all of them, in their turn");
     }
 
     #[test]

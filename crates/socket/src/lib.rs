@@ -92,7 +92,7 @@ pub use hub::Hub;
 pub use io::{Backlog, Io, Parker, Ready};
 pub use local::LocalAddress;
 pub use poller::{Poller, Waker};
-pub use send::{FlushEnd, SendCounts, Sender};
+pub use send::{FlushEnd, LostDatagram, SendCounts, Sender};
 pub use send_batch::{Outgoing, SendBatch, SendMode};
 pub use socket::{Granted, Socket};
 pub use steering::{Instruction, SteeringFilter};

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::fault::{SendAction, send_action};
-use crate::{Fault, FaultCounts, Io, SendBatch, SendMode};
+use crate::send_batch::Entry;
+use crate::{Fault, FaultCounts, Io, LocalAddress, SendBatch, SendMode};
 
 /// How long a batch rests after the kernel's buffers were full.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -28,6 +29,23 @@ pub struct SendCounts {
     pub faults: FaultCounts,
     /// Datagrams given up, by the fault that took them.
     pub lost: FaultCounts,
+}
+
+/// A datagram that a flush gave up, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostDatagram {
+    /// Where it was to go; `None` on a connected socket.
+    pub to: Option<SocketAddr>,
+    /// Which of the host's addresses it was to leave from.
+    pub local: LocalAddress,
+    /// Payload bytes.
+    pub bytes: usize,
+    /// How many were put into its batch before it, since that was last empty: whoever keeps something beside each datagram
+    /// finds it by this.
+    pub place: usize,
+    /// What the call answered.
+    pub fault: Fault,
 }
 
 /// How a flush ended.
@@ -77,7 +95,7 @@ impl Sender {
         &mut self,
         io: &mut I,
         batch: &mut SendBatch,
-        mut on_lost: impl FnMut(Option<SocketAddr>, Fault),
+        mut on_lost: impl FnMut(LostDatagram),
     ) -> FlushEnd {
         let mut retries = 0;
         // Datagrams at the front that go one by one, whatever the mode.
@@ -126,10 +144,11 @@ impl Sender {
         batch: &mut SendBatch,
         count: usize,
         fault: Fault,
-        on_lost: &mut impl FnMut(Option<SocketAddr>, Fault),
+        on_lost: &mut impl FnMut(LostDatagram),
     ) {
-        for entry in batch.waiting().iter().take(count) {
-            on_lost(entry.to, fault);
+        for (place, entry) in (batch.gone()..).zip(batch.waiting()).take(count) {
+            let Entry { to, local, bytes, .. } = *entry;
+            on_lost(LostDatagram { to, local, bytes, place, fault });
         }
         self.counts.lost.add_many(fault, count as u64);
         batch.advance(count);

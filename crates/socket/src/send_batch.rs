@@ -132,6 +132,11 @@ impl SendBatch {
         &self.entries[self.sent..]
     }
 
+    /// How many went, sent or lost, since it was last empty.
+    pub(crate) const fn gone(&self) -> usize {
+        self.sent
+    }
+
     /// Moves past `count` datagrams, sent or lost; when none waits the memory is free again.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent = (self.sent + count).min(self.entries.len());

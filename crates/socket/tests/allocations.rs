@@ -69,8 +69,8 @@ impl Loop {
                 let bytes = if place < 30 { 200 } else { 100 };
                 assert!(self.batch.push_with(Some(self.address), bytes, |memory| memory.fill(7)));
             }
-            let flushed = self.sender.flush(&mut self.outgoing, &mut self.batch, |_, fault| {
-                panic!("given up: {fault}");
+            let flushed = self.sender.flush(&mut self.outgoing, &mut self.batch, |it| {
+                panic!("given up: {it:?}");
             });
             assert_eq!(flushed, FlushEnd::Sent);
             round_end += ROUND;

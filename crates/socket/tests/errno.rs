@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_socket::{
-    DrainEnd, DropReason, Fault, FlushEnd, Io, Outgoing, Receiver, ReceiverConfig, RecvAction, RecvBatch,
-    SendAction, SendBatch, SendMode, Sender, recv_action, send_action,
+    DrainEnd, DropReason, Fault, FlushEnd, Io, LostDatagram, Outgoing, Receiver, ReceiverConfig, RecvAction,
+    RecvBatch, SendAction, SendBatch, SendMode, Sender, recv_action, send_action,
 };
 use script::{Script, Step, number_of, numbered};
 
@@ -232,8 +232,8 @@ fn to_one(count: u32) -> SendBatch {
     batch
 }
 
-fn never_lost(to: Option<SocketAddr>, fault: Fault) {
-    panic!("the datagram to {to:?} was given up: {fault}");
+fn never_lost(datagram: LostDatagram) {
+    panic!("given up: {datagram:?}");
 }
 
 const MODES: [SendMode; 3] = [SendMode::Single, SendMode::Sendmmsg, SendMode::Gso];
@@ -285,7 +285,7 @@ fn an_interrupted_send_is_repeated_three_times_for_each_datagram() {
         let mut sender = Sender::new(SendMode::Single);
         let mut batch = to_many(0..4);
         let mut lost = Vec::new();
-        let end = sender.flush(&mut wire, &mut batch, |to, fault| lost.push((to, fault)));
+        let end = sender.flush(&mut wire, &mut batch, |it| lost.push((it.to, it.fault)));
         assert_eq!(end, FlushEnd::Sent);
         // Four calls were spent on each datagram given up.
         let first_sent = u32::try_from(interruptions / 4).expect("a small number");
@@ -308,7 +308,7 @@ fn a_refused_datagram_is_lost_alone_and_its_peer_is_named() {
             let mut wire = Wire::answering(fails_at(position, mode, fault));
             let mut sender = Sender::new(mode);
             let mut lost = Vec::new();
-            let end = sender.flush(&mut wire, &mut to_many(0..DATAGRAMS), |to, fault| lost.push((to, fault)));
+            let end = sender.flush(&mut wire, &mut to_many(0..DATAGRAMS), |it| lost.push((it.to, it.fault)));
             assert_eq!(end, FlushEnd::Sent);
             assert_eq!(lost, [(Some(peer(position)), fault)], "{mode:?}, {fault} at {position}");
             let others: Vec<u32> = (0..DATAGRAMS).filter(|&number| number != position).collect();
@@ -319,6 +319,24 @@ fn a_refused_datagram_is_lost_alone_and_its_peer_is_named() {
             assert_eq!(sender.mode(), mode);
         }
     }
+}
+
+#[test]
+fn what_was_given_up_is_found_by_its_place_in_the_batch_segment_by_segment() {
+    let answers = [Answer::Take(3), Answer::Fail(Fault::WouldBlock), Answer::Fail(Fault::NoBuffers)];
+    let mut wire = Wire::answering(answers);
+    let mut sender = Sender::new(SendMode::Gso);
+    let mut batch = to_one(DATAGRAMS);
+    assert_eq!(sender.flush(&mut wire, &mut batch, never_lost), FlushEnd::Blocked);
+    let mut lost = Vec::new();
+    sender.flush(&mut wire, &mut batch, |it| lost.push((it.place, it.bytes, it.fault)));
+    let rest: Vec<_> = (3..DATAGRAMS as usize).map(|place| (place, 4, Fault::NoBuffers)).collect();
+    assert_eq!(lost, rest);
+    // An empty batch counts anew.
+    assert!(batch.push(Some(peer(0)), b"again"));
+    let mut wire = Wire::answering([Answer::Fail(Fault::NotPermitted)]);
+    sender.flush(&mut wire, &mut batch, |it| lost.push((it.place, it.bytes, it.fault)));
+    assert_eq!(lost.last(), Some(&(0, 5, Fault::NotPermitted)));
 }
 
 #[test]
@@ -350,7 +368,7 @@ fn a_kernel_without_buffers_costs_one_datagram_and_a_pause() {
             let mut sender = Sender::new(mode);
             let mut batch = to_many(0..DATAGRAMS);
             let mut lost = Vec::new();
-            let end = sender.flush(&mut wire, &mut batch, |to, fault| lost.push((to, fault)));
+            let end = sender.flush(&mut wire, &mut batch, |it| lost.push((it.to, it.fault)));
             assert_eq!(end, FlushEnd::Paused(Duration::from_millis(1)));
             assert_eq!(lost, [(Some(peer(position)), fault)]);
             assert_eq!(batch.len(), (DATAGRAMS - position - 1) as usize);
@@ -404,7 +422,7 @@ fn a_datagram_too_long_even_alone_is_lost_alone() {
     let mut wire = Wire::answering(answers);
     let mut sender = Sender::new(SendMode::Gso);
     let mut lost = Vec::new();
-    let end = sender.flush(&mut wire, &mut to_one(4), |_, fault| lost.push(fault));
+    let end = sender.flush(&mut wire, &mut to_one(4), |it| lost.push(it.fault));
     assert_eq!((end, wire.sent), (FlushEnd::Sent, vec![1, 3]));
     assert_eq!(lost, [Fault::MessageTooLong; 2]);
     assert_eq!(sender.mode(), SendMode::Gso);
@@ -417,7 +435,7 @@ fn a_fault_of_a_lone_datagram_does_not_end_segmentation() {
         let mut wire = Wire::answering([Answer::Fail(fault)]);
         let mut sender = Sender::new(SendMode::Gso);
         let mut lost = Vec::new();
-        let end = sender.flush(&mut wire, &mut to_many(0..2), |to, fault| lost.push((to, fault)));
+        let end = sender.flush(&mut wire, &mut to_many(0..2), |it| lost.push((it.to, it.fault)));
         assert_eq!((end, wire.sent), (FlushEnd::Sent, vec![1]));
         assert_eq!(lost, [(Some(peer(0)), fault)]);
         assert_eq!(sender.mode(), SendMode::Gso);
@@ -447,7 +465,7 @@ fn a_socket_that_always_fails_never_traps_a_flush() {
             let mut sender = Sender::new(mode);
             let mut batch = to_one(DATAGRAMS);
             let mut lost = 0;
-            sender.flush(&mut wire, &mut batch, |_, _| lost += 1);
+            sender.flush(&mut wire, &mut batch, |_| lost += 1);
             assert!(wire.modes.len() <= 4 * DATAGRAMS as usize, "{fault}, {mode:?}");
             assert_eq!(sender.counts().calls, wire.modes.len() as u64);
             assert_eq!(lost + batch.len(), DATAGRAMS as usize, "{fault}, {mode:?}");

@@ -152,7 +152,7 @@ fn a_connected_socket_hears_only_its_peer() {
     let mut batch = SendBatch::new(1, 64);
     assert!(batch.push(None, b"hello"));
     let mut sender = Sender::new(SendMode::Single);
-    sender.flush(&mut client, &mut batch, |_, fault| panic!("given up: {fault}"));
+    sender.flush(&mut client, &mut batch, |it| panic!("given up: {it:?}"));
     inbox.collect(1, |_, received| {
         assert!(received.datagrams().all(|datagram| datagram.from == client_address));
     });

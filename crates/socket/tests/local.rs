@@ -51,7 +51,7 @@ fn answered(server: &str, reached: &[&str], from: &str, mode: SendMode, receiver
     }
     let (socket, _) = &mut inbox.members[0];
     let mut lost = Vec::new();
-    let end = Sender::new(mode).flush(socket, &mut batch, |to, fault| lost.push((to, fault)));
+    let end = Sender::new(mode).flush(socket, &mut batch, |it| lost.push((it.to, it.fault)));
     assert_eq!((end, &lost[..]), (FlushEnd::Sent, &[][..]), "{server} {mode:?}");
     for (client, ip) in clients.iter().zip(reached) {
         for _ in 0..ANSWERS {

@@ -143,7 +143,7 @@ fn a_train_goes_whole_to_the_socket_of_its_first_datagram_and_is_split_there() {
         assert!(batch.push(Some(inbox.address), &payload(0, tag, 100)));
     }
     let mut sender = Sender::new(SendMode::Gso);
-    sender.flush(&mut client[0], &mut batch, |_, fault| panic!("given up: {fault}"));
+    sender.flush(&mut client[0], &mut batch, |it| panic!("given up: {it:?}"));
     let mut seen = Vec::new();
     let owner = filter(4).socket_of_tag(0);
     inbox.collect(tags.len() as u64, |index, received| {

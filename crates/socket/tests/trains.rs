@@ -56,7 +56,7 @@ impl Outbox {
     /// Sends all of it; answers what was given up.
     fn flush(&mut self) -> Vec<(Option<SocketAddr>, Fault)> {
         let mut lost = Vec::new();
-        let end = self.sender.flush(&mut self.socket, &mut self.batch, |to, fault| lost.push((to, fault)));
+        let end = self.sender.flush(&mut self.socket, &mut self.batch, |it| lost.push((it.to, it.fault)));
         assert_eq!(end, FlushEnd::Sent);
         lost
     }

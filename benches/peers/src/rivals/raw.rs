@@ -147,7 +147,7 @@ impl Server for Batches {
             });
             waiter.on_pass(clock::now(), served.received - before);
             is_more = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
-            if !batch.is_empty() && sender.flush(socket, &mut batch, |_, _| {}) != FlushEnd::Sent {
+            if !batch.is_empty() && sender.flush(socket, &mut batch, |_| {}) != FlushEnd::Sent {
                 is_more = true;
             }
         }

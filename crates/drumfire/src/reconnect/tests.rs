@@ -57,6 +57,7 @@ fn a_connection_is_had_back_when_nobody_wanted_its_end() {
         (CloseReason::Unacknowledged, true),
         (CloseReason::KeyLimit, true),
         (CloseReason::KeysInvalidated, true),
+        (CloseReason::Unreachable, true),
         (remote(CloseCode::Shutdown, SHUTDOWN_RESTARTS), true),
         (remote(CloseCode::Shutdown, 0), false),
         (remote(CloseCode::Application, SHUTDOWN_RESTARTS), false),
@@ -85,6 +86,7 @@ fn a_connection_is_had_back_when_nobody_wanted_its_end() {
 fn an_attempt_is_repeated_when_the_server_may_still_take_it() {
     for (error, is_repeated) in [
         (ConnectError::Timeout, true),
+        (ConnectError::Unreachable, true),
         (refused(RefuseReason::Full, Some(2), None), true),
         (refused(RefuseReason::Full, None, None), true),
         (refused(RefuseReason::TryThere, None, Some("192.0.2.2:1")), true),

@@ -46,7 +46,7 @@ enum Cause {
 }
 
 /// Close reasons by name.
-const CLOSE_REASONS: usize = 8;
+const CLOSE_REASONS: usize = 9;
 
 /// Lines that there may be in one interval: 23.
 const CAUSES: usize = 5 + CLOSE_REASONS + REFUSALS.len();
@@ -69,6 +69,7 @@ impl Cause {
                     CloseReason::KeyLimit => 5,
                     CloseReason::Reset => 6,
                     CloseReason::KeysInvalidated => 7,
+                    CloseReason::Unreachable => 8,
                 }
             }
             Self::Refused(index) => 5 + CLOSE_REASONS + index,
@@ -311,6 +312,7 @@ mod tests {
             CloseReason::KeyLimit,
             CloseReason::Reset,
             CloseReason::KeysInvalidated,
+            CloseReason::Unreachable,
         ];
         closes.chain(others).collect()
     }

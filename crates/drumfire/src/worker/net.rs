@@ -6,13 +6,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use drumfire_proto::{Endpoint, Inbound, Moment, Now, Placement, Route};
+use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement, Route};
 use drumfire_socket::{
     DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, Poller, Receiver, SendBatch, SendMode,
     Sender, Socket, Waiter, Woken,
 };
 
 use super::overflow::Overflow;
+use super::unsent;
 use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER, Reading};
 
 /// Datagrams written together.
@@ -32,6 +33,8 @@ pub(super) struct Net<I, K> {
     receiver: Receiver,
     sender: Sender,
     batch: SendBatch,
+    /// Whose each datagram of the batch is, by its place there.
+    peers: Vec<Option<PeerId>>,
     scratch: Box<[u8]>,
     /// A connected socket sends to its peer, whatever address is named.
     is_connected: bool,
@@ -101,6 +104,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             receiver,
             sender: Sender::new(mode),
             batch: SendBatch::new(BATCH_DATAGRAMS, BATCH_DATAGRAMS * DATAGRAM_BYTES),
+            peers: Vec::with_capacity(BATCH_DATAGRAMS),
             scratch: vec![0; DATAGRAM_BYTES].into_boxed_slice(),
             is_connected: false,
             // What came before the first wait raised no edge that anybody saw.
@@ -216,15 +220,16 @@ impl<I: Io, K: Park<I>> Net<I, K> {
     pub(super) fn transmit<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
         self.is_more_to_send = false;
         for _ in 0..BATCHES_PER_PASS {
-            if !self.flush() || !self.fill(endpoint, now) {
+            if !self.flush(endpoint, now) || !self.fill(endpoint, now) {
                 return;
             }
         }
-        self.is_more_to_send = self.flush();
+        self.is_more_to_send = self.flush(endpoint, now);
     }
 
     /// Fills the empty batch; false when there was nothing.
     fn fill<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
+        self.peers.clear();
         while self.batch.len() < BATCH_DATAGRAMS
             && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
         {
@@ -235,18 +240,22 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             } else {
                 push(&mut self.batch, transmit.to, datagram)
             };
+            self.peers.push(transmit.peer);
         }
         !self.batch.is_empty()
     }
 
-    /// Sends the batch; true when it is empty then.
-    fn flush(&mut self) -> bool {
+    /// Sends the batch; true when it is empty then. The endpoint hears of what was given up.
+    fn flush<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
         self.rest = None;
         if self.batch.is_empty() {
             return true;
         }
-        // What is given up here is found lost like anything the network drops.
-        let end = self.sender.flush(&mut self.io, &mut self.batch, |_, _| {});
+        let peers = &self.peers;
+        let end = self.sender.flush(&mut self.io, &mut self.batch, |lost| {
+            let peer = peers.get(lost.place).copied().flatten();
+            unsent::tell(endpoint, now, peer, &lost);
+        });
         if let FlushEnd::Paused(rest) = end {
             self.rest = Some(rest);
         }

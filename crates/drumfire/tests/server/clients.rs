@@ -116,6 +116,25 @@ fn two_hundred_connections_to_two_servers_share_one_socket_and_hear_what_is_thei
 }
 
 #[test]
+fn an_address_of_another_family_fails_at_once_and_costs_the_others_nothing() {
+    let mut bots = Bots::new(vec![server(Workers::Inline)], 2);
+    let good = bots.connect(0);
+    let other_family = "[::1]:9".parse().expect("an address");
+    let bad = bots.bots.connect(other_family, ServerKey::dev().public()).expect("room");
+    bots.until("one is connected and one refused", |bots| {
+        bots.is_connected(good) && bots.heard.contains_key(&bad)
+    });
+    // The system said it of the first datagram: nobody waited for an answer.
+    assert_eq!(
+        bots.heard[&bad],
+        [ClientsEvent::ConnectFailed { peer: bad, error: ConnectError::Unreachable }]
+    );
+    assert_eq!(bots.bots.stats().sent.lost.total(), 1);
+    bots.say(good, "still here");
+    bots.until("it is answered", |bots| bots.told(good) == ["still here"]);
+}
+
+#[test]
 fn the_end_of_one_connection_leaves_the_others_and_makes_room_for_another() {
     let mut bots = Bots::new(vec![server(Workers::Inline)], 3);
     let peers: Vec<PeerId> = (0..3).map(|_| bots.connect(0)).collect();

@@ -178,6 +178,19 @@ impl Connection {
         self.activity.as_mut()?.mtu.due(now, self.path.datagram_max_bytes, limit)
     }
 
+    /// The system refused a datagram of so many bytes: the path does not carry them.
+    pub(crate) fn on_too_large(&mut self, now: Moment, bytes: u16) {
+        if bytes <= Path::START_BYTES {
+            return;
+        }
+        if let Some(activity) = &mut self.activity {
+            activity.mtu.on_refused(bytes);
+        }
+        if bytes <= self.path.datagram_max_bytes {
+            self.fall_back(now);
+        }
+    }
+
     /// Goes back to what every path carries.
     pub(super) fn fall_back(&mut self, now: Moment) {
         let before = self.path.datagram_max_bytes;

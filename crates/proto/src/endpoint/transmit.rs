@@ -27,22 +27,24 @@ impl<P: Placement> Endpoint<P> {
         }
         let next = self.next_reply(out).or_else(|| self.next_packet(now, out));
         self.put_down();
-        let (to, bytes) = next?;
+        let transmit = next?;
         add(&mut self.stats.datagrams_sent, 1);
-        add(&mut self.stats.bytes_sent, u64::try_from(bytes).unwrap_or(0));
-        Some(Transmit { to, bytes })
+        add(&mut self.stats.bytes_sent, u64::try_from(transmit.bytes).unwrap_or(0));
+        Some(transmit)
     }
 
-    fn next_reply(&mut self, out: &mut [u8]) -> Option<(Route, usize)> {
+    fn next_reply(&mut self, out: &mut [u8]) -> Option<Transmit> {
         while let Some(reply) = self.replies.pop_front() {
-            let written = match reply {
-                Reply::Retry { to, client_id, cookie } => self.write_retry(to, client_id, &cookie, out),
-                Reply::Refuse { to, refuse } => self.write_refuse(to, &refuse, out),
-                Reply::Reset { to, id } => self.write_reset(to, id, out),
-                Reply::Welcome { to, peer } => self.write_welcome(to, peer, out),
+            let (written, peer) = match reply {
+                Reply::Retry { to, client_id, cookie } => {
+                    (self.write_retry(to, client_id, &cookie, out), None)
+                }
+                Reply::Refuse { to, refuse } => (self.write_refuse(to, &refuse, out), None),
+                Reply::Reset { to, id } => (self.write_reset(to, id, out), None),
+                Reply::Welcome { to, peer } => (self.write_welcome(to, peer, out), Some(peer)),
             };
-            if written.is_some() {
-                return written;
+            if let Some((to, bytes)) = written {
+                return Some(Transmit { to, bytes, peer });
             }
         }
         None
@@ -88,7 +90,7 @@ impl<P: Placement> Endpoint<P> {
         Some((to, welcome.len()))
     }
 
-    fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<(Route, usize)> {
+    fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<Transmit> {
         while let Some(&peer) = self.active.front() {
             #[cfg(feature = "measure")]
             add(&mut self.turns, 1);
@@ -103,7 +105,7 @@ impl<P: Placement> Endpoint<P> {
                         self.end_turn();
                         self.active.push_back(peer);
                     }
-                    return Some((to, bytes));
+                    return Some(Transmit { to, bytes, peer: Some(peer) });
                 }
                 Sending::Nothing => {
                     connection.is_queued = false;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, FlightRecord, Inbound,
     LocalAddress, Moment, Now, Outcome, PeerId, PlayerId, ReceiptId, Route, Secret, SendError, SendOptions,
-    ServerConfig, ServerIdentity, ServerKeyPair,
+    ServerConfig, ServerIdentity, ServerKeyPair, Transmit,
 };
 
 pub(crate) const CLIENT: usize = 0;
@@ -97,6 +97,12 @@ pub(crate) struct World {
     pub(crate) server_local: LocalAddress,
     /// From which of its addresses each end sent, each time.
     pub(crate) left_from: [Vec<LocalAddress>; 2],
+    /// How many bytes each end's system sends at most; without it paths are not asked what they carry.
+    pub(crate) carries: [Option<usize>; 2],
+    /// Where no end's system can send to.
+    pub(crate) unreachable: Vec<SocketAddr>,
+    /// How long the datagrams were that the systems refused, oldest first.
+    pub(crate) refused: Vec<usize>,
     /// Every datagram sent: when, by whom, what.
     pub(crate) sent: Vec<(Moment, usize, Vec<u8>)>,
     sequence: u64,
@@ -149,6 +155,9 @@ impl World {
             records: [Vec::new(), Vec::new()],
             server_local: LocalAddress::ANY,
             left_from: [Vec::new(), Vec::new()],
+            carries: [None; 2],
+            unreachable: Vec::new(),
+            refused: Vec::new(),
             sent: Vec::new(),
             sequence: 0,
         }
@@ -289,8 +298,12 @@ impl World {
     }
 
     fn flush_end(&mut self, end: usize) {
-        let (now, mut memory) = (self.now(), [0; 1_200]);
-        while let Some(transmit) = self.ends[end].poll_transmit(now, &mut memory) {
+        let (now, mut memory) = (self.now(), [0; 1_472]);
+        let room = if self.carries[end].is_some() { 1_472 } else { 1_200 };
+        while let Some(transmit) = self.ends[end].poll_transmit(now, &mut memory[..room]) {
+            if self.refuses(end, &transmit) {
+                continue;
+            }
             self.left_from[end].push(transmit.to.local);
             if transmit.to.peer != self.address_of(1 - end) {
                 self.stray.push((transmit.to.peer, memory[..transmit.bytes].to_vec()));
@@ -323,6 +336,23 @@ impl World {
             self.seen[end].push((self.now, peer, seen));
         }
         assert_eq!(self.ends[end].stats().unexplained(), 0, "the books of end {end}");
+    }
+
+    /// Whether the system does not send this datagram; then it has told why.
+    fn refuses(&mut self, end: usize, transmit: &Transmit) -> bool {
+        let now = self.now();
+        let is_unreachable = self.unreachable.contains(&transmit.to.peer);
+        let is_too_large = self.carries[end].is_some_and(|most| transmit.bytes > most);
+        if is_unreachable || is_too_large {
+            self.refused.push(transmit.bytes);
+            let peer = transmit.peer.expect("it is of a connection");
+            if is_unreachable {
+                self.ends[end].handle_unreachable(now, peer, Some(transmit.to));
+            } else {
+                self.ends[end].handle_too_large(now, peer, transmit.bytes);
+            }
+        }
+        is_unreachable || is_too_large
     }
 
     /// Puts a datagram on the link, with everything the link does to it.

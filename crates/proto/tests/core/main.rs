@@ -35,3 +35,4 @@ mod strategies;
 mod terms;
 mod timeouts;
 mod tokens;
+mod unsent;

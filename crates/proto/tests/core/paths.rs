@@ -17,7 +17,7 @@ fn new_address(number: u64) -> SocketAddr {
 
 /// Runs for this long, while an attacker copies everything the client sends, from an address of its own, and is
 /// faster.
-fn run_copied(world: &mut World, duration: Duration) {
+pub(crate) fn run_copied(world: &mut World, duration: Duration) {
     let end = world.now.after(duration);
     while world.now < end {
         world.flush();
@@ -35,7 +35,7 @@ fn run_copied(world: &mut World, duration: Duration) {
     }
 }
 
-fn attacker() -> SocketAddr {
+pub(crate) fn attacker() -> SocketAddr {
     ATTACKER.parse().unwrap()
 }
 

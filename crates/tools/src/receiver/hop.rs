@@ -168,7 +168,7 @@ impl Returning {
             if self.batch.is_empty() {
                 return;
             }
-            self.sender.flush(socket, &mut self.batch, |_, _| {});
+            self.sender.flush(socket, &mut self.batch, |_| {});
             // What a full socket does not take is as if the network had lost it.
             self.batch.clear();
         }

@@ -232,7 +232,7 @@ impl Pipeline {
             if self.batch.is_empty() {
                 break;
             }
-            self.sender.flush(io, &mut self.batch, |_, _| {});
+            self.sender.flush(io, &mut self.batch, |_| {});
             // What a full socket does not take is as if the network had lost it.
             self.batch.clear();
         }

@@ -100,7 +100,7 @@ impl Hands {
         let Self { sender, batch, .. } = self;
         let (datagrams, bytes) = (sender.counts().datagrams, sender.counts().bytes);
         for _ in 0..BLOCKED_TRIES {
-            match sender.flush(socket, batch, |_, _| {}) {
+            match sender.flush(socket, batch, |_| {}) {
                 FlushEnd::Sent | FlushEnd::Closed(_) => break,
                 FlushEnd::Blocked => parker.nap(BLOCKED_REST),
                 FlushEnd::Paused(time) => parker.nap(time),

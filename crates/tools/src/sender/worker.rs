@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox};
 use std::time::Duration;
 
-use drumfire_socket::{
-    Fault, FlushEnd, Granted, Parker, Poller, SendBatch, SendCounts, SendMode, Sender, Socket,
-};
+use drumfire_socket::{FlushEnd, Granted, Parker, Poller, SendBatch, SendCounts, SendMode, Sender, Socket};
 
 use super::client::{Hands, HandshakeError};
 use super::flow::Flow;
@@ -245,7 +243,7 @@ impl Part {
     ) -> u64 {
         let mut lost = 0;
         loop {
-            match sender.flush(&mut flow.socket, batch, |_, _: Fault| lost += 1) {
+            match sender.flush(&mut flow.socket, batch, |_| lost += 1) {
                 FlushEnd::Sent => return lost,
                 FlushEnd::Blocked if !self.is_stopping.load(Ordering::Relaxed) && !schedule.is_over() => {
                     poller.nap(BLOCKED_REST);

@@ -33,6 +33,10 @@ pub(super) struct Wire {
     pub(super) panics: u32,
     pub(super) is_blocked: bool,
     pub(super) is_closed: bool,
+    /// What the system answers to a datagram for this address.
+    pub(super) refused: Option<(SocketAddr, Fault)>,
+    /// The longest datagram that it sends.
+    pub(super) carries: Option<usize>,
     pub(super) polls: Vec<Option<Duration>>,
     pub(super) watches: Vec<bool>,
 }
@@ -65,9 +69,19 @@ impl Io for Fake {
         if wire.is_blocked {
             return Err(Fault::WouldBlock);
         }
-        let sent = wire.outbox.len();
-        wire.outbox.extend(outgoing.datagrams().map(|(to, bytes)| (to, bytes.to_vec())));
-        Ok(wire.outbox.len() - sent)
+        let Wire { outbox, refused, carries, .. } = &mut *wire;
+        let mut sent = 0;
+        for (to, bytes) in outgoing.datagrams() {
+            let of_peer = refused.filter(|(peer, _)| to == Some(*peer)).map(|(_, fault)| fault);
+            let of_size = carries.filter(|most| bytes.len() > *most).map(|_| Fault::MessageTooLong);
+            match of_peer.or(of_size) {
+                Some(fault) if sent == 0 => return Err(fault),
+                Some(_) => break,
+                None => outbox.push((to, bytes.to_vec())),
+            }
+            sent += 1;
+        }
+        Ok(sent)
     }
 
     fn is_emptied_by_short_batch(&self) -> bool {
@@ -299,16 +313,18 @@ impl World {
         texts.collect()
     }
 
-    /// How many peers the only worker reported as gone because of itself.
+    /// The peers that the only worker reported as gone because of itself.
     pub(super) fn gone(&self) -> Vec<PeerId> {
-        let gone = self.servers[0].heard.iter().filter_map(|report| match report {
-            Report::Disconnected {
-                peer,
-                reason: CloseReason::Local { code: CloseCode::Internal, .. },
-                ..
-            } => Some(*peer),
+        let is_own = |reason| matches!(reason, CloseReason::Local { code: CloseCode::Internal, .. });
+        self.ends().into_iter().filter(|(_, reason)| is_own(*reason)).map(|(peer, _)| peer).collect()
+    }
+
+    /// The peers that the only worker reported as gone, and why.
+    pub(super) fn ends(&self) -> Vec<(PeerId, CloseReason)> {
+        let ends = self.servers[0].heard.iter().filter_map(|report| match report {
+            Report::Disconnected { peer, reason, .. } => Some((*peer, *reason)),
             _ => None,
         });
-        gone.collect()
+        ends.collect()
     }
 }
