@@ -18,6 +18,7 @@ mod pass;
 mod peers;
 mod queue;
 mod ring;
+mod starved;
 mod survey;
 #[cfg(test)]
 mod tests;

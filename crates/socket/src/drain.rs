@@ -201,7 +201,8 @@ pub enum DrainEnd {
     /// The budget is spent and the socket may hold more: poll with a zero timeout, then drain again. No new
     /// edge will come for what is left.
     BudgetSpent,
-    /// The kernel was out of memory: treat the socket as still readable and drain again in the next pass.
+    /// The kernel was out of memory, or call after call failed: treat the socket as still readable and drain again in the next
+    /// pass. Where that happens again and again and nothing came, let some time pass in between.
     Starved,
     /// The descriptor is gone: the worker ends.
     Closed(Fault),
@@ -288,7 +289,7 @@ impl Receiver {
         budget: usize,
         mut handle: impl FnMut(&mut RecvBatch),
     ) -> DrainEnd {
-        let mut left = budget;
+        let (mut left, mut faults_in_a_row) = (budget, 0_u32);
         let mut largest = 0;
         let end = loop {
             if left == 0 {
@@ -298,6 +299,7 @@ impl Receiver {
             count(&mut self.counts.calls, 1);
             match io.recv(&mut self.batch) {
                 Ok(()) => {
+                    faults_in_a_row = 0;
                     let (messages, offered) = (self.batch.filled(), self.batch.limit());
                     left = left.saturating_sub(self.admit().max(1));
                     handle(&mut self.batch);
@@ -318,7 +320,12 @@ impl Receiver {
                     left = left.saturating_sub(1);
                     match recv_action(fault) {
                         RecvAction::Stop => break DrainEnd::Blocked,
-                        RecvAction::GoOn => {}
+                        RecvAction::GoOn => {
+                            faults_in_a_row = faults_in_a_row.saturating_add(1);
+                            if faults_in_a_row >= FAULTS_IN_A_ROW {
+                                break DrainEnd::Starved;
+                            }
+                        }
                         RecvAction::RetryNextPass => break DrainEnd::Starved,
                         RecvAction::Close => break DrainEnd::Closed(fault),
                     }
@@ -389,6 +396,10 @@ impl Receiver {
         }
     }
 }
+
+/// Calls that fail one after the other before the drain ends. A socket keeps one error of the network at a time, so that so many
+/// are no errors of datagrams any more.
+const FAULTS_IN_A_ROW: u32 = 32;
 
 /// Slots offered in the first call, before the traffic is known.
 const START_BATCH: usize = 8;

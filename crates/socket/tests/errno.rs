@@ -149,16 +149,27 @@ fn a_bad_datagram_at_any_position_never_skips_a_good_one() {
 }
 
 #[test]
-fn a_storm_of_faults_ends_with_the_budget() {
+fn a_storm_of_faults_ends_the_drain_after_32_and_skips_nothing() {
+    const ROW: usize = 32;
     for fault in Fault::ALL.into_iter().filter(|&fault| recv_action(fault) == RecvAction::GoOn) {
-        let storm = std::iter::repeat_n(Step::Fault(fault), BUDGET * 2);
-        let mut script = Script::new(storm.chain([numbered(7)]), true);
+        let storm = |faults| std::iter::repeat_n(Step::Fault(fault), faults);
+        let steps = storm(ROW * 2).chain([numbered(7)]).chain(storm(ROW - 1)).chain([numbered(8)]);
+        let mut script = Script::new(steps, false);
         let mut receiver = Receiver::new(&mut script, &ReceiverConfig::default()).expect("a receiver");
         let (seen, ends) = work(&mut script, &mut receiver);
-        assert_eq!(ends, [DrainEnd::BudgetSpent, DrainEnd::BudgetSpent, DrainEnd::Blocked], "{fault}");
-        assert_eq!(seen, [7]);
-        assert_eq!(receiver.counts().faults.count(fault), BUDGET as u64 * 2);
+        assert_eq!(ends, [DrainEnd::Starved, DrainEnd::Starved, DrainEnd::Blocked], "{fault}");
+        assert_eq!(seen, [7, 8]);
+        assert_eq!(receiver.counts().faults.count(fault), ROW as u64 * 3 - 1);
     }
+}
+
+#[test]
+fn a_storm_of_faults_ends_with_the_budget() {
+    let storm = std::iter::repeat_n(Step::Fault(Fault::Protocol), 12);
+    let mut script = Script::new(storm.chain([numbered(7)]), true);
+    let mut receiver = Receiver::new(&mut script, &ReceiverConfig::default()).expect("a receiver");
+    let ends = [0; 2].map(|_| receiver.drain(&mut script, 8, |_| {}));
+    assert_eq!(ends, [DrainEnd::BudgetSpent, DrainEnd::Blocked]);
 }
 
 /// A socket that takes what it is given, or answers a script first.

@@ -13,6 +13,7 @@ use drumfire_socket::{
 };
 
 use super::overflow::Overflow;
+use super::starved::Starved;
 use super::unsent;
 use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER, Reading};
 
@@ -47,6 +48,7 @@ pub(super) struct Net<I, K> {
     is_more_to_send: bool,
     is_watching_room: bool,
     rest: Option<Duration>,
+    starved: Starved,
     is_gone: bool,
     overflow: Overflow,
 }
@@ -88,6 +90,7 @@ impl Net<Socket, Poller> {
         self.parker.register(&mut socket, 0)?;
         self.io = socket;
         self.overflow.on_replaced();
+        self.starved.on_replaced();
         (self.is_more_waiting, self.is_told, self.is_quiet) = (true, false, false);
         (self.is_watching_room, self.is_gone) = (false, false);
         Ok(())
@@ -114,6 +117,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             is_more_to_send: false,
             is_watching_room: false,
             rest: None,
+            starved: Starved::default(),
             is_gone: false,
             overflow: Overflow::default(),
         }
@@ -129,9 +133,9 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         self.is_gone
     }
 
-    /// Whether the socket may hold more than the last drain took.
+    /// Whether the socket may hold more than the last drain took, and can be asked for it.
     pub(super) const fn is_more_waiting(&self) -> bool {
-        self.is_more_waiting
+        self.is_more_waiting && self.starved.left().is_none()
     }
 
     /// Whether what was written earlier has not left: nothing more is asked of the endpoint until it has.
@@ -165,8 +169,8 @@ impl<I: Io, K: Park<I>> Net<I, K> {
 
     /// Waits for the socket, a wake-up, or `at_most`; false when the wait itself failed.
     pub(super) fn wait(&mut self, at_most: Option<Duration>) -> bool {
-        let at_most = at_most.into_iter().chain(self.rest).min();
-        let is_busy = self.is_more_waiting || self.is_more_to_send;
+        let at_most = at_most.into_iter().chain(self.rest).chain(self.starved.left()).min();
+        let is_busy = self.is_more_waiting() || self.is_more_to_send;
         let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
         self.is_told |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
         self.is_quiet = !self.is_told && !self.is_more_waiting;
@@ -189,8 +193,9 @@ impl<I: Io, K: Park<I>> Net<I, K> {
 
     /// How long the next wait may take at most.
     pub(super) fn time_left(&self) -> Option<Duration> {
-        let is_busy = self.is_more_waiting || self.is_told || self.is_more_to_send;
-        if is_busy { Some(Duration::ZERO) } else { self.rest }
+        let is_told = self.is_told && self.starved.left().is_none();
+        let is_busy = self.is_more_waiting() || is_told || self.is_more_to_send;
+        if is_busy { Some(Duration::ZERO) } else { self.rest.into_iter().chain(self.starved.left()).min() }
     }
 
     pub(super) const fn parker(&self) -> &K {
@@ -203,6 +208,10 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         if std::mem::take(&mut self.is_quiet) {
             return 0;
         }
+        if self.starved.is_resting(now.now.monotonic) {
+            self.waiter.on_pass(now.instant, 0);
+            return 0;
+        }
         let (before, mut panics) = (self.arrivals(), 0);
         // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
         self.is_more_waiting = true;
@@ -212,7 +221,9 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         });
         self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
         self.is_gone |= matches!(end, DrainEnd::Closed(_));
-        self.waiter.on_pass(now.instant, self.arrivals().saturating_sub(before));
+        let arrived = self.arrivals().saturating_sub(before);
+        self.starved.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
+        self.waiter.on_pass(now.instant, arrived);
         panics
     }
 

@@ -1,11 +1,14 @@
 //! Errors of the socket under a worker: what each does to the connection it is about, and that it does nothing to others.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use drumfire_proto::CloseReason;
-use drumfire_socket::{Fault, SendAction, send_action};
+use drumfire_socket::{Fault, RecvAction, SendAction, recv_action, send_action};
 
 use super::world::World;
+use crate::link::Report;
+use crate::peer::PeerId;
 
 /// What an error of a send to one client does: whether it ends the connection. The other client never notices.
 fn refuse(fault: Fault) -> bool {
@@ -82,6 +85,78 @@ fn an_attempt_to_an_address_that_cannot_be_sent_to_fails_at_once() {
     client.wire.0.borrow_mut().refused = Some((server, Fault::AddressFamilyUnsupported));
     client.work();
     let heard: Vec<_> = client.heard.iter().collect();
-    let [crate::link::Report::ConnectFailed { error, .. }] = heard[..] else { panic!("{heard:?}") };
+    let [Report::ConnectFailed { error, .. }] = heard[..] else { panic!("{heard:?}") };
     assert_eq!(*error, drumfire_proto::ConnectError::Unreachable);
+}
+
+/// Lets the only worker wait and work by itself, as long as it asks to wait; a pass that does not wait takes a while too.
+/// Answers how many passes it took.
+fn go_by_itself(world: &mut World, duration: Duration) -> usize {
+    const A_PASS: Duration = Duration::from_micros(20);
+    let (until, mut passes) = (world.time.elapsed.get() + duration, 0);
+    while world.time.elapsed.get() < until {
+        let server = &mut world.servers[0];
+        server.worker.wait(None);
+        let asked = server.wire.0.borrow_mut().polls.pop().expect("it polls");
+        let left = until - world.time.elapsed.get();
+        world.pass(asked.unwrap_or(left).clamp(A_PASS, left.max(A_PASS)));
+        world.servers[0].work();
+        passes += 1;
+    }
+    passes
+}
+
+#[test]
+fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
+    let fruitless =
+        |fault: &Fault| matches!(recv_action(*fault), RecvAction::GoOn | RecvAction::RetryNextPass);
+    for fault in Fault::ALL.into_iter().filter(fruitless) {
+        let (mut world, peer) = settled();
+        let before = world.servers[0].stats().received.faults.count(fault);
+        let wire = world.servers[0].wire.clone();
+        (wire.0.borrow_mut().unreadable, wire.0.borrow_mut().receives) = (Some(fault), 0);
+        // Something comes, and that is the last that is told of it.
+        world.clients[0].0.send(world.clients[0].2, "are you there?");
+        world.step_clients();
+        world.servers[0].worker.hear(true);
+        world.servers[0].work();
+        let passes = go_by_itself(&mut world, Duration::from_secs(5));
+        let (receives, each) = (wire.0.borrow().receives, if fault_is_scarcity(fault) { 1 } else { 32 });
+        assert!(passes <= 70, "{fault}: {passes} passes in 5 s");
+        assert!((50 * each..=60 * each).contains(&receives), "{fault}: {receives} calls in 5 s");
+        let counted = world.servers[0].stats().received.faults.count(fault) - before;
+        assert_eq!(counted, receives as u64, "{fault}: every one is counted");
+        // What is commanded leaves at once.
+        world.servers[0].send(peer, "I am");
+        world.servers[0].work();
+        world.carry_answers();
+        world.step_clients();
+        assert_eq!(world.texts(0), ["I am"], "{fault}");
+        // Nobody tells when it is over: the socket is asked.
+        wire.0.borrow_mut().unreadable = None;
+        go_by_itself(&mut world, Duration::from_millis(100));
+        let heard = world.servers[0].heard.iter().filter(|report| matches!(report, Report::Message { .. }));
+        assert_eq!(heard.count(), 1, "{fault}");
+        assert!(world.ends().is_empty());
+    }
+}
+
+/// A world with one client, in which nobody owes anybody anything.
+fn settled() -> (World, PeerId) {
+    let mut world = World::of_one(1);
+    (0..300).for_each(|_| world.step());
+    let peer = world.connected()[0];
+    (world, peer)
+}
+
+fn fault_is_scarcity(fault: Fault) -> bool {
+    recv_action(fault) == RecvAction::RetryNextPass
+}
+
+#[test]
+fn timers_are_kept_while_no_receive_succeeds() {
+    let (mut world, peer) = settled();
+    world.servers[0].wire.0.borrow_mut().unreadable = Some(Fault::OutOfMemory);
+    go_by_itself(&mut world, Duration::from_secs(40));
+    assert_eq!(world.ends(), [(peer, CloseReason::Silent)], "it has heard nothing for 30 s");
 }

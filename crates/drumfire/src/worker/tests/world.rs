@@ -31,6 +31,9 @@ pub(super) struct Wire {
     pub(super) outbox: Vec<(Option<SocketAddr>, Vec<u8>)>,
     /// Receive calls that will panic.
     pub(super) panics: u32,
+    /// What the system answers to every receive, and how many there were.
+    pub(super) unreadable: Option<Fault>,
+    pub(super) receives: usize,
     pub(super) is_blocked: bool,
     pub(super) is_closed: bool,
     /// What the system answers to a datagram for this address.
@@ -52,8 +55,12 @@ impl Io for Fake {
             drop(wire);
             panic!("a fault that somebody put there");
         }
+        wire.receives += 1;
         if wire.is_closed {
             return Err(Fault::BadDescriptor);
+        }
+        if let Some(fault) = wire.unreadable {
+            return Err(fault);
         }
         while let Some((from, bytes)) = wire.inbox.front() {
             if !batch.put(*from, bytes, None) {
