@@ -21,6 +21,7 @@ static WORLD_COUNT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static WORLD: Cell<World> = const { Cell::new(0) };
+    static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Begins empty books for what the calling thread seals from now on, and forgets those of its previous world.
@@ -33,9 +34,16 @@ thread_local! {
 pub fn start_world() {
     let new = WORLD_COUNT.fetch_add(1, Ordering::Relaxed).saturating_add(1);
     let old = WORLD.replace(new);
+    COUNT.set(0);
     if old != 0 {
         BOOKS.lock().expect("a nonce was repeated earlier").remove(&old);
     }
+}
+
+/// Packets that the calling thread sealed since its world began.
+#[must_use]
+pub fn count() -> u64 {
+    COUNT.get()
 }
 
 /// Notes that packet `number` is sealed with the key of this fingerprint.
@@ -43,6 +51,7 @@ pub fn start_world() {
 /// # Panics
 /// If that happened before, or if any repeat was found before.
 pub(crate) fn record(key: Fingerprint, number: u64) {
+    COUNT.set(COUNT.get().saturating_add(1));
     let mut books = BOOKS.lock().expect("a nonce was repeated earlier");
     let runs = books.entry(WORLD.get()).or_default().entry(key).or_default();
     if !runs.insert(number) {
@@ -99,7 +108,9 @@ mod tests {
     fn a_new_world_begins_with_empty_books() {
         start_world();
         record([1; 16], 5);
+        assert_eq!(count(), 1);
         start_world();
+        assert_eq!(count(), 0);
         record([1; 16], 5);
     }
 }

@@ -18,6 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::hash::keyed_16;
+use crate::plant::{self, Plant};
 use crate::secret::{Secret, is_equal};
 
 /// Length of a cookie in bytes.
@@ -80,8 +81,10 @@ impl Cookies {
     fn cookie_of_bucket(&mut self, bucket: u64, scope: &CookieScope<'_>) -> Cookie {
         let secret = self.secret_of_minute(bucket / BUCKETS_PER_MINUTE);
         let mut hasher = SipHasher24::new_with_key(secret);
-        hasher.write(&canonical(scope.source.ip()));
-        hasher.write(&scope.source.port().to_be_bytes());
+        if !plant::is(Plant::CookieForAll) {
+            hasher.write(&canonical(scope.source.ip()));
+            hasher.write(&scope.source.port().to_be_bytes());
+        }
         hasher.write(&scope.client_id);
         hasher.write(&bucket.to_be_bytes());
         // Last, because it is the only part whose length is not fixed.

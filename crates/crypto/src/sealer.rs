@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::keys::{SealKeys, Working};
 use crate::nonce::{PacketNumbers, nonce};
+use crate::plant::{self, Plant};
 use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 
 /// Seals packets, each with a number of its own.
@@ -104,6 +105,9 @@ impl Sealer {
 
     /// Drops the expanded key; what it is derived from stays.
     pub fn drop_expanded(&mut self) {
+        if plant::is(Plant::NumbersReset) {
+            self.numbers = PacketNumbers::new();
+        }
         self.working = None;
     }
 

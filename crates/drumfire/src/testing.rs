@@ -52,6 +52,12 @@ use crate::workers::Workers;
 use crate::{Client, Server};
 
 pub use clockwork::ClockConfig;
+#[cfg(feature = "audit-nonce")]
+pub use drumfire_proto::audit_nonce::count as audited_nonces;
+#[cfg(feature = "plant")]
+pub use drumfire_proto::plant;
+#[cfg(feature = "hostile")]
+pub use drumfire_proto::{Claims, Inside, Tamper};
 pub(crate) use either::{EitherWaker, EitherWorker};
 pub use group::Draining;
 pub(crate) use memory::{MemoryWorker, Seat, WALL_ORIGIN};
@@ -362,13 +368,13 @@ impl<S: Served> World<S> {
         [&path.up, &path.down].map(|link| (*link.counts(), link.flying_count() as u64))
     }
 
-    /// From now on this client, which is connected, breaks the rules: it seals other frames than it should, from this seed.
+    /// Does this to a client; answers what its end of the connection holds then, if it is open.
     ///
     /// # Panics
     /// When there is no such client.
     #[cfg(feature = "hostile")]
-    pub fn turn_client_hostile(&mut self, client: usize, seed: u64) {
-        self.clients[client].turn_hostile(seed);
+    pub fn tamper_with_client(&mut self, client: usize, tamper: Tamper) -> Option<Inside> {
+        self.clients[client].tamper(tamper)
     }
 
     /// Puts a datagram into the receive queue of the end at `to`, past all links, as somebody does who can write any

@@ -392,6 +392,30 @@ impl Connection {
         self.receiving.forget_key(channel, key, largest);
     }
 
+    /// For tests only: does this to it; answers what it holds then.
+    #[cfg(feature = "hostile")]
+    pub(crate) fn tamper(&mut self, tamper: crate::hostile::Tamper) -> Option<crate::hostile::Inside> {
+        use crate::hostile::Tamper;
+
+        let session = self.session.as_mut()?;
+        match tamper {
+            Tamper::BreakRules(seed) => session.turn_hostile(seed),
+            Tamper::Claim(claims) => session.set_claims(claims),
+            Tamper::RekeyAfter(packets) => Arc::make_mut(&mut self.bounds).epochs.packets = packets,
+            Tamper::Look => {}
+        }
+        Some(crate::hostile::Inside {
+            unused: session.unused(),
+            largest_acked: self.loss.largest_acked().map(|number| number.0),
+            skipped: session.last_skipped(),
+            send_bytes: self.sending.used_bytes(),
+            send_bytes_max: self.bounds.send_memory_bytes,
+            credit_spent: self.sending.credit().spent(),
+            credit_used: self.receiving.credit.used(),
+            keeps_old_keys: session.keeps_old_keys(),
+        })
+    }
+
     /// The number of the newest packet that was opened.
     fn newest_received(&self) -> u64 {
         let largest = self.session.as_ref().and_then(crate::session::Session::largest);

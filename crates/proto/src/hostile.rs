@@ -1,5 +1,5 @@
-//! For tests only (feature `hostile`): an end that holds the keys and breaks the rules. It seals other frames than the
-//! protocol wrote.
+//! For tests only (feature `hostile`): an end that holds the keys and breaks the rules, and what a test sees of the end that must
+//! not fall for it. The former seals other frames than the protocol wrote, or acknowledges what never came.
 
 use std::collections::VecDeque;
 
@@ -14,6 +14,50 @@ const KINDS: [u8; 22] = [
     0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x80, 0x81, 0x83, 0x85,
     0x88, 0x89, 0x8a, 0x8b, 0x9b,
 ];
+
+/// What a test does to one end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tamper {
+    /// From now on it seals other frames than it should, from this seed.
+    BreakRules(u64),
+    /// From now on its acks claim more than came.
+    Claim(Claims),
+    /// It changes its keys after so many packets.
+    RekeyAfter(u64),
+    /// Nothing: a test only wants to look.
+    Look,
+}
+
+/// What false acks claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claims {
+    /// Everything before the newest packet, whether it came or not, as somebody does who wants to be sent more.
+    Everything,
+    /// Packets that were never sent.
+    Unsent,
+}
+
+/// What one end of an open connection holds that a test judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inside {
+    /// The number of its next packet.
+    pub unused: u64,
+    /// The newest packet of which it took in an ack.
+    pub largest_acked: Option<u64>,
+    /// The last packet number that it skipped, to find out who acknowledges what never came.
+    pub skipped: Option<u64>,
+    /// Bytes of messages that wait or were not acknowledged, charges included.
+    pub send_bytes: usize,
+    /// How many there may be.
+    pub send_bytes_max: usize,
+    /// Credit that it spent on reliable messages so far.
+    pub credit_spent: u64,
+    /// Credit of its peer that messages used up which came so far: never more than the peer spent.
+    pub credit_used: u64,
+    /// It keeps the keys of the epoch before, and will not forget them by itself.
+    pub keeps_old_keys: bool,
+}
 
 /// Changes what one connection seals.
 #[derive(Debug)]

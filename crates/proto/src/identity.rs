@@ -5,6 +5,7 @@
 //! frames travel is `control`'s business.
 
 use drumfire_crypto::IssuedToken;
+use drumfire_crypto::plant::{self, Plant};
 use drumfire_crypto::secret::is_equal;
 use drumfire_wire::limits::CONNECTION_IDS_ACTIVE;
 use drumfire_wire::{ConnectionId, NewConnectionId};
@@ -195,7 +196,8 @@ impl KnownIds {
 
     /// Whether a Reset for this id with this token is genuine. Compares in constant time.
     pub(crate) fn is_reset(&self, id: ConnectionId, token: &[u8; 16]) -> bool {
-        self.ids().any(|known| known.id == id && is_equal(&known.reset_token, token))
+        let is_any = plant::is(Plant::ResetUnmatched);
+        self.ids().any(|known| known.id == id && (is_any || is_equal(&known.reset_token, token)))
     }
 
     /// All ids that are in use or may be.

@@ -127,8 +127,12 @@ pub use time::{Moment, Now};
 
 #[cfg(feature = "audit-nonce")]
 pub use drumfire_crypto::audit_nonce;
+#[cfg(feature = "plant")]
+pub use drumfire_crypto::plant;
 pub use drumfire_crypto::{
     IssuedToken, PlayerId, Secret, ServerKeyPair, Token, TokenError, TokenId, TokenKey, TokenKind,
     TokenMasterKey,
 };
 pub use drumfire_wire::{ChannelId, Close, CloseCode, FrameKinds, Refusal, RefuseReason, SteeringSecret};
+#[cfg(feature = "hostile")]
+pub use hostile::{Claims, Inside, Tamper};

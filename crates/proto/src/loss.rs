@@ -8,6 +8,7 @@ mod under_way;
 
 use std::time::Duration;
 
+use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{Ack, MessageId, PacketNumber};
 
 use self::under_way::UnderWay;
@@ -180,12 +181,13 @@ impl Loss {
         mut fate: impl FnMut(Fate, MessageId, u64),
     ) -> Result<AckNews, AckError> {
         let largest = ack.ranges.largest();
-        if largest.0 >= next_number {
+        if largest.0 >= next_number && !plant::is(Plant::AckOfUnsent) {
             return Err(AckError::Unsent);
         }
         let mut under_way = self.under_way.as_deref_mut();
         if let Some(UnderWay { skipped: Some(skipped), .. }) = &under_way
             && ack.ranges.iter().any(|range| skipped.is_any_in(range))
+            && !plant::is(Plant::AckOfSkipped)
         {
             return Err(AckError::Skipped);
         }
@@ -209,6 +211,7 @@ impl Loss {
         // would ever bring another ack.
         if let Some(under_way) = under_way
             && (news.acknowledged_count > 0 || is_newer)
+            && !(plant::is(Plant::SilenceForever) && under_way.probe_count >= PROBES_BEFORE_SILENCE)
         {
             under_way.progress_at = now;
             under_way.probe_count = 0;
@@ -220,7 +223,8 @@ impl Loss {
     /// When something must be done: lost packets named, or a probe sent.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let under_way = self.under_way.as_ref().filter(|under_way| under_way.in_flight_count > 0)?;
-        under_way.loss_at.or_else(|| Some(under_way.probe_at(self.probe_timeout())))
+        let probe_at = (!plant::is(Plant::ProbeNeverDue)).then(|| under_way.probe_at(self.probe_timeout()));
+        under_way.loss_at.or(probe_at)
     }
 
     /// Does what is due.

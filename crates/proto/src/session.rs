@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use drumfire_crypto::plant::{self, Plant};
 use drumfire_crypto::{
     Entropy, OpenError, OpenKeys, Opener, ReplayError, ReplayWindow, SealError, SealKeys, Sealer, Suite,
     TAG_BYTES,
@@ -29,6 +30,10 @@ pub(crate) struct Session {
     hostile: Option<Box<crate::hostile::Hostile>>,
     #[cfg(feature = "hostile")]
     panics_next: bool,
+    #[cfg(feature = "hostile")]
+    claims: Option<crate::hostile::Claims>,
+    #[cfg(feature = "hostile")]
+    last_skipped: Option<u64>,
 }
 
 /// Where in a datagram the opened frames stand, and the packet's number.
@@ -70,6 +75,10 @@ impl Session {
             hostile: None,
             #[cfg(feature = "hostile")]
             panics_next: false,
+            #[cfg(feature = "hostile")]
+            claims: None,
+            #[cfg(feature = "hostile")]
+            last_skipped: None,
         };
         session.draw_skip(0, entropy);
         session
@@ -85,6 +94,7 @@ impl Session {
     ) -> Result<Opened, Refusal> {
         let number = header.number.expand(self.largest()).0;
         self.replay.check(number).map_err(refused)?;
+        let is_moved = plant::is(Plant::WindowBeforeOpen) && self.replay.accept(number).is_ok();
         #[cfg(feature = "hostile")]
         crate::hostile::panic_if(std::mem::take(&mut self.panics_next));
         let start = header.encoded_bytes();
@@ -97,7 +107,9 @@ impl Session {
             Err(OpenError::Forged) => return Err(Refusal::Drop(DropReason::Forged)),
             Err(OpenError::LimitReached) => return Err(Refusal::KeyLimit),
         };
-        self.replay.accept(number).map_err(refused)?;
+        if !is_moved {
+            self.replay.accept(number).map_err(refused)?;
+        }
         if is_new_epoch {
             let next = self.unused();
             if self.epoch.is_unused(next) {
@@ -167,7 +179,9 @@ impl Session {
     /// Forgets them, if it is time.
     pub(crate) fn forget_due(&mut self, now: Moment) {
         if self.epoch.forget_at().is_some_and(|at| at <= now) {
-            self.opener.forget_previous();
+            if !plant::is(Plant::OldKeysKept) {
+                self.opener.forget_previous();
+            }
             self.epoch.on_forgotten();
         }
     }
@@ -187,6 +201,8 @@ impl Session {
             return Ok((next, None));
         }
         let skipped = self.sealer.skip()?;
+        #[cfg(feature = "hostile")]
+        self.last_skipped.replace(skipped);
         self.draw_skip(next, entropy);
         Ok((self.sealer.next_number()?, Some(skipped)))
     }
@@ -214,6 +230,30 @@ impl Session {
     #[cfg(feature = "hostile")]
     pub(crate) fn turn_hostile(&mut self, seed: u64) {
         self.hostile = Some(Box::new(crate::hostile::Hostile::new(seed)));
+    }
+
+    /// From now on acks claim this, or what came.
+    #[cfg(feature = "hostile")]
+    pub(crate) const fn set_claims(&mut self, claims: crate::hostile::Claims) {
+        self.claims = Some(claims);
+    }
+
+    /// What acks claim beside what came.
+    #[cfg(feature = "hostile")]
+    pub(crate) const fn claims(&self) -> Option<crate::hostile::Claims> {
+        self.claims
+    }
+
+    /// The last number that was skipped.
+    #[cfg(feature = "hostile")]
+    pub(crate) const fn last_skipped(&self) -> Option<u64> {
+        self.last_skipped
+    }
+
+    /// Whether the keys of the epoch before are kept, though those of this one were met, and nothing says until when.
+    #[cfg(feature = "hostile")]
+    pub(crate) fn keeps_old_keys(&self) -> bool {
+        self.opener.has_previous() && self.opener.has_met_current() && self.forget_at().is_none()
     }
 
     /// The next packet that comes finds a bug.

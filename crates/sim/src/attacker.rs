@@ -3,9 +3,10 @@
 //!
 //! What they must not achieve is judged elsewhere; what the server sends to their addresses is `ledger`'s business.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
+use drumfire::Cookie;
 use drumfire::conditioner::{Datagram, Random};
 use drumfire::testing::World;
 
@@ -25,6 +26,9 @@ const HELLO_BYTES: usize = 1_200;
 const COOKIE_AT: usize = 540;
 const COOKIE_BYTES: usize = 32;
 
+/// A packet to a server has its connection id here.
+const ID: std::ops::Range<usize> = 1..9;
+
 /// Attacks the whole world.
 pub(crate) struct Attacker {
     plan: Attack,
@@ -34,12 +38,16 @@ pub(crate) struct Attacker {
     hellos: Vec<Vec<u8>>,
     /// Addresses that brought a good cookie: a server knows that somebody answers there.
     proved: HashSet<SocketAddr>,
+    /// The last packet between two addresses, to and from clients that are gone.
+    last_words: HashMap<(SocketAddr, SocketAddr), Datagram>,
+    gone: HashSet<SocketAddr>,
     sent: u64,
 }
 
 impl Attacker {
     pub(crate) fn new(plan: Attack, random: Random) -> Self {
-        Self { plan, random, kept: Vec::new(), hellos: Vec::new(), proved: HashSet::new(), sent: 0 }
+        let (proved, last_words, gone) = (HashSet::new(), HashMap::new(), HashSet::new());
+        Self { plan, random, kept: Vec::new(), hellos: Vec::new(), proved, last_words, gone, sent: 0 }
     }
 
     /// Datagrams sent so far.
@@ -52,16 +60,41 @@ impl Attacker {
         self.proved.contains(&address)
     }
 
-    /// One go, between two looks of the applications.
-    pub(crate) fn act(&mut self, world: &mut World) {
+    /// A client at this address is about to vanish: its last words are kept.
+    pub(crate) fn watch(&mut self, client: SocketAddr) {
+        self.gone.insert(client);
+    }
+
+    /// Speaks for those that are gone, to both ends: what they said last, with a bit flipped.
+    pub(crate) fn speak_for_the_gone(&mut self, world: &mut World) {
+        let mut words: Vec<_> = self.last_words.values().cloned().collect();
+        words.sort_by_key(|datagram| (datagram.from, datagram.to));
+        for mut datagram in words {
+            if let Some(last) = datagram.bytes.last_mut() {
+                *last ^= 1;
+            }
+            self.send(world, datagram.from, datagram.to, datagram.bytes);
+        }
+    }
+
+    /// One go, between two looks of the applications; says whether the server said something to somebody that it may not.
+    pub(crate) fn act(&mut self, world: &mut World, cookie: Cookie) -> Result<(), String> {
         for _ in 0..self.plan.off_path {
             self.invent(world);
         }
         if self.plan.on_path == 0 {
-            return;
+            return Ok(());
         }
         let server = world.server.local_addr();
         for datagram in world.take_seen() {
+            let is_welcome = datagram.from == server && datagram.bytes.first() == Some(&WELCOME);
+            if is_welcome
+                && cookie == Cookie::Always
+                && Class::of(datagram.to).is_some()
+                && !self.has_proved(datagram.to)
+            {
+                return Err(format!("{} got a Welcome without a cookie of its own", datagram.to));
+            }
             if datagram.from == server && Class::of(datagram.to) == Some(Class::Copier) {
                 self.answer(world, &datagram);
             } else {
@@ -71,6 +104,7 @@ impl Attacker {
         for _ in 0..self.plan.on_path {
             self.abuse(world);
         }
+        Ok(())
     }
 
     /// What needs no knowledge but addresses.
@@ -102,7 +136,7 @@ impl Attacker {
         let at = self.below(self.kept.len());
         let Some(mut seen) = self.kept.get(at).cloned() else { return };
         let is_hello = seen.bytes.first() == Some(&HELLO);
-        match self.random.below(7) {
+        match self.random.below(8) {
             // Again, as it was.
             0 => {}
             // A copy from somewhere else: the path must not follow it.
@@ -115,6 +149,13 @@ impl Attacker {
             4 => seen.bytes.truncate(self.below(seen.bytes.len() + 1)),
             // Back to where it came from.
             5 => (seen.from, seen.to) = (seen.to, seen.from),
+            // Whoever sees an id can name it, and knows no token for it.
+            6 if seen.to == server && is_packet(&seen) && seen.bytes.len() >= ID.end => {
+                let mut reset = self.bytes(25);
+                reset[0] = RESET;
+                reset[ID].copy_from_slice(&seen.bytes[ID]);
+                (seen.from, seen.to, seen.bytes) = (server, seen.from, reset);
+            }
             _ if is_hello => {
                 let client_id = seen.bytes[11..19].to_vec();
                 (seen.from, seen.to) = (server, seen.from);
@@ -144,6 +185,9 @@ impl Attacker {
         let is_new = |hello: &Vec<u8>| hello.get(11..19) != datagram.bytes.get(11..19);
         if datagram.bytes.first() == Some(&HELLO) && self.hellos.iter().all(is_new) {
             self.hellos.push(datagram.bytes.clone());
+        }
+        if is_packet(&datagram) && [datagram.from, datagram.to].iter().any(|end| self.gone.contains(end)) {
+            self.last_words.insert((datagram.from, datagram.to), datagram.clone());
         }
         if self.kept.len() < KEPT {
             self.kept.push(datagram);
@@ -186,6 +230,11 @@ impl Attacker {
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length.div_ceil(8)).flat_map(|_| self.random.bits().to_be_bytes()).take(length).collect()
     }
+}
+
+/// Whether it belongs to a connection, and not to a handshake.
+fn is_packet(datagram: &Datagram) -> bool {
+    datagram.bytes.first().is_some_and(|first| first & 0x80 == 0)
 }
 
 /// An address of this network.

@@ -1,8 +1,8 @@
 //! Whether every datagram is accounted for: sent by one end, dropped by name on the link, waiting, or taken in by
 //! the other end and there under a name again.
 
-use drumfire::WorkerStats;
 use drumfire::testing::{Fault, SocketCounts, World};
+use drumfire::{DropReason, WorkerStats};
 
 /// Datagrams that a worker keeps while its socket takes none, at most.
 const KEPT_MAX: u64 = 128;
@@ -33,6 +33,20 @@ pub(crate) fn check(world: &World) -> Result<(), String> {
     let counts = world.counts();
     equal("what the server sent", sent, sent_down + counts.unreachable)?;
     equal("what arrived", delivered + counts.injected, taken + counts.waiting + counts.inbox_full)
+}
+
+/// Whether no end dropped a packet that only a fault can bring, in a world without such faults.
+pub(crate) fn check_clean(world: &World) -> Result<(), String> {
+    let mut ends = vec![("the server".to_owned(), world.server.stats().workers)];
+    let clients = world.clients.iter().enumerate();
+    ends.extend(clients.map(|(at, client)| (format!("client {at}"), vec![client.stats()])));
+    for (name, workers) in ends {
+        for reason in [DropReason::Forged, DropReason::Duplicate, DropReason::TooOld, DropReason::ForgedId] {
+            let count = workers.iter().map(|worker| worker.protocol.dropped(reason)).sum::<u64>();
+            equal(&format!("{name} dropped what is {} though nobody did that", reason.name()), count, 0)?;
+        }
+    }
+    Ok(())
 }
 
 /// Of an end at which nothing goes wrong.

@@ -3,6 +3,8 @@
 use drumfire::{ClientEvent, CloseReason, Event, FlightRecord, PeerId};
 
 use crate::flow::Flow;
+#[cfg(feature = "hostile")]
+use crate::scenario::Side;
 
 /// How far one end of a connection has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +24,10 @@ pub(crate) struct Client {
     pub(crate) peer: Option<PeerId>,
     /// One of its ends breaks the rules: what they say to each other is worth nothing.
     pub(crate) is_hostile: bool,
-    /// Somebody closed it.
+    /// One of its ends acknowledges everything: which end is lied to, and from which packet on.
+    #[cfg(feature = "hostile")]
+    pub(crate) lied_to_from: Option<(Side, u64)>,
+    /// Somebody closed it, or it vanished.
     pub(crate) is_closed: bool,
     /// Something happened to its worker or to the server that may end it.
     pub(crate) may_end: bool,
@@ -97,6 +102,16 @@ impl Client {
             }
             (event, stage) => Err(format!("at {stage:?} came {event:?}")),
         }
+    }
+
+    /// All events were taken in, those of the server only where it is so said: what was acknowledged must be there.
+    pub(crate) fn check_told(&mut self, by_server_too: bool) -> Result<(), String> {
+        if self.is_hostile {
+            return Ok(());
+        }
+        let down = self.down.untrue();
+        let up = if by_server_too { self.up.untrue() } else { None };
+        down.or(up).map_or(Ok(()), Err)
     }
 
     /// What happened is written down in its order, and only of a connection that ends.

@@ -30,6 +30,8 @@ pub(crate) struct Flow {
     /// The newest message of each channel, sequenced mode and key: the last that was sent, and the last that was delivered.
     sequenced: HashMap<(u16, Mode, u64), Newest>,
     receipts: HashMap<ReceiptId, Wanted>,
+    /// Receipts of acks of which it is not certain yet that they are true.
+    told: Vec<ReceiptId>,
     pub(crate) delivered: u64,
 }
 
@@ -135,7 +137,19 @@ impl Flow {
             Outcome::Lost => is_over || !wanted.mode.is_reliable(),
             Outcome::Expired => wanted.may_expire || may_be_replaced,
         };
+        // An ordered message may be there and wait for others, and of the others some are never delivered.
+        if outcome == Outcome::Acknowledged && wanted.mode == Mode::ReliableUnordered {
+            self.told.push(receipt);
+        }
         if is_true { Ok(()) } else { Err(format!("{outcome:?} for {wanted:?}")) }
+    }
+
+    /// Both ends took all their events in: says which message was acknowledged and is not there.
+    pub(crate) fn untrue(&mut self) -> Option<String> {
+        let told = std::mem::take(&mut self.told);
+        let untrue =
+            told.iter().find(|receipt| !self.receipts.get(receipt).is_some_and(|it| self.is_true(it)));
+        untrue.map(|receipt| format!("{receipt:?} says that a message came, and it did not"))
     }
 
     /// A message came out; says what is wrong with that.

@@ -19,12 +19,19 @@ mod client;
 mod dice;
 mod door;
 mod flow;
+mod guests;
+#[cfg(feature = "hostile")]
+mod insides;
 mod ledger;
 mod memory;
+#[cfg(feature = "plant")]
+pub mod plants;
 mod run;
 mod scenario;
 mod swarm;
+mod toll;
 
 pub use run::{Failure, Outcome, run, run_scenario, run_swarm};
-pub use scenario::{Attack, Closing, Hole, Plan, Scenario, Side, WrongClock};
+pub use scenario::{Attack, Closing, Hole, Lie, Plan, Scenario, Side, WrongClock};
 pub use swarm::{Covered, Mishap, Swarm, What};
+pub use toll::{LinkFaults, Toll};

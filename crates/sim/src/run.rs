@@ -14,10 +14,14 @@ use crate::attacker::Attacker;
 use crate::books;
 use crate::client::{Client, Stage};
 use crate::door;
+use crate::guests::Guests;
+#[cfg(feature = "hostile")]
+use crate::insides;
 use crate::ledger::{self, Class};
 use crate::memory;
 use crate::scenario::{Plan, Scenario, Side, WrongClock};
 use crate::swarm::{Covered, Doer, Excused};
+use crate::toll::Toll;
 
 /// Messages one end sends in one go, at most.
 const BURST_MESSAGES: u32 = 8;
@@ -51,6 +55,8 @@ pub struct Outcome {
     pub held_bytes: u64,
     /// What happened to the server's workers.
     pub covered: Covered,
+    /// What it was put through.
+    pub toll: Toll,
 }
 
 /// What did not hold.
@@ -121,21 +127,27 @@ struct Run<'a> {
     by_peer: HashMap<PeerId, usize>,
     /// Players that had their session.
     players: HashSet<PlayerId>,
+    guests: Guests,
     rebound: u64,
+    toll: Toll,
     /// The server's application does nothing.
     is_stalled: bool,
 }
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario) -> Result<Self, String> {
-        let mut world = door::open(scenario)?;
+        let (mut world, tokens) = door::open(scenario)?;
         for (at, plan) in scenario.clients.iter().enumerate() {
             world.set_up(at, &plan.up).map_err(|error| error.to_string())?;
             world.set_down(at, &plan.down).map_err(|error| error.to_string())?;
         }
         let clients = scenario.clients.iter().map(|_| Client::default()).collect();
         let random = Random::part(scenario.seed, 2);
-        let attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
+        let mut attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
+        let is_gone = |(_, plan): &(usize, &Plan)| plan.vanishes.is_some();
+        for (at, _) in scenario.clients.iter().enumerate().filter(is_gone) {
+            attacker.watch(world.client_address(at));
+        }
         let doer = Doer::new(scenario.swarm.as_ref(), &mut world);
         let (by_address, by_peer, players) = (HashMap::new(), HashMap::new(), HashSet::new());
         let mut run = Self {
@@ -148,7 +160,9 @@ impl<'a> Run<'a> {
             by_address,
             by_peer,
             players,
+            guests: Guests::new(tokens),
             rebound: 0,
+            toll: Toll { others: scenario.faults(), ..Toll::default() },
             is_stalled: false,
         };
         (0..scenario.clients.len()).for_each(|at| run.note_address(at));
@@ -173,7 +187,7 @@ impl<'a> Run<'a> {
             self.close(tick);
             self.disturb(tick)?;
             self.set_clocks(tick);
-            self.attacker.act(&mut self.world);
+            self.attacker.act(&mut self.world, self.scenario.cookie)?;
             self.trouble(tick);
             let (stall_from, stall_until) = self.scenario.stall;
             self.is_stalled = (stall_from..stall_until).contains(&tick);
@@ -187,10 +201,17 @@ impl<'a> Run<'a> {
         (0..self.clients.len()).for_each(|at| self.world.set_client_clock(at, &right));
         let calm = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10)));
         self.world.set_links(&calm).map_err(|error| error.to_string())?;
+        for (at, plan) in self.scenario.clients.iter().enumerate() {
+            if plan.vanishes.is_some() {
+                cut(&mut self.world, at, &calm)?;
+            }
+        }
+        self.guests.come(&mut self.world, &self.clients)?;
         // A thread may stand still for longer than all else goes wrong.
         let end = self.world.elapsed().max(self.doer.stalled_until) + self.scenario.calm;
         while self.world.elapsed() < end {
             self.close(self.scenario.chaos_ticks);
+            self.attacker.speak_for_the_gone(&mut self.world);
             self.step(CALM_STEP)?;
         }
         // Whoever is woken once more counts once more.
@@ -207,6 +228,10 @@ impl<'a> Run<'a> {
                 self.world.rebind(at, SocketAddr::new(before.ip(), before.port() + 1));
                 self.note_address(at);
                 self.rebound += 1;
+            }
+            if plan.vanishes == Some(tick) {
+                cut(&mut self.world, at, &plan.up)?;
+                self.clients[at].is_closed = true;
             }
             let Some(hole) = plan.hole.as_ref().filter(|hole| !hole.ticks.is_empty()) else { continue };
             let through = |link: &LinkConfig| {
@@ -360,29 +385,23 @@ impl<'a> Run<'a> {
                 self.clients[at].on_client(event).map_err(|reason| late(format!("client {at}: {reason}")))?;
             }
         }
+        let is_heard = !self.is_stalled;
+        for (at, client) in self.clients.iter_mut().enumerate() {
+            client.check_told(is_heard).map_err(|reason| late(format!("client {at}: {reason}")))?;
+            if client.at_client == Stage::Connected {
+                self.toll.connected += time;
+            }
+        }
         #[cfg(feature = "hostile")]
-        self.turn_hostile();
+        {
+            insides::turn_hostile(&mut self.world, self.scenario, &mut self.clients);
+            insides::check(&mut self.world, &self.clients).map_err(late)?;
+        }
+        if self.scenario.is_clean {
+            books::check_clean(&self.world).map_err(late)?;
+        }
         books::check(&self.world).map_err(late)?;
         ledger::check(&self.world, self.scenario.cookie, &self.attacker).map_err(late)
-    }
-
-    /// Ends that are to break the rules begin to, once they are connected.
-    #[cfg(feature = "hostile")]
-    fn turn_hostile(&mut self) {
-        for (at, plan) in self.scenario.clients.iter().enumerate() {
-            let client = &mut self.clients[at];
-            let is_connected = client.at_client == Stage::Connected && client.at_server == Stage::Connected;
-            if client.is_hostile || !is_connected {
-                continue;
-            }
-            let seed = self.scenario.seed ^ ((at as u64) << 48);
-            match (plan.hostile, client.peer) {
-                (Some(Side::Client), _) => self.world.turn_client_hostile(at, seed),
-                (Some(Side::Server), Some(peer)) => self.world.turn_server_hostile(peer, seed),
-                _ => continue,
-            }
-            client.is_hostile = true;
-        }
     }
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
@@ -395,6 +414,9 @@ impl<'a> Run<'a> {
                 }
                 if player.is_some() != self.scenario.has_tokens {
                     return Err("a player that is none, or the other way round".to_owned());
+                }
+                if self.guests.has(*address) {
+                    return Err("a token whose session was over opened another".to_owned());
                 }
                 let at = self.by_address.get(address).ok_or("a client from nowhere is connected")?;
                 if self.by_peer.insert(*peer, *at).is_some() {
@@ -412,6 +434,8 @@ impl<'a> Run<'a> {
         let at = *self.by_peer.get(&peer).ok_or("an event of a peer that was never connected")?;
         if let Event::Connected { .. } = &event {
             let plan = &self.scenario.clients[at];
+            #[cfg(feature = "hostile")]
+            insides::on_connected(&mut self.world, at, peer, plan);
             let options = ChannelOptions::default().redundancy(plan.redundancy);
             for channel in (0..plan.channels).map(ChannelId) {
                 self.world.server.set_channel_options(peer, channel, options);
@@ -427,7 +451,12 @@ impl<'a> Run<'a> {
         books::close(&self.world).map_err(|reason| format!("in the end: {reason}"))?;
         self.doer.judge()?;
         let covered = self.doer.covered(&self.world);
-        let mut outcome = Outcome { trace, rebound, attacks, covered, ..Outcome::default() };
+        let mut toll = self.toll;
+        toll.take(&self.world);
+        toll.hostile = attacks;
+        toll.others += rebound;
+        toll.handshakes = self.clients.len() as u64 + self.guests.count();
+        let mut outcome = Outcome { trace, rebound, attacks, covered, toll, ..Outcome::default() };
         for (at, client) in self.clients.iter().enumerate() {
             client.judge().map_err(|reason| format!("in the end, client {at}: {reason}"))?;
             let is_failed = client.at_client == Stage::Failed;
@@ -451,4 +480,10 @@ impl<'a> Run<'a> {
             Err(format!("in the end the server has {counted} connections, and not {open}"))
         }
     }
+}
+
+/// Nothing goes through any more between a client and the server, whatever else their links do.
+fn cut(world: &mut World, at: usize, link: &LinkConfig) -> Result<(), String> {
+    let cut = link.clone().datagram_max_bytes(1);
+    world.set_up(at, &cut).and_then(|()| world.set_down(at, &cut)).map_err(|error| error.to_string())
 }

@@ -35,6 +35,8 @@ pub struct Scenario {
     pub clock: Option<WrongClock>,
     /// What an attacker does during the chaos.
     pub attack: Attack,
+    /// Nobody attacks, and links only lose and delay: every packet that comes is new and opens.
+    pub is_clean: bool,
     /// How long the links are good afterwards.
     pub calm: Duration,
     /// What is wrong with the server's workers; none where there is but one, at which nothing goes wrong.
@@ -77,6 +79,12 @@ pub struct Plan {
     pub hole: Option<Hole>,
     /// The end that breaks the rules once it is connected, where that can be done; none with most clients.
     pub hostile: Option<Side>,
+    /// It breaks them by acks that claim this, and not by other frames.
+    pub lie: Option<Lie>,
+    /// Packets after which both ends change their keys, where that can be set.
+    pub rekey_packets: Option<u64>,
+    /// The tick from which on nothing goes through any more, either way and for good; it says nothing then or before.
+    pub vanishes: Option<u64>,
     /// The tick in which it is closed, and by whom; most clients stay.
     pub closing: Option<Closing>,
 }
@@ -111,6 +119,15 @@ pub struct Closing {
     pub by: Side,
 }
 
+/// What the acks of an end that breaks the rules claim beside what came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// All that came before the newest packet.
+    Everything,
+    /// Packets that were never sent.
+    Unsent,
+}
+
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -136,11 +153,19 @@ impl Scenario {
             (0, 0)
         };
         let count = between(&mut random, 1, 16);
-        let clients = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
-        let attack = Attack::draw(&mut random);
+        let is_clean = random.below(8) == 0;
+        let mut clients: Vec<_> = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
+        let mut attack = Attack::draw(&mut random);
+        if is_clean {
+            attack = Attack::default();
+            clients.iter_mut().for_each(|plan| plan.clean(&mut random));
+        } else if clients.iter().any(|plan| plan.vanishes.is_some()) {
+            // Whoever copies what it said cannot keep it alive.
+            attack.on_path = attack.on_path.max(1);
+        }
         let cookie = if random.below(3) == 0 { Cookie::UnderLoad } else { Cookie::Always };
         let has_tokens = random.below(4) == 0;
-        let clock = WrongClock::draw(&mut random, chaos_ticks);
+        let clock = WrongClock::draw(&mut random, chaos_ticks).filter(|_| !is_clean);
         let calm = Duration::from_secs(45);
         Self {
             seed,
@@ -153,6 +178,7 @@ impl Scenario {
             cookie,
             clock,
             attack,
+            is_clean,
             calm,
             swarm: None,
         }
@@ -163,7 +189,27 @@ impl Scenario {
     pub fn with_swarm(seed: u64) -> Self {
         let scenario = Self::from_seed(seed);
         let swarm = Swarm::draw(&mut Random::part(seed, 4), scenario.chaos_ticks);
-        Self { swarm: Some(swarm), ..scenario }
+        // What is wrong with the workers drops packets too.
+        Self { swarm: Some(swarm), is_clean: false, ..scenario }
+    }
+}
+
+impl Scenario {
+    /// Faults of ends and applications that are certain to come, ends that break the rules among them.
+    pub(crate) fn faults(&self) -> u64 {
+        let of_client = |plan: &Plan| {
+            let is_there = [
+                plan.clock.is_some(),
+                plan.hole.as_ref().is_some_and(|hole| !hole.ticks.is_empty()),
+                plan.hostile.is_some(),
+                plan.vanishes.is_some(),
+            ];
+            is_there.map(u64::from).iter().sum::<u64>()
+        };
+        let is_stalled = self.stall.0 < self.stall.1;
+        self.clients.iter().map(of_client).sum::<u64>()
+            + u64::from(self.clock.is_some())
+            + u64::from(is_stalled)
     }
 }
 
@@ -183,7 +229,7 @@ impl Plan {
             by: if random.below(2) == 0 { Side::Client } else { Side::Server },
         });
         let rebind_ticks = if random.below(3) == 0 { between(random, 10, 100) } else { 0 };
-        Self {
+        let mut plan = Self {
             rebind_ticks,
             clock: WrongClock::draw(random, chaos_ticks),
             shares_token: random.below(5) == 0,
@@ -197,6 +243,31 @@ impl Plan {
             reliable: random.fraction(),
             closing,
             hostile: Side::hostile(random),
+            lie: Lie::draw(random),
+            rekey_packets: (random.below(2) == 0).then(|| between(random, 64, 200)),
+            vanishes: (random.below(16) == 0).then(|| random.below(chaos_ticks)),
+        };
+        if plan.vanishes.is_some() {
+            // With something under way it would be given up sooner, for another reason.
+            (plan.rate, plan.rebind_ticks, plan.closing, plan.hostile) = (0.0, 0, None, None);
+            (plan.hole, plan.clock) = (None, None);
+        }
+        plan
+    }
+
+    /// Leaves it the faults by which nothing comes twice, changed or very late.
+    fn clean(&mut self, random: &mut Random) {
+        (self.up, self.down) = (clean_link(random), clean_link(random));
+        (self.clock, self.hole, self.hostile, self.vanishes) = (None, None, None, None);
+    }
+}
+
+impl Lie {
+    fn draw(random: &mut Random) -> Option<Self> {
+        match random.below(4) {
+            0 => Some(Self::Everything),
+            1 => Some(Self::Unsent),
+            _ => None,
         }
     }
 }
@@ -246,6 +317,14 @@ impl Hole {
         };
         Some(Self { ticks: begin..end, datagram_max_bytes })
     }
+}
+
+/// A link that loses packets, and lets some overtake others by 50 ms at most.
+fn clean_link(random: &mut Random) -> LinkConfig {
+    LinkConfig::default()
+        .loss(Loss::Even(fraction(random, 0.2)))
+        .delay(Delay::Constant(millis(random, 100)))
+        .reorder(fraction(random, 0.3), millis(random, 50))
 }
 
 fn redundancy(random: &mut Random) -> Redundancy {

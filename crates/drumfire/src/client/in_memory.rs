@@ -9,6 +9,8 @@ use crate::config::{BindError, ClientConfig};
 use crate::inline::{Inline, front};
 use crate::reconnect::{Dice, Reconnect};
 use crate::testing::{EitherWorker, Seat, secret};
+#[cfg(feature = "hostile")]
+use crate::testing::{Inside, Tamper};
 use crate::tokens::ConnectToken;
 use crate::worker::{Parts, Queue, Worker};
 
@@ -55,8 +57,8 @@ impl Client {
     }
 
     #[cfg(feature = "hostile")]
-    pub(crate) fn turn_hostile(&mut self, seed: u64) {
-        self.inline.worker.turn_hostile(self.peer, seed);
+    pub(crate) fn tamper(&mut self, tamper: Tamper) -> Option<Inside> {
+        self.inline.worker.tamper(self.peer, tamper)
     }
 
     /// Hands over what was sent but not flushed.

@@ -16,6 +16,8 @@ use crate::link::{Bell, Link};
 use crate::owners::{Owners, WorkerPlacement};
 use crate::steering::Steering;
 use crate::testing::{EitherWaker, EitherWorker, Seat, secret};
+#[cfg(feature = "hostile")]
+use crate::testing::{Inside, Tamper};
 use crate::worker::{Face, Parts, Ring, Worker, rings};
 use crate::workers::Workers;
 
@@ -62,8 +64,10 @@ impl Site {
     }
 
     #[cfg(feature = "hostile")]
-    pub(crate) fn turn_hostile(&mut self, peer: crate::PeerId, seed: u64) {
-        self.worker(peer.worker(), |worker| worker.turn_hostile(peer, seed));
+    pub(crate) fn tamper(&mut self, peer: crate::PeerId, tamper: Tamper) -> Option<Inside> {
+        let mut inside = None;
+        self.worker(peer.worker(), |worker| inside = worker.tamper(peer, tamper));
+        inside
     }
 
     /// One pass of this worker, and a wait that only says when the next is due.

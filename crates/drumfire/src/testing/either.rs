@@ -151,10 +151,10 @@ impl<P: Placement> EitherWorker<P> {
     }
 
     #[cfg(feature = "hostile")]
-    pub(crate) fn turn_hostile(&mut self, peer: PeerId, seed: u64) {
+    pub(crate) fn tamper(&mut self, peer: PeerId, tamper: super::Tamper) -> Option<super::Inside> {
         match self {
-            Self::Socket(worker) => worker.turn_hostile(peer, seed),
-            Self::Memory(worker) => worker.turn_hostile(peer, seed),
+            Self::Socket(worker) => worker.tamper(peer, tamper),
+            Self::Memory(worker) => worker.tamper(peer, tamper),
         }
     }
 

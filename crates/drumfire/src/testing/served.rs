@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "hostile")]
+use super::{Inside, Tamper};
 use super::{Seat, Sockets, World};
 use crate::conditioner::Random;
 use crate::config::{BindError, ServerConfig};
@@ -97,10 +99,10 @@ impl World {
         Self::made(config, sockets, seed, Box::new(make))
     }
 
-    /// From now on the server breaks the rules towards this peer alone.
+    /// Does this to the server's end of a connection; answers what it holds then, if it is open.
     #[cfg(feature = "hostile")]
-    pub fn turn_server_hostile(&mut self, peer: crate::PeerId, seed: u64) {
-        self.server.parts().1.turn_hostile(peer, seed);
+    pub fn tamper_with_server(&mut self, peer: crate::PeerId, tamper: Tamper) -> Option<Inside> {
+        self.server.parts().1.tamper(peer, tamper)
     }
 }
 

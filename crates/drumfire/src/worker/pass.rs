@@ -18,6 +18,8 @@ use std::time::Duration;
 use drumfire_proto::{
     CloseCode, ConnectError, Endpoint, IssuedToken, Moment, Now, Placement, ServerIdentity,
 };
+#[cfg(feature = "hostile")]
+use drumfire_proto::{Inside, Tamper};
 use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
 use super::core::Core;
@@ -205,12 +207,10 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         }
     }
 
-    /// From now on this end of the connection breaks the rules.
+    /// Does this to this end of a connection; answers what it holds then, if it is open.
     #[cfg(feature = "hostile")]
-    pub(crate) fn turn_hostile(&mut self, peer: PeerId, seed: u64) {
-        if peer.life() == self.core.life {
-            self.core.endpoint.turn_hostile(peer.id(), seed);
-        }
+    pub(crate) fn tamper(&mut self, peer: PeerId, tamper: Tamper) -> Option<Inside> {
+        if peer.life() == self.core.life { self.core.endpoint.tamper(peer.id(), tamper) } else { None }
     }
 
     /// The next packet of this connection ends in a panic.

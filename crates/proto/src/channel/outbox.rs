@@ -9,6 +9,7 @@ use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, MessageId};
 
 use super::ChannelOptions;
+use super::credit::Outflow;
 use super::receipt::{Outcome, ReceiptId};
 use super::send::{Filled, Idle, Outgoing, Packet, Pushed, SendQueue};
 use crate::loss::Fate;
@@ -37,11 +38,15 @@ impl Outbox {
 
     /// Bytes of the longest reliable message that the peer takes.
     pub(crate) fn message_max_bytes(&self) -> usize {
-        let credit = match self {
+        self.credit().message_max_bytes()
+    }
+
+    /// What may be sent.
+    pub(crate) fn credit(&self) -> &Outflow {
+        match self {
             Self::Idle(idle) => &idle.credit,
             Self::Busy(queue) => &queue.credit,
-        };
-        credit.message_max_bytes()
+        }
     }
 
     /// The peer says how far this end may go.

@@ -11,6 +11,7 @@ mod sequenced;
 
 use std::collections::VecDeque;
 
+use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, Fragment, MessageId};
 
 use self::kept::{Kept, NONE};
@@ -256,12 +257,14 @@ impl Ahead {
         mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> (bool, u64) {
         let Some(slot) = self.slot_for(place) else { return (false, 0) };
-        if slot.is_received {
+        if slot.is_received && !plant::is(Plant::ReliableTwice) {
             return (false, 0);
         }
         slot.is_received = true;
         match arrival.after {
-            Some(after) if !self.is_delivered(floor, after.0) => self.keep(floor, arrival, after.0),
+            Some(after) if !self.is_delivered(floor, after.0) && !plant::is(Plant::OrderIgnored) => {
+                self.keep(floor, arrival, after.0);
+            }
             _ => {
                 deliver(arrival.channel, arrival.payload);
                 self.deliver_waiting(floor, arrival.id.0, deliver);

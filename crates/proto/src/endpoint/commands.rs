@@ -18,6 +18,8 @@ use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
+#[cfg(feature = "hostile")]
+use crate::hostile::{Inside, Tamper};
 use crate::identity::Identity;
 use crate::path::Path;
 use crate::placement::Placement;
@@ -34,6 +36,13 @@ impl<P: Placement> Endpoint<P> {
         {
             session.turn_hostile(seed);
         }
+    }
+
+    /// For tests only: does this to a connection; answers what it holds then, if it is open.
+    #[cfg(feature = "hostile")]
+    pub fn tamper(&mut self, peer: PeerId, tamper: Tamper) -> Option<Inside> {
+        let connection = self.connections.get_mut(peer).filter(|connection| connection.is_open())?;
+        connection.tamper(tamper)
     }
 
     /// For tests only: the next packet of this connection ends in a panic.

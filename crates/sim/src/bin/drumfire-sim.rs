@@ -1,6 +1,7 @@
 //! Runs the scenarios of a range of seeds on all cores and stops at the first that fails:
-//! `drumfire-sim --seeds 0..1000`. With `--worker` before it the server has several workers, whose sockets, threads and code
-//! fail too, and it prints how often each kind of that happened.
+//! `drumfire-sim --seeds 0..1000`, and with `--plant 7` behind it with that bug planted (feature `plant`). With `--worker` before
+//! it the server has several workers, whose sockets, threads and code fail too, and it prints how often each kind of that
+//! happened.
 //!
 //! It keeps no records. Exit code 0: all held; 1: one did not; 2: bad usage.
 #![forbid(unsafe_code)]
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use drumfire_sim::{Failure, Outcome, Scenario};
+use drumfire_sim::{Failure, LinkFaults, Outcome, Scenario, Toll};
 
 /// Threads, however many cores there are.
 const THREADS_MAX: usize = 64;
@@ -21,25 +22,77 @@ const SEEDS_PER_LINE: u64 = 100;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag] = &args[..]
+        && flag == "--list-plants"
+    {
+        Plant::list();
+        return ExitCode::SUCCESS;
+    }
     let (has_swarm, rest) = match &args[..] {
         [flag, rest @ ..] if flag == "--worker" => (true, rest),
         all => (false, all),
     };
-    let seeds = match rest {
-        [flag, seeds] if flag == "--seeds" => parse(seeds),
+    let ask = match rest {
+        [flag, seeds] if flag == "--seeds" => parse(seeds).map(|seeds| (seeds, None)),
+        [flag, seeds, plant, number] if flag == "--seeds" && plant == "--plant" => {
+            let planted = number.parse().ok().filter(|number| Plant::find(*number).is_some());
+            parse(seeds).zip(planted.map(Some))
+        }
         _ => None,
     };
-    let Some(seeds) = seeds else {
-        eprintln!("usage: drumfire-sim [--worker] --seeds A..B (from A up to, and without, B)");
+    let Some((seeds, planted)) = ask else {
+        eprintln!(
+            "usage: drumfire-sim [--worker] --seeds A..B [--plant N] (from A up to, and without, B; N from 1 to 24)"
+        );
         return ExitCode::from(2);
     };
-    match sweep(seeds, has_swarm) {
+    match sweep(seeds, has_swarm, planted) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            println!("FAILED: {failure}");
+        Err(Failure { seed, reason, has_swarm }) => {
+            let worker = if has_swarm { "--worker " } else { "" };
+            let plant = planted.map_or(String::new(), |number| format!("--plant {number} "));
+            let next = seed.saturating_add(1);
+            println!(
+                "FAILED: seed {seed}: {reason}\nreplay it with: cargo xtask sim {worker}{plant}--seeds {seed}..{next}"
+            );
             ExitCode::FAILURE
         }
     }
+}
+
+/// Bugs that can be planted; none without the feature.
+struct Plant;
+
+impl Plant {
+    #[cfg(feature = "plant")]
+    fn find(number: usize) -> Option<drumfire_sim::plants::Planted> {
+        drumfire_sim::plants::by_number(number)
+    }
+
+    #[cfg(not(feature = "plant"))]
+    fn find(_number: usize) -> Option<()> {
+        None
+    }
+
+    /// A line for each: its number, its name, what it is, and its file.
+    fn list() {
+        #[cfg(feature = "plant")]
+        for planted in drumfire_sim::plants::all() {
+            let drumfire_sim::plants::Planted { number, plant, what, file } = planted;
+            println!("{number}\t{plant:?}\t{what}\t{file}");
+        }
+    }
+
+    /// Plants it in what this thread runs from now on.
+    #[cfg(feature = "plant")]
+    fn put(number: Option<usize>) {
+        if let Some(planted) = number.and_then(Self::find) {
+            drumfire_sim::plants::plant(planted);
+        }
+    }
+
+    #[cfg(not(feature = "plant"))]
+    fn put(_number: Option<usize>) {}
 }
 
 fn parse(seeds: &str) -> Option<Range<u64>> {
@@ -52,6 +105,8 @@ fn parse(seeds: &str) -> Option<Range<u64>> {
 struct Sweep {
     seeds: Range<u64>,
     has_swarm: bool,
+    /// Which bug is planted.
+    planted: Option<usize>,
     next: AtomicU64,
     found: Mutex<Found>,
 }
@@ -64,10 +119,10 @@ struct Found {
 }
 
 /// Runs every seed; answers the failure with the lowest.
-fn sweep(seeds: Range<u64>, has_swarm: bool) -> Result<(), Failure> {
+fn sweep(seeds: Range<u64>, has_swarm: bool, planted: Option<usize>) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let next = AtomicU64::new(seeds.start);
-    let sweep = Sweep { seeds, has_swarm, next, found: Mutex::default() };
+    let sweep = Sweep { seeds: seeds.clone(), has_swarm, planted, next, found: Mutex::default() };
     std::thread::scope(|scope| {
         for _ in 0..cores.min(THREADS_MAX) {
             scope.spawn(|| sweep.run());
@@ -96,11 +151,34 @@ fn sweep(seeds: Range<u64>, has_swarm: bool) -> Result<(), Failure> {
         println!("of its workers, 0 times stranded:");
         sum.covered.kinds().for_each(|(kind, count)| println!("{count:>12} {kind}"));
     }
+    count(&seeds, &sum.toll);
     Ok(())
+}
+
+/// Prints what all of it came to, for a ledger.
+fn count(seeds: &Range<u64>, toll: &Toll) {
+    let hundredths = toll.connected.as_secs() / 36;
+    let LinkFaults { lost, duplicated, corrupted, queue_full, too_large, .. } = toll.links;
+    println!(
+        "counted: seeds={}..{} hours={}.{:02} packets={} faults={} lost_faults={lost} \
+         duplicated_faults={duplicated} corrupted_faults={corrupted} queue_full_faults={queue_full} \
+         too_large_faults={too_large} other_faults={} handshakes={} hostile={} audited={}",
+        seeds.start,
+        seeds.end,
+        hundredths / 100,
+        hundredths % 100,
+        toll.packets,
+        toll.faults(),
+        toll.others,
+        toll.handshakes,
+        toll.hostile,
+        toll.audited
+    );
 }
 
 impl Sweep {
     fn run(&self) {
+        Plant::put(self.planted);
         loop {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
             if seed >= self.seeds.end {
@@ -141,6 +219,7 @@ impl Found {
         self.sum.attacks += outcome.attacks;
         self.sum.hostile += outcome.hostile;
         self.sum.covered += &outcome.covered;
+        self.sum.toll += outcome.toll;
         self.sum.held_bytes = self.sum.held_bytes.max(outcome.held_bytes);
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
 
+use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
 use crate::channel::ranges::Ranges;
@@ -87,7 +88,9 @@ impl Partial {
             }
             self.bytes.resize(to, 0);
         }
-        if let Some(place) = self.bytes.get_mut(from..to) {
+        let back =
+            if plant::is(Plant::PieceMisplaced) { from.saturating_sub(at(self.have.bytes())) } else { 0 };
+        if let Some(place) = self.bytes.get_mut(from.saturating_sub(back)..to.saturating_sub(back)) {
             place.copy_from_slice(fragment.piece.payload);
         }
         self.have.insert(begin, end);

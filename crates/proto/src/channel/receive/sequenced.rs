@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::ChannelId;
 
 use super::latest::Keys;
@@ -63,7 +64,7 @@ impl Newest {
         let floor = self.floor;
         let by_channel = &mut self.tables().channels;
         if let Some(newest) = by_channel.get_mut(&channel) {
-            let is_fresh = number >= *newest;
+            let is_fresh = number >= *newest || plant::is(Plant::OlderDelivered);
             *newest = number.max(*newest);
             return is_fresh;
         }

@@ -3,6 +3,7 @@
 //! What is kept of a message that was written is its mode's business.
 
 use bytes::BufMut;
+use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{Delivery, EncodeError, FrameWriter, Message, MessageId};
 
 use super::lines::{Name, Progress, Waiting};
@@ -11,7 +12,7 @@ use super::reliable::Reliable;
 use super::{Filled, Packet, SendQueue, charge};
 use crate::channel::receipt::Outcome;
 use crate::channel::{Mode, Priority};
-use crate::limits::MESSAGE_MAX_BYTES;
+use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_MAX_BYTES};
 
 impl SendQueue {
     /// Writes as many messages as fit into packet `number`; `carry` hears the ids of the reliable ones.
@@ -130,7 +131,12 @@ impl SendQueue {
         let is_short = waiting.payload.len() <= MESSAGE_MAX_BYTES;
         match is_short.then(|| reliable.write_first(writer, waiting)) {
             Some(Ok(first)) => {
-                if let Some(waiting) = lines.pop(name, true) {
+                if let Some(mut waiting) = lines.pop(name, true) {
+                    if plant::is(Plant::ReceiptOfSending)
+                        && let Some(receipt) = waiting.terms.receipt.take()
+                    {
+                        self.receipts.get_or_insert_default().answer(receipt, Outcome::Acknowledged);
+                    }
                     let redundancy = lines.options_of(waiting.channel).redundancy;
                     reliable.keep(waiting, first, class, packet.number, redundancy);
                 }
@@ -147,7 +153,8 @@ impl SendQueue {
                 lines.begin(name, Progress { number, sent_bytes: 0, receipt: None });
             }
         }
-        self.credit.spend(charge_bytes);
+        let uncharged_bytes = if plant::is(Plant::EntryUncharged) { ITEM_CHARGE_BYTES } else { 0 };
+        self.credit.spend(charge_bytes.saturating_sub(uncharged_bytes));
         true
     }
 
