@@ -2,12 +2,12 @@
 //!
 //! Every step is one command that can be typed by hand. Nothing here knows how CI machines are set up; `.ci/run` does.
 
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::bench::{DEADLINE, short_run};
 use crate::example;
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
+use crate::run::Stop;
+use crate::steps::{Step, Steps, step};
 use crate::workspace::{Package, Workspace};
 
 /// An example ends by itself within 10 s; at this age it is killed.
@@ -31,16 +31,6 @@ const INTEROP_DEADLINE: Duration = Duration::from_secs(600);
 /// Examples with a command for a server and one for a client in their heads.
 const TWO_HOST_EXAMPLES: [&str; 3] = ["configured", "echo", "tick_server"];
 
-/// One step: a name, a command, and how long it may take.
-#[derive(Debug)]
-struct Step {
-    name: String,
-    command: CommandLine,
-    deadline: Option<Duration>,
-    /// Whether the command may answer that the machine cannot run it.
-    can_be_skipped: bool,
-}
-
 /// Runs the steps, or prints them when `list` is set.
 ///
 /// # Errors
@@ -52,40 +42,9 @@ pub(crate) fn run(list: bool, skip_debug_tests: bool) -> Result<(), Stop> {
         steps.iter().for_each(|step| println!("{}: {}", step.name, step.command));
         return Ok(());
     }
-    let whole = Stopwatch::start();
-    let mut times = Vec::new();
-    for (index, step) in steps.iter().enumerate() {
-        println!("\n[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.command);
-        let stopwatch = Stopwatch::start();
-        let outcome = step.command.run(&workspace.root, step.deadline).and_then(|status| judge(step, status));
-        let seconds = stopwatch.elapsed().as_secs_f64();
-        match outcome {
-            Ok(word) => {
-                println!("[{}/{}] {}: {word} in {seconds:.1} s", index + 1, steps.len(), step.name);
-                times.push(format!("{seconds:8.1} s  {word:<7}  {}", step.name));
-            }
-            Err(Stop::Failed(why)) => {
-                return Err(Stop::Failed(format!(
-                    "\nFAILED: {} after {seconds:.1} s: {why}\nrepeat it with: {}",
-                    step.name, step.command
-                )));
-            }
-            Err(other) => return Err(other),
-        }
-    }
-    println!("\n{}\n{:8.1} s  in all", times.join("\n"), whole.elapsed().as_secs_f64());
-    Ok(())
-}
-
-/// What a finished step's status means: a word for the summary, or the failure.
-fn judge(step: &Step, status: ExitStatus) -> Result<&'static str, Stop> {
-    if status.success() {
-        Ok("ok")
-    } else if step.can_be_skipped && status.code() == Some(i32::from(EXIT_NEEDS)) {
-        Ok("skipped")
-    } else {
-        Err(Stop::failed(status.to_string()))
-    }
+    let mut done = Steps::new(&workspace.root, steps.len());
+    steps.iter().try_for_each(|step| done.run(step))?;
+    done.finish()
 }
 
 /// All steps for this workspace, cheapest first.
@@ -107,6 +66,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         steps.push(step("simulator", "xtask sim --seeds 0..2000").within(SIM_DEADLINE));
         let workers = step("simulator, workers that fail", "xtask sim --worker --seeds 0..2000");
         steps.push(workers.within(SIM_DEADLINE));
+        steps.push(step("planted bugs", "xtask sim --plant all --seeds 0..2000").within(SIM_DEADLINE));
     }
     let audited = ["crates/crypto", "crates/proto"].map(|folder| workspace.package_in(folder));
     if let [Some(crypto), Some(proto)] = audited {
@@ -265,19 +225,6 @@ fn bench_steps(package: &Package) -> Result<Vec<Step>, Stop> {
     Ok(std::iter::once(build).chain(runs).chain(gate).collect())
 }
 
-/// A step that runs cargo with these arguments, separated by spaces.
-fn step(name: &str, cargo_args: &str) -> Step {
-    let args: Vec<&str> = cargo_args.split(' ').collect();
-    let command = CommandLine::new("cargo", &args);
-    Step { name: name.to_owned(), command, deadline: None, can_be_skipped: false }
-}
-
-impl Step {
-    fn within(self, deadline: Duration) -> Self {
-        Self { deadline: Some(deadline), ..self }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -416,17 +363,5 @@ mod tests {
         let mut benches = package("benches", &[], &[("bench", "pps")], &[]);
         benches["metadata"] = json!({ "smoke": { "gone": ["--test"] } });
         assert!(plan(&workspace(&[benches]), false).is_err());
-    }
-
-    #[test]
-    fn only_a_step_that_may_be_skipped_is() {
-        let here = std::path::Path::new(".");
-        let status =
-            |code: u8| CommandLine::new("sh", &["-c", &format!("exit {code}")]).run(here, None).unwrap();
-        let skippable = Step { can_be_skipped: true, ..step("two hosts", "xtask two-hosts") };
-        assert_eq!(judge(&skippable, status(EXIT_NEEDS)).unwrap(), "skipped");
-        assert!(judge(&skippable, status(1)).is_err());
-        assert!(judge(&step("tidy", "xtask tidy"), status(EXIT_NEEDS)).is_err());
-        assert_eq!(judge(&skippable, status(0)).unwrap(), "ok");
     }
 }

@@ -10,6 +10,7 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 
+use crate::ledger;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
@@ -60,6 +61,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) seconds: u32,
     /// Whether what was found becomes part of the committed corpora.
     pub(crate) keeps: bool,
+    /// Whether each target's figures are written into the ledger.
+    pub(crate) notes: bool,
 }
 
 /// Where one target's files are.
@@ -86,7 +89,8 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let all = all(&workspace.root, &folder)?;
     let targets = wanted(&all, ask.targets)?;
     let program = build(&workspace, &folder)?;
-    let commit = CommandLine::new("git", &["describe", "--always", "--dirty"]).output(&workspace.root)?;
+    let command = format!("xtask fuzz --seconds {}", ask.seconds);
+    let note = |figures: String| ledger::note(&workspace.root, &command, &[figures], ask.notes);
     let mut broken = Vec::new();
     for target in targets {
         let found = watch::run(&workspace.root, &search(&program, target, ask.seconds)?, &target.name);
@@ -96,11 +100,12 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
             Err(Stop::Failed(why)) => {
                 eprintln!("{why}");
                 broken.push(target.name.as_str());
+                note(format!("target={} findings=1", target.name))?;
                 continue;
             }
             Err(other) => return Err(other),
         };
-        println!("ledger: target={} {run} commit={}", target.name, commit.trim());
+        note(format!("target={} {run} findings=0", target.name))?;
         if ask.keeps {
             let merge = |into: &Path| merge(&program, target, into);
             corpus::renew(&workspace.root, &target.corpus, &folder.join("kept"), merge)?;

@@ -14,16 +14,19 @@ mod ffi;
 mod files;
 mod fuzz;
 mod interop;
+mod ledger;
 mod loom;
 mod loopback_example;
 mod minimal_versions;
 mod netns;
+mod nightly;
 mod package;
 mod report;
 mod run;
 mod running;
 mod sanitize;
 mod sim;
+mod steps;
 mod tidy;
 mod two_hosts;
 mod two_hosts_example;
@@ -95,6 +98,9 @@ enum Task {
         /// Make what was found part of the committed corpora, minimised.
         #[arg(long)]
         keep: bool,
+        /// Write a row for each target into the ledger.
+        #[arg(long)]
+        ledger: bool,
     },
     /// Check the standard's vectors and hold sessions with a client in Python that is written from the standard alone.
     Interop {
@@ -102,6 +108,8 @@ enum Task {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         sessions: u32,
     },
+    /// Add up what all runs of the simulator and of the fuzzer came to, beside what is to be reached.
+    Ledger,
     /// Try every interleaving of the models of what crosses threads.
     Loom,
     /// Build drumfire with the oldest versions of other crates that it allows.
@@ -112,6 +120,19 @@ enum Task {
         #[arg(long)]
         verify: bool,
     },
+    /// Run the long form of all that looks for faults, as far as the time goes: planted bugs, models, sanitizer, chaos,
+    /// simulator, fuzzer.
+    Nightly {
+        /// How long it may take.
+        #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=1_440))]
+        minutes: u64,
+        /// A little of each part.
+        #[arg(long)]
+        quick: bool,
+        /// Go on behind a failure.
+        #[arg(long)]
+        keep_going: bool,
+    },
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
     /// Run the tests of the package with `unsafe` under the address sanitizer, where the compiler takes it.
@@ -119,11 +140,17 @@ enum Task {
     /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
     Sim {
         /// From the first up to, and without, the second.
-        #[arg(long, value_name = "A..B", value_parser = sim::seeds)]
-        seeds: Range<u64>,
+        #[arg(long, value_name = "A..B", value_parser = sim::seeds, required_unless_present = "plant")]
+        seeds: Option<Range<u64>>,
         /// With several workers, whose sockets, threads and code fail too.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "plant")]
         worker: bool,
+        /// With the bug of this number planted, which must be found; `all`, one after the other, to see that each is.
+        #[arg(long, value_name = "N", value_parser = sim::plant)]
+        plant: Option<sim::Plant>,
+        /// Write a row into the ledger.
+        #[arg(long)]
+        ledger: bool,
     },
     /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths, proofs.
     Tidy,
@@ -164,16 +191,22 @@ fn main() -> ExitCode {
         Task::Deny => deny::run(),
         Task::Example { name } => loopback_example::run(&name),
         Task::Ffi => ffi::run(),
-        Task::Fuzz { targets, seconds, keep } => {
-            fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep })
+        Task::Fuzz { targets, seconds, keep, ledger } => {
+            fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep, notes: ledger })
         }
         Task::Interop { sessions } => interop::run(sessions),
+        Task::Ledger => ledger::run(),
         Task::Loom => loom::run(),
         Task::MinimalVersions => minimal_versions::run(),
+        Task::Nightly { minutes, quick, keep_going } => {
+            nightly::run(&nightly::Ask { minutes, quick, keep_going })
+        }
         Task::Package { verify } => package::run(verify),
         Task::Report => report::run(),
         Task::Sanitize => sanitize::run(),
-        Task::Sim { seeds, worker } => sim::run(&seeds, worker),
+        Task::Sim { seeds, worker, plant, ledger } => {
+            sim::run(&sim::Ask { seeds: seeds.as_ref(), has_swarm: worker, plant, keeps: ledger })
+        }
         Task::Tidy => tidy::run(),
         Task::TwoHostsExample { name } => two_hosts_example::run(&name),
         Task::TwoHosts { secs, receiver_flags } => two_hosts::run(secs, &receiver_flags),

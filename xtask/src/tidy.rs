@@ -18,6 +18,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::files::listed;
+use crate::ledger;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
@@ -59,6 +60,7 @@ pub(crate) fn run() -> Result<(), Stop> {
     violations.extend(words::check(&files));
     violations.extend(widths::check(&files));
     violations.extend(proofs::check(&files));
+    violations.extend(runs(&files));
     let (amounts, stray) = unsafety::check(&files, &workspace.packages);
     violations.extend(stray);
     let (crates, heavy) = weight::check(root, &workspace.packages)?;
@@ -75,6 +77,12 @@ pub(crate) fn run() -> Result<(), Stop> {
         0 => Ok(()),
         count => Err(Stop::Failed(format!("tidy: {count} violations"))),
     }
+}
+
+/// The ledger of runs, which must add up.
+fn runs(files: &[File]) -> Option<Violation> {
+    let ledger = files.iter().find(|file| file.path == ledger::PATH)?;
+    ledger::check(&ledger.text).err().map(|(line, why)| ledger.violation(line, why))
 }
 
 /// The text files among them; one with a NUL byte is no text.

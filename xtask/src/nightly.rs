@@ -1,0 +1,181 @@
+//! `cargo xtask nightly`: the long forms of all that looks for faults, one after the other, within the time that is given.
+//!
+//! What each part does is the business of its own task; here is which parts there are, how much of each, and a summary.
+//! Whatever it finds is a failure, and so is what the time did not suffice for.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::ledger;
+use crate::run::Stop;
+use crate::steps::{Step, Steps, step};
+use crate::workspace::Workspace;
+
+/// Parts of a fixed size, in their order: a name, the task in its long form and in its quick one, and minutes after which it is
+/// stuck. One that the machine cannot do is skipped, with a word of its own.
+const PARTS: [Part; 4] = [
+    Part {
+        name: "planted bugs",
+        long: "xtask sim --plant all --ledger",
+        quick: "xtask sim --plant all --seeds 0..400 --ledger",
+        minutes: 10,
+    },
+    Part { name: "every interleaving", long: "xtask loom", quick: "xtask loom", minutes: 15 },
+    Part { name: "address sanitizer", long: "xtask sanitize", quick: "xtask sanitize", minutes: 20 },
+    Part { name: "chaos", long: "xtask chaos all", quick: "xtask chaos C5 C9 --quick", minutes: 45 },
+];
+
+/// A part of a fixed size.
+struct Part {
+    name: &'static str,
+    long: &'static str,
+    quick: &'static str,
+    minutes: u64,
+}
+
+/// The simulator's part.
+const SEEDS: u64 = 100_000;
+/// It runs in pieces, so that what was done is kept when the time is over.
+const SEEDS_AT_ONCE: u64 = 10_000;
+const QUICK_SEEDS: u64 = 200;
+/// A piece that takes longer is stuck.
+const SEEDS_DEADLINE: Duration = Duration::from_secs(3_600);
+
+/// The least that each target of the fuzzer looks.
+const FUZZ_SECONDS: u64 = 60;
+const QUICK_FUZZ_SECONDS: u64 = 2;
+/// The fuzzer's build, and what it needs to begin and to end a target.
+const FUZZ_BUILD: Duration = Duration::from_secs(180);
+/// The committed corpora, a folder for each target.
+const CORPORA: &str = "crates/fuzz/corpus";
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    /// How long it may take.
+    pub(crate) minutes: u64,
+    /// A little of each part, whatever the time.
+    pub(crate) quick: bool,
+    /// Whether it goes on behind a failure.
+    pub(crate) keep_going: bool,
+}
+
+/// Runs all parts.
+///
+/// # Errors
+/// [`Stop::Failed`] with what was missed.
+pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let root = &workspace.root;
+    let targets = targets(root)?;
+    let pieces = pieces(ledger::next_seed(root)?, ask.quick);
+    let mut steps = Steps::new(root, PARTS.len() + pieces.len() + 1);
+    for part in &PARTS {
+        go(&mut steps, &part.step(ask.quick), ask)?;
+    }
+    let budget = Duration::from_secs(60 * ask.minutes);
+    let least = FUZZ_BUILD + Duration::from_secs(FUZZ_SECONDS * targets);
+    let (mut left, mut longest) = (pieces.len(), Duration::ZERO);
+    for piece in &pieces {
+        // One more like the longest so far must leave the fuzzer its time.
+        if !ask.quick && steps.elapsed() + longest + least > budget {
+            break;
+        }
+        let before = steps.elapsed();
+        go(&mut steps, piece, ask)?;
+        longest = longest.max(steps.elapsed().saturating_sub(before));
+        left -= 1;
+    }
+    let rest = budget.saturating_sub(steps.elapsed()).saturating_sub(FUZZ_BUILD);
+    let seconds = if ask.quick { QUICK_FUZZ_SECONDS } else { seconds_each(rest, targets) };
+    go(&mut steps, &fuzz(seconds, targets), ask)?;
+    let end = steps.finish();
+    ledger::run()?;
+    match (end, left) {
+        (end, 0) | (end @ Err(_), _) => end,
+        (Ok(()), left) => {
+            Err(Stop::failed(format!("no time left for {left} of {} pieces of the simulator", pieces.len())))
+        }
+    }
+}
+
+/// Runs one step; its failure ends everything only where that is wanted.
+fn go(steps: &mut Steps<'_>, step: &Step, ask: &Ask) -> Result<(), Stop> {
+    match steps.run(step) {
+        Err(Stop::Failed(why)) if ask.keep_going => {
+            eprintln!("{why}");
+            Ok(())
+        }
+        end => end,
+    }
+}
+
+impl Part {
+    fn step(&self, quick: bool) -> Step {
+        let args = if quick { self.quick } else { self.long };
+        step(self.name, args).within(Duration::from_secs(60 * self.minutes)).skippable()
+    }
+}
+
+/// The simulator's pieces, from this seed on.
+fn pieces(from: u64, quick: bool) -> Vec<Step> {
+    let (all, size) = if quick { (QUICK_SEEDS, QUICK_SEEDS) } else { (SEEDS, SEEDS_AT_ONCE) };
+    let pieces = (0..all / size).map(|piece| from + piece * size);
+    pieces
+        .map(|from| {
+            let task = format!("xtask sim --seeds {from}..{} --ledger", from + size);
+            step("simulator", &task).within(SEEDS_DEADLINE)
+        })
+        .collect()
+}
+
+fn fuzz(seconds: u64, targets: u64) -> Step {
+    // Twice the time, for the builds and for targets that are slow to begin.
+    let deadline = 4 * FUZZ_BUILD + Duration::from_secs(2 * seconds * targets);
+    step("fuzzer", &format!("xtask fuzz all --seconds {seconds} --ledger")).within(deadline).skippable()
+}
+
+/// How long each of so many targets looks, when so much time is left.
+fn seconds_each(rest: Duration, targets: u64) -> u64 {
+    (rest.as_secs() / targets.max(1)).max(FUZZ_SECONDS)
+}
+
+fn targets(root: &Path) -> Result<u64, Stop> {
+    let folder = root.join(CORPORA);
+    let entries = std::fs::read_dir(&folder).map_err(|why| Stop::failed(format!("{CORPORA}: {why}")))?;
+    Ok(entries.count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulator_goes_on_where_it_ended_and_leaves_no_seed_out() {
+        let commands: Vec<_> = pieces(7_000, false).iter().map(|step| step.command.to_string()).collect();
+        assert_eq!(commands.len(), 10);
+        assert_eq!(commands[0], "cargo xtask sim --seeds 7000..17000 --ledger");
+        assert_eq!(commands[9], "cargo xtask sim --seeds 97000..107000 --ledger");
+        assert_eq!(pieces(0, true).len(), 1);
+    }
+
+    #[test]
+    fn the_fuzzer_gets_what_is_left_and_a_minute_each_at_least() {
+        assert_eq!(seconds_each(Duration::from_secs(3_600), 18), 200);
+        assert_eq!(seconds_each(Duration::ZERO, 18), FUZZ_SECONDS);
+        let step = fuzz(200, 18);
+        assert!(step.deadline.is_some_and(|deadline| deadline > Duration::from_secs(200 * 18)));
+    }
+
+    #[test]
+    fn every_part_has_a_deadline_and_may_say_that_the_machine_lacks_something() {
+        for (part, quick) in PARTS.iter().flat_map(|part| [(part, true), (part, false)]) {
+            let step = part.step(quick);
+            assert!(step.can_be_skipped && step.deadline.is_some(), "{}", part.name);
+        }
+        let minutes: u64 = PARTS.iter().map(|part| part.minutes).sum();
+        assert!(minutes <= 90, "{minutes}");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        assert!(targets(root).unwrap() > 10);
+    }
+}

@@ -1,0 +1,137 @@
+//! Steps of a task that runs many commands: each by its name, with a deadline, timed, and judged by how it ended.
+//!
+//! Which steps there are, and what a failure means for those behind it, is the business of the task.
+
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
+
+/// One step: a name, a command, and how long it may take.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) command: CommandLine,
+    pub(crate) deadline: Option<Duration>,
+    /// Whether the command may answer that the machine cannot run it.
+    pub(crate) can_be_skipped: bool,
+}
+
+/// A step that runs cargo with these arguments, separated by spaces.
+pub(crate) fn step(name: &str, cargo_args: &str) -> Step {
+    let args: Vec<&str> = cargo_args.split(' ').collect();
+    let command = CommandLine::new("cargo", &args);
+    Step { name: name.to_owned(), command, deadline: None, can_be_skipped: false }
+}
+
+impl Step {
+    pub(crate) fn within(self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+
+    pub(crate) fn skippable(self) -> Self {
+        Self { can_be_skipped: true, ..self }
+    }
+
+    /// What a finished step's status means: a word for the summary, or the failure.
+    fn judge(&self, status: ExitStatus) -> Result<&'static str, Stop> {
+        if status.success() {
+            Ok("ok")
+        } else if self.can_be_skipped && status.code() == Some(i32::from(EXIT_NEEDS)) {
+            Ok("skipped")
+        } else {
+            Err(Stop::failed(status.to_string()))
+        }
+    }
+}
+
+/// Steps that ran so far.
+pub(crate) struct Steps<'a> {
+    root: &'a Path,
+    whole: Stopwatch,
+    /// How many there will be.
+    count: usize,
+    times: Vec<String>,
+    missed: Vec<String>,
+}
+
+impl<'a> Steps<'a> {
+    /// None yet, of so many, in this folder.
+    pub(crate) fn new(root: &'a Path, count: usize) -> Self {
+        Self { root, whole: Stopwatch::start(), count, times: Vec::new(), missed: Vec::new() }
+    }
+
+    /// Time since the first began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.whole.elapsed()
+    }
+
+    /// Runs the next one.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] with what failed and the command to repeat it.
+    pub(crate) fn run(&mut self, step: &Step) -> Result<(), Stop> {
+        let place = format!("[{}/{}] {}", self.times.len() + 1, self.count, step.name);
+        println!("\n{place}: {}", step.command);
+        let stopwatch = Stopwatch::start();
+        let outcome = step.command.run(self.root, step.deadline).and_then(|status| step.judge(status));
+        let seconds = stopwatch.elapsed().as_secs_f64();
+        let (word, end) = match outcome {
+            Ok(word) => {
+                println!("{place}: {word} in {seconds:.1} s");
+                (word, Ok(()))
+            }
+            Err(Stop::Failed(why)) => {
+                self.missed.push(step.name.clone());
+                let repeat = format!("repeat it with: {}", step.command);
+                let failed = format!("\nFAILED: {} after {seconds:.1} s: {why}\n{repeat}", step.name);
+                ("FAILED", Err(Stop::Failed(failed)))
+            }
+            Err(other) => return Err(other),
+        };
+        self.times.push(format!("{seconds:8.1} s  {word:<7}  {}", step.name));
+        end
+    }
+
+    /// Prints how long each took.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] with the names of those that failed, where the task went on behind them.
+    pub(crate) fn finish(self) -> Result<(), Stop> {
+        println!("\n{}\n{:8.1} s  in all", self.times.join("\n"), self.whole.elapsed().as_secs_f64());
+        if self.missed.is_empty() {
+            Ok(())
+        } else {
+            Err(Stop::failed(format!("missed: {}", self.missed.join(", "))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(name: &str, script: &str) -> Step {
+        Step { command: CommandLine::new("sh", &["-c", script]), ..step(name, "") }
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_command_and_again_at_the_end() {
+        let mut steps = Steps::new(Path::new("."), 3);
+        assert!(steps.run(&shell("one", "exit 0")).is_ok());
+        let failed = steps.run(&shell("two", "exit 4"));
+        let says = |why: &str| why.contains("FAILED: two") && why.ends_with("repeat it with: sh -c 'exit 4'");
+        assert!(matches!(failed, Err(Stop::Failed(why)) if says(&why)));
+        assert!(steps.run(&shell("three", "exit 0")).is_ok());
+        assert!(matches!(steps.finish(), Err(Stop::Failed(why)) if why == "missed: two"));
+    }
+
+    #[test]
+    fn only_a_step_that_may_be_skipped_is() {
+        let mut steps = Steps::new(Path::new("."), 2);
+        assert!(steps.run(&shell("may", "exit 3").skippable()).is_ok());
+        assert!(steps.run(&shell("may not", "exit 3")).is_err());
+        assert!(steps.times[0].contains("skipped") && steps.times[1].contains("FAILED"));
+    }
+}
