@@ -120,6 +120,10 @@ pub struct WorkerStats {
     pub restarts: u64,
     /// Waits that failed.
     pub wait_faults: u64,
+    /// How often the system said that the worker's socket is closed or none, and the worker went on with another descriptor of it:
+    /// no connection and no datagram is lost by that. Something in this process closes descriptors that are not its own. When it
+    /// happens again within a second the worker ends instead, with all its connections.
+    pub sockets_reopened: u64,
 }
 
 impl WorkerStats {

@@ -70,12 +70,21 @@ pub trait Clock {
 pub trait Park<I>: Parker {
     /// Watches the socket for room to write while `is_blocked`.
     fn watch_writable(&mut self, io: &mut I, is_blocked: bool);
+
+    /// Lets a socket whose descriptor is gone go on with another one, watched for datagrams alone; false where it has none.
+    fn reopen(&mut self, _io: &mut I) -> bool {
+        false
+    }
 }
 
 impl Park<Socket> for Poller {
     fn watch_writable(&mut self, io: &mut Socket, is_blocked: bool) {
         // Without the watch the flush is tried again in the next pass, as it is anyway.
         let _ = Self::watch_writable(self, io, 0, is_blocked);
+    }
+
+    fn reopen(&mut self, io: &mut Socket) -> bool {
+        Self::reopen(self, io, 0).is_ok()
     }
 }
 
@@ -92,6 +101,9 @@ pub(crate) const BUDGET_DATAGRAMS: usize = 1_024;
 
 /// Retries are due this soon where nothing will tell that there is room again.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// A socket whose descriptor is lost again within this time is given up: something is after it.
+pub(crate) const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
 /// Asserts at compile time that the contracts suit real sockets.
 const fn is_park<K: Park<I>, I: Io>() {}

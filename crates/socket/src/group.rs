@@ -181,7 +181,8 @@ impl ReuseportGroup {
     /// The sockets, in the order of their index.
     ///
     /// Keep all of them open as long as the filter steers: when one closes, the kernel moves the last into its
-    /// place, and tags then lead elsewhere. A [`crate::DropMeter`] keeps its socket open too.
+    /// place, and tags then lead elsewhere. Each holds a second descriptor, so that it does not close when something closes the
+    /// first one: [`crate::Poller::reopen`]. A [`crate::DropMeter`] keeps its socket open too.
     #[must_use]
     pub fn into_sockets(self) -> Vec<Socket> {
         self.sockets

@@ -71,6 +71,28 @@ impl Poller {
         self.poll.registry().reregister(socket.source(), token(index)?, interest)
     }
 
+    /// Lets a socket of a group go on with another descriptor, because the system says that the one in use is closed or no
+    /// socket's (`EBADF`, `ENOTSOCK`): something in the process closed it. It is the same socket as before, with all that waits
+    /// in it, and in the same place of its group. It is watched for datagrams alone, under `index`; drain it before the next
+    /// wait.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a socket that is connected to one peer: connect another. Else what the system answers: the descriptor in
+    /// reserve is gone too, or none are left.
+    pub fn reopen(&mut self, socket: &mut Socket, index: usize) -> io::Result<()> {
+        let (registry, token) = (self.poll.registry(), token(index)?);
+        let watch =
+            |fresh: &mut mio::net::UdpSocket| match registry.register(fresh, token, Interest::READABLE) {
+                // It has the number of the one that was closed, which is still watched: the socket behind it lives.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    registry.reregister(fresh, token, Interest::READABLE)
+                }
+                answer => answer,
+            };
+        socket.reopen(watch, |lost| registry.deregister(lost))
+    }
+
     /// A handle that ends this poller's wait.
     #[must_use]
     pub fn waker(&self) -> Waker {

@@ -31,6 +31,11 @@ pub struct Socket {
     granted: Granted,
     /// Where every datagram says which of the host's addresses it came to.
     locals: Option<sys::LocalAddresses>,
+    /// Another descriptor of the same socket, for the day when the one in use is lost: a socket of a group that closed would
+    /// take its place in the group along.
+    reserve: Option<socket2::Socket>,
+    /// Its number in the system's list, where there is a reserve and the platform tells.
+    number: Option<u64>,
 }
 
 impl Socket {
@@ -67,8 +72,10 @@ impl Socket {
             has_gro: sys::has_gro(&socket),
             has_filter,
         };
-        let udp: std::net::UdpSocket = socket.into();
-        Ok(Self { udp: mio::net::UdpSocket::from_std(udp), is_connected, granted, locals })
+        let reserve = if is_connected { None } else { Some(socket.try_clone()?) };
+        let udp = mio::net::UdpSocket::from_std(socket.into());
+        let number = reserve.as_ref().and_then(|_| sys::number_of(&udp).ok());
+        Ok(Self { udp, is_connected, granted, locals, reserve, number })
     }
 
     /// The address it is bound to.
@@ -118,6 +125,30 @@ impl Socket {
 
     pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
         &mut self.udp
+    }
+
+    /// Goes on with another descriptor of the same socket: what waits in it, its options and its place in the group are as they
+    /// were. `watch` is told of the new one before the change, and then of the old one to forget, where that is still this
+    /// socket's.
+    pub(crate) fn reopen(
+        &mut self,
+        watch: impl FnOnce(&mut mio::net::UdpSocket) -> io::Result<()>,
+        forget: impl FnOnce(&mut mio::net::UdpSocket) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let reserve = self.reserve.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        // Asked first, because the fresh descriptor may well be given the number of one that was closed.
+        let is_own = self.number.is_some() && self.number().ok() == self.number;
+        let mut fresh = mio::net::UdpSocket::from_std(reserve.try_clone()?.into());
+        watch(&mut fresh)?;
+        let mut lost = std::mem::replace(&mut self.udp, fresh);
+        if is_own {
+            // At worst it is told of twice.
+            let _ = forget(&mut lost);
+        } else {
+            // Whoever has its number now, it is not ours to close.
+            std::mem::forget(lost);
+        }
+        Ok(())
     }
 }
 

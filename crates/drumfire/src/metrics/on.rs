@@ -50,7 +50,7 @@ struct Counter {
 }
 
 /// All but those by reason.
-const COUNTERS: [Counter; 33] = [
+const COUNTERS: [Counter; 34] = [
     count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
     bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
     count("drumfire_kernel_dropped_total", "Datagrams dropped in front of the socket", |s| s.kernel_dropped),
@@ -104,6 +104,9 @@ const COUNTERS: [Counter; 33] = [
     count("drumfire_panics_total", "Panics that were caught", |s| s.panics),
     count("drumfire_restarts_total", "Times the worker began anew", |s| s.restarts),
     count("drumfire_wait_faults_total", "Waits that failed", |s| s.wait_faults),
+    count("drumfire_sockets_reopened_total", "Sockets that went on with another descriptor", |s| {
+        s.sockets_reopened
+    }),
 ];
 
 const fn count(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u64) -> Counter {

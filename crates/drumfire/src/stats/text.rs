@@ -35,6 +35,7 @@ impl Serialize for WorkerStats {
             panics,
             restarts,
             wait_faults,
+            sockets_reopened,
         } = self;
         let mut fields = serializer.serialize_struct("WorkerStats", 16)?;
         fields.serialize_field("protocol", protocol)?;
@@ -53,6 +54,7 @@ impl Serialize for WorkerStats {
         fields.serialize_field("panics", panics)?;
         fields.serialize_field("restarts", restarts)?;
         fields.serialize_field("wait_faults", wait_faults)?;
+        fields.serialize_field("sockets_reopened", sockets_reopened)?;
         fields.end()
     }
 }

@@ -43,13 +43,14 @@ enum Cause {
     Dropped,
     Panic,
     Restart,
+    Reopened,
 }
 
 /// Close reasons by name.
 const CLOSE_REASONS: usize = 9;
 
-/// Lines that there may be in one interval: 23.
-const CAUSES: usize = 5 + CLOSE_REASONS + REFUSALS.len();
+/// Lines that there may be in one interval: 24.
+const CAUSES: usize = 6 + CLOSE_REASONS + REFUSALS.len();
 
 impl Cause {
     const fn place(self) -> usize {
@@ -59,8 +60,9 @@ impl Cause {
             Self::Dropped => 2,
             Self::Panic => 3,
             Self::Restart => 4,
+            Self::Reopened => 5,
             Self::Disconnected(reason) => {
-                5 + match reason {
+                6 + match reason {
                     CloseReason::Local { .. } => 0,
                     CloseReason::Remote { .. } => 1,
                     CloseReason::Silent => 2,
@@ -72,7 +74,7 @@ impl Cause {
                     CloseReason::Unreachable => 8,
                 }
             }
-            Self::Refused(index) => 5 + CLOSE_REASONS + index,
+            Self::Refused(index) => 6 + CLOSE_REASONS + index,
         }
     }
 }
@@ -165,6 +167,9 @@ impl Trace {
         if let Some(count) = self.grown(now, Cause::Restart, stats.restarts) {
             warn!(target: "drumfire", worker, count, "began anew after panics; all peers of this worker are gone");
         }
+        if let Some(count) = self.grown(now, Cause::Reopened, stats.sockets_reopened) {
+            warn!(target: "drumfire", worker, count, "its socket was closed by something else in this process; it goes on with another descriptor");
+        }
         if self.looked_at.is_none_or(|at| now.since(at) >= LOOK_INTERVAL) {
             self.looked_at = Some(now);
             self.look(now, stats);
@@ -174,7 +179,7 @@ impl Trace {
     /// Says what the last look did not see, in one line.
     pub(crate) fn finish(&mut self, stats: &WorkerStats) {
         let of_events = [Cause::Connected, Cause::ConnectFailed].map(Cause::place);
-        let places = of_events.into_iter().chain(5..5 + CLOSE_REASONS);
+        let places = of_events.into_iter().chain(6..6 + CLOSE_REASONS);
         let left_out: u64 = places.filter_map(|place| self.limits.get(place)).map(|limit| limit.rest).sum();
         let (worker, dropped) = (self.worker, stats.protocol.dropped_count());
         debug!(target: "drumfire", worker, left_out, dropped, "ended");
@@ -321,7 +326,14 @@ mod tests {
     fn every_cause_has_a_place_of_its_own() {
         let closes = reasons().into_iter().map(Cause::Disconnected);
         let refused = (0..REFUSALS.len()).map(Cause::Refused);
-        let single = [Cause::Connected, Cause::ConnectFailed, Cause::Dropped, Cause::Panic, Cause::Restart];
+        let single = [
+            Cause::Connected,
+            Cause::ConnectFailed,
+            Cause::Dropped,
+            Cause::Panic,
+            Cause::Restart,
+            Cause::Reopened,
+        ];
         let mut names: Vec<Option<String>> = vec![None; CAUSES];
         for cause in single.into_iter().chain(closes).chain(refused) {
             let name = match cause {
@@ -332,11 +344,11 @@ mod tests {
             assert!(place.as_ref().is_none_or(|taken| *taken == name), "{cause:?}: {place:?}");
             *place = Some(name);
         }
-        assert!(names.iter().all(Option::is_some) && CAUSES <= 23, "{names:?}");
+        assert!(names.iter().all(Option::is_some) && CAUSES <= 24, "{names:?}");
     }
 
     #[test]
-    fn a_hundred_thousand_of_everything_are_at_most_23_lines_in_ten_seconds_and_none_is_forgotten() {
+    fn a_hundred_thousand_of_everything_are_at_most_24_lines_in_ten_seconds_and_none_is_forgotten() {
         let peer = crate::link::tests::peer();
         let kinds: Vec<Happening> = reasons()
             .into_iter()
@@ -349,13 +361,21 @@ mod tests {
                 // A fifth of a millisecond apart: twenty seconds, and one more line of each at their end.
                 let now = Moment::from_nanos(number * 200_000);
                 trace.happened(now, peer, what);
-                trace.pass(now, &WorkerStats { panics: number, restarts: number, ..WorkerStats::default() });
+                trace.pass(
+                    now,
+                    &WorkerStats {
+                        panics: number,
+                        restarts: number,
+                        sockets_reopened: number,
+                        ..WorkerStats::default()
+                    },
+                );
             }
             trace.happened(at(30_000), peer, &kinds[0]);
             trace.finish(&WorkerStats::default());
         });
-        // Two intervals of twenty seconds and less, eight reasons, a failed attempt, panics and restarts.
-        assert!(lines.len() <= 2 * 11 + 2, "{}: {lines:#?}", lines.len());
+        // Two intervals of twenty seconds and less, eight reasons, a failed attempt, panics, restarts and sockets.
+        assert!(lines.len() <= 2 * 12 + 2, "{}: {lines:#?}", lines.len());
         let number = |line: &str, field: &str| -> u64 {
             let mut words = line.split(' ').filter_map(|word| word.strip_prefix(field)?.strip_prefix('='));
             words.next().map_or(0, |value| value.parse().unwrap())

@@ -15,7 +15,7 @@ use drumfire_socket::{
 use super::overflow::Overflow;
 use super::starved::Starved;
 use super::unsent;
-use super::{BUDGET_DATAGRAMS, Park, RETRY_AFTER, Reading};
+use super::{BUDGET_DATAGRAMS, Park, REOPEN_AFTER, RETRY_AFTER, Reading};
 
 /// Datagrams written together.
 const BATCH_DATAGRAMS: usize = 128;
@@ -49,6 +49,9 @@ pub(super) struct Net<I, K> {
     is_watching_room: bool,
     rest: Option<Duration>,
     starved: Starved,
+    /// When its descriptor was lost last.
+    lost_at: Option<Moment>,
+    reopened_count: u64,
     is_gone: bool,
     overflow: Overflow,
 }
@@ -118,6 +121,8 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             is_watching_room: false,
             rest: None,
             starved: Starved::default(),
+            lost_at: None,
+            reopened_count: 0,
             is_gone: false,
             overflow: Overflow::default(),
         }
@@ -128,9 +133,25 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         self
     }
 
-    /// Whether the descriptor is gone: nothing more can be done here.
+    /// Whether the descriptor is gone, and all others of the socket: nothing more can be done here.
     pub(super) const fn is_gone(&self) -> bool {
         self.is_gone
+    }
+
+    /// How often the socket went on with another descriptor.
+    pub(super) const fn reopened_count(&self) -> u64 {
+        self.reopened_count
+    }
+
+    /// The descriptor is gone: goes on with another one of the same socket, if there is one and the last one lasted.
+    fn reopen(&mut self, now: Moment) {
+        let has_lasted = self.lost_at.is_none_or(|at| now.since(at) >= REOPEN_AFTER);
+        self.is_gone = !has_lasted || !self.parker.reopen(&mut self.io);
+        self.lost_at = Some(now);
+        if !self.is_gone {
+            self.reopened_count += 1;
+            (self.is_more_waiting, self.is_watching_room) = (true, false);
+        }
     }
 
     /// Whether the socket may hold more than the last drain took, and can be asked for it.
@@ -220,7 +241,9 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             panics += take_in(endpoint, now.now, received.datagrams_mut().map(inbound));
         });
         self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
-        self.is_gone |= matches!(end, DrainEnd::Closed(_));
+        if matches!(end, DrainEnd::Closed(_)) {
+            self.reopen(now.now.monotonic);
+        }
         let arrived = self.arrivals().saturating_sub(before);
         self.starved.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
         self.waiter.on_pass(now.instant, arrived);
@@ -270,7 +293,9 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         if let FlushEnd::Paused(rest) = end {
             self.rest = Some(rest);
         }
-        self.is_gone |= matches!(end, FlushEnd::Closed(_));
+        if matches!(end, FlushEnd::Closed(_)) {
+            self.reopen(now.monotonic);
+        }
         let is_blocked = end == FlushEnd::Blocked;
         if is_blocked != self.is_watching_room {
             self.parker.watch_writable(&mut self.io, is_blocked);

@@ -6,6 +6,8 @@
 mod address;
 mod control;
 mod local;
+#[cfg(test)]
+mod lost;
 mod receive;
 mod table;
 mod transmit;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use drumfire_proto::CloseReason;
 use drumfire_socket::{Fault, RecvAction, SendAction, recv_action, send_action};
 
+use super::REOPEN_AFTER;
 use super::world::World;
 use crate::link::Report;
 use crate::peer::PeerId;
@@ -159,4 +160,42 @@ fn timers_are_kept_while_no_receive_succeeds() {
     world.servers[0].wire.0.borrow_mut().unreadable = Some(Fault::OutOfMemory);
     go_by_itself(&mut world, Duration::from_secs(40));
     assert_eq!(world.ends(), [(peer, CloseReason::Silent)], "it has heard nothing for 30 s");
+}
+
+#[test]
+fn a_lost_descriptor_costs_nothing_where_there_is_another() {
+    let (mut world, peer) = settled();
+    for round in 1..=5 {
+        world.pass(REOPEN_AFTER);
+        let wire = world.servers[0].wire.clone();
+        (wire.0.borrow_mut().is_closed, wire.0.borrow_mut().reserves) = (true, 1);
+        // By turns it is a receive that finds out and a send.
+        if round % 2 == 0 {
+            world.clients[0].0.send(world.clients[0].2, "heard");
+            world.step_clients();
+            world.servers[0].worker.hear(true);
+        }
+        world.servers[0].send(peer, "said");
+        world.until("it arrived", |world| world.texts(0).len() == round);
+        assert_eq!(world.servers[0].stats().sockets_reopened, round as u64);
+    }
+    let heard = world.servers[0].heard.iter().filter(|report| matches!(report, Report::Message { .. }));
+    assert_eq!((heard.count(), world.servers[0].stats().unexplained()), (2, 0));
+    assert!(world.ends().is_empty() && !world.servers[0].worker.is_over());
+}
+
+#[test]
+fn a_descriptor_that_is_lost_again_at_once_ends_the_worker() {
+    let (mut world, peer) = settled();
+    let wire = world.servers[0].wire.clone();
+    (wire.0.borrow_mut().is_closed, wire.0.borrow_mut().reserves) = (true, 2);
+    world.step();
+    assert!(!world.servers[0].worker.is_over());
+    wire.0.borrow_mut().is_closed = true;
+    world.pass(REOPEN_AFTER - Duration::from_millis(2));
+    world.servers[0].worker.hear(true);
+    world.step();
+    assert!(world.servers[0].worker.is_over());
+    assert_eq!(world.gone(), [peer]);
+    assert_eq!((wire.0.borrow().reserves, world.servers[0].stats().sockets_reopened), (1, 1));
 }

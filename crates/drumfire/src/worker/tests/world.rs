@@ -36,6 +36,8 @@ pub(super) struct Wire {
     pub(super) receives: usize,
     pub(super) is_blocked: bool,
     pub(super) is_closed: bool,
+    /// Descriptors in reserve.
+    pub(super) reserves: u32,
     /// What the system answers to a datagram for this address.
     pub(super) refused: Option<(SocketAddr, Fault)>,
     /// The longest datagram that it sends.
@@ -73,6 +75,9 @@ impl Io for Fake {
 
     fn send(&mut self, outgoing: &mut Outgoing<'_>, _: SendMode) -> Result<usize, Fault> {
         let mut wire = self.0.borrow_mut();
+        if wire.is_closed {
+            return Err(Fault::BadDescriptor);
+        }
         if wire.is_blocked {
             return Err(Fault::WouldBlock);
         }
@@ -112,6 +117,16 @@ impl Parker for Fake {
 impl Park<Fake> for Fake {
     fn watch_writable(&mut self, _: &mut Fake, is_blocked: bool) {
         self.0.borrow_mut().watches.push(is_blocked);
+    }
+
+    fn reopen(&mut self, _: &mut Fake) -> bool {
+        let mut wire = self.0.borrow_mut();
+        let has_reserve = wire.reserves > 0;
+        if has_reserve {
+            wire.reserves -= 1;
+            wire.is_closed = false;
+        }
+        has_reserve
     }
 }
 
