@@ -22,7 +22,7 @@ const RUNS: [(&str, &str); 12] = [
     ("C8", "stands still"),
     ("C9", "panics"),
     ("C10", "errors of the system"),
-    ("C11", "another process on the port"),
+    ("C11", "another process on the port, lost sockets"),
     ("C12", "addresses, packet sizes, trains"),
 ];
 

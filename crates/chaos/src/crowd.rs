@@ -272,9 +272,9 @@ impl Player {
         Ok(())
     }
 
-    /// Says that the system is to answer calls of the player's worker with this error.
-    pub(crate) fn ask_for_errors(&mut self, errno: i32, calls: &str) -> Result<(), Stop> {
-        let text = format!("{errno} {calls}");
+    /// Says that the system is to answer calls of the player's worker with this error; `sockets` is what [`REFUSE`] knows.
+    pub(crate) fn ask_for_errors(&mut self, errno: i32, sockets: &str, calls: &str) -> Result<(), Stop> {
+        let text = format!("{errno} {sockets} {calls}");
         self.client.send(REFUSE, text, SendOptions::reliable_ordered()).map(drop).tried("the errors")?;
         self.client.flush();
         Ok(())

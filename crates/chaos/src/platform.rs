@@ -8,6 +8,6 @@ mod elsewhere;
 mod linux;
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{Device, refuse};
+pub(crate) use elsewhere::{Device, open_sockets, refuse};
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Device, refuse};
+pub(crate) use linux::{Device, open_sockets, refuse};

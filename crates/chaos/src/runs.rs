@@ -57,7 +57,7 @@ pub(crate) enum Run {
     C9,
     /// The system refuses calls.
     C10,
-    /// Another process joins the port.
+    /// Another process joins the port, and sockets are lost.
     C11,
     /// Families of addresses, sizes of packets, trains.
     C12,

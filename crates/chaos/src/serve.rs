@@ -21,7 +21,7 @@ use drumfire_tools::clock::host_ns;
 use serde_json::{Value, json};
 
 use crate::ledger::{Ledger, MESSAGE_BYTES};
-use crate::platform::refuse;
+use crate::platform::{open_sockets, refuse};
 use crate::stop::{Stop, Tried};
 use crate::times::Times;
 
@@ -31,7 +31,8 @@ pub(crate) const LOSSY: ChannelId = ChannelId(0);
 pub(crate) const ORDERED: ChannelId = ChannelId(1);
 /// What the server says of its own, exactly once and in order.
 pub(crate) const DOWN: ChannelId = ChannelId(2);
-/// What comes here are calls that the system refuses this worker from then on: an error number, and their names.
+/// What comes here are calls that the system refuses this worker from then on: an error number, `all` or `open` for those with the
+/// sockets alone that are open now, and their names.
 pub(crate) const REFUSE: ChannelId = ChannelId(8);
 /// Whatever comes here is a fault of the application.
 pub(crate) const FAULT: ChannelId = ChannelId(9);
@@ -110,7 +111,9 @@ impl Echo {
         let text = String::from_utf8_lossy(bytes);
         let mut words = text.split_whitespace();
         let errno = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-        let outcome = refuse(&words.collect::<Vec<_>>(), errno);
+        let sockets = if words.next() == Some("open") { open_sockets().map(Some) } else { Ok(None) };
+        let calls: Vec<_> = words.collect();
+        let outcome = sockets.and_then(|sockets| refuse(&calls, errno, sockets.as_deref()));
         self.in_book(|book| book.refusal = Some(outcome.map_err(|why| format!("{why:?}"))));
     }
 

@@ -31,6 +31,14 @@ impl Device {
 ///
 /// # Errors
 /// [`Stop::Needs`].
-pub(crate) fn refuse(_: &[&str], _: i32) -> Result<(), Stop> {
+pub(crate) fn refuse(_: &[&str], _: i32, _: Option<&[u32]>) -> Result<(), Stop> {
     Err(Stop::Needs("seccomp filters, which Linux has".to_owned()))
+}
+
+/// Always missing.
+///
+/// # Errors
+/// [`Stop::Needs`].
+pub(crate) fn open_sockets() -> Result<Vec<u32>, Stop> {
+    Err(Stop::Needs("a list of this process's files, which Linux has".to_owned()))
 }

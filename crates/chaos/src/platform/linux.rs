@@ -2,6 +2,7 @@
 //!
 //! A filter holds for the thread that sets it, and for good.
 
+use std::fs::DirEntry;
 use std::io::{self, ErrorKind};
 
 use seccompiler::{apply_filter, compile_from_json};
@@ -45,12 +46,33 @@ impl Device {
     }
 }
 
-/// From now on these calls of this thread, by their names, are answered with this error number and do nothing.
+/// The sockets that this process has open, by their descriptors.
+///
+/// # Errors
+/// When the system does not tell.
+pub(crate) fn open_sockets() -> Result<Vec<u32>, Stop> {
+    let files = std::fs::read_dir("/proc/self/fd").tried("the open files")?.flatten();
+    let is_socket = |file: &DirEntry| {
+        std::fs::read_link(file.path())
+            .is_ok_and(|leads_to| leads_to.to_string_lossy().starts_with("socket:"))
+    };
+    Ok(files.filter(is_socket).filter_map(|file| file.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// From now on these calls of this thread, by their names, are answered with this error number and do nothing; only those with
+/// one of these descriptors, where there are any.
 ///
 /// # Errors
 /// [`Stop::Needs`] where the system has no such filter.
-pub(crate) fn refuse(calls: &[&str], errno: i32) -> Result<(), Stop> {
-    let rules: Vec<_> = calls.iter().map(|call| json!({ "syscall": call })).collect();
+pub(crate) fn refuse(calls: &[&str], errno: i32, descriptors: Option<&[u32]>) -> Result<(), Stop> {
+    let is = |descriptor: &u32| json!([{ "index": 0, "type": "dword", "op": "eq", "val": descriptor }]);
+    let rules: Vec<_> = calls
+        .iter()
+        .flat_map(|call| match descriptors {
+            None => vec![json!({ "syscall": call })],
+            Some(some) => some.iter().map(|one| json!({ "syscall": call, "args": is(one) })).collect(),
+        })
+        .collect();
     let filter = json!({ "thread": {
         "mismatch_action": "allow", "match_action": { "errno": errno }, "filter": rules,
     } });

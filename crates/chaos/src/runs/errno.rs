@@ -16,8 +16,8 @@ const PLAYERS: usize = 20;
 const WORKERS: u16 = 2;
 
 /// The calls by which a worker sends, and those by which it receives.
-const SEND: &str = "sendmsg sendmmsg sendto";
-const RECEIVE: &str = "recvmsg recvmmsg recvfrom";
+pub(super) const SEND: &str = "sendmsg sendmmsg sendto";
+pub(super) const RECEIVE: &str = "recvmsg recvmmsg recvfrom";
 
 /// Errors of the table in the threats: their numbers on Linux, see errno(3), and the names of their counters.
 const SEND_ERRORS: [(i32, &str); 14] = [
@@ -52,7 +52,7 @@ const RECEIVE_ERRORS: [(i32, &str); 9] = [
 const ENDING: [&str; 2] = ["address_family_unsupported", "address_not_available"];
 
 /// What says that a socket is gone.
-const BAD_DESCRIPTOR: i32 = 9;
+pub(super) const BAD_DESCRIPTOR: i32 = 9;
 
 /// Players that come when one worker has ended.
 const NEWCOMERS: usize = 8;
@@ -78,12 +78,13 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     lose_a_socket(setting, marks)
 }
 
-/// A worker's socket is gone, as far as the worker can see: the worker ends, and nobody else notices.
+/// A worker's socket is gone, as far as the worker can see, and whatever other descriptor of it there is: the worker ends, and
+/// nobody else notices.
 fn lose_a_socket(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     let mut plan = Plan::new(setting.address, WORKERS)?;
     let mut server = plan.start()?;
     let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
-    let worker = refuse(&mut server, &mut crowd, BAD_DESCRIPTOR, RECEIVE)?;
+    let worker = refuse(&mut server, &mut crowd, BAD_DESCRIPTOR, "all", RECEIVE)?;
     crowd.settle()?;
     let lost = crowd.players.iter().filter(|player| player.is_asleep).count();
     crowd.players.retain(|player| !player.is_asleep);
@@ -109,10 +110,16 @@ fn lose_a_socket(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
 }
 
 /// Lets the system refuse calls to the worker of the first player; that worker's players are left alone. Answers which it is.
-fn refuse(server: &mut ServerProcess, crowd: &mut Crowd, errno: i32, calls: &str) -> Result<u64, Stop> {
+pub(super) fn refuse(
+    server: &mut ServerProcess,
+    crowd: &mut Crowd,
+    errno: i32,
+    sockets: &str,
+    calls: &str,
+) -> Result<u64, Stop> {
     let before = server.report()?;
     let worker = before.worker_of(0).tried("the worker of the first player")?;
-    crowd.players[0].ask_for_errors(errno, calls)?;
+    crowd.players[0].ask_for_errors(errno, sockets, calls)?;
     let met = crowd.until_server("the filter", server, |report| !report.0["refusal"].is_null())?;
     if let Some(why) = met.0["refusal"]["Err"].as_str() {
         return Err(Stop::Needs(format!("seccomp filters: {why}")));
@@ -127,7 +134,7 @@ fn meet(setting: &Setting, case: Case, time: Duration, marks: &mut Marks) -> Res
     let mut plan = Plan::new(setting.address, WORKERS)?;
     let mut server = plan.start()?;
     let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
-    let worker = refuse(&mut server, &mut crowd, case.errno, case.calls)?;
+    let worker = refuse(&mut server, &mut crowd, case.errno, "all", case.calls)?;
     // They go on all the same: a worker that meets errors has work to do.
     let of_worker: Vec<bool> =
         crowd.players.iter_mut().map(|player| std::mem::take(&mut player.is_asleep)).collect();

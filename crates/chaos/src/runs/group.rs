@@ -1,10 +1,12 @@
 //! C11: another process joins the port of the server: an alarm tells of it, and it gets nothing of connections that there are.
+//! Then the descriptor of a worker's socket is lost: the worker goes on with another one, and nobody notices.
 
 use std::time::Duration;
 
 use drumfire::ClientConfig;
 use drumfire_tools::clock::now;
 
+use super::errno::{self, BAD_DESCRIPTOR, RECEIVE, SEND};
 use super::{PERIOD, Setting};
 use crate::crowd::Crowd;
 use crate::flood::{self, Class, Dose};
@@ -23,7 +25,50 @@ const GOAL: Duration = Duration::from_secs(10);
 /// Datagrams of strangers that prove that the other process is on the port.
 const STRANGERS: u64 = 10_000;
 
+/// Players that come after a socket was lost.
+const NEWCOMERS: usize = 8;
+
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
+    share_the_port(setting, marks)?;
+    lose_descriptors(setting, RECEIVE, marks)?;
+    lose_descriptors(setting, SEND, marks)
+}
+
+/// The system says to one worker that all sockets that are open now are none, in these calls.
+fn lose_descriptors(setting: &Setting, calls: &str, marks: &mut Marks) -> Result<(), Stop> {
+    let mut plan = Plan::new(setting.address, WORKERS)?;
+    let mut server = plan.start()?;
+    let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let worker = errno::refuse(&mut server, &mut crowd, BAD_DESCRIPTOR, "open", calls)?;
+    // They go on: this is about them.
+    let of_it: usize =
+        crowd.players.iter_mut().map(|player| usize::from(std::mem::take(&mut player.is_asleep))).sum();
+    crowd.go_on(setting.size.of(Duration::from_secs(2), GOAL, 6 * GOAL));
+    for player in PLAYERS..PLAYERS + NEWCOMERS {
+        crowd.begin(&plan.token(player)?, &ClientConfig::default())?;
+    }
+    crowd.until("newcomers are answered", |player| player.gone.is_some() || player.ordered.heard > 0)?;
+    crowd.settle()?;
+    let report = server.report()?;
+    let name = if calls == SEND { "a socket lost in a send" } else { "a socket lost in a receive" };
+    let reopened = report.by_worker("/sockets_reopened");
+    let here = usize::try_from(worker).ok().and_then(|worker| reopened.get(worker)).copied();
+    marks.equal(&format!("{name}: times its worker went on"), here.unwrap_or(0), 1);
+    marks.equal(&format!("{name}: times that any did"), reopened.iter().sum(), 1);
+    let ended = report.sum("/restarts") + report.sum("/panics");
+    marks.equal(&format!("{name}: workers that ended or began anew"), ended, 0);
+    let gone = crowd.count(|player| player.gone.is_some() || player.again > 0);
+    marks.equal(&format!("{name}: players gone"), gone, 0);
+    let lost = crowd.sum(|player| player.ordered.missing());
+    marks.equal(&format!("{name}: reliable messages lost, twice or out of order"), lost + crowd.wrong(), 0);
+    marks.equal(&format!("{name}: datagrams in no counter"), report.unexplained(), 0);
+    marks.note(format_args!(
+        "{name}: worker {worker} had {of_it} of {PLAYERS} players, {NEWCOMERS} came to both after it"
+    ));
+    Ok(())
+}
+
+fn share_the_port(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     let mut plan = Plan::new(setting.address, WORKERS)?;
     let mut server = plan.start()?;
     let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
