@@ -353,6 +353,15 @@ mod tests {
     }
 
     #[test]
+    fn clients_in_c_meet_the_server_of_an_example() {
+        let (ffi, examples) =
+            (package("crates/ffi", &[], &[], &[]), package("examples", &[], &[("example", "echo")], &[]));
+        let has_them = |packages: &[Value]| commands(packages).contains(&"cargo xtask ffi".to_owned());
+        assert!(has_them(&[ffi.clone(), examples.clone()]));
+        assert!(!has_them(&[ffi]) && !has_them(&[examples]));
+    }
+
+    #[test]
     fn a_package_with_nothing_to_run_is_a_failure() {
         assert!(plan(&workspace(&[package("examples", &[], &[], &[])]), false).is_err());
         assert!(plan(&workspace(&[package("benches", &[], &[], &[])]), false).is_err());

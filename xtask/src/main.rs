@@ -138,7 +138,7 @@ enum Task {
     },
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
-    /// Run the tests of the package with `unsafe` under the address sanitizer, where the compiler takes it.
+    /// Run the tests of the package whose `unsafe` speaks to the system under the address sanitizer, where the compiler takes it.
     Sanitize,
     /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
     Sim {

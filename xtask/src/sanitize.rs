@@ -1,4 +1,5 @@
-//! `cargo xtask sanitize`: the tests of the one package with `unsafe` under the address sanitizer.
+//! `cargo xtask sanitize`: the tests of the package whose `unsafe` speaks to the system, under the address sanitizer. The one that
+//! speaks to C is called by a program under sanitizers: `cargo xtask ffi`.
 //!
 //! Other sanitizers need a standard library that was built for them, and are not run. A program with a fault on purpose is
 //! run first: a sanitizer that does not see it is none.

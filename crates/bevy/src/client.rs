@@ -9,8 +9,7 @@ use drumfire::{
     ServerPublicKey,
 };
 
-use crate::DrumfireSystems;
-use crate::held::Held;
+use crate::side::{Held, Side, plug};
 
 /// Polls and flushes the resource [`DrumfireClient`], where there is one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,9 +17,7 @@ pub struct DrumfireClientPlugin;
 
 impl Plugin for DrumfireClientPlugin {
     fn build(&self, app: &mut App) {
-        app.add_message::<ClientHeard>().add_message::<ToServer>().add_message::<ToServerFailed>();
-        app.add_systems(PreUpdate, receive.in_set(DrumfireSystems::Receive));
-        app.add_systems(PostUpdate, send.in_set(DrumfireSystems::Send));
+        plug::<DrumfireClient>(app);
     }
 }
 
@@ -104,26 +101,25 @@ pub struct ToServerFailed {
     pub error: SendError,
 }
 
-fn receive(client: Option<ResMut<DrumfireClient>>, mut heard: MessageWriter<ClientHeard>) {
-    if let Some(mut client) = client {
-        heard.write_batch(client.bypass_change_detection().get().poll().map(ClientHeard));
-    }
-}
+impl Side for DrumfireClient {
+    type Heard = ClientHeard;
+    type Sent = ToServer;
+    type Failed = ToServerFailed;
 
-fn send(
-    mut client: Option<ResMut<DrumfireClient>>,
-    mut messages: MessageReader<ToServer>,
-    mut failed: MessageWriter<ToServerFailed>,
-) {
-    let mut client = client.as_mut().map(|client| client.bypass_change_detection().get());
-    for message in messages.read() {
-        let ToServer { channel, bytes, options } = message.clone();
-        let sent = client.as_mut().ok_or(SendError::Closed);
-        if let Err(error) = sent.and_then(|client| client.send(channel, bytes, options)) {
-            failed.write(ToServerFailed { message: message.clone(), error });
-        }
+    fn poll(&mut self) -> impl Iterator<Item = ClientHeard> {
+        self.get().poll().map(ClientHeard)
     }
-    if let Some(client) = client {
-        client.flush();
+
+    fn send(&mut self, message: ToServer) -> Result<(), SendError> {
+        let ToServer { channel, bytes, options } = message;
+        self.get().send(channel, bytes, options).map(drop)
+    }
+
+    fn failed(message: ToServer, error: SendError) -> ToServerFailed {
+        ToServerFailed { message, error }
+    }
+
+    fn flush(&mut self) {
+        self.get().flush();
     }
 }

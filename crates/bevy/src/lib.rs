@@ -59,8 +59,8 @@ mod client;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-mod held;
 mod server;
+mod side;
 
 use bevy_ecs::prelude::SystemSet;
 

@@ -4,8 +4,7 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use drumfire::{BindError, Bytes, ChannelId, Event, PeerId, SendError, SendOptions, Server, ServerConfig};
 
-use crate::DrumfireSystems;
-use crate::held::Held;
+use crate::side::{Held, Side, plug};
 
 /// Polls and flushes the resource [`DrumfireServer`], where there is one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,9 +12,7 @@ pub struct DrumfireServerPlugin;
 
 impl Plugin for DrumfireServerPlugin {
     fn build(&self, app: &mut App) {
-        app.add_message::<ServerHeard>().add_message::<ToPeer>().add_message::<ToPeerFailed>();
-        app.add_systems(PreUpdate, receive.in_set(DrumfireSystems::Receive));
-        app.add_systems(PostUpdate, send.in_set(DrumfireSystems::Send));
+        plug::<DrumfireServer>(app);
     }
 }
 
@@ -86,26 +83,25 @@ pub struct ToPeerFailed {
     pub error: SendError,
 }
 
-fn receive(server: Option<ResMut<DrumfireServer>>, mut heard: MessageWriter<ServerHeard>) {
-    if let Some(mut server) = server {
-        heard.write_batch(server.bypass_change_detection().get().poll().map(ServerHeard));
-    }
-}
+impl Side for DrumfireServer {
+    type Heard = ServerHeard;
+    type Sent = ToPeer;
+    type Failed = ToPeerFailed;
 
-fn send(
-    mut server: Option<ResMut<DrumfireServer>>,
-    mut messages: MessageReader<ToPeer>,
-    mut failed: MessageWriter<ToPeerFailed>,
-) {
-    let mut server = server.as_mut().map(|server| server.bypass_change_detection().get());
-    for message in messages.read() {
-        let ToPeer { peer, channel, bytes, options } = message.clone();
-        let sent = server.as_mut().ok_or(SendError::Closed);
-        if let Err(error) = sent.and_then(|server| server.send(peer, channel, bytes, options)) {
-            failed.write(ToPeerFailed { message: message.clone(), error });
-        }
+    fn poll(&mut self) -> impl Iterator<Item = ServerHeard> {
+        self.get().poll().map(ServerHeard)
     }
-    if let Some(server) = server {
-        server.flush();
+
+    fn send(&mut self, message: ToPeer) -> Result<(), SendError> {
+        let ToPeer { peer, channel, bytes, options } = message;
+        self.get().send(peer, channel, bytes, options).map(drop)
+    }
+
+    fn failed(message: ToPeer, error: SendError) -> ToPeerFailed {
+        ToPeerFailed { message, error }
+    }
+
+    fn flush(&mut self) {
+        self.get().flush();
     }
 }
