@@ -6,6 +6,7 @@ use std::time::Duration;
 use drumfire_proto::DropReason;
 
 use super::message::{PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
+use crate::admission::Ban;
 use crate::monitor::{Monitor, PeerSample, SurveyOrder, WorkerSample};
 use crate::peer::PeerId;
 
@@ -70,7 +71,12 @@ impl Source for Monitor {
         let id = named(peer)?;
         let ban = self.close_and_ban(id, OPERATOR_CODE, BAN_TEXT, duration, PATIENCE);
         let ban = ban.map_err(|error| error.to_string())?;
-        Ok(format!("banned {ban:?} for {} s", duration.as_secs()))
+        let whom = match ban {
+            Ban::Player(player) => format!("player {}", player.0),
+            Ban::Address(address) => address.to_string(),
+            Ban::Prefix { address, bits } => format!("{address}/{bits}"),
+        };
+        Ok(format!("banned {whom} for {} s", duration.as_secs()))
     }
 
     fn trace(&mut self, peer: &str) -> Result<String, String> {
