@@ -101,6 +101,8 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         if workspace.package_in("crates/ffi").is_some() {
             steps.push(step("clients in C", "xtask ffi").within(RUN_DEADLINE));
         }
+        let agones = step("a round beside Agones' SDK", "xtask agones").within(RUN_DEADLINE);
+        steps.push(Step { can_be_skipped: true, ..agones });
     }
     if let Some(package) = workspace.package_in("benches") {
         steps.extend(bench_steps(package)?);

@@ -116,14 +116,27 @@ pub(crate) fn wait_for_client(
     deadline: Duration,
     ctrl_c: &Interrupt,
 ) -> Result<(), Stop> {
-    let stopwatch = Stopwatch::start();
-    while !client.is_done()? {
-        if server.is_done()? {
+    wait_until("the client still runs", deadline, ctrl_c, || {
+        let is_done = client.is_done()?;
+        if !is_done && server.is_done()? {
             return Err(Stop::failed("the server ended before its client"));
         }
+        Ok(is_done)
+    })
+}
+
+/// Waits until `is_so`; `otherwise` is what is said at the deadline, when whatever runs is killed.
+pub(crate) fn wait_until(
+    otherwise: &str,
+    deadline: Duration,
+    ctrl_c: &Interrupt,
+    mut is_so: impl FnMut() -> Result<bool, Stop>,
+) -> Result<(), Stop> {
+    let stopwatch = Stopwatch::start();
+    while !is_so()? {
         if stopwatch.elapsed() >= deadline {
             let limit = deadline.as_secs();
-            return Err(Stop::failed(format!("the client still runs after {limit} s: killed")));
+            return Err(Stop::failed(format!("{otherwise} after {limit} s: killed")));
         }
         ctrl_c.pause()?;
     }

@@ -4,6 +4,7 @@
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
 #![forbid(unsafe_code)]
 
+mod agones;
 mod backends;
 mod bench;
 mod bevy;
@@ -47,6 +48,8 @@ use crate::run::Stop;
 enum Task {
     /// Run the tests of the ciphers with each back end of the portable ones: soft, sse2 and avx2.
     Backends,
+    /// Play a round with a server of a fleet beside the SDK server of Agones, if that is on the PATH.
+    Agones,
     /// List the benches with a line each, run the short run of all, or count instructions.
     Bench {
         /// Run the short run of each in turn, and print a summary.
@@ -176,6 +179,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
         Task::Backends => backends::run(),
+        Task::Agones => agones::run(),
         Task::Bench { quick, gate, bless } => bench::run(match (quick, gate, bless) {
             (true, ..) => Ask::Quick,
             (_, true, _) => Ask::Gate,
