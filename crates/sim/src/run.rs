@@ -372,13 +372,13 @@ impl<'a> Run<'a> {
         self.world.advance(time);
         let now = self.world.elapsed();
         let late = |reason| format!("after {now:?}: {reason}");
+        // Of a server with one worker the application does the work, here.
+        let events = if self.is_stalled { None } else { Some(self.world.server.poll()) };
         for worker in self.doer.began_anew(&self.world).map_err(late)? {
             self.excuse(Excused::Worker(worker));
         }
-        if !self.is_stalled {
-            for event in self.world.server.poll() {
-                self.on_server(event).map_err(late)?;
-            }
+        for event in events.into_iter().flatten() {
+            self.on_server(event).map_err(late)?;
         }
         for at in 0..self.clients.len() {
             for event in self.world.clients[at].poll() {

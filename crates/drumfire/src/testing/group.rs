@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::{Served, SocketCounts, Trouble, World};
-use crate::peer::PeerId;
 use crate::worker::{Drain, Undelivered};
 
 /// A server that [ends without haste](World::begin_drain).
@@ -70,7 +69,7 @@ impl<S: Served> World<S> {
 impl World {
     /// The next packet of this peer ends in a panic.
     #[cfg(feature = "hostile")]
-    pub fn plant_panic_of(&mut self, peer: PeerId) {
+    pub fn plant_panic_of(&mut self, peer: crate::PeerId) {
         self.server.parts().1.worker(peer.worker(), |worker| worker.plant_panic(peer));
     }
 
