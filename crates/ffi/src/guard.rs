@@ -13,6 +13,9 @@ use crate::held::Held;
 use crate::status::DrumfireStatus;
 use crate::table::{self, DrumfireClient};
 
+/// How often something that was thrown may throw while it is dropped.
+const DROPS_MAX: u32 = 4;
+
 thread_local! {
     /// What the last call of this thread that failed had to say.
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
@@ -58,10 +61,20 @@ fn report(failure: Failure) -> DrumfireStatus {
 fn panicked(panic: Box<dyn Any + Send>) -> Failure {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    // What was thrown may throw again when it is dropped.
-    std::mem::forget(panic);
+    let_go(panic);
     let text = text.unwrap_or_else(|| "it says nothing".to_owned());
     Failure::new(DrumfireStatus::Panicked, format!("caught a panic: {text}"))
+}
+
+/// Drops what was thrown, which may throw again, and that again; what still does is kept for ever.
+fn let_go(mut panic: Box<dyn Any + Send>) {
+    for _ in 0..DROPS_MAX {
+        match catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            Ok(()) => return,
+            Err(again) => panic = again,
+        }
+    }
+    std::mem::forget(panic);
 }
 
 #[cfg(test)]
