@@ -8,6 +8,8 @@
 //! | [`three_ways`] | tick, handler or async: one example in all three |
 //! | [`authentication`] | logins, tokens, keys, and who comes in now |
 //! | [`deploying`] | firewall, service, buffers, containers, restart and drain |
+//! | [`metrics`] | every number that Prometheus can read: name, kind, unit, meaning |
+//! | [`fleet`] | Agones, proxies and load balancers: which bytes lead where |
 //! | [`tuning`] | workers, waiting, memory and rate; how to read the stats |
 //! | [`security`] | what is on, what to set, what is not promised |
 //! | [`migrating`] | from ENet, renet and LiteNetLib, name by name |
@@ -25,6 +27,12 @@ pub mod deploying {}
 
 #[doc = include_str!("../docs/guide/first_server.md")]
 pub mod first_server {}
+
+#[doc = include_str!("../docs/guide/fleet.md")]
+pub mod fleet {}
+
+#[doc = include_str!("../docs/guide/metrics.md")]
+pub mod metrics {}
 
 #[doc = include_str!("../docs/guide/migrating.md")]
 pub mod migrating {}
