@@ -36,6 +36,10 @@ pub enum DrumfireReason {
     Reset = 11,
     /// A fault on the server.
     ServerFault = 12,
+    /// All keys were invalidated on this side: connect again.
+    KeysInvalidated = 13,
+    /// This host cannot send to the server's address, or not any more: is it on a network, and is the address of the right family?
+    Unreachable = 14,
     /// Nobody answered: is the server there, and are its address, key and protocol id right?
     NoAnswer = 30,
     /// The server speaks other versions of the protocol.
@@ -63,7 +67,7 @@ pub enum DrumfireReason {
 }
 
 impl DrumfireReason {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 27] = [
         Self::None,
         Self::ClosedHere,
         Self::ClosedByServer,
@@ -77,6 +81,8 @@ impl DrumfireReason {
         Self::KeyLimit,
         Self::Reset,
         Self::ServerFault,
+        Self::KeysInvalidated,
+        Self::Unreachable,
         Self::NoAnswer,
         Self::VersionMismatch,
         Self::WrongProtocolId,
@@ -112,6 +118,8 @@ impl DrumfireReason {
             Self::KeyLimit => c"the keys are used up: connect again",
             Self::Reset => c"the server was restarted and does not know the connection: connect again",
             Self::ServerFault => c"the server had a fault",
+            Self::KeysInvalidated => c"all keys were invalidated here: connect again",
+            Self::Unreachable => c"this host cannot send to the server's address: check its family and the network",
             Self::NoAnswer => c"nobody answered: check the server's address, key and protocol id",
             Self::VersionMismatch => c"the server speaks other versions of the protocol",
             Self::WrongProtocolId => c"the server is another game's or another build's",
@@ -145,6 +153,8 @@ pub(crate) fn of_close(reason: CloseReason) -> (DrumfireReason, u32) {
         CloseReason::Protocol(_) => (DrumfireReason::ProtocolBroken, 0),
         CloseReason::KeyLimit => (DrumfireReason::KeyLimit, 0),
         CloseReason::Reset => (DrumfireReason::Reset, 0),
+        CloseReason::KeysInvalidated => (DrumfireReason::KeysInvalidated, 0),
+        CloseReason::Unreachable => (DrumfireReason::Unreachable, 0),
     }
 }
 
@@ -169,6 +179,8 @@ pub(crate) fn of_connect(error: &ConnectError) -> DrumfireReason {
         ConnectError::TokenExpired => DrumfireReason::TokenExpired,
         ConnectError::Refused(refusal) => of_refusal(refusal.reason),
         ConnectError::Closed => DrumfireReason::ClosedHere,
+        ConnectError::KeysInvalidated => DrumfireReason::KeysInvalidated,
+        ConnectError::Unreachable => DrumfireReason::Unreachable,
         ConnectError::BadServerKey => DrumfireReason::BadServerKey,
         ConnectError::TokenForOtherProtocol => DrumfireReason::WrongProtocolId,
         ConnectError::NotAClient | ConnectError::TooManyConnections | ConnectError::BadEntropy => {

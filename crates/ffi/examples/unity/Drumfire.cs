@@ -422,6 +422,8 @@ namespace Drumfire
         KeyLimit = 10,
         Reset = 11,
         ServerFault = 12,
+        KeysInvalidated = 13,
+        Unreachable = 14,
         NoAnswer = 30,
         VersionMismatch = 31,
         WrongProtocolId = 32,

@@ -148,7 +148,7 @@ fn sweep(seeds: Range<u64>, has_swarm: bool, planted: Option<usize>) -> Result<(
         sum.trace
     );
     if has_swarm {
-        println!("of its workers, 0 times stranded:");
+        println!("of its workers, {} times stranded:", sum.covered.stranded);
         sum.covered.kinds().for_each(|(kind, count)| println!("{count:>12} {kind}"));
     }
     count(&seeds, &sum.toll);
