@@ -42,15 +42,26 @@ pub(crate) fn run() -> Result<(), Stop> {
 /// # Errors
 /// [`Stop::Failed`] when a text has a field that the ledger does not know, or the file cannot be written.
 pub(crate) fn note(root: &Path, command: &str, figures: &[String], keeps: bool) -> Result<(), Stop> {
-    let commit = CommandLine::new("git", &["describe", "--always", "--dirty"]).output(root)?;
+    let commit = commit(root)?;
     let date = CommandLine::new("date", &["-u", "+%Y-%m-%d"]).output(root)?;
     let mut rows = if keeps { read(root)? } else { Vec::new() };
     for figures in figures {
-        println!("ledger: {figures} commit={}", commit.trim());
-        let row = Row::said(date.trim(), commit.trim(), command, figures);
+        println!("ledger: {figures} commit={commit}");
+        let row = Row::said(date.trim(), &commit, command, figures);
         rows.push(row.map_err(|why| Stop::failed(format!("a line for the ledger: {why}")))?);
     }
     if keeps { write(root, &rows) } else { Ok(()) }
+}
+
+/// What was run: the commit, and whether any file differs from it but the ledger, into which a task before this one may have
+/// written.
+fn commit(root: &Path) -> Result<String, Stop> {
+    let commit = CommandLine::new("git", &["describe", "--always"]).output(root)?;
+    let exclude = format!(":(top,exclude){PATH}");
+    let status = ["status", "--porcelain", "--untracked-files=no", "--", ":(top)", &exclude];
+    let changed = CommandLine::new("git", &status).output(root)?;
+    let mark = if changed.is_empty() { "" } else { "-dirty" };
+    Ok(format!("{}{mark}", commit.trim()))
 }
 
 /// The first seed behind all that ran.
