@@ -153,6 +153,10 @@ enum DrumfireReason
   DRUMFIRE_REASON_RESET = 11,
   // A fault on the server.
   DRUMFIRE_REASON_SERVER_FAULT = 12,
+  // All keys were invalidated on this side: connect again.
+  DRUMFIRE_REASON_KEYS_INVALIDATED = 13,
+  // This host cannot send to the server's address, or not any more: is it on a network, and is the address of the right family?
+  DRUMFIRE_REASON_UNREACHABLE = 14,
   // Nobody answered: is the server there, and are its address, key and protocol id right?
   DRUMFIRE_REASON_NO_ANSWER = 30,
   // The server speaks other versions of the protocol.
