@@ -62,21 +62,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         steps.push(step("tests", "test --workspace"));
     }
     steps.push(step("tests, release", "test --workspace --release"));
-    if workspace.package_in("crates/sim").is_some() {
-        steps.push(step("simulator", "xtask sim --seeds 0..2000").within(SIM_DEADLINE));
-        let workers = step("simulator, workers that fail", "xtask sim --worker --seeds 0..2000");
-        steps.push(workers.within(SIM_DEADLINE));
-        steps.push(step("planted bugs", "xtask sim --plant all --seeds 0..2000").within(SIM_DEADLINE));
-    }
-    let audited = ["crates/crypto", "crates/proto"].map(|folder| workspace.package_in(folder));
-    if let [Some(crypto), Some(proto)] = audited {
-        let features = format!("{}/audit-nonce,{}/audit-nonce", crypto.name, proto.name);
-        let packages = format!("-p {} -p {} --features {features}", crypto.name, proto.name);
-        steps.push(step(
-            "nonces, audited",
-            &format!("test --release {packages} --test audit_nonce --test core"),
-        ));
-    }
+    steps.extend(simulator_steps(workspace));
     let mut docs = step("docs", "doc --workspace --no-deps");
     docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");
     steps.push(docs);
@@ -122,6 +108,27 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         steps.push(Step { can_be_skipped: true, ..chaos });
     }
     Ok(steps)
+}
+
+/// The simulator as it is, with workers that fail, and with bugs planted; and every nonce of the core's tests, audited.
+fn simulator_steps(workspace: &Workspace) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if workspace.package_in("crates/sim").is_some() {
+        steps.push(step("simulator", "xtask sim --seeds 0..2000").within(SIM_DEADLINE));
+        let workers = step("simulator, workers that fail", "xtask sim --worker --seeds 0..2000");
+        steps.push(workers.within(SIM_DEADLINE));
+        steps.push(step("planted bugs", "xtask sim --plant all --seeds 0..2000").within(SIM_DEADLINE));
+    }
+    let audited = ["crates/crypto", "crates/proto"].map(|folder| workspace.package_in(folder));
+    if let [Some(crypto), Some(proto)] = audited {
+        let features = format!("{}/audit-nonce,{}/audit-nonce", crypto.name, proto.name);
+        let packages = format!("-p {} -p {} --features {features}", crypto.name, proto.name);
+        steps.push(step(
+            "nonces, audited",
+            &format!("test --release {packages} --test audit_nonce --test core"),
+        ));
+    }
+    steps
 }
 
 /// The package without features, with each alone, and with all. Its default set is what the workspace steps build.

@@ -119,7 +119,9 @@ impl DrumfireReason {
             Self::Reset => c"the server was restarted and does not know the connection: connect again",
             Self::ServerFault => c"the server had a fault",
             Self::KeysInvalidated => c"all keys were invalidated here: connect again",
-            Self::Unreachable => c"this host cannot send to the server's address: check its family and the network",
+            Self::Unreachable => {
+                c"this host cannot send to the server's address: check its family and the network"
+            }
             Self::NoAnswer => c"nobody answered: check the server's address, key and protocol id",
             Self::VersionMismatch => c"the server speaks other versions of the protocol",
             Self::WrongProtocolId => c"the server is another game's or another build's",
