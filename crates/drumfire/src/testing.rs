@@ -444,8 +444,11 @@ impl<S: Served> World<S> {
                 let client = self.network.lock().client_of(port);
                 match client {
                     None => self.server.run(port),
-                    // A client that was taken out of its place is not there to run.
-                    Some(client) => self.clients.iter_mut().skip(client).take(1).for_each(Client::run),
+                    Some(client) => match self.clients.get_mut(client) {
+                        Some(client) => client.run(),
+                        // A client that was taken out of its place lets its turn pass.
+                        None => _ = self.network.lock().begin_turn(port),
+                    },
                 }
             }
         }

@@ -58,9 +58,10 @@ pub(crate) fn token(data: &[u8]) {
     assert_eq!(is_let_in(&token, sealed), is_good(&token), "{token:?}");
 }
 
-/// Whether a server takes it, as the standard says. A session whose end has passed ends as soon as it begins.
+/// Whether a server takes it, as the standard says.
 fn is_good(token: &Token) -> bool {
-    let is_in_time = token.check(NOW, token.audience).is_ok() && token.issued_at >= NOW - UP;
+    let is_over = token.session_ends_at.is_some_and(|ends| ends <= NOW);
+    let is_in_time = token.check(NOW, token.audience).is_ok() && token.issued_at >= NOW - UP && !is_over;
     token.kind == TokenKind::Connect && is_in_time
 }
 

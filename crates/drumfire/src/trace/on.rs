@@ -49,8 +49,11 @@ enum Cause {
 /// Close reasons by name.
 const CLOSE_REASONS: usize = 9;
 
+/// Those of which there is one.
+const SINGLE_CAUSES: usize = 6;
+
 /// Lines that there may be in one interval: 25.
-const CAUSES: usize = 6 + CLOSE_REASONS + REFUSALS.len();
+const CAUSES: usize = SINGLE_CAUSES + CLOSE_REASONS + REFUSALS.len();
 
 impl Cause {
     const fn place(self) -> usize {
@@ -62,19 +65,20 @@ impl Cause {
             Self::Restart => 4,
             Self::Reopened => 5,
             Self::Disconnected(reason) => {
-                6 + match reason {
-                    CloseReason::Local { .. } => 0,
-                    CloseReason::Remote { .. } => 1,
-                    CloseReason::Silent => 2,
-                    CloseReason::Unacknowledged => 3,
-                    CloseReason::Protocol(_) => 4,
-                    CloseReason::KeyLimit => 5,
-                    CloseReason::Reset => 6,
-                    CloseReason::KeysInvalidated => 7,
-                    CloseReason::Unreachable => 8,
-                }
+                SINGLE_CAUSES
+                    + match reason {
+                        CloseReason::Local { .. } => 0,
+                        CloseReason::Remote { .. } => 1,
+                        CloseReason::Silent => 2,
+                        CloseReason::Unacknowledged => 3,
+                        CloseReason::Protocol(_) => 4,
+                        CloseReason::KeyLimit => 5,
+                        CloseReason::Reset => 6,
+                        CloseReason::KeysInvalidated => 7,
+                        CloseReason::Unreachable => 8,
+                    }
             }
-            Self::Refused(index) => 6 + CLOSE_REASONS + index,
+            Self::Refused(index) => SINGLE_CAUSES + CLOSE_REASONS + index,
         }
     }
 }
@@ -179,7 +183,7 @@ impl Trace {
     /// Says what the last look did not see, in one line.
     pub(crate) fn finish(&mut self, stats: &WorkerStats) {
         let of_events = [Cause::Connected, Cause::ConnectFailed].map(Cause::place);
-        let places = of_events.into_iter().chain(6..6 + CLOSE_REASONS);
+        let places = of_events.into_iter().chain(SINGLE_CAUSES..SINGLE_CAUSES + CLOSE_REASONS);
         let left_out: u64 = places.filter_map(|place| self.limits.get(place)).map(|limit| limit.rest).sum();
         let (worker, dropped) = (self.worker, stats.protocol.dropped_count());
         debug!(target: "drumfire", worker, left_out, dropped, "ended");
@@ -380,7 +384,8 @@ mod tests {
             let mut words = line.split(' ').filter_map(|word| word.strip_prefix(field)?.strip_prefix('='));
             words.next().map_or(0, |value| value.parse().unwrap())
         };
-        let is_event = |line: &&(Level, String)| line.1.contains("left_out=") && !line.1.contains("ended");
+        let is_event =
+            |line: &&(Level, String)| line.1.contains("left_out=") && !line.1.starts_with("message=ended");
         let told: u64 = lines.iter().filter(is_event).map(|(_, line)| 1 + number(line, "left_out")).sum();
         let (_, end) = lines.last().unwrap();
         assert_eq!(told + number(end, "left_out"), events + 1, "{end}");
