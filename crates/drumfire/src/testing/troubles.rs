@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use drumfire_socket::{RecvAction, SendAction, recv_action, send_action};
 
 use super::*;
-use crate::{ChannelId, ClientEvent, Event, PeerId, SendOptions, WorkerStats};
+use crate::{ChannelId, ClientEvent, CloseReason, Event, PeerId, SendOptions, WorkerStats};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -109,7 +109,7 @@ fn after_each_error_of_a_receive_call_the_loop_does_what_the_table_says() {
 fn after_each_error_of_a_send_call_the_loop_does_what_the_table_says() {
     for (fault, has_gso) in Fault::ALL.into_iter().flat_map(|fault| [(fault, false), (fault, true)]) {
         let action = send_action(fault, has_gso);
-        // Who cannot be reached at all is closed, and who lost the descriptor ends.
+        // Who cannot be reached at all is closed, which is a test of its own, and who lost the descriptor gets another.
         if matches!(action, SendAction::Close | SendAction::Unreachable) {
             continue;
         }
@@ -145,6 +145,37 @@ fn after_each_error_of_a_send_call_the_loop_does_what_the_table_says() {
             // Sent again one by one, which may fail too.
             _ => assert!(lost <= injected, "{fault}: {lost}"),
         }
+    }
+}
+
+#[test]
+fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
+    let is_unreachable = |fault: &Fault| send_action(*fault, false) == SendAction::Unreachable;
+    let faults: Vec<_> = Fault::ALL.into_iter().filter(is_unreachable).collect();
+    assert!(!faults.is_empty());
+    for fault in faults {
+        let (mut world, peers) = group(1, Sockets::default(), 3);
+        world.set_trouble(0, Trouble { send: 1.0, send_faults: vec![fault], ..Trouble::default() });
+        let say = |world: &mut World, peer: PeerId, time: Duration| {
+            world.server.send(peer, ChannelId(0), vec![1; 100], SendOptions::reliable_ordered()).unwrap();
+            world.server.flush();
+            world.advance(time);
+        };
+        // Before it has something to say to the others.
+        say(&mut world, peers[0], Duration::from_millis(1));
+        let closed = world.server.poll().filter_map(|event| match event {
+            Event::Disconnected { peer, reason, .. } => Some((peer, reason)),
+            _ => None,
+        });
+        assert_eq!(closed.collect::<Vec<_>>(), [(peers[0], CloseReason::Unreachable)], "{fault}");
+        world.set_trouble(0, Trouble::default());
+        for peer in &peers[1..] {
+            say(&mut world, *peer, SECOND);
+        }
+        let is_message = |event: &ClientEvent| matches!(event, ClientEvent::Message { .. });
+        let heard = world.clients.iter_mut().map(|client| client.poll().filter(is_message).count());
+        assert_eq!(heard.collect::<Vec<_>>(), [0, 1, 1], "{fault}");
+        assert_eq!(stats(&world).sent.faults.count(fault), world.socket_counts(0).send_faults.count(fault));
     }
 }
 
