@@ -26,7 +26,7 @@ pub(super) struct Starved {
 impl Starved {
     /// Whether the socket is to be left alone now.
     pub(super) fn is_resting(&mut self, now: Moment) -> bool {
-        self.left = self.rest.map(|_| self.until.since(now)).filter(|left| !left.is_zero());
+        self.left = self.rest.map(|rest| self.until.since(now).min(rest)).filter(|left| !left.is_zero());
         self.left.is_some()
     }
 
@@ -70,6 +70,14 @@ mod tests {
         starved.on_drain(now, false);
         assert_eq!((starved.left(), starved.is_resting(now)), (None, false));
         starved.on_drain(now, true);
+        assert_eq!(starved.left(), Some(REST_MIN));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_makes_no_rest_longer() {
+        let (mut starved, now) = (Starved::default(), Moment::ORIGIN.after(Duration::from_secs(9)));
+        starved.on_drain(now, true);
+        assert!(starved.is_resting(Moment::ORIGIN));
         assert_eq!(starved.left(), Some(REST_MIN));
     }
 }
