@@ -9,7 +9,6 @@ use std::time::Duration;
 use drumfire::{Client, ClientConfig, ConnectToken, Reconnect, ServerPublicKey};
 
 use crate::error::Failure;
-use crate::pointers;
 use crate::status::DrumfireStatus;
 
 /// Clients that may live at once.
@@ -55,16 +54,14 @@ pub struct DrumfireConfig {
 
 /// Begins to connect.
 ///
+/// `text` reads a field by its name.
+///
 /// # Errors
 /// What is wrong with a text or a setting, or what the system answered.
-///
-/// # Safety
-/// The texts are as [`pointers::text`] wants them for `DRUMFIRE_TEXT_MAX_BYTES`.
-pub(crate) unsafe fn connect(config: &DrumfireConfig) -> Result<Client, Failure> {
-    let text = |name, pointer| {
-        // SAFETY: the caller's promise
-        unsafe { pointers::text(name, pointer, DRUMFIRE_TEXT_MAX_BYTES) }
-    };
+pub(crate) fn connect<'a>(
+    config: &'a DrumfireConfig,
+    text: impl Fn(&str, *const c_char) -> Result<Option<&'a str>, Failure>,
+) -> Result<Client, Failure> {
     let settings = settings(config);
     let texts = (
         text("server", config.server)?,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use drumfire::{Bytes, CLOSE_TEXT_MAX_BYTES, ChannelId, SendError};
 
-use crate::connect::{self, DrumfireConfig};
+use crate::connect::{self, DRUMFIRE_TEXT_MAX_BYTES, DrumfireConfig};
 use crate::error::Failure;
 use crate::event::DrumfireEvent;
 use crate::guard::{alone, with};
@@ -38,8 +38,8 @@ pub unsafe extern "C" fn drumfire_client_connect(
     alone(|| {
         let (config, client) = (present("config", config)?, place("client", client)?);
         // SAFETY: the caller's promise
-        let connected = unsafe { connect::connect(config) }?;
-        client.write(table::insert(Held::new(connected))?);
+        let text = |name: &str, pointer| unsafe { pointers::text(name, pointer, DRUMFIRE_TEXT_MAX_BYTES) };
+        client.write(table::insert(Held::new(connect::connect(config, text)?))?);
         Ok(())
     })
 }
