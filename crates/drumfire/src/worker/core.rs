@@ -123,17 +123,22 @@ impl<P: Placement> Core<P> {
     pub(crate) fn pop_notice(&mut self) -> Option<Notice> {
         while let Some((peer, stats)) = self.measured.pop_front() {
             // Nothing comes after its last report.
-            if peer.life() == self.life && self.peers.has(peer.id()) {
+            if self.has(peer) {
                 return Some(Notice::Measured { peer, stats });
             }
         }
         while let Some((peer, record)) = self.recorded.pop_front() {
-            if peer.life() == self.life && self.peers.has(peer.id()) {
+            if self.has(peer) {
                 return Some(Notice::Recorded { peer, record });
             }
         }
         let (id, channel, count) = self.peers.pop_missed()?;
         Some(Notice::Missed { peer: self.name(id), channel, count })
+    }
+
+    /// Whether this peer of this worker's is there: not one from before it began anew, and not gone since.
+    fn has(&self, peer: PeerId) -> bool {
+        peer.life() == self.life && self.peers.has(peer.id())
     }
 
     /// Carries out what the application asked for.
@@ -233,8 +238,8 @@ impl<P: Placement> Core<P> {
                 self.surveys.get_or_insert_default().add(self.now.monotonic, survey);
             }
             Question::Record { peer, answer } => {
-                let is_here = peer.life() == self.life && self.peers.has(peer.id());
-                let record = is_here.then(|| self.endpoint.flight_record(self.now, peer.id())).flatten();
+                let record =
+                    self.has(peer).then(|| self.endpoint.flight_record(self.now, peer.id())).flatten();
                 let _ = answer.try_send(record.map(Box::new));
             }
             Question::Ban(ban) => {
@@ -246,8 +251,7 @@ impl<P: Placement> Core<P> {
 
     fn ban(&self, question: &BanQuestion) -> Result<Ban, CloseAndBanError> {
         let peer = question.peer;
-        let is_here = peer.life() == self.life && self.peers.has(peer.id());
-        let summary = is_here.then(|| self.endpoint.peer_summary(peer.id())).flatten();
+        let summary = self.has(peer).then(|| self.endpoint.peer_summary(peer.id())).flatten();
         let summary = summary.ok_or(CloseAndBanError::Close(CloseError::UnknownPeer))?;
         let ban = summary.player.map_or(Ban::Address(summary.address.ip()), Ban::Player);
         let bans = question.door.bans();
