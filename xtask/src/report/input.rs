@@ -20,6 +20,16 @@ pub(super) struct Measured {
     pub(super) versions: String,
     pub(super) figures: Vec<Figure>,
     pub(super) runs: Vec<Run>,
+    /// What single threads took, second by second.
+    pub(super) rates: Vec<Rates>,
+}
+
+/// Packets per second of each thread, sampled together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    /// Empty where the file has one run alone.
+    pub(super) name: String,
+    pub(super) threads: Vec<Vec<f64>>,
 }
 
 /// One figure and what it is held against.
@@ -51,8 +61,6 @@ pub(super) struct Run {
     pub(super) latency_ns: Option<[f64; 5]>,
     /// Of each thread over the whole window.
     pub(super) threads_pps: Vec<f64>,
-    /// Of each thread in each second.
-    pub(super) seconds: Vec<Vec<f64>>,
     pub(super) notes: Vec<String>,
 }
 
@@ -91,6 +99,11 @@ impl Measured {
             },
             figures: if is_bench { file.get("figures").list(figure)? } else { Vec::new() },
             runs: if is_bench { file.get("runs").list(run)? } else { vec![run(&file)?] },
+            rates: if is_bench {
+                file.get("rates").if_any(|field| field.list(rates_of_bench))?.unwrap_or_default()
+            } else {
+                file.get("pps_per_second").if_any(rates_of_run)?.into_iter().collect()
+            },
         })
     }
 }
@@ -128,7 +141,6 @@ fn run(run: &Field<'_>) -> Result<Run, Unreadable> {
         let at = |name| latency.get(name).number();
         Ok([at("p50")?, at("p90")?, at("p99")?, at("p999")?, at("max")?])
     };
-    let numbers = |list: &Field<'_>| list.list(Field::number);
     Ok(Run {
         name: run.get("name").text()?,
         pps: run.get("pps").number()?,
@@ -136,9 +148,27 @@ fn run(run: &Field<'_>) -> Result<Run, Unreadable> {
         cpu_ns: run.get("cpu_ns_per_packet").if_any(Field::number)?,
         latency_ns: run.get("latency_ns").if_any(percentiles)?,
         threads_pps: run.get("threads").list(|thread| thread.get("pps").number())?,
-        seconds: run.get("pps_per_second").if_any(|field| field.list(numbers))?.unwrap_or_default(),
         notes: run.get("notes").if_any(|field| field.list(Field::text))?.unwrap_or_default(),
     })
+}
+
+/// Samples as a bench writes them, each with its thread.
+fn rates_of_bench(rates: &Field<'_>) -> Result<Rates, Unreadable> {
+    let sample = |sample: &Field<'_>| Ok((sample.get("thread").number()?, sample.get("pps").number()?));
+    let samples = rates.get("samples").list(sample)?;
+    let mut threads: Vec<f64> = samples.iter().map(|(thread, _)| *thread).collect();
+    threads.sort_by(f64::total_cmp);
+    threads.dedup();
+    let of = |thread: f64| samples.iter().filter(|(of, _)| *of == thread).map(|(_, pps)| *pps).collect();
+    Ok(Rates { name: rates.get("name").text()?, threads: threads.into_iter().map(of).collect() })
+}
+
+/// Seconds as the receiver writes them, each with all threads.
+fn rates_of_run(seconds: &Field<'_>) -> Result<Rates, Unreadable> {
+    let seconds = seconds.list(|second| second.list(Field::number))?;
+    let count = seconds.iter().map(Vec::len).max().unwrap_or(0);
+    let of = |thread: usize| seconds.iter().filter_map(|second| second.get(thread).copied()).collect();
+    Ok(Rates { name: String::new(), threads: (0..count).map(of).collect() })
 }
 
 /// A value and where it stands in its file.
@@ -258,8 +288,20 @@ mod tests {
         assert_eq!(run.latency_ns, Some([1.0, 2.0, 3.0, 4.0, 5.0]));
         assert_eq!((run.cpu_ns, run.pps, run.window_s), (Some(700.0), 15.0, 2.0));
         assert_eq!(run.threads_pps, [10.0, 5.0]);
-        assert_eq!(run.seconds, [[10.0, 5.0], [11.0, 4.0]]);
+        assert_eq!(read.rates.len(), 1);
+        assert_eq!(read.rates[0].threads, [[10.0, 11.0], [5.0, 4.0]]);
         assert_eq!(run.notes, ["a note"]);
+    }
+
+    #[test]
+    fn a_benchs_samples_are_put_to_their_threads_and_its_runs_seconds_left_out() {
+        let mut bench = samples::bench(&json!([]), &[samples::run("pps a: b")]);
+        let sample = |thread, run, pps| json!({ "thread": thread, "run": run, "pps": pps });
+        let samples = [sample(1, 0, 5), sample(0, 0, 10), sample(1, 1, 6), sample(0, 1, 11)];
+        bench["rates"] = json!([{ "name": "12 flows by hash", "samples": samples }]);
+        let read = Measured::read(&bench.to_string()).unwrap();
+        let threads = vec![vec![10.0, 11.0], vec![5.0, 6.0]];
+        assert_eq!(read.rates, [Rates { name: "12 flows by hash".to_owned(), threads }]);
     }
 
     #[test]
@@ -269,8 +311,9 @@ mod tests {
         for name in ["latency_ns", "pps_per_second", "notes", "cpu_ns_per_packet"] {
             object.remove(name);
         }
-        let run = Measured::read(&file.to_string()).unwrap().runs.remove(0);
-        assert_eq!((run.latency_ns, run.cpu_ns, run.seconds.len(), run.notes.len()), (None, None, 0, 0));
+        let mut read = Measured::read(&file.to_string()).unwrap();
+        let run = read.runs.remove(0);
+        assert_eq!((run.latency_ns, run.cpu_ns, read.rates.len(), run.notes.len()), (None, None, 0, 0));
     }
 
     #[test]

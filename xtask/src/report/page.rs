@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Entry;
-use super::input::{Figure, Goal, Measured, Run};
+use super::input::{Figure, Goal, Measured, Rates, Run};
 use super::plot::{bars, boxes, lines, over_names, short};
 use super::sections::{SECTIONS, place};
 use super::series::{Arm, BoxOf, Line, Spread, ladders_of_arms, ladders_of_figures, parts};
@@ -222,10 +222,9 @@ fn precise(value: f64) -> String {
 /// Whatever of a report can be plotted.
 fn plots(measured: &Measured) -> Markup {
     let parts = parts(&measured.name, &measured.runs);
-    let seconds = measured.runs.iter().filter(|run| !run.seconds.is_empty());
     html! {
         div.plots {
-            @for run in seconds { (plot("Packet rate of each thread, by second", &of_seconds(run))) }
+            @for rates in &measured.rates { (of_threads(rates)) }
             @for ladder in ladders_of_figures(&measured.figures) {
                 (plot(&ladder.name, &lines(&ladder.lines, &ladder.unit)))
             }
@@ -240,13 +239,13 @@ fn plot(caption: &str, drawn: &Markup) -> Markup {
 }
 
 /// A box for each thread over its seconds.
-fn of_seconds(run: &Run) -> Markup {
-    let threads = run.seconds.iter().map(Vec::len).max().unwrap_or(0);
-    let of = |thread: usize| {
-        let of = BoxOf::of(run.seconds.iter().filter_map(|second| second.get(thread).copied()))?;
-        Some((format!("thread {thread}"), of))
+fn of_threads(rates: &Rates) -> Markup {
+    let named = |(thread, samples): (usize, &Vec<f64>)| {
+        Some((format!("thread {thread}"), BoxOf::of(samples.iter().copied())?))
     };
-    boxes(&(0..threads).filter_map(of).collect::<Vec<_>>(), "packets/s")
+    let drawn: Vec<_> = rates.threads.iter().enumerate().filter_map(named).collect();
+    let what = if rates.name.is_empty() { String::new() } else { format!(", {}", rates.name) };
+    plot(&format!("Packet rate of each thread, by second{what}"), &boxes(&drawn, "packets/s"))
 }
 
 /// The plots of one part's arms: threads as boxes, sizes as lines, CPU as bars, latency as lines.

@@ -89,12 +89,14 @@ fn class(at: usize) -> String {
     format!("c{}{}", at % COLOURS, if at >= COLOURS { " dashed" } else { "" })
 }
 
-/// The names of the lines with their colours.
+/// The names of the lines with their colours. Of a line alone the caption has said what it is.
 fn legend(lines: &[Line]) -> Markup {
     html! {
-        ul.legend {
-            @for (at, line) in lines.iter().enumerate() {
-                li { span class={ "key " (class(at)) } {} (line.name) }
+        @if lines.len() > 1 {
+            ul.legend {
+                @for (at, line) in lines.iter().enumerate() {
+                    li { span class={ "key " (class(at)) } {} (line.name) }
+                }
             }
         }
     }

@@ -200,12 +200,14 @@ pub(super) fn ladders_of_figures(figures: &[Figure]) -> Vec<Ladder> {
     ladders(figures.iter().filter_map(|figure| Some((&*figure.name, &*figure.unit, figure.value?))))
 }
 
-/// The ladder of packet sizes: `drain / send SIZE B THREADS threads`, a line for each but the size.
+/// The ladder of packet sizes: `drain / send SIZE B THREADS threads`, a line for each but the size. Of one size alone there is
+/// none.
 pub(super) fn ladders_of_arms(arms: &[Arm<'_>]) -> Vec<Ladder> {
     let mut by_thread: BTreeMap<String, Vec<Line>> = BTreeMap::new();
     for arm in arms {
         let Some((what, threads)) = arm.name.split_once(" B ") else { continue };
         let Some((line, size)) = what.rsplit_once(' ') else { continue };
+        let line = line.trim_end_matches(',');
         let (Some(size), Some(pps)) = (number(size), arm.pps()) else { continue };
         let lines = by_thread.entry(threads.to_owned()).or_default();
         match lines.iter_mut().find(|known| known.name == line) {
@@ -218,7 +220,8 @@ pub(super) fn ladders_of_arms(arms: &[Arm<'_>]) -> Vec<Ladder> {
         unit: "packets/s".to_owned(),
         lines,
     };
-    by_thread.into_iter().map(ladder).collect()
+    let has_steps = |lines: &[Line]| lines.iter().any(|line| line.points.len() > 1);
+    by_thread.into_iter().filter(|(_, lines)| has_steps(lines)).map(ladder).collect()
 }
 
 fn entry<K: PartialEq, V: Default>(list: &mut Vec<(K, V)>, key: K) -> &mut V {
@@ -336,7 +339,8 @@ mod tests {
     fn arms_named_by_size_are_a_ladder_for_each_number_of_threads() {
         let run = Run { pps: 5.0, ..Run::default() };
         let arm = |name| Arm { name, runs: vec![&run] };
-        let arms = [arm("recv / gso 32 B 1 threads"), arm("recv / gso 128 B 1 threads"), arm("raw")];
+        let sizes = [arm("recv / gso 32 B 1 threads"), arm("recv / gso 128 B 1 threads")];
+        let arms = [&sizes[..], &[arm("recv / gso 128 B 16 threads"), arm("raw")]].concat();
         let found = ladders_of_arms(&arms);
         assert_eq!(found.len(), 1);
         assert_eq!(
