@@ -276,13 +276,13 @@ pub const GRANULARITY: Duration = Duration::from_millis(1);
 pub const PACKET_THRESHOLD: u64 = 3;
 
 /// Probe timeouts in a row that do not double. RFC 9002 section 6.2.1 doubles from the first on, so that the wait after a
-/// pause in radio reception is as long again as the pause; a game has half a second of it whenever somebody walks
+/// pause in radio reception is as long again as the pause; a game has up to a second of it whenever somebody walks
 /// from one access point to the next.
-pub const PROBES_BEFORE_BACK_OFF: u32 = 7;
+pub const PROBES_BEFORE_BACK_OFF: u32 = 11;
 
 /// Probe timeouts double up to this, so that a connection on a path that loses every third packet each way
 /// still hears an ack before it is given up: twenty tries in ten seconds and more.
-pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(500);
+pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(700);
 
 /// Doublings of the probe timeout, so that no shift overflows.
 pub const PROBE_DOUBLINGS_MAX: u32 = 10;

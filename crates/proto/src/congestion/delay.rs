@@ -153,7 +153,6 @@ impl Controller for Delay {
     fn on_lost(&mut self, loss: &Lost) {
         if loss.is_persistent {
             *self = Self { window: Window::new(WINDOW_MIN_BYTES), ..Self::default() };
-            self.recovery_from = Some(loss.now);
             return;
         }
         self.lost_bytes = self.lost_bytes.saturating_add(small(loss.bytes));

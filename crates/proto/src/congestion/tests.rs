@@ -179,6 +179,25 @@ fn losses_of_one_round_trip_are_one_congestion() {
 }
 
 #[test]
+fn what_is_sent_after_an_outage_grows_the_window_from_the_first_ack_on() {
+    for choice in WINDOWED {
+        let mut rate = Rate::new(choice);
+        rate.on_lost(&Lost { now: at(1_000), bytes: 9_600, sent_at: at(400), is_persistent: true });
+        assert_eq!(rate.window_bytes(), WINDOW_MIN_BYTES, "{choice:?}");
+        let trip = ms(50);
+        rate.on_acked(&Acked {
+            now: at(1_050),
+            bytes: 1_200,
+            sent_at: at(1_000),
+            round_trip: trip,
+            smoothed: trip,
+            is_app_limited: false,
+        });
+        assert_eq!(rate.window_bytes(), WINDOW_MIN_BYTES + 1_200, "{choice:?}");
+    }
+}
+
+#[test]
 fn a_fixed_rate_is_kept_whatever_is_lost() {
     for bytes_per_second in [2_000, 500_000, 5_000_000] {
         for (loss_per_mille, packet_bytes) in [(0, 1_200), (0, 200), (200, 1_200)] {

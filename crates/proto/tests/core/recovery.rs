@@ -126,6 +126,46 @@ fn a_black_hole_of_eight_seconds_swallows_at_most_forty_packets() {
     assert_eq!(world.messages(SERVER).len(), 480);
 }
 
+/// How long after the end of a hole the slowest of what was sent before that is there, of holes from this length to twice as
+/// much.
+fn after_hole(hole: Duration) -> Duration {
+    const LENGTHS: u32 = 8;
+    let of = |length: Duration| {
+        let mut world = World::new(length.as_millis().try_into().unwrap(), link(0));
+        let (client, _) = world.connected();
+        let mut sent = 0_u32;
+        let mut play = |world: &mut World, time: Duration| {
+            let end = world.now.after(time);
+            while world.now < end {
+                world.send(CLIENT, client, 1, &sent.to_be_bytes(), SendOptions::reliable_ordered()).unwrap();
+                sent += 1;
+                world.run(PERIOD.min(end.since(world.now)));
+            }
+            sent as usize
+        };
+        play(&mut world, Duration::from_secs(1));
+        world.link = link(100);
+        let owed = play(&mut world, length);
+        world.link = link(0);
+        let over_at = world.now;
+        play(&mut world, Duration::from_secs(2));
+        let mut messages =
+            world.seen[SERVER].iter().filter(|(_, _, seen)| matches!(seen, Seen::Message(1, _)));
+        let (at, ..) = messages.nth(owed - 1).expect("all are there by now");
+        at.since(over_at)
+    };
+    (0..LENGTHS).map(|eighths| of(hole + hole * eighths / LENGTHS)).max().unwrap()
+}
+
+#[test]
+fn after_a_hole_what_was_sent_in_it_is_there_as_soon_as_probes_go() {
+    for (millis, at_most) in [(100, 160), (200, 160), (350, 160), (700, 400), (2_000, 850)] {
+        let took = after_hole(Duration::from_millis(millis));
+        println!("after a hole of {millis} to {} ms: {took:?}, at most {at_most} ms", 2 * millis);
+        assert!(took <= Duration::from_millis(at_most), "{millis} ms: {took:?}");
+    }
+}
+
 /// The latencies of a message each 60th of a second on channel 1 beside so many busy channels.
 fn beside(busy: u16) -> Vec<Duration> {
     let mut latencies = Vec::new();
