@@ -12,6 +12,8 @@ mod face;
 mod host;
 mod inbox;
 mod incoming;
+#[cfg(all(test, any(loom, shuttle)))]
+mod interleavings;
 mod live;
 mod lobby;
 mod senders;

@@ -1,14 +1,13 @@
 //! What a peer's messages may take up between the application and the worker that owns the peer: one counter
 //! that both touch, so that `send` knows at once. Who waits for room can have itself woken.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{Mode, Priority, SendError, SendOptions};
 
-use crate::sync::{AtomicBool, AtomicU32};
+use crate::sync::{AtomicBool, AtomicU32, OnceLock};
 
 /// The room of one peer, shared by the application's thread and the peer's worker. Bytes are counted in 32 bits, for a server
 /// has many peers: more than 4 GiB are never on their way between two threads.

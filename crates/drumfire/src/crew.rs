@@ -4,6 +4,7 @@
 //! Which thread runs which worker is the roster's business.
 
 mod roster;
+mod rota;
 mod shard;
 #[cfg(test)]
 mod tests;

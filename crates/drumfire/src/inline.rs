@@ -16,9 +16,10 @@ use crate::event::{Events, Home};
 use crate::front::Front;
 use crate::granted::Granted;
 use crate::invalidate::Draw;
-use crate::link::{Bell, Link, Report};
+use crate::link::{Link, Report};
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
+use crate::sync::Bell;
 use crate::worker::{Face, Parts, Queue, Ring, SocketWorker, rings};
 
 /// A worker that the application drives, and what it is told of it.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use drumfire_proto::{Moment, Secret};
 
 use crate::entropy::EntropyError;
-use crate::link::{Bell, Command, Link};
+use crate::link::{Command, Link};
+use crate::sync::Bell;
 use crate::worker::Drain;
 
 /// Draws what copies must not have in common. In a world it comes from the world's seed.

@@ -6,9 +6,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::{
@@ -23,7 +21,7 @@ use crate::groups::{BroadcastError, GroupId};
 use crate::monitor::Question;
 use crate::peer::PeerId;
 use crate::stats::WorkerStats;
-use crate::sync::{AtomicBool, Condvar, Mutex, lock, wait_while};
+use crate::sync::{Bell, Mailbox, Mutex, OnceLock, lock, move_all};
 use crate::worker::{Busy, Share, Wake};
 
 /// Reports that wait for the application, at most.
@@ -151,41 +149,6 @@ impl Report {
     }
 }
 
-/// Tells the application's thread that some worker has something for it.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    state: Mutex<BellState>,
-    rung: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct BellState {
-    is_rung: bool,
-    is_waited_for: bool,
-}
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        let mut state = lock(&self.state);
-        let must_notify = !state.is_rung && state.is_waited_for;
-        state.is_rung = true;
-        // Whoever wakes up needs the lock; and to notify nobody is a system call too.
-        drop(state);
-        if must_notify {
-            self.rung.notify_one();
-            // Where the two share a core, the application answers before the worker sleeps and has to be woken in turn.
-            std::thread::yield_now();
-        }
-    }
-
-    /// Waits until it was rung since the last wait, or `timeout` has passed.
-    pub(crate) fn wait(&self, timeout: Duration) {
-        let mut state = lock(&self.state);
-        state.is_waited_for = true;
-        *wait_while(&self.rung, state, timeout, |state| !state.is_rung) = BellState::default();
-    }
-}
-
 /// What ends a worker's wait.
 #[cfg(not(feature = "testing"))]
 pub(crate) type LinkWaker = Waker;
@@ -197,16 +160,11 @@ pub(crate) type LinkWaker = crate::testing::EitherWaker;
 /// One worker's connection to the application; `W` ends the worker's wait.
 #[derive(Debug)]
 pub(crate) struct Link<W = LinkWaker> {
-    commands: Mutex<VecDeque<Command>>,
+    commands: Mailbox<Command>,
     /// Room that messages to groups and from remote hands take.
     shared: Credit,
     reports: Mutex<Reports>,
     stats: Mutex<WorkerStats>,
-    has_commands: AtomicBool,
-    /// There is no worker any more.
-    is_over: AtomicBool,
-    /// The worker keeps reports for which there was no room.
-    is_held: AtomicBool,
     /// Set once the worker waits for more than datagrams.
     waker: OnceLock<W>,
     bell: Arc<Bell>,
@@ -217,18 +175,24 @@ pub(crate) struct Link<W = LinkWaker> {
 struct Reports {
     queue: VecDeque<Report>,
     bytes: usize,
+    /// The worker keeps others for which there was no room.
+    is_held: bool,
+}
+
+impl Reports {
+    fn room(&self) -> (usize, usize) {
+        let count = REPORTS_MAX.saturating_sub(self.queue.len());
+        (count, REPORT_BYTES_MAX.saturating_sub(self.bytes))
+    }
 }
 
 impl<W: Wake> Link<W> {
     pub(crate) fn new(bell: Arc<Bell>) -> Self {
         Self {
-            commands: Mutex::default(),
+            commands: Mailbox::default(),
             shared: Credit::new(SHARED_BYTES_MAX, usize::MAX),
             reports: Mutex::default(),
             stats: Mutex::default(),
-            has_commands: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
-            is_held: AtomicBool::new(false),
             waker: OnceLock::new(),
             bell,
             busy: Arc::default(),
@@ -240,36 +204,29 @@ impl<W: Wake> Link<W> {
         &self.busy
     }
 
-    /// How the worker of this link is woken from now on.
+    /// How the worker of this link is woken from now on. What came before had nobody to wake, and does so now.
     pub(crate) fn set_waker(&self, waker: impl Into<W>) {
         let _ = self.waker.set(waker.into());
+        // Whoever calls behind this exchange sees the waker.
+        if self.commands.take_call() {
+            self.nudge();
+        }
     }
 
     /// Hands commands to the worker and wakes it, unless it was woken for others that it has not taken yet.
     pub(crate) fn command(&self, commands: &mut Vec<Command>) {
-        lock(&self.commands).extend(commands.drain(..));
-        if !self.has_commands.swap(true, Ordering::AcqRel) {
-            self.wake();
-        }
+        self.wake_if(self.commands.put_all(commands));
     }
 
     /// [`Link::command`] from who gathers none.
     pub(crate) fn command_at_once(&self, command: Command) {
-        lock(&self.commands).push_back(command);
-        if !self.has_commands.swap(true, Ordering::AcqRel) {
-            self.wake();
-        }
-        if self.is_over.load(Ordering::SeqCst) {
-            self.end();
-        }
+        // Where there is no worker any more it is dropped.
+        self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
     }
 
     /// Nobody carries out commands any more: those that wait are dropped, and so is what comes.
     pub(crate) fn end(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
-        let commands = std::mem::take(&mut *lock(&self.commands));
-        // Who learns of it by their end may ask for the lock.
-        drop(commands);
+        self.commands.close();
     }
 
     /// Takes room for a message that is no single peer's; false when there is none.
@@ -312,7 +269,11 @@ impl<W: Wake> Link<W> {
 
     /// Wakes the worker, because something waits for it elsewhere.
     pub(crate) fn nudge(&self) {
-        if !self.has_commands.swap(true, Ordering::AcqRel) {
+        self.wake_if(self.commands.call());
+    }
+
+    fn wake_if(&self, is_asleep: bool) {
+        if is_asleep {
             self.wake();
         }
     }
@@ -323,24 +284,21 @@ impl<W: Wake> Link<W> {
 
     /// Takes all commands to the end of `into`.
     pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) {
-        if self.has_commands.swap(false, Ordering::AcqRel) {
-            take(&mut lock(&self.commands), into);
-        }
+        self.commands.take(into);
     }
 
     /// Room for reports: how many, and how many bytes of messages.
     pub(crate) fn room(&self) -> (usize, usize) {
-        let reports = lock(&self.reports);
-        let count = REPORTS_MAX.saturating_sub(reports.queue.len());
-        (count, REPORT_BYTES_MAX.saturating_sub(reports.bytes))
+        lock(&self.reports).room()
     }
 
-    /// Says that the worker keeps reports; its link wakes it once there is room. Answers whether there is room
-    /// already.
+    /// Says that the worker keeps reports, so that its link wakes it once there is room; unless there is room already, which is
+    /// answered.
     pub(crate) fn hold(&self) -> bool {
-        self.is_held.store(true, Ordering::SeqCst);
-        let (count, bytes) = self.room();
-        count > 0 && bytes > 0
+        let mut reports = lock(&self.reports);
+        let (count, bytes) = reports.room();
+        reports.is_held = count == 0 || bytes == 0;
+        !reports.is_held
     }
 
     /// Hands reports to the application and rings once.
@@ -359,11 +317,10 @@ impl<W: Wake> Link<W> {
     pub(crate) fn take_reports(&self, into: &mut VecDeque<Report>) {
         let mut reports = lock(&self.reports);
         reports.bytes = 0;
-        take(&mut reports.queue, into);
+        move_all(&mut reports.queue, into);
+        let is_held = std::mem::take(&mut reports.is_held);
         drop(reports);
-        if self.is_held.swap(false, Ordering::SeqCst) {
-            self.wake();
-        }
+        self.wake_if(is_held);
     }
 
     pub(crate) fn set_stats(&self, stats: &WorkerStats) {
@@ -390,18 +347,15 @@ impl Wake for Waker {
     }
 }
 
-/// Moves everything; an empty queue is swapped, so that the memory of both is used again and again.
-fn take<T>(from: &mut VecDeque<T>, into: &mut VecDeque<T>) {
-    if into.is_empty() {
-        std::mem::swap(from, into);
-    } else {
-        into.append(from);
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Waker};
+
+    use drumfire_proto::Moment;
+
     use super::*;
+    use crate::worker::Drain;
 
     fn link() -> Link {
         Link::new(Arc::default())
@@ -463,12 +417,47 @@ pub(crate) mod tests {
         assert_eq!(codes, [1, 2, 3, 4]);
     }
 
+    /// Counts how often it was woken.
+    #[derive(Clone, Default)]
+    struct Count(Arc<AtomicUsize>);
+
+    impl Wake for Count {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[test]
-    fn a_bell_that_was_rung_before_the_wait_ends_it() {
-        let bell = Bell::default();
-        bell.ring();
-        bell.ring();
-        bell.wait(Duration::MAX);
-        bell.wait(Duration::ZERO);
+    fn a_worker_is_woken_once_for_commands_that_came_before_it_could_be() {
+        let (peer, count) = (peer(), Count::default());
+        let link = Link::<Count>::new(Arc::default());
+        link.command_at_once(Command::Measure { peer });
+        link.set_waker(count.clone());
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        link.command_at_once(Command::Measure { peer });
+        let mut taken = VecDeque::new();
+        link.take_commands(&mut taken);
+        assert_eq!((taken.len(), count.0.load(Ordering::Relaxed)), (2, 1));
+        link.command_at_once(Command::Measure { peer });
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        let fresh = Link::<Count>::new(Arc::default());
+        fresh.set_waker(count.clone());
+        assert_eq!(count.0.load(Ordering::Relaxed), 2, "nothing waits there");
+    }
+
+    #[test]
+    fn commands_to_a_worker_that_is_gone_are_dropped_at_once() {
+        let (link, peer) = (link(), peer());
+        let (drain, mut shares) = Drain::new(Moment::ORIGIN, 2, &Arc::default());
+        let mut context = Context::from_waker(Waker::noop());
+        link.command(&mut vec![Command::Drain(shares.pop().unwrap())]);
+        link.end();
+        assert!(drain.poll(&mut context).is_pending());
+        let mut late = vec![Command::Measure { peer }, Command::Drain(shares.pop().unwrap())];
+        link.command(&mut late);
+        assert!(late.is_empty() && drain.poll(&mut context).is_ready());
+        let mut taken = VecDeque::new();
+        link.take_commands(&mut taken);
+        assert!(taken.is_empty());
     }
 }

@@ -5,21 +5,19 @@
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use drumfire_socket::PortWatch;
+
+use crate::sync::{Bell, Mutex, lock};
 
 /// Who comes is told of within this time, and one look.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Addresses that one line names.
 const NAMED_MAX: usize = 4;
-
-/// In place of a count that nobody knows.
-const UNKNOWN: usize = usize::MAX;
 
 /// What is on the port besides the server's own sockets.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,10 +33,10 @@ impl Sight {
         look.map_or_else(|error| Self::Unknown(error.to_string()), Self::Others)
     }
 
-    fn count(&self) -> usize {
+    fn count(&self) -> Option<usize> {
         match self {
-            Self::Others(others) => others.len(),
-            Self::Unknown(_) => UNKNOWN,
+            Self::Others(others) => Some(others.len()),
+            Self::Unknown(_) => None,
         }
     }
 }
@@ -49,10 +47,17 @@ pub(crate) struct Lookout {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+#[derive(Default)]
 struct Shared {
-    count: AtomicUsize,
-    is_over: Mutex<bool>,
-    end: Condvar,
+    state: Mutex<State>,
+    end: Bell,
+}
+
+#[derive(Default)]
+struct State {
+    /// At the last look, if anybody knows.
+    count: Option<usize>,
+    is_over: bool,
 }
 
 impl Lookout {
@@ -69,11 +74,7 @@ impl Lookout {
         look: impl Fn() -> Sight + Send + 'static,
         tell: impl Fn(&Sight, &Sight) + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            count: AtomicUsize::new(UNKNOWN),
-            is_over: Mutex::new(false),
-            end: Condvar::new(),
-        });
+        let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("drumfire-lookout".to_owned())
@@ -83,18 +84,18 @@ impl Lookout {
 
     /// How many sockets of others were there at the last look, if that is known.
     pub(crate) fn count(&self) -> Option<usize> {
-        Some(self.shared.count.load(Ordering::Relaxed)).filter(|count| *count != UNKNOWN)
+        lock(&self.shared.state).count
     }
 
     /// Says nothing more from now on: the server's own sockets are about to close.
     pub(crate) fn end(&self) {
-        *self.shared.lock() = true;
-        self.shared.end.notify_all();
+        lock(&self.shared.state).is_over = true;
+        self.shared.end.ring();
     }
 
     /// Waits until the thread is gone, after its end.
     pub(crate) fn join(&self) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         // A thread that panicked has ended as well.
         let _ = thread.map(JoinHandle::join);
     }
@@ -105,25 +106,22 @@ impl Shared {
         let mut before = Sight::Others(Vec::new());
         loop {
             let sight = look();
+            let mut state = lock(&self.state);
             // What was seen while the server's own sockets closed is not what it seems.
-            if *self.lock() {
+            if state.is_over {
                 return;
             }
-            self.count.store(sight.count(), Ordering::Relaxed);
+            state.count = sight.count();
+            drop(state);
             if sight != before {
                 tell(&before, &sight);
                 before = sight;
             }
-            let wait = self.end.wait_timeout_while(self.lock(), every, |is_over| !*is_over);
-            if *wait.unwrap_or_else(PoisonError::into_inner).0 {
+            self.end.wait(every);
+            if lock(&self.state).is_over {
                 return;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        // One flag is always whole.
-        self.is_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -207,12 +205,12 @@ mod tests {
         for sight in [others(&[]), others(&[]), one(), one(), one(), two(), unknown(), unknown(), one()] {
             script.send(sight).unwrap();
         }
-        for change in [(0, 1), (1, 2), (2, UNKNOWN), (UNKNOWN, 1)] {
+        for change in [(Some(0), Some(1)), (Some(1), Some(2)), (Some(2), None), (None, Some(1))] {
             assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), change);
         }
         assert_eq!(lookout.count(), Some(1));
         drop(script);
-        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), (1, 0));
+        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), (Some(1), Some(0)));
         assert_eq!(lookout.count(), Some(0));
         drop(lookout);
         assert!(tells.recv().is_err(), "the thread is gone, and told nothing more");
@@ -238,7 +236,7 @@ mod tests {
         let (told, tells) = channel();
         let tell = move |_: &Sight, now: &Sight| told.send(now.count()).unwrap();
         let lookout = Lookout::begin(NEVER, || others(&["::1"]), tell).unwrap();
-        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), 1);
+        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), Some(1));
         drop(lookout);
         assert!(tells.recv().is_err());
     }

@@ -18,10 +18,11 @@ use crate::crew::{self, Crew};
 use crate::entropy::{self, EntropyError};
 use crate::granted::Granted;
 use crate::invalidate::{self, Draw};
-use crate::link::{Bell, Command, Link};
+use crate::link::{Command, Link};
 use crate::monitor::Monitor;
 use crate::owners::WorkerPlacement;
 use crate::stats::Stats;
+use crate::sync::Bell;
 use crate::worker::{Drain, Face, Undelivered};
 use crate::workers::ThreadsError;
 

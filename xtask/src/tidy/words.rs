@@ -23,7 +23,7 @@ const C_INTERFACE: [&str; 2] = ["libc::", "std::os::fd"];
 /// What a `cfg` may ask anywhere, and the words that combine.
 const PORTABLE: [&str; 8] = ["test", "doc", "doctest", "feature", "debug_assertions", "all", "any", "not"];
 /// What a `cfg` may ask in one more place, since nothing portable tells it.
-const EXCEPTIONS: [(&str, &str); 8] = [
+const EXCEPTIONS: [(&str, &str); 9] = [
     // One system alone has the devices and the filters that a chaos takes.
     ("crates/chaos/src/platform", "target_os"),
     // Threads are pinned, and limits raised, by calls that each platform has of its own or not at all.
@@ -32,6 +32,7 @@ const EXCEPTIONS: [(&str, &str); 8] = [
     ("crates/crypto/src/suite", "target_arch"),
     // A model checker is no platform, but it too is only asked for by a flag of the compiler.
     ("crates/drumfire/src", "loom"),
+    ("crates/drumfire/src", "shuttle"),
     // A socket that is a file, with an owner.
     ("crates/drumfire/src/control/local", "unix"),
     // What one platform alone can do is tested where it can be done.
@@ -205,7 +206,9 @@ mod tests {
             ("crates/tools/tests/programs/main.rs", system, true),
             ("crates/proto/tests/group.rs", system, false),
             ("crates/drumfire/src/sync.rs", "#[cfg(loom)]", true),
+            ("crates/drumfire/src/crew/rota.rs", "#[cfg(all(test, any(loom, shuttle)))]", true),
             ("crates/proto/src/loss.rs", "#[cfg(loom)]", false),
+            ("crates/proto/src/loss.rs", "#[cfg(shuttle)]", false),
         ] {
             assert_eq!(found(path, text).is_empty(), is_fine, "{path}: {text}");
         }

@@ -1,15 +1,15 @@
 //! What all connections of one worker share where tasks meet it: the link, memory for what is handed out, and the list of memory
 //! that goes back.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
 use super::inbox::{Found, Inbox};
 use crate::link::Link;
 use crate::peer::PeerId;
-use crate::sync::{AtomicBool, Mutex, lock};
+use crate::sync::{Mailbox, Mutex, lock};
 use crate::worker::Arena;
 
 /// Arenas of one worker, so that tasks on several threads are not in each other's way.
@@ -22,8 +22,7 @@ pub(super) struct Desk {
     /// Of each connection.
     pub(super) receive_memory_bytes: usize,
     arenas: [Mutex<Arena>; ARENAS],
-    returns: Mutex<Vec<Return>>,
-    has_returns: AtomicBool,
+    returns: Mailbox<Return>,
 }
 
 /// Charges of messages that were taken: their memory is the connection's again. A connection has a few under way at most,
@@ -40,8 +39,7 @@ impl Desk {
             link: Arc::clone(link),
             receive_memory_bytes,
             arenas: Default::default(),
-            returns: Mutex::default(),
-            has_returns: AtomicBool::new(false),
+            returns: Mailbox::default(),
         }
     }
 
@@ -54,15 +52,13 @@ impl Desk {
 
     /// Gives memory back, with the worker's next pass, which begins at once.
     pub(super) fn give_back(&self, peer: PeerId, charge_bytes: usize) {
-        lock(&self.returns).push(Return { peer, charge_bytes });
-        self.has_returns.store(true, Ordering::Release);
+        // It is never closed, and where the worker is gone the memory is nobody's.
+        let _ = self.returns.put(Return { peer, charge_bytes }, usize::MAX);
         self.link.nudge();
     }
 
     /// Takes all that was given back to the end of `into`.
-    pub(super) fn take_returns(&self, into: &mut Vec<Return>) {
-        if self.has_returns.swap(false, Ordering::AcqRel) {
-            into.append(&mut lock(&self.returns));
-        }
+    pub(super) fn take_returns(&self, into: &mut VecDeque<Return>) {
+        self.returns.take(into);
     }
 }

@@ -4,6 +4,7 @@
 //! up its own peer alone, who has no more credit then, and what is unreliable is dropped where the connection's memory ends.
 //! Each task is woken once per turn, when everything is in its place.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,7 +37,7 @@ pub(super) enum Entrance {
 pub(super) struct TaskFace {
     batch: EventBatch,
     room: Room,
-    returns: Vec<Return>,
+    returns: VecDeque<Return>,
 }
 
 /// Connections, and whom to wake.
@@ -64,7 +65,7 @@ impl TaskFace {
             lobby.begin();
         }
         let room = Room { desk, entrance, seats: Places::default(), stirred: Vec::new(), has_entered: false };
-        Self { batch: EventBatch::default(), room, returns: Vec::new() }
+        Self { batch: EventBatch::default(), room, returns: VecDeque::new() }
     }
 
     /// Gives memory that tasks gave back to its connections.

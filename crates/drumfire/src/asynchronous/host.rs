@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,11 +17,11 @@ use crate::config::BindError;
 use crate::granted::Granted;
 use crate::inline;
 use crate::keys::ServerPublicKey;
-use crate::link::{Bell, Link};
+use crate::link::Link;
 use crate::peer::PeerId;
 use crate::places::Places;
 use crate::stats::WorkerStats;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Bell, Call, Mutex, lock};
 use crate::tokens::ConnectToken;
 use crate::worker::{SocketWorker, Wake, rings};
 
@@ -30,7 +29,8 @@ use crate::worker::{SocketWorker, Wake, rings};
 pub(super) struct Host {
     link: Arc<Link>,
     attempts: Arc<Attempts>,
-    is_stopping: Arc<AtomicBool>,
+    /// That the thread is to end.
+    end: Arc<Call>,
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(super) granted: Granted,
 }
@@ -44,7 +44,7 @@ impl Host {
         protocol_id: u64,
     ) -> Result<Arc<Self>, BindError> {
         let link = Arc::new(Link::new(Arc::new(Bell::default())));
-        let (attempts, is_stopping) = (Arc::new(Attempts::default()), Arc::new(AtomicBool::new(false)));
+        let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(Call::default()));
         let desk = Arc::new(Desk::new(&link, core.receive_memory_bytes));
         let face = TaskFace::new(desk, Entrance::Client(Arc::clone(&attempts)));
         // One link has one ring.
@@ -55,7 +55,7 @@ impl Host {
         let run = Run {
             worker: Box::new(worker),
             attempts: Arc::clone(&attempts),
-            is_stopping: Arc::clone(&is_stopping),
+            end: Arc::clone(&end),
             targets: Places::default(),
             protocol_id,
             is_alone,
@@ -63,7 +63,7 @@ impl Host {
         };
         let thread = std::thread::Builder::new().name("drumfire-client".into());
         let thread = Mutex::new(Some(thread.spawn(move || run.run())?));
-        Ok(Arc::new(Self { link, attempts, is_stopping, thread, granted }))
+        Ok(Arc::new(Self { link, attempts, end, thread, granted }))
     }
 
     /// Connects, and answers when the server is there.
@@ -98,7 +98,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.is_stopping.store(true, Ordering::Release);
+        self.end.set();
         self.link.wake();
         let thread = lock(&self.thread).take();
         // The last handle may be dropped by a task that the thread itself has woken; it ends without being waited for then.
@@ -119,7 +119,7 @@ impl std::fmt::Debug for Host {
 struct Run {
     worker: Box<SocketWorker<Alone>>,
     attempts: Arc<Attempts>,
-    is_stopping: Arc<AtomicBool>,
+    end: Arc<Call>,
     targets: Places<PeerId, (SocketAddr, ServerPublicKey)>,
     protocol_id: u64,
     /// There is one connection and never another.
@@ -130,7 +130,7 @@ struct Run {
 
 impl Run {
     fn run(mut self) {
-        while !self.is_stopping.load(Ordering::Acquire) && !self.worker.is_over() {
+        while !self.end.is_set() && !self.worker.is_over() {
             self.worker.wait(None);
             self.worker.work();
             // Behind the commands, so that what is asked for from here on wakes the thread again.

@@ -5,13 +5,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
-
-use tokio::sync::Notify;
 
 use super::connection::Connection;
 use super::shared::Shared;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, TaskBell, lock};
 
 /// Connections that were over before they were accepted, at most: each may hold as much as its receive memory.
 pub(super) const LATE_MAX: usize = 256;
@@ -21,7 +18,7 @@ pub(super) const LATE_MAX: usize = 256;
 pub(super) struct Lobby {
     state: Mutex<State>,
     /// Rung when somebody came, for one task, and at the end for all.
-    arrivals: Notify,
+    arrivals: TaskBell,
 }
 
 #[derive(Debug, Default)]
@@ -39,20 +36,14 @@ impl Lobby {
 
     /// The next connection; `None` when there will be no more.
     pub(super) async fn accept(&self) -> Option<Connection> {
-        loop {
-            // Whoever rings from here on is heard.
-            let arrival = self.arrivals.notified();
-            if let Poll::Ready(connection) = self.take() {
-                return connection;
-            }
-            arrival.await;
-        }
+        self.arrivals.until(|| self.take()).await
     }
 
-    fn take(&self) -> Poll<Option<Connection>> {
+    /// `Some(None)` when there will be no more.
+    fn take(&self) -> Option<Option<Connection>> {
         let mut state = lock(&self.state);
         let Some(connection) = state.waiting.pop_front() else {
-            return if state.worker_count == 0 { Poll::Ready(None) } else { Poll::Pending };
+            return if state.worker_count == 0 { Some(None) } else { None };
         };
         let shared = connection.shared();
         shared.is_accepted.store(true, Ordering::Relaxed);
@@ -61,9 +52,9 @@ impl Lobby {
         drop(state);
         // Each turn of a worker wakes one task; where several wait, one wakes the next.
         if has_more {
-            self.arrivals.notify_one();
+            self.arrivals.ring_one();
         }
-        Poll::Ready(Some(connection))
+        Some(Some(connection))
     }
 
     /// A connection came; [`Lobby::wake`] tells of it.
@@ -92,7 +83,7 @@ impl Lobby {
 
     /// Wakes a task for who came.
     pub(super) fn wake(&self) {
-        self.arrivals.notify_one();
+        self.arrivals.ring_one();
     }
 
     /// One of the workers will bring nobody any more.
@@ -102,7 +93,7 @@ impl Lobby {
         let is_over = state.worker_count == 0;
         drop(state);
         if is_over {
-            self.arrivals.notify_waiters();
+            self.arrivals.ring_all();
         }
     }
 }

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use drumfire_proto::Priority;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Mutex;
 
 use crate::credit::{Credit, charge};
+use crate::sync::TaskBell;
 
 /// One for each priority, and one for messages that are dropped where there is no room: those wait for their worker alone.
 const QUEUES: usize = Priority::COUNT + 1;
@@ -20,7 +21,7 @@ const QUEUES: usize = Priority::COUNT + 1;
 pub(super) struct Senders {
     queues: [Queue; QUEUES],
     /// Rung when there may be room, for the first in each queue.
-    room: Notify,
+    room: TaskBell,
 }
 
 /// Tasks whose messages stand behind each other.
@@ -72,20 +73,15 @@ impl Senders {
         let queue = self.queue(standing);
         let _place = Place::take(&queue.count);
         let _turn = queue.turn.lock().await;
-        loop {
-            // Whoever rings from here on is heard.
-            let room = self.room.notified();
-            if let Some(answer) = offer() {
-                return answer;
-            }
-            let wake_below = standing.wake_below_bytes(credit.limit_bytes(), payload_bytes);
-            credit.wake_below(wake_below);
-            // What was given back before is not told of.
-            if let Some(answer) = offer() {
-                return answer;
-            }
-            room.await;
-        }
+        let wake_below = standing.wake_below_bytes(credit.limit_bytes(), payload_bytes);
+        let look = || {
+            offer().or_else(|| {
+                credit.wake_below(wake_below);
+                // What was given back before is not told of.
+                offer()
+            })
+        };
+        self.room.until(look).await
     }
 
     fn queue(&self, standing: Standing) -> &Queue {
@@ -99,7 +95,7 @@ impl Wake for Senders {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.room.notify_waiters();
+        self.room.ring_all();
     }
 }
 

@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ChannelOptions, CloseError, Outcome, PeerStats, ReceiptId, SendError, SendOptions,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use super::desk::Desk;
 use super::inbox::{Found, Inbox};
@@ -26,7 +26,7 @@ use crate::groups::{GroupError, GroupId};
 use crate::known::Known;
 use crate::link::Command;
 use crate::peer::PeerId;
-use crate::sync::{AtomicBool, Mutex, MutexGuard, lock};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, TaskBell, lock};
 
 /// What both sides of a connection touch.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub(super) struct Shared {
     /// Made when the first task has to wait for room.
     senders: OnceLock<Arc<Senders>>,
     /// Rung when there is something in the inbox, for one task, and at the end for all.
-    arrivals: Notify,
+    arrivals: TaskBell,
     /// Rung at the end.
-    end: Notify,
+    end: TaskBell,
     is_over: AtomicBool,
     /// Touched with the lock of those who wait to be accepted.
     pub(super) is_accepted: AtomicBool,
@@ -85,8 +85,8 @@ impl Shared {
             inbox: Mutex::default(),
             sending: Mutex::new(Sending { known, receipts: BTreeMap::new(), curious: Vec::new() }),
             senders: OnceLock::new(),
-            arrivals: Notify::new(),
-            end: Notify::new(),
+            arrivals: TaskBell::default(),
+            end: TaskBell::default(),
             is_over: AtomicBool::new(false),
             is_accepted: AtomicBool::new(false),
             is_late: AtomicBool::new(false),
@@ -97,13 +97,12 @@ impl Shared {
 
     pub(super) async fn recv(&self) -> Result<Incoming, Closed> {
         loop {
-            // Whoever rings from here on is heard.
-            let arrival = self.arrivals.notified();
-            match self.take(true) {
+            let found =
+                self.arrivals.until(|| Some(self.take(true)).filter(|found| *found != Found::Nothing));
+            match found.await {
                 Found::Something(incoming) => return Ok(incoming),
                 Found::Over(closed) => return Err(closed),
-                Found::Nothing => arrival.await,
-                Found::Enough => let_others_run().await,
+                Found::Enough | Found::Nothing => let_others_run().await,
             }
         }
     }
@@ -120,19 +119,13 @@ impl Shared {
         }
         // Each pass of the worker wakes one task; where several wait, one wakes the next.
         if has_more {
-            self.arrivals.notify_one();
+            self.arrivals.ring_one();
         }
         found
     }
 
     pub(super) async fn closed(&self) -> Closed {
-        loop {
-            let end = self.end.notified();
-            if let Some(closed) = lock(&self.inbox).closed() {
-                return closed.clone();
-            }
-            end.await;
-        }
+        self.end.until(|| lock(&self.inbox).closed().cloned()).await
     }
 
     pub(super) async fn send(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
@@ -318,10 +311,10 @@ impl Shared {
     /// Wakes a task for what was brought, or all tasks at the end.
     pub(super) fn wake(&self) {
         if self.is_over() {
-            self.arrivals.notify_waiters();
-            self.end.notify_waiters();
+            self.arrivals.ring_all();
+            self.end.ring_all();
         } else {
-            self.arrivals.notify_one();
+            self.arrivals.ring_one();
         }
     }
 }

@@ -7,6 +7,7 @@ use drumfire_proto::Moment;
 use drumfire_socket::{Hub, Poller, Receiver, ReceiverConfig, Socket, Waiter};
 
 use super::Shared;
+use super::rota::Moves;
 use crate::config::BindError;
 use crate::link::Link;
 use crate::owners::WorkerPlacement;
@@ -86,6 +87,23 @@ pub(super) struct Shard {
     pub(super) is_ready: bool,
     /// A panic may have left anything behind: it has to begin anew.
     pub(super) is_broken: bool,
+}
+
+impl Moves for Shard {
+    type Waker = Link;
+
+    fn index(&self) -> usize {
+        self.index.into()
+    }
+
+    fn is_over(&self) -> bool {
+        // What lost its descriptor has said so.
+        self.worker.is_over()
+    }
+
+    fn waker(&self) -> Arc<Link> {
+        Arc::clone(&self.link)
+    }
 }
 
 impl Shard {

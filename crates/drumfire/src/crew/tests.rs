@@ -11,7 +11,8 @@ use drumfire_socket::ReuseportGroup;
 use super::{Crew, start};
 use crate::admission::Door;
 use crate::front::Front;
-use crate::link::{Bell, Link, Report};
+use crate::link::{Link, Report};
+use crate::sync::Bell;
 use crate::worker::{Face, Queue, Wake as _};
 use crate::{Access, Client, ClientEvent, PeerId, ServerConfig, ServerKey, Workers, clock};
 

@@ -14,10 +14,12 @@ use std::time::Duration;
 use drumfire_proto::CloseCode;
 use drumfire_socket::{Hub, Parker as _, Waiter, Woken};
 
-use super::roster::{Call, Roster};
+use super::roster::Roster;
+use super::rota::Next;
 use super::shard::{Place, Shard};
 use crate::clock::SystemClock;
 use crate::config::BindError;
+use crate::sync::{Call, thread};
 use crate::worker::{Clock as _, RETRY_AFTER, Reading};
 
 /// What runs on one thread.
@@ -67,11 +69,15 @@ impl Thread {
     fn serve(&mut self) {
         self.mend();
         loop {
-            if self.call.take() && !self.settle() {
-                return self.finish();
+            // Looked at in every pass, and hardly ever set.
+            if self.call.is_set()
+                && self.call.take()
+                && let Next::End(goodbye) = self.settle()
+            {
+                return self.finish(goodbye);
             }
             match self.shards.as_mut_slice() {
-                [] => std::thread::park(),
+                [] => thread::park(),
                 [only] => {
                     self.at_hand = Some(0);
                     only.worker.wait(None);
@@ -99,10 +105,11 @@ impl Thread {
         self.at_hand = None;
     }
 
-    /// Gives away what is no longer its own and takes what is; false when there is nothing more to do for it.
-    fn settle(&mut self) -> bool {
-        if !self.roster.settle(self.me, &mut self.shards, &self.hub) {
-            return false;
+    /// Gives away what is no longer its own and takes what is.
+    fn settle(&mut self) -> Next {
+        let next = self.roster.settle(self.me, &mut self.shards, &self.hub);
+        if next != Next::Drive {
+            return next;
         }
         for shard in &self.shards {
             shard.link.busy().share_thread(self.shards.len());
@@ -111,7 +118,7 @@ impl Thread {
             [only] => only.leave(&self.hub),
             several => several.iter_mut().for_each(|shard| shard.enter(&self.hub)),
         }
-        true
+        next
     }
 
     /// Waits for all shards at once, and then gives a pass to each that needs one.
@@ -172,8 +179,7 @@ impl Thread {
     }
 
     /// Says goodbye to all peers.
-    fn finish(&mut self) {
-        let goodbye = self.roster.goodbye();
+    fn finish(&mut self, goodbye: u32) {
         while let Some(mut shard) = self.shards.pop() {
             // One that cannot is no reason to leave the others without a word.
             let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown, goodbye)));

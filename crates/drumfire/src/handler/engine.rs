@@ -13,13 +13,13 @@ use drumfire_proto::{
 };
 
 use super::context::{Context, Desk};
-use super::remote::Mailbox;
 use super::{Arrival, Handler};
 use crate::credit::Credit;
 use crate::known::Known;
 use crate::link::Link;
 use crate::peer::PeerId;
 use crate::places::Places;
+use crate::sync::Mailbox;
 use crate::worker::{Abandoned, Arena, Core, Face, Notice};
 
 /// Panics of a handler in one pass, after which the rest of its events waits for the next.

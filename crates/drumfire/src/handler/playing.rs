@@ -8,7 +8,7 @@ use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, ConnectError,
 
 use super::Handler;
 use super::engine::Engine;
-use super::remote::{Mailbox, Remote};
+use super::remote::Remote;
 use crate::client::{ClientSocket, Whom};
 use crate::clock;
 use crate::config::{BindError, ClientConfig};
@@ -18,6 +18,7 @@ use crate::link::Link;
 use crate::peer::PeerId;
 use crate::reconnect::Reconnect;
 use crate::stats::WorkerStats;
+use crate::sync::Mailbox;
 use crate::tokens::ConnectToken;
 use crate::worker::{SocketWorker, rings};
 

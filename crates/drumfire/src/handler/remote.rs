@@ -1,8 +1,6 @@
 //! How other threads reach handlers and their peers: by message, bounded, answered at once.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseError, SendError, SendOptions};
@@ -12,7 +10,7 @@ use crate::front::close_command;
 use crate::groups::{BroadcastError, GroupId};
 use crate::link::{Broadcast, Command, Link};
 use crate::peer::PeerId;
-use crate::sync::{AtomicBool, Mutex, lock};
+use crate::sync::Mailbox;
 
 /// Notes that wait for one worker, at most.
 pub const NOTES_MAX: usize = 16_384;
@@ -149,7 +147,7 @@ impl<N> Remote<N> {
         let (Some(mailbox), Some(link)) = (self.mailboxes.get(worker), self.links.get(worker)) else {
             return Err(note);
         };
-        mailbox.put(note)?;
+        mailbox.put(note, NOTES_MAX)?;
         link.nudge();
         Ok(())
     }
@@ -167,83 +165,27 @@ impl<N> std::fmt::Debug for Remote<N> {
     }
 }
 
-/// Notes on their way to one handler.
-#[derive(Debug)]
-pub(super) struct Mailbox<N> {
-    notes: Mutex<VecDeque<N>>,
-    has_notes: AtomicBool,
-}
-
-impl<N> Default for Mailbox<N> {
-    fn default() -> Self {
-        Self { notes: Mutex::default(), has_notes: AtomicBool::new(false) }
-    }
-}
-
-impl<N> Mailbox<N> {
-    fn put(&self, note: N) -> Result<(), N> {
-        let mut notes = lock(&self.notes);
-        if notes.len() >= NOTES_MAX {
-            return Err(note);
-        }
-        notes.push_back(note);
-        drop(notes);
-        self.has_notes.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// Takes all notes to the end of `into`.
-    pub(super) fn take(&self, into: &mut VecDeque<N>) {
-        if self.has_notes.swap(false, Ordering::AcqRel) {
-            into.append(&mut lock(&self.notes));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     #[test]
     fn notes_come_in_their_order_and_end_at_the_bound() {
-        let mailbox = Mailbox::default();
+        let links: Arc<[_]> = Arc::from([Arc::new(Link::new(Arc::default()))]);
+        let mailbox = Arc::new(Mailbox::default());
+        let remote = Remote::new(links, Arc::from([Arc::clone(&mailbox)]), 0);
         for number in 0..NOTES_MAX {
-            mailbox.put(number).unwrap();
+            remote.tell(0, number).unwrap();
         }
-        assert_eq!(mailbox.put(NOTES_MAX), Err(NOTES_MAX), "it is given back");
+        assert_eq!(remote.tell(0, NOTES_MAX), Err(NOTES_MAX), "it is given back");
+        assert_eq!(remote.tell(1, 1), Err(1), "there is no such worker");
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);
         assert!(taken.iter().copied().eq(0..NOTES_MAX));
-        mailbox.put(1).unwrap();
+        remote.tell(0, 1).unwrap();
         mailbox.take(&mut taken);
         assert_eq!((taken.len(), taken.back()), (NOTES_MAX + 1, Some(&1)));
-    }
-    /// A note comes behind a command whose wake-up it relies on: the worker looks for commands first.
-    #[cfg(loom)]
-    #[test]
-    fn interleavings_of_a_note_and_a_command_lose_neither() {
-        let peer = crate::link::tests::peer();
-        loom::model(move || {
-            let (link, alarm) = crate::sync::interleavings::link();
-            let mailbox = Arc::new(Mailbox::default());
-            let (of_teller, its_link) = (Arc::clone(&mailbox), Arc::clone(&link));
-            let teller = loom::thread::spawn(move || {
-                of_teller.put(7).unwrap();
-                its_link.nudge();
-            });
-            let of_sender = Arc::clone(&link);
-            let sender = loom::thread::spawn(move || of_sender.command_at_once(Command::Measure { peer }));
-            let (mut commands, mut notes) = (VecDeque::new(), VecDeque::new());
-            loop {
-                link.take_commands(&mut commands);
-                mailbox.take(&mut notes);
-                if (commands.len(), notes.len()) == (1, 1) {
-                    break;
-                }
-                alarm.wait();
-            }
-            teller.join().unwrap();
-            sender.join().unwrap();
-        });
     }
 }

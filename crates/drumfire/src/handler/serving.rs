@@ -8,7 +8,7 @@ use drumfire_proto::Moment;
 
 use super::Handler;
 use super::engine::Engine;
-use super::remote::{Mailbox, Remote};
+use super::remote::Remote;
 use crate::admission::Gate;
 use crate::config::{BindError, LiveConfig, ReconfigureError, ServerConfig};
 use crate::entropy::EntropyError;
@@ -18,6 +18,7 @@ use crate::monitor::Monitor;
 use crate::reconnect::SHUTDOWN_RESTARTS;
 use crate::site::{Faces, Site};
 use crate::stats::Stats;
+use crate::sync::Mailbox;
 use crate::worker::{Face, Undelivered};
 use crate::workers::ThreadsError;
 

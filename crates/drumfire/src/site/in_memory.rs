@@ -12,9 +12,10 @@ use crate::admission::Door;
 use crate::conditioner::Random;
 use crate::config::{BindError, ServerConfig};
 use crate::crew::Crew;
-use crate::link::{Bell, Link};
+use crate::link::Link;
 use crate::owners::{Owners, WorkerPlacement};
 use crate::steering::Steering;
+use crate::sync::Bell;
 use crate::testing::{EitherWaker, EitherWorker, Seat, secret};
 #[cfg(feature = "hostile")]
 use crate::testing::{Inside, Tamper};

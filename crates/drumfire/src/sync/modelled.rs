@@ -1,84 +1,110 @@
-//! Locks and flags of `loom` under the names of the standard library's.
-//!
-//! `loom` takes sequentially consistent accesses for acquire and release ones, and would report what cannot happen; so each
-//! has a fence on both sides here, which it does know. It also lets a store come before an exchange that did not see it, which
-//! cannot happen either; so a store is an exchange here. Both order more than the accesses alone: what is to be tried with weaker
-//! orders must use weaker orders.
+//! What neither tool has of its own, made of what both have.
 
 use std::sync::atomic::Ordering;
 
-use loom::sync::atomic;
-pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+use super::AtomicBool;
+#[cfg(feature = "tokio")]
+use super::{Mutex, lock};
+#[cfg(feature = "tokio")]
+pub(crate) use notify::Notify;
 
-/// `loom`'s, with fences where they are needed.
+/// The standard library's, whose state is a flag that the tools see. Whoever sets it second finds it set.
 #[derive(Debug)]
-pub(crate) struct AtomicBool(atomic::AtomicBool);
-
-impl AtomicBool {
-    pub(crate) fn new(value: bool) -> Self {
-        Self(atomic::AtomicBool::new(value))
-    }
-
-    pub(crate) fn load(&self, order: Ordering) -> bool {
-        fenced(order, || self.0.load(order))
-    }
-
-    pub(crate) fn store(&self, value: bool, order: Ordering) {
-        fenced(order, || self.0.swap(value, order));
-    }
-
-    pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
-        fenced(order, || self.0.swap(value, order))
-    }
+pub(crate) struct OnceLock<T> {
+    value: std::sync::OnceLock<T>,
+    is_set: AtomicBool,
+    #[cfg(feature = "tokio")]
+    making: Mutex<()>,
 }
 
-/// `loom`'s, with fences where they are needed.
-#[derive(Debug)]
-pub(crate) struct AtomicU32(atomic::AtomicU32);
-
-impl AtomicU32 {
-    pub(crate) fn new(value: u32) -> Self {
-        Self(atomic::AtomicU32::new(value))
-    }
-
-    pub(crate) fn load(&self, order: Ordering) -> u32 {
-        fenced(order, || self.0.load(order))
-    }
-
-    pub(crate) fn store(&self, value: u32, order: Ordering) {
-        fenced(order, || self.0.swap(value, order));
-    }
-
-    pub(crate) fn swap(&self, value: u32, order: Ordering) -> u32 {
-        fenced(order, || self.0.swap(value, order))
-    }
-
-    pub(crate) fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
-        fenced(order, || self.0.fetch_sub(value, order))
-    }
-
-    pub(crate) fn fetch_max(&self, value: u32, order: Ordering) -> u32 {
-        fenced(order, || self.0.fetch_max(value, order))
-    }
-
-    pub(crate) fn fetch_update(
-        &self,
-        set: Ordering,
-        fetch: Ordering,
-        next: impl FnMut(u32) -> Option<u32>,
-    ) -> Result<u32, u32> {
-        fenced(set, || self.0.fetch_update(set, fetch, next))
-    }
-}
-
-fn fenced<T>(order: Ordering, access: impl FnOnce() -> T) -> T {
-    let fence = || {
-        if order == Ordering::SeqCst {
-            atomic::fence(Ordering::SeqCst);
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            value: std::sync::OnceLock::new(),
+            is_set: AtomicBool::new(false),
+            #[cfg(feature = "tokio")]
+            making: Mutex::new(()),
         }
-    };
-    fence();
-    let outcome = access();
-    fence();
-    outcome
+    }
+
+    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+        self.value.set(value)?;
+        self.is_set.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        if self.is_set.load(Ordering::Acquire) { self.value.get() } else { None }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        let _making = lock(&self.making);
+        if let Some(value) = self.value.get() {
+            return value;
+        }
+        let made = make();
+        let value = self.value.get_or_init(|| made);
+        self.is_set.store(true, Ordering::Release);
+        value
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod notify {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::sync::futures::Notified;
+
+    use crate::sync::{Mutex, lock};
+
+    /// `tokio`'s, each of whose steps is one under a lock that the tools see.
+    #[derive(Debug, Default)]
+    pub(crate) struct Notify {
+        steps: Mutex<()>,
+        inner: tokio::sync::Notify,
+    }
+
+    impl Notify {
+        pub(crate) fn notify_one(&self) {
+            let _step = lock(&self.steps);
+            self.inner.notify_one();
+        }
+
+        pub(crate) fn notify_waiters(&self) {
+            let _step = lock(&self.steps);
+            self.inner.notify_waiters();
+        }
+
+        pub(crate) fn notified(&self) -> Waiting<'_> {
+            let _step = lock(&self.steps);
+            Waiting { steps: &self.steps, inner: Some(Box::pin(self.inner.notified())) }
+        }
+    }
+
+    /// Who waits.
+    pub(crate) struct Waiting<'a> {
+        steps: &'a Mutex<()>,
+        /// `None` once it is dropped.
+        inner: Option<Pin<Box<Notified<'a>>>>,
+    }
+
+    impl Future for Waiting<'_> {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+            let steps = self.steps;
+            let _step = lock(steps);
+            self.inner.as_mut().map_or(Poll::Ready(()), |inner| inner.as_mut().poll(context))
+        }
+    }
+
+    impl Drop for Waiting<'_> {
+        fn drop(&mut self) {
+            let _step = lock(self.steps);
+            // It may pass its ring on.
+            self.inner = None;
+        }
+    }
 }

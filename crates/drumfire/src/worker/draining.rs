@@ -10,9 +10,8 @@ use std::time::Duration;
 use drumfire_proto::{CloseCode, Moment, Placement};
 
 use super::core::Core;
-use crate::link::Bell;
 use crate::peer::PeerId;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Bell, Mutex, MutexGuard, lock};
 
 /// How often a worker looks who has everything.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

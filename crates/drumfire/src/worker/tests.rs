@@ -11,7 +11,8 @@ use std::time::Duration;
 use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment};
 
 use super::*;
-use crate::link::{Bell, Command, Report};
+use crate::link::{Command, Report};
+use crate::sync::Bell;
 use world::{SERVER, World};
 
 #[test]

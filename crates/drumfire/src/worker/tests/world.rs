@@ -20,9 +20,10 @@ use drumfire_socket::{
 use super::super::*;
 use crate::credit::Credit;
 use crate::keys::ServerKey;
-use crate::link::{Bell, Command, Link, Report};
+use crate::link::{Command, Link, Report};
 use crate::owners::{Owners, WorkerPlacement};
 use crate::peer::PeerId;
+use crate::sync::Bell;
 
 /// What lies in front of one socket and behind it, and what is wrong with it.
 #[derive(Default)]

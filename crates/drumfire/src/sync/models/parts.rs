@@ -1,88 +1,99 @@
-//! Models of what crosses threads, small enough for every interleaving: nobody sleeps while something waits for him.
-//!
-//! Time stands still in them, so whoever is not woken hangs, and the model checker says so. They run under `cfg(loom)` alone
-//! (`cargo xtask loom`); which types there are and which are tried is listed one level up.
+//! Models of the small types, of mailboxes, links and what is handed through them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, Moment, Priority};
-use loom::thread;
 
-use super::{AtomicBool, AtomicU32, Condvar, Mutex, lock, wait_while};
+use super::{Alarm, EVER, check, link};
 use crate::credit::{Credit, charge};
-use crate::link::{Bell, Command, Link, REPORT_BYTES_MAX, Report, tests};
+use crate::link::{Command, Link, REPORT_BYTES_MAX, Report, tests};
 use crate::peer::PeerId;
+use crate::sync::{AtomicBool, AtomicU32, Bell, Mailbox, thread};
 use crate::worker::{Drain, Wake};
 
-/// Nobody waits by time in a model.
-const EVER: Duration = Duration::MAX;
 static LONGEST: [u8; REPORT_BYTES_MAX] = [0; REPORT_BYTES_MAX];
-
-/// What a worker sleeps by, as a poll does: one wake-up that it was given before is enough to go on.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Alarm(Arc<(Mutex<bool>, Condvar)>);
-
-impl Alarm {
-    pub(crate) fn wait(&self) {
-        let (is_woken, condition) = &*self.0;
-        *wait_while(condition, lock(is_woken), EVER, |is_woken| !*is_woken) = false;
-    }
-}
-
-impl Wake for Alarm {
-    fn wake(&self) {
-        let (is_woken, condition) = &*self.0;
-        *lock(is_woken) = true;
-        condition.notify_one();
-    }
-}
-
-impl std::task::Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        Wake::wake(&*self);
-    }
-}
-
-/// A link whose worker sleeps by the alarm.
-pub(crate) fn link() -> (Arc<Link<Alarm>>, Alarm) {
-    let (link, alarm) = (Link::new(Arc::default()), Alarm::default());
-    link.set_waker(alarm.clone());
-    (Arc::new(link), alarm)
-}
 
 fn message(peer: PeerId, bytes: &'static [u8]) -> VecDeque<Report> {
     VecDeque::from([Report::Message { peer, channel: ChannelId(0), bytes: Bytes::from_static(bytes) }])
 }
 
+/// Sleeps by the alarm until so many commands are there.
+fn take_commands(link: &Link<Alarm>, alarm: &Alarm, count: usize) {
+    let mut taken = VecDeque::new();
+    loop {
+        link.take_commands(&mut taken);
+        if taken.len() == count {
+            return;
+        }
+        alarm.wait();
+    }
+}
+
 #[test]
 fn interleavings_of_commands_leave_no_worker_asleep_beside_one() {
     let peer = tests::peer();
-    loom::model(move || {
+    check(move || {
         let (link, alarm) = link();
         let of_tick = Arc::clone(&link);
         let tick = thread::spawn(move || of_tick.command(&mut vec![Command::Measure { peer }]));
         let of_remote = Arc::clone(&link);
         let remote = thread::spawn(move || of_remote.command_at_once(Command::Record { peer }));
-        let mut taken = VecDeque::new();
-        loop {
-            link.take_commands(&mut taken);
-            if taken.len() == 2 {
-                break;
-            }
-            alarm.wait();
-        }
+        take_commands(&link, &alarm, 2);
         tick.join().unwrap();
         remote.join().unwrap();
     });
 }
 
 #[test]
+fn interleavings_of_a_worker_that_begins_wake_it_for_what_came_before() {
+    let peer = tests::peer();
+    check(move || {
+        let link = Arc::new(Link::new(Arc::default()));
+        let of_other = Arc::clone(&link);
+        let other = thread::spawn(move || of_other.command_at_once(Command::Measure { peer }));
+        let alarm = Alarm::default();
+        link.set_waker(alarm.clone());
+        // It sleeps before it looks, as workers do.
+        alarm.wait();
+        take_commands(&link, &alarm, 1);
+        other.join().unwrap();
+    });
+}
+
+/// A note comes behind a command whose wake-up it relies on: the worker looks for commands first.
+#[test]
+fn interleavings_of_a_note_and_a_command_lose_neither() {
+    let peer = tests::peer();
+    check(move || {
+        let (link, alarm) = link();
+        let mailbox = Arc::new(Mailbox::default());
+        let (of_teller, its_link) = (Arc::clone(&mailbox), Arc::clone(&link));
+        let teller = thread::spawn(move || {
+            of_teller.put(7, 1).unwrap();
+            its_link.nudge();
+        });
+        let of_sender = Arc::clone(&link);
+        let sender = thread::spawn(move || of_sender.command_at_once(Command::Measure { peer }));
+        let (mut commands, mut notes) = (VecDeque::new(), VecDeque::new());
+        loop {
+            link.take_commands(&mut commands);
+            mailbox.take(&mut notes);
+            if (commands.len(), notes.len()) == (1, 1) {
+                break;
+            }
+            alarm.wait();
+        }
+        teller.join().unwrap();
+        sender.join().unwrap();
+    });
+}
+
+#[test]
 fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
-    loom::model(|| {
+    check(|| {
         let (link, _) = link();
         let (drain, mut shares) = Drain::new(Moment::ORIGIN, 1, &Arc::default());
         let of_worker = Arc::clone(&link);
@@ -95,7 +106,7 @@ fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
 
 #[test]
 fn interleavings_of_shares_that_are_done_wake_who_waits_for_the_last() {
-    loom::model(|| {
+    check(|| {
         let (drain, shares) = Drain::new(Moment::ORIGIN, 2, &Arc::default());
         let workers: Vec<_> = shares.into_iter().map(|share| thread::spawn(move || drop(share))).collect();
         let alarm = Alarm::default();
@@ -111,7 +122,7 @@ fn interleavings_of_shares_that_are_done_wake_who_waits_for_the_last() {
 #[test]
 fn interleavings_of_a_full_link_wake_its_worker_when_there_is_room() {
     let peer = tests::peer();
-    loom::model(move || {
+    check(move || {
         let (link, alarm) = link();
         link.report(&mut message(peer, &LONGEST));
         let of_worker = Arc::clone(&link);
@@ -131,7 +142,7 @@ fn interleavings_of_a_full_link_wake_its_worker_when_there_is_room() {
 #[test]
 fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
     let peer = tests::peer();
-    loom::model(move || {
+    check(move || {
         let bell = Arc::new(Bell::default());
         let links: Vec<Arc<Link<Alarm>>> = (0..2).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
         let begin = |link: &Arc<Link<Alarm>>| {
@@ -181,7 +192,7 @@ fn wait_for_room(credit: &Credit, alarm: &Alarm) -> bool {
 
 #[test]
 fn interleavings_of_room_that_is_given_back_wake_who_waits_for_it() {
-    loom::model(|| {
+    check(|| {
         let (credit, alarm) = full_credit();
         let of_worker = Arc::clone(&credit);
         let worker = thread::spawn(move || of_worker.give(0));
@@ -193,7 +204,7 @@ fn interleavings_of_room_that_is_given_back_wake_who_waits_for_it() {
 
 #[test]
 fn interleavings_of_a_credit_that_closes_leave_nobody_waiting() {
-    loom::model(|| {
+    check(|| {
         let (credit, alarm) = full_credit();
         let of_worker = Arc::clone(&credit);
         let worker = thread::spawn(move || of_worker.close());
@@ -204,7 +215,7 @@ fn interleavings_of_a_credit_that_closes_leave_nobody_waiting() {
 
 #[test]
 fn interleavings_of_two_senders_never_take_more_than_there_is() {
-    loom::model(|| {
+    check(|| {
         let credit = Arc::new(Credit::new(2 * charge(0), usize::MAX));
         let begin = || {
             let credit = Arc::clone(&credit);
@@ -220,7 +231,7 @@ fn interleavings_of_two_senders_never_take_more_than_there_is() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn interleavings_of_a_sleeper_who_looks_too_early_are_found() {
-    loom::model(|| {
+    check(|| {
         let shared = Arc::new((AtomicBool::new(false), AtomicU32::new(0)));
         let alarm = Alarm::default();
         let (of_other, its_alarm) = (Arc::clone(&shared), alarm.clone());

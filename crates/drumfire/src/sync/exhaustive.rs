@@ -1,0 +1,85 @@
+//! Locks, flags and threads of `loom` under the names of the standard library's.
+//!
+//! `loom` takes sequentially consistent accesses for acquire and release ones, and would report what cannot happen; so each
+//! has a fence on both sides here, which it does know. It also lets a store come before an exchange that did not see it, which
+//! cannot happen either; so a store is an exchange here. Both order more than the accesses alone: what is to be tried with weaker
+//! orders must use weaker orders.
+
+use std::sync::atomic::Ordering;
+
+use loom::sync::atomic;
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+pub(crate) use loom::thread;
+
+/// `loom`'s, with fences where they are needed.
+#[derive(Debug)]
+pub(crate) struct AtomicBool(atomic::AtomicBool);
+
+impl AtomicBool {
+    pub(crate) fn new(value: bool) -> Self {
+        Self(atomic::AtomicBool::new(value))
+    }
+
+    pub(crate) fn load(&self, order: Ordering) -> bool {
+        fenced(order, || self.0.load(order))
+    }
+
+    pub(crate) fn store(&self, value: bool, order: Ordering) {
+        fenced(order, || self.0.swap(value, order));
+    }
+
+    pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
+        fenced(order, || self.0.swap(value, order))
+    }
+}
+
+/// `loom`'s, with fences where they are needed.
+#[derive(Debug)]
+pub(crate) struct AtomicU32(atomic::AtomicU32);
+
+impl AtomicU32 {
+    pub(crate) fn new(value: u32) -> Self {
+        Self(atomic::AtomicU32::new(value))
+    }
+
+    pub(crate) fn load(&self, order: Ordering) -> u32 {
+        fenced(order, || self.0.load(order))
+    }
+
+    pub(crate) fn store(&self, value: u32, order: Ordering) {
+        fenced(order, || self.0.swap(value, order));
+    }
+
+    pub(crate) fn swap(&self, value: u32, order: Ordering) -> u32 {
+        fenced(order, || self.0.swap(value, order))
+    }
+
+    pub(crate) fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
+        fenced(order, || self.0.fetch_sub(value, order))
+    }
+
+    pub(crate) fn fetch_max(&self, value: u32, order: Ordering) -> u32 {
+        fenced(order, || self.0.fetch_max(value, order))
+    }
+
+    pub(crate) fn fetch_update(
+        &self,
+        set: Ordering,
+        fetch: Ordering,
+        next: impl FnMut(u32) -> Option<u32>,
+    ) -> Result<u32, u32> {
+        fenced(set, || self.0.fetch_update(set, fetch, next))
+    }
+}
+
+fn fenced<T>(order: Ordering, access: impl FnOnce() -> T) -> T {
+    let fence = || {
+        if order == Ordering::SeqCst {
+            atomic::fence(Ordering::SeqCst);
+        }
+    };
+    fence();
+    let outcome = access();
+    fence();
+    outcome
+}
