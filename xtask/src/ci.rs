@@ -72,6 +72,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         let oldest = step("oldest versions of others", "xtask minimal-versions").within(RUN_DEADLINE);
         steps.push(Step { can_be_skipped: true, ..oldest });
         steps.push(step("every interleaving", "xtask loom").within(LOOM_DEADLINE));
+        steps.push(step("interleavings at random", "xtask loom --shuttle 10000").within(LOOM_DEADLINE));
     }
     if workspace.package_in("crates/socket").is_some() {
         let sanitize = step("address sanitizer", "xtask sanitize").within(SANITIZE_DEADLINE);

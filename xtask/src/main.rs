@@ -116,8 +116,12 @@ enum Task {
     },
     /// Add up what all runs of the simulator and of the fuzzer came to, beside what is to be reached.
     Ledger,
-    /// Try every interleaving of the models of what crosses threads.
-    Loom,
+    /// Try every interleaving of the models of what crosses threads, or many at random.
+    Loom {
+        /// So many of each model, at random.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
+        shuttle: Option<u32>,
+    },
     /// Build drumfire with the oldest versions of other crates that it allows.
     MinimalVersions,
     /// Pack the crates that go to a registry, and check what the packages bring.
@@ -204,7 +208,7 @@ fn main() -> ExitCode {
         }
         Task::Interop { sessions } => interop::run(sessions),
         Task::Ledger => ledger::run(),
-        Task::Loom => loom::run(),
+        Task::Loom { shuttle } => loom::run(shuttle),
         Task::MinimalVersions => minimal_versions::run(),
         Task::Nightly { minutes, quick, keep_going } => {
             nightly::run(&nightly::Ask { minutes, quick, keep_going })
