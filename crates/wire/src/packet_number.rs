@@ -269,6 +269,24 @@ mod tests {
         }
 
         #[test]
+        fn expansion_equals_its_definition_at_every_length(bits: u64, shift in 0_u32..64, is_high: bool, low: u32) {
+            // All magnitudes, from either end of u64.
+            let expected = if is_high { u64::MAX - (bits >> shift) } else { bits >> shift };
+            for length in LENGTHS {
+                let low = u64::from(low) & (length.window() - 1);
+                let window = i128::from(length.window());
+                let nearby = i128::from(expected) / window * window + i128::from(low);
+                // The larger of two that are equally near comes first.
+                let possible = [nearby + window, nearby, nearby - window].into_iter();
+                let possible = possible.filter_map(|number| u64::try_from(number).ok());
+                let wanted = possible.min_by_key(|number| number.abs_diff(expected));
+                let truncated = TruncatedNumber { low: u32::try_from(low).unwrap(), length };
+                let largest = expected.checked_sub(1).map(PacketNumber);
+                prop_assert_eq!(Some(truncated.expand(largest).0), wanted);
+            }
+        }
+
+        #[test]
         fn the_bits_come_back_from_their_bytes(number: u64, tail: Vec<u8>) {
             for length in LENGTHS {
                 let truncated = PacketNumber(number).truncate(length);

@@ -19,10 +19,13 @@ fn any_ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
     })
 }
 
-fn any_delivery() -> impl Strategy<Value = Delivery> {
+/// Modes whose messages may be in pieces, and behind them the one whose messages may not.
+const MODES_WITH_PIECES: u8 = 5;
+
+fn any_delivery(modes: u8) -> impl Strategy<Value = Delivery> {
     // Ids close together, so that some follow on from the one before; and ids from all of u64.
     let id = prop_oneof![0_u64..5, (any::<u64>(), 0_u32..64).prop_map(|(bits, shift)| bits >> shift)];
-    (0_u8..6, id, prop::option::of(any::<u64>())).prop_map(|(mode, id, back)| {
+    (0..modes, id, prop::option::of(any::<u64>())).prop_map(|(mode, id, back)| {
         let after = back.filter(|_| id > 0).map(|back| MessageId(id - 1 - back % id));
         let id = MessageId(id);
         match mode {
@@ -30,8 +33,8 @@ fn any_delivery() -> impl Strategy<Value = Delivery> {
             1 => Delivery::UnreliableSequenced,
             2 => Delivery::ReliableUnordered { id },
             3 => Delivery::ReliableOrdered { id, after },
-            4 => Delivery::ReliableLatest { key: back.unwrap_or(0), version: id.0 },
-            _ => Delivery::ReliableSequenced { id },
+            4 => Delivery::ReliableSequenced { id },
+            _ => Delivery::ReliableLatest { key: back.unwrap_or(0), version: id.0 },
         }
     })
 }
@@ -47,9 +50,7 @@ fn any_skip() -> impl Strategy<Value = Skip> {
 }
 
 fn any_fragment() -> impl Strategy<Value = Sample> {
-    let delivery = any_delivery().prop_filter("values have no pieces", |delivery| {
-        !matches!(delivery, Delivery::ReliableLatest { .. })
-    });
+    let delivery = any_delivery(MODES_WITH_PIECES);
     let payload = prop::collection::vec(any::<u8>(), 1..200);
     (any::<u16>(), delivery, any::<u64>(), 0_u32..1 << 23, 0_u32..1 << 22, payload).prop_map(
         |(channel, delivery, number, offset_bytes, more, payload)| {
@@ -68,7 +69,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
         Just(Sample::AckRequest),
         (0_u64..2_000_000, any_ranges())
             .prop_map(|(units, ranges)| Sample::Ack { delay_us: 8 * units, ranges }),
-        (any::<u16>(), any_delivery(), prop::collection::vec(any::<u8>(), 0..200))
+        (any::<u16>(), any_delivery(MODES_WITH_PIECES + 1), prop::collection::vec(any::<u8>(), 0..200))
             .prop_map(|(channel, delivery, payload)| Sample::Message { channel, delivery, payload }),
         (0_u8..8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..=128))
             .prop_map(|(code, application_code, reason)| Sample::Close { code, application_code, reason }),

@@ -6,6 +6,7 @@ mod datagrams;
 mod economy;
 mod frames;
 mod generators;
+mod handshake;
 mod mutants;
 mod samples;
 mod soundness;
