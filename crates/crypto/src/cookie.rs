@@ -136,6 +136,7 @@ const fn canonical(address: IpAddr) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn cookies(key: u8) -> Cookies {
         Cookies::new(Secret::new([key; 32]))
@@ -237,5 +238,37 @@ mod tests {
     #[test]
     fn debug_shows_no_secret() {
         assert_eq!(format!("{:?}", cookies(0xab)), "Cookies { .. }");
+    }
+
+    proptest! {
+        #[test]
+        fn a_cookie_is_good_for_its_own_scope_in_two_buckets_and_for_nothing_else(
+            own: (IpAddr, u16, [u8; 8], Vec<u8>), other: (IpAddr, u16, [u8; 8], Vec<u8>), changed in 0_u8..16,
+            made_at in 0..u64::MAX - 20, later in 0_u64..20,
+        ) {
+            let source = SocketAddr::new(own.0, own.1);
+            let scope = CookieScope { source, client_id: own.2, message_1: &own.3 };
+            // One in sixteen shows the scope as it was.
+            let is_changed = |part: u8| changed >> part & 1 == 1;
+            let ip = if is_changed(0) { other.0 } else { own.0 };
+            let port = if is_changed(1) { other.1 } else { own.1 };
+            let client_id = if is_changed(2) { other.2 } else { own.2 };
+            let message_1 = if is_changed(3) { &other.3 } else { &own.3 };
+            let shown = CookieScope { source: SocketAddr::new(ip, port), client_id, message_1 };
+            let is_same = (ip.to_canonical(), port, client_id, message_1)
+                == (own.0.to_canonical(), own.1, own.2, &own.3);
+            let is_in_time = bucket_of(made_at + later) - bucket_of(made_at) <= 1;
+            let cookie = cookies(1).make(made_at, &scope);
+            let is_valid = cookies(1).is_valid(made_at + later, &shown, &cookie);
+            prop_assert_eq!(is_valid, is_same && is_in_time);
+        }
+
+        #[test]
+        fn the_canonical_form_of_an_address_is_that_of_its_canonical_form(one: IpAddr, other: IpAddr) {
+            prop_assert_eq!(canonical(IpAddr::from(canonical(one))), canonical(one));
+            prop_assert_eq!(canonical(one.to_canonical()), canonical(one));
+            let is_same = one.to_canonical() == other.to_canonical();
+            prop_assert_eq!(canonical(one) == canonical(other), is_same);
+        }
     }
 }

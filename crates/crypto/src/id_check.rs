@@ -124,6 +124,15 @@ mod tests {
     }
 
     #[test]
+    fn the_reset_tokens_of_a_million_ids_differ() {
+        let keys = keys();
+        let mut tokens: Vec<_> = (0..1_000_000_u64).map(|id| keys.reset_token(&id.to_be_bytes())).collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        assert_eq!(tokens.len(), 1_000_000);
+    }
+
+    #[test]
     fn debug_shows_no_secret() {
         assert_eq!(format!("{:?}", keys()), "IdKeys { check: Secret(16 bytes), reset: Secret(32 bytes) }");
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::test_support::TestRandom;
+use proptest::prelude::*;
 
 const PROTOCOL: u64 = 77;
 
@@ -153,4 +154,64 @@ fn the_cipher_of_tokens_agrees_with_wycheproof() {
         count += 1;
     }
     assert!(count > 200, "{count}");
+}
+
+fn any_token() -> impl Strategy<Value = Token> {
+    let names = any::<(bool, [u8; 16], u128, [u8; 32], u64)>();
+    // A session that ends at the beginning of time is one without an end.
+    let times = (0..u64::MAX - 600, 1..=600_u64, prop::option::of(1..=u64::MAX));
+    let rest = (any::<Option<u64>>(), prop::collection::vec(any::<u8>(), 0..=USER_DATA_MAX_BYTES));
+    (names, times, rest).prop_map(
+        |((is_resume, id, player, psk, audience), (issued, life, ends), (placement_key, user_data))| Token {
+            kind: if is_resume { TokenKind::Resume } else { TokenKind::Connect },
+            id: TokenId(id),
+            player: PlayerId(player),
+            psk: Secret::new(psk),
+            audience,
+            issued_at: Duration::from_secs(issued),
+            expires_at: Duration::from_secs(issued + life),
+            session_ends_at: ends.map(Duration::from_secs),
+            placement_key,
+            user_data: user_data.into(),
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_token_comes_back_and_with_a_byte_or_the_key_or_the_protocol_changed_it_is_refused(
+        token in any_token(), protocol: u64, nonce: [u8; NONCE_BYTES], key_id in 1..RESUME_KEY_ID, secret: [u8; 32],
+        place in 0..SEALED_TOKEN_BYTES, flipped in 1_u8.., other in 1..RESUME_KEY_ID,
+    ) {
+        let key = |id: u32, secret| TokenKey::new(id, Secret::new(secret)).unwrap();
+        let mut sealed = key(key_id, secret).seal(&token, protocol, nonce).unwrap();
+        let opened_by = |id, secret, protocol| key(id, secret).open(&sealed, protocol);
+        prop_assert_eq!(opened_by(key_id, secret, protocol), Ok(token));
+        let mut other_secret = secret;
+        other_secret[place % 32] ^= flipped;
+        prop_assert_eq!(opened_by(key_id, other_secret, protocol), Err(TokenError::Foreign));
+        prop_assert_eq!(opened_by(key_id, secret, protocol ^ u64::from(flipped)), Err(TokenError::Foreign));
+        prop_assert_eq!(opened_by(other, secret, protocol).is_ok(), other == key_id);
+        sealed[place] ^= flipped;
+        prop_assert_eq!(key(key_id, secret).open(&sealed, protocol), Err(TokenError::Foreign));
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_audience_and_in_its_time_alone(
+        token in any_token(), after in 0_u64..650, other: Option<u64>,
+    ) {
+        // From twenty seconds before its issue on.
+        let now = token.issued_at.as_secs().saturating_add(after).saturating_sub(20);
+        let audience = other.unwrap_or(token.audience);
+        let is_begun = now.saturating_add(5) >= token.issued_at.as_secs();
+        let is_over = now > token.expires_at.as_secs().saturating_add(5);
+        let wanted = if audience != token.audience {
+            Err(TokenError::Foreign)
+        } else if is_begun && !is_over {
+            Ok(())
+        } else {
+            Err(TokenError::Expired)
+        };
+        prop_assert_eq!(token.check(Duration::from_secs(now), audience), wanted);
+    }
 }
