@@ -104,6 +104,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::net::Ipv4Addr;
 
     fn ms(milliseconds: u64) -> Moment {
@@ -219,6 +220,36 @@ mod tests {
         for _ in 0..100 {
             assert!(sources.may_begin(ms(1), loopback));
             sources.begin(ms(1), loopback);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_rate_gives_more_than_its_burst_and_what_the_time_brings_and_none_gives_less(
+            (bits, shift) in (any::<u32>(), 0_u32..32), burst in prop_oneof![0_u32..20, any::<u32>()], start in 0_u64..1 << 62,
+            gaps in prop::collection::vec(prop_oneof![9 => 0_u64..40, 1 => 0_u64..1 << 20], 1..50),
+        ) {
+            let mut bucket = TokenBucket::new((bits >> shift).max(1), burst);
+            let cost = bucket.cost.as_nanos();
+            let most = cost * u128::from(burst);
+            // The model: what is there, in the time that it takes to come.
+            let (mut level, mut at) = (most, u128::from(start));
+            let mut attempts: Vec<(u128, u128)> = Vec::new();
+            for gap in gaps {
+                // In eighths of what a token takes.
+                let passed = (u128::from(gap) * cost / 8).min(1 << 56);
+                (level, at) = ((level + passed).min(most), at + passed);
+                let is_given = bucket.take(Moment::from_nanos(u64::try_from(at).unwrap()));
+                prop_assert!(is_given == (level >= cost), "{bucket:?} with {level} at {at}");
+                let spent = if is_given { cost } else { 0 };
+                level -= spent;
+                attempts.push((at, spent));
+                let mut given = 0;
+                for (first, spent) in attempts.iter().rev() {
+                    given += spent;
+                    prop_assert!(given <= most + (at - first), "{given} from {first} to {at}");
+                }
+            }
         }
     }
 }

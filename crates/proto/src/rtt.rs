@@ -78,6 +78,8 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::tests::any_time;
+    use proptest::prelude::*;
 
     const fn ms(milliseconds: u64) -> Duration {
         Duration::from_millis(milliseconds)
@@ -117,6 +119,27 @@ mod tests {
         for sample in [Duration::ZERO, Duration::MAX, Duration::from_nanos(1), Duration::MAX] {
             trip.on_sample(sample, Duration::MAX);
             assert!(trip.loss_delay() >= GRANULARITY && trip.probe_timeout(Duration::MAX) >= GRANULARITY);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_estimate_lies_between_its_samples_and_no_timeout_is_shorter(
+            samples in prop::collection::vec((any_time(), any_time()), 1..40), wait in any_time(),
+        ) {
+            let mut trip = RoundTrip::default();
+            let (mut least, mut most) = (Duration::MAX, Duration::ZERO);
+            for (sample, delay) in samples {
+                trip.on_sample(sample, delay);
+                let adjusted = Micros::new(sample.saturating_sub(delay)).to_duration();
+                (least, most) = (least.min(adjusted), most.max(adjusted));
+                prop_assert!((least..=most).contains(&trip.smoothed()), "{trip:?}");
+                prop_assert!(trip.variation() <= most, "{trip:?}");
+                prop_assert_eq!(trip.measured(), Some(trip.smoothed()));
+                prop_assert!(trip.loss_delay() >= trip.smoothed().max(GRANULARITY), "{trip:?}");
+                let probe = trip.probe_timeout(wait);
+                prop_assert!(probe >= trip.smoothed().saturating_add(wait).max(GRANULARITY), "{trip:?}");
+            }
         }
     }
 }

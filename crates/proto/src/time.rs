@@ -132,8 +132,16 @@ pub(crate) fn part(duration: Duration, parts: u32) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Lengths of time of all magnitudes, and the ends: none, a nanosecond, the most that fits a moment, the most there is.
+    pub(crate) fn any_time() -> impl Strategy<Value = Duration> {
+        let nanos = (any::<u64>(), 0_u32..64).prop_map(|(nanos, shift)| nanos >> shift);
+        let ends = [Duration::ZERO, Duration::from_nanos(1), Duration::from_nanos(u64::MAX), Duration::MAX];
+        prop_oneof![4 => nanos.prop_map(Duration::from_nanos), 1 => prop::sample::select(ends.to_vec())]
+    }
 
     #[test]
     fn short_lengths_of_time_are_rounded_up_and_bounded() {
@@ -157,5 +165,24 @@ mod tests {
         assert_eq!(Moment::from_nanos(7).as_nanos(), 7);
         assert_eq!(Moment::from_nanos(1_999_999_999).seconds(), 1);
         assert_eq!(size_of::<Option<Moment>>(), 8);
+    }
+
+    proptest! {
+        #[test]
+        fn what_lies_between_two_moments_is_what_was_added_as_far_as_time_goes(
+            start in any_time(), added in any_time(), shorter in any_time(),
+        ) {
+            let start = Moment::ORIGIN.after(start);
+            let end = start.after(added);
+            prop_assert_eq!(end.since(start), added.min(Moment::LAST.since(start)));
+            prop_assert!(shorter > added || start.after(shorter) <= end);
+            prop_assert_eq!(start.since(end), Duration::ZERO);
+            prop_assert_eq!(Moment::from_nanos(end.as_nanos()), end);
+            // What is kept in little memory is rounded up, by less than one unit, and bounded.
+            let [micros, millis] = [Micros::new(added).to_duration(), Millis::new(added).to_duration()];
+            let [micro, milli] = [Duration::from_micros(1), Duration::from_millis(1)];
+            prop_assert!(micros == micro * u32::MAX || (added <= micros && micros < added + micro));
+            prop_assert!(millis == milli * u32::MAX || (added <= millis && millis < added + milli));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Lines of messages: who goes first, who shares with whom, and who waits for ids.
 
 use super::*;
+use proptest::prelude::*;
 use std::num::NonZeroU8;
 
 fn push(lines: &mut Lines, channel: u16, mode: Mode, payload: &[u8], priority: Priority) -> Option<Bytes> {
@@ -173,4 +174,42 @@ fn a_tick_without_active_channels_visits_none() {
     let before = lines.visits();
     assert_eq!(drain(&mut lines, true), []);
     assert_eq!(lines.visits(), before);
+}
+
+/// The longest message that is not sent in pieces.
+const LONGEST: [u8; MESSAGE_MAX_BYTES] = [0; MESSAGE_MAX_BYTES];
+
+proptest! {
+    #[test]
+    fn lines_that_never_run_dry_share_bytes_by_their_weights_whatever_their_messages(
+        streams in prop::collection::vec(
+            (1_u8..=12, any::<bool>(), prop::collection::vec(1..=MESSAGE_MAX_BYTES, 1..8)), 2..6,
+        ),
+    ) {
+        let mut lines = Lines::new();
+        let mut sizes: Vec<_> = streams.iter().map(|(.., sizes)| sizes.iter().cycle()).collect();
+        let mut feed = |lines: &mut Lines, channel: u16| {
+            let bytes = *sizes[usize::from(channel)].next().unwrap();
+            let mode = if streams[usize::from(channel)].1 { Mode::ReliableOrdered } else { Mode::Unreliable };
+            push(lines, channel, mode, &LONGEST[..bytes], Priority::Normal);
+        };
+        for (channel, (weight, ..)) in (0..).zip(&streams) {
+            let options = ChannelOptions::default().weight(NonZeroU8::new(*weight).unwrap());
+            lines.set_options(ChannelId(channel), options);
+            feed(&mut lines, channel);
+            feed(&mut lines, channel);
+        }
+        let quantum = usize::try_from(QUANTUM_BYTES).unwrap();
+        let mut sent = vec![0_usize; streams.len()];
+        for _ in 0..100 {
+            let (name, _) = lines.front(Priority::Normal.class(), true).unwrap();
+            let waiting = lines.pop(name, true).unwrap();
+            sent[usize::from(waiting.channel.0)] += waiting.payload.len();
+            feed(&mut lines, waiting.channel.0);
+            // One turn more than another has had, and what is left of a turn, which is less than a message and a turn.
+            let shares = sent.iter().zip(&streams).map(|(bytes, (weight, ..))| bytes / usize::from(*weight));
+            let (least, most) = shares.fold((usize::MAX, 0), |(least, most), share| (least.min(share), most.max(share)));
+            prop_assert!(most - least <= 2 * quantum + MESSAGE_MAX_BYTES, "{sent:?}");
+        }
+    }
 }
