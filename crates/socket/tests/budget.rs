@@ -7,6 +7,7 @@
 mod script;
 
 use drumfire_socket::{Drain, DrainEnd, DropReason, Fault, Receiver, ReceiverConfig};
+use proptest::prelude::*;
 use script::{Script, Step, number_of, numbered};
 
 /// Longest datagram wanted in these tests, in bytes.
@@ -96,6 +97,68 @@ fn a_budget_of_nothing_takes_nothing_and_says_so() {
     let mut receiver = receiver(&mut script, Drain::best());
     assert_eq!(pass(&mut script, &mut receiver, 0, &mut Vec::new()), DrainEnd::BudgetSpent);
     assert_eq!((script.steps.len(), receiver.counts().calls), (1, 0));
+}
+
+/// What a socket may hold: datagrams of every length around the longest wanted, and every fault.
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (any::<u8>(), 0..MAX_BYTES + 4).prop_map(|(byte, bytes)| Step::Message(vec![byte; bytes])),
+        1 => prop::sample::select(Fault::ALL.to_vec()).prop_map(Step::Fault),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_and_fails_is_delivered_in_order_or_counted_by_name(
+        steps in prop::collection::vec(any_step(), 0..120), budgets in prop::collection::vec(1_usize..40, 1..8),
+        is_emptied_by_short_batch: bool,
+    ) {
+        for &drain in DRAINS {
+            let mut script = Script::new(steps.clone(), is_emptied_by_short_batch);
+            let mut receiver = receiver(&mut script, drain);
+            let mut seen: Vec<Vec<u8>> = Vec::new();
+            for &budget in budgets.iter().cycle() {
+                let waiting = script.steps.len();
+                if waiting == 0 {
+                    break;
+                }
+                receiver.drain(&mut script, budget, |received| {
+                    seen.extend(received.datagrams().map(|datagram| datagram.bytes.to_vec()));
+                });
+                let taken = waiting - script.steps.len();
+                prop_assert!((1..=budget).contains(&taken), "{taken} of {waiting}, budget {budget}");
+            }
+            let counts = receiver.counts();
+            let messages = || steps.iter().filter_map(|step| match step {
+                Step::Message(bytes) => Some(bytes),
+                Step::Fault(_) => None,
+            });
+            let of_lengths = |lengths: std::ops::RangeInclusive<usize>| {
+                messages().filter(move |bytes| lengths.contains(&bytes.len()))
+            };
+            let whole: Vec<_> = of_lengths(1..=MAX_BYTES).cloned().collect();
+            prop_assert_eq!(&seen, &whole);
+            prop_assert_eq!((counts.datagrams, counts.messages), (whole.len() as u64, whole.len() as u64));
+            prop_assert_eq!(counts.bytes, whole.concat().len() as u64);
+            for (reason, lengths) in [
+                (DropReason::Empty, 0..=0),
+                (DropReason::Overlong, MAX_BYTES + 1..=MAX_BYTES + 1),
+                (DropReason::Truncated, MAX_BYTES + 2..=usize::MAX),
+            ] {
+                let expected = of_lengths(lengths).count() as u64;
+                prop_assert!(counts.dropped(reason) == expected, "{reason:?}: {counts:?}");
+            }
+            prop_assert_eq!(counts.datagrams + counts.dropped_in_all(), messages().count() as u64);
+            prop_assert_eq!(counts.calls, script.limits.len() as u64);
+            for fault in Fault::ALL {
+                let scripted = steps.iter().filter(|step| matches!(step, Step::Fault(of) if *of == fault)).count() as u64;
+                let counted = counts.faults.count(fault);
+                // A socket that is empty answers that it would block, once more than was written.
+                let is_end = fault == Fault::WouldBlock;
+                prop_assert!(counted == scripted || (is_end && counted > scripted), "{fault}: {counted}, {scripted}");
+            }
+        }
+    }
 }
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
