@@ -304,6 +304,30 @@ mod tests {
     }
 
     #[test]
+    fn a_ban_is_shown_in_one_form_whatever_address_and_length_it_was_written_with() {
+        let v4 =
+            [0, 1, 0x7f00_0001, 0xc000_0207, 0xcb00_71ff, 0xe000_0001, u32::MAX].map(Ipv4Addr::from_bits);
+        let v6 =
+            ["::", "::1", "::c000:207", "64:ff9b::c000:207", "2001:db8:1:2:3:4:5:6", "fe80::7", "ff02::1"];
+        let written = v4.map(IpAddr::V4).into_iter().chain(v4.map(|v4| v4.to_ipv6_mapped().into()));
+        let written: Vec<IpAddr> = written.chain(v6.map(ip)).collect();
+        let mut bans = 0;
+        for &address in &written {
+            let prefixes = (0..=u8::MAX).map(|bits| Ban::Prefix { address, bits });
+            for ban in prefixes.chain([Ban::Address(address)]) {
+                let Ok(key) = ban.key() else { continue };
+                let shown = Ban::from(key);
+                assert_eq!(shown.key(), Ok(key), "{ban:?}");
+                if let Ban::Address(address) | Ban::Prefix { address, .. } = shown {
+                    assert_eq!(address.to_canonical(), address, "{ban:?}");
+                }
+                bans += 1;
+            }
+        }
+        assert_eq!(bans, 7 * (33 + 1) + 7 * (33 + 1) + 7 * (129 + 1));
+    }
+
+    #[test]
     fn a_ban_ends_when_it_says_and_the_newer_word_counts() {
         let (bans, player) = (Bans::default(), PlayerId(7));
         let left = |seconds| bans.left(at(seconds), ip("192.0.2.1"), Some(player));
