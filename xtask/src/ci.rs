@@ -28,6 +28,9 @@ const SANITIZE_DEADLINE: Duration = Duration::from_secs(1_200);
 /// A hundred sessions of a quarter of a second, the build and the packages before them.
 const INTEROP_DEADLINE: Duration = Duration::from_secs(600);
 
+/// 100,000 cases of each take less than a minute of one core; the build before them.
+const PROPERTIES_DEADLINE: Duration = Duration::from_secs(900);
+
 /// Examples with a command for a server and one for a client in their heads.
 const TWO_HOST_EXAMPLES: [&str; 3] = ["configured", "echo", "tick_server"];
 
@@ -62,6 +65,9 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         steps.push(step("tests", "test --workspace"));
     }
     steps.push(step("tests, release", "test --workspace --release"));
+    if workspace.package_in("crates/wire").is_some() {
+        steps.push(step("properties", "xtask props").within(PROPERTIES_DEADLINE));
+    }
     steps.extend(simulator_steps(workspace));
     let mut docs = step("docs", "doc --workspace --no-deps");
     docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");
@@ -268,6 +274,14 @@ mod tests {
         let steps = plan(&workspace(&[package("crates/chaos", &[], &[], &[])]), true).unwrap();
         let chaos = steps.iter().find(|step| step.command.to_string() == "cargo xtask chaos C5 C9 --quick");
         assert!(chaos.is_some_and(|step| step.can_be_skipped && step.deadline.is_some()));
+    }
+
+    #[test]
+    fn properties_are_part_of_it() {
+        let steps = plan(&workspace(&[package("crates/wire", &[], &[], &[])]), true).unwrap();
+        let of =
+            |task: &str| steps.iter().find(|step| step.command.to_string() == format!("cargo xtask {task}"));
+        assert!(of("props").is_some_and(|step| !step.can_be_skipped && step.deadline.is_some()));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod minimal_versions;
 mod netns;
 mod nightly;
 mod package;
+mod props;
 mod report;
 mod run;
 mod running;
@@ -143,6 +144,12 @@ enum Task {
         #[arg(long)]
         keep_going: bool,
     },
+    /// Run the property tests of all packages, in release and with many cases each.
+    Props {
+        /// Cases of each; 100,000 take some 40 s of one core, and ten million more than an hour.
+        #[arg(long, default_value_t = props::CASES, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+        cases: u32,
+    },
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
     /// Run the tests of the package whose `unsafe` speaks to the system under the address sanitizer, where the compiler takes it.
@@ -214,6 +221,7 @@ fn main() -> ExitCode {
             nightly::run(&nightly::Ask { minutes, quick, keep_going })
         }
         Task::Package { verify } => package::run(verify),
+        Task::Props { cases } => props::run(cases),
         Task::Report => report::run(),
         Task::Sanitize => sanitize::run(),
         Task::Sim { seeds, worker, plant, ledger } => {
