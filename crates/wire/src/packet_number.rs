@@ -269,11 +269,15 @@ mod tests {
         }
 
         #[test]
-        fn expansion_equals_its_definition_at_every_length(bits: u64, shift in 0_u32..64, is_high: bool, low: u32) {
+        fn expansion_equals_its_definition_at_every_length(
+            bits: u64, shift in 0_u32..64, is_high: bool, low: u32, edge in prop::option::of(0_u64..5),
+        ) {
             // All magnitudes, from either end of u64.
             let expected = if is_high { u64::MAX - (bits >> shift) } else { bits >> shift };
             for length in LENGTHS {
-                let low = u64::from(low) & (length.window() - 1);
+                // Any number, or one about half a window away, where it is decided which of two is nearer.
+                let half_away = |edge| expected.wrapping_add(length.window() / 2 - 2).wrapping_add(edge);
+                let low = edge.map_or(u64::from(low), half_away) & (length.window() - 1);
                 let window = i128::from(length.window());
                 let nearby = i128::from(expected) / window * window + i128::from(low);
                 // The larger of two that are equally near comes first.
