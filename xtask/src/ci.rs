@@ -31,6 +31,9 @@ const INTEROP_DEADLINE: Duration = Duration::from_secs(600);
 /// 100,000 cases of each take less than a minute of one core; the build before them.
 const PROPERTIES_DEADLINE: Duration = Duration::from_secs(900);
 
+/// More than the task itself allows the build and the tests.
+const COVERAGE_DEADLINE: Duration = Duration::from_secs(1_500);
+
 /// Examples with a command for a server and one for a client in their heads.
 const TWO_HOST_EXAMPLES: [&str; 3] = ["configured", "echo", "tick_server"];
 
@@ -65,9 +68,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         steps.push(step("tests", "test --workspace"));
     }
     steps.push(step("tests, release", "test --workspace --release"));
-    if workspace.package_in("crates/wire").is_some() {
-        steps.push(step("properties", "xtask props").within(PROPERTIES_DEADLINE));
-    }
+    steps.extend(property_steps(workspace).into_iter().flatten());
     steps.extend(simulator_steps(workspace));
     let mut docs = step("docs", "doc --workspace --no-deps");
     docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");
@@ -136,6 +137,13 @@ fn simulator_steps(workspace: &Workspace) -> Vec<Step> {
         ));
     }
     steps
+}
+
+/// What must hold for any input, and how much of the code that an attacker meets first any test runs.
+fn property_steps(workspace: &Workspace) -> Option<[Step; 2]> {
+    workspace.package_in("crates/wire")?;
+    let properties = step("properties", "xtask props").within(PROPERTIES_DEADLINE);
+    Some([properties, step("coverage", "xtask coverage").within(COVERAGE_DEADLINE).skippable()])
 }
 
 /// The package without features, with each alone, and with all. Its default set is what the workspace steps build.
@@ -277,11 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn properties_are_part_of_it() {
+    fn properties_and_coverage_are_part_of_it_and_the_latter_where_there_are_tools() {
         let steps = plan(&workspace(&[package("crates/wire", &[], &[], &[])]), true).unwrap();
         let of =
             |task: &str| steps.iter().find(|step| step.command.to_string() == format!("cargo xtask {task}"));
         assert!(of("props").is_some_and(|step| !step.can_be_skipped && step.deadline.is_some()));
+        assert!(of("coverage").is_some_and(|step| step.can_be_skipped && step.deadline.is_some()));
     }
 
     #[test]

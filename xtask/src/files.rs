@@ -16,6 +16,11 @@ pub(crate) fn listed(root: &Path) -> Result<Vec<String>, Stop> {
     Ok(existing(root, &list))
 }
 
+/// Whether the file holds nothing but tests.
+pub(crate) fn is_tests_alone(path: &str) -> bool {
+    path.split('/').any(|part| ["tests", "tests.rs", "test_support.rs"].contains(&part))
+}
+
 /// The paths of a list separated by NUL bytes, sorted; git still lists a tracked file that was deleted.
 fn existing(root: &Path, list: &str) -> Vec<String> {
     let mut paths: Vec<String> = list.split_terminator('\0').map(str::to_owned).collect();

@@ -10,6 +10,7 @@ mod bench;
 mod bevy;
 mod chaos;
 mod ci;
+mod coverage;
 mod deny;
 mod example;
 mod ffi;
@@ -86,6 +87,8 @@ enum Task {
         #[arg(long)]
         skip_debug_tests: bool,
     },
+    /// Measure how many lines of the wire format, the ciphers and the core their own tests run; needs cargo-llvm-cov.
+    Coverage,
     /// Check licences, sources, unwanted crates and, where there is a database, known vulnerabilities; needs cargo-deny.
     Deny,
     /// Run an example's server and client on the loopback, with the commands that stand in its head.
@@ -207,6 +210,7 @@ fn main() -> ExitCode {
             },
         ),
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
+        Task::Coverage => coverage::run(),
         Task::Deny => deny::run(),
         Task::Example { name } => loopback_example::run(&name),
         Task::Ffi => ffi::run(),

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{File, Violation};
+use crate::files::is_tests_alone;
 
 /// Lines before the first top-level `#[cfg(test)]`.
 const MOST_LINES: usize = 500;
@@ -63,11 +64,6 @@ fn lengths(files: &[File], ratchet: &File) -> Vec<Violation> {
         .map(|(path, (line, _))| ratchet.violation(*line, format!("{path} is gone: remove its entry")));
     violations.extend(gone);
     violations
-}
-
-/// Whether the file holds nothing but tests.
-fn is_tests_alone(path: &str) -> bool {
-    path.split('/').any(|part| part == "tests" || part == "tests.rs")
 }
 
 fn length(file: &File) -> usize {
