@@ -4,6 +4,7 @@
 
 mod datagrams;
 mod economy;
+mod errors;
 mod frames;
 mod generators;
 mod handshake;

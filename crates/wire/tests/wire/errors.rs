@@ -1,0 +1,84 @@
+//! Errors as counters and logs show them: each has a name of its own, and says in one line what is amiss, with the bounds that hold.
+//!
+//! Which bytes lead to which error is tested beside each decoder.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use drumfire_wire::{
+    DatagramError, EncodeError, FrameError, SteeringError, Welcome, limits, varint::VarintError,
+};
+
+const VARINT: [VarintError; 3] = [VarintError::Truncated, VarintError::Overlong, VarintError::TooLarge];
+
+const ENCODE: [EncodeError; 7] = [
+    EncodeError::NoRoom { needed_bytes: 1_234 },
+    EncodeError::NoRanges,
+    EncodeError::RangesOutOfOrder,
+    EncodeError::ReasonTooLong,
+    EncodeError::OrderNotBefore,
+    EncodeError::BadFragment,
+    EncodeError::NoiseMessageLength,
+];
+
+const FRAME: [FrameError; 12] = [
+    FrameError::Truncated,
+    FrameError::BadVarint,
+    FrameError::UnknownFrame,
+    FrameError::BadChannel,
+    FrameError::BadMessageId,
+    FrameError::BadOrder,
+    FrameError::BadFragment,
+    FrameError::BadSkip,
+    FrameError::TooManyAckRanges,
+    FrameError::BadAckRange,
+    FrameError::BadAckDelay,
+    FrameError::BadClose,
+];
+
+const DATAGRAM: [DatagramError; 6] = [
+    DatagramError::Empty,
+    DatagramError::FixedBits,
+    DatagramError::UnknownKind,
+    DatagramError::WrongKind,
+    DatagramError::WrongLength,
+    DatagramError::PacketNumberLength,
+];
+
+const STEERING: [SteeringError; 3] =
+    [SteeringError::TooManySockets, SteeringError::NoSuchSocket, SteeringError::BadEntropy];
+
+fn assert_told_apart<E: Display + Copy>(errors: &[E], name: impl Fn(E) -> &'static str) {
+    let names: BTreeSet<_> = errors.iter().map(|error| name(*error)).collect();
+    let texts: BTreeSet<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!((names.len(), texts.len()), (errors.len(), errors.len()), "{names:?}, {texts:?}");
+    let is_name = |name: &&str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    assert!(names.iter().all(is_name), "{names:?}");
+    assert!(texts.iter().all(|text| text.lines().count() == 1 && text.contains(' ')), "{texts:?}");
+}
+
+#[test]
+fn every_error_has_a_name_and_one_line_of_its_own() {
+    assert_told_apart(&VARINT, VarintError::name);
+    assert_told_apart(&ENCODE, EncodeError::name);
+    assert_told_apart(&FRAME, FrameError::name);
+    assert_told_apart(&DATAGRAM, DatagramError::name);
+    assert_told_apart(&STEERING, SteeringError::name);
+}
+
+#[test]
+fn the_bounds_that_an_error_names_are_those_that_hold() {
+    let noise = (limits::NOISE_MESSAGE_2_MIN_BYTES, Welcome::NOISE_MESSAGE_MAX_BYTES);
+    let largest_channel = limits::CHANNELS - 1;
+    let sockets = limits::STEERING_SOCKETS_MAX;
+    for (text, bound) in [
+        (ENCODE[0].to_string(), "1234 bytes".to_owned()),
+        (EncodeError::ReasonTooLong.to_string(), format!("{} bytes", limits::CLOSE_REASON_MAX_BYTES)),
+        (EncodeError::NoiseMessageLength.to_string(), format!("{} to {} bytes", noise.0, noise.1)),
+        (FrameError::BadChannel.to_string(), largest_channel.to_string()),
+        (FrameError::TooManyAckRanges.to_string(), format!("{} ranges", limits::ACK_RANGES_SENT)),
+        (SteeringError::TooManySockets.to_string(), format!("{sockets} sockets")),
+    ] {
+        assert!(text.replace(',', "").contains(&bound), "{text:?} names {bound}");
+    }
+}
