@@ -14,6 +14,14 @@ use crate::worker::Drain;
 /// Draws what copies must not have in common. In a world it comes from the world's seed.
 pub(crate) type Draw = Box<dyn FnMut() -> Result<Secret<32>, EntropyError> + Send>;
 
+/// Tells the worker of this link to forget all keys, and returns when it has: for who is not its thread.
+#[cfg(feature = "tokio")]
+pub(crate) fn at(link: &Arc<Link>) -> Result<(), EntropyError> {
+    let mut draw: Draw = Box::new(crate::entropy::secret);
+    command(std::slice::from_ref(link), &Arc::default(), &mut draw)?.wait();
+    Ok(())
+}
+
 /// Tells all workers of these links to forget all keys; what it answers is ready when they have.
 pub(crate) fn command(
     links: &[Arc<Link>],

@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::host::Host;
 use crate::client::{ClientSocket, Whom};
 use crate::config::{BindError, ClientConfig};
+use crate::entropy::EntropyError;
 use crate::granted::Granted;
 use crate::keys::{ServerKey, ServerPublicKey};
 use crate::reconnect::Reconnect;
@@ -20,6 +21,8 @@ use crate::tokens::ConnectToken;
 ///
 /// A connection that is over does not come back by itself, whatever [`ClientConfig::reconnect`] says of clients that are polled;
 /// it must be `Never` here. Connect anew, with [`Connection::resume_token`] where the server wants tokens.
+///
+/// Where there may be a copy of this process call [`Connection::invalidate_all_keys`], and drop attempts that are under way.
 ///
 /// Where one process makes many connections, take [`AsyncClients`].
 #[derive(Debug)]
@@ -184,6 +187,38 @@ impl AsyncClients {
             return Err(ConnectError::TokenForOtherProtocol);
         }
         self.host.connect(&Whom::of_any_token(token)).await
+    }
+
+    /// Ends all sessions over this socket because there may be a copy of this process, as
+    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does: connections end with `KeysInvalidated`, attempts
+    /// that are under way fail with it, and no server is told. Who connects from then on does so under new keys.
+    ///
+    /// It blocks for the pass that the thread is in, as [`AsyncServer::invalidate_all_keys`](super::AsyncServer::invalidate_all_keys)
+    /// does; tasks hear of the end of their connections behind that. Not to be called by a [`Waker`](std::task::Waker).
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
+    /// let clients = AsyncClients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
+    /// let connection = clients.connect(address, key).await?;
+    /// // The orchestrator says that this machine is about to be copied.
+    /// clients.invalidate_all_keys()?;
+    /// assert_eq!(connection.closed().await.reason, CloseReason::KeysInvalidated);
+    /// let connection = clients.connect(address, key).await?;
+    /// # drop(connection);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        self.host.invalidate_all_keys()
     }
 
     /// What the system gave the socket.

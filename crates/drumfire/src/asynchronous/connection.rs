@@ -10,6 +10,7 @@ use super::host::Host;
 use super::inbox::Found;
 use super::incoming::{Closed, Incoming, Receipt};
 use super::shared::{Draft, Shared};
+use crate::entropy::EntropyError;
 use crate::event::Player;
 use crate::peer::PeerId;
 use crate::tokens::ConnectToken;
@@ -322,6 +323,21 @@ impl Connection {
     /// Cancel-safe.
     pub async fn resume_token(&self) -> Option<ConnectToken> {
         self.host.as_ref()?.resume_token(self.peer()).await
+    }
+
+    /// Ends all sessions over the socket of this connection because there may be a copy of this process, as
+    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does: with [`AsyncClient`](super::AsyncClient) that is
+    /// this one alone, with [`AsyncClients`](super::AsyncClients) all of them. At a server it is those of the same worker: call
+    /// [`AsyncServer::invalidate_all_keys`](super::AsyncServer::invalidate_all_keys) there.
+    ///
+    /// It blocks for the pass that the worker is in; tasks hear of the end, `KeysInvalidated`, behind that. Not to be called by a
+    /// [`Waker`](std::task::Waker).
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        self.shared().invalidate_all_keys()
     }
 
     /// Closes the connection with a code of the application's own and a line for the peer's log. What was sent before leaves

@@ -14,8 +14,10 @@ use super::desk::Desk;
 use super::face::{Entrance, TaskFace};
 use crate::client::{ClientSocket, Whom};
 use crate::config::BindError;
+use crate::entropy::EntropyError;
 use crate::granted::Granted;
 use crate::inline;
+use crate::invalidate;
 use crate::keys::ServerPublicKey;
 use crate::link::Link;
 use crate::peer::PeerId;
@@ -89,6 +91,11 @@ impl Host {
         }
         self.link.nudge();
         answered.await.ok().flatten()
+    }
+
+    /// Forgets the keys of all sessions over this socket, by the time it returns.
+    pub(super) fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        invalidate::at(&self.link)
     }
 
     pub(super) fn stats(&self) -> WorkerStats {

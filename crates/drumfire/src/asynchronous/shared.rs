@@ -20,9 +20,11 @@ use super::incoming::{Closed, Incoming, Receipt};
 use super::senders::{Senders, Standing};
 use crate::admission::Ban;
 use crate::credit::Credit;
+use crate::entropy::EntropyError;
 use crate::event::Player;
 use crate::front::CLOSE_TEXT_MAX_BYTES;
 use crate::groups::{GroupError, GroupId};
+use crate::invalidate;
 use crate::known::Known;
 use crate::link::Command;
 use crate::peer::PeerId;
@@ -255,6 +257,11 @@ impl Shared {
             self.command(Command::Close { peer: self.peer, code, text });
         }
         Ok(())
+    }
+
+    /// Forgets the keys of all sessions of this worker, by the time it returns.
+    pub(super) fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        invalidate::at(&self.desk.link)
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -63,6 +63,14 @@ impl Drain {
         Poll::Pending
     }
 
+    /// Waits until all workers are through; nobody else may wait for the bell.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wait(&self) {
+        while self.state().workers > 0 {
+            self.bell.wait(Duration::MAX);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

@@ -1,12 +1,15 @@
 //! Clients on threads of ours: many over one socket, refused ones, and players who come back.
 
+use std::net::UdpSocket;
+use std::pin::pin;
+
 use drumfire::{
-    Access, AsyncClient, AsyncClients, AsyncServer, BindError, ClientConfig, ConnectError, DialError,
-    PlayerId, Refusal, RefuseReason, SendOptions, ServerConfig, ServerKey, TokenAccess, TokenMasterKey,
-    TokenRequest,
+    Access, AsyncClient, AsyncClients, AsyncServer, BindError, ClientConfig, CloseReason, ConnectError,
+    DialError, PlayerId, Refusal, RefuseReason, SendError, SendOptions, ServerConfig, ServerKey, TokenAccess,
+    TokenMasterKey, TokenRequest,
 };
 
-use crate::world::{CHANNEL, accept, config, message, number_of, numbered, soon};
+use crate::world::{CHANNEL, PATIENCE, accept, config, connect, message, number_of, numbered, soon};
 
 fn many(count: u32) -> AsyncClients {
     AsyncClients::bind("127.0.0.1:0".parse().unwrap(), count, &ClientConfig::default()).unwrap()
@@ -66,7 +69,7 @@ async fn why_there_is_no_connection_is_told() {
     };
     assert_eq!(reason(full), Some(RefuseReason::Full));
 
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let silent = AsyncClient::connect_dev(nobody.local_addr().unwrap());
     let silent = soon("the timeout", silent).await.err();
     assert!(matches!(silent, Some(DialError::Connect(ConnectError::Timeout))), "{silent:?}");
@@ -116,4 +119,50 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
     let second = soon("connect", AsyncClient::connect_with_token(&resume, &settings)).await;
     let _second = second.unwrap();
     assert_eq!(accept(&server).await.player().unwrap().id, PlayerId(77));
+}
+
+#[tokio::test]
+async fn clients_that_invalidate_all_keys_lose_every_connection_and_attempt_and_can_connect_anew() {
+    const INVALIDATED: CloseReason = CloseReason::KeysInvalidated;
+    let server = AsyncServer::bind(config()).unwrap();
+    let (clients, key) = (many(3), ServerKey::dev().public());
+    let mut bots = Vec::new();
+    for _ in 0..2 {
+        bots.push(soon("connect", clients.connect(server.local_addr(), key)).await.unwrap());
+    }
+    let at_server = [accept(&server).await, accept(&server).await];
+    // An attempt is under way as soon as somebody hears of it who does not answer.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut attempt = pin!(clients.connect(silent.local_addr().unwrap(), key));
+    tokio::select! {
+        biased;
+        connected = &mut attempt => panic!("{connected:?}"),
+        () = std::future::ready(()) => silent.recv(&mut [0; 2_048]).map(drop).unwrap(),
+    }
+    clients.invalidate_all_keys().unwrap();
+    for bot in &bots {
+        assert_eq!(soon("the end", bot.closed()).await.reason, INVALIDATED);
+        let late = bot.try_send(CHANNEL, "late", SendOptions::reliable_ordered());
+        assert_eq!(late, Err(SendError::Closed));
+    }
+    assert_eq!(soon("the attempt", attempt).await.err(), Some(ConnectError::KeysInvalidated));
+    let again = soon("connect", clients.connect(server.local_addr(), key)).await.unwrap();
+    again.send(CHANNEL, "again", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(&accept(&server).await).await, "again");
+    assert!(at_server.iter().all(|connection| connection.try_recv() == Ok(None)), "no word was said");
+}
+
+#[tokio::test]
+async fn a_client_alone_that_invalidates_its_keys_ends_and_the_next_one_connects() {
+    let server = AsyncServer::bind(config()).unwrap();
+    let client = connect(&server).await;
+    let at_server = accept(&server).await;
+    client.invalidate_all_keys().unwrap();
+    assert_eq!(soon("the end", client.closed()).await.reason, CloseReason::KeysInvalidated);
+    client.invalidate_all_keys().unwrap();
+    let next = connect(&server).await;
+    next.send(CHANNEL, "next", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(&accept(&server).await).await, "next");
+    assert_eq!(at_server.try_recv(), Ok(None), "no word was said");
 }

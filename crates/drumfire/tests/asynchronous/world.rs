@@ -8,7 +8,7 @@ use drumfire::{
 };
 
 /// What takes this long will not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const CHANNEL: ChannelId = ChannelId(0);
 
