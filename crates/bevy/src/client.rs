@@ -92,7 +92,8 @@ impl ToServer {
     }
 }
 
-/// A message that was not taken: the connection is over or does not keep up, or the message is too large.
+/// A message that was not taken: the connection is over or does not keep up, or the message is too large. When it did not keep
+/// up, [`ClientEvent::Writable`] tells when there is room for it again.
 #[derive(Message, Clone, Debug)]
 pub struct ToServerFailed {
     /// The message.

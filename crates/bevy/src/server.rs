@@ -74,7 +74,8 @@ impl ToPeer {
     }
 }
 
-/// A message that was not taken: the peer is gone or does not keep up, or the message is too large.
+/// A message that was not taken: the peer is gone or does not keep up, or the message is too large. When it did not keep up,
+/// [`Event::Writable`] tells when there is room for it again.
 #[derive(Message, Clone, Debug)]
 pub struct ToPeerFailed {
     /// The message.

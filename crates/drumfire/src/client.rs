@@ -221,7 +221,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing of the message was taken then. `UnknownPeer` once the connection is over.
+    /// [`SendError`]; nothing of the message was taken then. `Full` where there is no room, and [`ClientEvent::Writable`] tells
+    /// when there is again; `UnknownPeer` once the connection is over.
     ///
     /// While the client is [connecting or reconnecting](ClientState), what is sent waits for the connection to come; when that
     /// attempt comes to nothing it is gone, and its receipt answered `Lost`.

@@ -68,6 +68,12 @@ pub enum ClientsEvent {
         /// How many.
         count: u32,
     },
+    /// There is room again for messages on a connection on which `send` answered `Full`, as
+    /// [`ClientEvent::Writable`](crate::ClientEvent::Writable) says.
+    Writable {
+        /// On which connection.
+        peer: PeerId,
+    },
     /// What was asked for with `request_stats`.
     Stats {
         /// Of which connection.
@@ -254,7 +260,8 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing of the message was taken then. `UnknownPeer` once the connection is over.
+    /// [`SendError`]; nothing of the message was taken then. `Full` where there is no room, and [`ClientsEvent::Writable`] tells
+    /// when there is again; `UnknownPeer` once the connection is over.
     pub fn send(
         &mut self,
         peer: PeerId,

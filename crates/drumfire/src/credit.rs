@@ -1,5 +1,5 @@
 //! What a peer's messages may take up between the application and the worker that owns the peer: one counter
-//! that both touch, so that `send` knows at once. Who waits for room can have itself woken.
+//! that both touch, so that `send` knows at once. Who waits for room can have itself woken, and who does not wait is told of it.
 
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -48,9 +48,23 @@ impl Credit {
     }
 
     /// Somebody waits until less than this is used.
-    #[cfg(feature = "tokio")]
     pub(crate) fn wake_below(&self, bytes: usize) {
         self.wake_below_bytes.fetch_max(small(bytes), Ordering::SeqCst);
+    }
+
+    /// Below which use it is worth looking again whether there is room for so many bytes: when one of so many `parts` of what
+    /// such a message may fill is free, so that each look serves many messages, or more where the message needs it.
+    pub(crate) fn look_below_bytes(
+        &self,
+        payload_bytes: usize,
+        priority: Priority,
+        must_wait: bool,
+        parts: usize,
+    ) -> usize {
+        let limit_bytes = self.limit_bytes();
+        let share = if must_wait { priority.share_of(limit_bytes) } else { limit_bytes.saturating_mul(2) };
+        let used_bytes = share - share / parts.max(1);
+        used_bytes.min(share.saturating_sub(charge(payload_bytes))).saturating_add(1)
     }
 
     /// Bytes of the longest message of this mode.
@@ -84,6 +98,23 @@ impl Credit {
         if is_taken { Ok(()) } else { Err(SendError::Full) }
     }
 
+    /// [`Credit::admit`] for who does not wait: where there is no room [`Credit::give`] says when half of what such a message
+    /// may fill is free again.
+    pub(crate) fn admit_or_ask(
+        &self,
+        payload_bytes: usize,
+        options: &SendOptions,
+        must_wait: bool,
+    ) -> Result<(), SendError> {
+        let answer = self.admit(payload_bytes, options, must_wait);
+        if answer != Err(SendError::Full) {
+            return answer;
+        }
+        self.wake_below(self.look_below_bytes(payload_bytes, options.priority, must_wait, 2));
+        // What was given back before is not told of.
+        self.admit(payload_bytes, options, must_wait)
+    }
+
     /// Takes room for a message of this length; false when there is not enough.
     pub(crate) fn take(&self, payload_bytes: usize, priority: Priority) -> bool {
         self.take_up_to(payload_bytes, priority.share_of(self.limit_bytes()))
@@ -102,14 +133,13 @@ impl Credit {
         self.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, after).is_ok()
     }
 
-    /// Gives the room of a message back, and wakes who waits for as much as there is now.
-    pub(crate) fn give(&self, payload_bytes: usize) {
+    /// Gives the room of a message back, and wakes who waits for as much as there is now. True when somebody was refused who is
+    /// to be told, because nothing wakes him; once, until he asks again.
+    pub(crate) fn give(&self, payload_bytes: usize) -> bool {
         // Whoever waits says so first and then looks again: one order of all four steps, so that one of both sees the other.
         let given_bytes = small(charge(payload_bytes));
         let used = self.used_bytes.fetch_sub(given_bytes, Ordering::SeqCst).wrapping_sub(given_bytes);
-        if used < self.wake_below_bytes.load(Ordering::SeqCst) {
-            self.wake();
-        }
+        used < self.wake_below_bytes.load(Ordering::SeqCst) && self.wake()
     }
 
     /// Room that is taken.
@@ -127,12 +157,16 @@ impl Credit {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    fn wake(&self) {
-        if self.wake_below_bytes.swap(0, Ordering::SeqCst) > 0
-            && let Some(waiter) = self.waiter.get()
-        {
+    /// Wakes who waits; true when somebody does whom nothing wakes.
+    fn wake(&self) -> bool {
+        if self.wake_below_bytes.swap(0, Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let waiter = self.waiter.get();
+        if let Some(waiter) = waiter {
             waiter.wake_by_ref();
         }
+        waiter.is_none()
     }
 }
 
@@ -184,6 +218,41 @@ mod tests {
         credit.give(half);
         credit.give(half - 1);
         assert_eq!(credit.used_bytes(), 0);
+    }
+
+    #[test]
+    fn who_was_refused_is_told_once_when_half_is_free_and_nobody_else_is() {
+        let credit = Credit::new(1_000, 65_536);
+        let options = SendOptions::reliable_ordered();
+        let charged = 100 - ITEM_CHARGE_BYTES;
+        let fill = || while credit.admit(charged, &options, true).is_ok() {};
+        fill();
+        assert!((0..10).all(|_| !credit.give(charged)), "nobody asked");
+        fill();
+        for _ in 0..3 {
+            assert_eq!(credit.admit_or_ask(charged, &options, true), Err(SendError::Full));
+        }
+        let told: Vec<bool> = (0..10).map(|_| credit.give(charged)).collect();
+        assert_eq!(told.iter().position(|is_told| *is_told), Some(4), "500 of 1,000 are used");
+        assert_eq!(told.iter().filter(|is_told| **is_told).count(), 1);
+    }
+
+    #[test]
+    fn who_was_refused_a_long_or_a_less_urgent_message_is_told_when_there_is_room_for_that() {
+        let told_at = |payload_bytes: usize, options: &SendOptions, must_wait: bool| {
+            let credit = Credit::new(1_000, 65_536);
+            while credit.take_for_dropping(0) {}
+            assert_eq!(credit.admit_or_ask(payload_bytes, options, must_wait), Err(SendError::Full));
+            assert!((0..31).any(|_| credit.give(0)));
+            assert_eq!(credit.admit(payload_bytes, options, must_wait), Ok(()));
+            credit.used_bytes() - charge(payload_bytes)
+        };
+        let normal = SendOptions::reliable_ordered();
+        let used = 31 * ITEM_CHARGE_BYTES;
+        assert_eq!(told_at(0, &normal, true), used - 24 * ITEM_CHARGE_BYTES, "at most 500");
+        assert_eq!(told_at(900 - ITEM_CHARGE_BYTES, &normal, true), ITEM_CHARGE_BYTES, "at most 100");
+        assert_eq!(told_at(0, &normal.priority(Priority::Bulk), true), 5 * ITEM_CHARGE_BYTES, "at most 375");
+        assert_eq!(told_at(0, &normal, false), 15 * ITEM_CHARGE_BYTES, "at most 1,000 of twice as much");
     }
 
     #[test]

@@ -66,6 +66,13 @@ pub enum Event {
         /// How many.
         count: u32,
     },
+    /// There is room again for messages to a peer to which `send` answered [`Full`](crate::SendError::Full): half of what
+    /// may wait for it, or as much as the refused message needs, where that is more. It comes once, however often `send` answered
+    /// so; the next one follows the next such answer. For who was never refused it never comes.
+    Writable {
+        /// To whom.
+        peer: PeerId,
+    },
     /// What was asked for with `request_stats`.
     Stats {
         /// Of whom.
@@ -135,6 +142,10 @@ pub enum ClientEvent {
         /// How many.
         count: u32,
     },
+    /// There is room again for messages, after `send` answered [`Full`](crate::SendError::Full): as
+    /// [`Event::Writable`] says. Never before `Connected`, and not for what was refused before a [`ClientEvent::Reconnecting`],
+    /// with which all room is new.
+    Writable,
     /// What was asked for with `request_stats`.
     Stats {
         /// The connection and its path, as they were then.

@@ -227,6 +227,7 @@ fn note(peers: &mut [Places<PeerId, Known>], report: &Report) -> Vec<(PeerId, Re
         Report::Message { .. }
         | Report::Skipped { .. }
         | Report::Missed { .. }
+        | Report::Writable { .. }
         | Report::Measured { .. }
         | Report::FlightRecord { .. } => {}
     }

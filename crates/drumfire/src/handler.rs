@@ -90,6 +90,12 @@ pub trait Handler: Send + 'static {
         let _ = (context, peer, channel, count);
     }
 
+    /// There is room again for messages to a peer to which [`Context::send`] answered `Full`, as
+    /// [`Event::Writable`](crate::Event::Writable) says.
+    fn on_writable(&mut self, context: &mut Context<'_>, peer: PeerId) {
+        let _ = (context, peer);
+    }
+
     /// What was asked for with [`Context::request_stats`].
     fn on_stats(&mut self, context: &mut Context<'_>, peer: PeerId, stats: &PeerStats) {
         let _ = (context, peer, stats);

@@ -75,14 +75,15 @@ impl Known {
         self.whom.ban()
     }
 
-    /// Takes room for a message of this many bytes; answers its receipt, if one was asked for.
+    /// Takes room for a message of this many bytes; answers its receipt, if one was asked for. Who is refused for want of room
+    /// is told when there is some.
     pub(crate) fn admit(
         &mut self,
         channel: ChannelId,
         payload_bytes: usize,
         options: &SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
-        self.credit.admit(payload_bytes, options, self.must_wait(channel))?;
+        self.credit.admit_or_ask(payload_bytes, options, self.must_wait(channel))?;
         Ok(if options.wants_receipt { self.draw_receipt() } else { None })
     }
 

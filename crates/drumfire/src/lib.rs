@@ -120,7 +120,8 @@
 //!
 //! What a path carries is found out by a congestion controller, [`Congestion::Delay`] unless the configuration says otherwise;
 //! what it does not carry waits in the connection's memory, and then [`SendError::Full`] says so, or
-//! [`ChannelOptions::when_full`] drops the oldest, the newest, or the connection. A peer that takes nothing halts who sends to
+//! [`ChannelOptions::when_full`] drops the oldest, the newest, or the connection. Whoever was told `Full` hears by
+//! [`Event::Writable`] when there is room again. A peer that takes nothing halts who sends to
 //! it and nobody else. `request_stats` tells how long messages wait, so that a game can send less before that.
 //!
 //! ```

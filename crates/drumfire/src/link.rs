@@ -133,6 +133,7 @@ pub(crate) enum Report {
     Receipt { peer: PeerId, receipt: ReceiptId, outcome: Outcome },
     Skipped { peer: PeerId, channel: ChannelId, count: u32 },
     Missed { peer: PeerId, channel: ChannelId, count: u32 },
+    Writable { peer: PeerId },
     Measured { peer: PeerId, stats: Box<PeerStats> },
     FlightRecord { peer: PeerId, record: Box<FlightRecord> },
     Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },

@@ -2,6 +2,7 @@
 //! `flush`.
 
 mod admission;
+mod events;
 mod invalidate;
 mod live;
 
@@ -18,7 +19,7 @@ use crate::event::{Event, Events, Home};
 use crate::front::Front;
 use crate::granted::Granted;
 use crate::groups::{BroadcastError, GroupError, GroupId};
-use crate::link::{Broadcast, Link, Report};
+use crate::link::{Broadcast, Link};
 use crate::peer::PeerId;
 use crate::reconnect::SHUTDOWN_RESTARTS;
 use crate::site::{Faces, Site};
@@ -149,6 +150,16 @@ impl Server {
     ///     }
     /// };
     /// assert_eq!(full, SendError::Full);
+    ///
+    /// // No need to try again and again: an event tells when there is room.
+    /// let mut has_room = false;
+    /// while !has_room {
+    ///     server.wait(Duration::from_millis(1));
+    ///     has_room = server.poll().any(|event| event == Event::Writable { peer });
+    /// #   client.wait(Duration::from_millis(1));
+    /// #   client.poll().for_each(drop);
+    /// }
+    /// server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered())?;
     /// # Ok(())
     /// # }
     /// ```
@@ -156,8 +167,9 @@ impl Server {
     /// # Errors
     ///
     /// [`SendError`]; nothing of the message was taken then. `Full` when the peer takes messages slower than
-    /// they are sent; `Closed` when its `Disconnected` is on the way; `TooLarge` above what
-    /// its mode and the configurations of both ends allow; `UnknownPeer` when it is gone.
+    /// they are sent, and [`Event::Writable`] tells when there is room again; `Closed` when its `Disconnected` is
+    /// on the way; `TooLarge` above what its mode and the configurations of both ends allow; `UnknownPeer` when
+    /// it is gone.
     pub fn send(
         &mut self,
         peer: PeerId,
@@ -462,23 +474,6 @@ impl Server {
     /// than there are sockets, `Io` when a thread cannot be started.
     pub fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {
         self.site.set_threads(threads)
-    }
-
-    fn gather(&mut self) {
-        self.home.add(self.front.gather().filter_map(|report| match report {
-            Report::Connected { peer, address, player, .. } => {
-                Some(Event::Connected { peer, address, player })
-            }
-            Report::Receipt { peer, receipt, outcome } => Some(Event::Receipt { peer, receipt, outcome }),
-            Report::Skipped { peer, channel, count } => Some(Event::Skipped { peer, channel, count }),
-            Report::Missed { peer, channel, count } => Some(Event::Missed { peer, channel, count }),
-            Report::Measured { peer, stats } => Some(Event::Stats { peer, stats }),
-            Report::FlightRecord { peer, record } => Some(Event::FlightRecord { peer, record }),
-            Report::Message { peer, channel, bytes } => Some(Event::Message { peer, channel, bytes }),
-            Report::Disconnected { peer, reason, text } => Some(Event::Disconnected { peer, reason, text }),
-            // A server begins no connection.
-            Report::ConnectFailed { .. } => None,
-        }));
     }
 }
 

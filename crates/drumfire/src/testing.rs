@@ -477,6 +477,8 @@ mod handlers;
 #[cfg(test)]
 mod restarts;
 #[cfg(test)]
+mod room;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod troubles;

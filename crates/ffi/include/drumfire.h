@@ -112,6 +112,8 @@ enum DrumfireEventKind
   DRUMFIRE_EVENT_KIND_DISCONNECTED = 9,
   // Something of a newer version; it may be left alone.
   DRUMFIRE_EVENT_KIND_OTHER = 10,
+  // There is room again for messages, after a send was answered `DRUMFIRE_STATUS_FULL`.
+  DRUMFIRE_EVENT_KIND_WRITABLE = 11,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

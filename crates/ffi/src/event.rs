@@ -37,6 +37,8 @@ pub enum DrumfireEventKind {
     Disconnected = 9,
     /// Something of a newer version; it may be left alone.
     Other = 10,
+    /// There is room again for messages, after a send was answered `DRUMFIRE_STATUS_FULL`.
+    Writable = 11,
 }
 
 /// What became of a message.
@@ -120,6 +122,7 @@ pub(crate) fn shaped(event: &ClientEvent) -> (DrumfireEvent, Bytes) {
             let event = DrumfireEvent { channel: channel.0, count: *count, ..of(DrumfireEventKind::Skipped) };
             (event, Bytes::new())
         }
+        ClientEvent::Writable => (of(DrumfireEventKind::Writable), Bytes::new()),
         ClientEvent::Reconnecting { reason, text, attempt, wait } => {
             let (reason, code) = reason::of_reconnect(reason);
             let (count, wait_ms) = (*attempt, milliseconds(*wait));

@@ -68,6 +68,7 @@ impl Client {
                 self.up.on_receipt(receipt, outcome, is_over)
             }
             (ClientEvent::Skipped { .. }, Stage::Connected) => Ok(()),
+            (ClientEvent::Writable, Stage::Connected) => self.up.on_writable(),
             (ClientEvent::FlightRecord { record }, Stage::Connected) => self.on_record(&record),
             (ClientEvent::Disconnected { reason, .. }, Stage::Connected) => {
                 self.at_client = Stage::Over;
@@ -95,6 +96,7 @@ impl Client {
                 self.down.on_receipt(receipt, outcome, self.is_closed || self.may_end)
             }
             (Event::Skipped { .. }, Stage::Connected) => Ok(()),
+            (Event::Writable { .. }, Stage::Connected) => self.down.on_writable(),
             (Event::FlightRecord { record, .. }, Stage::Connected) => self.on_record(&record),
             (Event::Disconnected { reason, .. }, Stage::Connected) => {
                 self.at_server = Stage::Over;
@@ -147,6 +149,11 @@ impl Client {
                 for (name, flow) in [("up", &self.up), ("down", &self.down)] {
                     if let Some(arrived) = flow.missing() {
                         return Err(format!("reliable messages {name} are missing, there were {arrived}"));
+                    }
+                    if flow.waits_for_room() {
+                        return Err(format!(
+                            "who was refused {name} was never told that there is room again"
+                        ));
                     }
                 }
                 Ok(())

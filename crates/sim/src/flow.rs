@@ -32,6 +32,12 @@ pub(crate) struct Flow {
     receipts: HashMap<ReceiptId, Wanted>,
     /// Receipts of acks of which it is not certain yet that they are true.
     told: Vec<ReceiptId>,
+    /// Messages for which there was no room.
+    refused: u64,
+    /// How often it was told that there is room again.
+    told_of_room: u64,
+    /// It was not told since the last that was refused.
+    waits_for_room: bool,
     pub(crate) delivered: u64,
 }
 
@@ -72,6 +78,27 @@ struct Newest {
 }
 
 impl Flow {
+    /// There was no room for a message.
+    pub(crate) fn on_refused(&mut self) {
+        self.refused += 1;
+        self.waits_for_room = true;
+    }
+
+    /// There is room again: nobody is told who was not refused before, and nobody more often.
+    pub(crate) fn on_writable(&mut self) -> Result<(), String> {
+        self.told_of_room += 1;
+        self.waits_for_room = false;
+        if self.told_of_room <= self.refused {
+            Ok(())
+        } else {
+            Err(format!("told of room {} times, and refused {} times", self.told_of_room, self.refused))
+        }
+    }
+
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.waits_for_room
+    }
+
     /// The next message with these options, about so long.
     pub(crate) fn next(&self, options: SendOptions, bytes: usize, random: &mut Random) -> Vec<u8> {
         let mut message = Vec::with_capacity(bytes.max(NUMBER_BYTES));

@@ -344,7 +344,7 @@ impl<'a> Run<'a> {
         let is_over = client.is_closed || client.may_end || matches!(stage, Stage::Failed | Stage::Over);
         match answer {
             Ok(receipt) => flow.on_sent(channel.0, options, bytes, receipt),
-            Err(SendError::Full) => {}
+            Err(SendError::Full) => flow.on_refused(),
             Err(SendError::UnknownPeer | SendError::Closed) if is_over => {}
             Err(error) => return Err(format!("{by:?} {at} at {stage:?} cannot send: {error}")),
         }
@@ -427,6 +427,7 @@ impl<'a> Run<'a> {
             Event::Message { peer, .. }
             | Event::Receipt { peer, .. }
             | Event::Skipped { peer, .. }
+            | Event::Writable { peer }
             | Event::FlightRecord { peer, .. }
             | Event::Disconnected { peer, .. } => *peer,
             other => return Err(format!("an unknown event: {other:?}")),

@@ -117,8 +117,8 @@ impl TaskFace {
                         seat.shared.on_stats(&stats);
                     }
                 }
-                // Nobody here asks for one.
-                Notice::Recorded { .. } => {}
+                // Nobody here asks for one, and tasks that wait for room are woken by its count.
+                Notice::Recorded { .. } | Notice::Writable { .. } => {}
                 Notice::Missed { peer, channel, count } => {
                     let shared = self.room.stir(peer);
                     let is_told = shared.is_none_or(|shared| shared.inbox().push_missed(channel, count));

@@ -10,7 +10,7 @@ use std::task::Wake;
 use drumfire_proto::Priority;
 use tokio::sync::Mutex;
 
-use crate::credit::{Credit, charge};
+use crate::credit::Credit;
 use crate::sync::TaskBell;
 
 /// One for each priority, and one for messages that are dropped where there is no room: those wait for their worker alone.
@@ -44,14 +44,6 @@ impl Standing {
     const fn index(self) -> usize {
         if self.must_wait { self.priority.class() } else { QUEUES - 1 }
     }
-
-    /// Of a credit with this limit, below which use it is worth looking whether there is room for so many bytes: when a quarter
-    /// is free, so that each wake-up serves many messages, or more where the message needs it.
-    fn wake_below_bytes(self, limit_bytes: usize, payload_bytes: usize) -> usize {
-        let share = if self.must_wait { self.priority.share_of(limit_bytes) } else { limit_bytes * 2 };
-        let quarter_free = share - share / 4;
-        quarter_free.min(share.saturating_sub(charge(payload_bytes))).saturating_add(1)
-    }
 }
 
 impl Senders {
@@ -73,7 +65,9 @@ impl Senders {
         let queue = self.queue(standing);
         let _place = Place::take(&queue.count);
         let _turn = queue.turn.lock().await;
-        let wake_below = standing.wake_below_bytes(credit.limit_bytes(), payload_bytes);
+        // A quarter of the room is worth a wake-up.
+        let Standing { priority, must_wait } = standing;
+        let wake_below = credit.look_below_bytes(payload_bytes, priority, must_wait, 4);
         let look = || {
             offer().or_else(|| {
                 credit.wake_below(wake_below);

@@ -35,6 +35,7 @@ impl Client {
             }
             Report::Receipt { receipt, outcome, .. } => ClientEvent::Receipt { receipt, outcome },
             Report::Skipped { channel, count, .. } => ClientEvent::Skipped { channel, count },
+            Report::Writable { .. } => ClientEvent::Writable,
             Report::FlightRecord { record, .. } => ClientEvent::FlightRecord { record },
             Report::Measured { stats, .. } => ClientEvent::Stats { stats },
             Report::Message { channel, bytes, .. } => ClientEvent::Message { channel, bytes },

@@ -61,6 +61,7 @@ impl Clients {
             }
             Report::Receipt { peer, receipt, outcome } => ClientsEvent::Receipt { peer, receipt, outcome },
             Report::Skipped { peer, channel, count } => ClientsEvent::Skipped { peer, channel, count },
+            Report::Writable { peer } => ClientsEvent::Writable { peer },
             Report::FlightRecord { peer, record } => ClientsEvent::FlightRecord { peer, record },
             Report::Measured { peer, stats } => ClientsEvent::Stats { peer, stats },
             Report::Message { peer, channel, bytes } => ClientsEvent::Message { peer, channel, bytes },

@@ -109,6 +109,9 @@ impl<H: Handler> Engine<H> {
                         handler.on_missed(context, peer, channel, count);
                     });
                 }
+                Notice::Writable { peer } => {
+                    self.call_for(core, peer, |handler, context| handler.on_writable(context, peer));
+                }
             }
         }
         self.tick(core);

@@ -51,6 +51,7 @@ pub(crate) enum Notice {
     Measured { peer: PeerId, stats: Box<PeerStats> },
     Recorded { peer: PeerId, record: Box<FlightRecord> },
     Missed { peer: PeerId, channel: drumfire_proto::ChannelId, count: u32 },
+    Writable { peer: PeerId },
 }
 
 /// What became of a peer when the worker began anew.
@@ -132,8 +133,11 @@ impl<P: Placement> Core<P> {
                 return Some(Notice::Recorded { peer, record });
             }
         }
-        let (id, channel, count) = self.peers.pop_missed()?;
-        Some(Notice::Missed { peer: self.name(id), channel, count })
+        if let Some((id, channel, count)) = self.peers.pop_missed() {
+            return Some(Notice::Missed { peer: self.name(id), channel, count });
+        }
+        let id = self.peers.pop_writable()?;
+        Some(Notice::Writable { peer: self.name(id) })
     }
 
     /// Whether this peer of this worker's is there: not one from before it began anew, and not gone since.

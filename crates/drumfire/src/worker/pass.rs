@@ -282,7 +282,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         for _ in 0..ANSWERS_PER_PASS {
             self.hand_over();
             self.transmit();
-            if !self.core.endpoint.has_events() {
+            if !self.core.endpoint.has_events() && !self.core.peers.has_writable() {
                 return;
             }
         }

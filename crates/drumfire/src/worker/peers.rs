@@ -29,6 +29,8 @@ pub(crate) struct Peers {
     missed: BTreeMap<(PeerId, ChannelId), u32>,
     /// Those with a backlog, each once, and some that are gone.
     waiting: VecDeque<PeerId>,
+    /// Those who were refused for want of room and have some again.
+    writable: BTreeSet<PeerId>,
 }
 
 #[derive(Debug)]
@@ -91,6 +93,7 @@ impl Peers {
     pub(super) fn gone(&mut self, id: PeerId) -> u64 {
         let Some(peer) = self.peers.remove(id) else { return 0 };
         self.attempts.remove(&id);
+        self.writable.remove(&id);
         self.groups.gone(id);
         peer.credit.close();
         peer.waiting_count() as u64
@@ -101,6 +104,7 @@ impl Peers {
         self.waiting.clear();
         self.groups.clear();
         self.missed.clear();
+        self.writable.clear();
         let attempts = std::mem::take(&mut self.attempts);
         self.peers.take_all().map(move |(id, peer)| {
             peer.credit.close();
@@ -155,7 +159,7 @@ impl Peers {
             backlog.push(message);
             return true;
         }
-        match push(endpoint, now, id, message, &peer.credit) {
+        match push(endpoint, now, id, message, &peer.credit, &mut self.writable) {
             Taken::ByConnection => true,
             Taken::ByNobody => false,
             Taken::NotYet(message) => {
@@ -222,6 +226,23 @@ impl Peers {
         }
     }
 
+    /// A peer that was refused for want of room and has some again.
+    pub(super) fn pop_writable(&mut self) -> Option<PeerId> {
+        let id = self.next_writable()?;
+        self.writable.remove(&id);
+        Some(id)
+    }
+
+    /// Whether there is one to tell of.
+    pub(super) fn has_writable(&self) -> bool {
+        self.next_writable().is_some()
+    }
+
+    /// Nothing comes before `Connected`, so attempts wait for it.
+    fn next_writable(&self) -> Option<PeerId> {
+        self.writable.iter().copied().find(|id| !self.attempts.contains(id))
+    }
+
     /// Sends what waited, as far as there is room by now; answers how many messages nobody took.
     pub(super) fn send_waiting<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
         let mut lost = 0;
@@ -231,7 +252,7 @@ impl Peers {
             let mut is_waiting = false;
             if let Some(peer) = self.peers.get_mut(id) {
                 while let Some(message) = peer.backlog.as_mut().and_then(|backlog| backlog.pop()) {
-                    match push(endpoint, now, id, message, &peer.credit) {
+                    match push(endpoint, now, id, message, &peer.credit, &mut self.writable) {
                         Taken::ByConnection => {}
                         Taken::ByNobody => lost += 1,
                         Taken::NotYet(message) => {
@@ -254,27 +275,27 @@ impl Peers {
     }
 }
 
-/// Gives a message to its connection, and its room back unless it must wait.
+/// Gives a message to its connection, and its room back unless it must wait; notes who has been refused and has room now.
 fn push<P: Placement>(
     endpoint: &mut Endpoint<P>,
     now: Now,
     id: PeerId,
     message: Message,
     credit: &Credit,
+    writable: &mut BTreeSet<PeerId>,
 ) -> Taken {
     let Message { channel, bytes, options, receipt } = message;
     let payload_bytes = bytes.len();
-    match endpoint.send_with_receipt(now, id, channel, bytes.clone(), options, receipt) {
-        Ok(()) => {
-            credit.give(payload_bytes);
-            Taken::ByConnection
-        }
-        Err(SendError::Full) => Taken::NotYet(Message { channel, bytes, options, receipt }),
-        Err(_) => {
-            credit.give(payload_bytes);
-            Taken::ByNobody
-        }
+    let answer = endpoint.send_with_receipt(now, id, channel, bytes.clone(), options, receipt);
+    if answer == Err(SendError::Full) {
+        return Taken::NotYet(Message { channel, bytes, options, receipt });
     }
+    // Room in a connection that is over is no news.
+    let is_over = matches!(answer, Err(SendError::Closed | SendError::UnknownPeer));
+    if credit.give(payload_bytes) && !is_over {
+        writable.insert(id);
+    }
+    if answer.is_ok() { Taken::ByConnection } else { Taken::ByNobody }
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ impl Queue {
                 Notice::Measured { peer, stats } => Report::Measured { peer, stats },
                 Notice::Recorded { peer, record } => Report::FlightRecord { peer, record },
                 Notice::Missed { peer, channel, count } => Report::Missed { peer, channel, count },
+                Notice::Writable { peer } => Report::Writable { peer },
             }));
         }
         let (index, life) = (core.index, core.life);

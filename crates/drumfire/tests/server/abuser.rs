@@ -163,7 +163,7 @@ impl Scene {
         self.relay.carry();
         for event in self.abuser.poll() {
             match event {
-                ClientEvent::Connected | ClientEvent::Message { .. } => {}
+                ClientEvent::Connected | ClientEvent::Message { .. } | ClientEvent::Writable => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -196,7 +196,7 @@ impl Scene {
                         counts.heard += 1;
                         self.server.send(peer, channel, bytes, options).expect("room");
                     }
-                    Event::Connected { .. } => {}
+                    Event::Connected { .. } | Event::Writable { .. } => {}
                     other => panic!("{other:?}"),
                 }
             }

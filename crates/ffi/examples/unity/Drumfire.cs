@@ -404,6 +404,7 @@ namespace Drumfire
         FlightRecord = 8,
         Disconnected = 9,
         Other = 10,
+        Writable = 11,
     }
 
     /// <summary>Why there is no connection. The numbers are part of the ABI; new ones come at the end of their tens.</summary>

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, Moment, Priority};
+use drumfire_proto::{ChannelId, Moment, Priority, SendOptions};
 
 use super::{Alarm, EVER, check, link};
 use crate::credit::{Credit, charge};
@@ -199,6 +199,19 @@ fn interleavings_of_room_that_is_given_back_wake_who_waits_for_it() {
         assert!(wait_for_room(&credit, &alarm));
         worker.join().unwrap();
         assert_eq!(credit.used_bytes(), charge(0));
+    });
+}
+
+#[test]
+fn interleavings_of_room_that_is_given_back_while_somebody_is_refused_let_him_in_or_tell_him() {
+    check(|| {
+        let credit = Arc::new(Credit::new(charge(0), usize::MAX));
+        assert!(credit.take(0, Priority::Normal));
+        let of_worker = Arc::clone(&credit);
+        let worker = thread::spawn(move || of_worker.give(0));
+        let answer = credit.admit_or_ask(0, &SendOptions::reliable_ordered(), true);
+        let is_told = worker.join().unwrap();
+        assert!(answer.is_ok() || is_told);
     });
 }
 

@@ -1,0 +1,169 @@
+//! Who was refused for want of room: when it is told that there is some again, and how often. Links that are dead for a while
+//! hold messages up.
+
+use super::*;
+use crate::conditioner::{Delay, Loss};
+use crate::{Arrival, ChannelId, ClientEvent, Context, Event, Handler, PeerId, SendError, SendOptions};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const CHANNEL: ChannelId = ChannelId(0);
+
+const RELIABLE: SendOptions = SendOptions::reliable_ordered();
+
+/// Of a connection and on the way to it, each.
+const MEMORY_BYTES: usize = 32_768;
+
+/// Each is charged 64 bytes more.
+const MESSAGE: [u8; 192] = [7; 192];
+
+/// Messages that have room on the way to a connection.
+const ROOM: usize = MEMORY_BYTES / 256;
+
+/// A world with one client, which is connected, and the server's name of it.
+fn connected(seed: u64) -> (World, PeerId) {
+    let mut world = World::new(server_config().memory_bytes(MEMORY_BYTES, MEMORY_BYTES), seed).unwrap();
+    world.join(&ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)).unwrap();
+    world.advance(SECOND);
+    let events: Vec<Event> = world.server.poll().collect();
+    let [Event::Connected { peer, .. }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
+    (world, peer)
+}
+
+/// Links are slow enough to see what happens on the way.
+fn set_dead(world: &mut World, is_dead: bool) {
+    let loss = Loss::Even(if is_dead { 1.0 } else { 0.0 });
+    let delay = Delay::Constant(Duration::from_millis(20));
+    world.set_links(&LinkConfig::default().loss(loss).delay(delay)).unwrap();
+}
+
+/// Sends until there is no room; answers how many messages were taken.
+fn fill<T>(mut send: impl FnMut() -> Result<T, SendError>) -> usize {
+    let refused = (0..).find_map(|taken| send().err().map(|error| (taken, error)));
+    let (taken, error) = refused.unwrap();
+    assert_eq!(error, SendError::Full);
+    taken
+}
+
+fn fill_server(world: &mut World, peer: PeerId) -> usize {
+    fill(|| world.server.send(peer, CHANNEL, MESSAGE.to_vec(), RELIABLE))
+}
+
+fn fill_client(world: &mut World) -> usize {
+    fill(|| world.clients[0].send(CHANNEL, MESSAGE.to_vec(), RELIABLE))
+}
+
+/// Lets the client take what comes until the server hears something, for half a minute at most.
+fn next_event(world: &mut World) -> Option<Event> {
+    (0..30_000).find_map(|_| {
+        world.advance(Duration::from_millis(1));
+        world.clients[0].poll().for_each(drop);
+        world.server.poll().next()
+    })
+}
+
+#[test]
+fn a_server_that_was_refused_is_told_once_each_time_when_half_of_the_room_is_free() {
+    let (mut world, peer) = connected(1);
+    world.server.send(peer, CHANNEL, MESSAGE.to_vec(), RELIABLE).unwrap();
+    world.advance(SECOND);
+    assert_eq!(world.server.poll().next(), None, "it was not refused");
+
+    set_dead(&mut world, true);
+    assert_eq!(fill_server(&mut world, peer), ROOM);
+    world.advance(Duration::from_millis(1));
+    // All of it went on into the connection's own memory, which is full now.
+    assert_eq!(world.server.poll().collect::<Vec<_>>(), [Event::Writable { peer }]);
+    assert_eq!(fill_server(&mut world, peer), ROOM);
+    for _ in 0..3 {
+        assert_eq!(fill_server(&mut world, peer), 0);
+    }
+    world.advance(SECOND);
+    assert_eq!(world.server.poll().next(), None, "nothing was acknowledged");
+
+    set_dead(&mut world, false);
+    assert_eq!(next_event(&mut world), Some(Event::Writable { peer }));
+    let taken = fill_server(&mut world, peer);
+    assert!((ROOM / 2..ROOM).contains(&taken), "{taken}");
+    assert_eq!(next_event(&mut world), Some(Event::Writable { peer }), "it was refused again");
+    assert_eq!(next_event(&mut world), None, "and not since");
+}
+
+#[test]
+fn a_client_that_was_refused_while_it_connects_hears_of_the_connection_first() {
+    let mut world = World::new(server_config(), 2).unwrap();
+    world.join(&ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)).unwrap();
+    assert_eq!(fill_client(&mut world), ROOM);
+    world.advance(SECOND);
+    let heard: Vec<ClientEvent> = world.clients[0].poll().collect();
+    assert_eq!(heard, [ClientEvent::Connected, ClientEvent::Writable]);
+    assert_eq!(fill_client(&mut world), ROOM);
+}
+
+#[test]
+fn a_connection_that_ends_tells_of_no_room() {
+    let (mut world, peer) = connected(3);
+    set_dead(&mut world, true);
+    for _ in 0..2 {
+        assert_eq!((fill_server(&mut world, peer), fill_client(&mut world)), (ROOM, ROOM));
+        world.advance(Duration::from_millis(1));
+    }
+    world.advance(60 * SECOND);
+    let at_server = world.server.poll().filter(|event| matches!(event, Event::Writable { .. })).count();
+    let at_client = world.clients[0].poll().filter(|event| *event == ClientEvent::Writable).count();
+    assert_eq!((at_server, at_client), (1, 1), "those of the first time");
+    assert_eq!(world.clients[0].state(), crate::ClientState::Closed);
+}
+
+/// Pours numbered messages over who comes, as many as there is room for, and goes on when it is told.
+struct Fountain {
+    poured: u32,
+}
+
+impl Fountain {
+    const DROPS: u32 = 3_000;
+
+    fn pour(&mut self, context: &mut Context<'_>, peer: PeerId) {
+        let mut drop = MESSAGE;
+        while self.poured < Self::DROPS {
+            drop[..4].copy_from_slice(&self.poured.to_be_bytes());
+            match context.send(peer, CHANNEL, &drop, RELIABLE) {
+                Ok(_) => self.poured += 1,
+                Err(error) => return assert_eq!(error, SendError::Full),
+            }
+        }
+    }
+}
+
+impl Handler for Fountain {
+    type Note = ();
+
+    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
+        self.pour(context, peer);
+    }
+
+    fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, _: &[u8]) {}
+
+    fn on_writable(&mut self, context: &mut Context<'_>, peer: PeerId) {
+        self.pour(context, peer);
+    }
+}
+
+#[test]
+fn a_handler_that_sends_when_there_is_room_gets_everything_through() {
+    let config = server_config().memory_bytes(MEMORY_BYTES, MEMORY_BYTES);
+    let mut world = World::serving(config, 4, |_worker| Fountain { poured: 0 }).unwrap();
+    world.join(&ClientConfig::default()).unwrap();
+    let mut drops = 0_u32;
+    for _ in 0..6_000 {
+        world.advance(Duration::from_millis(10));
+        for event in world.clients[0].poll() {
+            if let ClientEvent::Message { bytes, .. } = event {
+                assert_eq!(bytes[..4], drops.to_be_bytes());
+                drops += 1;
+            }
+        }
+    }
+    assert_eq!(drops, Fountain::DROPS);
+}
