@@ -8,6 +8,8 @@ mod client;
 mod process;
 mod report;
 mod sealed;
+#[cfg(feature = "top")]
+mod terminal;
 
 mod bad_input;
 mod combinations;
@@ -20,6 +22,8 @@ mod overflow;
 mod strangers;
 #[cfg(feature = "top")]
 mod top;
+#[cfg(feature = "top")]
+mod top_live;
 #[cfg(not(feature = "top"))]
 mod top_missing;
 mod two_processes;

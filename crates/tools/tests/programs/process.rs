@@ -13,7 +13,7 @@ use drumfire_tools::{clock, host::ProcessClock};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// No wait is longer; a program that needs it hangs.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) const RECEIVER: &str = env!("CARGO_BIN_EXE_receiver");
 pub(crate) const SENDER: &str = env!("CARGO_BIN_EXE_sender");

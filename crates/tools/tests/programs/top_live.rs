@@ -1,0 +1,105 @@
+//! The live view on a terminal: drawn, driven by keys, and gone without a trace.
+//!
+//! What each key does to what is shown is `drumfire_tools::top`'s to test; here it is the way from a key to the screen.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use drumfire::control::Control;
+use drumfire::{Access, Client, Server, ServerConfig, ServerKey, Workers};
+use vt100::Screen;
+
+use crate::process::{DRUMFIRE, Folder, RECEIVER};
+use crate::terminal::{Terminal, reversed_row, rows};
+
+/// A server with three clients, that runs until it is dropped.
+struct Game {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    control: Control,
+}
+
+impl Game {
+    fn start(folder: &Folder) -> Self {
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
+        let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
+        let control = Control::listen(&folder.path().join("control"), server.monitor()).unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let play = move || {
+            let address = server.local_addr();
+            let mut clients: Vec<Client> = (0..3).map(|_| Client::connect_dev(address).unwrap()).collect();
+            while !over.load(Ordering::Acquire) {
+                server.wait(Duration::from_millis(1));
+                server.poll().for_each(drop);
+                clients.iter_mut().for_each(|client| client.poll().for_each(drop));
+            }
+        };
+        Self { is_over, thread: Some(std::thread::spawn(play)), control }
+    }
+}
+
+impl Drop for Game {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        // A thread that panicked has said so.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn starts_with(screen: &Screen, text: &str) -> bool {
+    rows(screen).first().is_some_and(|row| row.starts_with(text))
+}
+
+fn has_row_with(screen: &Screen, text: &str) -> bool {
+    rows(screen).iter().any(|row| row.contains(text))
+}
+
+#[test]
+fn a_running_server_is_shown_on_a_terminal_and_sorted_and_left_by_keys() {
+    let folder = Folder::new("top-live");
+    let game = Game::start(&folder);
+    let path = game.control.path().to_str().unwrap();
+    let mut terminal = Terminal::start(DRUMFIRE, &["top", "--control", path, "--order", "rtt"]);
+    let connections = |screen: &Screen| rows(screen).iter().filter(|row| row.contains(" 127.0.0.1:")).count();
+    terminal.until("the table", |screen| {
+        starts_with(screen, "drumfire top  server  workers 1  connections 3") && connections(screen) == 3
+    });
+    let screen = terminal.screen();
+    assert!(screen.alternate_screen() && screen.hide_cursor() && terminal.is_raw());
+    let shown = rows(screen);
+    assert!(shown[23].starts_with("q quit  ? help  1-4 order"), "{shown:#?}");
+    assert!(reversed_row(screen, "*RTT ms").is_some(), "{shown:#?}");
+
+    // The first connection is the selected one, by its name in front.
+    let selected = |screen: &Screen| reversed_row(screen, " 127.0.0.1:").map(|row| row[..14].to_owned());
+    let first = selected(screen);
+    assert!(first.is_some());
+    terminal.press("\x1b[B");
+    terminal.until("another selected", |screen| selected(screen).is_some_and(|row| Some(row) != first));
+    terminal.press("2");
+    terminal.until("another order", |screen| reversed_row(screen, "*LOSS %").is_some());
+    terminal.press("?");
+    terminal.until("the help", |screen| has_row_with(screen, "longest round trip first"));
+    terminal.press("q");
+    let left = terminal.end();
+    assert_eq!((left.code, left.text.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn the_view_beside_a_receiver_ends_by_control_c_and_its_lines_follow_on_the_screen_there_was() {
+    let mut terminal = Terminal::start(RECEIVER, &["--tui", "--threads", "1", "--bind", "127.0.0.1:0"]);
+    terminal.until("the table", |screen| {
+        starts_with(screen, "drumfire top  receiver  workers 1")
+            && has_row_with(screen, "connections are not followed here")
+    });
+    assert!(terminal.is_raw());
+    terminal.press("\x03");
+    let left = terminal.end();
+    assert_eq!(left.code, Some(1));
+    assert!(left.text.starts_with("receiving on udp and tcp 127.0.0.1:"), "{}", left.text);
+    let last = left.text.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: "), "{}", left.text);
+}
