@@ -43,6 +43,10 @@ pub(crate) struct Player {
     pub(crate) gone: Option<String>,
     /// Whether nobody looks after it.
     pub(crate) is_asleep: bool,
+    /// Whether its echoes are looked at apart, too.
+    pub(crate) is_apart: bool,
+    /// Bytes of the largest datagram to the server, as it said when it was asked last.
+    pub(crate) datagram_max_bytes: u16,
 }
 
 /// All players.
@@ -50,6 +54,8 @@ pub(crate) struct Crowd {
     pub(crate) players: Vec<Player>,
     /// Of echoes since it was last cleared.
     pub(crate) round_trips: Times,
+    /// Those of the players that are looked at apart.
+    pub(crate) apart: Times,
     /// Of what the server said of its own.
     one_ways: Times,
     period: Duration,
@@ -81,6 +87,7 @@ impl Crowd {
         let mut crowd = Self {
             players: Vec::new(),
             round_trips: Times::new()?,
+            apart: Times::new()?,
             one_ways: Times::new()?,
             period,
             spoken_at: None,
@@ -115,6 +122,7 @@ impl Crowd {
     /// How long echoes took and who had to begin anew so far counts no more.
     pub(crate) fn forget(&mut self) {
         self.round_trips.forget();
+        self.apart.forget();
         for player in &mut self.players {
             (player.again, player.told_at) = (0, None);
         }
@@ -224,12 +232,25 @@ impl Crowd {
             for event in player.client.poll() {
                 if let Some(time) = player.note(event) {
                     self.round_trips.note(time);
+                    if player.is_apart {
+                        self.apart.note(time);
+                    }
                 }
                 if let Some(time) = player.one_way.take() {
                     self.one_ways.note(time);
                 }
             }
         }
+    }
+
+    /// Asks all players how large datagrams their paths carry.
+    pub(crate) fn datagram_max_bytes(&mut self) -> Result<Vec<u16>, Stop> {
+        for player in &mut self.players {
+            player.datagram_max_bytes = 0;
+            player.client.request_stats();
+        }
+        self.until("all said what their paths carry", |player| player.datagram_max_bytes > 0)?;
+        Ok(self.players.iter().map(|player| player.datagram_max_bytes).collect())
     }
 
     /// The time that this share of the server's messages kept, in percent.
@@ -262,12 +283,14 @@ impl Player {
             told_at: None,
             gone: None,
             is_asleep: false,
+            is_apart: false,
+            datagram_max_bytes: 0,
         }
     }
 
-    /// Says that the application is to panic.
-    pub(crate) fn ask_for_a_fault(&mut self) -> Result<(), Stop> {
-        self.client.send(FAULT, "now", SendOptions::reliable_ordered()).map(drop).tried("the fault")?;
+    /// Says that the application is to panic, in this call of it; [`FAULT`] knows which.
+    pub(crate) fn ask_for_a_fault(&mut self, call: &'static str) -> Result<(), Stop> {
+        self.client.send(FAULT, call, SendOptions::reliable_ordered()).map(drop).tried("the fault")?;
         self.client.flush();
         Ok(())
     }
@@ -319,6 +342,10 @@ impl Player {
                 for ledger in [&mut self.lossy, &mut self.ordered, &mut self.down] {
                     *ledger = ledger.anew();
                 }
+                None
+            }
+            ClientEvent::Stats { stats } => {
+                self.datagram_max_bytes = stats.datagram_max_bytes;
                 None
             }
             ClientEvent::Disconnected { reason, .. } => self.on_end(&reason),

@@ -2,18 +2,26 @@
 //!
 //! It counts what the system took from it, and hears no answers.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
 use drumfire_tools::clock::{now, pause};
 
+use crate::forged::{Forger, v4};
 use crate::stop::{Stop, Tried};
 use crate::tap::Samples;
 
-/// Addresses the flood comes from.
+/// Addresses the flood comes from, where it is not from everywhere.
 const SOURCES: u32 = 256;
+
+/// Addresses of the network of a server that is flooded from everywhere, and the ports there.
+const NETWORK: u32 = 1 << 22;
+const PORTS: u64 = 60_000;
+
+/// Byte 0 of a packet of a connection: not of a handshake, and with a packet number of some length.
+const PACKET: u8 = 0x09;
 
 /// Datagrams between two looks at the clock.
 const STRIDE: u64 = 32;
@@ -27,31 +35,48 @@ const REST: Duration = Duration::from_micros(200);
 /// Bytes of a header before the packet's number: a byte and the connection's id.
 const ID_END: usize = 9;
 
+/// Bytes of a header up to the end of the tag that leads to a worker.
+const TAG_END: usize = 3;
+
+/// Bytes of noise behind what is no noise.
+const NOISE_BYTES: u64 = 91;
+
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The beginnings of connections, each from another address, without a cookie.
+    /// The beginnings of connections, each from one of some addresses, without a cookie.
     Hellos,
+    /// The same, each from an address of its own that is nobody's.
+    Spoofed,
     /// Noise of all lengths.
     Junk,
     /// Packets that the server had already.
     Replays,
     /// The id of a connection there is, and a body that nobody sealed.
     Forged,
+    /// The tag that leads to one worker, and noise.
+    Aimed,
+    /// Tags that lead to any worker, and noise.
+    Tagged,
     /// Nothing.
     Empties,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 5] = [Self::Hellos, Self::Junk, Self::Replays, Self::Forged, Self::Empties];
+    /// Those that players have to bear, one after the other.
+    pub(crate) const FLOODS: [Self; 7] =
+        [Self::Hellos, Self::Spoofed, Self::Junk, Self::Replays, Self::Forged, Self::Aimed, Self::Empties];
 
     /// What it is called.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hellos => "Hellos",
+            Self::Spoofed => "Hellos from everywhere",
             Self::Junk => "junk",
             Self::Replays => "replays",
             Self::Forged => "forged bodies",
+            Self::Aimed => "forged ids for one worker",
+            Self::Tagged => "forged ids",
             Self::Empties => "empties",
         }
     }
@@ -76,8 +101,12 @@ pub(crate) fn start(dose: Dose, server: SocketAddr, samples: Samples) -> Result<
         socket.set_nonblocking(true).map(|()| socket)
     });
     let sockets = sockets.collect::<Result<Vec<_>, _>>().tried("the sources of a flood")?;
+    let forger = match dose.class {
+        Class::Spoofed => Some((Forger::new()?, v4(server)?)),
+        _ => None,
+    };
     let random = Random::new(u64::from(SOURCES));
-    let mut flood = Flood { dose, server, samples, sockets, random, sent: 0 };
+    let mut flood = Flood { dose, server, samples, sockets, forger, random, sent: 0 };
     Ok(std::thread::spawn(move || flood.run()))
 }
 
@@ -94,11 +123,22 @@ fn source(server: IpAddr, number: u32) -> IpAddr {
     }
 }
 
+/// Another address for each of the first four million numbers, of the network of the server, and a port there.
+fn anywhere(server: SocketAddrV4, number: u64) -> SocketAddrV4 {
+    // The first address is the network's, the next one the server's.
+    let host = u32::try_from(number % u64::from(NETWORK - 2)).unwrap_or(0) + 2;
+    let network = u32::from(*server.ip()) & !(NETWORK - 1);
+    let port = u16::try_from(1_024 + number % PORTS).unwrap_or(1_024);
+    SocketAddrV4::new(Ipv4Addr::from(network | host), port)
+}
+
 struct Flood {
     dose: Dose,
     server: SocketAddr,
     samples: Samples,
     sockets: Vec<UdpSocket>,
+    /// For what comes from everywhere, and where to.
+    forger: Option<(Forger, SocketAddrV4)>,
     random: Random,
     sent: u64,
 }
@@ -130,33 +170,58 @@ impl Flood {
 
     fn send(&mut self, number: u64) {
         let datagram = self.datagram(number);
-        let at = usize::try_from(number).unwrap_or(0) % self.sockets.len();
+        let is_taken = if let Some((forger, server)) = &self.forger {
+            forger.send(anywhere(*server, number), *server, &datagram)
+        } else {
+            let at = usize::try_from(number).unwrap_or(0) % self.sockets.len();
+            self.sockets[at].send_to(&datagram, self.server).is_ok()
+        };
         // What the system does not take was not sent.
-        self.sent += u64::from(self.sockets[at].send_to(&datagram, self.server).is_ok());
+        self.sent += u64::from(is_taken);
     }
 
     fn datagram(&mut self, number: u64) -> Vec<u8> {
         let packets = &self.samples.packets;
         let packet = || packets.get(usize::try_from(number).unwrap_or(0) % packets.len().max(1));
+        let begin_of =
+            |bytes: usize| packet().map_or(&[][..], |packet| packet.get(..bytes).unwrap_or(packet));
         match self.dose.class {
-            Class::Hellos => self.samples.hello.clone(),
+            Class::Hellos | Class::Spoofed => self.samples.hello.clone(),
             Class::Junk => {
                 let length = 1 + number * 97 % 1_200;
                 self.noise(length)
             }
             Class::Replays => packet().cloned().unwrap_or_default(),
-            Class::Forged => {
-                let mut header =
-                    packet().map_or(&[][..], |packet| packet.get(..ID_END).unwrap_or(packet)).to_vec();
-                header.extend(self.noise(91));
-                header
-            }
+            Class::Forged => self.with_noise(begin_of(ID_END).to_vec()),
+            Class::Aimed => self.with_noise(begin_of(TAG_END).to_vec()),
+            Class::Tagged => self.with_noise(vec![PACKET]),
             Class::Empties => Vec::new(),
         }
+    }
+
+    fn with_noise(&mut self, mut begin: Vec<u8>) -> Vec<u8> {
+        begin.extend(self.noise(NOISE_BYTES));
+        begin
     }
 
     fn noise(&mut self, length: u64) -> Vec<u8> {
         let words = (0..length.div_ceil(8)).flat_map(|_| self.random.bits().to_le_bytes());
         words.take(usize::try_from(length).unwrap_or(0)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everywhere_is_another_place_each_time_and_never_the_server() {
+        let server = SocketAddrV4::new(Ipv4Addr::new(10, 64, 0, 1), 7);
+        let places = [0, 1, 1_000_000, 4_194_301].map(|number| anywhere(server, number));
+        let ip = |at: usize| *places[at].ip();
+        assert_eq!([ip(0), ip(1)], [Ipv4Addr::new(10, 64, 0, 2), Ipv4Addr::new(10, 64, 0, 3)]);
+        assert_eq!([ip(2), ip(3)], [Ipv4Addr::new(10, 79, 66, 66), Ipv4Addr::new(10, 127, 255, 255)]);
+        assert_eq!((places[0].port(), places[1].port()), (1_024, 1_025));
+        assert_eq!(anywhere(server, 4_194_302).ip(), &ip(0));
     }
 }

@@ -9,11 +9,15 @@
 mod crowd;
 mod flood;
 mod foreign;
+mod forged;
 mod ledger;
 mod link;
 mod marks;
+mod mux;
+mod packet;
 mod platform;
 mod process;
+mod router;
 mod runs;
 mod serve;
 mod size;
@@ -21,12 +25,14 @@ mod stop;
 mod system;
 mod tap;
 mod times;
+mod trains;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::marks::Verdict;
 use crate::runs::{Other, Run, Setting};
 use crate::serve::ServeFlags;
 use crate::size::Size;
@@ -66,7 +72,11 @@ fn main() -> ExitCode {
     let outcome = match Task::parse() {
         Task::Run { run, size, other, other_address, address } => {
             let other = other.zip(other_address).map(|(name, address)| Other { name, address });
-            runs::judge(run, &Setting { size, other, address }).map(|is_passed| u8::from(!is_passed))
+            runs::judge(run, &Setting { size, other, address }).map(|verdict| match verdict {
+                Verdict::Passed => 0,
+                Verdict::Missed => 1,
+                Verdict::Skipped => 3,
+            })
         }
         Task::Join { address } => foreign::run(address).map(|()| 0),
         Task::Serve(flags) => serve::run(&flags).map(|()| 0),

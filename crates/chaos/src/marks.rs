@@ -5,11 +5,25 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use crate::stop::Stop;
+
 /// The figures of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     lines: Vec<String>,
     missed: usize,
+    skipped: usize,
+}
+
+/// What all figures of a run come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Every mark was reached.
+    Passed,
+    /// One was not.
+    Missed,
+    /// None was missed, and a part could not be done here.
+    Skipped,
 }
 
 impl Marks {
@@ -45,11 +59,26 @@ impl Marks {
         self.lines.push(format!("     {text}"));
     }
 
-    /// Prints all, and answers whether none was missed.
-    pub(crate) fn print(&self, title: &str) -> bool {
+    /// Takes note of a part of the run that was done, or that this machine cannot do: the run goes on with its other parts.
+    ///
+    /// # Errors
+    /// What ended the part, where it is anything else.
+    pub(crate) fn part(&mut self, name: &str, outcome: Result<(), Stop>) -> Result<(), Stop> {
+        let Err(Stop::Needs(what)) = outcome else { return outcome };
+        self.skipped += 1;
+        self.lines.push(format!("SKIP {name}: needs {what}"));
+        Ok(())
+    }
+
+    /// Prints all, and answers what it comes to.
+    pub(crate) fn print(&self, title: &str) -> Verdict {
         println!("{title}");
         self.lines.iter().for_each(|line| println!("{line}"));
-        self.missed == 0
+        match (self.missed, self.skipped) {
+            (0, 0) => Verdict::Passed,
+            (0, _) => Verdict::Skipped,
+            _ => Verdict::Missed,
+        }
     }
 
     fn add(&mut self, name: &str, figure: impl Display, goal: &str, is_reached: bool) {
@@ -72,7 +101,7 @@ mod tests {
     fn is_reached(mark: impl Fn(&mut Marks)) -> bool {
         let mut marks = Marks::default();
         mark(&mut marks);
-        marks.print("a run")
+        marks.print("a run") == Verdict::Passed
     }
 
     #[test]
@@ -99,11 +128,24 @@ mod tests {
     fn one_miss_is_enough_and_a_note_is_none() {
         let mut marks = Marks::default();
         marks.note("calm");
-        assert!(marks.print("a run"));
+        assert_eq!(marks.print("a run"), Verdict::Passed);
         marks.equal("a", 1, 0);
         marks.equal("b", 0, 0);
-        assert!(!marks.print("a run"));
+        assert_eq!(marks.print("a run"), Verdict::Missed);
         assert_eq!(marks.lines, ["     calm", "MISS a: 1 (goal = 0)", "PASS b: 0 (goal = 0)"]);
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_done_is_told_and_hides_no_miss() {
+        let mut marks = Marks::default();
+        assert!(marks.part("a part", Ok(())).is_ok());
+        assert!(matches!(marks.part("a part", Err(Stop::failed("x", "y"))), Err(Stop::Failed(_))));
+        assert_eq!(marks.print("a run"), Verdict::Passed);
+        assert!(marks.part("a part", Err(Stop::Needs("a thing".to_owned()))).is_ok());
+        assert_eq!(marks.print("a run"), Verdict::Skipped);
+        assert_eq!(marks.lines, ["SKIP a part: needs a thing"]);
+        marks.equal("a", 1, 0);
+        assert_eq!(marks.print("a run"), Verdict::Missed);
     }
 
     #[test]

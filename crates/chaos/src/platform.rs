@@ -8,6 +8,15 @@ mod elsewhere;
 mod linux;
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{Device, open_sockets, refuse};
+pub(crate) use elsewhere::{Device, lack_option, open_sockets, refuse};
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Device, open_sockets, refuse};
+pub(crate) use linux::{Device, lack_option, open_sockets, refuse};
+
+/// What a kernel may do for UDP sockets, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UdpOption {
+    /// It cuts a train of datagrams that is given to it whole.
+    Segment,
+    /// It hands over whole a train that came.
+    Gro,
+}

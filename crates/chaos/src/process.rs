@@ -51,6 +51,23 @@ impl Plan {
         self
     }
 
+    /// With this flag that has no value too.
+    pub(crate) fn switch(mut self, name: &str) -> Self {
+        self.flags.push(name.to_owned());
+        self
+    }
+
+    /// The same keys and flags, for another server at another port.
+    pub(crate) fn twin(&self) -> Result<Self, Stop> {
+        Ok(Self {
+            key: self.key.to_text().parse().tried("a key")?,
+            token_key: self.token_key.clone(),
+            address: (self.address.ip(), 0).into(),
+            flags: self.flags.clone(),
+            namespace: self.namespace.clone(),
+        })
+    }
+
     /// What lets a player in.
     pub(crate) fn token(&self, player: usize) -> Result<ConnectToken, Stop> {
         self.token_at(player, self.address)
@@ -224,6 +241,14 @@ impl Report {
     pub(crate) fn of_players(&self, name: &str) -> u64 {
         let players = self.0["players"].as_object().into_iter().flat_map(|players| players.values());
         players.filter_map(|account| account[name].as_u64()).sum()
+    }
+
+    /// The sum of what the system granted each worker under this name; yes is one.
+    pub(crate) fn granted(&self, name: &str) -> u64 {
+        let workers = self.0["granted"].as_array().into_iter().flatten();
+        let of =
+            |worker: &Value| worker[name].as_u64().or(worker[name].as_bool().map(u64::from)).unwrap_or(0);
+        workers.map(of).sum()
     }
 
     /// On which worker a player is.

@@ -4,23 +4,29 @@
 
 mod bad_net;
 mod drain;
+mod each_other;
 mod errno;
 mod flood;
 mod full;
 mod group;
+mod narrow;
+mod one_port;
 mod panics;
 mod rebind;
+mod refused;
 mod restart;
+mod sizes;
 mod soak;
 mod stall;
 mod sweep;
+mod tags;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::marks::Marks;
+use crate::marks::{Marks, Verdict};
 use crate::size::Size;
 use crate::stop::Stop;
 
@@ -91,11 +97,11 @@ impl Setting {
     }
 }
 
-/// Does the run, prints its marks and answers whether all were reached.
+/// Does the run, prints its marks and answers what they come to.
 ///
 /// # Errors
-/// When it could not be done to its end, or the machine lacks what it takes.
-pub(crate) fn judge(run: Run, setting: &Setting) -> Result<bool, Stop> {
+/// When it could not be done to its end, or the machine lacks what all of it takes.
+pub(crate) fn judge(run: Run, setting: &Setting) -> Result<Verdict, Stop> {
     let mut marks = Marks::default();
     let (title, go) = match run {
         Run::C1 => ("C1 soak", soak::run as fn(&Setting, &mut Marks) -> Result<(), Stop>),
@@ -113,6 +119,13 @@ pub(crate) fn judge(run: Run, setting: &Setting) -> Result<bool, Stop> {
     };
     let outcome = go(setting, &mut marks);
     // What was seen before it stopped is worth a look.
-    let is_passed = marks.print(title);
-    outcome.map(|()| is_passed)
+    let verdict = marks.print(title);
+    match outcome {
+        // What was missed before is worse than what could not be done after it.
+        Err(Stop::Needs(what)) if verdict == Verdict::Missed => {
+            println!("SKIP the rest: needs {what}");
+            Ok(verdict)
+        }
+        other => other.map(|()| verdict),
+    }
 }

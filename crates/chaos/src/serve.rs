@@ -21,7 +21,7 @@ use drumfire_tools::clock::host_ns;
 use serde_json::{Value, json};
 
 use crate::ledger::{Ledger, MESSAGE_BYTES};
-use crate::platform::{open_sockets, refuse};
+use crate::platform::{UdpOption, lack_option, open_sockets, refuse};
 use crate::stop::{Stop, Tried};
 use crate::times::Times;
 
@@ -34,7 +34,8 @@ pub(crate) const DOWN: ChannelId = ChannelId(2);
 /// What comes here are calls that the system refuses this worker from then on: an error number, `all` or `open` for those with the
 /// sockets alone that are open now, and their names.
 pub(crate) const REFUSE: ChannelId = ChannelId(8);
-/// Whatever comes here is a fault of the application.
+/// What comes here is the call in which the application has a fault: `message`, that very one, `receipt`, when the sender has
+/// acknowledged what it is sent for this, or `tick`, the worker's next one.
 pub(crate) const FAULT: ChannelId = ChannelId(9);
 
 /// How often each worker is called without a cause.
@@ -63,6 +64,15 @@ pub(crate) struct ServeFlags {
     /// Seconds until a silent connection ends, and one that acknowledges nothing; what is usual when left out.
     #[arg(long)]
     pub(crate) timeout_secs: Option<u64>,
+    /// Bytes to ask for of each receive buffer; what is usual when left out.
+    #[arg(long)]
+    pub(crate) receive_buffer: Option<usize>,
+    /// As if the kernel could not hand over trains of datagrams whole.
+    #[arg(long)]
+    pub(crate) no_gro: bool,
+    /// As if the kernel could not cut trains of datagrams.
+    #[arg(long)]
+    pub(crate) no_gso: bool,
 }
 
 /// What the server did for one player, over its last connection.
@@ -95,6 +105,10 @@ struct Echo {
     peers: Vec<PeerId>,
     down: u32,
     ticked_ns: Option<u64>,
+    /// Ticks that are to panic.
+    faults_due: u32,
+    /// Those whose next receipt is to.
+    faulty: Vec<PeerId>,
 }
 
 fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
@@ -115,6 +129,20 @@ impl Echo {
         let calls: Vec<_> = words.collect();
         let outcome = sockets.and_then(|sockets| refuse(&calls, errno, sockets.as_deref()));
         self.in_book(|book| book.refusal = Some(outcome.map_err(|why| format!("{why:?}"))));
+    }
+
+    /// Does wrong where it is told to.
+    fn fail(&mut self, context: &mut Context<'_>, peer: PeerId, call: &[u8]) {
+        match call {
+            b"tick" => self.faults_due += 1,
+            b"receipt" => {
+                self.faulty.push(peer);
+                let options = SendOptions::reliable_ordered().with_receipt();
+                // Where there is no room there is no receipt, and who waits for the fault says so.
+                let _ = context.send(peer, FAULT, "receipt", options);
+            }
+            _ => panic!("a player asked for it"),
+        }
     }
 
     fn say(&self, context: &mut Context<'_>, peer: PeerId) {
@@ -163,7 +191,7 @@ impl Handler for Echo {
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         let options = match channel {
-            FAULT => panic!("a player asked for it"),
+            FAULT => return self.fail(context, peer, bytes),
             REFUSE => return self.refuse(bytes),
             ORDERED => SendOptions::reliable_ordered(),
             _ => SendOptions::unreliable(),
@@ -174,6 +202,11 @@ impl Handler for Echo {
     }
 
     fn on_receipt(&mut self, _: &mut Context<'_>, peer: PeerId, _: ReceiptId, outcome: Outcome) {
+        let asked = self.faulty.iter().position(|one| *one == peer);
+        if let (Outcome::Acknowledged, Some(at)) = (outcome, asked) {
+            self.faulty.swap_remove(at);
+            panic!("a player asked for it");
+        }
         self.in_book(|book| {
             let Some(account) = book.account(peer) else { return };
             match outcome {
@@ -196,6 +229,10 @@ impl Handler for Echo {
         if let Some(before) = self.ticked_ns.replace(now_ns) {
             let late = Duration::from_nanos(now_ns - before).saturating_sub(TICK);
             self.in_book(|book| book.note_late(late));
+        }
+        if self.faults_due > 0 {
+            self.faults_due -= 1;
+            panic!("a player asked for it");
         }
         if self.is_ending.load(Ordering::Acquire) {
             return;
@@ -223,6 +260,15 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
     if let Some(timeout) = flags.timeout_secs.map(Duration::from_secs) {
         config = config.timeouts(timeout, timeout);
     }
+    if let Some(bytes) = flags.receive_buffer {
+        config = config.receive_buffer_bytes(bytes);
+    }
+    for (option, is_lacking) in [(UdpOption::Gro, flags.no_gro), (UdpOption::Segment, flags.no_gso)] {
+        if is_lacking {
+            // Before there is any other thread: it holds for those that come.
+            lack_option(option)?;
+        }
+    }
     let late = Some(Times::new()?);
     let book = Arc::new(Mutex::new(Book { late, ..Book::default() }));
     let is_ending = Arc::<AtomicBool>::default();
@@ -232,6 +278,8 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
         peers: Vec::new(),
         down: flags.down,
         ticked_ns: None,
+        faults_due: 0,
+        faulty: Vec::new(),
     });
     let server = server.tried("the server")?;
     answer(&json!({ "address": server.local_addr().to_string() }))?;
@@ -272,6 +320,7 @@ fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
         "refused": refused,
         "late_us": late_us,
         "refusal": refusal,
+        "granted": serde_json::to_value(server.granted()).tried("what was granted")?,
         "players": players(book),
     }))
 }

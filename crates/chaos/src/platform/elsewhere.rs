@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::UdpOption;
 use crate::stop::Stop;
 
 /// A device that cannot be made here.
@@ -32,6 +33,14 @@ impl Device {
 /// # Errors
 /// [`Stop::Needs`].
 pub(crate) fn refuse(_: &[&str], _: i32, _: Option<&[u32]>) -> Result<(), Stop> {
+    Err(Stop::Needs("seccomp filters, which Linux has".to_owned()))
+}
+
+/// Always missing.
+///
+/// # Errors
+/// [`Stop::Needs`].
+pub(crate) fn lack_option(_: UdpOption) -> Result<(), Stop> {
     Err(Stop::Needs("seccomp filters, which Linux has".to_owned()))
 }
 

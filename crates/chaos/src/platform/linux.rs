@@ -6,9 +6,10 @@ use std::fs::DirEntry;
 use std::io::{self, ErrorKind};
 
 use seccompiler::{apply_filter, compile_from_json};
-use serde_json::json;
+use serde_json::{Value, json};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
+use super::UdpOption;
 use crate::stop::{Stop, Tried};
 
 /// A network device whose packets come here, and that takes packets from here.
@@ -65,14 +66,36 @@ pub(crate) fn open_sockets() -> Result<Vec<u32>, Stop> {
 /// # Errors
 /// [`Stop::Needs`] where the system has no such filter.
 pub(crate) fn refuse(calls: &[&str], errno: i32, descriptors: Option<&[u32]>) -> Result<(), Stop> {
-    let is = |descriptor: &u32| json!([{ "index": 0, "type": "dword", "op": "eq", "val": descriptor }]);
-    let rules: Vec<_> = calls
-        .iter()
-        .flat_map(|call| match descriptors {
-            None => vec![json!({ "syscall": call })],
-            Some(some) => some.iter().map(|one| json!({ "syscall": call, "args": is(one) })).collect(),
-        })
-        .collect();
+    let rules = calls.iter().flat_map(|call| match descriptors {
+        None => vec![json!({ "syscall": call })],
+        Some(some) => some.iter().map(|one| json!({ "syscall": call, "args": [is(0, *one)] })).collect(),
+    });
+    filter(&rules.collect::<Vec<_>>(), errno)
+}
+
+/// From now on this thread, and those that it starts, can neither ask for this option of UDP sockets nor set it: the system seems
+/// not to know it.
+///
+/// # Errors
+/// [`Stop::Needs`] where the system has no such filter.
+pub(crate) fn lack_option(option: UdpOption) -> Result<(), Stop> {
+    const LEVEL: u32 = 17;
+    const UNKNOWN_OPTION: i32 = 92;
+    let number = match option {
+        UdpOption::Segment => 103,
+        UdpOption::Gro => 104,
+    };
+    let rules = ["getsockopt", "setsockopt"]
+        .map(|call| json!({ "syscall": call, "args": [is(1, LEVEL), is(2, number)] }));
+    filter(&rules, UNKNOWN_OPTION)
+}
+
+/// An argument of a call that has this value.
+fn is(argument: u8, value: u32) -> Value {
+    json!({ "index": argument, "type": "dword", "op": "eq", "val": value })
+}
+
+fn filter(rules: &[Value], errno: i32) -> Result<(), Stop> {
     let filter = json!({ "thread": {
         "mismatch_action": "allow", "match_action": { "errno": errno }, "filter": rules,
     } });

@@ -1,12 +1,13 @@
 //! C10: the system answers the calls of one worker with an error, each error in its turn: no worker ends that should not, the
-//! error is counted by its name, and the players of the other workers notice nothing.
+//! error is counted by its name, and the players of the other workers notice nothing. Then the same of all workers, by routes and
+//! firewalls.
 
 use std::time::Duration;
 
 use drumfire::ClientConfig;
 use drumfire_tools::clock::now;
 
-use super::{PERIOD, Setting};
+use super::{PERIOD, Setting, refused};
 use crate::crowd::{Crowd, Player};
 use crate::marks::Marks;
 use crate::process::{Plan, ServerProcess};
@@ -75,7 +76,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     for case in sends.iter().chain(&receives) {
         meet(setting, *case, time, marks)?;
     }
-    lose_a_socket(setting, marks)
+    lose_a_socket(setting, marks)?;
+    refused::run(setting, marks)
 }
 
 /// A worker's socket is gone, as far as the worker can see, and whatever other descriptor of it there is: the worker ends, and

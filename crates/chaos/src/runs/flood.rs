@@ -10,7 +10,8 @@ use crate::crowd::Crowd;
 use crate::flood::{self, Class, Dose};
 use crate::marks::{Marks, millis};
 use crate::process::{Plan, Report, ServerProcess};
-use crate::stop::Stop;
+use crate::size::Size;
+use crate::stop::{Stop, Tried};
 use crate::system;
 use crate::tap::Tap;
 
@@ -29,6 +30,18 @@ const LOST_GOAL: u64 = 100;
 const RISE_GOAL: Duration = Duration::from_millis(5);
 const LATE_GOAL: Duration = Duration::from_millis(5);
 
+/// Where a flood is for one worker alone, players on the others wait so much more or less.
+const APART_GOAL: Duration = Duration::from_millis(1);
+
+/// Empty datagrams that all have to be counted.
+const EMPTIES: u64 = 1_000_000;
+
+/// For a flood that ends by its count.
+const LONG: Duration = Duration::from_secs(600);
+
+/// Of 100 bytes of Hellos without a cookie so many may be answered.
+const ANSWER_GOAL: u64 = 10;
+
 /// A server with players, and one more behind a tap.
 struct Scene {
     server: ServerProcess,
@@ -37,6 +50,7 @@ struct Scene {
     tap: Tap,
     /// Datagrams of all floods so far.
     flooded: u64,
+    size: Size,
 }
 
 /// What was counted at a moment without traffic.
@@ -44,6 +58,10 @@ struct Moment {
     said: u64,
     missing: u64,
     round_trip: Duration,
+    /// Of players on other workers than the one behind the tap.
+    apart: Duration,
+    /// Memory of the server.
+    bytes: u64,
     report: Report,
 }
 
@@ -52,9 +70,9 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     system::call("ip", &format!("route add local {NETWORK} dev lo"))?;
     let (players, time) =
         (setting.size.of(50, CROWD, CROWD), Duration::from_secs(setting.size.of(2, 10, 60)));
-    let mut scene = Scene::new(players)?;
+    let mut scene = Scene::new(players, setting.size)?;
     scene.rest(time)?;
-    for class in Class::ALL {
+    for class in Class::FLOODS {
         scene.flood(class, time, marks)?;
     }
     let crowd = &scene.crowd;
@@ -65,15 +83,20 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
 }
 
 impl Scene {
-    fn new(players: usize) -> Result<Self, Stop> {
+    fn new(players: usize, size: Size) -> Result<Self, Stop> {
         let address = SERVER.parse().map_err(|why| Stop::failed(SERVER, why))?;
         let mut plan = Plan::new(address, WORKERS)?;
-        let server = plan.start()?;
+        let mut server = plan.start()?;
         let mut crowd = Crowd::connect(&plan, players, PERIOD, &ClientConfig::default())?;
         let tap = Tap::start(plan.address())?;
         crowd.begin(&plan.token_at(players, tap.address)?, &ClientConfig::default())?;
         crowd.until("the one behind the tap plays too", |player| player.ordered.heard > 20)?;
-        Ok(Self { server, plan, crowd, tap, flooded: 0 })
+        let report = server.report()?;
+        let flooded = report.worker_of(players).tried("the worker of the one behind the tap")?;
+        for (at, player) in crowd.players.iter_mut().enumerate() {
+            player.is_apart = report.worker_of(at).is_some_and(|worker| worker != flooded);
+        }
+        Ok(Self { server, plan, crowd, tap, flooded: 0, size })
     }
 
     /// Plays without a flood for so long.
@@ -85,13 +108,15 @@ impl Scene {
 
     /// Waits until nothing is under way, and looks.
     fn look(&mut self) -> Result<Moment, Stop> {
-        let round_trip = self.crowd.round_trip(99.0);
+        let (round_trip, apart) = (self.crowd.round_trip(99.0), self.crowd.apart.percentile(99.0));
         self.crowd.settle()?;
         self.crowd.rest(KERNEL_COUNTERS);
         Ok(Moment {
             said: self.crowd.sum(|player| player.lossy.said),
             missing: self.crowd.sum(|player| player.lossy.missing()),
             round_trip,
+            apart,
+            bytes: self.server.holds()?.bytes,
             report: self.server.report()?,
         })
     }
@@ -117,7 +142,7 @@ impl Scene {
         let capacity = probed.saturating_sub(dropped);
         self.server.tell("forget")?;
         self.crowd.forget();
-        let dose = Dose { class, rate: Some(capacity / 2), time, count: u64::MAX };
+        let dose = self.dose(class, capacity / 2, time);
         let sent = self.play_under(dose)?;
         let late = self.server.report()?.late();
         let after = self.look()?;
@@ -135,7 +160,36 @@ impl Scene {
         let named = named(class, &after.report) - named(class, &calm.report);
         // Some of what was dropped may be the players': the books at the end are exact.
         marks.at_least(&format!("{name}: counted by name or dropped by the kernel"), named + kernel, sent);
+        match class {
+            Class::Empties => {
+                marks.at_least("empties sent", sent, self.least(class).max(1));
+                marks.at_most("empties counted by name", named, sent);
+            }
+            Class::Spoofed => answers(&calm, &after, sent, marks),
+            Class::Forged | Class::Aimed => self.others(&before, &after, name, marks),
+            _ => {}
+        }
         Ok(())
+    }
+
+    /// As much of it as fits the time, or as there has to be.
+    fn dose(&self, class: Class, rate: u64, time: Duration) -> Dose {
+        let (in_time, least) = (rate * time.as_secs(), self.least(class));
+        let (time, count) = if in_time < least { (LONG, least) } else { (time, u64::MAX) };
+        Dose { class, rate: Some(rate), time, count }
+    }
+
+    /// So many datagrams of it there have to be.
+    fn least(&self, class: Class) -> u64 {
+        if class == Class::Empties { self.size.of(0, EMPTIES, EMPTIES) } else { 0 }
+    }
+
+    /// What players have of it whose workers it does not reach.
+    fn others(&self, before: &Moment, after: &Moment, name: &str, marks: &mut Marks) {
+        let players = self.crowd.count(|player| player.is_apart);
+        marks.at_least(&format!("{name}: players on other workers"), players, 1);
+        let rise = format!("{name}: off from p99 {} of other workers' players", millis(before.apart));
+        marks.within(&rise, after.apart.abs_diff(before.apart), APART_GOAL);
     }
 
     /// What everybody sent is what the server had and what the kernel dropped.
@@ -153,6 +207,18 @@ impl Scene {
     }
 }
 
+/// What those who may not exist get of the server, and what it keeps of them: an answer far smaller than the question, and nothing.
+fn answers(calm: &Moment, after: &Moment, sent: u64, marks: &mut Marks) {
+    let more = |path: &str| after.report.sum(path) - calm.report.sum(path);
+    let (asked, answered) = (more("/protocol/hello_bytes"), more("/protocol/retry_bytes"));
+    let hundredths = (answered * 100).div_ceil(asked.max(1));
+    marks.at_most("bytes of answers for 100 of Hellos from everywhere", hundredths, ANSWER_GOAL);
+    let connections = after.report.sum("/connections").abs_diff(calm.report.sum("/connections"));
+    marks.equal("connections more or less after Hellos from everywhere", connections, 0);
+    let grown = after.bytes.saturating_sub(calm.bytes);
+    marks.at_most("bytes of the server more, of which each source would take more than one", grown, sent);
+}
+
 /// Datagrams of the class under the names that it may be counted by.
 fn named(class: Class, report: &Report) -> u64 {
     let dropped = |names: &[&str]| -> u64 {
@@ -161,7 +227,7 @@ fn named(class: Class, report: &Report) -> u64 {
     let in_packets = dropped(&["duplicate", "too_old", "pass_share", "forged", "connection_closed"]);
     match class {
         // Each is asked for a cookie, or not, where that would be too many.
-        Class::Hellos => {
+        Class::Hellos | Class::Spoofed => {
             report.sum("/protocol/handshakes_received") + dropped(&["retry_limit", "forward_full"])
         }
         // Noise that looks like a Hello is asked for a cookie too.
@@ -172,6 +238,8 @@ fn named(class: Class, report: &Report) -> u64 {
         }
         Class::Replays => in_packets,
         Class::Forged => in_packets + dropped(&["fixed_bits", "packet_number_length"]),
+        // One in 16 million is an id that the server would make.
+        Class::Aimed | Class::Tagged => dropped(&["forged_id", "unknown_connection"]),
         Class::Empties => report.sum("/received/dropped/empty"),
     }
 }

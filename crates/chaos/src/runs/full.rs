@@ -42,9 +42,16 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     send(setting, setting.other()?, marks)
 }
 
+/// Bytes of the kernel's memory for what waits in a socket, when half of it is asked for.
+const RECEIVE_BUFFER: u64 = 212_992;
+
+/// A connection's memory for sending and for receiving, and the hundredths of both that a server may take for it.
+const CONNECTION_BYTES: u64 = 2 * 256 * 1_024;
+const MEMORY_GOAL: u64 = 110;
+
 /// Row 35 of the threats: sent is received and what the kernel dropped.
 fn receive(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
-    let mut plan = Plan::new(setting.address, 1)?;
+    let mut plan = Plan::new(setting.address, 1)?.flag("--receive-buffer", RECEIVE_BUFFER / 2);
     let mut server = plan.start()?;
     let flood = |count| {
         let dose = Dose { class: Class::Junk, rate: None, time: LONG, count };
@@ -57,6 +64,8 @@ fn receive(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     pause(KERNEL_COUNTERS);
     let report = server.report()?;
     let (received, dropped) = (report.sum("/received/datagrams"), report.sum("/kernel_dropped"));
+    let granted = report.granted("receive_buffer_bytes");
+    marks.equal("bytes of the receive buffer", granted, RECEIVE_BUFFER);
     marks.equal(
         "datagrams sent and neither received nor dropped",
         sent.abs_diff(report.known_datagrams()),
@@ -86,6 +95,7 @@ fn send(setting: &Setting, other: &Other, marks: &mut Marks) -> Result<(), Stop>
     let second = Duration::from_secs(60);
     let config = ClientConfig::default().timeouts(second, second);
     let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &config)?;
+    let bytes = server.holds()?.bytes;
     qdisc("add", SLOW)?;
     // Until the kernel's buffer is full.
     let mut calls = server.report()?.sum("/sent/faults/would_block");
@@ -94,12 +104,15 @@ fn send(setting: &Setting, other: &Other, marks: &mut Marks) -> Result<(), Stop>
     let (used, start) = (server.processor_time()?, now());
     crowd.go_on(blocked);
     let (used, passed) = (server.processor_time()? - used, now().duration_since(start));
+    let grown = server.holds()?.bytes.saturating_sub(bytes);
     qdisc("change", FAST)?;
     crowd.settle()?;
     let report = server.report()?;
     let thousandths = u64::try_from(used.as_millis() * 1_000 / passed.as_millis().max(1)).unwrap_or(u64::MAX);
     marks.at_least("sends that the full buffer refused", calls, 1);
     marks.at_most("processor time of the server meanwhile, in thousandths", thousandths, PROCESSOR_GOAL);
+    let most = PLAYERS as u64 * CONNECTION_BYTES * MEMORY_GOAL / 100;
+    marks.at_most("bytes of the server more meanwhile", grown, most);
     marks.equal("players gone", crowd.count(|player| player.gone.is_some() || player.again > 0), 0);
     marks.equal("reliable messages lost", crowd.sum(|player| player.ordered.missing()), 0);
     marks.equal("messages twice or out of order", crowd.wrong(), 0);

@@ -1,5 +1,6 @@
 //! C11: another process joins the port of the server: an alarm tells of it, and it gets nothing of connections that there are.
-//! Then the descriptor of a worker's socket is lost: the worker goes on with another one, and nobody notices.
+//! Then the descriptor of a worker's socket is lost: the worker goes on with another one, and nobody notices. Then tags: where
+//! the kernel's program leads them.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use drumfire::ClientConfig;
 use drumfire_tools::clock::now;
 
 use super::errno::{self, BAD_DESCRIPTOR, RECEIVE, SEND};
-use super::{PERIOD, Setting};
+use super::{PERIOD, Setting, tags};
 use crate::crowd::Crowd;
 use crate::flood::{self, Class, Dose};
 use crate::foreign::Foreign;
@@ -31,7 +32,8 @@ const NEWCOMERS: usize = 8;
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     share_the_port(setting, marks)?;
     lose_descriptors(setting, RECEIVE, marks)?;
-    lose_descriptors(setting, SEND, marks)
+    lose_descriptors(setting, SEND, marks)?;
+    tags::run(setting, marks)
 }
 
 /// The system says to one worker that all sockets that are open now are none, in these calls.

@@ -1,12 +1,12 @@
 //! C6: the server is killed as the kernel kills it, and started again with the keys it had: each player learns of it by the
-//! next packet that the new server answers.
+//! next packet that the new server answers. Then two of them, pointed at each other.
 
 use std::time::Duration;
 
 use drumfire::{ClientConfig, Reconnect};
 use drumfire_tools::clock::now;
 
-use super::{CROWD, PERIOD, Setting, WORKERS};
+use super::{CROWD, PERIOD, Setting, WORKERS, each_other};
 use crate::crowd::Crowd;
 use crate::marks::{Marks, millis};
 use crate::process::Plan;
@@ -46,5 +46,6 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
         "{rounds} kills, {players} players each; all were back after {} at most",
         millis(back)
     ));
-    Ok(())
+    let outcome = each_other::run(setting, marks);
+    marks.part("two servers pointed at each other", outcome)
 }
