@@ -4,6 +4,30 @@
 //! This file reads the command line and turns the outcome into an exit code: 0 all marks reached, 1 a mark missed or a run
 //! that could not go on, 3 the machine lacks something. It makes no network namespace: `cargo xtask chaos` does, and starts
 //! this program inside one.
+//!
+//! What is to hold, by its row in the list of threats, and the command that shows it (`--quick` for seconds, `--full` for hours):
+//!
+//! | row | what goes wrong | what has to hold | command |
+//! | --- | --- | --- | --- |
+//! | 3, 4 | floods of each class, Hellos from a million addresses too | players lose less than 0.1 %, their p99 rises by 5 ms at most; nothing is kept of who is not proved, and answers are a tenth of the questions at most | `cargo xtask chaos C3` |
+//! | 14 | a million empty datagrams | ticks late by 5 ms at most, p99.9; every one counted | `cargo xtask chaos C3` |
+//! | 15 | datagrams of every length up to the longest, in fragments and in trains | dropped and counted, to the last one; no panic | `cargo xtask chaos C12` |
+//! | 16 | a worker that only receives | ticks late by 5 ms at most, p99.9, in every flood | `cargo xtask chaos C3` |
+//! | 24 | a task that takes nothing for a minute, by each policy | memory 1.10 times the limit at most, the others' p99 2 ms later at most, counters are what was dropped | `cargo bench --bench neighbours -- --only stalled --seconds 60` |
+//! | 25 | one who sends 100,000 valid packets a second | the others lose less than 0.1 %, their p99 2 ms later at most | `cargo bench --bench neighbours -- --only abuser` |
+//! | 28 | ports and addresses that change, copies from elsewhere | nobody reconnects, nothing reliable is lost, no path moves by a copy | `cargo xtask chaos C5` |
+//! | 30 | servers killed and started again; two of them pointed at each other | all know within 1 s; two packets, and no more | `cargo xtask chaos C6` |
+//! | 31 | a server that ends while it sends | each message acknowledged or reported, in time | `cargo xtask chaos C7` |
+//! | 32 | an application that panics at messages, receipts and ticks | the others lose a batch at most, and echoes are back within 100 ms | `cargo xtask chaos C9` |
+//! | 34 | each error of the system, by a filter of calls, by routes, by a firewall (`nft`) | counted by its name, no worker ends, nobody is lost, no processor spins | `cargo xtask chaos C10` |
+//! | 35 | a full receive buffer | what was sent is what came and what the kernel dropped | `cargo xtask chaos C4` |
+//! | 36 | a full send buffer | 5 % of a processor, memory within the limit, order kept | `cargo xtask chaos C4` |
+//! | 38 | 3 s and 30 s without a server, or without players | nobody lost; all know, and new handshakes within 2 s | `cargo xtask chaos C8` |
+//! | 40 | several connections behind one port, their packets in one train | nothing lost, nothing at another connection | `cargo xtask chaos C12` |
+//! | 43 | another process on the port | an alarm within 10 s, none of the players' datagrams | `cargo xtask chaos C11` |
+//! | 44 | a flood for one worker | the p99 of the others' players as it was, within 1 ms | `cargo xtask chaos C3` |
+//! | 44 | tags at random, and all there are | spread as chance does; each where the model says | `cargo xtask chaos C11` |
+//! | – | long play; a bad net; all sizes of packets; a path that narrows | nothing reliable lost, memory and files as they were | `cargo xtask chaos C1 C2 C12` |
 #![forbid(unsafe_code)]
 
 mod crowd;

@@ -58,6 +58,11 @@ impl Tap {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// From now on packets are kept anew.
+    pub(crate) fn forget_packets(&self) {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).packets.clear();
+    }
+
     /// Datagrams handed to the server.
     pub(crate) fn to_server(&self) -> u64 {
         self.to_server.load(Ordering::Acquire)

@@ -13,7 +13,7 @@ use crate::process::{Plan, Report, ServerProcess};
 use crate::size::Size;
 use crate::stop::{Stop, Tried};
 use crate::system;
-use crate::tap::Tap;
+use crate::tap::{Samples, Tap};
 
 /// Addresses that are all this host's, for a server and those who flood it.
 const NETWORK: &str = "10.64.0.0/10";
@@ -122,8 +122,8 @@ impl Scene {
     }
 
     /// Plays while this is sent; answers how many datagrams that were.
-    fn play_under(&mut self, dose: Dose) -> Result<u64, Stop> {
-        let flood = flood::start(dose, self.plan.address(), self.tap.samples())?;
+    fn play_under(&mut self, dose: Dose, samples: &Samples) -> Result<u64, Stop> {
+        let flood = flood::start(dose, self.plan.address(), samples.clone())?;
         while !flood.is_finished() {
             self.crowd.step();
         }
@@ -133,9 +133,12 @@ impl Scene {
     }
 
     fn flood(&mut self, class: Class, time: Duration, marks: &mut Marks) -> Result<(), Stop> {
+        // What is sent once more has come before, which nobody knows of what is under way in a flood.
+        self.tap.forget_packets();
         let before = self.rest(time.min(Duration::from_secs(5)))?;
+        let samples = self.tap.samples();
         let probe = Dose { class, rate: None, time: PROBE, count: u64::MAX };
-        let probed = self.play_under(probe)?;
+        let probed = self.play_under(probe, &samples)?;
         let calm = self.look()?;
         let dropped = calm.report.sum("/kernel_dropped") - before.report.sum("/kernel_dropped");
         // What it took in a second, of what it could be sent.
@@ -143,7 +146,7 @@ impl Scene {
         self.server.tell("forget")?;
         self.crowd.forget();
         let dose = self.dose(class, capacity / 2, time);
-        let sent = self.play_under(dose)?;
+        let sent = self.play_under(dose, &samples)?;
         let late = self.server.report()?.late();
         let after = self.look()?;
         let name = class.name();

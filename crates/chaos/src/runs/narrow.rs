@@ -67,12 +67,10 @@ fn meet(setting: &Setting, name: &str, is_told: bool, marks: &mut Marks) -> Resu
     marks.at_least(&format!("{name}: reliable messages there and back after"), more, PLAYERS as u64 * 10);
     let gone = crowd.count(|player| player.gone.is_some() || player.again > 0);
     marks.equal(&format!("{name}: players gone"), gone, 0);
-    let missing = crowd.sum(|player| player.ordered.missing());
-    marks.equal(
-        &format!("{name}: reliable messages lost, twice or out of order"),
-        missing + crowd.wrong(),
-        0,
-    );
+    let reliable = crowd.sum(|player| player.ordered.missing() + player.ordered.wrong);
+    marks.equal(&format!("{name}: reliable messages lost, twice or out of order"), reliable, 0);
+    let twice = crowd.sum(|player| player.lossy.wrong);
+    marks.equal(&format!("{name}: unreliable messages twice"), twice, 0);
     marks.equal(&format!("{name}: datagrams in no counter"), report.unexplained(), 0);
     marks.note(format_args!(
         "{name}: {vanished} packets were too large, {} unreliable messages lost with them; datagrams before {before:?}, after \
