@@ -49,8 +49,8 @@ fn meet(setting: &Setting, name: &str, is_told: bool, marks: &mut Marks) -> Resu
     link.change(&wide.datagram_max_bytes(NARROW.into()))?;
     let heard = crowd.sum(|player| player.ordered.heard);
     crowd.go_on(time);
-    crowd.settle()?;
     let after = crowd.datagram_max_bytes()?;
+    crowd.settle()?;
     let (report, told) = (server.report()?, link.router.told());
     let vanished = link.end()?.iter().map(|way| way.too_large).sum();
     let wide = before.iter().filter(|bytes| **bytes == WIDE - HEADERS).count();
