@@ -10,8 +10,8 @@
 //! The server runs in a process of its own on one core. All load comes from one thread on another core, which never sleeps: what
 //! the guest costs that thread is in the players' figures too, so they are no lower than the truth. Rounds are interleaved. The
 //! bench fails when the books of datagrams, of the players' messages or of the guest's do not close, or a player is dropped.
-//! `--only stalled` and `--only abuser` leave out the other; `--rate N` is what the abuser is to send in a second. `--quick` is a
-//! smoke run.
+//! `--only stalled` and `--only abuser` leave out the other; `--rate N` is what the abuser is to send in a second; `--seconds N`
+//! runs one round of each for so long, to see what stays so (a task that takes nothing for a minute: 60). `--quick` is a smoke run.
 #![forbid(unsafe_code)]
 
 mod role;
@@ -40,8 +40,12 @@ fn main() -> ExitCode {
     if let Some(served) = server::main(&args) {
         return ending(served);
     }
-    match take_number(&mut args, "--rate") {
-        Ok(rate) => run_bench(args, &role::PARTS, |options| bench(options, rate.unwrap_or(ABUSE_PER_SECOND))),
+    let asked = take_number(&mut args, "--rate")
+        .and_then(|rate| take_number(&mut args, "--seconds").map(|seconds| (rate, seconds)));
+    match asked {
+        Ok((rate, seconds)) => {
+            run_bench(args, &role::PARTS, |options| bench(options, rate.unwrap_or(ABUSE_PER_SECOND), seconds))
+        }
         Err(line) => {
             eprintln!("error: {line}");
             ExitCode::from(2)
@@ -49,11 +53,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(options: &Options, abuse_per_second: u32) -> Result<(), String> {
-    let (rounds, warm_up, counted) = match options.extent {
-        Extent::Quick => (1, 0, Duration::from_millis(300)),
-        Extent::Default => (5, 1, Duration::from_secs(2)),
-        Extent::Full => (9, 1, Duration::from_secs(5)),
+fn bench(options: &Options, abuse_per_second: u32, seconds: Option<u32>) -> Result<(), String> {
+    let (rounds, warm_up, counted) = match (seconds, options.extent) {
+        (Some(seconds), _) => (1, 0, Duration::from_secs(seconds.into())),
+        (None, Extent::Quick) => (1, 0, Duration::from_millis(300)),
+        (None, Extent::Default) => (5, 1, Duration::from_secs(2)),
+        (None, Extent::Full) => (9, 1, Duration::from_secs(5)),
     };
     let cores = Cores::of_this_process()?;
     print_machine();
