@@ -243,6 +243,11 @@ impl Report {
         players.filter_map(|account| account[name].as_u64()).sum()
     }
 
+    /// Bytes that waited for a player or were not acknowledged, at most.
+    pub(crate) fn queue_most_bytes(&self) -> u64 {
+        self.0["queue_most_bytes"].as_u64().unwrap_or(u64::MAX)
+    }
+
     /// The sum of what the system granted each worker under this name; yes is one.
     pub(crate) fn granted(&self, name: &str) -> u64 {
         let workers = self.0["granted"].as_array().into_iter().flatten();

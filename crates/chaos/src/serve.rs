@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use clap::Args;
 use drumfire::{
-    Access, Arrival, ChannelId, CloseReason, Congestion, Context, Handler, Outcome, PeerId, PlayerId,
-    ReceiptId, SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey, Workers, serve,
+    Access, Arrival, ChannelId, CloseReason, Congestion, Context, Handler, Outcome, PeerId, PeerStats,
+    PlayerId, ReceiptId, SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey, Workers,
+    serve,
 };
 use drumfire_tools::clock::host_ns;
 use serde_json::{Value, json};
@@ -40,6 +41,9 @@ pub(crate) const FAULT: ChannelId = ChannelId(9);
 
 /// How often each worker is called without a cause.
 const TICK: Duration = Duration::from_millis(10);
+
+/// Ticks between two looks at what waits for each player.
+const LOOK_TICKS: u64 = 100;
 
 /// How the server is started.
 #[derive(Args, Clone, Debug)]
@@ -95,6 +99,8 @@ struct Book {
     refusal: Option<Result<(), String>>,
     /// How late ticks were, in microseconds.
     late: Option<Times>,
+    /// Bytes that waited for a peer or were not acknowledged, at most, by a look once a second.
+    queue_most_bytes: usize,
 }
 
 /// The application of one worker.
@@ -105,6 +111,7 @@ struct Echo {
     peers: Vec<PeerId>,
     down: u32,
     ticked_ns: Option<u64>,
+    ticks: u64,
     /// Ticks that are to panic.
     faults_due: u32,
     /// Those whose next receipt is to.
@@ -220,6 +227,10 @@ impl Handler for Echo {
         self.peers.retain(|other| *other != peer);
     }
 
+    fn on_stats(&mut self, _: &mut Context<'_>, _: PeerId, stats: &PeerStats) {
+        self.in_book(|book| book.queue_most_bytes = book.queue_most_bytes.max(stats.send_memory_bytes));
+    }
+
     fn tick_period(&self) -> Option<Duration> {
         Some(TICK)
     }
@@ -237,7 +248,11 @@ impl Handler for Echo {
         if self.is_ending.load(Ordering::Acquire) {
             return;
         }
+        self.ticks += 1;
         for peer in &self.peers {
+            if self.down > 0 && self.ticks.is_multiple_of(LOOK_TICKS) {
+                context.request_stats(*peer);
+            }
             (0..self.down).for_each(|_| self.say(context, *peer));
         }
     }
@@ -278,6 +293,7 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
         peers: Vec::new(),
         down: flags.down,
         ticked_ns: None,
+        ticks: 0,
         faults_due: 0,
         faulty: Vec::new(),
     });
@@ -310,9 +326,9 @@ fn drain(server: Serving<()>, deadline: Duration, book: &Mutex<Book>) -> Result<
 
 fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
     let stats = serde_json::to_value(server.stats()).tried("counters")?;
-    let (refused, late_us, refusal) = {
+    let (refused, late_us, refusal, queue_most_bytes) = {
         let book = locked(book);
-        (book.refused, book.late_us(99.9), book.refusal.clone())
+        (book.refused, book.late_us(99.9), book.refusal.clone(), book.queue_most_bytes)
     };
     Ok(json!({
         "stats": stats,
@@ -320,6 +336,7 @@ fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
         "refused": refused,
         "late_us": late_us,
         "refusal": refusal,
+        "queue_most_bytes": queue_most_bytes,
         "granted": serde_json::to_value(server.granted()).tried("what was granted")?,
         "players": players(book),
     }))

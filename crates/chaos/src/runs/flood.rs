@@ -33,8 +33,8 @@ const LATE_GOAL: Duration = Duration::from_millis(5);
 /// Where a flood is for one worker alone, players on the others wait so much more or less.
 const APART_GOAL: Duration = Duration::from_millis(1);
 
-/// Empty datagrams that all have to be counted.
-const EMPTIES: u64 = 1_000_000;
+/// Of empty datagrams, which all have to be counted, and of Hellos each from another address, there are so many.
+const MANY: u64 = 1_000_000;
 
 /// For a flood that ends by its count.
 const LONG: Duration = Duration::from_secs(600);
@@ -163,9 +163,9 @@ impl Scene {
         let named = named(class, &after.report) - named(class, &calm.report);
         // Some of what was dropped may be the players': the books at the end are exact.
         marks.at_least(&format!("{name}: counted by name or dropped by the kernel"), named + kernel, sent);
+        marks.at_least(&format!("{name}: sent"), sent, self.least(class).max(1));
         match class {
             Class::Empties => {
-                marks.at_least("empties sent", sent, self.least(class).max(1));
                 marks.at_most("empties counted by name", named, sent);
             }
             Class::Spoofed => answers(&calm, &after, sent, marks),
@@ -184,7 +184,10 @@ impl Scene {
 
     /// So many datagrams of it there have to be.
     fn least(&self, class: Class) -> u64 {
-        if class == Class::Empties { self.size.of(0, EMPTIES, EMPTIES) } else { 0 }
+        match class {
+            Class::Empties | Class::Spoofed => self.size.of(0, MANY, MANY),
+            _ => 0,
+        }
     }
 
     /// What players have of it whose workers it does not reach.
