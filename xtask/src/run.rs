@@ -126,9 +126,13 @@ impl CommandLine {
         }
     }
 
-    /// The command for `std::process`, not started.
+    /// The command for `std::process`, not started. It hears nothing of this package: build scripts that ask for
+    /// `CARGO_MANIFEST_DIR`, as ring's does, would be built anew with all that needs them, now for a task and then for a user.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_package(&name.to_string_lossy())) {
+            command.env_remove(name);
+        }
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -136,6 +140,11 @@ impl CommandLine {
     fn not_started(&self, why: &std::io::Error) -> Stop {
         Stop::failed(format!("cannot start `{}`: {why}", self.program))
     }
+}
+
+/// Whether cargo sets a variable of this name to tell a program of its own package.
+fn is_of_package(name: &str) -> bool {
+    ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|begin| name.starts_with(begin))
 }
 
 impl fmt::Display for CommandLine {
@@ -255,6 +264,15 @@ mod tests {
         assert_eq!(shell("exit 7").run(here, None).unwrap().code(), Some(7));
         assert_eq!(shell("exit 7").run(here, Some(Duration::from_secs(60))).unwrap().code(), Some(7));
         assert_eq!(shell("echo word").output(here).unwrap(), "word\n");
+    }
+
+    #[test]
+    fn a_program_hears_nothing_of_this_package() {
+        // Cargo sets both for the tests of this package.
+        assert!(
+            std::env::var_os("CARGO_MANIFEST_DIR").is_some() && std::env::var_os("CARGO_PKG_NAME").is_some()
+        );
+        assert_eq!(shell("echo $CARGO_MANIFEST_DIR$CARGO_PKG_NAME").output(Path::new(".")).unwrap(), "\n");
     }
 
     #[test]
