@@ -247,7 +247,8 @@ impl Connection {
                 let leave_at = self.identity.leave_at();
                 let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
                 let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
-                let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until];
+                let keys_at = if self.liveness.is_shrunk() { self.keys_forgotten_at() } else { None };
+                let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until, keys_at];
                 dues.into_iter().flatten().min()
             }
             Some(_) => None,
@@ -294,8 +295,10 @@ impl Connection {
         if self.liveness.is_keep_alive_due(now) {
             self.is_ping_due = true;
         }
-        if self.liveness.is_idle_due(now) {
-            self.shrink();
+        let are_keys_due =
+            self.liveness.is_shrunk() && self.keys_forgotten_at().is_some_and(|due| due <= now);
+        if self.liveness.is_idle_due(now) || are_keys_due {
+            self.shrink(now);
         }
         None
     }
@@ -364,7 +367,7 @@ impl Connection {
         }
     }
 
-    fn shrink(&mut self) {
+    fn shrink(&mut self, now: Moment) {
         self.liveness.on_shrunk();
         self.path.shrink();
         self.shrink_books();
@@ -372,10 +375,18 @@ impl Connection {
         self.activity = None;
         self.sending.shrink();
         let largest = self.newest_received();
-        self.receiving.shrink(largest);
+        let keeps_keys = self.keys_forgotten_at().is_some_and(|due| due > now);
+        self.receiving.shrink(largest, keeps_keys);
         if let Some(session) = &mut self.session {
             session.shrink();
         }
+    }
+
+    /// When an idle connection forgets which values it had. Until the peer has heard that they arrived it sends them again, and no
+    /// path is out of order for longer than either end puts up with.
+    fn keys_forgotten_at(&self) -> Option<Moment> {
+        let heard_at = self.receiving.value_heard_at()?;
+        Some(heard_at.after(self.liveness.outlasts_every_path()))
     }
 
     /// Gives back the books of packets that all arrived, and of what they carried.

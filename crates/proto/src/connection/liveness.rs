@@ -112,6 +112,17 @@ impl Liveness {
         self.is_shrunk = true;
     }
 
+    /// Whether memory was given back, and none used since.
+    pub(crate) const fn is_shrunk(&self) -> bool {
+        self.is_shrunk
+    }
+
+    /// After so long nobody sends what was sent before the path failed: an end that hears no ack gives up after the one timeout,
+    /// one that hears nothing at all after the other, and what was lost before the failure has the rest.
+    pub(crate) fn outlasts_every_path(&self) -> Duration {
+        self.silent_timeout.to_duration().saturating_add(self.unacknowledged_timeout.to_duration())
+    }
+
     /// Before a server gives up whose data goes to an address that the client no longer has: a client that hears nothing
     /// must say something in time, and the sooner after it had something to say, the more is likely on its way.
     fn keep_alive_at(&self) -> Moment {

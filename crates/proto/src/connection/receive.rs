@@ -139,7 +139,7 @@ impl Connection {
         for frame in frames {
             match frame {
                 Frame::Message(message) => {
-                    if !self.on_message(number, &message, has_room, sink) {
+                    if !self.on_message(now, number, &message, has_room, sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
@@ -188,6 +188,7 @@ impl Connection {
     /// Takes a message in; false when the peer had no credit for it.
     fn on_message(
         &mut self,
+        now: Moment,
         number: u64,
         message: &Message<'_>,
         has_room: bool,
@@ -206,7 +207,7 @@ impl Connection {
                 return true;
             }
             Delivery::ReliableLatest { key, version } => {
-                if self.receiving.take_value(channel, key, version) {
+                if self.receiving.take_value(now, channel, key, version) {
                     self.deliver(channel, payload, sink);
                 }
                 return true;

@@ -1,7 +1,9 @@
 //! What each delivery mode promises, over links that lose and reorder.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
+use crate::puppet::Puppet;
 use drumfire_proto::{ChannelId, ChannelOptions, ClientConfig, Config, Priority, SendError, SendOptions};
+use drumfire_wire::{Delivery, Message};
 use std::num::NonZeroU8;
 use std::time::Duration;
 
@@ -275,4 +277,51 @@ fn a_key_that_was_forgotten_costs_nothing_and_takes_only_newer_values() {
     world.hand(SERVER, crate::harness::address(CLIENT), &next);
     world.run(Duration::ZERO);
     assert_eq!(world.messages(SERVER), [(1, vec![2]), (1, vec![3])]);
+}
+
+#[test]
+fn a_value_comes_once_to_a_receiver_that_is_cut_off_before_its_ack_gets_through() {
+    for hole_seconds in 5..=9 {
+        let mut world = World::new(hole_seconds, CLEAN);
+        let (client, _) = world.connected();
+        let value = |world: &mut World, byte: u8| {
+            world.send(CLIENT, client, 1, &[byte], SendOptions::reliable_latest(7)).unwrap();
+        };
+        value(&mut world, 1);
+        // It takes 10 ms, and its ack sets out 5 ms later at the earliest.
+        world.run(Duration::from_millis(12));
+        assert_eq!(world.messages(SERVER), [(1, vec![1])], "{hole_seconds} s");
+        world.link.loss = 100;
+        world.run(Duration::from_secs(hole_seconds));
+        world.link.loss = 0;
+        world.run(Duration::from_secs(2));
+        assert_eq!(world.messages(SERVER), [(1, vec![1])], "{hole_seconds} s");
+        value(&mut world, 2);
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.messages(SERVER), [(1, vec![1]), (1, vec![2])], "{hole_seconds} s");
+    }
+}
+
+#[test]
+fn a_key_is_forgotten_when_nobody_can_be_left_who_sends_its_value_again() {
+    let mut puppet = Puppet::connected(13);
+    let value = |puppet: &mut Puppet| {
+        let delivery = Delivery::ReliableLatest { key: 7, version: 5 };
+        let message = Message { channel: drumfire_wire::ChannelId(0), delivery, payload: b"v" };
+        puppet.say(|writer| writer.message(&message));
+        // It must not look as if its path had failed.
+        for (number, _) in puppet.hear() {
+            puppet.ack(number, number);
+        }
+        puppet.world.messages(SERVER).len()
+    };
+    // Both timeouts together, 30 s of silence and 10 s without an ack, counted from the last time that it came.
+    for (seconds, deliveries) in [(0, 1), (39, 1), (41, 2), (39, 2)] {
+        for _ in 0..2 {
+            puppet.world.run(Duration::from_secs(seconds) / 2);
+            puppet.say(|writer| writer.ping().and_then(|()| writer.padding(3)));
+        }
+        assert_eq!(value(&mut puppet), deliveries, "{seconds} s later");
+        assert_eq!(puppet.ending(), None);
+    }
 }

@@ -1,7 +1,8 @@
 //! The version of the newest value of each key, so that no older one is delivered after a newer.
 //!
 //! When there are too many keys all are forgotten; whoever asks then sees to it that packets from before bring no values
-//! (PROTOCOL, "Messages"). The newest value may come twice by that, an older one never.
+//! (PROTOCOL, "Messages"). The newest value may come twice by that, an older one never. How long an idle connection remembers
+//! is decided elsewhere.
 
 use std::collections::HashMap;
 
@@ -9,40 +10,51 @@ use drumfire_wire::ChannelId;
 
 use crate::ids::FoldBuild;
 use crate::limits::{ITEM_CHARGE_BYTES, KEYS_REMEMBERED};
+use crate::time::Moment;
 
 /// The keys of one connection on their way in.
 #[derive(Debug)]
-pub(super) struct Keys(HashMap<(ChannelId, u64), u64, FoldBuild>);
+pub(super) struct Keys {
+    versions: HashMap<(ChannelId, u64), u64, FoldBuild>,
+    /// When a value came last, a new one or again.
+    heard_at: Moment,
+}
 
 impl Keys {
     pub(super) fn new() -> Self {
-        Self(HashMap::with_hasher(FoldBuild::new(0)))
+        Self { versions: HashMap::with_hasher(FoldBuild::new(0)), heard_at: Moment::ORIGIN }
     }
 
     pub(super) fn is_known(&self, channel: ChannelId, key: u64) -> bool {
-        self.0.contains_key(&(channel, key))
+        self.versions.contains_key(&(channel, key))
+    }
+
+    /// When a value came last, while any key is known.
+    pub(super) fn heard_at(&self) -> Option<Moment> {
+        (!self.versions.is_empty()).then_some(self.heard_at)
     }
 
     /// Bytes in use, charges included.
     pub(super) fn used_bytes(&self) -> usize {
-        self.0.len().saturating_mul(ITEM_CHARGE_BYTES)
+        self.versions.len().saturating_mul(ITEM_CHARGE_BYTES)
     }
 
     /// Whether so many more keys can be remembered.
     pub(super) fn has_room(&self, new_count: usize) -> bool {
-        self.0.len().saturating_add(new_count) <= KEYS_REMEMBERED
+        self.versions.len().saturating_add(new_count) <= KEYS_REMEMBERED
     }
 
     /// Whether a value may be delivered; the caller then must.
-    pub(super) fn take(&mut self, channel: ChannelId, key: u64, version: u64) -> bool {
-        match self.0.get_mut(&(channel, key)) {
+    pub(super) fn take(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
+        self.heard_at = now;
+        match self.versions.get_mut(&(channel, key)) {
             Some(newest) if version <= *newest => false,
             Some(newest) => {
                 *newest = version;
                 true
             }
             None => {
-                self.0.insert((channel, key), version);
+                self.versions.insert((channel, key), version);
                 true
             }
         }
@@ -50,14 +62,19 @@ impl Keys {
 
     /// Forgets one key; answers whether it was known.
     pub(super) fn forget_one(&mut self, channel: ChannelId, key: u64) -> bool {
-        self.0.remove(&(channel, key)).is_some()
+        self.versions.remove(&(channel, key)).is_some()
     }
 
     /// Forgets all keys; answers whether there were any.
     pub(super) fn forget(&mut self) -> bool {
-        let had_any = !self.0.is_empty();
+        let had_any = !self.versions.is_empty();
         *self = Self::new();
         had_any
+    }
+
+    /// Gives back the room for more.
+    pub(super) fn shrink(&mut self) {
+        self.versions.shrink_to_fit();
     }
 }
 
@@ -66,6 +83,7 @@ mod tests {
     use super::*;
 
     const CHANNEL: ChannelId = ChannelId(1);
+    const NOW: Moment = Moment::from_nanos(7);
 
     #[test]
     fn a_value_is_delivered_once_and_never_after_a_newer_one() {
@@ -73,12 +91,24 @@ mod tests {
         for (key, version, is_new) in
             [(1, 5, true), (1, 5, false), (1, 4, false), (2, 4, true), (1, 6, true), (1, 5, false)]
         {
-            assert_eq!(keys.take(CHANNEL, key, version), is_new, "{key} {version}");
+            assert_eq!(keys.take(NOW, CHANNEL, key, version), is_new, "{key} {version}");
         }
-        assert!(keys.take(ChannelId(2), 1, 1), "of another channel");
+        assert!(keys.take(NOW, ChannelId(2), 1, 1), "of another channel");
         assert_eq!(keys.used_bytes(), 3 * 64);
         assert!(keys.forget_one(CHANNEL, 1) && !keys.forget_one(CHANNEL, 1));
         assert!(keys.forget() && !keys.forget());
+    }
+
+    #[test]
+    fn what_comes_again_is_heard_too_and_without_a_key_nothing_was() {
+        let mut keys = Keys::new();
+        assert_eq!(keys.heard_at(), None);
+        for nanos in [5, 9] {
+            keys.take(Moment::from_nanos(nanos), CHANNEL, 1, 5);
+            assert_eq!(keys.heard_at(), Some(Moment::from_nanos(nanos)));
+        }
+        keys.forget_one(CHANNEL, 1);
+        assert_eq!(keys.heard_at(), None);
     }
 
     #[test]
@@ -87,7 +117,7 @@ mod tests {
         assert!(keys.has_room(2_048) && !keys.has_room(2_049));
         for key in 0..2_048 {
             assert!(keys.has_room(1));
-            keys.take(CHANNEL, key, 1);
+            keys.take(NOW, CHANNEL, key, 1);
         }
         assert!(keys.has_room(0) && !keys.has_room(1));
     }

@@ -87,17 +87,24 @@ impl Newest {
         number >= self.floor
     }
 
-    /// Forgets all channels and keys.
-    pub(super) fn shrink(&mut self, largest: u64) {
-        if self.tables.take().is_some() {
-            self.floor = self.floor.max(largest);
+    /// Forgets all channels, and keys where they are not to be kept.
+    pub(super) fn shrink(&mut self, largest: u64, keeps_keys: bool) {
+        match &mut self.tables {
+            None => return,
+            Some(tables) if keeps_keys => {
+                tables.channels = HashMap::with_hasher(FoldBuild::new(0));
+                tables.keys.shrink();
+            }
+            Some(_) => self.tables = None,
         }
+        self.floor = self.floor.max(largest);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Moment;
 
     fn take(newest: &mut Newest, channel: u16, number: u64) -> bool {
         newest.take(ChannelId(channel), number, 1_000_000)
@@ -123,11 +130,23 @@ mod tests {
     fn a_channel_that_was_forgotten_takes_nothing_older_than_the_newest_packet_then() {
         let mut newest = Newest::default();
         assert!(take(&mut newest, 1, 5));
-        newest.shrink(9);
+        newest.shrink(9, false);
         for channel in [1, 2] {
             assert!(!take(&mut newest, channel, 8));
             assert!(take(&mut newest, channel, 9));
         }
+    }
+
+    #[test]
+    fn keys_that_are_kept_outlast_the_channels() {
+        let (channel, now) = (ChannelId(1), Moment::from_nanos(7));
+        let mut newest = Newest::default();
+        assert!(take(&mut newest, 1, 5) && newest.keys_mut().take(now, channel, 3, 5));
+        newest.shrink(9, true);
+        assert!(!take(&mut newest, 1, 8), "the channel is forgotten");
+        assert!(!newest.keys_mut().take(now, channel, 3, 5), "the key is not");
+        newest.shrink(9, false);
+        assert!(newest.keys().is_none() && !newest.is_after_floor(8));
     }
 
     #[test]

@@ -1,0 +1,164 @@
+//! Messages coming in in every order: what is delivered, and what is kept until then.
+
+use super::*;
+use proptest::prelude::*;
+
+/// What is delivered for a message that will not come.
+const SKIPPED: u8 = 0xff;
+
+struct World {
+    queue: ReceiveQueue,
+    delivered: Vec<(u16, u8)>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { queue: ReceiveQueue::default(), delivered: Vec::new() }
+    }
+
+    fn arrive(&mut self, channel: u16, id: u64, after: Option<u64>) -> bool {
+        let payload = [u8::try_from(id % 256).unwrap()];
+        let arrival = Arrival {
+            id: MessageId(id),
+            after: after.map(MessageId),
+            channel: ChannelId(channel),
+            payload: Some(&payload),
+        };
+        let delivered = &mut self.delivered;
+        self.queue.accept(&arrival, |channel, payload| {
+            delivered.push((channel.0, payload.map_or(SKIPPED, |payload| payload[0])));
+        })
+    }
+
+    fn skip(&mut self, id: u64, after: Option<u64>) -> bool {
+        let (id, after) = (MessageId(id), after.map(MessageId));
+        let arrival = Arrival { id, after, channel: ChannelId(0), payload: None };
+        let delivered = &mut self.delivered;
+        self.queue.accept(&arrival, |channel, payload| {
+            assert_eq!(payload, None);
+            delivered.push((channel.0, SKIPPED));
+        })
+    }
+
+    fn ids(&self) -> Vec<u8> {
+        self.delivered.iter().map(|(_, id)| *id).collect()
+    }
+}
+
+#[test]
+fn messages_wait_for_the_one_before_and_then_come_in_order() {
+    let mut world = World::new();
+    assert!(world.arrive(0, 2, Some(1)));
+    assert!(world.arrive(0, 1, Some(0)));
+    assert_eq!(world.ids(), [0_u8; 0]);
+    assert!(world.arrive(0, 0, None));
+    assert_eq!(world.ids(), [0, 1, 2]);
+    assert_eq!((world.queue.floor(), world.queue.used_bytes()), (MessageId(3), 0));
+}
+
+#[test]
+fn what_will_not_come_takes_its_place_in_the_order_and_what_came_is_not_taken_back() {
+    let mut world = World::new();
+    world.arrive(0, 3, Some(2));
+    assert!(world.skip(2, Some(1)));
+    assert!(world.skip(1, Some(0)));
+    assert_eq!(world.ids(), [0_u8; 0], "0 may still come");
+    world.arrive(0, 0, None);
+    assert_eq!(world.ids(), [0, SKIPPED, SKIPPED, 3]);
+    assert!(!world.skip(3, Some(2)) && !world.arrive(0, 1, Some(0)), "once, whatever it was");
+    assert_eq!(world.queue.used_bytes(), 0);
+}
+
+#[test]
+fn a_message_is_taken_once() {
+    let mut world = World::new();
+    assert!(world.arrive(0, 1, Some(0)));
+    assert!(!world.arrive(0, 1, Some(0)));
+    assert!(world.arrive(0, 0, None));
+    for id in [0, 1] {
+        assert!(!world.arrive(0, id, None));
+    }
+    assert_eq!(world.ids(), [0, 1]);
+}
+
+#[test]
+fn one_channel_does_not_hold_up_another() {
+    let mut world = World::new();
+    world.arrive(7, 1, Some(0));
+    world.arrive(8, 2, None);
+    world.arrive(8, 3, Some(2));
+    assert_eq!(world.delivered, [(8, 2), (8, 3)]);
+    world.arrive(7, 0, None);
+    assert_eq!(world.delivered[2..], [(7, 0), (7, 1)]);
+}
+
+#[test]
+fn of_several_that_become_due_together_the_smallest_id_comes_first() {
+    let mut world = World::new();
+    // 5 and 6 arrived and were acknowledged while 4 was missing, so 7 names 4.
+    world.arrive(0, 6, Some(5));
+    world.arrive(0, 7, Some(4));
+    world.arrive(0, 5, Some(4));
+    world.arrive(0, 4, None);
+    assert_eq!(world.ids(), [4, 5, 6, 7]);
+}
+
+#[test]
+fn ids_end_4096_beyond_the_floor() {
+    let mut world = World::new();
+    for (id, is_in_reach) in [(4_095, true), (4_096, true), (4_097, false)] {
+        assert_eq!(world.queue.is_in_reach(MessageId(id)), is_in_reach);
+    }
+    assert!(world.arrive(0, 4_096, None));
+    assert!(!world.arrive(0, 4_097, None));
+    assert!(world.arrive(0, 0, None));
+    assert!(world.arrive(0, 4_097, None));
+    assert!(!world.queue.is_in_reach(MessageId(4_098)));
+}
+
+#[test]
+fn what_is_kept_is_charged_and_set_free() {
+    let mut world = World::new();
+    world.arrive(0, 1, Some(0));
+    assert_eq!(world.queue.kept_bytes(), 65);
+    assert_eq!(world.queue.used_bytes(), 65 + 2 * SLOT_CHARGE_BYTES);
+    world.arrive(0, 0, None);
+    world.queue.shrink(0, false);
+    assert_eq!((world.queue.used_bytes(), world.queue.ahead.is_some()), (0, false));
+}
+
+#[test]
+fn a_message_that_waits_for_one_never_sent_waits_and_harms_nobody() {
+    let mut world = World::new();
+    for id in 1..200 {
+        world.arrive(0, id, Some(0));
+    }
+    assert_eq!(world.ids(), [0_u8; 0]);
+    world.arrive(0, 0, None);
+    assert_eq!(world.ids(), (0..200).collect::<Vec<u8>>());
+}
+
+proptest! {
+    #[test]
+    fn any_order_of_arrival_is_delivered_once_and_in_order_per_channel(
+        channels in prop::collection::vec(0_u16..3, 1..120),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 300),
+    ) {
+        let previous: Vec<Option<u64>> = (0..channels.len())
+            .map(|id| (0..id).rev().find(|other| channels[*other] == channels[id]).map(|other| other as u64))
+            .collect();
+        let mut world = World::new();
+        let all = 0..channels.len();
+        for id in order.iter().map(|index| index.index(channels.len())).chain(all) {
+            world.arrive(channels[id], id as u64, previous[id]);
+        }
+        for channel in 0..3 {
+            let ids: Vec<usize> =
+                world.delivered.iter().filter(|(of, _)| *of == channel).map(|(_, id)| usize::from(*id)).collect();
+            let wanted: Vec<usize> =
+                (0..channels.len()).filter(|id| channels[*id] == channel).collect();
+            prop_assert_eq!(ids, wanted);
+        }
+        prop_assert_eq!(world.queue.used_bytes(), 0);
+    }
+}
