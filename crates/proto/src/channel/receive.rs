@@ -247,10 +247,15 @@ impl ReceiveQueue {
     pub(crate) fn shrink(&mut self, largest: u64, keeps_keys: bool) {
         self.ahead.take_if(|ahead| ahead.window.is_empty());
         self.newest.shrink(largest, keeps_keys);
+        self.forget_loose();
+        self.pieces.take_if(|pieces| pieces.is_empty());
+    }
+
+    /// Forgets pieces of messages that need not come.
+    pub(crate) fn forget_loose(&mut self) {
         if let Some(pieces) = &mut self.pieces {
             pieces.forget_loose();
         }
-        self.pieces.take_if(|pieces| pieces.is_empty());
     }
 }
 

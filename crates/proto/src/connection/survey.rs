@@ -159,8 +159,8 @@ impl Connection {
         if self.receiving.is_in_reach(id) { Ok(()) } else { Err(ProtocolError::MessageTooFarAhead) }
     }
 
-    /// How much of packet `number` can be taken in. Where memory is short keys are forgotten first: the newest
-    /// value may then come again, but what waits for memory that keys have would wait for ever.
+    /// How much of packet `number` can be taken in. Where memory is short for values, pieces that need not come are forgotten, and
+    /// then keys: the newest value may come again by that, but what waits for memory that they have would wait for ever.
     pub(super) fn room(&mut self, number: u64, contents: &Contents<'_>, events: &Events) -> Room {
         if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
             return Room::None;
@@ -169,6 +169,9 @@ impl Connection {
         let mut new_keys = contents.new_keys;
         let largest = self.newest_received();
         if contents.value_count > 0 {
+            if !self.has_memory(contents.value_bytes) {
+                self.receiving.forget_loose();
+            }
             if !self.has_memory(contents.value_bytes) && self.receiving.forget_keys(largest) {
                 new_keys = contents.value_count;
             }

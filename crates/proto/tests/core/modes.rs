@@ -280,6 +280,24 @@ fn a_key_that_was_forgotten_costs_nothing_and_takes_only_newer_values() {
 }
 
 #[test]
+fn a_value_does_not_wait_for_memory_that_pieces_have_of_messages_which_will_never_be_whole() {
+    let small = Config::default().memory_bytes(256 * 1_024, 16 * 1_024);
+    let mut world = World::with(6, CLEAN, small, ClientConfig::default());
+    let (client, server) = world.connected();
+    for _ in 0..3 {
+        world.send(CLIENT, client, 1, &[7; 4_000], SendOptions::unreliable()).unwrap();
+        world.flush();
+        // Their last pieces get lost, and nothing sends them again.
+        assert!(world.flying.pop_last().is_some());
+        world.run(Duration::from_millis(100));
+    }
+    world.send(CLIENT, client, 1, b"the newest", SendOptions::reliable_latest(7)).unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.messages(SERVER), [(1, b"the newest".to_vec())]);
+    assert!(world.ends[SERVER].peer_summary(server).is_some());
+}
+
+#[test]
 fn a_value_comes_once_to_a_receiver_that_is_cut_off_before_its_ack_gets_through() {
     for hole_seconds in 5..=9 {
         let mut world = World::new(hole_seconds, CLEAN);

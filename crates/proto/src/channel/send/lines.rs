@@ -412,6 +412,7 @@ impl Lines {
         }
         let class = self.lines.get(&name).map(|line| line.class);
         let is_blocked = class.and_then(|class| self.blocked.get(class)).is_some_and(|of| of.contains(&name));
+        let open_lines = self.open_lines;
         let oldest = self.pop(name, false)?;
         let Some(class) = class.filter(|_| !self.lines.contains_key(&name)) else { return Some(oldest) };
         for queue in [&mut self.turns, &mut self.blocked] {
@@ -419,8 +420,11 @@ impl Lines {
                 names.retain(|other| *other != name);
             }
         }
-        // One that was blocked was not among the open ones.
-        self.open_lines = self.open_lines.saturating_add(is_blocked.into());
+        // One that was blocked was not among the open ones. Were one counted too many, packets with nothing in them would be sent
+        // for ever.
+        if is_blocked {
+            self.open_lines = open_lines;
+        }
         Some(oldest)
     }
 

@@ -48,6 +48,26 @@ fn a_higher_class_goes_first_whatever_came_first() {
 }
 
 #[test]
+fn lines_whose_messages_were_all_dropped_have_nothing_to_send_blocked_or_not() {
+    for (is_blocked, kept) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+        let mut lines = Lines::new();
+        for channel in [1, 2, 1, 2].into_iter().take(2 + 2 * kept) {
+            push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
+        }
+        if is_blocked {
+            assert!(lines.front(Priority::Normal.class(), false).is_none(), "no id can be given");
+        }
+        for channel in [1, 2] {
+            assert!(lines.drop_oldest(ChannelId(channel), Mode::ReliableOrdered).is_some());
+        }
+        lines.unblock();
+        assert_eq!(lines.has_sendable(true), kept > 0, "{is_blocked}");
+        assert_eq!(drain(&mut lines, true).len(), 2 * kept);
+        assert!(!lines.has_sendable(true), "{is_blocked} {kept}");
+    }
+}
+
+#[test]
 fn a_line_keeps_its_order_when_the_priority_changes() {
     let mut lines = Lines::new();
     push(&mut lines, 1, Mode::ReliableOrdered, &[0; 1], Priority::Low);
