@@ -12,7 +12,9 @@ use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{Ack, MessageId, PacketNumber};
 
 use self::under_way::UnderWay;
-use crate::limits::{ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBES_BEFORE_SILENCE};
+use crate::limits::{
+    ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBES_BEFORE_SILENCE, ROUND_TRIP_MAX,
+};
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
 
@@ -202,7 +204,7 @@ impl Loss {
         }
         let is_newer = self.acked_end <= largest.0;
         self.acked_end = self.acked_end.max(largest.0.saturating_add(1));
-        if let Some(sample) = sample {
+        if let Some(sample) = sample.filter(|sample| *sample <= ROUND_TRIP_MAX) {
             let waited = ack.delay.to_duration();
             self.round_trip.on_sample(sample, waited);
             news.round_trip = Some(sample.saturating_sub(waited));

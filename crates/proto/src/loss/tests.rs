@@ -63,6 +63,24 @@ fn an_acknowledged_packet_settles_its_messages_and_gives_a_sample() {
 }
 
 #[test]
+fn a_clock_that_jumps_while_packets_are_under_way_measures_no_round_trip() {
+    const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
+    for (at, smoothed) in [(10_000, 10_000), (10_001, 40), (YEAR_MS, 40)] {
+        let mut loss = Loss::default();
+        send(&mut loss, 0..1);
+        if smoothed == 40 {
+            ack(&mut loss, 40, &[(0, 0)], 1).unwrap();
+            send(&mut loss, 1..2);
+        }
+        let newest = u64::from(smoothed == 40);
+        let (fates, news) = ack(&mut loss, at + newest, &[(newest, newest)], 2).unwrap();
+        assert_eq!((fates, news.acknowledged_count), (vec![(Fate::Acknowledged, newest)], 1));
+        assert_eq!(news.round_trip.is_some(), smoothed != 40, "{at}");
+        assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(smoothed), "{at}");
+    }
+}
+
+#[test]
 fn a_packet_is_lost_when_one_three_later_arrived_and_not_when_two_later() {
     for (later, lost) in [(2, 0), (3, 1), (4, 2)] {
         let mut loss = Loss::default();
