@@ -28,6 +28,7 @@
 //! [`World::advance`] alone.
 
 mod clockwork;
+mod comers;
 mod either;
 mod group;
 mod memory;

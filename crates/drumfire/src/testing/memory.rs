@@ -172,6 +172,12 @@ impl Park<MemoryIo> for MemoryParker {
     fn watch_writable(&mut self, _: &mut MemoryIo, is_blocked: bool) {
         self.network.lock().watch_room(self.port, is_blocked);
     }
+
+    /// Only a worker's descriptor is ever lost.
+    fn reopen(&mut self, _: &mut MemoryIo) -> bool {
+        self.network.lock().worker(self.port).reopen();
+        true
+    }
 }
 
 impl<P: Placement> MemoryWorker<P> {

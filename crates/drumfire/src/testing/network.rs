@@ -256,7 +256,8 @@ impl Network {
 
     /// The fault of a receive call, if it is to have one.
     pub(super) fn receive_fault(&mut self, port: usize) -> Option<Fault> {
-        self.ports[port].receive_fault()
+        let now = self.now;
+        self.ports[port].receive_fault(now)
     }
 
     /// Whether a wait is to fail.

@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_socket::{Fault, SendMode};
+use drumfire_socket::{Fault, RecvAction, SendMode, recv_action};
 
 use super::clockwork::Clockwork;
 use super::sockets::{SocketCounts, Trouble};
 use crate::conditioner::{Datagram, Moment, Random};
+use crate::worker::REOPEN_AFTER;
 
 /// A worker that has datagrams and neither hears of them nor looks again so soon has lost them.
 const LOOKS_AGAIN_WITHIN: Duration = Duration::from_millis(100);
@@ -45,6 +46,8 @@ pub(super) struct Port {
     is_owed_room: bool,
     blocked_until: Option<Moment>,
     stalled_until: Option<Moment>,
+    /// When its descriptor was lost last, by its end's clock.
+    lost_at: Option<Moment>,
 }
 
 /// A datagram in the queue.
@@ -82,6 +85,7 @@ impl Port {
             is_owed_room: false,
             blocked_until: None,
             stalled_until: None,
+            lost_at: None,
         }
     }
 
@@ -183,10 +187,30 @@ impl Port {
     }
 
     /// The fault of a receive call, if it is to have one.
-    pub(super) fn receive_fault(&mut self) -> Option<Fault> {
-        let fault = draw(&mut self.random, self.trouble.receive, &self.trouble.receive_faults)?;
+    pub(super) fn receive_fault(&mut self, now: Moment) -> Option<Fault> {
+        let fault = draw(&mut self.random, self.trouble.receive, &self.trouble.receive_faults);
+        let fault = fault.filter(|fault| self.may_come(now, *fault))?;
         self.counts.receive_faults.add(fault);
         Some(fault)
+    }
+
+    /// Whether this fault may come now: a descriptor that is lost again too soon ends its worker, which nobody asked for.
+    fn may_come(&mut self, now: Moment, fault: Fault) -> bool {
+        if recv_action(fault) != RecvAction::Close {
+            return true;
+        }
+        let own = self.clock.now(now).monotonic;
+        let has_lasted = self.lost_at.is_none_or(|at| own.since(at) >= REOPEN_AFTER);
+        if has_lasted {
+            self.lost_at = Some(own);
+        }
+        has_lasted
+    }
+
+    /// Its end goes on with another descriptor, which is watched for datagrams alone. What waits by then is not told of: a
+    /// system may do so, and whoever relies on it would not be found out.
+    pub(super) const fn reopen(&mut self) {
+        self.watch_room(false);
     }
 
     /// Whether a wait is to fail.
@@ -210,7 +234,8 @@ impl Port {
             self.is_owed_room |= self.watches_room;
             Some(Fault::WouldBlock)
         } else {
-            draw(&mut self.random, self.trouble.send, &self.trouble.send_faults)
+            let fault = draw(&mut self.random, self.trouble.send, &self.trouble.send_faults);
+            fault.filter(|fault| self.may_come(now, *fault))
         };
         if let Some(fault) = fault {
             self.counts.send_faults.add(fault);
@@ -324,6 +349,25 @@ mod tests {
         port.begin_turn();
         assert_eq!(port.next_at(), None, "told once");
         assert_eq!(port.sends(until, 3, SendMode::Sendmmsg), Ok(3));
+    }
+
+    #[test]
+    fn a_descriptor_is_lost_once_in_a_second_whichever_call_finds_out() {
+        let mut port = port(2);
+        let faults = vec![Fault::BadDescriptor, Fault::NotSocket];
+        let (receive_faults, send_faults) = (faults.clone(), faults);
+        port.set_trouble(Trouble {
+            receive: 1.0,
+            receive_faults,
+            send: 1.0,
+            send_faults,
+            ..Trouble::default()
+        });
+        assert!(port.receive_fault(NOW).is_some());
+        let soon = NOW.after(REOPEN_AFTER - Duration::from_nanos(1));
+        assert_eq!((port.receive_fault(soon), port.sends(soon, 3, SendMode::Sendmmsg)), (None, Ok(3)));
+        assert!(port.sends(NOW.after(REOPEN_AFTER), 3, SendMode::Sendmmsg).is_err());
+        assert_eq!(port.counts.receive_faults.total() + port.counts.send_faults.total(), 2);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Sockets {
 pub struct Trouble {
     /// How often a receive call fails,
     pub receive: f64,
-    /// with one of these.
+    /// with one of these. A descriptor is lost once in a second at most, by its worker's clock; there is always another one.
     pub receive_faults: Vec<Fault>,
     /// How often a send call fails,
     pub send: f64,

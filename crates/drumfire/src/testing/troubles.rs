@@ -89,7 +89,7 @@ fn what_finds_the_queue_full_is_counted_as_the_kernel_counts() {
 #[test]
 fn after_each_error_of_a_receive_call_the_loop_does_what_the_table_says() {
     for fault in Fault::ALL {
-        // An empty socket is the ordinary end of a drain, and who lost the descriptor ends.
+        // An empty socket is the ordinary end of a drain, and a descriptor is not lost so often.
         if matches!(recv_action(fault), RecvAction::Stop | RecvAction::Close) {
             continue;
         }
@@ -109,7 +109,7 @@ fn after_each_error_of_a_receive_call_the_loop_does_what_the_table_says() {
 fn after_each_error_of_a_send_call_the_loop_does_what_the_table_says() {
     for (fault, has_gso) in Fault::ALL.into_iter().flat_map(|fault| [(fault, false), (fault, true)]) {
         let action = send_action(fault, has_gso);
-        // Who cannot be reached at all is closed, which is a test of its own, and who lost the descriptor gets another.
+        // Who cannot be reached at all is closed, and a descriptor is not lost so often: tests of their own.
         if matches!(action, SendAction::Close | SendAction::Unreachable) {
             continue;
         }
@@ -145,6 +145,33 @@ fn after_each_error_of_a_send_call_the_loop_does_what_the_table_says() {
             // Sent again one by one, which may fail too.
             _ => assert!(lost <= injected, "{fault}: {lost}"),
         }
+    }
+}
+
+#[test]
+fn a_descriptor_that_is_gone_costs_no_message_and_no_connection() {
+    let is_lost = |fault: &Fault| recv_action(*fault) == RecvAction::Close;
+    let lost: Vec<_> = Fault::ALL.into_iter().filter(is_lost).collect();
+    assert_eq!(lost, [Fault::BadDescriptor, Fault::NotSocket]);
+    for (fault, is_of_receive) in lost.into_iter().flat_map(|fault| [(fault, true), (fault, false)]) {
+        assert_eq!(send_action(fault, false), SendAction::Close, "{fault}");
+        let (mut world, peers) = group(1, Sockets::default(), 3);
+        let trouble = if is_of_receive {
+            Trouble { receive: 0.6, receive_faults: vec![fault], ..Trouble::default() }
+        } else {
+            Trouble { send: 0.6, send_faults: vec![fault], ..Trouble::default() }
+        };
+        world.set_trouble(0, trouble);
+        for _ in 0..3 {
+            assert_eq!(talk(&mut world, &peers), (0, 0), "{fault} {is_of_receive}");
+        }
+        let (stats, counts) = (stats(&world), world.socket_counts(0));
+        let injected = counts.receive_faults.count(fault) + counts.send_faults.count(fault);
+        assert!(injected >= 3, "{fault} {is_of_receive}: {injected}");
+        assert_eq!((stats.sockets_reopened, stats.restarts, stats.sent.lost.total()), (injected, 0, 0));
+        assert_eq!((counts.stranded, stats.connections, stats.panics), (0, 3, 0), "{fault}");
+        let counted = stats.received.faults.count(fault) + stats.sent.faults.count(fault);
+        assert_eq!((counted, world.server.stats().unexplained()), (injected, 0), "{fault}");
     }
 }
 

@@ -1,0 +1,57 @@
+//! Clients that come to a world after others have gone, and take their places.
+//!
+//! A place has its address, its links and its clocks; who first comes to one joins the world, which is not done here.
+
+use std::net::SocketAddr;
+
+use super::{CLIENT_PORT, Seat, Served, World};
+use crate::Client;
+use crate::client::Whom;
+use crate::config::{BindError, ClientConfig};
+use crate::tokens::ConnectToken;
+
+impl<S: Served> World<S> {
+    /// Another client begins to connect from the place of one that has gone, at its next port, over its links and with its clocks.
+    /// The one there was is dropped: whom it was still connected to hears so. A token must name the address of this server.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use drumfire::{ClientConfig, ClientState, testing};
+    ///
+    /// let mut world = testing::pair(1);
+    /// world.advance(Duration::from_secs(1));
+    /// world.clients[0].close(0, "bye")?;
+    /// world.advance(Duration::from_secs(1));
+    /// world.rejoin(0, None, &ClientConfig::default())?;
+    /// world.advance(Duration::from_secs(1));
+    /// assert_eq!(world.clients[0].state(), ClientState::Connected);
+    /// assert_eq!(world.server.poll().count(), 3, "one came, went, and another came");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BindError`] naming the setting that cannot be used; nothing has changed then but the port.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    pub fn rejoin(
+        &mut self,
+        client: usize,
+        token: Option<&ConnectToken>,
+        config: &ClientConfig,
+    ) -> Result<(), BindError> {
+        assert!(client < self.clients.len(), "there is no client {client}, there are {}", self.clients.len());
+        let before = self.client_address(client);
+        let port = before.port().checked_add(1).unwrap_or(CLIENT_PORT);
+        self.rebind(client, SocketAddr::new(before.ip(), port));
+        let whom = match token {
+            Some(token) => Whom::of_token(token, config)?,
+            None => Whom { server: self.server.address(), key: self.config.key.public(), token: None },
+        };
+        let port = self.network.lock().workers() + client;
+        let seat = Seat::new(self.network.clone(), port);
+        self.clients[client] = Client::in_memory(&whom, token, config, seat, &mut self.random)?;
+        Ok(())
+    }
+}
