@@ -3,7 +3,7 @@
 //!
 //! What they must not achieve is judged elsewhere; what the server sends to their addresses is `ledger`'s business.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use drumfire::Cookie;
@@ -34,8 +34,8 @@ pub(crate) struct Attacker {
     plan: Attack,
     random: Random,
     kept: Vec<Datagram>,
-    /// Hellos of others, by their client id.
-    hellos: Vec<Vec<u8>>,
+    /// Hellos of others, each with another client id, the newest last.
+    hellos: VecDeque<Vec<u8>>,
     /// Addresses that brought a good cookie: a server knows that somebody answers there.
     proved: HashSet<SocketAddr>,
     /// The last packet between two addresses, to and from clients that are gone.
@@ -47,7 +47,7 @@ pub(crate) struct Attacker {
 impl Attacker {
     pub(crate) fn new(plan: Attack, random: Random) -> Self {
         let (proved, last_words, gone) = (HashSet::new(), HashMap::new(), HashSet::new());
-        Self { plan, random, kept: Vec::new(), hellos: Vec::new(), proved, last_words, gone, sent: 0 }
+        Self { plan, random, kept: Vec::new(), hellos: VecDeque::new(), proved, last_words, gone, sent: 0 }
     }
 
     /// Datagrams sent so far.
@@ -184,7 +184,10 @@ impl Attacker {
     fn keep(&mut self, datagram: Datagram) {
         let is_new = |hello: &Vec<u8>| hello.get(11..19) != datagram.bytes.get(11..19);
         if datagram.bytes.first() == Some(&HELLO) && self.hellos.iter().all(is_new) {
-            self.hellos.push(datagram.bytes.clone());
+            if self.hellos.len() == KEPT {
+                self.hellos.pop_front();
+            }
+            self.hellos.push_back(datagram.bytes.clone());
         }
         if is_packet(&datagram) && [datagram.from, datagram.to].iter().any(|end| self.gone.contains(end)) {
             self.last_words.insert((datagram.from, datagram.to), datagram.clone());

@@ -1,8 +1,9 @@
 //! One client as both ends see it: what may follow on what, and what must be true of it in the end.
 
-use drumfire::{ClientEvent, CloseReason, Event, FlightRecord, PeerId};
+use drumfire::{ClientEvent, CloseCode, CloseReason, Event, FlightRecord, PeerId, WhenFull, WorkerStats};
 
 use crate::flow::Flow;
+use crate::scenario::Plan;
 #[cfg(feature = "hostile")]
 use crate::scenario::Side;
 
@@ -29,8 +30,16 @@ pub(crate) struct Client {
     pub(crate) lied_to_from: Option<(Side, u64)>,
     /// Somebody closed it, or it vanished.
     pub(crate) is_closed: bool,
+    /// Nothing comes to it or from it any more, for good.
+    pub(crate) has_vanished: bool,
     /// Something happened to its worker or to the server that may end it.
     pub(crate) may_end: bool,
+    /// In which tick that is over, if it is then still there; 0 for never.
+    excused_until: u64,
+    /// Either end closes it rather than lose a message for want of room.
+    pub(crate) may_overflow: bool,
+    /// That happened.
+    pub(crate) has_overflowed: bool,
     pub(crate) up: Flow,
     pub(crate) down: Flow,
     /// Why it ends, as a flight record says that came just now.
@@ -38,6 +47,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// A client with this part, before anything has happened.
+    pub(crate) fn of(plan: &Plan, is_short_of_memory: bool) -> Self {
+        let may_drop = matches!(plan.when_full, WhenFull::DropOldest | WhenFull::DropNewest);
+        let may_overflow = plan.when_full == WhenFull::Disconnect;
+        let flow = || Flow::new(may_drop, is_short_of_memory);
+        Self { may_overflow, up: flow(), down: flow(), ..Self::default() }
+    }
+
     /// The client heard something.
     pub(crate) fn on_client(&mut self, event: ClientEvent) -> Result<(), String> {
         match (event, self.at_client) {
@@ -62,9 +79,7 @@ impl Client {
             // Before it is connected, a client may send, and what it sent may expire.
             (ClientEvent::Receipt { receipt, outcome }, Stage::Before | Stage::Connected) => {
                 // An attempt that fails is over too, and one that the server has forgotten by the time it succeeds.
-                let is_over = self.is_closed
-                    || self.may_end
-                    || [self.at_client, self.at_server].contains(&Stage::Before);
+                let is_over = self.may_be_over() || [self.at_client, self.at_server].contains(&Stage::Before);
                 self.up.on_receipt(receipt, outcome, is_over)
             }
             (ClientEvent::Skipped { .. }, Stage::Connected) => Ok(()),
@@ -93,7 +108,7 @@ impl Client {
             }
             (Event::Receipt { .. } | Event::Skipped { .. }, Stage::Connected) if self.is_hostile => Ok(()),
             (Event::Receipt { receipt, outcome, .. }, Stage::Connected) => {
-                self.down.on_receipt(receipt, outcome, self.is_closed || self.may_end)
+                self.down.on_receipt(receipt, outcome, self.may_be_over())
             }
             (Event::Skipped { .. }, Stage::Connected) => Ok(()),
             (Event::Writable { .. }, Stage::Connected) => self.down.on_writable(),
@@ -106,14 +121,41 @@ impl Client {
         }
     }
 
-    /// All events were taken in, those of the server only where it is so said: what was acknowledged must be there.
-    pub(crate) fn check_told(&mut self, by_server_too: bool) -> Result<(), String> {
+    /// All events were taken in of the ends of which it is so said: what was acknowledged must be there.
+    pub(crate) fn check_told(&mut self, by_client: bool, by_server: bool) -> Result<(), String> {
         if self.is_hostile {
             return Ok(());
         }
-        let down = self.down.untrue();
-        let up = if by_server_too { self.up.untrue() } else { None };
+        let down = if by_client { self.down.untrue() } else { None };
+        let up = if by_server { self.up.untrue() } else { None };
         down.or(up).map_or(Ok(()), Err)
+    }
+
+    /// Something happens to it that may end it until then.
+    pub(crate) fn excuse_until(&mut self, tick: u64) {
+        if !self.may_end || self.excused_until > 0 {
+            self.may_end = true;
+            self.excused_until = self.excused_until.max(tick);
+        }
+    }
+
+    /// Whether it outlived what happened to it is known by now.
+    pub(crate) fn end_excuse(&mut self, tick: u64) {
+        let is_there = [self.at_client, self.at_server] == [Stage::Connected; 2];
+        if is_there && self.excused_until > 0 && tick >= self.excused_until {
+            (self.may_end, self.excused_until) = (false, 0);
+        }
+    }
+
+    /// Whether it may be over for one end and not for the other.
+    pub(crate) const fn may_be_over(&self) -> bool {
+        self.is_closed || self.may_end || self.may_overflow
+    }
+
+    /// Whether it is over at both ends, or came to nothing.
+    pub(crate) const fn is_gone(&self) -> bool {
+        matches!(self.at_client, Stage::Over | Stage::Failed)
+            && matches!(self.at_server, Stage::Over | Stage::Before)
     }
 
     /// What happened is written down in its order, and only of a connection that ends.
@@ -134,6 +176,15 @@ impl Client {
         let is_lost_close =
             matches!(reason, CloseReason::Silent | CloseReason::Unacknowledged | CloseReason::Reset);
         let is_word = matches!(reason, CloseReason::Local { .. } | CloseReason::Remote { .. });
+        if self.may_overflow {
+            // Who hears of it second may have lost the word; a stalled application hears of it late.
+            self.has_overflowed |= matches!(
+                reason,
+                CloseReason::Local { code: CloseCode::Overflow, .. }
+                    | CloseReason::Remote { code: CloseCode::Overflow, .. }
+            );
+            self.is_closed |= self.has_overflowed || is_lost_close;
+        }
         if self.is_hostile || (self.is_closed || self.may_end) && (is_word || is_lost_close) {
             Ok(())
         } else {
@@ -141,8 +192,8 @@ impl Client {
         }
     }
 
-    /// What must hold when all is calm.
-    pub(crate) fn judge(&self) -> Result<(), String> {
+    /// What must hold when all is calm, or when both ends have gone; `stats` are the client's.
+    pub(crate) fn judge(&self, stats: &WorkerStats) -> Result<(), String> {
         match (self.at_client, self.at_server) {
             _ if self.is_hostile => Ok(()),
             (Stage::Connected, Stage::Connected) if !self.is_closed => {
@@ -155,6 +206,11 @@ impl Client {
                             "who was refused {name} was never told that there is room again"
                         ));
                     }
+                }
+                let given_up = stats.protocol.messages_dropped + stats.protocol.messages_expired;
+                if self.up.left_out() > given_up {
+                    let left_out = self.up.left_out();
+                    return Err(format!("{left_out} messages up are nowhere, and {given_up} were given up"));
                 }
                 Ok(())
             }

@@ -24,6 +24,10 @@ const MODES: [(u8, Mode); 6] = [
 /// What was sent one way, and how much of it arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
+    /// Messages may be dropped for want of room: then their receipts say so, and nothing else does.
+    may_drop: bool,
+    /// The receiver is short of memory and may forget which values it had: the newest of a key may come again.
+    may_repeat: bool,
     ordered: HashMap<u16, Ordered>,
     /// Messages of all other modes.
     singles: Vec<Single>,
@@ -77,7 +81,19 @@ struct Newest {
     delivered: Option<usize>,
 }
 
+impl Single {
+    /// It came; from now on nobody asks what was in it.
+    fn deliver(&mut self) {
+        self.is_delivered = true;
+        self.bytes = Vec::new();
+    }
+}
+
 impl Flow {
+    pub(crate) fn new(may_drop: bool, may_repeat: bool) -> Self {
+        Self { may_drop, may_repeat, ..Self::default() }
+    }
+
     /// There was no room for a message.
     pub(crate) fn on_refused(&mut self) {
         self.refused += 1;
@@ -103,7 +119,7 @@ impl Flow {
     pub(crate) fn next(&self, options: SendOptions, bytes: usize, random: &mut Random) -> Vec<u8> {
         let mut message = Vec::with_capacity(bytes.max(NUMBER_BYTES));
         // An ordered message is known by its place, unless some may be left out.
-        let is_numbered = options.mode != Mode::ReliableOrdered || options.lifetime.is_some();
+        let is_numbered = options.mode != Mode::ReliableOrdered || self.may_expire(&options);
         if !is_numbered && bytes == 0 {
             return message;
         }
@@ -121,6 +137,10 @@ impl Flow {
         message
     }
 
+    fn may_expire(&self, options: &SendOptions) -> bool {
+        options.lifetime.is_some() || self.may_drop
+    }
+
     /// The message was taken.
     pub(crate) fn on_sent(
         &mut self,
@@ -129,7 +149,7 @@ impl Flow {
         bytes: Vec<u8>,
         receipt: Option<ReceiptId>,
     ) {
-        let (mode, key, may_expire) = (options.mode, options.key, options.lifetime.is_some());
+        let (mode, key, may_expire) = (options.mode, options.key, self.may_expire(&options));
         let single = Single { channel, mode, key, bytes, may_expire, is_delivered: false };
         let messages = if mode == Mode::ReliableOrdered {
             &mut self.ordered.entry(channel).or_default().sent
@@ -196,13 +216,17 @@ impl Flow {
         let Some(message) = self.singles.get_mut(index) else {
             return Err(format!("a message that nobody sent, {mode:?} on channel {channel}"));
         };
+        let newest = self.sequenced.entry((channel, mode, message.key)).or_default();
+        if message.is_delivered {
+            if self.may_repeat && mode == Mode::ReliableLatest && newest.delivered == Some(index) {
+                return Ok(());
+            }
+            return Err(format!("message {index}, {mode:?}, came twice"));
+        }
         if message.bytes != bytes || message.channel != channel {
             return Err(format!("message {index}, {mode:?}, changed on its way, on channel {channel}"));
         }
-        if std::mem::replace(&mut message.is_delivered, true) {
-            return Err(format!("message {index}, {mode:?}, came twice"));
-        }
-        let newest = self.sequenced.entry((channel, mode, message.key)).or_default();
+        message.deliver();
         let is_sequenced =
             matches!(mode, Mode::UnreliableSequenced | Mode::ReliableSequenced | Mode::ReliableLatest);
         match newest.delivered.replace(index) {
@@ -221,14 +245,14 @@ impl Flow {
             return Err(format!("a reliable message that none was due for after {due} on channel {channel}"));
         };
         if ordered.sent[place].bytes == bytes {
-            ordered.sent[place].is_delivered = true;
+            ordered.sent[place].deliver();
             ordered.next = place + 1;
             return Ok(());
         }
-        let came = ordered.sent.iter().position(|sent| sent.bytes == bytes);
+        let came = ordered.sent.iter().position(|sent| !sent.is_delivered && sent.bytes == bytes);
         Err(format!(
             "reliable message {place} of channel {channel} was due, but {} came",
-            came.map_or("none that was sent".to_owned(), |came| came.to_string())
+            came.map_or("none that is under way".to_owned(), |came| came.to_string())
         ))
     }
 
@@ -256,6 +280,15 @@ impl Flow {
         let mut untrue: Vec<_> = self.receipts.iter().filter(|(_, wanted)| !self.is_true(wanted)).collect();
         untrue.sort_by_key(|(receipt, _)| **receipt);
         untrue.first().map(|untrue| format!("a receipt: {untrue:?}"))
+    }
+
+    /// Reliable messages that were not given up by a newer one and did not arrive.
+    pub(crate) fn left_out(&self) -> u64 {
+        let is_kept = |single: &&Single| {
+            matches!(single.mode, Mode::ReliableOrdered | Mode::ReliableUnordered) && !single.is_delivered
+        };
+        let lists = self.ordered.values().map(|ordered| &ordered.sent).chain([&self.singles]);
+        lists.flat_map(|messages| messages.iter().filter(is_kept)).count() as u64
     }
 
     /// Whether a receipt was answered, and what is acknowledged was delivered.
@@ -349,6 +382,29 @@ mod tests {
         let messages = [short, options, short, options].map(|options| send(&mut flow, options, 20));
         assert!(flow.on_delivered(CHANNEL, &messages[2]).is_err(), "the second was due");
         assert!(flow.missing().is_some_and(|missing| missing.starts_with("message 1")));
+    }
+
+    #[test]
+    fn where_messages_may_be_dropped_none_need_come_and_those_that_do_come_in_order() {
+        let mut flow = Flow::new(true, false);
+        let messages = [20, 20, 20].map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
+        assert_eq!(flow.on_delivered(CHANNEL, &messages[1]), Ok(()));
+        assert!(flow.on_delivered(CHANNEL, &messages[1]).is_err(), "twice");
+        assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "after one behind it");
+        assert_eq!((flow.missing(), flow.left_out()), (None, 2));
+    }
+
+    #[test]
+    fn only_who_is_short_of_memory_gets_a_value_twice_and_only_the_newest() {
+        for may_repeat in [false, true] {
+            let mut flow = Flow::new(false, may_repeat);
+            let values = [20, 21].map(|bytes| send(&mut flow, SendOptions::reliable_latest(7), bytes));
+            for value in &values {
+                assert_eq!(flow.on_delivered(CHANNEL, value), Ok(()));
+            }
+            assert_eq!(flow.on_delivered(CHANNEL, &values[1]).is_ok(), may_repeat);
+            assert!(flow.on_delivered(CHANNEL, &values[0]).is_err(), "older");
+        }
     }
 
     #[test]

@@ -10,22 +10,21 @@ use drumfire::{ClientConfig, ConnectToken};
 
 use crate::client::{Client, Stage};
 
-/// The tokens of one world, and who came a second time.
+/// Who came a second time to one world.
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
-    /// By client.
-    tokens: Vec<ConnectToken>,
     addresses: HashSet<SocketAddr>,
 }
 
 impl Guests {
-    pub(crate) fn new(tokens: Vec<ConnectToken>) -> Self {
-        Self { tokens, addresses: HashSet::new() }
-    }
-
-    /// All whose session is over come again, at addresses of their own.
-    pub(crate) fn come(&mut self, world: &mut World, clients: &[Client]) -> Result<(), String> {
-        for (token, client) in self.tokens.iter().zip(clients) {
+    /// All whose session is over come again, at addresses of their own; `tokens` are by client.
+    pub(crate) fn come(
+        &mut self,
+        world: &mut World,
+        tokens: &[ConnectToken],
+        clients: &[Client],
+    ) -> Result<(), String> {
+        for (token, client) in tokens.iter().zip(clients) {
             if client.at_server == Stage::Over {
                 let config = ClientConfig::default();
                 let at = world.join_with_token(token, &config).map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use drumfire::PeerId;
 use drumfire::testing::{Claims, Inside, Tamper, World};
 
 use crate::client::{Client, Stage};
-use crate::scenario::{Lie, Plan, Scenario, Side};
+use crate::scenario::{Lie, Plan, Side};
 
 /// A connection began: its ends change their keys as often as its plan says.
 pub(crate) fn on_connected(world: &mut World, at: usize, peer: PeerId, plan: &Plan) {
@@ -18,8 +18,8 @@ pub(crate) fn on_connected(world: &mut World, at: usize, peer: PeerId, plan: &Pl
 }
 
 /// Ends that are to break the rules begin to, once they are connected.
-pub(crate) fn turn_hostile(world: &mut World, scenario: &Scenario, clients: &mut [Client]) {
-    for (at, (client, plan)) in clients.iter_mut().zip(&scenario.clients).enumerate() {
+pub(crate) fn turn_hostile(world: &mut World, seed: u64, plans: &[Plan], clients: &mut [Client]) {
+    for (at, (client, plan)) in clients.iter_mut().zip(plans).enumerate() {
         let is_connected = client.at_client == Stage::Connected && client.at_server == Stage::Connected;
         let (Some(side), Some(peer), true) = (plan.hostile, client.peer, is_connected && !client.is_hostile)
         else {
@@ -28,7 +28,7 @@ pub(crate) fn turn_hostile(world: &mut World, scenario: &Scenario, clients: &mut
         let tamper = match plan.lie {
             Some(Lie::Everything) => Tamper::Claim(Claims::Everything),
             Some(Lie::Unsent) => Tamper::Claim(Claims::Unsent),
-            None => Tamper::BreakRules(scenario.seed ^ ((at as u64) << 48)),
+            None => Tamper::BreakRules(seed ^ ((at as u64) << 48)),
         };
         match side {
             Side::Client => world.tamper_with_client(at, tamper),
@@ -42,14 +42,15 @@ pub(crate) fn turn_hostile(world: &mut World, scenario: &Scenario, clients: &mut
     }
 }
 
-/// Says what an end holds that it may not.
-pub(crate) fn check(world: &mut World, clients: &[Client]) -> Result<(), String> {
+/// Says what an end holds that it may not. Within an hour ends fall idle, and forget which numbers they skipped: whoever claims
+/// those gains nothing by then.
+pub(crate) fn check(world: &mut World, clients: &[Client], is_hour: bool) -> Result<(), String> {
     for (at, client) in clients.iter().enumerate() {
         let Some(peer) = client.peer else { continue };
         let ends = [Side::Client, Side::Server].map(|side| (side, look(world, at, peer, side)));
         for (side, inside) in &ends {
             let Some(inside) = inside else { continue };
-            let lied_to_from = client.lied_to_from.filter(|(victim, _)| victim == side);
+            let lied_to_from = client.lied_to_from.filter(|(victim, _)| victim == side && !is_hour);
             of_end(inside, lied_to_from.map(|(_, from)| from))
                 .map_err(|reason| format!("client {at}, inside the {side:?}: {reason}"))?;
         }

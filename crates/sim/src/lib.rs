@@ -3,8 +3,8 @@
 //!
 //! What runs is the worker loop of production behind the types a game uses. Clients change their addresses, links fail
 //! altogether for a while, and attackers beside and between the ends invent, copy, repeat and change datagrams. With
-//! [`run_swarm`] the server has several workers, whose sockets, threads and code fail too. Real sockets and threads are not its
-//! business.
+//! [`run_swarm`] the server has several workers, whose sockets, threads and code fail too; with [`run_hour`] many clients come and
+//! go for an hour. Real sockets and threads are not its business.
 //!
 //! ```
 //! let outcome = drumfire_sim::run(7)?;
@@ -31,7 +31,7 @@ mod scenario;
 mod swarm;
 mod toll;
 
-pub use run::{Failure, Outcome, run, run_scenario, run_swarm};
+pub use run::{Failure, Outcome, run, run_hour, run_scenario, run_swarm};
 pub use scenario::{Attack, Closing, Hole, Lie, Plan, Scenario, Side, WrongClock};
 pub use swarm::{Covered, Mishap, Swarm, What};
 pub use toll::{LinkFaults, Toll};

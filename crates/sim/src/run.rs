@@ -1,5 +1,9 @@
 //! Runs a scenario: chaos, then calm, with every event checked as it comes and the books after every step.
 
+mod chaos;
+mod talk;
+mod turnover;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,26 +12,30 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Random};
 use drumfire::testing::{ClockConfig, Trouble, World};
-use drumfire::{ChannelId, ChannelOptions, Event, Mode, PeerId, PlayerId, Priority, SendError, SendOptions};
+use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PlayerId};
 
 use crate::attacker::Attacker;
 use crate::books;
 use crate::client::{Client, Stage};
-use crate::door;
+use crate::door::Door;
 use crate::guests::Guests;
 #[cfg(feature = "hostile")]
 use crate::insides;
 use crate::ledger::{self, Class};
 use crate::memory;
-use crate::scenario::{Plan, Scenario, Side, WrongClock};
+use crate::scenario::{Plan, Scenario};
 use crate::swarm::{Covered, Doer, Excused};
 use crate::toll::Toll;
-
-/// Messages one end sends in one go, at most.
-const BURST_MESSAGES: u32 = 8;
+use turnover::Turnover;
 
 /// Time between two looks in the calm.
 const CALM_STEP: Duration = Duration::from_millis(500);
+
+/// In an hour the books are closed once in so many steps,
+const STEPS_PER_LOOK: u64 = 4;
+
+/// and what went to each address is looked at once in so many.
+const STEPS_PER_AUDIT: u64 = 240;
 
 /// What a scenario that held came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,13 +76,20 @@ pub struct Failure {
     pub reason: String,
     /// The scenario is the one with a swarm.
     pub has_swarm: bool,
+    /// It is the one of an hour.
+    pub is_hour: bool,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, reason, has_swarm } = self;
-        let (next, worker) = (seed.saturating_add(1), if *has_swarm { "--worker " } else { "" });
-        write!(f, "seed {seed}: {reason}\nreplay it with: cargo xtask sim {worker}--seeds {seed}..{next}")
+        let Self { seed, reason, has_swarm, is_hour } = self;
+        let next = seed.saturating_add(1);
+        let kind = match (has_swarm, is_hour) {
+            (true, _) => "--worker ",
+            (_, true) => "--long ",
+            _ => "",
+        };
+        write!(f, "seed {seed}: {reason}\nreplay it with: cargo xtask sim {kind}--seeds {seed}..{next}")
     }
 }
 
@@ -96,6 +111,14 @@ pub fn run_swarm(seed: u64) -> Result<Outcome, Failure> {
     run_scenario(&Scenario::with_swarm(seed))
 }
 
+/// Runs the hour of this seed.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_hour(seed: u64) -> Result<Outcome, Failure> {
+    run_scenario(&Scenario::of_an_hour(seed))
+}
+
 /// Runs this scenario.
 ///
 /// # Errors
@@ -109,17 +132,25 @@ pub fn run_scenario(scenario: &Scenario) -> Result<Outcome, Failure> {
     outcome
         .and_then(|outcome| {
             let workers = scenario.swarm.as_ref().map_or(1, |swarm| swarm.workers);
-            memory::check(used.bytes_max, scenario.clients.len(), workers)
+            memory::check(used.bytes_max, scenario.clients.len(), workers, scenario.is_hour)
                 .map(|()| Outcome { held_bytes: used.bytes_max, ..outcome })
         })
-        .map_err(|reason| Failure { seed: scenario.seed, reason, has_swarm: scenario.swarm.is_some() })
+        .map_err(|reason| {
+            let (has_swarm, is_hour) = (scenario.swarm.is_some(), scenario.is_hour);
+            Failure { seed: scenario.seed, reason, has_swarm, is_hour }
+        })
 }
 
 struct Run<'a> {
     scenario: &'a Scenario,
+    /// What each client does that is there now.
+    plans: Vec<Plan>,
     world: World,
+    door: Door,
     random: Random,
     clients: Vec<Client>,
+    /// Who was there before.
+    turnover: Turnover,
     attacker: Attacker,
     doer: Doer,
     /// Clients by every address they ever had, and by those from which their packets are copied.
@@ -130,21 +161,20 @@ struct Run<'a> {
     guests: Guests,
     rebound: u64,
     toll: Toll,
+    steps: u64,
     /// The server's application does nothing.
     is_stalled: bool,
 }
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario) -> Result<Self, String> {
-        let (mut world, tokens) = door::open(scenario)?;
+        let (mut world, mut door) = Door::open(scenario)?;
         for (at, plan) in scenario.clients.iter().enumerate() {
-            world.set_up(at, &plan.up).map_err(|error| error.to_string())?;
-            world.set_down(at, &plan.down).map_err(|error| error.to_string())?;
+            door.admit(&mut world, at, plan)?;
         }
-        let clients = scenario.clients.iter().map(|_| Client::default()).collect();
         let random = Random::part(scenario.seed, 2);
         let mut attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
-        let is_gone = |(_, plan): &(usize, &Plan)| plan.vanishes.is_some();
+        let is_gone = |(_, plan): &(usize, &Plan)| plan.vanishes.is_some() && !scenario.is_hour;
         for (at, _) in scenario.clients.iter().enumerate().filter(is_gone) {
             attacker.watch(world.client_address(at));
         }
@@ -152,23 +182,42 @@ impl<'a> Run<'a> {
         let (by_address, by_peer, players) = (HashMap::new(), HashMap::new(), HashSet::new());
         let mut run = Self {
             scenario,
+            plans: scenario.clients.clone(),
             world,
+            door,
             random,
-            clients,
+            clients: Vec::new(),
+            turnover: Turnover::new(scenario.clients.len()),
             attacker,
             doer,
             by_address,
             by_peer,
             players,
-            guests: Guests::new(tokens),
+            guests: Guests::default(),
             rebound: 0,
             toll: Toll { others: scenario.faults(), ..Toll::default() },
+            steps: 0,
             is_stalled: false,
         };
-        (0..scenario.clients.len()).for_each(|at| run.note_address(at));
-        // From now on it is written down.
-        run.world.take_seen();
+        let client = |plan| Client::of(plan, scenario.memory_bytes.is_some());
+        run.clients = scenario.clients.iter().map(client).collect();
+        (0..scenario.clients.len()).try_for_each(|at| run.begin(at))?;
+        if scenario.attack.on_path > 0 {
+            // From now on it is written down.
+            run.world.take_seen();
+        }
         Ok(run)
+    }
+
+    /// A client has come to this place.
+    fn begin(&mut self, at: usize) -> Result<(), String> {
+        let plan = &self.plans[at];
+        self.world
+            .set_up(at, &plan.up)
+            .and_then(|()| self.world.set_down(at, &plan.down))
+            .map_err(|error| error.to_string())?;
+        self.note_address(at);
+        Ok(())
     }
 
     /// Writes down where a client is now.
@@ -180,9 +229,10 @@ impl<'a> Run<'a> {
 
     fn whole(&mut self) -> Result<Outcome, String> {
         for tick in 0..self.scenario.chaos_ticks {
+            let phase = tick % self.scenario.period_ticks;
             let (silent_from, silent_until) = self.scenario.silence;
-            if !(silent_from..silent_until).contains(&tick) {
-                self.say()?;
+            if !(silent_from..silent_until).contains(&phase) {
+                self.say(tick)?;
             }
             self.close(tick);
             self.disturb(tick)?;
@@ -190,10 +240,19 @@ impl<'a> Run<'a> {
             self.attacker.act(&mut self.world, self.scenario.cookie)?;
             self.trouble(tick);
             let (stall_from, stall_until) = self.scenario.stall;
-            self.is_stalled = (stall_from..stall_until).contains(&tick);
+            self.is_stalled = (stall_from..stall_until).contains(&phase);
             self.doer.covered.unpolled += u64::from(self.is_stalled);
-            self.step(self.scenario.tick)?;
+            self.step(self.scenario.tick, Some(tick))?;
+            if self.scenario.is_hour {
+                self.turn_over(tick)?;
+            }
         }
+        self.calm_down()?;
+        self.judge()
+    }
+
+    /// All that went wrong is right, and everybody gets what is owed to them.
+    fn calm_down(&mut self) -> Result<(), String> {
         self.is_stalled = false;
         (0..self.world.workers()).for_each(|worker| self.world.set_trouble(worker, Trouble::default()));
         let right = ClockConfig::default();
@@ -201,174 +260,26 @@ impl<'a> Run<'a> {
         (0..self.clients.len()).for_each(|at| self.world.set_client_clock(at, &right));
         let calm = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10)));
         self.world.set_links(&calm).map_err(|error| error.to_string())?;
-        for (at, plan) in self.scenario.clients.iter().enumerate() {
-            if plan.vanishes.is_some() {
-                cut(&mut self.world, at, &calm)?;
+        for (at, client) in self.clients.iter().enumerate() {
+            if client.has_vanished {
+                chaos::cut(&mut self.world, at, &calm)?;
             }
         }
-        self.guests.come(&mut self.world, &self.clients)?;
+        self.guests.come(&mut self.world, self.door.tokens(), &self.clients)?;
         // A thread may stand still for longer than all else goes wrong.
         let end = self.world.elapsed().max(self.doer.stalled_until) + self.scenario.calm;
         while self.world.elapsed() < end {
             self.close(self.scenario.chaos_ticks);
             self.attacker.speak_for_the_gone(&mut self.world);
-            self.step(CALM_STEP)?;
+            self.step(CALM_STEP, None)?;
         }
         // Whoever is woken once more counts once more.
         self.world.set_server_clock(&right);
-        self.step(CALM_STEP)?;
-        self.judge()
+        self.step(CALM_STEP, None)
     }
 
-    /// Addresses change, and holes come and go.
-    fn disturb(&mut self, tick: u64) -> Result<(), String> {
-        for (at, plan) in self.scenario.clients.iter().enumerate() {
-            if plan.rebind_ticks > 0 && (tick + 1).is_multiple_of(plan.rebind_ticks) {
-                let before = self.world.client_address(at);
-                self.world.rebind(at, SocketAddr::new(before.ip(), before.port() + 1));
-                self.note_address(at);
-                self.rebound += 1;
-            }
-            if plan.vanishes == Some(tick) {
-                cut(&mut self.world, at, &plan.up)?;
-                self.clients[at].is_closed = true;
-            }
-            let Some(hole) = plan.hole.as_ref().filter(|hole| !hole.ticks.is_empty()) else { continue };
-            let through = |link: &LinkConfig| {
-                if tick == hole.ticks.start {
-                    Some(link.clone().datagram_max_bytes(hole.datagram_max_bytes))
-                } else {
-                    (tick == hole.ticks.end).then(|| link.clone())
-                }
-            };
-            let (Some(up), Some(down)) = (through(&plan.up), through(&plan.down)) else { continue };
-            self.world
-                .set_up(at, &up)
-                .and_then(|()| self.world.set_down(at, &down))
-                .map_err(|e| e.to_string())?;
-        }
-        Ok(())
-    }
-
-    /// Workers have their troubles.
-    fn trouble(&mut self, tick: u64) {
-        let Some(swarm) = &self.scenario.swarm else { return };
-        let is_there = |client: &&Client| client.at_server == Stage::Connected;
-        let peers: Vec<_> = self.clients.iter().filter(is_there).filter_map(|client| client.peer).collect();
-        for excused in self.doer.act(swarm, tick, &mut self.world, &mut self.random, &peers) {
-            self.excuse(excused);
-        }
-    }
-
-    /// These connections may end from now on.
-    fn excuse(&mut self, excused: Excused) {
-        for client in &mut self.clients {
-            client.may_end |= match excused {
-                Excused::Worker(worker) => client.peer.is_none_or(|peer| peer.worker() == worker),
-                Excused::Peer(peer) => client.peer == Some(peer),
-                Excused::Everybody => true,
-            };
-        }
-    }
-
-    /// Clocks go wrong, and right again.
-    fn set_clocks(&mut self, tick: u64) {
-        let due = |clock: &Option<WrongClock>| {
-            let WrongClock { tick: from, ticks, config } = (*clock)?;
-            if tick == from { Some(config) } else { (tick == from + ticks).then(ClockConfig::default) }
-        };
-        if let Some(config) = due(&self.scenario.clock) {
-            self.world.set_server_clock(&config);
-        }
-        for (at, plan) in self.scenario.clients.iter().enumerate() {
-            if let Some(config) = due(&plan.clock) {
-                self.world.set_client_clock(at, &config);
-            }
-        }
-    }
-
-    /// Everybody sends what the dice say.
-    fn say(&mut self) -> Result<(), String> {
-        for (at, plan) in self.scenario.clients.iter().enumerate() {
-            for _ in 0..BURST_MESSAGES {
-                if !self.random.happens(plan.rate) {
-                    break;
-                }
-                self.say_one(at, plan, Side::Client)?;
-                // Who takes no events does not know who is there.
-                if !self.is_stalled {
-                    self.say_one(at, plan, Side::Server)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn say_one(&mut self, at: usize, plan: &Plan, by: Side) -> Result<(), String> {
-        let client = &mut self.clients[at];
-        let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
-        let length = self.random.below(plan.message_max_bytes as u64 + 1);
-        let is_reliable = self.random.happens(plan.reliable);
-        let mode = match (is_reliable, self.random.below(4)) {
-            (true, 0) => Mode::ReliableUnordered,
-            (true, 1) => Mode::ReliableSequenced,
-            (true, 2) => Mode::ReliableLatest,
-            (true, _) => Mode::ReliableOrdered,
-            (false, 0) => Mode::UnreliableSequenced,
-            (false, _) => Mode::Unreliable,
-        };
-        let classes = [Priority::Urgent, Priority::Normal, Priority::Low, Priority::Bulk];
-        let class = usize::try_from(self.random.below(8)).unwrap_or(1);
-        let priority = classes.get(class).copied().unwrap_or_default();
-        let mut options = SendOptions::new(mode).priority(priority);
-        if mode == Mode::ReliableLatest {
-            options.key = self.random.below(20);
-        }
-        let length = usize::try_from(length).unwrap_or(0).min(mode.message_max_bytes());
-        if self.random.below(8) == 0 {
-            options = options.lifetime(Duration::from_millis(self.random.below(600)));
-        }
-        if self.random.below(8) == 0 {
-            options = options.with_receipt();
-        }
-        let (flow, stage) = match by {
-            Side::Client => (&mut client.up, client.at_client),
-            Side::Server => (&mut client.down, client.at_server),
-        };
-        let bytes = flow.next(options, length, &mut self.random);
-        let answer = match (by, client.peer) {
-            (Side::Client, _) => self.world.clients[at].send(channel, bytes.clone(), options),
-            (Side::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
-            (Side::Server, None) => return Ok(()),
-        };
-        let is_over = client.is_closed || client.may_end || matches!(stage, Stage::Failed | Stage::Over);
-        match answer {
-            Ok(receipt) => flow.on_sent(channel.0, options, bytes, receipt),
-            Err(SendError::Full) => flow.on_refused(),
-            Err(SendError::UnknownPeer | SendError::Closed) if is_over => {}
-            Err(error) => return Err(format!("{by:?} {at} at {stage:?} cannot send: {error}")),
-        }
-        Ok(())
-    }
-
-    /// Closes what is to be closed in this tick, or was to be and could not.
-    fn close(&mut self, tick: u64) {
-        for (at, plan) in self.scenario.clients.iter().enumerate() {
-            let client = &mut self.clients[at];
-            let Some(closing) = plan.closing.filter(|closing| closing.tick <= tick && !client.is_closed)
-            else {
-                continue;
-            };
-            client.is_closed = match (closing.by, client.peer) {
-                (Side::Client, _) => self.world.clients[at].close(7, "bye").is_ok(),
-                (Side::Server, Some(peer)) => self.world.server.close(peer, 8, "out").is_ok(),
-                (Side::Server, None) => false,
-            };
-        }
-    }
-
-    /// Lets time pass and takes in what happened.
-    fn step(&mut self, time: Duration) -> Result<(), String> {
+    /// Lets time pass and takes in what happened; `tick` is that of the chaos.
+    fn step(&mut self, time: Duration, tick: Option<u64>) -> Result<(), String> {
         self.world.advance(time);
         let now = self.world.elapsed();
         let late = |reason| format!("after {now:?}: {reason}");
@@ -380,28 +291,42 @@ impl<'a> Run<'a> {
         for event in events.into_iter().flatten() {
             self.on_server(event).map_err(late)?;
         }
-        for at in 0..self.clients.len() {
-            for event in self.world.clients[at].poll() {
-                self.clients[at].on_client(event).map_err(|reason| late(format!("client {at}: {reason}")))?;
-            }
-        }
-        let is_heard = !self.is_stalled;
         for (at, client) in self.clients.iter_mut().enumerate() {
-            client.check_told(is_heard).map_err(|reason| late(format!("client {at}: {reason}")))?;
+            let of_client = |reason| late(format!("client {at}: {reason}"));
+            let is_deaf = tick.is_some_and(|tick| self.plans[at].deaf.contains(&tick));
+            if !is_deaf {
+                for event in self.world.clients[at].poll() {
+                    client.on_client(event).map_err(of_client)?;
+                }
+            }
+            self.doer.covered.unpolled += u64::from(is_deaf);
+            client.check_told(!is_deaf, !self.is_stalled).map_err(of_client)?;
             if client.at_client == Stage::Connected {
                 self.toll.connected += time;
             }
         }
+        self.look().map_err(late)
+    }
+
+    /// Looks at the ends and closes the books.
+    fn look(&mut self) -> Result<(), String> {
         #[cfg(feature = "hostile")]
-        {
-            insides::turn_hostile(&mut self.world, self.scenario, &mut self.clients);
-            insides::check(&mut self.world, &self.clients).map_err(late)?;
+        insides::turn_hostile(&mut self.world, self.scenario.seed, &self.plans, &mut self.clients);
+        self.steps += 1;
+        let (per_look, per_audit) =
+            if self.scenario.is_hour { (STEPS_PER_LOOK, STEPS_PER_AUDIT) } else { (1, 1) };
+        if self.steps.is_multiple_of(per_look) {
+            #[cfg(feature = "hostile")]
+            insides::check(&mut self.world, &self.clients, self.scenario.is_hour)?;
+            if self.scenario.is_clean {
+                books::check_clean(&self.world)?;
+            }
+            books::check(&self.world, self.turnover.gone())?;
         }
-        if self.scenario.is_clean {
-            books::check_clean(&self.world).map_err(late)?;
+        if self.steps.is_multiple_of(per_audit) {
+            ledger::check(&self.world, self.scenario.cookie, &self.attacker)?;
         }
-        books::check(&self.world).map_err(late)?;
-        ledger::check(&self.world, self.scenario.cookie, &self.attacker).map_err(late)
+        Ok(())
     }
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
@@ -434,10 +359,10 @@ impl<'a> Run<'a> {
         };
         let at = *self.by_peer.get(&peer).ok_or("an event of a peer that was never connected")?;
         if let Event::Connected { .. } = &event {
-            let plan = &self.scenario.clients[at];
+            let plan = &self.plans[at];
             #[cfg(feature = "hostile")]
             insides::on_connected(&mut self.world, at, peer, plan);
-            let options = ChannelOptions::default().redundancy(plan.redundancy);
+            let options = ChannelOptions::default().redundancy(plan.redundancy).when_full(plan.when_full);
             for channel in (0..plan.channels).map(ChannelId) {
                 self.world.server.set_channel_options(peer, channel, options);
                 self.world.clients[at].set_channel_options(channel, options);
@@ -447,27 +372,25 @@ impl<'a> Run<'a> {
     }
 
     /// What must hold in the end.
-    fn judge(&self) -> Result<Outcome, String> {
-        let (trace, rebound, attacks) = (self.world.trace(), self.rebound, self.attacker.sent());
-        books::close(&self.world).map_err(|reason| format!("in the end: {reason}"))?;
+    fn judge(&mut self) -> Result<Outcome, String> {
+        let gone = self.turnover.gone();
+        books::close(&self.world, gone).map_err(|reason| format!("in the end: {reason}"))?;
         self.doer.judge()?;
-        let covered = self.doer.covered(&self.world);
-        let mut toll = self.toll;
-        toll.take(&self.world);
-        toll.hostile = attacks;
-        toll.others += rebound;
-        toll.handshakes = self.clients.len() as u64 + self.guests.count();
-        let mut outcome = Outcome { trace, rebound, attacks, covered, toll, ..Outcome::default() };
-        for (at, client) in self.clients.iter().enumerate() {
-            client.judge().map_err(|reason| format!("in the end, client {at}: {reason}"))?;
-            let is_failed = client.at_client == Stage::Failed;
-            outcome.failed += u64::from(is_failed);
-            outcome.connected += u64::from(!is_failed);
-            outcome.hostile += u64::from(client.is_hostile);
-            outcome.closed += u64::from(client.at_client == Stage::Over);
-            outcome.sent += client.up.sent() + client.down.sent();
-            outcome.delivered += client.up.delivered + client.down.delivered;
+        for at in 0..self.clients.len() {
+            self.count(at).map_err(|reason| format!("in the end, {reason}"))?;
         }
+        self.toll.take(&self.world, self.turnover.gone());
+        self.toll.hostile = self.attacker.sent();
+        self.toll.others += self.rebound;
+        self.toll.handshakes += self.clients.len() as u64 + self.guests.count();
+        let outcome = Outcome {
+            trace: self.world.trace(),
+            rebound: self.rebound,
+            attacks: self.attacker.sent(),
+            covered: self.doer.covered(&self.world),
+            toll: self.toll,
+            ..self.turnover.outcome()
+        };
         let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
         let counted = self.world.server.stats().connections();
         // One end that breaks the rules may have been thrown out a moment ago; its connection then still lingers. So does one whose
@@ -481,10 +404,4 @@ impl<'a> Run<'a> {
             Err(format!("in the end the server has {counted} connections, and not {open}"))
         }
     }
-}
-
-/// Nothing goes through any more between a client and the server, whatever else their links do.
-fn cut(world: &mut World, at: usize, link: &LinkConfig) -> Result<(), String> {
-    let cut = link.clone().datagram_max_bytes(1);
-    world.set_up(at, &cut).and_then(|()| world.set_down(at, &cut)).map_err(|error| error.to_string())
 }

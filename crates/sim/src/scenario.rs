@@ -2,12 +2,15 @@
 //!
 //! It decides nothing while a scenario runs.
 
+mod hour;
+mod swarmed;
+
 use std::ops::Range;
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
 use drumfire::testing::ClockConfig;
-use drumfire::{Cookie, MESSAGE_MAX_BYTES, Redundancy};
+use drumfire::{Cookie, MESSAGE_MAX_BYTES, Redundancy, WhenFull};
 
 use crate::dice::{between, fraction, millis};
 use crate::swarm::Swarm;
@@ -17,16 +20,22 @@ use crate::swarm::Swarm;
 pub struct Scenario {
     /// Where everything random comes from.
     pub seed: u64,
-    /// The clients, 1 to 16.
+    /// The clients, 1 to 16; those of an hour 40 to 64.
     pub clients: Vec<Plan>,
-    /// Time between two looks of the applications, 8 to 50 ms.
+    /// Time between two looks of the applications, 8 to 50 ms; in an hour a quarter of a second.
     pub tick: Duration,
     /// Ticks in which links are bad and messages are sent.
     pub chaos_ticks: u64,
+    /// Ticks after which silence and stall come again.
+    pub period_ticks: u64,
     /// The first tick in which nobody says anything, and the first in which everybody does again.
     pub silence: (u64, u64),
     /// The first tick in which the server's application takes no events, and the first in which it does again.
     pub stall: (u64, u64),
+    /// Clients come and go: each place is taken again some time after its client has gone.
+    pub is_hour: bool,
+    /// Bytes that each end of a connection has for sending and for receiving, where that is not the default.
+    pub memory_bytes: Option<usize>,
     /// Whether players come in by token, one session for each.
     pub has_tokens: bool,
     /// When the server asks for cookies.
@@ -75,6 +84,10 @@ pub struct Plan {
     pub clock: Option<WrongClock>,
     /// How often short reliable messages ride again, on all channels.
     pub redundancy: Redundancy,
+    /// What becomes of messages of all its channels, both ways, when there is no room for them.
+    pub when_full: WhenFull,
+    /// Ticks in which its application takes no events.
+    pub deaf: Range<u64>,
     /// When little or nothing gets through.
     pub hole: Option<Hole>,
     /// The end that breaks the rules once it is connected, where that can be done; none with most clients.
@@ -109,6 +122,16 @@ pub struct WrongClock {
     /// like this.
     pub config: ClockConfig,
 }
+
+impl WrongClock {
+    /// Whether connections may end of it: no end outlives a jump that is longer than what it waits for.
+    pub(crate) fn ends_connections(&self) -> bool {
+        self.config.step_nanos.unsigned_abs() > STEP_SURVIVED_NANOS.unsigned_abs()
+    }
+}
+
+/// The longest jump of a clock that every connection outlives: less than what is between a keep-alive and the end.
+const STEP_SURVIVED_NANOS: i64 = 1_000_000_000;
 
 /// A connection's end on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -172,8 +195,11 @@ impl Scenario {
             clients,
             tick,
             chaos_ticks,
+            period_ticks: chaos_ticks,
             silence,
             stall,
+            is_hour: false,
+            memory_bytes: None,
             has_tokens,
             cookie,
             clock,
@@ -184,32 +210,11 @@ impl Scenario {
         }
     }
 
-    /// The same with several workers, and with all that goes wrong with them.
-    #[must_use]
-    pub fn with_swarm(seed: u64) -> Self {
-        let scenario = Self::from_seed(seed);
-        let swarm = Swarm::draw(&mut Random::part(seed, 4), scenario.chaos_ticks);
-        // What is wrong with the workers drops packets too.
-        Self { swarm: Some(swarm), is_clean: false, ..scenario }
-    }
-}
-
-impl Scenario {
     /// Faults of ends and applications that are certain to come, ends that break the rules among them.
     pub(crate) fn faults(&self) -> u64 {
-        let of_client = |plan: &Plan| {
-            let is_there = [
-                plan.clock.is_some(),
-                plan.hole.as_ref().is_some_and(|hole| !hole.ticks.is_empty()),
-                plan.hostile.is_some(),
-                plan.vanishes.is_some(),
-            ];
-            is_there.map(u64::from).iter().sum::<u64>()
-        };
-        let is_stalled = self.stall.0 < self.stall.1;
-        self.clients.iter().map(of_client).sum::<u64>()
-            + u64::from(self.clock.is_some())
-            + u64::from(is_stalled)
+        let stalls =
+            if self.stall.0 < self.stall.1 { self.chaos_ticks.div_ceil(self.period_ticks) } else { 0 };
+        self.clients.iter().map(Plan::faults).sum::<u64>() + u64::from(self.clock.is_some()) + stalls
     }
 }
 
@@ -234,6 +239,8 @@ impl Plan {
             clock: WrongClock::draw(random, chaos_ticks),
             shares_token: random.below(5) == 0,
             redundancy: redundancy(random),
+            when_full: WhenFull::Block,
+            deaf: 0..0,
             hole: Hole::draw(random, chaos_ticks),
             up: link(random),
             down: link(random),
@@ -253,6 +260,18 @@ impl Plan {
             (plan.hole, plan.clock) = (None, None);
         }
         plan
+    }
+
+    /// Faults of this client that are certain to come.
+    pub(crate) fn faults(&self) -> u64 {
+        let is_there = [
+            self.clock.is_some(),
+            self.hole.as_ref().is_some_and(|hole| !hole.ticks.is_empty()),
+            self.hostile.is_some(),
+            self.vanishes.is_some(),
+            !self.deaf.is_empty(),
+        ];
+        is_there.map(u64::from).iter().sum()
     }
 
     /// Leaves it the faults by which nothing comes twice, changed or very late.
@@ -285,8 +304,8 @@ impl WrongClock {
             0 => (whole, right.rate_ppm(u32::try_from(between(random, 900_000, 1_100_000)).unwrap_or(1))),
             // Set by somebody.
             1 => (whole, right.wall_offset_seconds(signed(random, 3_600))),
-            // Back or forward at once, by less than what is between a keep-alive and the end of a connection.
-            2 => (whole, right.step_nanos(signed(random, 1_000_000_000))),
+            // Back or forward at once.
+            2 => (whole, right.step_nanos(signed(random, STEP_SURVIVED_NANOS.unsigned_abs()))),
             // Not at all for a while, as on a machine that is moved.
             3 => (random.below(chaos_ticks / 3), right.rate_ppm(0)),
             _ => return None,

@@ -15,7 +15,7 @@ use crate::dice::{between, fraction, millis};
 use crate::ledger::Class;
 
 /// Errors of receive calls after which a worker goes on.
-const RECEIVE_FAULTS: [Fault; 9] = [
+const RECEIVE_FAULTS: [Fault; 11] = [
     Fault::Interrupted,
     Fault::ConnectionRefused,
     Fault::HostUnreachable,
@@ -24,11 +24,13 @@ const RECEIVE_FAULTS: [Fault; 9] = [
     Fault::Protocol,
     Fault::OutOfMemory,
     Fault::NoBuffers,
+    Fault::BadDescriptor,
+    Fault::NotSocket,
     Fault::Other,
 ];
 
 /// Errors of send calls after which the connection goes on. A full buffer is drawn apart.
-const SEND_FAULTS: [Fault; 12] = [
+const SEND_FAULTS: [Fault; 14] = [
     Fault::Interrupted,
     Fault::MessageTooLong,
     Fault::NoBuffers,
@@ -40,6 +42,8 @@ const SEND_FAULTS: [Fault; 12] = [
     Fault::ConnectionRefused,
     Fault::HostUnreachable,
     Fault::NetworkUnreachable,
+    Fault::BadDescriptor,
+    Fault::NotSocket,
     Fault::Other,
 ];
 
@@ -358,6 +362,16 @@ pub struct Covered {
     pub drains: u64,
     /// Ticks in which the application took no events.
     pub unpolled: u64,
+    /// Messages that were refused because a queue was full,
+    pub refused: u64,
+    /// those that clients dropped instead, the oldest,
+    pub dropped_oldest: u64,
+    /// or the newest,
+    pub dropped_newest: u64,
+    /// and connections that were closed.
+    pub overflows: u64,
+    /// Clocks that jumped by more than a connection outlives.
+    pub jumps: u64,
     /// Failed receive calls, by place in [`Fault::ALL`].
     pub receive_faults: [u64; Fault::ALL.len()],
     /// Failed send calls, by place in [`Fault::ALL`].
@@ -381,6 +395,11 @@ impl Covered {
             ("stalls", self.stalls),
             ("drains", self.drains),
             ("ticks without a poll", self.unpolled),
+            ("refused for want of room", self.refused),
+            ("dropped as the oldest", self.dropped_oldest),
+            ("dropped as the newest", self.dropped_newest),
+            ("closed for want of room", self.overflows),
+            ("jumps by a year", self.jumps),
         ];
         // Without the feature nobody can plant them.
         let peer_panics = cfg!(feature = "hostile").then_some(("panics of connections", self.peer_panics));
@@ -417,6 +436,11 @@ impl AddAssign<&Self> for Covered {
             (&mut self.stalls, other.stalls),
             (&mut self.drains, other.drains),
             (&mut self.unpolled, other.unpolled),
+            (&mut self.refused, other.refused),
+            (&mut self.dropped_oldest, other.dropped_oldest),
+            (&mut self.dropped_newest, other.dropped_newest),
+            (&mut self.overflows, other.overflows),
+            (&mut self.jumps, other.jumps),
         ];
         let faults = self.receive_faults.iter_mut().zip(other.receive_faults);
         let faults = faults.chain(self.send_faults.iter_mut().zip(other.send_faults));

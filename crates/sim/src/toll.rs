@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use drumfire::testing::World;
 
+use crate::books::Gone;
+
 /// Figures of one scenario, or of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -46,8 +48,9 @@ pub struct LinkFaults {
 
 impl Toll {
     /// Counts what was sent, and what links did to it.
-    pub(crate) fn take(&mut self, world: &World) {
+    pub(crate) fn take(&mut self, world: &World, gone: &[Gone]) {
         self.packets = world.server.stats().workers.iter().map(|worker| worker.sent.datagrams).sum();
+        self.packets += gone.iter().map(|gone| gone.sent).sum::<u64>();
         for (at, client) in world.clients.iter().enumerate() {
             self.packets += client.stats().sent.datagrams;
             for (link, _) in world.link_counts(at) {

@@ -135,7 +135,7 @@ fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
 }
 
 #[test]
-fn probes_double_from_the_eighth_on_up_to_half_a_second_and_an_ack_ends_them() {
+fn probes_double_from_the_twelfth_on_up_to_700_ms_and_an_ack_ends_them() {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
     ack(&mut loss, 10, &[(0, 0)], 1).unwrap();
@@ -147,9 +147,9 @@ fn probes_double_from_the_eighth_on_up_to_half_a_second_and_an_ack_ends_them() {
         waits.push(due.since(under_way(&loss).progress_at).as_millis());
         assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
     }
-    assert_eq!(waits[..8], [first; 8]);
-    assert_eq!(waits[8..11], [2 * first, 4 * first, 8 * first]);
-    assert!(8 * first < 500 && waits[11..].iter().all(|wait| *wait == 500));
+    assert_eq!(waits[..12], [first; 12]);
+    assert_eq!(waits[12..15], [2 * first, 4 * first, 8 * first]);
+    assert!(8 * first < 700 && waits[15..].iter().all(|wait| *wait == 700));
     assert!(loss.is_silenced());
     loss.under_way.as_mut().unwrap().probe_count = 1_000_000;
     assert!(loss.deadline().is_some());

@@ -1,7 +1,7 @@
 //! Runs the scenarios of a range of seeds on all cores and stops at the first that fails:
 //! `drumfire-sim --seeds 0..1000`, and with `--plant 7` behind it with that bug planted (feature `plant`). With `--worker` before
 //! it the server has several workers, whose sockets, threads and code fail too, and it prints how often each kind of that
-//! happened.
+//! happened; with `--long` each scenario lasts an hour.
 //!
 //! It keeps no records. Exit code 0: all held; 1: one did not; 2: bad usage.
 #![forbid(unsafe_code)]
@@ -17,8 +17,43 @@ use drumfire_sim::{Failure, LinkFaults, Outcome, Scenario, Toll};
 /// Threads, however many cores there are.
 const THREADS_MAX: usize = 64;
 
-/// A line of progress after so many seeds.
+/// A line of progress after so many seeds, where none lasts an hour.
 const SEEDS_PER_LINE: u64 = 100;
+
+/// Which scenario a seed stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Short,
+    /// With several workers.
+    Workers,
+    Hour,
+}
+
+impl Kind {
+    const fn scenario(self) -> fn(u64) -> Scenario {
+        match self {
+            Self::Short => Scenario::from_seed,
+            Self::Workers => Scenario::with_swarm,
+            Self::Hour => Scenario::of_an_hour,
+        }
+    }
+
+    const fn seeds_per_line(self) -> u64 {
+        match self {
+            Self::Short | Self::Workers => SEEDS_PER_LINE,
+            Self::Hour => 1,
+        }
+    }
+
+    /// The flag, with a space behind it.
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Short => "",
+            Self::Workers => "--worker ",
+            Self::Hour => "--long ",
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -28,9 +63,10 @@ fn main() -> ExitCode {
         Plant::list();
         return ExitCode::SUCCESS;
     }
-    let (has_swarm, rest) = match &args[..] {
-        [flag, rest @ ..] if flag == "--worker" => (true, rest),
-        all => (false, all),
+    let (kind, rest) = match &args[..] {
+        [flag, rest @ ..] if flag == "--worker" => (Kind::Workers, rest),
+        [flag, rest @ ..] if flag == "--long" => (Kind::Hour, rest),
+        all => (Kind::Short, all),
     };
     let ask = match rest {
         [flag, seeds] if flag == "--seeds" => parse(seeds).map(|seeds| (seeds, None)),
@@ -42,18 +78,19 @@ fn main() -> ExitCode {
     };
     let Some((seeds, planted)) = ask else {
         eprintln!(
-            "usage: drumfire-sim [--worker] --seeds A..B [--plant N] (from A up to, and without, B; N from 1 to 24)"
+            "usage: drumfire-sim [--worker | --long] --seeds A..B [--plant N] \
+             (from A up to, and without, B; N from 1 to 24)"
         );
         return ExitCode::from(2);
     };
-    match sweep(seeds, has_swarm, planted) {
+    match sweep(seeds, kind, planted) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { seed, reason, has_swarm }) => {
-            let worker = if has_swarm { "--worker " } else { "" };
+        Err(Failure { seed, reason, .. }) => {
+            let kind = kind.flag();
             let plant = planted.map_or(String::new(), |number| format!("--plant {number} "));
             let next = seed.saturating_add(1);
             println!(
-                "FAILED: seed {seed}: {reason}\nreplay it with: cargo xtask sim {worker}{plant}--seeds {seed}..{next}"
+                "FAILED: seed {seed}: {reason}\nreplay it with: cargo xtask sim {kind}{plant}--seeds {seed}..{next}"
             );
             ExitCode::FAILURE
         }
@@ -104,7 +141,7 @@ fn parse(seeds: &str) -> Option<Range<u64>> {
 /// What all threads share.
 struct Sweep {
     seeds: Range<u64>,
-    has_swarm: bool,
+    kind: Kind,
     /// Which bug is planted.
     planted: Option<usize>,
     next: AtomicU64,
@@ -119,10 +156,10 @@ struct Found {
 }
 
 /// Runs every seed; answers the failure with the lowest.
-fn sweep(seeds: Range<u64>, has_swarm: bool, planted: Option<usize>) -> Result<(), Failure> {
+fn sweep(seeds: Range<u64>, kind: Kind, planted: Option<usize>) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let next = AtomicU64::new(seeds.start);
-    let sweep = Sweep { seeds: seeds.clone(), has_swarm, planted, next, found: Mutex::default() };
+    let sweep = Sweep { seeds: seeds.clone(), kind, planted, next, found: Mutex::default() };
     std::thread::scope(|scope| {
         for _ in 0..cores.min(THREADS_MAX) {
             scope.spawn(|| sweep.run());
@@ -147,7 +184,7 @@ fn sweep(seeds: Range<u64>, has_swarm: bool, planted: Option<usize>) -> Result<(
         sum.held_bytes,
         sum.trace
     );
-    if has_swarm {
+    if kind == Kind::Workers {
         println!("of its workers, {} times stranded:", sum.covered.stranded);
         sum.covered.kinds().for_each(|(kind, count)| println!("{count:>12} {kind}"));
     }
@@ -184,9 +221,7 @@ impl Sweep {
             if seed >= self.seeds.end {
                 return;
             }
-            let scenario =
-                if self.has_swarm { Scenario::with_swarm(seed) } else { Scenario::from_seed(seed) };
-            let outcome = drumfire_sim::run_scenario(&scenario);
+            let outcome = drumfire_sim::run_scenario(&self.kind.scenario()(seed));
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             match outcome {
                 Ok(outcome) => found.add(&outcome),
@@ -198,7 +233,7 @@ impl Sweep {
                     }
                 }
             }
-            if found.done.is_multiple_of(SEEDS_PER_LINE) && found.failure.is_none() {
+            if found.done.is_multiple_of(self.kind.seeds_per_line()) && found.failure.is_none() {
                 println!("{} of {} seeds held", found.done, self.seeds.end - self.seeds.start);
             }
         }

@@ -1,0 +1,113 @@
+//! What goes wrong in a run as its scenario has it: with addresses, paths, clocks and workers.
+//!
+//! What may follow of it is written down with the client; whether it did is looked at elsewhere.
+
+use std::net::SocketAddr;
+
+use drumfire::conditioner::LinkConfig;
+use drumfire::testing::{ClockConfig, World};
+
+use super::Run;
+use crate::client::{Client, Stage};
+use crate::scenario::WrongClock;
+use crate::swarm::Excused;
+
+/// By then both ends have given up, and their applications know of it, or neither will, in ticks of an hour.
+const EXCUSED_TICKS: u64 = 160;
+
+impl Run<'_> {
+    /// Addresses change, and holes come and go.
+    pub(super) fn disturb(&mut self, tick: u64) -> Result<(), String> {
+        let is_hour = self.scenario.is_hour;
+        for at in 0..self.plans.len() {
+            let plan = &self.plans[at];
+            if plan.vanishes == Some(tick) {
+                cut(&mut self.world, at, &plan.up)?;
+                (self.clients[at].is_closed, self.clients[at].has_vanished) = (true, true);
+            }
+            let has_moved = plan.rebind_ticks > 0 && (tick + 1).is_multiple_of(plan.rebind_ticks);
+            if let Some(hole) = plan.hole.as_ref().filter(|hole| !hole.ticks.is_empty()) {
+                // Those of short scenarios are over long before anybody gives up.
+                if is_hour && hole.ticks.start == tick && plan.has_long_hole() {
+                    self.clients[at].excuse_until(hole.ticks.end + EXCUSED_TICKS);
+                }
+                let through = |link: &LinkConfig| {
+                    if tick == hole.ticks.start {
+                        Some(link.clone().datagram_max_bytes(hole.datagram_max_bytes))
+                    } else {
+                        (tick == hole.ticks.end).then(|| link.clone())
+                    }
+                };
+                if let (Some(up), Some(down)) = (through(&plan.up), through(&plan.down)) {
+                    self.world
+                        .set_up(at, &up)
+                        .and_then(|()| self.world.set_down(at, &down))
+                        .map_err(|e| e.to_string())?;
+                }
+            }
+            if has_moved {
+                let before = self.world.client_address(at);
+                self.world.rebind(at, SocketAddr::new(before.ip(), before.port() + 1));
+                self.note_address(at);
+                self.rebound += 1;
+                // A server with something under way gives up before a quiet client shows it where it is now.
+                if is_hour {
+                    self.clients[at].excuse_until(tick + EXCUSED_TICKS);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Workers have their troubles.
+    pub(super) fn trouble(&mut self, tick: u64) {
+        let Some(swarm) = &self.scenario.swarm else { return };
+        let is_there = |client: &&Client| client.at_server == Stage::Connected;
+        let peers: Vec<_> = self.clients.iter().filter(is_there).filter_map(|client| client.peer).collect();
+        for excused in self.doer.act(swarm, tick, &mut self.world, &mut self.random, &peers) {
+            self.excuse(excused);
+        }
+    }
+
+    /// These connections may end from now on.
+    pub(super) fn excuse(&mut self, excused: Excused) {
+        for client in &mut self.clients {
+            client.may_end |= match excused {
+                Excused::Worker(worker) => client.peer.is_none_or(|peer| peer.worker() == worker),
+                Excused::Peer(peer) => client.peer == Some(peer),
+                Excused::Everybody => true,
+            };
+        }
+    }
+
+    /// Clocks go wrong, and right again.
+    pub(super) fn set_clocks(&mut self, tick: u64) {
+        let due = |clock: &Option<WrongClock>| {
+            let clock = (*clock)?;
+            let WrongClock { tick: from, ticks, config } = clock;
+            let config =
+                if tick == from { Some(config) } else { (tick == from + ticks).then(ClockConfig::default) };
+            config.map(|config| (config, tick == from && clock.ends_connections()))
+        };
+        if let Some((config, is_jump)) = due(&self.scenario.clock) {
+            self.world.set_server_clock(&config);
+            if is_jump {
+                self.doer.covered.jumps += 1;
+                self.excuse(Excused::Everybody);
+            }
+        }
+        for (at, plan) in self.plans.iter().enumerate() {
+            if let Some((config, is_jump)) = due(&plan.clock) {
+                self.world.set_client_clock(at, &config);
+                self.doer.covered.jumps += u64::from(is_jump);
+                self.clients[at].may_end |= is_jump;
+            }
+        }
+    }
+}
+
+/// Nothing goes through any more between a client and the server, whatever else their links do.
+pub(super) fn cut(world: &mut World, at: usize, link: &LinkConfig) -> Result<(), String> {
+    let cut = link.clone().datagram_max_bytes(1);
+    world.set_up(at, &cut).and_then(|()| world.set_down(at, &cut)).map_err(|error| error.to_string())
+}

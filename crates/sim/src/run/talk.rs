@@ -1,0 +1,103 @@
+//! What the applications do in a run: they send what the dice say, and close.
+//!
+//! What becomes of it is judged elsewhere.
+
+use std::time::Duration;
+
+use drumfire::{ChannelId, Mode, Priority, SendError, SendOptions};
+
+use super::Run;
+use crate::client::Stage;
+use crate::scenario::Side;
+
+/// Messages one end sends in one go, at most.
+const BURST_MESSAGES: u32 = 8;
+
+impl Run<'_> {
+    /// Everybody sends what the dice say.
+    pub(super) fn say(&mut self, tick: u64) -> Result<(), String> {
+        for at in 0..self.plans.len() {
+            let rate = self.plans[at].rate;
+            // Who takes no events does not know who is there.
+            let is_deaf = tick.checked_sub(1).is_some_and(|before| self.plans[at].deaf.contains(&before));
+            for _ in 0..BURST_MESSAGES {
+                if !self.random.happens(rate) {
+                    break;
+                }
+                if !is_deaf {
+                    self.say_one(at, Side::Client)?;
+                }
+                if !self.is_stalled {
+                    self.say_one(at, Side::Server)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn say_one(&mut self, at: usize, by: Side) -> Result<(), String> {
+        let (client, plan) = (&mut self.clients[at], &self.plans[at]);
+        let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
+        let length = self.random.below(plan.message_max_bytes as u64 + 1);
+        let is_reliable = self.random.happens(plan.reliable);
+        let mode = match (is_reliable, self.random.below(4)) {
+            (true, 0) => Mode::ReliableUnordered,
+            (true, 1) => Mode::ReliableSequenced,
+            (true, 2) => Mode::ReliableLatest,
+            (true, _) => Mode::ReliableOrdered,
+            (false, 0) => Mode::UnreliableSequenced,
+            (false, _) => Mode::Unreliable,
+        };
+        let classes = [Priority::Urgent, Priority::Normal, Priority::Low, Priority::Bulk];
+        let class = usize::try_from(self.random.below(8)).unwrap_or(1);
+        let priority = classes.get(class).copied().unwrap_or_default();
+        let mut options = SendOptions::new(mode).priority(priority);
+        if mode == Mode::ReliableLatest {
+            options.key = self.random.below(20);
+        }
+        let length = usize::try_from(length).unwrap_or(0).min(mode.message_max_bytes());
+        if self.random.below(8) == 0 {
+            options = options.lifetime(Duration::from_millis(self.random.below(600)));
+        }
+        if self.random.below(8) == 0 {
+            options = options.with_receipt();
+        }
+        let may_be_over = client.may_be_over();
+        let (flow, stage) = match by {
+            Side::Client => (&mut client.up, client.at_client),
+            Side::Server => (&mut client.down, client.at_server),
+        };
+        let bytes = flow.next(options, length, &mut self.random);
+        let answer = match (by, client.peer) {
+            (Side::Client, _) => self.world.clients[at].send(channel, bytes.clone(), options),
+            (Side::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
+            (Side::Server, None) => return Ok(()),
+        };
+        let is_over = may_be_over || matches!(stage, Stage::Failed | Stage::Over);
+        match answer {
+            Ok(receipt) => flow.on_sent(channel.0, options, bytes, receipt),
+            Err(SendError::Full) => {
+                flow.on_refused();
+                self.doer.covered.refused += 1;
+            }
+            Err(SendError::UnknownPeer | SendError::Closed) if is_over => {}
+            Err(error) => return Err(format!("{by:?} {at} at {stage:?} cannot send: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Closes what is to be closed in this tick, or was to be and could not.
+    pub(super) fn close(&mut self, tick: u64) {
+        for (at, (client, plan)) in self.clients.iter_mut().zip(&self.plans).enumerate() {
+            let Some(closing) = plan.closing.filter(|closing| closing.tick <= tick && !client.is_closed)
+            else {
+                continue;
+            };
+            client.is_closed = match (closing.by, client.peer) {
+                (Side::Client, _) => self.world.clients[at].close(7, "bye").is_ok(),
+                (Side::Server, Some(peer)) => self.world.server.close(peer, 8, "out").is_ok(),
+                (Side::Server, None) => false,
+            };
+        }
+    }
+}
