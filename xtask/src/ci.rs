@@ -125,6 +125,8 @@ fn simulator_steps(workspace: &Workspace) -> Vec<Step> {
         steps.push(step("simulator", "xtask sim --seeds 0..2000").within(SIM_DEADLINE));
         let workers = step("simulator, workers that fail", "xtask sim --worker --seeds 0..2000");
         steps.push(workers.within(SIM_DEADLINE));
+        let hours = step("simulator, hours", "xtask sim --long --seeds 0..20");
+        steps.push(hours.within(SIM_DEADLINE));
         steps.push(step("planted bugs", "xtask sim --plant all --seeds 0..2000").within(SIM_DEADLINE));
     }
     let audited = ["crates/crypto", "crates/proto"].map(|folder| workspace.package_in(folder));

@@ -165,6 +165,9 @@ enum Task {
         /// With several workers, whose sockets, threads and code fail too.
         #[arg(long, conflicts_with = "plant")]
         worker: bool,
+        /// With many clients who come and go, for an hour of virtual time each.
+        #[arg(long, conflicts_with_all = ["plant", "worker"])]
+        long: bool,
         /// With the bug of this number planted, which must be found; `all`, one after the other, to see that each is.
         #[arg(long, value_name = "N", value_parser = sim::plant)]
         plant: Option<sim::Plant>,
@@ -228,8 +231,13 @@ fn main() -> ExitCode {
         Task::Props { cases } => props::run(cases),
         Task::Report => report::run(),
         Task::Sanitize => sanitize::run(),
-        Task::Sim { seeds, worker, plant, ledger } => {
-            sim::run(&sim::Ask { seeds: seeds.as_ref(), has_swarm: worker, plant, keeps: ledger })
+        Task::Sim { seeds, worker, long, plant, ledger } => {
+            let kind = match (worker, long) {
+                (true, _) => sim::Kind::Workers,
+                (_, true) => sim::Kind::Long,
+                _ => sim::Kind::Short,
+            };
+            sim::run(&sim::Ask { seeds: seeds.as_ref(), kind, plant, keeps: ledger })
         }
         Task::Tidy => tidy::run(),
         Task::TwoHostsExample { name } => two_hosts_example::run(&name),

@@ -54,6 +54,9 @@ const SEEDS: u64 = 100_000;
 /// It runs in pieces, so that what was done is kept when the time is over.
 const SEEDS_AT_ONCE: u64 = 10_000;
 const QUICK_SEEDS: u64 = 200;
+/// Those of an hour each, which come first.
+const HOURS: u64 = 100;
+const QUICK_HOURS: u64 = 1;
 /// A piece that takes longer is stuck.
 const SEEDS_DEADLINE: Duration = Duration::from_secs(3_600);
 
@@ -137,10 +140,12 @@ impl Part {
 /// The simulator's pieces, from this seed on.
 fn pieces(from: u64, quick: bool) -> Vec<Step> {
     let (all, size) = if quick { (QUICK_SEEDS, QUICK_SEEDS) } else { (SEEDS, SEEDS_AT_ONCE) };
-    let pieces = (0..all / size).map(|piece| from + piece * size);
-    pieces
-        .map(|from| {
-            let task = format!("xtask sim --seeds {from}..{} --ledger", from + size);
+    let hours = if quick { QUICK_HOURS } else { HOURS };
+    let short = (0..all / size).map(|piece| ("", from + piece * size, size));
+    std::iter::once(("--long ", from, hours))
+        .chain(short)
+        .map(|(kind, from, size)| {
+            let task = format!("xtask sim {kind}--seeds {from}..{} --ledger", from + size);
             step("simulator", &task).within(SEEDS_DEADLINE)
         })
         .collect()
@@ -170,10 +175,11 @@ mod tests {
     #[test]
     fn the_simulator_goes_on_where_it_ended_and_leaves_no_seed_out() {
         let commands: Vec<_> = pieces(7_000, false).iter().map(|step| step.command.to_string()).collect();
-        assert_eq!(commands.len(), 10);
-        assert_eq!(commands[0], "cargo xtask sim --seeds 7000..17000 --ledger");
-        assert_eq!(commands[9], "cargo xtask sim --seeds 97000..107000 --ledger");
-        assert_eq!(pieces(0, true).len(), 1);
+        assert_eq!(commands.len(), 11);
+        assert_eq!(commands[0], "cargo xtask sim --long --seeds 7000..7100 --ledger");
+        assert_eq!(commands[1], "cargo xtask sim --seeds 7000..17000 --ledger");
+        assert_eq!(commands[10], "cargo xtask sim --seeds 97000..107000 --ledger");
+        assert_eq!(pieces(0, true).len(), 2);
     }
 
     #[test]

@@ -29,13 +29,23 @@ pub(crate) enum Plant {
     One(u32),
 }
 
+/// Which scenarios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Of some seconds.
+    Short,
+    /// With several workers, whose sockets, threads and code fail too.
+    Workers,
+    /// Of an hour.
+    Long,
+}
+
 /// What to do.
 #[derive(Debug)]
 pub(crate) struct Ask<'a> {
     /// Where bugs are planted, the first 2,000 when none are named.
     pub(crate) seeds: Option<&'a Range<u64>>,
-    /// With several workers, whose sockets, threads and code fail too.
-    pub(crate) has_swarm: bool,
+    pub(crate) kind: Kind,
     pub(crate) plant: Option<Plant>,
     /// Whether the figures are written into the ledger.
     pub(crate) keeps: bool,
@@ -77,7 +87,12 @@ impl Ask<'_> {
     /// What the simulator and this task both call it.
     fn flags(&self, seeds: &Range<u64>) -> Vec<String> {
         let range = ["--seeds".to_owned(), format!("{}..{}", seeds.start, seeds.end)];
-        self.has_swarm.then(|| "--worker".to_owned()).into_iter().chain(range).collect()
+        let kind = match self.kind {
+            Kind::Short => None,
+            Kind::Workers => Some("--worker".to_owned()),
+            Kind::Long => Some("--long".to_owned()),
+        };
+        kind.into_iter().chain(range).collect()
     }
 }
 
