@@ -20,7 +20,7 @@ use crate::swarm::Swarm;
 pub struct Scenario {
     /// Where everything random comes from.
     pub seed: u64,
-    /// The clients, 1 to 16; those of an hour 40 to 64.
+    /// The clients, 1 to 16; those of an hour 56 to 64.
     pub clients: Vec<Plan>,
     /// Time between two looks of the applications, 8 to 50 ms; in an hour a quarter of a second.
     pub tick: Duration,

@@ -9,8 +9,8 @@ use crate::scenario::Scenario;
 use drumfire::WhenFull;
 use drumfire::testing::ClockConfig;
 
-/// A place stays empty for so long: handshakes and packets of who was there may still be on their way.
-const EMPTY_TICKS: u64 = 40;
+/// A place stays empty for six seconds: handshakes and packets of who was there may still be on their way.
+const EMPTY_TICKS: u64 = 24;
 
 /// Who was at each place before.
 #[derive(Debug)]
@@ -44,6 +44,11 @@ impl Turnover {
 impl Run<'_> {
     /// Places that were empty for long enough are taken again.
     pub(super) fn turn_over(&mut self, tick: u64) -> Result<(), String> {
+        if self.is_stalled {
+            // What the server's application has not heard of may be that somebody came.
+            self.turnover.empty_since.fill(None);
+            return Ok(());
+        }
         for at in 0..self.clients.len() {
             self.clients[at].end_excuse(tick);
             let empty_since = &mut self.turnover.empty_since[at];

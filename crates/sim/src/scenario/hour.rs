@@ -33,7 +33,7 @@ const FROZEN_TICKS: u64 = 2 * SECOND_TICKS;
 const WRONG_TICKS: u64 = MINUTE_TICKS;
 
 /// Messages are sent this often, compared to short scenarios.
-const RATE: f64 = 0.5;
+const RATE: f64 = 0.65;
 
 /// Addresses change so many times less often: each change takes a round trip or two, in which nothing gets on.
 const REBIND_TIMES: u64 = 10;
@@ -59,7 +59,7 @@ impl Scenario {
         let clock = WrongClock::draw(&mut random, HOUR_TICKS);
         let clock = clock.map(|clock| clock.bounded(WRONG_TICKS));
         let (has_tokens, is_under_load) = (random.below(2) == 0, random.below(3) == 0);
-        let count = between(&mut random, 40, 64);
+        let count = between(&mut random, 56, 64);
         let clients = (0..count).map(|at| Self::comer(seed, at, 0)).collect();
         Self {
             seed,
@@ -84,9 +84,10 @@ impl Scenario {
     /// Who comes to this place in this tick.
     pub(crate) fn comer(seed: u64, at: u64, tick: u64) -> Plan {
         let mut random = Random::part(seed, ((7 + at) << 32) | tick);
-        let stay = match random.below(8) {
+        // The few who stay for long are as many at a time as those who do not.
+        let stay = match random.below(96) {
             0 => between(&mut random, MINUTE_TICKS, HOUR_TICKS),
-            _ => between(&mut random, 5 * SECOND_TICKS, 80 * SECOND_TICKS),
+            _ => between(&mut random, 2 * SECOND_TICKS, 30 * SECOND_TICKS),
         };
         let mut plan = Plan::draw(&mut random, stay);
         plan.rate *= RATE;
