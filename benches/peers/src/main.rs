@@ -59,7 +59,7 @@ fn effort(extent: Extent) -> Effort {
     match extent {
         Extent::Quick => Effort { connections_max: 64, may_void: false, ..effort(1, 0, 50, 100) },
         Extent::Default => effort(5, 1, 300, 1_000),
-        Extent::Full => effort(7, 1, 500, 3_000),
+        Extent::Full => effort(7, 1, 300, 1_500),
     }
 }
 

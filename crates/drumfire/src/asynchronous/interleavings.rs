@@ -38,18 +38,24 @@ fn end(shared: &Shared) {
     shared.wake();
 }
 
+/// A lobby into which one connection comes from a worker that ends behind it.
+fn lobby_of_one(peer: PeerId) -> (Arc<Lobby>, thread::JoinHandle<()>) {
+    let lobby = Arc::new(Lobby::default());
+    lobby.begin();
+    let (of_worker, arrival) = (Arc::clone(&lobby), Connection::new(connection(peer)));
+    let worker = thread::spawn(move || {
+        of_worker.enter(arrival);
+        of_worker.wake();
+        of_worker.end();
+    });
+    (lobby, worker)
+}
+
 #[test]
 fn interleavings_of_an_arrival_and_the_workers_end_reach_who_accepts_in_their_order() {
     let peer = tests::peer();
     check(move || {
-        let lobby = Arc::new(Lobby::default());
-        lobby.begin();
-        let (of_worker, arrival) = (Arc::clone(&lobby), Connection::new(connection(peer)));
-        let worker = thread::spawn(move || {
-            of_worker.enter(arrival);
-            of_worker.wake();
-            of_worker.end();
-        });
+        let (lobby, worker) = lobby_of_one(peer);
         assert!(run(lobby.accept()).is_some() && run(lobby.accept()).is_none());
         worker.join().unwrap();
     });
@@ -59,14 +65,7 @@ fn interleavings_of_an_arrival_and_the_workers_end_reach_who_accepts_in_their_or
 fn interleavings_of_an_arrival_and_the_workers_end_reach_all_who_accept() {
     let peer = tests::peer();
     check_in_part(move || {
-        let lobby = Arc::new(Lobby::default());
-        lobby.begin();
-        let (of_worker, arrival) = (Arc::clone(&lobby), Connection::new(connection(peer)));
-        let worker = thread::spawn(move || {
-            of_worker.enter(arrival);
-            of_worker.wake();
-            of_worker.end();
-        });
+        let (lobby, worker) = lobby_of_one(peer);
         let of_other = Arc::clone(&lobby);
         let other = thread::spawn(move || run(of_other.accept()));
         let accepted = [run(lobby.accept()), other.join().unwrap()];
