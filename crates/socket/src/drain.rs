@@ -204,7 +204,7 @@ pub enum DrainEnd {
     /// The kernel was out of memory, or call after call failed: treat the socket as still readable and drain again in the next
     /// pass. Where that happens again and again and nothing came, let some time pass in between.
     Starved,
-    /// The descriptor is gone: the worker ends.
+    /// The descriptor is gone: whoever drains opens the socket anew, or ends.
     Closed(Fault),
 }
 

@@ -148,7 +148,7 @@ pub enum RecvAction {
     GoOn,
     /// Count it, stop, and treat the socket as still readable in the next pass.
     RetryNextPass,
-    /// The descriptor is gone: the worker ends and its supervisor is told.
+    /// The descriptor is gone: its owner opens the socket anew, or ends and says so.
     Close,
 }
 
@@ -182,7 +182,7 @@ pub enum SendAction {
     Singly,
     /// The datagram counts as lost and its peer cannot be reached from this socket: close that connection.
     Unreachable,
-    /// The descriptor is gone: the worker ends and its supervisor is told.
+    /// The descriptor is gone: its owner opens the socket anew, or ends and says so.
     Close,
 }
 

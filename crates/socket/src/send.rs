@@ -57,7 +57,7 @@ pub enum FlushEnd {
     Blocked,
     /// The kernel had no buffers: flush again after this time.
     Paused(Duration),
-    /// The descriptor is gone: the worker ends.
+    /// The descriptor is gone: whoever sends opens the socket anew, or ends.
     Closed(Fault),
 }
 
