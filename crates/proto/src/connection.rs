@@ -423,6 +423,7 @@ impl Connection {
             send_bytes_max: self.bounds.send_memory_bytes,
             credit_spent: self.sending.credit().spent(),
             credit_used: self.receiving.credit.used(),
+            probe_count: self.loss.probe_count(),
             keeps_old_keys: session.keeps_old_keys(),
         })
     }

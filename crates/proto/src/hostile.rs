@@ -45,6 +45,8 @@ pub struct Inside {
     pub unused: u64,
     /// The newest packet of which it took in an ack.
     pub largest_acked: Option<u64>,
+    /// Its probes that went unanswered since an ack brought something.
+    pub probe_count: u32,
     /// The last packet number that it skipped, to find out who acknowledges what never came.
     pub skipped: Option<u64>,
     /// Bytes of messages that wait or were not acknowledged, charges included.

@@ -28,6 +28,9 @@ pub(crate) struct Client {
     /// One of its ends acknowledges everything: which end is lied to, and from which packet on.
     #[cfg(feature = "hostile")]
     pub(crate) lied_to_from: Option<(Side, u64)>,
+    /// Of its ends, the client's and the server's.
+    #[cfg(feature = "hostile")]
+    pub(crate) probed: [Option<crate::insides::Probed>; 2],
     /// Somebody closed it, or it vanished.
     pub(crate) is_closed: bool,
     /// Nothing comes to it or from it any more, for good.

@@ -9,6 +9,9 @@ use drumfire::testing::{Claims, Inside, Tamper, World};
 use crate::client::{Client, Stage};
 use crate::scenario::{Lie, Plan, Side};
 
+/// More than become due between two looks.
+const MANY_PROBES: u32 = 6;
+
 /// A connection began: its ends change their keys as often as its plan says.
 pub(crate) fn on_connected(world: &mut World, at: usize, peer: PeerId, plan: &Plan) {
     if let Some(packets) = plan.rekey_packets {
@@ -42,16 +45,25 @@ pub(crate) fn turn_hostile(world: &mut World, seed: u64, plans: &[Plan], clients
     }
 }
 
+/// What was seen of the probes of one end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Probed {
+    peer: PeerId,
+    largest_acked: Option<u64>,
+    count: u32,
+}
+
 /// Says what an end holds that it may not. Within an hour ends fall idle, and forget which numbers they skipped: whoever claims
 /// those gains nothing by then.
-pub(crate) fn check(world: &mut World, clients: &[Client], is_hour: bool) -> Result<(), String> {
-    for (at, client) in clients.iter().enumerate() {
+pub(crate) fn check(world: &mut World, clients: &mut [Client], is_hour: bool) -> Result<(), String> {
+    for (at, client) in clients.iter_mut().enumerate() {
         let Some(peer) = client.peer else { continue };
         let ends = [Side::Client, Side::Server].map(|side| (side, look(world, at, peer, side)));
-        for (side, inside) in &ends {
+        for ((side, inside), probed) in ends.iter().zip(&mut client.probed) {
             let Some(inside) = inside else { continue };
             let lied_to_from = client.lied_to_from.filter(|(victim, _)| victim == side && !is_hour);
             of_end(inside, lied_to_from.map(|(_, from)| from))
+                .and_then(|()| if is_hour { Ok(()) } else { answered(inside, peer, probed) })
                 .map_err(|reason| format!("client {at}, inside the {side:?}: {reason}"))?;
         }
         if let [(_, Some(one)), (_, Some(other))] = ends
@@ -83,6 +95,23 @@ fn of_end(inside: &Inside, lied_to_from: Option<u64>) -> Result<(), String> {
         return Err("the keys of the epoch before are kept for ever".to_owned());
     }
     Ok(())
+}
+
+/// An ack that brings something answers all probes. Between two looks no more than a few can become due again.
+fn answered(inside: &Inside, peer: PeerId, probed: &mut Option<Probed>) -> Result<(), String> {
+    let &Inside { largest_acked, probe_count: count, .. } = inside;
+    let before = probed.replace(Probed { peer, largest_acked, count });
+    match before {
+        Some(before)
+            if before.peer == peer
+                && before.largest_acked < largest_acked
+                && before.count >= MANY_PROBES
+                && before.count <= count =>
+        {
+            Err(format!("an ack of {largest_acked:?} came, and {count} probes still count as unanswered"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Nothing comes that was not paid for.
