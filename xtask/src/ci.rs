@@ -67,7 +67,7 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     if !skip_debug_tests {
         steps.push(step("tests", "test --workspace"));
     }
-    steps.push(step("tests, release", "test --workspace --release"));
+    steps.extend(release_tests(workspace));
     steps.extend(property_steps(workspace).into_iter().flatten());
     steps.extend(simulator_steps(workspace));
     let mut docs = step("docs", "doc --workspace --no-deps");
@@ -141,6 +141,14 @@ fn simulator_steps(workspace: &Workspace) -> Vec<Step> {
     steps
 }
 
+/// The tests of the crates that a server runs, as it runs them; the others differ in nothing but speed.
+fn release_tests(workspace: &Workspace) -> Option<Step> {
+    let folders = ["crates/drumfire", "crates/proto", "crates/socket"];
+    let packages = folders.iter().filter_map(|folder| workspace.package_in(folder));
+    let named: String = packages.map(|package| format!(" -p {}", package.name)).collect();
+    (!named.is_empty()).then(|| step("tests, release", &format!("test --release{named} --lib --tests")))
+}
+
 /// What must hold for any input, and how much of the code that an attacker meets first any test runs.
 fn property_steps(workspace: &Workspace) -> Option<[Step; 2]> {
     workspace.package_in("crates/wire")?;
@@ -148,21 +156,19 @@ fn property_steps(workspace: &Workspace) -> Option<[Step; 2]> {
     Some([properties, step("coverage", "xtask coverage").within(COVERAGE_DEADLINE).skippable()])
 }
 
-/// The package without features, with each alone, and with all. Its default set is what the workspace steps build.
+/// The package without features, with each alone, and with all, the first and the last with their tests. Its default set is
+/// what the workspace steps build.
 fn feature_steps(package: &Package) -> Vec<Step> {
     let features: Vec<&String> = package.features.iter().filter(|feature| *feature != "default").collect();
-    let mut sets = vec![("none".to_owned(), "--no-default-features".to_owned())];
+    let mut sets = vec![("none".to_owned(), "--all-targets --no-default-features".to_owned())];
     sets.extend(features.iter().map(|f| ((*f).clone(), format!("--no-default-features --features {f}"))));
     if features.len() > 1 {
-        sets.push(("all".to_owned(), "--all-features".to_owned()));
+        sets.push(("all".to_owned(), "--all-targets --all-features".to_owned()));
     }
     let name = &package.name;
     sets.iter()
         .map(|(label, flags)| {
-            step(
-                &format!("features of {name}: {label}"),
-                &format!("clippy -p {name} --all-targets {flags} -- -D warnings"),
-            )
+            step(&format!("features of {name}: {label}"), &format!("clippy -p {name} {flags} -- -D warnings"))
         })
         .collect()
 }
@@ -307,7 +313,7 @@ mod tests {
         let all = commands(&[package("crates/drumfire", &["default", "tokio", "serde"], &[], &[])]);
         let combinations = all.iter().filter(|c| c.starts_with("cargo clippy -p drumfire-drumfire")).count();
         assert_eq!(combinations, 4, "none, tokio, serde, all: {all:#?}");
-        let one = "cargo clippy -p drumfire-drumfire --all-targets --no-default-features --features tokio -- -D warnings";
+        let one = "cargo clippy -p drumfire-drumfire --no-default-features --features tokio -- -D warnings";
         assert!(all.iter().any(|c| c == one), "{all:#?}");
         assert!(all.iter().any(|c| c.contains("--all-features")), "{all:#?}");
     }
