@@ -21,7 +21,7 @@ const NETWORK: u32 = 1 << 22;
 const PORTS: u64 = 60_000;
 
 /// Byte 0 of a packet of a connection: not of a handshake, and with a packet number of some length.
-const PACKET: u8 = 0x09;
+pub(crate) const PACKET: u8 = 0x09;
 
 /// Datagrams between two looks at the clock.
 const STRIDE: u64 = 32;

@@ -9,6 +9,7 @@ use drumfire::conditioner::Random;
 use drumfire_socket::{FlushEnd, GroupConfig, ReuseportGroup, SendBatch, SendMode, Sender, Socket};
 use drumfire_tools::clock::pause;
 
+use crate::flood::PACKET;
 use crate::stop::{Stop, Tried};
 
 /// Datagrams and bytes that are written in one go.
@@ -19,9 +20,6 @@ const BATCH_BYTES: usize = 1 << 19;
 const LESSON: usize = 192;
 const LESSON_BYTES: usize = 200;
 const LESSONS: usize = 16;
-
-/// Byte 0 of a packet of a connection, see the flood.
-const PACKET: u8 = 0x09;
 
 /// Between two of them, and between two tries of a full buffer.
 const REST: Duration = Duration::from_millis(1);

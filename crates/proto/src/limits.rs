@@ -269,7 +269,8 @@ pub const ACK_GAP_INTERVAL: Duration = Duration::from_millis(5);
 /// The round trip before the first measurement: probes early enough on most paths, and 325 ms is no storm.
 pub const ROUND_TRIP_INITIAL: Duration = Duration::from_millis(100);
 
-/// What seems to be a longer round trip is none: this end stood still, or its clock jumped. Its path would have been given up.
+/// What seems to be a longer round trip is none: this end stood still, or its clock jumped. By default its path
+/// would have been given up.
 pub const ROUND_TRIP_MAX: Duration = UNACKNOWLEDGED_TIMEOUT;
 
 /// Timers are no finer than this (RFC 9002 section 6.1.2).
