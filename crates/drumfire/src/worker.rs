@@ -12,6 +12,7 @@ mod busy;
 mod core;
 mod draining;
 mod face;
+mod fan_out;
 mod net;
 mod overflow;
 mod pass;

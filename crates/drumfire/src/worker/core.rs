@@ -12,6 +12,7 @@ use drumfire_proto::{
 };
 
 use super::draining::Draining;
+use super::fan_out::FanOut;
 use super::peers::{Message, Peers};
 use super::survey::Surveys;
 use crate::admission::Ban;
@@ -32,6 +33,7 @@ pub(crate) struct Core<P> {
     pub(crate) now: Now,
     pub(crate) endpoint: Endpoint<P>,
     pub(crate) peers: Peers,
+    fan_out: FanOut,
     pub(crate) credit_bytes: usize,
     pub(crate) message_max_bytes: usize,
     /// What was asked for and is to be handed over.
@@ -75,6 +77,7 @@ impl<P: Placement> Core<P> {
             now,
             endpoint,
             peers: Peers::default(),
+            fan_out: FanOut::default(),
             credit_bytes,
             message_max_bytes,
             measured: VecDeque::new(),
@@ -116,12 +119,14 @@ impl<P: Placement> Core<P> {
 
     /// A peer is gone.
     pub(crate) fn disconnected(&mut self, id: drumfire_proto::PeerId, reason: CloseReason) {
+        self.fan_out();
         self.observe(id, Happening::Disconnected(reason));
         self.stats.messages_undelivered += self.peers.gone(id);
     }
 
     /// What is to be handed over beside events of the endpoint.
     pub(crate) fn pop_notice(&mut self) -> Option<Notice> {
+        self.fan_out();
         while let Some((peer, stats)) = self.measured.pop_front() {
             // Nothing comes after its last report.
             if self.has(peer) {
@@ -147,6 +152,9 @@ impl<P: Placement> Core<P> {
 
     /// Carries out what the application asked for.
     pub(crate) fn carry_out(&mut self, command: Command) {
+        if !matches!(command, Command::Broadcast(_)) {
+            self.fan_out();
+        }
         match command {
             // Its peer went when the worker began anew.
             Command::Send { peer, .. } if peer.life() != self.life => self.stats.messages_undelivered += 1,
@@ -201,16 +209,30 @@ impl<P: Placement> Core<P> {
 
     /// Gives a message, for which room was taken, to its connection.
     pub(crate) fn send(&mut self, peer: PeerId, message: Message) {
+        self.fan_out();
         let is_taken = self.peers.send(&mut self.endpoint, self.now, peer.id(), message);
         self.stats.messages_undelivered += u64::from(!is_taken);
     }
 
-    /// Gives a message to all members of its group that live here.
+    /// Takes a message for all members of its group that live here: [`Core::fan_out`] gives it to them, before anything else is done
+    /// for a peer.
     pub(crate) fn broadcast(&mut self, broadcast: &Broadcast) {
+        if !self.fan_out.may_take(broadcast) {
+            self.fan_out();
+        }
         let here = |peer: &PeerId| peer.worker() == usize::from(self.index) && peer.life() == self.life;
         let except = broadcast.except.filter(here).map(PeerId::id);
-        let gone = self.peers.broadcast(&mut self.endpoint, self.now, broadcast, except);
-        self.stats.broadcasts_undelivered += gone;
+        self.fan_out.push(broadcast, except);
+    }
+
+    /// Gives out what was broadcast.
+    pub(crate) fn fan_out(&mut self) {
+        if self.fan_out.group().is_none() {
+            return;
+        }
+        let Self { peers, endpoint, now, fan_out, stats, .. } = self;
+        peers.fan_out(endpoint, *now, fan_out, &mut stats.broadcasts_undelivered);
+        self.endpoint.put_down();
     }
 
     /// Moves messages that wait up into connections with room for them.
@@ -296,6 +318,7 @@ impl<P: Placement> Core<P> {
 
     /// Closes a connection for a reason of this side's own.
     pub(crate) fn close(&mut self, id: drumfire_proto::PeerId, code: CloseCode) {
+        self.fan_out();
         let close = Close { code, application_code: 0, reason: b"" };
         // One that is gone by now needs no closing.
         let _ = self.endpoint.close(self.now, id, &close);
@@ -308,6 +331,7 @@ impl<P: Placement> Core<P> {
 
     /// Closes all connections with these codes.
     pub(crate) fn close_all(&mut self, code: CloseCode, application_code: u32) {
+        self.fan_out();
         let close = Close { code, application_code, reason: b"" };
         for id in self.peers.ids() {
             let _ = self.endpoint.close(self.now, id, &close);
@@ -318,6 +342,7 @@ impl<P: Placement> Core<P> {
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Abandoned> {
         self.measured.clear();
         self.recorded.clear();
+        self.fan_out.clear();
         self.surveys = None;
         let (index, life) = (self.index, self.life);
         self.peers.take_all().map(move |(id, is_connected)| {

@@ -291,6 +291,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
 
     fn hand_over(&mut self) {
         self.is_face_busy |= self.face.hand_over(&mut self.core);
+        self.core.fan_out();
     }
 
     fn timers(&mut self) {
@@ -318,6 +319,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             }
             self.core.carry_out(command);
         }
+        self.core.fan_out();
     }
 
     fn transmit(&mut self) {

@@ -12,9 +12,9 @@ use drumfire_proto::{
 };
 
 use super::backlog::Backlog;
+use super::fan_out::FanOut;
 use crate::credit::Credit;
 use crate::groups::Groups;
-use crate::link::Broadcast;
 use crate::places::Places;
 
 /// The peers of one worker: those whose `Connected` was reported and whose last report was not yet, and a
@@ -186,33 +186,29 @@ impl Peers {
         if self.send(endpoint, now, id, message) { Ok(()) } else { Err(SendError::Closed) }
     }
 
-    /// Sends a message to all members of a group but this one; who has no room for it misses it. Answers how many have no
-    /// connection for it any more: there is nobody to tell that they miss it.
-    pub(super) fn broadcast<P: Placement>(
+    /// Sends broadcasts to all members of their group; who has no room for one misses it. Counts how often a member has no
+    /// connection for one any more: there is nobody to tell that he misses it.
+    pub(super) fn fan_out<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
         now: Now,
-        broadcast: &Broadcast,
-        except: Option<PeerId>,
-    ) -> u64 {
-        let mut gone = 0;
-        let Broadcast { group, channel, ref bytes, options, .. } = *broadcast;
-        for at in 0..self.groups.members(group).len() {
-            let Some(id) = self.groups.members(group).get(at).copied() else { break };
-            if Some(id) == except {
-                continue;
-            }
-            let message = Message { channel, bytes: bytes.clone(), options, receipt: None };
-            match self.offer(endpoint, now, id, message) {
-                Ok(()) => {}
-                Err(SendError::Full | SendError::TooLarge { .. }) => {
-                    let count = self.missed.entry((id, channel)).or_default();
-                    *count = count.saturating_add(1);
+        fan_out: &mut FanOut,
+        undelivered: &mut u64,
+    ) {
+        let Some(group) = fan_out.group() else { return };
+        while let Some(id) = fan_out.next_member(self.groups.members(group)) {
+            for message in fan_out.to(id) {
+                match self.offer(endpoint, now, id, message.clone()) {
+                    Ok(()) => {}
+                    Err(SendError::Full | SendError::TooLarge { .. }) => {
+                        let count = self.missed.entry((id, message.channel)).or_default();
+                        *count = count.saturating_add(1);
+                    }
+                    Err(_) => *undelivered += 1,
                 }
-                Err(_) => gone += 1,
             }
         }
-        gone
+        fan_out.clear();
     }
 
     /// A peer that missed broadcasts, on which channel, and how many.

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::task::{self, Context, Poll};
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment};
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Moment, SendOptions};
 
 use super::*;
-use crate::link::{Command, Report};
+use crate::groups::GroupId;
+use crate::link::{Broadcast, Command, Report};
 use crate::sync::Bell;
 use world::{SERVER, World};
 
@@ -42,6 +44,62 @@ fn a_spent_budget_is_followed_by_a_poll_that_does_not_wait() {
         assert!(server.wire.0.borrow().inbox.is_empty());
     }
     assert_eq!(server.stats().protocol.dropped(DropReason::FixedBits), 3 * BUDGET_DATAGRAMS as u64);
+}
+
+#[test]
+fn broadcasts_keep_their_places_among_all_that_was_asked_for() {
+    let mut world = World::of_one(3);
+    let peers = world.connected();
+    let (group, other) = (GroupId(1), GroupId(2));
+    let (channel, options) = (ChannelId(0), SendOptions::reliable_ordered());
+    let broadcast = |group, except, text: &'static str| {
+        let broadcast =
+            Broadcast { group, except, channel, bytes: Bytes::from_static(text.as_bytes()), options };
+        Command::Broadcast(Arc::new(broadcast))
+    };
+    let post = |peer, text: &'static str| {
+        let bytes = Bytes::from_static(text.as_bytes());
+        Command::Post { peer, channel, bytes, options }
+    };
+    let mut commands: Vec<_> = peers.iter().map(|peer| Command::Join { peer: *peer, group }).collect();
+    commands.extend([
+        Command::Join { peer: peers[0], group: other },
+        broadcast(group, None, "a"),
+        broadcast(group, Some(peers[1]), "b"),
+        post(peers[1], "c"),
+        broadcast(group, None, "d"),
+        broadcast(other, None, "e"),
+        broadcast(group, None, "f"),
+        Command::Leave { peer: peers[2], group },
+        broadcast(group, None, "g"),
+        Command::Close { peer: peers[0], code: 7, text: Bytes::new() },
+        broadcast(group, None, "h"),
+    ]);
+    let Some(Command::Broadcast(shared)) = commands.last() else { panic!("the last one") };
+    let shared = Arc::downgrade(shared);
+    world.servers[0].link.command(&mut commands);
+    let heard =
+        [vec!["a", "b", "d", "e", "f", "g"], vec!["a", "c", "d", "f", "g", "h"], vec!["a", "b", "d", "f"]];
+    world.until("all heard theirs", |world| (0..3).all(|client| world.texts(client) == heard[client]));
+    assert_eq!(world.servers[0].stats().broadcasts_undelivered, 1, "the one that was closing");
+    assert!(shared.upgrade().is_none(), "nothing is kept");
+}
+
+#[test]
+fn a_thousand_broadcasts_at_once_reach_all_in_order() {
+    const COUNT: u16 = 1_000;
+    let mut world = World::of_one(2);
+    let group = GroupId(1);
+    let mut commands: Vec<_> =
+        world.connected().into_iter().map(|peer| Command::Join { peer, group }).collect();
+    commands.extend((0..COUNT).map(|number| {
+        let bytes = Bytes::copy_from_slice(&number.to_be_bytes());
+        let options = SendOptions::reliable_ordered();
+        Command::Broadcast(Arc::new(Broadcast { group, except: None, channel: ChannelId(0), bytes, options }))
+    }));
+    world.servers[0].link.command(&mut commands);
+    let numbers: Vec<_> = (0..COUNT).map(|number| Bytes::copy_from_slice(&number.to_be_bytes())).collect();
+    world.until("both heard all", |world| (0..2).all(|client| world.texts(client) == numbers));
 }
 
 #[test]
