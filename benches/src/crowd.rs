@@ -23,6 +23,8 @@ pub struct Crowd {
     sockets: Vec<Clients>,
     peers: Vec<(usize, PeerId)>,
     ended: u64,
+    /// Attempts so far, which go around the sockets.
+    begun: usize,
 }
 
 /// What became of attempts to connect.
@@ -68,7 +70,7 @@ impl Crowd {
         let bind = |_| Clients::bind(([127, 0, 0, 1], 0).into(), connections.div_ceil(sockets), config);
         let sockets = (0..sockets).map(bind).collect::<Result<_, _>>();
         let sockets = sockets.map_err(|error| format!("the clients' sockets: {error}"))?;
-        Ok(Self { sockets, peers: Vec::new(), ended: 0 })
+        Ok(Self { sockets, peers: Vec::new(), ended: 0, begun: 0 })
     }
 
     /// The connections there are, as a place among the sockets and a name there.
@@ -112,10 +114,10 @@ impl Crowd {
         while ramped.ended() < count {
             let due = due(start, per_second).min(count).min(ramped.ended() + UNDER_WAY_MAX);
             while begun < due {
-                let place = usize::try_from(begun).unwrap_or(0) % self.sockets.len();
+                let place = self.begun % self.sockets.len();
                 let begins = self.sockets[place].connect(server, key);
                 begins.map_err(|error| format!("connection {begun}: {error}"))?;
-                begun += 1;
+                (begun, self.begun) = (begun + 1, self.begun + 1);
             }
             let came = self.look(|place, event| match event {
                 ClientsEvent::Connected { .. } => ramped.connected += 1,
