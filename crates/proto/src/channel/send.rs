@@ -7,7 +7,9 @@ mod fill;
 mod latest;
 mod lines;
 mod pieces;
+mod places;
 mod reliable;
+mod waiting;
 
 use std::time::Duration;
 
@@ -16,9 +18,10 @@ use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, MessageId};
 
 use self::latest::{Latest, Older, is_value};
-use self::lines::{Lines, Name, Terms, Waiting};
+use self::lines::{Lines, Name};
 use self::pieces::is_piece;
 use self::reliable::{GivenUp, Reliable};
+use self::waiting::{Extras, Terms, Waiting};
 use super::credit::Outflow;
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
 use super::{ChannelOptions, Mode, Priority, SendOptions, WhenFull};
@@ -160,9 +163,8 @@ impl SendQueue {
         let SendOptions { mode, key, priority, lifetime, .. } = options;
         let terms = Terms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
         let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
-        let queued_at = now;
-        let waiting =
-            Waiting { channel, mode, payload, terms, queued_at, key, version: None, progress: None };
+        let extras = Extras { terms, key, version: None, progress: None };
+        let waiting = Waiting { channel, mode, payload, queued_at: now, extras };
         let replaced = if mode == Mode::ReliableLatest {
             let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new()));
             push_value(lines, latest, waiting, priority)
@@ -246,7 +248,7 @@ impl SendQueue {
 
     /// The time of the first message of a line is over, or the peer does not take it.
     fn expire(&mut self, name: Name, now: Moment) {
-        let progress = self.lines.as_ref().and_then(|lines| lines.first(name)?.progress.as_deref().copied());
+        let progress = self.lines.as_ref().and_then(|lines| lines.first(name)?.extras.progress);
         let Some(progress) = progress else { return self.pop(name, Outcome::Expired) };
         let Some(gone) = self.lines.as_mut().and_then(|lines| lines.pop(name, true)) else { return };
         if !gone.mode.needs_id() {
@@ -275,7 +277,7 @@ impl SendQueue {
             if gone.mode == Mode::ReliableLatest
                 && let Some(latest) = &mut self.latest
             {
-                latest.on_given_up((gone.channel, gone.key));
+                latest.on_given_up((gone.channel, gone.extras.key));
             }
             self.forget(&gone, outcome);
         }
@@ -284,8 +286,8 @@ impl SendQueue {
     /// Keeps the value that was written for its key until its packet's fate is known.
     fn book_value(&mut self, name: Name, class: usize, version: u64, number: u64) -> Option<MessageId> {
         let mut sent = self.lines.as_mut()?.pop(name, true)?;
-        sent.version = Some(version);
-        let (key, priority) = ((sent.channel, sent.key), Priority::of_class(class));
+        sent.extras.version = Some(version);
+        let (key, priority) = ((sent.channel, sent.extras.key), Priority::of_class(class));
         Some(self.latest.as_mut()?.on_sent(key, sent, priority, number))
     }
 
@@ -304,7 +306,9 @@ impl SendQueue {
     /// Gives back what a message was charged, and answers for it when its outcome is known.
     fn forget(&mut self, gone: &Waiting, outcome: Outcome) {
         self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
-        if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) = (gone.terms.receipt, outcome) {
+        if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) =
+            (gone.extras.terms.receipt, outcome)
+        {
             self.receipts.get_or_insert_default().answer(receipt, outcome);
         }
     }
@@ -387,7 +391,7 @@ fn push_value(
     waiting: Waiting,
     priority: Priority,
 ) -> Option<Waiting> {
-    let key = (waiting.channel, waiting.key);
+    let key = (waiting.channel, waiting.extras.key);
     let older = match latest.supersede(key) {
         Older::Waits(place) => return lines.replace(place, waiting),
         Older::Forgotten(older) => Some(older),

@@ -6,9 +6,10 @@ use bytes::BufMut;
 use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{Delivery, EncodeError, FrameWriter, Message, MessageId};
 
-use super::lines::{Name, Progress, Waiting};
+use super::lines::Name;
 use super::pieces::write_piece;
 use super::reliable::Reliable;
+use super::waiting::{Extras, Progress, Standing};
 use super::{Filled, Packet, SendQueue, charge};
 use crate::channel::receipt::Outcome;
 use crate::channel::{Mode, Priority};
@@ -83,14 +84,14 @@ impl SendQueue {
             };
             let is_too_long =
                 waiting.mode.needs_id() && waiting.payload.len() > self.credit.message_max_bytes();
-            let fits = if waiting.terms.is_over(packet.now) || is_too_long {
+            let fits = if waiting.extras.terms.is_over(packet.now) || is_too_long {
                 filled.expired_count = filled.expired_count.saturating_add(1);
                 self.expire(name, packet.now);
                 true
-            } else if waiting.progress.is_some() {
+            } else if waiting.extras.progress.is_some() {
                 self.write_next_piece(name, packet, writer, carry, filled)
             } else if waiting.mode == Mode::ReliableLatest {
-                let is_resent = waiting.version.is_some();
+                let is_resent = waiting.extras.version.is_some();
                 let Some(version) = write_value(writer, waiting, packet.number) else { return false };
                 if let Some(id) = self.book_value(name, class, version, packet.number) {
                     carry(id);
@@ -133,7 +134,7 @@ impl SendQueue {
             Some(Ok(first)) => {
                 if let Some(mut waiting) = lines.pop(name, true) {
                     if plant::is(Plant::ReceiptOfSending)
-                        && let Some(receipt) = waiting.terms.receipt.take()
+                        && let Some(receipt) = waiting.extras.terms.receipt.take()
                     {
                         self.receipts.get_or_insert_default().answer(receipt, Outcome::Acknowledged);
                     }
@@ -169,7 +170,7 @@ impl SendQueue {
     ) -> bool {
         let Some(lines) = &mut self.lines else { return true };
         let Some(waiting) = lines.first(name) else { return true };
-        let receipt = waiting.terms.receipt;
+        let receipt = waiting.extras.terms.receipt;
         match writer.message(&whole_unreliable(waiting)) {
             Ok(()) => {
                 self.pop(name, Outcome::Lost);
@@ -202,7 +203,7 @@ impl SendQueue {
     ) -> bool {
         let Some(lines) = &mut self.lines else { return true };
         let Some(waiting) = lines.first(name) else { return true };
-        let Some(&progress) = waiting.progress.as_deref() else { return true };
+        let Some(progress) = waiting.extras.progress else { return true };
         let begin = progress.sent_bytes;
         let total = u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX);
         let is_reliable = waiting.mode.needs_id();
@@ -238,19 +239,20 @@ impl SendQueue {
 
 /// Writes a value into packet `number`, by which it is known if it was not sent before; answers its version, `None` when
 /// it does not fit.
-fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: &Waiting, number: u64) -> Option<u64> {
-    let version = waiting.version.unwrap_or(number);
-    let Waiting { channel, payload, key, .. } = waiting;
-    let delivery = Delivery::ReliableLatest { key: *key, version };
-    writer.message(&Message { channel: *channel, delivery, payload }).ok()?;
+fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: Standing<'_>, number: u64) -> Option<u64> {
+    let Standing { channel, payload, extras: &Extras { key, version, .. }, .. } = waiting;
+    let version = version.unwrap_or(number);
+    writer
+        .message(&Message { channel, delivery: Delivery::ReliableLatest { key, version }, payload })
+        .ok()?;
     Some(version)
 }
 
 /// An unreliable message as it would go whole.
-fn whole_unreliable(waiting: &Waiting) -> Message<'_> {
+fn whole_unreliable(waiting: Standing<'_>) -> Message<'_> {
     let is_sequenced = waiting.mode == Mode::UnreliableSequenced;
     let delivery = if is_sequenced { Delivery::UnreliableSequenced } else { Delivery::Unreliable };
-    Message { channel: waiting.channel, delivery, payload: &waiting.payload }
+    Message { channel: waiting.channel, delivery, payload: waiting.payload }
 }
 
 /// Whether a message that did not fit would not fit an empty packet either.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use drumfire_wire::{ChannelId, MessageId};
 
-use super::lines::Waiting;
+use super::waiting::Waiting;
 use crate::channel::Priority;
 use crate::ids::FoldBuild;
 

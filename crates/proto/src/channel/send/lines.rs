@@ -7,73 +7,21 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
-use bytes::Bytes;
-use drumfire_wire::{ChannelId, MessageId};
+use drumfire_wire::ChannelId;
 
-use crate::channel::receipt::ReceiptId;
+use super::places::{NOWHERE, Places};
+use super::waiting::{Progress, Standing, Waiting};
 use crate::channel::{ChannelOptions, Mode, Priority};
 use crate::ids::FoldBuild;
-use crate::limits::MESSAGE_MAX_BYTES;
 use crate::time::Moment;
 
 /// Bytes that a line of weight 1 may send before the next has its turn.
 const QUANTUM_BYTES: u32 = 256;
 
-const NOWHERE: u32 = u32::MAX;
-
-/// A message that waits to be sent.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) channel: ChannelId,
-    pub(super) mode: Mode,
-    pub(super) payload: Bytes,
-    pub(super) terms: Terms,
-    pub(super) queued_at: Moment,
-    /// Whose value it is, and the version it was sent with, if it was: of ReliableLatest channels.
-    pub(super) key: u64,
-    pub(super) version: Option<u64>,
-    /// How far it has come, if it is sent in pieces.
-    pub(super) progress: Option<Box<Progress>>,
-}
-
-/// How far a message in pieces has come.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Progress {
-    /// Its id, or the number of an unreliable one.
-    pub(super) number: u64,
-    pub(super) sent_bytes: u32,
-    /// By which the fate of an unreliable one is told, if somebody wants to hear of it.
-    pub(super) receipt: Option<MessageId>,
-}
-
-impl Waiting {
-    /// What of it may go next, at most.
-    fn next_bytes(&self) -> u32 {
-        let sent = self.progress.as_ref().map_or(0, |progress| progress.sent_bytes);
-        let bytes = u32::try_from(self.payload.len()).unwrap_or(u32::MAX).saturating_sub(sent);
-        bytes.min(u32::try_from(MESSAGE_MAX_BYTES).unwrap_or(u32::MAX))
-    }
-}
-
-/// Until when a message is worth sending, and who wants to know what became of it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Terms {
-    pub(super) deadline: Option<Moment>,
-    pub(super) receipt: Option<ReceiptId>,
-}
-
-impl Terms {
-    pub(super) fn is_over(self, now: Moment) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
-    }
-}
-
 /// All lines of one connection.
 #[derive(Debug)]
 pub(super) struct Lines {
-    places: Vec<Place>,
-    /// The first of the places that are free.
-    free: u32,
+    places: Places,
     /// The only line, as long as there is one: most connections send on one channel at a time, and need no turns.
     only: Option<(Name, Line)>,
     /// The lines when there are several.
@@ -96,13 +44,6 @@ pub(super) struct Lines {
     /// How many lines were looked at to find whose turn it is.
     #[cfg(any(test, feature = "measure"))]
     visits: u64,
-}
-
-/// A message in its line, or a free place.
-#[derive(Debug)]
-struct Place {
-    waiting: Option<Waiting>,
-    next: u32,
 }
 
 /// A line: messages with ids and without do not hold each other up.
@@ -140,8 +81,7 @@ impl Lines {
     pub(super) fn new() -> Self {
         let hash = FoldBuild::new(0);
         Self {
-            places: Vec::new(),
-            free: NOWHERE,
+            places: Places::new(),
             only: None,
             lines: HashMap::with_hasher(hash),
             turns: Default::default(),
@@ -167,11 +107,11 @@ impl Lines {
         }
         let fresh = Sequenced { newest: NOWHERE, is_under_way: false, priority };
         let state = self.sequenced.entry(waiting.channel).or_insert(fresh);
-        if let Some(older) = self.places.get_mut(at(state.newest)).and_then(|place| place.waiting.as_mut()) {
-            return Some(std::mem::replace(older, waiting));
+        let (channel, newest, is_under_way) = (waiting.channel, state.newest, state.is_under_way);
+        if newest != NOWHERE {
+            return self.places.replace(newest, waiting);
         }
-        let (channel, is_under_way) = (waiting.channel, state.is_under_way);
-        let place = self.put(waiting);
+        let place = self.places.put(waiting);
         if let Some(state) = self.sequenced.get_mut(&channel) {
             (state.newest, state.priority) = (place, priority);
         }
@@ -183,15 +123,14 @@ impl Lines {
 
     /// Puts a message at the end of its line; answers its place.
     pub(super) fn push_at_end(&mut self, waiting: Waiting, priority: Priority) -> u32 {
-        let place = self.put(waiting);
+        let place = self.places.put(waiting);
         self.stand(place, priority);
         place
     }
 
     /// Puts a message in the place of another of its line, which it answers.
     pub(super) fn replace(&mut self, place: u32, waiting: Waiting) -> Option<Waiting> {
-        let older = self.places.get_mut(at(place))?.waiting.as_mut()?;
-        Some(std::mem::replace(older, waiting))
+        self.places.replace(place, waiting)
     }
 
     pub(super) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
@@ -226,10 +165,8 @@ impl Lines {
     /// The channels on which something may go, and since when what goes next has waited.
     pub(super) fn waiting_since(&self) -> impl Iterator<Item = (ChannelId, Moment)> {
         let only = self.only.iter().map(|(name, line)| (name, line));
-        only.chain(&self.lines).filter_map(|(name, line)| {
-            let first = self.places.get(at(line.first))?.waiting.as_ref()?;
-            Some((name.channel, first.queued_at))
-        })
+        only.chain(&self.lines)
+            .filter_map(|(name, line)| Some((name.channel, self.places.get(line.first)?.queued_at)))
     }
 
     /// Whether nothing is kept here at all.
@@ -266,20 +203,20 @@ impl Lines {
     }
 
     /// The first message of the line.
-    pub(super) fn first(&self, name: Name) -> Option<&Waiting> {
+    pub(super) fn first(&self, name: Name) -> Option<Standing<'_>> {
         let line = match &self.only {
             Some((only, line)) if *only == name => line,
             Some(_) => return None,
             None => self.lines.get(&name)?,
         };
-        self.places.get(at(line.first))?.waiting.as_ref()
+        self.places.get(line.first)
     }
 
     /// The first message of the line, which has its turn, is sent in pieces from now on.
     pub(super) fn begin(&mut self, name: Name, progress: Progress) {
-        let Some((_, waiting)) = self.first_mut(name) else { return };
-        let (mode, channel) = (waiting.mode, waiting.channel);
-        waiting.progress = Some(Box::new(progress));
+        let Some(place) = self.line_mut(name).map(|line| line.first) else { return };
+        let Some(Standing { mode, channel, .. }) = self.places.get(place) else { return };
+        self.places.set_progress(place, progress);
         if name.needs_id {
             self.begun_lines = self.begun_lines.saturating_add(1);
         }
@@ -293,32 +230,32 @@ impl Lines {
 
     /// The first message of the line, which has this number, was sent up to here.
     pub(super) fn advance(&mut self, name: Name, number: u64, sent_bytes: u32) {
-        let Some((line, waiting)) = self.first_mut(name) else { return };
-        if let Some(progress) = &mut waiting.progress {
-            line.credit_bytes =
-                line.credit_bytes.saturating_sub(sent_bytes.saturating_sub(progress.sent_bytes));
-            (progress.number, progress.sent_bytes) = (number, sent_bytes);
+        let Some(place) = self.line_mut(name).map(|line| line.first) else { return };
+        let progress = self.places.get(place).and_then(|standing| standing.extras.progress);
+        let Some(progress) = progress else { return };
+        self.places.set_progress(place, Progress { number, sent_bytes, ..progress });
+        if let Some(line) = self.line_mut(name) {
+            let bytes = sent_bytes.saturating_sub(progress.sent_bytes);
+            line.credit_bytes = line.credit_bytes.saturating_sub(bytes);
         }
     }
 
-    fn first_mut(&mut self, name: Name) -> Option<(&mut Line, &mut Waiting)> {
-        let line = match &mut self.only {
-            Some((_, line)) => line,
-            None => self.lines.get_mut(&name)?,
-        };
-        let waiting = self.places.get_mut(at(line.first))?.waiting.as_mut()?;
-        Some((line, waiting))
+    fn line_mut(&mut self, name: Name) -> Option<&mut Line> {
+        match &mut self.only {
+            Some((_, line)) => Some(line),
+            None => self.lines.get_mut(&name),
+        }
     }
 
     /// The message of this class whose turn it is.
-    pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(Name, &Waiting)> {
+    pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(Name, Standing<'_>)> {
         if self.only.is_some() {
             self.on_visit();
         }
         if let Some((name, line)) = &self.only {
-            let waiting = self.places.get(at(line.first))?.waiting.as_ref()?;
-            let may = may_give_id || !name.needs_id || waiting.progress.is_some();
-            return (may && line.class == class).then_some((*name, waiting));
+            let standing = self.places.get(line.first)?;
+            let may = may_give_id || !name.needs_id || standing.extras.progress.is_some();
+            return (may && line.class == class).then_some((*name, standing));
         }
         if self.without_id == 0 && self.open_lines == 0 {
             return None;
@@ -329,8 +266,8 @@ impl Lines {
             let turns = self.turns.get_mut(class)?;
             let is_alone = turns.len() == 1;
             let line = self.lines.get_mut(&name)?;
-            let first = self.places.get(at(line.first))?.waiting.as_ref()?;
-            if name.needs_id && !may_give_id && first.progress.is_none() {
+            let first = self.places.get(line.first)?;
+            if name.needs_id && !may_give_id && first.extras.progress.is_none() {
                 self.block(class);
                 continue;
             }
@@ -343,7 +280,7 @@ impl Lines {
             turns.rotate_left(1);
         };
         let line = self.lines.get(&name)?;
-        Some((name, self.places.get(at(line.first))?.waiting.as_ref()?))
+        Some((name, self.places.get(line.first)?))
     }
 
     /// Counts a line that is looked at.
@@ -368,12 +305,10 @@ impl Lines {
             Some((_, line)) => line,
             None => self.lines.get_mut(&name)?,
         };
-        let first = line.first;
-        let place = self.places.get_mut(at(first))?;
-        let waiting = place.waiting.take()?;
-        line.credit_bytes = line.credit_bytes.saturating_sub(waiting.next_bytes());
-        line.first = std::mem::replace(&mut place.next, self.free);
-        self.free = first;
+        let bytes = self.places.get(line.first)?.next_bytes();
+        line.credit_bytes = line.credit_bytes.saturating_sub(bytes);
+        let (waiting, next) = self.places.take(line.first)?;
+        line.first = next;
         let (is_over, class) = (line.first == NOWHERE, line.class);
         if is_over && is_only {
             self.only = None;
@@ -388,11 +323,11 @@ impl Lines {
         if !name.needs_id {
             self.without_id = self.without_id.saturating_sub(1);
         } else {
-            self.begun_lines = self.begun_lines.saturating_sub(waiting.progress.is_some().into());
+            self.begun_lines = self.begun_lines.saturating_sub(waiting.extras.progress.is_some().into());
             self.open_lines = self.open_lines.saturating_sub(is_over.into());
         }
         if waiting.mode == Mode::ReliableSequenced
-            && waiting.progress.is_none()
+            && waiting.extras.progress.is_none()
             && let Some(state) = self.sequenced.get_mut(&waiting.channel)
         {
             (state.newest, state.is_under_way) = (NOWHERE, is_sent);
@@ -407,7 +342,10 @@ impl Lines {
     pub(super) fn drop_oldest(&mut self, channel: ChannelId, mode: Mode) -> Option<Waiting> {
         let name = Name { channel, needs_id: mode.needs_id() };
         let first = self.first(name)?;
-        if mode == Mode::ReliableLatest || first.mode == Mode::ReliableLatest || first.progress.is_some() {
+        if mode == Mode::ReliableLatest
+            || first.mode == Mode::ReliableLatest
+            || first.extras.progress.is_some()
+        {
             return None;
         }
         let class = self.lines.get(&name).map(|line| line.class);
@@ -440,35 +378,17 @@ impl Lines {
         }
     }
 
-    /// Gives a message a place.
-    fn put(&mut self, waiting: Waiting) -> u32 {
-        let index = self.free;
-        if let Some(place) = self.places.get_mut(at(index)) {
-            self.free = std::mem::replace(&mut place.next, NOWHERE);
-            place.waiting = Some(waiting);
-            return index;
-        }
-        // Memory ends long before the numbers do.
-        let index = u32::try_from(self.places.len()).unwrap_or(NOWHERE);
-        self.places.push(Place { waiting: Some(waiting), next: NOWHERE });
-        index
-    }
-
     /// Lets the message at this place stand in its line.
     fn stand(&mut self, index: u32, priority: Priority) {
-        let Some(waiting) = self.places.get(at(index)).and_then(|place| place.waiting.as_ref()) else {
-            return;
-        };
-        let name = Name { channel: waiting.channel, needs_id: waiting.mode.needs_id() };
+        let Some(Standing { channel, mode, .. }) = self.places.get(index) else { return };
+        let name = Name { channel, needs_id: mode.needs_id() };
         self.without_id = self.without_id.saturating_add(usize::from(!name.needs_id));
         let line = match &mut self.only {
             Some((only, line)) => (*only == name).then_some(line),
             None => self.lines.get_mut(&name),
         };
         if let Some(line) = line {
-            if let Some(last) = self.places.get_mut(at(line.last)) {
-                last.next = index;
-            }
+            self.places.link(line.last, index);
             line.last = index;
             return;
         }
@@ -486,10 +406,6 @@ impl Lines {
             self.lines.insert(name, line);
         }
     }
-}
-
-fn at(index: u32) -> usize {
-    usize::try_from(index).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::collections::{HashMap, VecDeque};
 use bytes::{BufMut, Bytes};
 use drumfire_wire::{ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId, Skip};
 
-use super::lines::{Terms, Waiting};
 use super::pieces::{Book, Fates};
+use super::waiting::{Standing, Terms, Waiting};
 use super::{Filled, Packet};
 use crate::channel::receipt::ReceiptId;
 use crate::channel::{Mode, Priority, Redundancy};
@@ -242,12 +242,12 @@ impl Reliable {
     pub(super) fn write_first<B: BufMut>(
         &self,
         writer: &mut FrameWriter<B>,
-        waiting: &Waiting,
+        waiting: Standing<'_>,
     ) -> Result<First, EncodeError> {
         let (id, order) = (self.next_id(), self.order_for(waiting));
         let delivery = order.delivery(id);
-        let Waiting { channel, payload, .. } = waiting;
-        writer.message(&Message { channel: *channel, delivery, payload })?;
+        let Standing { channel, payload, .. } = waiting;
+        writer.message(&Message { channel, delivery, payload })?;
         Ok(First { id: MessageId(id), order })
     }
 
@@ -272,7 +272,7 @@ impl Reliable {
             channel: waiting.channel,
             bytes: u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX),
             payload: waiting.payload,
-            terms: waiting.terms,
+            terms: waiting.extras.terms,
             pieces: None,
             is_given_up: false,
             order: first.order,
@@ -322,7 +322,7 @@ impl Reliable {
         self.base.saturating_add(u64::try_from(self.sent.len()).unwrap_or(u64::MAX))
     }
 
-    fn order_for(&self, waiting: &Waiting) -> Order {
+    fn order_for(&self, waiting: Standing<'_>) -> Order {
         match waiting.mode {
             Mode::ReliableOrdered => Order::After(self.newest.get(&waiting.channel).copied()),
             Mode::ReliableSequenced => Order::Sequenced,

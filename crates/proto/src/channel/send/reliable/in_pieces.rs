@@ -8,8 +8,8 @@ use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
 use super::{Arrived, First, GivenUp, Reliable, State, sent_mut, sent_ref};
 use crate::channel::Redundancy;
 use crate::channel::send::fill::must_cut;
-use crate::channel::send::lines::Waiting;
 use crate::channel::send::pieces::{Fates, write_piece};
+use crate::channel::send::waiting::{Standing, Waiting};
 use crate::channel::send::{Filled, Packet};
 use crate::limits::{CHANNEL_IN_PIECES_MAX, RELIABLE_IN_PIECES_MAX};
 use crate::loss::Fate;
@@ -101,7 +101,7 @@ impl Reliable {
     /// Gives a message its id, to be sent in pieces; answers the id.
     pub(in crate::channel::send) fn begin_pieces(
         &mut self,
-        waiting: &Waiting,
+        waiting: Standing<'_>,
         class: usize,
         number: u64,
     ) -> u64 {
@@ -109,17 +109,8 @@ impl Reliable {
         let first = First { id: MessageId(id), order };
         self.on_pieces_begun(waiting.channel);
         let pieces = Some(Box::default());
-        let Waiting { channel, mode, ref payload, terms, queued_at, key, .. } = *waiting;
-        let copy = Waiting {
-            channel,
-            mode,
-            payload: payload.clone(),
-            terms,
-            queued_at,
-            key,
-            version: None,
-            progress: None,
-        };
+        let Standing { channel, mode, payload, queued_at, extras } = waiting;
+        let copy = Waiting { channel, mode, payload: payload.clone(), queued_at, extras: *extras };
         self.keep(copy, first, class, number, Redundancy::None);
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
             sent.pieces = pieces;

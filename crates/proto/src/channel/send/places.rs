@@ -1,0 +1,222 @@
+//! The memory of messages that wait: a place for each, which knows the next one of its line, and a second one for what few
+//! messages have. A server's queues are long just when it is busy, so a place is as small as it can be.
+
+use bytes::Bytes;
+use drumfire_wire::ChannelId;
+
+use super::waiting::{Extras, Progress, Standing, Waiting};
+use crate::channel::Mode;
+use crate::time::Moment;
+
+/// No place.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+/// The messages of one connection that wait, in no order of their own.
+#[derive(Debug)]
+pub(super) struct Places {
+    places: Vec<Place>,
+    /// The first of the places that are free.
+    free: u32,
+    extras: Vec<Slot>,
+    /// The first of the slots that are free.
+    free_slot: u32,
+}
+
+/// A message in its line, or a free place, which has no mode.
+#[derive(Debug)]
+struct Place {
+    payload: Bytes,
+    queued_at: Moment,
+    /// Where its extras are.
+    slot: u32,
+    next: u32,
+    channel: ChannelId,
+    mode: Option<Mode>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Taken(Extras),
+    /// Free, and the next one that is.
+    Free(u32),
+}
+
+impl Places {
+    pub(super) const fn new() -> Self {
+        Self { places: Vec::new(), free: NOWHERE, extras: Vec::new(), free_slot: NOWHERE }
+    }
+
+    /// The message at this place.
+    pub(super) fn get(&self, place: u32) -> Option<Standing<'_>> {
+        let Place { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;
+        let extras = match self.extras.get(at(*slot)) {
+            Some(Slot::Taken(extras)) => extras,
+            _ => &Extras::NONE,
+        };
+        Some(Standing { channel: *channel, mode: (*mode)?, payload, queued_at: *queued_at, extras })
+    }
+
+    /// Gives a message a place, the last of its line.
+    pub(super) fn put(&mut self, waiting: Waiting) -> u32 {
+        let Waiting { channel, mode, payload, queued_at, extras } = waiting;
+        let slot = self.keep(extras);
+        let new = Place { payload, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
+        let index = self.free;
+        if let Some(place) = self.places.get_mut(at(index)) {
+            self.free = place.next;
+            *place = new;
+            return index;
+        }
+        // Memory ends long before the numbers do.
+        let index = u32::try_from(self.places.len()).unwrap_or(NOWHERE);
+        self.places.push(new);
+        index
+    }
+
+    /// Takes a message out; answers the place of the next one of its line too.
+    pub(super) fn take(&mut self, index: u32) -> Option<(Waiting, u32)> {
+        let place = self.places.get_mut(at(index))?;
+        let mode = place.mode.take()?;
+        let (payload, slot) =
+            (std::mem::take(&mut place.payload), std::mem::replace(&mut place.slot, NOWHERE));
+        let (channel, queued_at) = (place.channel, place.queued_at);
+        let next = std::mem::replace(&mut place.next, self.free);
+        self.free = index;
+        let extras = self.give_back(slot);
+        Some((Waiting { channel, mode, payload, queued_at, extras }, next))
+    }
+
+    /// Puts a message in the place of another, which it answers.
+    pub(super) fn replace(&mut self, index: u32, waiting: Waiting) -> Option<Waiting> {
+        let &Place { slot, next, mode, .. } = self.places.get(at(index))?;
+        let (mode, extras) = (mode?, self.give_back(slot));
+        let slot = self.keep(waiting.extras);
+        let Waiting { channel, payload, queued_at, .. } = waiting;
+        let new = Place { payload, queued_at, slot, next, channel, mode: Some(waiting.mode) };
+        let older = std::mem::replace(self.places.get_mut(at(index))?, new);
+        Some(Waiting {
+            channel: older.channel,
+            mode,
+            payload: older.payload,
+            queued_at: older.queued_at,
+            extras,
+        })
+    }
+
+    /// This place comes after that one in their line.
+    pub(super) fn link(&mut self, before: u32, next: u32) {
+        if let Some(place) = self.places.get_mut(at(before)) {
+            place.next = next;
+        }
+    }
+
+    /// The message at this place is sent in pieces, and has come so far.
+    pub(super) fn set_progress(&mut self, index: u32, progress: Progress) {
+        let Some(&Place { slot, .. }) = self.places.get(at(index)) else { return };
+        if let Some(Slot::Taken(extras)) = self.extras.get_mut(at(slot)) {
+            extras.progress = Some(progress);
+            return;
+        }
+        let slot = self.keep(Extras { progress: Some(progress), ..Extras::NONE });
+        if let Some(place) = self.places.get_mut(at(index)) {
+            place.slot = slot;
+        }
+    }
+
+    /// How many places are taken, and how many there are.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.places.iter().filter(|place| place.mode.is_some()).count(), self.places.len())
+    }
+
+    fn keep(&mut self, extras: Extras) -> u32 {
+        if extras == Extras::NONE {
+            return NOWHERE;
+        }
+        let index = self.free_slot;
+        if let Some(slot) = self.extras.get_mut(at(index)) {
+            if let Slot::Free(next) = *slot {
+                self.free_slot = next;
+            }
+            *slot = Slot::Taken(extras);
+            return index;
+        }
+        let index = u32::try_from(self.extras.len()).unwrap_or(NOWHERE);
+        self.extras.push(Slot::Taken(extras));
+        index
+    }
+
+    fn give_back(&mut self, index: u32) -> Extras {
+        let Some(slot) = self.extras.get_mut(at(index)) else { return Extras::NONE };
+        let taken = std::mem::replace(slot, Slot::Free(self.free_slot));
+        self.free_slot = index;
+        if let Slot::Taken(extras) = taken { extras } else { Extras::NONE }
+    }
+}
+
+fn at(index: u32) -> usize {
+    usize::try_from(index).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limits::ITEM_CHARGE_BYTES;
+
+    fn waiting(channel: u16, key: u64) -> Waiting {
+        let payload = Bytes::from(channel.to_be_bytes().to_vec());
+        let extras = Extras { key, ..Extras::NONE };
+        let mode = if key == 0 { Mode::ReliableOrdered } else { Mode::ReliableLatest };
+        Waiting { channel: ChannelId(channel), mode, payload, queued_at: Moment::ORIGIN, extras }
+    }
+
+    fn is_same(waiting: &Waiting, channel: u16, key: u64) -> bool {
+        let is_whole = waiting.payload == channel.to_be_bytes().as_slice() && waiting.extras.key == key;
+        is_whole && waiting.channel.0 == channel && (waiting.mode == Mode::ReliableLatest) == (key > 0)
+    }
+
+    #[test]
+    fn a_message_that_waits_takes_no_more_than_it_is_charged_beside_its_payload() {
+        assert!(size_of::<Place>() <= ITEM_CHARGE_BYTES, "{}", size_of::<Place>());
+    }
+
+    proptest! {
+        #[test]
+        fn every_place_keeps_what_was_put_there_whatever_comes_and_goes(
+            acts in prop::collection::vec((0_u8..4, 0_u64..3, any::<prop::sample::Index>()), 1..200),
+        ) {
+            let (mut places, mut model) = (Places::new(), Vec::<(u32, u16, u64)>::new());
+            let mut most = 0;
+            for (number, (act, key, which)) in (0_u16..).zip(acts) {
+                if act < 2 || model.is_empty() {
+                    let place = places.put(waiting(number, key));
+                    prop_assert!(model.iter().all(|(other, ..)| *other != place));
+                    model.push((place, number, key));
+                } else {
+                    let at = which.index(model.len());
+                    let (place, channel, before) = model[at];
+                    let older = if act == 2 {
+                        model.swap_remove(at);
+                        places.take(place).map(|(older, _)| older)
+                    } else {
+                        model[at] = (place, number, key);
+                        places.replace(place, waiting(number, key))
+                    };
+                    prop_assert!(older.is_some_and(|older| is_same(&older, channel, before)));
+                }
+                most = most.max(model.len());
+                for &(place, channel, key) in &model {
+                    let standing = places.get(place).unwrap();
+                    prop_assert_eq!((standing.channel.0, standing.extras.key), (channel, key));
+                }
+            }
+            prop_assert!(places.places.len() <= most && places.extras.len() <= most, "places are used again");
+            for (place, ..) in model {
+                prop_assert!(places.take(place).is_some() && places.get(place).is_none());
+                prop_assert!(places.take(place).is_none() && places.replace(place, waiting(0, 0)).is_none());
+            }
+        }
+    }
+}
