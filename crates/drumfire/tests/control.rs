@@ -6,7 +6,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -50,7 +50,7 @@ impl Game {
         let address = "127.0.0.1:0".parse().unwrap();
         let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).flight_recorder(true);
         let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
-        let control = Control::listen(&path(), server.monitor()).unwrap();
+        let control = Control::listen(path(), server.monitor()).unwrap();
         let (is_over, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (over, ears) = (Arc::clone(&is_over), Arc::clone(&heard));
         let thread = std::thread::spawn(move || {
@@ -291,8 +291,8 @@ fn a_socket_that_was_left_behind_is_taken_over_and_any_other_file_is_not() {
     assert_eq!(refused.to_string(), "a file that is no socket is there");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
-    assert!(Control::listen(Path::new("/no such folder/socket"), Nothing).is_err());
-    assert!(Control::listen(Path::new(&"x".repeat(300)), Nothing).is_err());
+    assert!(Control::listen("/no such folder/socket", Nothing).is_err());
+    assert!(Control::listen("x".repeat(300), Nothing).is_err());
 }
 
 #[test]

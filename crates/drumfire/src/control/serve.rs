@@ -42,7 +42,8 @@ impl Control {
     ///
     /// What the system answered: no permission, no such folder, a path that is too long (107 bytes on Linux), or `AlreadyExists`
     /// where another file or a server that answers is there. `Unsupported` where there are no Unix domain sockets.
-    pub fn listen(path: &Path, source: impl Source) -> io::Result<Self> {
+    pub fn listen(path: impl AsRef<Path>, source: impl Source) -> io::Result<Self> {
+        let path = path.as_ref();
         let (mut listener, place) = local::bind(path)?;
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;

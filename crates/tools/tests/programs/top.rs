@@ -27,7 +27,7 @@ fn a_server_and_its_connections_are_printed_once() {
     let folder = Folder::new("top-once");
     let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
     let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
-    let control = Control::listen(&folder.path().join("control"), server.monitor()).unwrap();
+    let control = Control::listen(folder.path().join("control"), server.monitor()).unwrap();
     let mut clients: Vec<Client> =
         (0..3).map(|_| Client::connect_dev(server.local_addr()).unwrap()).collect();
     let path = control.path().to_owned();
