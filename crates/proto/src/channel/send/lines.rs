@@ -108,7 +108,7 @@ impl Lines {
         let fresh = Sequenced { newest: NOWHERE, is_under_way: false, priority };
         let state = self.sequenced.entry(waiting.channel).or_insert(fresh);
         let (channel, newest, is_under_way) = (waiting.channel, state.newest, state.is_under_way);
-        if newest != NOWHERE {
+        if self.places.get(newest).is_some() {
             return self.places.replace(newest, waiting);
         }
         let place = self.places.put(waiting);
