@@ -3,9 +3,9 @@
 use drumfire::{ClientEvent, CloseCode, CloseReason, Event, FlightRecord, PeerId, WhenFull, WorkerStats};
 
 use crate::flow::Flow;
-use crate::scenario::Plan;
 #[cfg(feature = "hostile")]
 use crate::scenario::Side;
+use crate::scenario::{GROUPS, Plan};
 
 /// How far one end of a connection has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(crate) struct Client {
     pub(crate) at_client: Stage,
     pub(crate) at_server: Stage,
     pub(crate) peer: Option<PeerId>,
+    /// Of each group.
+    pub(crate) is_member: [bool; GROUPS],
     /// One of its ends breaks the rules: what they say to each other is worth nothing.
     pub(crate) is_hostile: bool,
     /// One of its ends acknowledges everything: which end is lied to, and from which packet on.
@@ -114,10 +116,14 @@ impl Client {
                 self.down.on_receipt(receipt, outcome, self.may_be_over())
             }
             (Event::Skipped { .. }, Stage::Connected) => Ok(()),
+            (Event::Missed { count, .. }, Stage::Connected) => {
+                self.down.on_missed(count);
+                Ok(())
+            }
             (Event::Writable { .. }, Stage::Connected) => self.down.on_writable(),
             (Event::FlightRecord { record, .. }, Stage::Connected) => self.on_record(&record),
             (Event::Disconnected { reason, .. }, Stage::Connected) => {
-                self.at_server = Stage::Over;
+                (self.at_server, self.is_member) = (Stage::Over, [false; GROUPS]);
                 self.ended(reason)
             }
             (event, stage) => Err(format!("at {stage:?} came {event:?}")),

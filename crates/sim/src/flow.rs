@@ -1,25 +1,15 @@
 //! One direction of one connection: what was sent, what came out, and whether that is what was promised.
-//!
-//! Every message says which it is where that has to be known, and its other bytes follow from the seed, so that
-//! nothing else can pass for it.
+
+mod sent;
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use drumfire::conditioner::Random;
 use drumfire::{ChannelId, Mode, Outcome, ReceiptId, SendOptions};
 
-/// Bytes that say which message it is; ordered ones are told by their order.
-const NUMBER_BYTES: usize = 9;
-
-/// The first byte of a message of each mode.
-const MODES: [(u8, Mode); 6] = [
-    (1, Mode::Unreliable),
-    (2, Mode::ReliableOrdered),
-    (3, Mode::UnreliableSequenced),
-    (4, Mode::ReliableUnordered),
-    (5, Mode::ReliableSequenced),
-    (6, Mode::ReliableLatest),
-];
+use crate::message::{self, Number};
+use sent::{Owed, Sent, Single};
 
 /// What was sent one way, and how much of it arrived.
 #[derive(Debug, Default)]
@@ -28,11 +18,7 @@ pub(crate) struct Flow {
     may_drop: bool,
     /// The receiver is short of memory and may forget which values it had: the newest of a key may come again.
     may_repeat: bool,
-    ordered: HashMap<u16, Ordered>,
-    /// Messages of all other modes.
-    singles: Vec<Single>,
-    /// The newest message of each channel, sequenced mode and key: the last that was sent, and the last that was delivered.
-    sequenced: HashMap<(u16, Mode, u64), Newest>,
+    messages: Sent,
     receipts: HashMap<ReceiptId, Wanted>,
     /// Receipts of acks of which it is not certain yet that they are true.
     told: Vec<ReceiptId>,
@@ -42,6 +28,8 @@ pub(crate) struct Flow {
     told_of_room: u64,
     /// It was not told since the last that was refused.
     waits_for_room: bool,
+    /// Messages to a group for which there was no room, as it was told.
+    pub(crate) missed: u64,
     pub(crate) delivered: u64,
 }
 
@@ -54,39 +42,6 @@ struct Wanted {
     index: usize,
     may_expire: bool,
     outcome: Option<Outcome>,
-}
-
-/// The ordered messages of a channel.
-#[derive(Debug, Default)]
-struct Ordered {
-    sent: Vec<Single>,
-    /// The first that may be delivered next.
-    next: usize,
-}
-
-#[derive(Debug)]
-struct Single {
-    channel: u16,
-    mode: Mode,
-    key: u64,
-    bytes: Vec<u8>,
-    /// It may be given up, and then need not come.
-    may_expire: bool,
-    is_delivered: bool,
-}
-
-#[derive(Debug, Default)]
-struct Newest {
-    sent: usize,
-    delivered: Option<usize>,
-}
-
-impl Single {
-    /// It came; from now on nobody asks what was in it.
-    fn deliver(&mut self) {
-        self.is_delivered = true;
-        self.bytes = Vec::new();
-    }
 }
 
 impl Flow {
@@ -116,25 +71,13 @@ impl Flow {
     }
 
     /// The next message with these options, about so long.
-    pub(crate) fn next(&self, options: SendOptions, bytes: usize, random: &mut Random) -> Vec<u8> {
-        let mut message = Vec::with_capacity(bytes.max(NUMBER_BYTES));
+    pub(crate) fn next(&self, options: SendOptions, bytes: usize, random: &mut Random) -> Bytes {
         // An ordered message is known by its place, unless some may be left out.
-        let is_numbered = options.mode != Mode::ReliableOrdered || self.may_expire(&options);
-        if !is_numbered && bytes == 0 {
-            return message;
-        }
-        message.extend(MODES.iter().filter(|(_, of)| *of == options.mode).map(|(byte, _)| byte));
-        if is_numbered {
-            let is_ordered = options.mode == Mode::ReliableOrdered;
-            let number = if is_ordered { self.sent() } else { self.singles.len() as u64 };
-            message.extend_from_slice(&number.to_be_bytes());
-        }
-        let least = message.len();
-        while message.len() < bytes {
-            message.extend_from_slice(&random.bits().to_be_bytes());
-        }
-        message.truncate(bytes.max(least));
-        message
+        let number = match options.mode {
+            Mode::ReliableOrdered => self.may_expire(&options).then(|| self.sent()),
+            _ => Some(self.messages.next_number()),
+        };
+        message::compose(options.mode, number.map(Number::OfFlow), bytes, random)
     }
 
     fn may_expire(&self, options: &SendOptions) -> bool {
@@ -146,23 +89,31 @@ impl Flow {
         &mut self,
         channel: u16,
         options: SendOptions,
-        bytes: Vec<u8>,
+        bytes: Bytes,
         receipt: Option<ReceiptId>,
     ) {
-        let (mode, key, may_expire) = (options.mode, options.key, self.may_expire(&options));
-        let single = Single { channel, mode, key, bytes, may_expire, is_delivered: false };
-        let messages = if mode == Mode::ReliableOrdered {
-            &mut self.ordered.entry(channel).or_default().sent
-        } else {
-            self.sequenced.entry((channel, mode, key)).or_default().sent = self.singles.len();
-            &mut self.singles
-        };
-        let index = messages.len();
-        messages.push(single);
+        let SendOptions { mode, key, .. } = options;
+        let may_expire = self.may_expire(&options);
+        let owed = if may_expire { Owed::Perhaps } else { Owed::Surely };
+        let single = Single { channel, mode, key, bytes, owed, to_group: None, is_delivered: false };
+        let index = self.messages.push(single);
         if let Some(receipt) = receipt {
             let wanted = Wanted { channel, mode, index, may_expire, outcome: None };
             self.receipts.insert(receipt, wanted);
         }
+    }
+
+    /// The message of this number was taken for a group, of which this one is a member.
+    pub(crate) fn on_said_to_group(&mut self, number: u64, channel: u16, options: SendOptions, bytes: Bytes) {
+        let SendOptions { mode, key, .. } = options;
+        let owed = if self.may_expire(&options) { Owed::Perhaps } else { Owed::UnlessMissed };
+        let to_group = Some(number);
+        self.messages.push(Single { channel, mode, key, bytes, owed, to_group, is_delivered: false });
+    }
+
+    /// The sender heard that so many messages to a group were missed.
+    pub(crate) fn on_missed(&mut self, count: u32) {
+        self.missed += u64::from(count);
     }
 
     /// The sender heard what became of a message; says what is wrong with that.
@@ -202,103 +153,42 @@ impl Flow {
     /// A message came out; says what is wrong with that.
     pub(crate) fn on_delivered(&mut self, channel: ChannelId, bytes: &[u8]) -> Result<(), String> {
         self.delivered += 1;
-        let mode = bytes.first().and_then(|first| MODES.iter().find(|(byte, _)| byte == first));
-        match mode {
-            None | Some((_, Mode::ReliableOrdered)) => self.on_reliable(channel.0, bytes),
-            Some((_, mode)) => self.on_single(channel.0, *mode, bytes),
-        }
+        self.messages.deliver(channel, bytes, self.may_repeat)
     }
 
-    fn on_single(&mut self, channel: u16, mode: Mode, bytes: &[u8]) -> Result<(), String> {
-        let number =
-            bytes.get(1..NUMBER_BYTES).and_then(|number| number.try_into().ok()).map(u64::from_be_bytes);
-        let index = number.and_then(|number| usize::try_from(number).ok()).unwrap_or(usize::MAX);
-        let Some(message) = self.singles.get_mut(index) else {
-            return Err(format!("a message that nobody sent, {mode:?} on channel {channel}"));
-        };
-        let newest = self.sequenced.entry((channel, mode, message.key)).or_default();
-        if message.is_delivered {
-            if self.may_repeat && mode == Mode::ReliableLatest && newest.delivered == Some(index) {
-                return Ok(());
-            }
-            return Err(format!("message {index}, {mode:?}, came twice"));
-        }
-        if message.bytes != bytes || message.channel != channel {
-            return Err(format!("message {index}, {mode:?}, changed on its way, on channel {channel}"));
-        }
-        message.deliver();
-        let is_sequenced =
-            matches!(mode, Mode::UnreliableSequenced | Mode::ReliableSequenced | Mode::ReliableLatest);
-        match newest.delivered.replace(index) {
-            Some(before) if is_sequenced && before > index => {
-                Err(format!("message {index}, {mode:?}, came after {before} on channel {channel}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn on_reliable(&mut self, channel: u16, bytes: &[u8]) -> Result<(), String> {
-        let ordered = self.ordered.entry(channel).or_default();
-        let due = ordered.next;
-        let owed = ordered.sent.iter().skip(due).position(|sent| sent.bytes == bytes || !sent.may_expire);
-        let Some(place) = owed.map(|owed| due + owed) else {
-            return Err(format!("a reliable message that none was due for after {due} on channel {channel}"));
-        };
-        if ordered.sent[place].bytes == bytes {
-            ordered.sent[place].deliver();
-            ordered.next = place + 1;
-            return Ok(());
-        }
-        let came = ordered.sent.iter().position(|sent| !sent.is_delivered && sent.bytes == bytes);
-        Err(format!(
-            "reliable message {place} of channel {channel} was due, but {} came",
-            came.map_or("none that is under way".to_owned(), |came| came.to_string())
-        ))
-    }
-
-    /// Reliable messages that did not arrive, and receipts that are not true: which.
+    /// Reliable messages that did not arrive, receipts that are not true, and messages to a group of which nobody was told that
+    /// they were missed: which.
     pub(crate) fn missing(&self) -> Option<String> {
-        let is_owed = |(index, single): &(usize, &Single)| match single.mode {
-            Mode::ReliableUnordered | Mode::ReliableOrdered => !single.may_expire,
-            Mode::ReliableSequenced | Mode::ReliableLatest => {
-                let newest = self.sequenced.get(&(single.channel, single.mode, single.key));
-                !single.may_expire && newest.is_some_and(|newest| newest.sent == *index)
-            }
-            _ => false,
-        };
-        let lists = self.ordered.values().map(|ordered| &ordered.sent).chain([&self.singles]);
-        let mut missing: Vec<_> = lists
-            .flat_map(|messages| messages.iter().enumerate())
-            .filter(is_owed)
-            .filter(|(_, single)| !single.is_delivered)
-            .map(|(index, single)| (single.channel, index, single.mode))
-            .collect();
-        missing.sort_by_key(|(channel, index, _)| (*channel, *index));
-        if let Some((channel, index, mode)) = missing.first() {
+        let missing = self.messages.undelivered(Owed::Surely);
+        let missing = missing.map(|(index, single)| (single.channel, index, single.mode));
+        if let Some((channel, index, mode)) = missing.min_by_key(|(channel, index, _)| (*channel, *index)) {
             return Some(format!("message {index} of {mode:?} on channel {channel}"));
         }
-        let mut untrue: Vec<_> = self.receipts.iter().filter(|(_, wanted)| !self.is_true(wanted)).collect();
-        untrue.sort_by_key(|(receipt, _)| **receipt);
-        untrue.first().map(|untrue| format!("a receipt: {untrue:?}"))
+        let untrue = self.receipts.iter().filter(|(_, wanted)| !self.is_true(wanted));
+        if let Some(untrue) = untrue.min_by_key(|(receipt, _)| **receipt) {
+            return Some(format!("a receipt: {untrue:?}"));
+        }
+        let owed = self.messages.undelivered(Owed::UnlessMissed).count() as u64;
+        let is_unheard = |single: &Single| single.to_group.is_some() && !single.is_delivered;
+        let unheard = self.messages.all().filter(|(_, single)| is_unheard(single)).count() as u64;
+        let is_told = (owed..=unheard).contains(&self.missed);
+        let missed = self.missed;
+        (!is_told).then(|| {
+            format!("{unheard} to a group, of which {owed} were owed and {missed} said to be missed")
+        })
     }
 
     /// Reliable messages that were not given up by a newer one and did not arrive.
     pub(crate) fn left_out(&self) -> u64 {
-        let is_kept = |single: &&Single| {
+        let is_kept = |single: &Single| {
             matches!(single.mode, Mode::ReliableOrdered | Mode::ReliableUnordered) && !single.is_delivered
         };
-        let lists = self.ordered.values().map(|ordered| &ordered.sent).chain([&self.singles]);
-        lists.flat_map(|messages| messages.iter().filter(is_kept)).count() as u64
+        self.messages.all().filter(|(_, single)| is_kept(single)).count() as u64
     }
 
     /// Whether a receipt was answered, and what is acknowledged was delivered.
     fn is_true(&self, wanted: &Wanted) -> bool {
-        let messages = if wanted.mode == Mode::ReliableOrdered {
-            self.ordered.get(&wanted.channel).map(|ordered| &ordered.sent)
-        } else {
-            Some(&self.singles)
-        };
-        let message = messages.and_then(|messages| messages.get(wanted.index));
+        let message = self.messages.get(wanted.channel, wanted.mode, wanted.index);
         match wanted.outcome {
             None => false,
             Some(Outcome::Acknowledged) if wanted.mode.is_reliable() => {
@@ -310,7 +200,7 @@ impl Flow {
 
     /// Messages taken.
     pub(crate) fn sent(&self) -> u64 {
-        (self.singles.len() + self.ordered.values().map(|ordered| ordered.sent.len()).sum::<usize>()) as u64
+        self.messages.count()
     }
 }
 
@@ -320,13 +210,13 @@ mod tests {
 
     const CHANNEL: ChannelId = ChannelId(2);
 
-    fn send(flow: &mut Flow, options: SendOptions, bytes: usize) -> Vec<u8> {
+    fn send(flow: &mut Flow, options: SendOptions, bytes: usize) -> Bytes {
         let message = flow.next(options, bytes, &mut Random::new(flow.sent()));
         flow.on_sent(CHANNEL.0, options, message.clone(), None);
         message
     }
 
-    fn sent(flow: &mut Flow, mode: Mode, bytes: usize) -> Vec<u8> {
+    fn sent(flow: &mut Flow, mode: Mode, bytes: usize) -> Bytes {
         send(flow, SendOptions::new(mode), bytes)
     }
 
@@ -336,7 +226,7 @@ mod tests {
         let lengths = [0, 1, 8, 9, 10, 1_000];
         let reliable = lengths.map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
         let unreliable = lengths.map(|bytes| sent(&mut flow, Mode::Unreliable, bytes));
-        assert_eq!(reliable.each_ref().map(Vec::len), lengths);
+        assert_eq!(reliable.each_ref().map(Bytes::len), lengths);
         for message in unreliable.iter().rev().skip(1).chain(&reliable) {
             assert_eq!(flow.on_delivered(CHANNEL, message), Ok(()));
         }
@@ -407,6 +297,42 @@ mod tests {
         }
     }
 
+    /// What is said to a group, and whether this one hears it.
+    fn said(flow: &mut Flow, number: u64, options: SendOptions) -> Bytes {
+        let random = &mut Random::new(number);
+        let message = message::compose(options.mode, Some(Number::ToGroup(number)), 20, random);
+        flow.on_said_to_group(number, CHANNEL.0, options, message.clone());
+        message
+    }
+
+    #[test]
+    fn what_is_said_to_a_group_comes_in_its_turn_or_was_missed() {
+        for mode in [Mode::ReliableOrdered, Mode::ReliableUnordered, Mode::ReliableSequenced] {
+            let mut flow = Flow::default();
+            let options = SendOptions::new(mode);
+            let before = send(&mut flow, options, 20);
+            let [first, second] = [4, 7].map(|number| said(&mut flow, number, options));
+            flow.on_delivered(CHANNEL, &before).unwrap();
+            flow.on_delivered(CHANNEL, &first).unwrap();
+            assert!(flow.on_delivered(CHANNEL, &first).is_err(), "twice");
+            assert!(flow.missing().is_some_and(|missing| missing.contains("1 were owed")), "{mode:?}");
+            flow.on_missed(1);
+            assert_eq!(flow.missing(), None);
+            // It was said to be missed.
+            flow.on_delivered(CHANNEL, &second).unwrap();
+            assert!(flow.missing().is_some(), "{mode:?}");
+            let other = message::compose(mode, Some(Number::ToGroup(5)), 20, &mut Random::new(5));
+            assert!(flow.on_delivered(CHANNEL, &other).is_err(), "to others only");
+        }
+        let mut flow = Flow::default();
+        said(&mut flow, 1, SendOptions::reliable_ordered());
+        let after = send(&mut flow, SendOptions::reliable_ordered(), 20);
+        flow.on_delivered(CHANNEL, &after).unwrap();
+        assert!(flow.missing().is_some(), "nobody was told");
+        flow.on_missed(1);
+        assert_eq!(flow.missing(), None);
+    }
+
     #[test]
     fn receipts_come_once_and_say_what_is_true() {
         let receipt = |number| ReceiptId(std::num::NonZeroU64::new(number).unwrap());
@@ -420,7 +346,7 @@ mod tests {
         assert!(!flow.is_true(&flow.receipts[&receipt(1)]), "acknowledged and not delivered");
         assert_eq!(flow.on_delivered(CHANNEL, &message), Ok(()));
         assert_eq!(flow.missing(), None);
-        flow.on_sent(CHANNEL.0, reliable, vec![4; 20], Some(receipt(3)));
+        flow.on_sent(CHANNEL.0, reliable, Bytes::from_static(&[4; 20]), Some(receipt(3)));
         for outcome in [Outcome::Lost, Outcome::Expired] {
             assert!(flow.on_receipt(receipt(3), outcome, false).is_err(), "{outcome:?}");
         }
@@ -431,7 +357,7 @@ mod tests {
         let mut flow = Flow::default();
         let [first, second] = [16, 17].map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
         let [single, other] = [16, 17].map(|bytes| sent(&mut flow, Mode::Unreliable, bytes));
-        let mut spoiled = other;
+        let mut spoiled = other.to_vec();
         spoiled[12] ^= 1;
         assert!(flow.on_delivered(CHANNEL, &second).is_err(), "out of order");
         assert_eq!(flow.on_delivered(CHANNEL, &first), Ok(()));

@@ -24,6 +24,7 @@ mod guests;
 mod insides;
 mod ledger;
 mod memory;
+mod message;
 #[cfg(feature = "plant")]
 pub mod plants;
 mod run;
@@ -32,6 +33,6 @@ mod swarm;
 mod toll;
 
 pub use run::{Failure, Outcome, run, run_hour, run_scenario, run_swarm};
-pub use scenario::{Attack, Closing, Hole, Lie, Plan, Scenario, Side, WrongClock};
+pub use scenario::{Attack, Closing, GroupPlan, Hole, Lie, Plan, Scenario, Side, WrongClock};
 pub use swarm::{Covered, Mishap, Swarm, What};
 pub use toll::{LinkFaults, Toll};

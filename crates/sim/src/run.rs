@@ -1,6 +1,7 @@
 //! Runs a scenario: chaos, then calm, with every event checked as it comes and the books after every step.
 
 mod chaos;
+mod group;
 mod talk;
 mod turnover;
 
@@ -159,6 +160,8 @@ struct Run<'a> {
     /// Players that had their session.
     players: HashSet<PlayerId>,
     guests: Guests,
+    /// Messages that were said to groups.
+    said_to_groups: u64,
     rebound: u64,
     toll: Toll,
     steps: u64,
@@ -194,6 +197,7 @@ impl<'a> Run<'a> {
             by_peer,
             players,
             guests: Guests::default(),
+            said_to_groups: 0,
             rebound: 0,
             toll: Toll { others: scenario.faults(), ..Toll::default() },
             steps: 0,
@@ -352,6 +356,7 @@ impl<'a> Run<'a> {
             Event::Message { peer, .. }
             | Event::Receipt { peer, .. }
             | Event::Skipped { peer, .. }
+            | Event::Missed { peer, .. }
             | Event::Writable { peer }
             | Event::FlightRecord { peer, .. }
             | Event::Disconnected { peer, .. } => *peer,
@@ -387,7 +392,7 @@ impl<'a> Run<'a> {
             trace: self.world.trace(),
             rebound: self.rebound,
             attacks: self.attacker.sent(),
-            covered: self.doer.covered(&self.world),
+            covered: Covered { said_to_groups: self.said_to_groups, ..self.doer.covered(&self.world) },
             toll: self.toll,
             ..self.turnover.outcome()
         };

@@ -2,6 +2,7 @@
 //!
 //! It decides nothing while a scenario runs.
 
+mod group;
 mod hour;
 mod swarmed;
 
@@ -14,6 +15,8 @@ use drumfire::{Cookie, MESSAGE_MAX_BYTES, Redundancy, WhenFull};
 
 use crate::dice::{between, fraction, millis};
 use crate::swarm::Swarm;
+pub(crate) use group::GROUPS;
+pub use group::GroupPlan;
 
 /// A whole run, fixed before it begins.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub struct Scenario {
     pub stall: (u64, u64),
     /// Clients come and go: each place is taken again some time after its client has gone.
     pub is_hour: bool,
+    /// What the server says to groups of clients, where there are any.
+    pub group: Option<GroupPlan>,
     /// Bytes that each end of a connection has for sending and for receiving, where that is not the default.
     pub memory_bytes: Option<usize>,
     /// Whether players come in by token, one session for each.
@@ -199,6 +204,7 @@ impl Scenario {
             silence,
             stall,
             is_hour: false,
+            group: GroupPlan::draw(seed),
             memory_bytes: None,
             has_tokens,
             cookie,

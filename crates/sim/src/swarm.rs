@@ -370,6 +370,10 @@ pub struct Covered {
     pub dropped_newest: u64,
     /// and connections that were closed.
     pub overflows: u64,
+    /// Messages to groups,
+    pub said_to_groups: u64,
+    /// and how often a member missed one for want of room.
+    pub missed: u64,
     /// Clocks that jumped by more than a connection outlives.
     pub jumps: u64,
     /// Failed receive calls, by place in [`Fault::ALL`].
@@ -399,6 +403,8 @@ impl Covered {
             ("dropped as the oldest", self.dropped_oldest),
             ("dropped as the newest", self.dropped_newest),
             ("closed for want of room", self.overflows),
+            ("said to groups", self.said_to_groups),
+            ("missed for want of room", self.missed),
             ("jumps by a year", self.jumps),
         ];
         // Without the feature nobody can plant them.
@@ -440,6 +446,8 @@ impl AddAssign<&Self> for Covered {
             (&mut self.dropped_oldest, other.dropped_oldest),
             (&mut self.dropped_newest, other.dropped_newest),
             (&mut self.overflows, other.overflows),
+            (&mut self.said_to_groups, other.said_to_groups),
+            (&mut self.missed, other.missed),
             (&mut self.jumps, other.jumps),
         ];
         let faults = self.receive_faults.iter_mut().zip(other.receive_faults);

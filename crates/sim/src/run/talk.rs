@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use drumfire::conditioner::Random;
 use drumfire::{ChannelId, Mode, Priority, SendError, SendOptions};
 
 use super::Run;
@@ -16,7 +17,9 @@ const BURST_MESSAGES: u32 = 8;
 impl Run<'_> {
     /// Everybody sends what the dice say.
     pub(super) fn say(&mut self, tick: u64) -> Result<(), String> {
+        self.regroup()?;
         for at in 0..self.plans.len() {
+            self.say_to_group()?;
             let rate = self.plans[at].rate;
             // Who takes no events does not know who is there.
             let is_deaf = tick.checked_sub(1).is_some_and(|before| self.plans[at].deaf.contains(&before));
@@ -39,29 +42,8 @@ impl Run<'_> {
         let (client, plan) = (&mut self.clients[at], &self.plans[at]);
         let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
         let length = self.random.below(plan.message_max_bytes as u64 + 1);
-        let is_reliable = self.random.happens(plan.reliable);
-        let mode = match (is_reliable, self.random.below(4)) {
-            (true, 0) => Mode::ReliableUnordered,
-            (true, 1) => Mode::ReliableSequenced,
-            (true, 2) => Mode::ReliableLatest,
-            (true, _) => Mode::ReliableOrdered,
-            (false, 0) => Mode::UnreliableSequenced,
-            (false, _) => Mode::Unreliable,
-        };
-        let classes = [Priority::Urgent, Priority::Normal, Priority::Low, Priority::Bulk];
-        let class = usize::try_from(self.random.below(8)).unwrap_or(1);
-        let priority = classes.get(class).copied().unwrap_or_default();
-        let mut options = SendOptions::new(mode).priority(priority);
-        if mode == Mode::ReliableLatest {
-            options.key = self.random.below(20);
-        }
-        let length = usize::try_from(length).unwrap_or(0).min(mode.message_max_bytes());
-        if self.random.below(8) == 0 {
-            options = options.lifetime(Duration::from_millis(self.random.below(600)));
-        }
-        if self.random.below(8) == 0 {
-            options = options.with_receipt();
-        }
+        let options = options(&mut self.random, plan.reliable);
+        let length = usize::try_from(length).unwrap_or(0).min(options.mode.message_max_bytes());
         let may_be_over = client.may_be_over();
         let (flow, stage) = match by {
             Side::Client => (&mut client.up, client.at_client),
@@ -100,4 +82,31 @@ impl Run<'_> {
             };
         }
     }
+}
+
+/// How a message goes, as the dice say; this fraction of all is reliable.
+pub(super) fn options(random: &mut Random, reliable: f64) -> SendOptions {
+    let is_reliable = random.happens(reliable);
+    let mode = match (is_reliable, random.below(4)) {
+        (true, 0) => Mode::ReliableUnordered,
+        (true, 1) => Mode::ReliableSequenced,
+        (true, 2) => Mode::ReliableLatest,
+        (true, _) => Mode::ReliableOrdered,
+        (false, 0) => Mode::UnreliableSequenced,
+        (false, _) => Mode::Unreliable,
+    };
+    let classes = [Priority::Urgent, Priority::Normal, Priority::Low, Priority::Bulk];
+    let class = usize::try_from(random.below(8)).unwrap_or(1);
+    let priority = classes.get(class).copied().unwrap_or_default();
+    let mut options = SendOptions::new(mode).priority(priority);
+    if mode == Mode::ReliableLatest {
+        options.key = random.below(20);
+    }
+    if random.below(8) == 0 {
+        options = options.lifetime(Duration::from_millis(random.below(600)));
+    }
+    if random.below(8) == 0 {
+        options = options.with_receipt();
+    }
+    options
 }

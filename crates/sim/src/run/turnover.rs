@@ -90,6 +90,7 @@ impl Run<'_> {
         outcome.delivered += client.up.delivered + client.down.delivered;
         let covered = &mut self.doer.covered;
         covered.overflows += u64::from(client.has_overflowed);
+        covered.missed += client.down.missed;
         match self.plans[at].when_full {
             WhenFull::DropOldest => covered.dropped_oldest += stats.protocol.messages_dropped,
             WhenFull::DropNewest => covered.dropped_newest += stats.protocol.messages_dropped,

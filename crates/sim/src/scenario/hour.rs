@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire::Cookie;
 use drumfire::conditioner::{LinkConfig, Loss, Random};
 
-use super::{Attack, Closing, Plan, Scenario, Side, WrongClock};
+use super::{Attack, Closing, GroupPlan, Plan, Scenario, Side, WrongClock};
 use crate::dice::between;
 
 /// Between two looks of the applications.
@@ -70,6 +70,7 @@ impl Scenario {
             silence,
             stall,
             is_hour: true,
+            group: GroupPlan::of_an_hour(seed),
             memory_bytes: None,
             has_tokens,
             cookie: if is_under_load { Cookie::UnderLoad } else { Cookie::Always },
