@@ -198,6 +198,11 @@ impl Crowd {
         Ok(())
     }
 
+    /// From now on nobody says anything.
+    pub(crate) const fn hush(&mut self) {
+        self.is_talking = false;
+    }
+
     /// Takes in what comes for so long, and says nothing.
     pub(crate) fn rest(&mut self, time: Duration) {
         self.is_talking = false;

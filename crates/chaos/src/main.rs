@@ -13,6 +13,7 @@
 //! | 14 | a million empty datagrams | ticks late by 5 ms at most, p99.9; every one counted | `cargo xtask chaos C3` |
 //! | 15 | datagrams of every length up to the longest, in fragments and in trains | dropped and counted, to the last one; no panic | `cargo xtask chaos C12` |
 //! | 16 | a worker that only receives | ticks late by 5 ms at most, p99.9, in every flood | `cargo xtask chaos C3` |
+//! | 23 | two players on 1 Mbit/s, which is too slow for either | each gets 40 % of it at least, its queue drops 5 % at most | `cargo xtask chaos C4` |
 //! | 24 | a task that takes nothing for a minute, by each policy | memory 1.10 times the limit at most, the others' p99 2 ms later at most, counters are what was dropped | `cargo bench --bench neighbours -- --only stalled --seconds 60` |
 //! | 25 | one who sends 100,000 valid packets a second | the others lose less than 0.1 %, their p99 2 ms later at most | `cargo bench --bench neighbours -- --only abuser` |
 //! | 28 | ports and addresses that change, copies from elsewhere | nobody reconnects, nothing reliable is lost, no path moves by a copy | `cargo xtask chaos C5` |

@@ -15,6 +15,7 @@ mod panics;
 mod rebind;
 mod refused;
 mod restart;
+mod share;
 mod sizes;
 mod soak;
 mod stall;

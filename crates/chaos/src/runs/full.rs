@@ -1,5 +1,5 @@
 //! C4: the kernel's buffers are full. What it drops of what comes is counted to the last datagram; what it does not take is
-//! kept, in order, without a processor that spins.
+//! kept, in order, without a processor that spins. And two players share a link that is too slow for either.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use drumfire::ClientConfig;
 use drumfire_tools::clock::{now, pause};
 use rustix::process::Signal;
 
-use super::{Other, PERIOD, Setting};
+use super::{Other, PERIOD, Setting, share};
 use crate::crowd::Crowd;
 use crate::flood::{self, Class, Dose};
 use crate::marks::Marks;
@@ -39,7 +39,9 @@ const PROCESSOR_GOAL: u64 = 50;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     receive(setting, marks)?;
-    send(setting, setting.other()?, marks)
+    let other = setting.other()?;
+    send(setting, other, marks)?;
+    share::run(setting, other, marks)
 }
 
 /// Bytes of the kernel's memory for what waits in a socket, when half of it is asked for.
