@@ -1,7 +1,10 @@
-//! `cargo xtask coverage`: how many lines of the packages that an attacker meets first their own tests run.
+//! `cargo xtask coverage`: how many lines of the packages that an attacker meets first their own tests run, and how many regions
+//! of the one that reads what comes off the wire.
 //!
-//! cargo-llvm-cov builds, runs and counts; here its report is read without the lines of tests, which all run and would
-//! flatter it. It says which lines no test runs, not whether those that run are tested well.
+//! cargo-llvm-cov builds, runs and counts; here its reports are read without the code of tests, which all runs and would
+//! flatter them. It says what no test runs, not whether what runs is tested well.
+
+mod regions;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,21 +15,25 @@ use std::time::Duration;
 use crate::files::is_tests_alone;
 use crate::run::{CommandLine, Stop, word};
 use crate::workspace::Workspace;
+use regions::Regions;
 
 /// The folders of the packages.
 const PACKAGES: [&str; 3] = ["crates/wire", "crates/crypto", "crates/proto"];
 /// Of a hundred lines, so many are run at least.
 const LEAST_PERCENT: f64 = 90.0;
-/// The report, below the target folder.
-const REPORT: &str = "coverage.lcov";
+/// Of a hundred regions of this package, so many are run at least.
+const IN_REGIONS: (&str, f64) = (PACKAGES[0], 90.0);
+/// The reports of lines and of regions, below the target folder.
+const LINES: &str = "coverage.lcov";
+const REGIONS: &str = "coverage.json";
 /// The build and the tests, which count as they run.
 const DEADLINE: Duration = Duration::from_secs(1_200);
 /// Files of which the lines that no test runs are shown.
 const SHOWN: usize = 10;
 
-/// Lines of a file or a package.
+/// Lines or regions of a file or a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lines {
+struct Share {
     count: usize,
     run: usize,
 }
@@ -49,9 +56,9 @@ pub(crate) fn run() -> Result<(), Stop> {
     // It would ask whether to install them.
     let probe = tool(&["show-env"]).env("CARGO_LLVM_COV_SETUP", "no");
     need(probe, "llvm-cov and llvm-profdata of the compiler's LLVM: rustup component add llvm-tools")?;
-    let path = workspace.target.join(REPORT);
+    let [lines, regions] = [LINES, REGIONS].map(|name| workspace.target.join(name));
     // Optimised, or the exhaustive tests take minutes; not in release, where the long ones repeat what runs no other line.
-    let report = tool(&["--lib", "--tests", "--lcov", "--output-path", &word(&path)]);
+    let report = tool(&["--lib", "--tests", "--lcov", "--output-path", &word(&lines)]);
     let report = report.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
     let packages = PACKAGES.iter().filter_map(|folder| workspace.package_in(folder));
     let report = packages.fold(report, |report, package| report.arg("-p").arg(&package.name));
@@ -60,13 +67,20 @@ pub(crate) fn run() -> Result<(), Stop> {
         status if status.success() => {}
         status => return Err(Stop::failed(format!("coverage: {status}"))),
     }
-    let text = fs::read_to_string(&path).map_err(|why| Stop::failed(format!("{}: {why}", path.display())))?;
-    judge(&without_tests(root, read(&text, root)?)?)
+    let again = tool(&["report", "--json", "--output-path", &word(&regions)]);
+    println!("{again}");
+    again.output(root)?;
+    let text = |path: &Path| {
+        fs::read_to_string(path).map_err(|why| Stop::failed(format!("{}: {why}", path.display())))
+    };
+    let of_lines = judge(&without_tests(root, read(&text(&lines)?, root)?)?);
+    let of_regions = judge_regions(root, regions::read(&text(&regions)?, root)?);
+    of_lines.and(of_regions)
 }
 
 /// Prints the share of each package and the lines that were not run.
 fn judge(report: &Report) -> Result<(), Stop> {
-    let mut files: Vec<_> = report.iter().map(|(path, lines)| (path, Lines::of(lines), lines)).collect();
+    let mut files: Vec<_> = report.iter().map(|(path, lines)| (path, Share::of(lines), lines)).collect();
     files.sort_by_key(|(path, lines, _)| (Reverse(lines.count - lines.run), *path));
     for (path, lines, each) in files.iter().filter(|(_, lines, _)| lines.run < lines.count).take(SHOWN) {
         println!("{:6.2} %  {path}, not run: {}", lines.percent(), missed(each));
@@ -74,7 +88,7 @@ fn judge(report: &Report) -> Result<(), Stop> {
     let mut low = Vec::new();
     for folder in PACKAGES {
         let of_package = files.iter().filter(|(path, ..)| path.starts_with(&format!("{folder}/")));
-        let lines = of_package.fold(Lines::default(), |sum, (_, lines, _)| sum.and(*lines));
+        let lines = of_package.fold(Share::default(), |sum, (_, lines, _)| sum.and(*lines));
         println!("{:6.2} %  {folder}: {} of {} lines", lines.percent(), lines.run, lines.count);
         if lines.count == 0 || lines.percent() < LEAST_PERCENT {
             low.push(folder);
@@ -87,7 +101,29 @@ fn judge(report: &Report) -> Result<(), Stop> {
     }
 }
 
-impl Lines {
+/// Prints the share of regions of the package of which they are looked at, and those that were not run.
+fn judge_regions(root: &Path, report: Regions) -> Result<(), Stop> {
+    let (folder, least_percent) = IN_REGIONS;
+    let mut sum = Share::default();
+    for (path, mut of_file) in report.into_iter().filter(|(path, _)| path.starts_with(&format!("{folder}/")))
+    {
+        let Some(end) = code_of(root, &path)? else { continue };
+        of_file.retain(|[line, ..], _| usize::try_from(*line).is_ok_and(|line| line < end));
+        let share = regions::share(&of_file);
+        if share.run < share.count {
+            println!("{:6.2} %  {path}, regions not run: {}", share.percent(), regions::missed(&of_file));
+        }
+        sum = sum.and(share);
+    }
+    println!("{:6.2} %  {folder}: {} of {} regions", sum.percent(), sum.run, sum.count);
+    if sum.count > 0 && sum.percent() >= least_percent {
+        Ok(())
+    } else {
+        Err(Stop::failed(format!("fewer than {least_percent} % of the regions are run: {folder}")))
+    }
+}
+
+impl Share {
     fn of(lines: &BTreeMap<usize, bool>) -> Self {
         Self { count: lines.len(), run: lines.values().filter(|is_run| **is_run).count() }
     }
@@ -107,9 +143,7 @@ fn read(text: &str, root: &Path) -> Result<Report, Stop> {
     let mut lines = None;
     for record in text.lines() {
         if let Some(file) = record.strip_prefix("SF:") {
-            let path = Path::new(file);
-            let path = path.strip_prefix(root).unwrap_or(path);
-            lines = Some(report.entry(word(path).replace('\\', "/")).or_default());
+            lines = Some(report.entry(path_of(file, root)).or_default());
         } else if let Some(line) = record.strip_prefix("DA:") {
             let mut numbers = line.split(',').map(str::parse::<u64>);
             let (Some(Ok(line)), Some(Ok(times)), Some(lines)) = (numbers.next(), numbers.next(), &mut lines)
@@ -127,16 +161,27 @@ fn read(text: &str, root: &Path) -> Result<Report, Stop> {
 fn without_tests(root: &Path, report: Report) -> Result<Report, Stop> {
     let mut rest = Report::new();
     for (path, mut lines) in report {
-        let is_ours = PACKAGES.iter().any(|folder| path.starts_with(&format!("{folder}/src/")));
-        if !is_ours || is_tests_alone(&path) {
-            continue;
-        }
-        let source =
-            fs::read_to_string(root.join(&path)).map_err(|why| Stop::failed(format!("{path}: {why}")))?;
-        lines.retain(|line, _| *line < tests_at(&source));
+        let Some(end) = code_of(root, &path)? else { continue };
+        lines.retain(|line, _| *line < end);
         rest.insert(path, lines);
     }
     Ok(rest)
+}
+
+/// The line at which the code of a file ends and its tests begin; none for what is not a package's code.
+fn code_of(root: &Path, path: &str) -> Result<Option<usize>, Stop> {
+    let is_ours = PACKAGES.iter().any(|folder| path.starts_with(&format!("{folder}/src/")));
+    if !is_ours || is_tests_alone(path) {
+        return Ok(None);
+    }
+    let source = fs::read_to_string(root.join(path)).map_err(|why| Stop::failed(format!("{path}: {why}")))?;
+    Ok(Some(tests_at(&source)))
+}
+
+/// A file of a report as it is named here: below the root, with `/`.
+fn path_of(file: &str, root: &Path) -> String {
+    let path = Path::new(file);
+    word(path.strip_prefix(root).unwrap_or(path)).replace('\\', "/")
 }
 
 /// The line at which the module of a file's tests begins; beyond every line where there is none.
@@ -179,7 +224,7 @@ mod tests {
     fn a_line_counts_once_and_is_run_where_any_record_says_so() {
         let report = report();
         let lines = &report["crates/wire/src/a.rs"];
-        assert_eq!(Lines::of(lines), Lines { count: 5, run: 3 });
+        assert_eq!(Share::of(lines), Share { count: 5, run: 3 });
         assert_eq!(missed(lines), "2 9");
         assert!(read("DA:1,2\n", Path::new("/x")).is_err(), "of no file");
         assert!(read("SF:/x/a\nDA:1,x\n", Path::new("/x")).is_err());
