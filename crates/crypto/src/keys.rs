@@ -97,6 +97,11 @@ pub(crate) struct Working {
 }
 
 impl Working {
+    /// A byte of it, which is worth nothing by itself.
+    pub(crate) const fn fetch(&self) -> u8 {
+        self.iv.expose()[0]
+    }
+
     pub(crate) const fn iv(&self) -> &[u8; NONCE_BYTES] {
         self.iv.expose()
     }

@@ -75,6 +75,13 @@ impl Epoch {
 }
 
 impl Opener {
+    /// Something of each part of it that a packet needs, so that it is in the cache when one is opened.
+    #[must_use]
+    #[inline]
+    pub fn fetch(&self) -> (u64, Option<u8>) {
+        (self.failed_count, self.current.working.as_deref().map(Working::fetch))
+    }
+
     /// An opener for the first epoch, with no failure yet. Its key phase is 0.
     #[must_use]
     pub const fn new(keys: OpenKeys) -> Self {

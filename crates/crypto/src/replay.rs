@@ -34,6 +34,16 @@ enum Numbers {
 }
 
 impl ReplayWindow {
+    /// As [`Opener::fetch`](crate::Opener::fetch).
+    #[must_use]
+    #[inline]
+    pub fn fetch(&self) -> Option<u64> {
+        match &self.0 {
+            Numbers::Narrow(_) => None,
+            Numbers::Wide(bitmap) => bitmap.words.get(bitmap.head),
+        }
+    }
+
     /// A window of `size` packet numbers, a multiple of 64 from 64 to 8,192; `None` for any other size.
     #[must_use]
     pub fn new(size: u32) -> Option<Self> {

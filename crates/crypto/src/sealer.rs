@@ -39,6 +39,13 @@ pub struct Sealer {
 }
 
 impl Sealer {
+    /// As [`Opener::fetch`](crate::Opener::fetch).
+    #[must_use]
+    #[inline]
+    pub fn fetch(&self) -> Option<u8> {
+        self.working.as_deref().map(Working::fetch)
+    }
+
     /// A sealer whose first packet has number 0.
     #[must_use]
     pub const fn new(keys: SealKeys) -> Self {

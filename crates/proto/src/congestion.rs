@@ -161,6 +161,12 @@ impl Rate {
         }
     }
 
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(crate) fn fetch(&self) -> impl Copy + use<> {
+        (self.controller.get().window_bytes(), self.path_from, self.told_at)
+    }
+
     /// Notes a packet that counts as under way.
     pub(crate) fn on_sent(&mut self, now: Moment, bytes: u64) {
         self.pacer.on_sent(now, bytes);

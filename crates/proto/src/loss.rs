@@ -108,6 +108,12 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(crate) fn fetch(&self) -> impl Copy + use<> {
+        self.under_way.as_deref().map(UnderWay::fetch)
+    }
+
     pub(crate) const fn round_trip(&self) -> &RoundTrip {
         &self.round_trip
     }

@@ -104,6 +104,12 @@ impl Meter {
         }
     }
 
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(crate) const fn fetch(&self) -> impl Copy + use<> {
+        (self.round_trips.total, self.received.largest, self.measured_at, self.counts.bytes_sent)
+    }
+
     pub(crate) fn on_round_trip(&mut self, round_trip: Duration) {
         self.round_trips.add(round_trip);
     }

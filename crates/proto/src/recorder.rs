@@ -108,6 +108,14 @@ pub(crate) struct Recorder {
 const BLANK: FlightEntry = FlightEntry { at: Moment::ORIGIN, event: FlightEvent::IdChanged };
 
 impl Recorder {
+    /// Where the next two events come, for `Connection::fetch_parts`.
+    #[inline]
+    pub(crate) fn fetch(&self) -> impl Copy + use<> {
+        let count = usize::try_from(self.count).unwrap_or(0);
+        let at = |ahead| self.entries.get(count.saturating_add(ahead) % FLIGHT_ENTRIES).map(|entry| entry.at);
+        (at(0), at(1))
+    }
+
     /// All memory it will ever have.
     #[cold]
     pub(crate) fn new() -> Self {

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use drumfire_crypto::plant::{self, Plant};
 use drumfire_crypto::{
-    Entropy, OpenError, OpenKeys, Opener, ReplayError, ReplayWindow, SealError, SealKeys, Sealer, Suite,
-    TAG_BYTES,
+    Entropy, OpenError, OpenKeys, Opener, ReplayError, ReplayWindow, SealError, SealKeys, Sealer, TAG_BYTES,
 };
 use drumfire_wire::{PacketNumber, TransportHeader};
 
@@ -135,10 +134,10 @@ impl Session {
         self.replay.highest().map(PacketNumber)
     }
 
-    /// Something of each part of it, for `Connection::fetch`.
+    /// Something of each part of it, for `Connection::fetch_parts`.
     #[inline]
-    pub(crate) fn fetch(&self) -> (Option<PacketNumber>, u64, Suite, u64, bool) {
-        (self.largest(), self.unused(), self.sealer.suite(), self.opener.failed_count(), self.key_phase())
+    pub(crate) fn fetch(&self) -> impl Copy + use<> {
+        (self.opener.fetch(), self.sealer.fetch(), self.replay.fetch(), self.skip_at)
     }
 
     /// Whether no greater number than this was opened.
@@ -294,7 +293,7 @@ fn refused(error: ReplayError) -> Refusal {
 mod tests {
     use super::*;
     use drumfire_crypto::handshake::{MESSAGE_1_OVERHEAD_BYTES, MESSAGE_2_OVERHEAD_BYTES};
-    use drumfire_crypto::{Initiator, Responder, Secret, ServerKeyPair};
+    use drumfire_crypto::{Initiator, Responder, Secret, ServerKeyPair, Suite};
     use drumfire_wire::{ConnectionIdLength, PacketNumberLength};
 
     const SETTLING: Duration = Duration::from_millis(300);

@@ -27,6 +27,12 @@ impl Outbox {
         Self::Idle(Idle::new())
     }
 
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(crate) fn fetch(&self) -> impl Copy + use<> {
+        self.queue().map(SendQueue::fetch)
+    }
+
     /// What the peer takes, by its parameters.
     pub(crate) fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
         let credit = match self {

@@ -131,6 +131,13 @@ impl Filled {
 }
 
 impl SendQueue {
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(crate) fn fetch(&self) -> impl Copy + use<> {
+        let lines = self.lines.as_deref().map(Lines::fetch);
+        (lines, self.reliable.as_deref().map(Reliable::fetch), self.used_bytes)
+    }
+
     /// The peer says how far this end may go.
     pub(crate) fn on_credit(&mut self, edge: u64) {
         if self.credit.on_credit(edge)

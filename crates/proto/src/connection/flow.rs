@@ -33,6 +33,14 @@ impl Activity {
     }
 }
 
+impl Activity {
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(super) fn fetch(&self) -> impl Copy + use<> {
+        (self.rate.fetch(), self.meter.fetch(), self.recorder.as_ref().map(Recorder::fetch))
+    }
+}
+
 impl Connection {
     /// What is known of its path, made if it was idle.
     pub(super) fn activity(&mut self) -> &mut Activity {

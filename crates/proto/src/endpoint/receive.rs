@@ -21,7 +21,7 @@ use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
 
 /// With fewer connections than that, what a packet needs of its own is likely in the cache.
-const CROWD: usize = 1_024;
+const CROWD: usize = 256;
 
 /// Bytes of the header of a packet to a server, at least.
 const HEADER_MIN_BYTES: usize = 1 + ConnectionId::BYTES + 2;
@@ -82,6 +82,9 @@ impl<P: Placement> Endpoint<P> {
             for (place, datagram) in stage.iter_mut().zip(&mut batch) {
                 *place = Some(self.parse(datagram));
                 count = count.saturating_add(1);
+            }
+            if self.connections.len() >= CROWD {
+                stage.iter().flatten().for_each(|staged| self.fetch_parts(staged));
             }
             for staged in stage.iter_mut().flatten() {
                 self.open(now, staged);
@@ -156,6 +159,15 @@ impl<P: Placement> Endpoint<P> {
             connection.fetch();
         }
         Ok(State::Parsed(peer, header))
+    }
+
+    /// Brings what a packet needs beside its connection into the cache.
+    fn fetch_parts(&self, staged: &Staged<'_>) {
+        if let State::Parsed(peer, _) = staged.state
+            && let Some(connection) = self.connections.get(peer)
+        {
+            connection.fetch_parts();
+        }
     }
 
     /// The connection whose packets have this id.

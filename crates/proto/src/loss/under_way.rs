@@ -58,6 +58,13 @@ pub(super) struct Skipped {
 }
 
 impl UnderWay {
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(super) fn fetch(&self) -> impl Copy + use<> {
+        let ends = [self.ring.front(), self.ring.back()].map(|entry| entry.map(|entry| entry.is_settled));
+        (ends, self.in_flight_bytes, self.progress_at)
+    }
+
     pub(super) fn oldest_sent_at(&self) -> Option<Moment> {
         self.ring.front().map(|entry| entry.packet.at)
     }

@@ -78,6 +78,12 @@ struct Sequenced {
 }
 
 impl Lines {
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(super) fn fetch(&self) -> impl Copy + use<> {
+        (self.places.fetch(), self.without_id, self.sequenced.len(), self.options.len())
+    }
+
     pub(super) fn new() -> Self {
         let hash = FoldBuild::new(0);
         Self {

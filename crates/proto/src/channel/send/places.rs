@@ -46,6 +46,12 @@ impl Places {
         Self { places: Vec::new(), free: NOWHERE, extras: Vec::new(), free_slot: NOWHERE }
     }
 
+    /// Where the next message comes, for `Connection::fetch_parts`.
+    #[inline]
+    pub(super) fn fetch(&self) -> impl Copy + use<> {
+        self.places.get(at(self.free)).map(|place| place.next)
+    }
+
     /// The message at this place.
     pub(super) fn get(&self, place: u32) -> Option<Standing<'_>> {
         let Place { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;

@@ -111,6 +111,12 @@ impl Order {
 }
 
 impl Reliable {
+    /// Something of each part of it, for `Connection::fetch_parts`.
+    #[inline]
+    pub(super) fn fetch(&self) -> impl Copy + use<> {
+        (self.sent.front().map(|sent| sent.bytes), self.lost_count, self.copied.len(), self.in_pieces_count)
+    }
+
     /// None yet; the first gets this id.
     pub(super) fn new(next_id: u64) -> Self {
         Self {
