@@ -35,11 +35,25 @@ impl Wire {
     ///
     /// One line: what the system answered.
     pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
+        Self::open(server, each, Gro::Off, SendMode::Sendmmsg)
+    }
+
+    /// The same, and what is sent in one go to be one train, as what comes may be: for one connection alone, since trains of
+    /// several that happen to share a socket are nobody's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Wire::connect`].
+    pub fn connect_for_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
+        Self::open(server, each, Gro::On, SendMode::Gso)
+    }
+
+    fn open(server: SocketAddr, each: usize, gro: Gro, mode: SendMode) -> Result<Self, String> {
         let fail = |error: &dyn std::fmt::Display| format!("a client's socket: {error}");
         let mut socket = Socket::connect(server, None).map_err(|error| fail(&error))?;
-        let config = ReceiverConfig::default().gro(Gro::Off).max_batch(PER_SOCKET);
+        let config = ReceiverConfig::default().gro(gro).max_batch(PER_SOCKET);
         let receiver = Receiver::new(&mut socket, &config).map_err(|error| fail(&error))?;
-        let (sender, budget) = (Sender::new(SendMode::Sendmmsg), PER_SOCKET * each);
+        let (sender, budget) = (Sender::new(mode), PER_SOCKET * each);
         let batch = SendBatch::new(budget, budget * DATAGRAM_BYTES);
         Ok(Self { socket, receiver, sender, batch, budget })
     }

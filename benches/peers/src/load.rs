@@ -22,6 +22,8 @@ pub(crate) struct Load {
     pub(crate) answer_bytes: usize,
     /// Channels that a connection's messages take in turn.
     pub(crate) channels: u8,
+    /// Whether what a connection sends in one go takes several datagrams.
+    pub(crate) has_trains: bool,
     /// Whether all datagrams go through the relay.
     pub(crate) is_relayed: bool,
     /// Whether only messages that may be lost are measured.
@@ -36,6 +38,7 @@ const fn load(name: &'static str, connections: usize, shape: Shape) -> Load {
         bytes: 64,
         answer_bytes: 0,
         channels: 1,
+        has_trains: false,
         is_relayed: false,
         is_unreliable_only: false,
     }
@@ -48,7 +51,7 @@ const fn relayed(name: &'static str, load: Load) -> Load {
 const A: Load = load("A", 100, Shape::Open { rate: 60 });
 const B: Load = load("B", 1_000, Shape::Open { rate: 10 });
 const C: Load = load("C", 64, Shape::Closed { outstanding: 16 });
-const D: Load = Load { bytes: 1_024, ..load("D", 64, Shape::Closed { outstanding: 16 }) };
+const D: Load = Load { bytes: 1_024, has_trains: true, ..load("D", 64, Shape::Closed { outstanding: 16 }) };
 const E: Load = Load { is_unreliable_only: true, ..load("E", 2_000, Shape::Idle) };
 const F: Load = load("F", 500, Shape::Closed { outstanding: 1 });
 const S: Load = Load {

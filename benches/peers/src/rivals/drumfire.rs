@@ -1,5 +1,7 @@
 //! drumfire: a handler that answers on the one worker, and as client its connection core with a plain socket, several
-//! connections on it. The suite is the client's offer. With `Wait::best()`, the default, and with two other gathering times.
+//! connections on it. Where what a connection sends in one go takes several datagrams, it has a socket of its own, and sends and takes
+//! them as trains, as drumfire's own client and quinn's do. The suite is the client's offer. With `Wait::best()`, the default, and with
+//! two other gathering times.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,6 +34,8 @@ pub(super) fn rivals() -> Vec<Rival> {
         encrypted: if is_chacha { "ChaCha20" } else { "AES-128" },
         variant: Variant { gather_us, is_chacha },
         per_socket: PER_SOCKET,
+        // Else datagrams of several connections would share a train, as they do nowhere but here.
+        per_socket_of_trains: 1,
         loses_only_datagrams: true,
         ..Rival::new(name, "drumfire", Serve::Here(serve::<Worker>), connect)
     };
@@ -129,6 +133,7 @@ fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Cl
         suite: if setup.variant.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm },
         options: options(setup.is_reliable),
         each: DATAGRAMS_EACH,
+        has_trains: setup.has_trains,
     };
     Ok(Box::new(Players::connect(server, count, &joining)?))
 }
