@@ -14,6 +14,7 @@ mod cookies;
 mod copies;
 #[cfg(not(feature = "audit-nonce"))]
 mod counted;
+mod crowd;
 mod delivery;
 mod fragments;
 mod full;

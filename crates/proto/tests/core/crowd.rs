@@ -1,0 +1,116 @@
+//! So many connections that they are brought into the cache before their packets are opened: nothing else is different.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{
+    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+};
+
+const CROWD: usize = 300;
+
+/// A server, and an endpoint with all its clients; each sees the other at an address for each connection.
+struct World {
+    server: Endpoint<Alone>,
+    clients: Endpoint<Alone>,
+    now: Now,
+    peers: Vec<PeerId>,
+    /// Who said what to the server and to the clients, in order.
+    heard: [Vec<(PeerId, Bytes)>; 2],
+    connected: usize,
+}
+
+fn address(connection: usize) -> SocketAddr {
+    ([127, 0, 0, 1], 1_000 + u16::try_from(connection).unwrap()).into()
+}
+
+impl World {
+    fn new() -> Self {
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+        let config = Config::default().connections(512);
+        let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+        let server =
+            Endpoint::server(config.clone(), server, Alone::default(), Secret::new([5; 32])).unwrap();
+        let mut clients = Endpoint::client(config, ClientConfig::many(), Secret::new([6; 32])).unwrap();
+        let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
+        let to = ([127, 0, 0, 1], 1).into();
+        let peers = (0..CROWD).map(|_| clients.connect(now, to, &identity, None).unwrap()).collect();
+        Self { server, clients, now, peers, heard: Default::default(), connected: 0 }
+    }
+
+    /// All that is to be sent arrives at once, in one batch each way.
+    fn step(&mut self) {
+        let now = self.now;
+        let mut memory = [0; 1_472];
+        let mut up = Vec::new();
+        while let Some(transmit) = self.clients.poll_transmit(now, &mut memory) {
+            let at = self.peers.iter().position(|peer| Some(*peer) == transmit.peer).unwrap();
+            up.push((address(at), memory[..transmit.bytes].to_vec()));
+        }
+        let batch = up.iter_mut().map(|(from, bytes)| Inbound { from: (*from).into(), bytes });
+        self.server.handle_datagrams(now, batch);
+        self.server.handle_timeout(now);
+        while let Some(event) = self.server.poll_event() {
+            match event {
+                Event::Connected { .. } => self.connected += 1,
+                Event::Message { peer, bytes, .. } => {
+                    self.heard[0].push((peer, Bytes::copy_from_slice(bytes)));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        for (peer, bytes) in std::mem::take(&mut self.heard[0]) {
+            let options = SendOptions::reliable_ordered();
+            self.server.send(now, peer, ChannelId(0), bytes, options).unwrap();
+        }
+        let mut down = Vec::new();
+        while let Some(transmit) = self.server.poll_transmit(now, &mut memory) {
+            down.push(memory[..transmit.bytes].to_vec());
+        }
+        let from: SocketAddr = ([127, 0, 0, 1], 1).into();
+        let batch = down.iter_mut().map(|bytes| Inbound { from: from.into(), bytes });
+        self.clients.handle_datagrams(now, batch);
+        self.clients.handle_timeout(now);
+        while let Some(event) = self.clients.poll_event() {
+            if let Event::Message { peer, bytes, .. } = event {
+                self.heard[1].push((peer, Bytes::copy_from_slice(bytes)));
+            }
+        }
+        self.now.monotonic = now.monotonic.after(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_crowd_is_served_as_a_few_are() {
+    let mut world = World::new();
+    for _ in 0..400 {
+        world.step();
+    }
+    assert_eq!(world.connected, CROWD);
+    // Silent at first, busy then, with an ack under way, and idle again.
+    for round in 0_u32..8 {
+        for (at, peer) in world.peers.iter().enumerate() {
+            let text = format!("{at} in round {round}");
+            world
+                .clients
+                .send(world.now, *peer, ChannelId(0), text.into(), SendOptions::unreliable())
+                .unwrap();
+        }
+        (0..3).for_each(|_| world.step());
+        let mut heard = std::mem::take(&mut world.heard[1]);
+        heard.sort_by_key(|(peer, _)| world.peers.iter().position(|one| one == peer));
+        assert_eq!(heard.len(), CROWD);
+        for (at, (_, text)) in heard.iter().enumerate() {
+            assert_eq!(*text, format!("{at} in round {round}"));
+        }
+        if round == 5 {
+            (0..1_000).for_each(|_| world.step());
+        }
+    }
+    for stats in [world.server.stats(), world.clients.stats()] {
+        assert_eq!((stats.dropped_count(), stats.packets_lost), (0, 0));
+    }
+}
