@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::Random;
 use drumfire_tools::clock::{now, pause};
+use rustix::process::nice;
 
 use crate::forged::{Forger, v4};
 use crate::stop::{Stop, Tried};
@@ -40,6 +41,9 @@ const TAG_END: usize = 3;
 
 /// Bytes of noise behind what is no noise.
 const NOISE_BYTES: u64 = 91;
+
+/// The most that a thread can give way.
+const GIVES_WAY: i32 = 19;
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +149,8 @@ struct Flood {
 
 impl Flood {
     fn run(&mut self) -> u64 {
+        // Players who share its core go first. Where it may not give way, they wait.
+        let _ = nice(GIVES_WAY);
         let start = now();
         let (mut number, mut missed) = (0, 0);
         loop {

@@ -19,6 +19,7 @@ use drumfire::{
     serve,
 };
 use drumfire_tools::clock::host_ns;
+use drumfire_tools::host::pin_current_thread;
 use serde_json::{Value, json};
 
 use crate::ledger::{Ledger, MESSAGE_BYTES};
@@ -68,6 +69,9 @@ pub(crate) struct ServeFlags {
     /// Seconds until a silent connection ends, and one that acknowledges nothing; what is usual when left out.
     #[arg(long)]
     pub(crate) timeout_secs: Option<u64>,
+    /// The core that all its threads share; any when left out.
+    #[arg(long)]
+    pub(crate) core: Option<usize>,
     /// Bytes to ask for of each receive buffer; what is usual when left out.
     #[arg(long)]
     pub(crate) receive_buffer: Option<usize>,
@@ -283,6 +287,10 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
             // Before there is any other thread: it holds for those that come.
             lack_option(option)?;
         }
+    }
+    if let Some(core) = flags.core {
+        // So do those that this one starts.
+        pin_current_thread(core).tried("the core")?;
     }
     let late = Some(Times::new()?);
     let book = Arc::new(Mutex::new(Book { late, ..Book::default() }));
