@@ -25,8 +25,6 @@ pub struct Joining {
     pub options: SendOptions,
     /// As of [`Wire::connect`].
     pub each: usize,
-    /// Whether datagrams go in trains, where each connection has a socket of its own.
-    pub has_trains: bool,
 }
 
 /// The connections of one socket.
@@ -48,7 +46,7 @@ impl Players {
     /// One line: what failed, or that this machine cannot offer the suite.
     pub fn connect(server: SocketAddr, count: usize, joining: &Joining) -> Result<Self, String> {
         let fail = |error: &dyn std::fmt::Display| format!("a client: {error}");
-        let Joining { key, suite, options, each, has_trains } = joining;
+        let Joining { key, suite, options, each } = joining;
         if !suite.is_offered() && *suite == Suite::Aes128Gcm {
             return Err("this machine has no instructions for AES".to_owned());
         }
@@ -59,7 +57,7 @@ impl Players {
         let connected = (0..count).map(|_| endpoint.connect(at(now), server, &identity, None));
         let peers = connected.collect::<Result<_, _>>().map_err(|e| fail(&e))?;
         let mut players = Self {
-            wire: if *has_trains {
+            wire: if count == 1 {
                 Wire::connect_for_trains(server, *each)?
             } else {
                 Wire::connect(server, *each)?

@@ -109,7 +109,7 @@ fn judge_regions(root: &Path, report: Regions) -> Result<(), Stop> {
     {
         let Some(end) = code_of(root, &path)? else { continue };
         of_file.retain(|[line, ..], _| usize::try_from(*line).is_ok_and(|line| line < end));
-        let share = regions::share(&of_file);
+        let share = Share::of(&of_file);
         if share.run < share.count {
             println!("{:6.2} %  {path}, regions not run: {}", share.percent(), regions::missed(&of_file));
         }
@@ -124,8 +124,8 @@ fn judge_regions(root: &Path, report: Regions) -> Result<(), Stop> {
 }
 
 impl Share {
-    fn of(lines: &BTreeMap<usize, bool>) -> Self {
-        Self { count: lines.len(), run: lines.values().filter(|is_run| **is_run).count() }
+    fn of<T>(parts: &BTreeMap<T, bool>) -> Self {
+        Self { count: parts.len(), run: parts.values().filter(|is_run| **is_run).count() }
     }
 
     const fn and(self, other: Self) -> Self {

@@ -32,13 +32,7 @@ fn key() -> ServerKey {
 
 /// How the clients connect and send.
 pub(crate) fn joining(delivery: Delivery, suite: Suite) -> Joining {
-    Joining {
-        key: key().public(),
-        suite,
-        options: options(delivery),
-        each: DATAGRAMS_EACH,
-        has_trains: false,
-    }
+    Joining { key: key().public(), suite, options: options(delivery), each: DATAGRAMS_EACH }
 }
 
 /// Echoes until the standard input ends.

@@ -28,8 +28,6 @@ pub(crate) struct Setup {
     pub(crate) is_reliable: bool,
     /// Bytes of an answer; 0 for as many as the message has.
     pub(crate) answer_bytes: usize,
-    /// Whether what a connection sends in one go takes several datagrams.
-    pub(crate) has_trains: bool,
 }
 
 /// One of a rival's settings.
@@ -144,12 +142,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_the_message_or_the_message_over_again() {
-        let setup = |answer_bytes| Setup {
-            variant: Variant::default(),
-            is_reliable: true,
-            answer_bytes,
-            has_trains: false,
-        };
+        let setup = |answer_bytes| Setup { variant: Variant::default(), is_reliable: true, answer_bytes };
         assert_eq!(Answers::new(&setup(0)).to(b"abc"), b"abc");
         assert_eq!(Answers::new(&setup(7)).to(b"abc"), b"abcabca");
         assert_eq!(Answers::new(&setup(7)).to(b""), b"");

@@ -57,8 +57,7 @@ impl Row {
     }
 
     fn new(load: Load, rival: &Rival, is_reliable: bool, connections_max: usize) -> Self {
-        let Load { answer_bytes, has_trains, .. } = load;
-        let setup = Setup { variant: rival.variant, is_reliable, answer_bytes, has_trains };
+        let setup = Setup { variant: rival.variant, is_reliable, answer_bytes: load.answer_bytes };
         let name = arm_name(rival.name, is_reliable);
         Self {
             rival: rival.clone(),

@@ -102,15 +102,15 @@ fn raise_open_files() {
     let _ = host::raise_open_files(OPEN_FILES);
 }
 
-fn setup(rival: &Rival, delivery: &str, answer_bytes: usize, has_trains: bool) -> Setup {
-    Setup { variant: rival.variant, is_reliable: delivery == "reliable", answer_bytes, has_trains }
+fn setup(rival: &Rival, delivery: &str, answer_bytes: usize) -> Setup {
+    Setup { variant: rival.variant, is_reliable: delivery == "reliable", answer_bytes }
 }
 
 fn serve(rival: &str, delivery: &str, answer: &str, core: &str) -> Result<(), String> {
     pin_to(core)?;
     raise_open_files();
     let rival = named(rival)?;
-    let setup = setup(&rival, delivery, number(answer)?, false);
+    let setup = setup(&rival, delivery, number(answer)?);
     match rival.serve {
         Serve::Here(serve) => serve(&setup),
         Serve::Program(program) => Err(programs::become_server(program, &setup)),
@@ -126,9 +126,9 @@ fn connect(args: &[&str]) -> Result<(), String> {
     raise_open_files();
     let rival = named(rival)?;
     let load = Load::named(load).ok_or("not a load")?;
-    let setup = setup(&rival, delivery, load.answer_bytes, load.has_trains);
+    let setup = setup(&rival, delivery, load.answer_bytes);
     let address = address.parse().map_err(|_| "not an address".to_owned())?;
-    let per_socket = if load.has_trains { rival.per_socket_of_trains } else { rival.per_socket };
+    let per_socket = if load.has_trains && rival.has_trains_apart { 1 } else { rival.per_socket };
     let play = load.play(number(connections)?, per_socket, !setup.is_reliable);
     let connect = |count| (rival.connect)(address, count, &setup);
     let time = |millis: &str| number(millis).map(Duration::from_millis);

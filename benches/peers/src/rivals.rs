@@ -40,10 +40,10 @@ pub(crate) struct Rival {
     pub(crate) variant: Variant,
     pub(crate) has_reliable: bool,
     pub(crate) has_unreliable: bool,
-    /// Connections that share a client's socket,
+    /// Connections that share a client's socket.
     pub(crate) per_socket: usize,
-    /// and those that do where each sends several datagrams in one go.
-    pub(crate) per_socket_of_trains: usize,
+    /// Whether none do where each sends several datagrams in one go.
+    pub(crate) has_trains_apart: bool,
     /// Connections that its server takes, or that fit into the memory of a small machine.
     pub(crate) connections_max: usize,
     /// Whether its server has one busy thread: more of them wait for the core because of each other.
@@ -83,7 +83,7 @@ impl Rival {
             has_reliable: true,
             has_unreliable: true,
             per_socket: 1,
-            per_socket_of_trains: 1,
+            has_trains_apart: false,
             connections_max: usize::MAX,
             has_one_thread: true,
             client_has_one_thread: true,

@@ -75,11 +75,12 @@ impl Epoch {
 }
 
 impl Opener {
-    /// Something of each part of it that a packet needs, so that it is in the cache when one is opened.
-    #[must_use]
+    /// Reads a little of each part of it that a packet needs, so that it is in the cache when one is opened.
     #[inline]
-    pub fn fetch(&self) -> (u64, Option<u8>) {
-        (self.failed_count, self.current.working.as_deref().map(Working::fetch))
+    pub fn fetch(&self) {
+        if let Some(working) = &self.current.working {
+            working.fetch();
+        }
     }
 
     /// An opener for the first epoch, with no failure yet. Its key phase is 0.

@@ -40,10 +40,11 @@ pub struct Sealer {
 
 impl Sealer {
     /// As [`Opener::fetch`](crate::Opener::fetch).
-    #[must_use]
     #[inline]
-    pub fn fetch(&self) -> Option<u8> {
-        self.working.as_deref().map(Working::fetch)
+    pub fn fetch(&self) {
+        if let Some(working) = &self.working {
+            working.fetch();
+        }
     }
 
     /// A sealer whose first packet has number 0.

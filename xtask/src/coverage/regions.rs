@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Share, path_of};
+use super::path_of;
 use crate::run::Stop;
 
 /// Where a region begins and ends: line and column, twice.
@@ -42,11 +42,6 @@ pub(super) fn read(text: &str, root: &Path) -> Result<Regions, Stop> {
     Ok(regions)
 }
 
-/// How many of a file's regions there are, and how many of them are run.
-pub(super) fn share(regions: &BTreeMap<Place, bool>) -> Share {
-    Share { count: regions.len(), run: regions.values().filter(|is_run| **is_run).count() }
-}
-
 /// Where the regions begin that were not run.
 pub(super) fn missed(regions: &BTreeMap<Place, bool>) -> String {
     let begin = |[line, column, ..]: &Place| format!("{line}:{column}");
@@ -56,6 +51,7 @@ pub(super) fn missed(regions: &BTreeMap<Place, bool>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Share;
     use super::*;
 
     const EXPORT: &str = r#"{"data":[{"functions":[
@@ -67,7 +63,7 @@ mod tests {
     fn a_region_counts_once_and_is_run_where_any_instance_runs_it() {
         let regions = read(EXPORT, Path::new("/x")).unwrap();
         let of_file = &regions["crates/wire/src/a.rs"];
-        assert_eq!(share(of_file), Share { count: 3, run: 1 });
+        assert_eq!(Share::of(of_file), Share { count: 3, run: 1 });
         assert_eq!(missed(of_file), "5:1 7:1");
         assert!(read("{}", Path::new("/x")).is_err() && read("", Path::new("/x")).is_err());
         assert!(read(&EXPORT.replace("[7,1,7,9,0,0,0,0]", "[7]"), Path::new("/x")).is_err());

@@ -35,7 +35,7 @@ pub(super) fn rivals() -> Vec<Rival> {
         variant: Variant { gather_us, is_chacha },
         per_socket: PER_SOCKET,
         // Else datagrams of several connections would share a train, as they do nowhere but here.
-        per_socket_of_trains: 1,
+        has_trains_apart: true,
         loses_only_datagrams: true,
         ..Rival::new(name, "drumfire", Serve::Here(serve::<Worker>), connect)
     };
@@ -133,7 +133,6 @@ fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Cl
         suite: if setup.variant.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm },
         options: options(setup.is_reliable),
         each: DATAGRAMS_EACH,
-        has_trains: setup.has_trains,
     };
     Ok(Box::new(Players::connect(server, count, &joining)?))
 }

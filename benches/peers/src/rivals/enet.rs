@@ -37,7 +37,6 @@ pub(super) fn rivals() -> Vec<Rival> {
     let enet = |name, serve, version| Rival {
         version,
         per_socket: PER_SOCKET,
-        per_socket_of_trains: PER_SOCKET,
         connections_max: PEERS,
         ..Rival::new(name, "enet", serve, connect)
     };

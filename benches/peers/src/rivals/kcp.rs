@@ -28,7 +28,6 @@ pub(super) fn rivals() -> Vec<Rival> {
         version: version_of("tokio_kcp"),
         has_unreliable: false,
         per_socket: PER_RUNTIME,
-        per_socket_of_trains: PER_RUNTIME,
         ..Rival::new("tokio_kcp", "kcp", Serve::Here(serve::<Tasks>), connect)
     }]
 }

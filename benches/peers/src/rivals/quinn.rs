@@ -39,7 +39,6 @@ pub(super) fn rivals() -> Vec<Rival> {
         encrypted,
         variant: Variant { gather_us: 0, is_chacha },
         per_socket: PER_SOCKET,
-        per_socket_of_trains: PER_SOCKET,
         ..Rival::new(name, "quinn", Serve::Here(serve::<Tasks>), connect)
     };
     vec![quinn("quinn, AES-128", "AES-128", false), quinn("quinn, ChaCha20", "ChaCha20", true)]

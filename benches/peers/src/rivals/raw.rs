@@ -33,7 +33,6 @@ pub(super) fn rivals() -> Vec<Rival> {
         variant: Variant { gather_us, is_chacha: false },
         has_reliable: false,
         per_socket: PER_SOCKET,
-        per_socket_of_trains: PER_SOCKET,
         loses_only_datagrams: true,
         has_connections: false,
         ..Rival::new(name, "raw", Serve::Here(serve), connect)

@@ -48,13 +48,12 @@ impl Run<'_> {
         options.wants_receipt = false;
         let length = usize::try_from(self.random.below(message_max_bytes as u64 + 1)).unwrap_or(0);
         let length = length.min(options.mode.message_max_bytes());
-        let except = self.random.below(2 * self.clients.len() as u64);
-        let except =
-            usize::try_from(except).ok().filter(|at| self.clients.get(*at).is_some_and(|c| c.peer.is_some()));
+        let except = usize::try_from(self.random.below(2 * self.clients.len() as u64)).unwrap_or(0);
+        let left_out = self.clients.get(except).and_then(|client| client.peer);
         let number = self.said_to_groups;
         let bytes = message::compose(options.mode, Some(Number::ToGroup(number)), length, &mut self.random);
         let server = &mut self.world.server;
-        let answer = match except.and_then(|at| self.clients[at].peer) {
+        let answer = match left_out {
             Some(peer) => server.broadcast_except(peer, GroupId(group), channel, bytes.clone(), options),
             None => server.broadcast(GroupId(group), channel, bytes.clone(), options),
         };
@@ -67,7 +66,7 @@ impl Run<'_> {
         self.said_to_groups += 1;
         for (at, client) in self.clients.iter_mut().enumerate() {
             let is_member = client.is_member[usize::try_from(group).unwrap_or(0)];
-            if is_member && except != Some(at) {
+            if is_member && except != at {
                 client.down.on_said_to_group(number, channel.0, options, bytes.clone());
             }
         }
