@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use drumfire_wire::{AckDelay, AckRange, PacketNumber, limits::ACK_RANGES_KEPT};
 
-use crate::limits::{ACK_AFTER_ANY, ACK_AFTER_RELIABLE, ACK_DELAY_MAX, ACK_DELAY_MIN, ACK_GAP_INTERVAL};
+use crate::limits::{
+    ACK_AFTER_ANY, ACK_AFTER_RELIABLE, ACK_DELAY_LATE, ACK_DELAY_MAX, ACK_DELAY_MIN, ACK_GAP_INTERVAL,
+    ACK_SOON_FROM,
+};
 use crate::time::{Moment, part};
 
 /// How much a packet's sender waits for its ack.
@@ -14,7 +17,9 @@ use crate::time::{Moment, part};
 pub(crate) enum Urgency {
     /// It asks for none.
     None,
-    /// It asks for one, and loses nothing by waiting: unreliable messages and pings.
+    /// It asks for one, and nobody waits for it: unreliable messages.
+    Late,
+    /// It asks for one, and loses little by waiting: pings, and what goes with them.
     Low,
     /// It carries what is resent until it is acknowledged.
     High,
@@ -71,9 +76,11 @@ impl Acks {
             self.largest_at = now;
         }
         self.insert(number);
+        let count = u32::from(self.owed_count).saturating_add(1);
         let wait = match urgency {
             Urgency::None => return,
-            Urgency::Low => round_trip.max(ACK_DELAY_MAX),
+            Urgency::Late if count < ACK_SOON_FROM => round_trip.max(ACK_DELAY_LATE),
+            Urgency::Late | Urgency::Low => round_trip.max(ACK_DELAY_MAX),
             Urgency::High => part(round_trip, 4).clamp(ACK_DELAY_MIN, ACK_DELAY_MAX),
         };
         self.owed_count = self.owed_count.saturating_add(1);
@@ -92,8 +99,7 @@ impl Acks {
                 due = due.min(at);
             }
         }
-        let (high_count, count) = (u32::from(self.owed_high_count), u32::from(self.owed_count));
-        if high_count >= ACK_AFTER_RELIABLE || count >= ACK_AFTER_ANY {
+        if u32::from(self.owed_high_count) >= ACK_AFTER_RELIABLE || count >= ACK_AFTER_ANY {
             due = now;
         }
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
@@ -268,11 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn unreliable_content_waits_a_round_trip_and_at_least_25_ms() {
-        for (trip, wait) in [(4, 25), (25, 25), (60, 60)] {
-            let mut acks = Acks::default();
-            acks.on_packet(ms(100), 0, Urgency::Low, Duration::from_millis(trip));
-            assert_eq!(acks.due(), Some(ms(100 + wait)), "{trip}");
+    fn pings_wait_a_round_trip_and_at_least_25_ms_and_unreliable_content_at_least_150() {
+        for (trip, low, late) in [(4, 25, 150), (25, 25, 150), (60, 60, 150), (200, 200, 200)] {
+            for (urgency, wait) in [(Urgency::Low, low), (Urgency::Late, late)] {
+                let mut acks = Acks::default();
+                acks.on_packet(ms(100), 0, urgency, Duration::from_millis(trip));
+                assert_eq!(acks.due(), Some(ms(100 + wait)), "{trip}, {urgency:?}");
+            }
         }
         let mut acks = Acks::default();
         acks.on_packet(ms(100), 0, Urgency::None, TRIP);
@@ -292,6 +300,20 @@ mod tests {
         assert_eq!(acks.due(), Some(ms(43)));
         packets(&mut acks, 4, 95..96, Urgency::Low);
         assert_eq!(acks.due(), Some(ms(4)));
+    }
+
+    #[test]
+    fn the_eighth_packet_of_unreliable_content_waits_no_longer_than_a_ping() {
+        let mut acks = Acks::default();
+        packets(&mut acks, 1, 0..7, Urgency::Late);
+        assert_eq!(acks.due(), Some(ms(151)));
+        packets(&mut acks, 2, 7..9, Urgency::Late);
+        assert_eq!(acks.due(), Some(ms(42)));
+        acks.on_sent();
+        packets(&mut acks, 3, 9..10, Urgency::Late);
+        assert_eq!(acks.due(), Some(ms(153)));
+        packets(&mut acks, 4, 10..11, Urgency::High);
+        assert_eq!(acks.due(), Some(ms(14)), "whichever comes first");
     }
 
     #[test]

@@ -259,9 +259,17 @@ pub const ACK_AFTER_ANY: u32 = 64;
 /// An ack of reliable content waits a quarter of the round trip, at least this long.
 pub const ACK_DELAY_MIN: Duration = Duration::from_millis(5);
 
-/// An ack of reliable content waits a quarter of the round trip, at most this long; one of unreliable content
-/// waits the round trip, at least this long.
+/// An ack of reliable content waits a quarter of the round trip, at most this long; one of a ping, or of what else its
+/// sender hears of soon, waits the round trip, at least this long.
 pub const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
+
+/// An ack of unreliable messages alone waits the round trip, at least this long: whoever answers ten times a second, or has
+/// input to send, takes it along. A lone ack costs its sender and its receiver as much as a message.
+pub const ACK_DELAY_LATE: Duration = Duration::from_millis(150);
+
+/// From so many packets on the ack of unreliable messages waits no longer than that of a ping: much is under way, and its
+/// sender watches the path by acks.
+pub const ACK_SOON_FROM: u32 = 8;
 
 /// The least time between two acks that a new gap calls for.
 pub const ACK_GAP_INTERVAL: Duration = Duration::from_millis(5);

@@ -12,8 +12,10 @@ use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{Ack, MessageId, PacketNumber};
 
 use self::under_way::UnderWay;
+use crate::acks::Urgency;
 use crate::limits::{
-    ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBES_BEFORE_SILENCE, ROUND_TRIP_MAX,
+    ACK_DELAY_LATE, ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBE_INTERVAL_MAX,
+    PROBES_BEFORE_SILENCE, ROUND_TRIP_MAX,
 };
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
@@ -28,8 +30,8 @@ pub(crate) struct SentPacket {
     pub(crate) bytes: u16,
     /// Messages inside whose fate somebody waits for, noted before with [`Loss::carry`].
     pub(crate) carried: u16,
-    /// Some of them are reliable: the peer acknowledges them sooner.
-    pub(crate) is_reliable: bool,
+    /// How soon the peer acknowledges it.
+    pub(crate) urgency: Urgency,
     /// It only tries how large a packet may be: that it is lost says nothing else.
     pub(crate) is_mtu_probe: bool,
 }
@@ -123,12 +125,12 @@ impl Loss {
     }
 
     pub(crate) fn in_flight_bytes(&self) -> usize {
-        let bytes = self.under_way.as_ref().map_or(0, |under_way| under_way.in_flight_bytes);
+        let bytes = self.under_way.as_ref().map_or(0, |under_way| under_way.in_flight.bytes);
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn has_in_flight(&self) -> bool {
-        self.under_way.as_ref().is_some_and(|under_way| under_way.in_flight_count > 0)
+        self.under_way.as_ref().is_some_and(|under_way| under_way.in_flight.count > 0)
     }
 
     /// Whether packets under way, or what was, are remembered.
@@ -230,9 +232,20 @@ impl Loss {
 
     /// When something must be done: lost packets named, or a probe sent.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let under_way = self.under_way.as_ref().filter(|under_way| under_way.in_flight_count > 0)?;
-        let probe_at = (!plant::is(Plant::ProbeNeverDue)).then(|| under_way.probe_at(self.probe_timeout()));
-        under_way.loss_at.or(probe_at)
+        let under_way = self.under_way.as_ref().filter(|under_way| under_way.in_flight.count > 0)?;
+        if under_way.loss_at.is_some() || plant::is(Plant::ProbeNeverDue) {
+            return under_way.loss_at;
+        }
+        let smoothed = self.round_trip.smoothed();
+        let ack_delay = match under_way.in_flight.urgency() {
+            Urgency::High => ACK_DELAY_MAX,
+            Urgency::Low | Urgency::None => smoothed.max(ACK_DELAY_MAX),
+            Urgency::Late => smoothed.max(ACK_DELAY_LATE),
+        };
+        // On a path slower than the cap, the cap gives way. How much its round trips vary does not count: after one that a hole
+        // made long, few tries would be left before the connection is given up.
+        let longest = PROBE_INTERVAL_MAX.max(smoothed.saturating_add(ack_delay));
+        Some(under_way.probe_at(self.round_trip.probe_timeout(ack_delay), longest))
     }
 
     /// Does what is due.
@@ -269,12 +282,9 @@ impl Loss {
         self.probe_timeout().saturating_mul(KEY_CHANGE_PROBES)
     }
 
-    /// How long to wait for an ack now, without doublings.
+    /// How long an ack takes that is asked for now (PROTOCOL, "probe timeout").
     pub(crate) fn probe_timeout(&self) -> Duration {
-        let is_carrying = self.under_way.as_ref().is_some_and(|under_way| under_way.carrying_count > 0);
-        let ack_delay =
-            if is_carrying { ACK_DELAY_MAX } else { self.round_trip.smoothed().max(ACK_DELAY_MAX) };
-        self.round_trip.probe_timeout(ack_delay)
+        self.round_trip.probe_timeout(ACK_DELAY_MAX)
     }
 
     /// Gives back memory that an idle connection does not need.

@@ -8,6 +8,7 @@ use drumfire_crypto::{Entropy, TAG_BYTES};
 use drumfire_wire::{Close, FrameKinds, FrameWriter, PacketNumber, PacketNumberLength, TransportHeader};
 
 use super::{Connection, Phase};
+use crate::acks::Urgency;
 use crate::channel::send::Packet;
 use crate::limits::{NUMBERS_BEFORE_PING, RANGES_BEFORE_PING};
 use crate::loss::SentPacket;
@@ -146,7 +147,9 @@ impl Connection {
         }
         #[cfg(feature = "hostile")]
         self.acks.claim(self.session.as_ref().and_then(crate::session::Session::claims));
-        if self.acks.is_owed() || is_answer {
+        // And who hears no acks cannot know whether those sent came through. Not in every packet, though: a message that fits
+        // one only without an ack would wait for ever.
+        if self.acks.is_owed() || is_answer || self.is_probe_due {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
             if content.has_ack
                 && let Some(activity) = &mut self.activity
@@ -183,6 +186,10 @@ impl Connection {
         if must_ask && !content.asks_for_ack {
             content.asks_for_ack = writer.ping().is_ok();
             content.is_ping = content.asks_for_ack;
+        } else if content.receipt_count > 0 && content.carried == 0 {
+            // Somebody waits to hear of unreliable messages, whose ack comes late where nothing else asks for one.
+            // Without room for it, it comes late.
+            let _ = writer.ping();
         }
         if self.is_probe_due {
             add(&mut stats.probes_sent, 1);
@@ -228,7 +235,7 @@ impl Connection {
             let packet_bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
             let carried =
                 u16::try_from(content.carried.saturating_add(content.receipt_count)).unwrap_or(u16::MAX);
-            let is_reliable = content.carried > 0;
+            let urgency = content.urgency();
             // Only messages make a connection busy.
             if content.frames.has_messages() || self.activity.is_some() {
                 self.on_data_sent(now, packet_bytes);
@@ -239,7 +246,7 @@ impl Connection {
                 acks_up_to,
                 bytes: packet_bytes,
                 carried,
-                is_reliable,
+                urgency,
                 is_mtu_probe: content.is_mtu_probe,
             });
             self.liveness.on_grown();
@@ -280,6 +287,18 @@ impl Connection {
 }
 
 impl Content {
+    /// How soon the peer acknowledges it.
+    const fn urgency(&self) -> Urgency {
+        let asks_soon = FrameKinds::PING.with(FrameKinds::ACK_REQUEST);
+        if self.carried > 0 {
+            Urgency::High
+        } else if self.frames.has(asks_soon) {
+            Urgency::Low
+        } else {
+            Urgency::Late
+        }
+    }
+
     /// For the flight recorder.
     fn sent(&self, number: u64, queued_bytes: usize) -> FlightEvent {
         FlightEvent::Sent {

@@ -112,7 +112,7 @@ impl Connection {
         }
         let Some(id) = message.id() else {
             contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
-            return Ok(Urgency::Low);
+            return Ok(Urgency::Late);
         };
         self.check_id(id)?;
         if message.payload.len() > self.bounds.message_max_bytes {
@@ -140,7 +140,7 @@ impl Connection {
                 contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
                 contents.event_bytes = contents.event_bytes.saturating_add(charge(total));
             }
-            return Ok(Urgency::Low);
+            return Ok(Urgency::Late);
         };
         self.check_id(id)?;
         if total > self.bounds.message_max_bytes {

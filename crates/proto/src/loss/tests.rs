@@ -17,7 +17,7 @@ fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
             bytes: 100,
             carried: 1,
             acks_up_to: None,
-            is_reliable: true,
+            urgency: Urgency::High,
             is_mtu_probe: false,
         };
         loss.on_sent(packet);
@@ -119,6 +119,39 @@ fn a_packet_is_settled_once_however_often_it_is_acknowledged() {
 }
 
 #[test]
+fn a_probe_waits_as_long_as_the_peer_may_with_the_most_urgent_ack() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..1);
+    ack(&mut loss, 40, &[(0, 0)], 1).unwrap();
+    assert_eq!(loss.deadline(), None);
+    let margin = 40 + 4 * 20;
+    for (number, urgency, wait) in [(1, Urgency::Late, 150), (2, Urgency::Low, 40), (3, Urgency::High, 25)] {
+        let (at, bytes, acks_up_to) = (ms(100), 30, None);
+        loss.on_sent(SentPacket { number, at, bytes, carried: 0, acks_up_to, urgency, is_mtu_probe: false });
+        assert_eq!(loss.deadline(), Some(ms(100 + margin + wait)), "{urgency:?}");
+    }
+    assert_eq!(loss.probe_timeout(), Duration::from_millis(margin + 25));
+    // What the ack leaves under way may take longer again.
+    ack(&mut loss, 100, &[(2, 3)], 4).unwrap();
+    assert_eq!(under_way(&loss).in_flight.urgency(), Urgency::Late);
+    ack(&mut loss, 100, &[(1, 3)], 4).unwrap();
+    assert_eq!(under_way(&loss).in_flight, under_way::InFlight::default());
+}
+
+#[test]
+fn one_round_trip_that_a_hole_made_long_leaves_probes_at_their_pace() {
+    let mut loss = Loss::default();
+    for (number, at) in [(0, 40), (1, 80), (2, 120), (3, 3_100)] {
+        send(&mut loss, number..number + 1);
+        ack(&mut loss, at, &[(number, number)], number + 1).unwrap();
+    }
+    let timeout = loss.probe_timeout();
+    assert!(timeout > PROBE_INTERVAL_MAX && loss.round_trip().smoothed() < PROBE_INTERVAL_MAX, "{timeout:?}");
+    send(&mut loss, 4..5);
+    assert_eq!(loss.deadline(), Some(ms(3_100).after(PROBE_INTERVAL_MAX)));
+}
+
+#[test]
 fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
     let mut loss = Loss::default();
     send(&mut loss, 0..5);
@@ -192,7 +225,7 @@ fn what_the_peer_knows_of_our_acks_is_the_newest_it_acknowledged() {
             bytes: 30,
             carried: 0,
             acks_up_to,
-            is_reliable: false,
+            urgency: Urgency::Low,
             is_mtu_probe: false,
         });
     }

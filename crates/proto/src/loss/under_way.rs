@@ -9,9 +9,8 @@ use std::time::Duration;
 use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
 
 use super::{AckNews, Fate, LostNews, SentPacket};
-use crate::limits::{
-    PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBE_INTERVAL_MAX, PROBES_BEFORE_BACK_OFF, SKIPPED_KEPT,
-};
+use crate::acks::Urgency;
+use crate::limits::{PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBES_BEFORE_BACK_OFF, SKIPPED_KEPT};
 use crate::path::Path;
 use crate::time::Moment;
 
@@ -24,14 +23,23 @@ pub(super) struct UnderWay {
     pub(super) carried: Option<Box<Carried>>,
     /// Boxed, because most have none.
     pub(super) skipped: Option<Box<Skipped>>,
-    pub(super) in_flight_bytes: u32,
-    pub(super) in_flight_count: u32,
-    pub(super) carrying_count: u32,
+    pub(super) in_flight: InFlight,
     /// When the oldest packet below the largest acknowledged one counts as lost.
     pub(super) loss_at: Option<Moment>,
     /// When an ack last brought something new, or a probe became due.
     pub(super) progress_at: Moment,
     pub(super) probe_count: u32,
+}
+
+/// Packets whose fate is not known, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct InFlight {
+    pub(super) bytes: u32,
+    pub(super) count: u32,
+    /// Those of them with what is resent until it is acknowledged.
+    carrying_count: u32,
+    /// Those of them with unreliable messages alone.
+    late_count: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +70,7 @@ impl UnderWay {
     #[inline]
     pub(super) fn fetch(&self) -> impl Copy + use<> {
         let ends = [self.ring.front(), self.ring.back()].map(|entry| entry.map(|entry| entry.is_settled));
-        (ends, self.in_flight_bytes, self.progress_at)
+        (ends, self.in_flight.bytes, self.progress_at)
     }
 
     pub(super) fn oldest_sent_at(&self) -> Option<Moment> {
@@ -74,28 +82,26 @@ impl UnderWay {
     }
 
     pub(super) fn on_sent(&mut self, packet: SentPacket) {
-        self.in_flight_bytes = self.in_flight_bytes.saturating_add(packet.bytes.into());
-        self.in_flight_count = self.in_flight_count.saturating_add(1);
-        self.carrying_count = self.carrying_count.saturating_add(u32::from(packet.is_reliable));
+        self.in_flight.on_sent(&packet);
         let all = self.carried.as_ref().map_or(0, |carried| carried.all());
         let carried_from = all.saturating_sub(u64::from(packet.carried));
         self.ring.push_back(Entry { packet, carried_from, is_settled: false });
     }
 
     pub(super) fn oldest_carried(&self) -> Option<impl Iterator<Item = MessageId>> {
-        let oldest = self.ring.iter().find(|entry| !entry.is_settled && entry.packet.is_reliable)?;
+        let oldest =
+            self.ring.iter().find(|entry| !entry.is_settled && entry.packet.urgency == Urgency::High)?;
         Some(self.carried.as_ref()?.of(oldest))
     }
 
-    /// When to probe; `first` is how long to wait for an ack before the first.
-    pub(super) fn probe_at(&self, first: Duration) -> Moment {
+    /// When to probe; `first` is how long to wait for an ack before the first, `longest` before any.
+    pub(super) fn probe_at(&self, first: Duration, longest: Duration) -> Moment {
         let doublings = self.probe_count.saturating_sub(PROBES_BEFORE_BACK_OFF).min(PROBE_DOUBLINGS_MAX);
         let wait = first.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
         // Counted from the last progress and not from the last packet, which RFC 9002 does: a game that sends all
         // the time would never find out that its path is dead.
         let since = self.oldest_sent_at().map_or(self.progress_at, |oldest| oldest.max(self.progress_at));
-        // On a path slower than the cap, the cap gives way.
-        since.after(wait.min(PROBE_INTERVAL_MAX.max(first)))
+        since.after(wait.min(longest))
     }
 
     /// Settles the packets that an ack names.
@@ -132,9 +138,7 @@ impl UnderWay {
                 for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
                     fate(Fate::Acknowledged, id, packet.number);
                 }
-                self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
-                self.in_flight_count = self.in_flight_count.saturating_sub(1);
-                self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
+                self.in_flight.on_settled(&packet);
                 news.acknowledged_count = news.acknowledged_count.saturating_add(1);
                 news.acknowledged_bytes = news.acknowledged_bytes.saturating_add(packet.bytes.into());
                 news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
@@ -180,9 +184,7 @@ impl UnderWay {
             for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
                 fate(Fate::Lost, id, packet.number);
             }
-            self.in_flight_bytes = self.in_flight_bytes.saturating_sub(packet.bytes.into());
-            self.in_flight_count = self.in_flight_count.saturating_sub(1);
-            self.carrying_count = self.carrying_count.saturating_sub(u32::from(packet.is_reliable));
+            self.in_flight.on_settled(&packet);
             if packet.is_mtu_probe {
                 news.is_mtu_probe_lost = true;
                 continue;
@@ -205,6 +207,46 @@ impl UnderWay {
             if let Some(carried) = &mut self.carried {
                 carried.forget(&entry);
             }
+        }
+    }
+}
+
+impl InFlight {
+    fn on_sent(&mut self, packet: &SentPacket) {
+        self.bytes = self.bytes.saturating_add(packet.bytes.into());
+        self.count = self.count.saturating_add(1);
+        if let Some(count) = self.of(packet.urgency) {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn on_settled(&mut self, packet: &SentPacket) {
+        self.bytes = self.bytes.saturating_sub(packet.bytes.into());
+        self.count = self.count.saturating_sub(1);
+        if let Some(count) = self.of(packet.urgency) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// The count of those that are as urgent, where there is one.
+    const fn of(&mut self, urgency: Urgency) -> Option<&mut u32> {
+        match urgency {
+            Urgency::High => Some(&mut self.carrying_count),
+            Urgency::Late => Some(&mut self.late_count),
+            Urgency::Low | Urgency::None => None,
+        }
+    }
+
+    /// The greatest urgency among them.
+    pub(super) const fn urgency(self) -> Urgency {
+        if self.carrying_count > 0 {
+            Urgency::High
+        } else if self.late_count < self.count {
+            Urgency::Low
+        } else if self.late_count > 0 {
+            Urgency::Late
+        } else {
+            Urgency::None
         }
     }
 }

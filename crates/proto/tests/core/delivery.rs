@@ -1,7 +1,7 @@
 //! Messages arrive as their mode promises, whatever the network does.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
-use drumfire_proto::{PeerId, SendError, SendOptions};
+use drumfire_proto::{Outcome, PeerId, SendError, SendOptions};
 use std::time::Duration;
 
 const BOTH: [usize; 2] = [CLIENT, SERVER];
@@ -112,6 +112,79 @@ fn on_a_clean_link_nothing_is_resent_and_acks_ride_on_data() {
         assert_eq!((stats.messages_resent, stats.packets_lost, stats.probes_sent), (0, 0, 0));
         assert!(stats.acks_sent_alone <= 8, "{}", stats.acks_sent_alone);
     }
+}
+
+/// Lone acks of both ends while the client sends an unreliable message every `up` and the server every `down`, for ten seconds.
+fn lone_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
+    let mut world = World::new(1, CLEAN);
+    let (client, server) = world.connected();
+    world.run(Duration::from_secs(1));
+    let before = world.ends.each_ref().map(|end| end.stats().acks_sent_alone);
+    let end = world.now.after(Duration::from_secs(10));
+    let mut next = [(CLIENT, client, up), (SERVER, server, down)].map(|who| (world.now, who));
+    while world.now < end {
+        for (at, (end, peer, every)) in &mut next {
+            if let Some(every) = every
+                && *at <= world.now
+            {
+                world.send(*end, *peer, 1, &[0; 48], SendOptions::unreliable()).unwrap();
+                *at = at.after(*every);
+            }
+        }
+        world.run(Duration::from_millis(1));
+    }
+    let sum = |end: usize| world.ends[end].stats().acks_sent_alone - before[end];
+    [sum(CLIENT), sum(SERVER)]
+}
+
+#[test]
+fn acks_of_unreliable_messages_ride_where_there_is_traffic_both_ways() {
+    let every = |per_second: u32| Some(Duration::from_secs(1) / per_second);
+    for (up, down) in [(10, 10), (8, 8), (30, 20), (64, 20), (60, 10), (10, 60)] {
+        let lone = lone_acks(every(up), every(down));
+        assert_eq!(lone, [0, 0], "{up} and {down} a second");
+    }
+}
+
+#[test]
+fn acks_of_unreliable_messages_go_alone_where_nothing_comes_along_and_one_for_eight() {
+    let every = |per_second: u32| Some(Duration::from_secs(1) / per_second);
+    assert_eq!(lone_acks(every(10), None), [0, 50], "two packets each");
+    let [_, lone] = lone_acks(every(60), None);
+    assert!((60..=70).contains(&lone), "{lone} for 600 packets");
+    let [_, lone] = lone_acks(every(500), None);
+    assert!((230..=250).contains(&lone), "{lone} for 5,000 packets, eight and those of 25 ms each");
+}
+
+#[test]
+fn who_waits_for_the_receipt_of_an_unreliable_message_hears_soon() {
+    let mut world = World::new(1, CLEAN);
+    let (client, _) = world.connected();
+    for (number, pieces) in [(1, 1), (2, 1), (3, 5)] {
+        let options = SendOptions::unreliable().with_receipt();
+        world.send_with_receipt(CLIENT, client, &vec![7; pieces * 1_000], options, number).unwrap();
+        world.run(Duration::from_millis(10 + 25 + 10 + 5));
+        assert_eq!(world.receipts(CLIENT).last(), Some(&(number, Outcome::Acknowledged)));
+        world.run(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_probe_repeats_an_ack_that_was_lost() {
+    let mut world = World::new(1, CLEAN);
+    let (client, server) = world.connected();
+    let before = world.ends[CLIENT].stats().probes_sent;
+    world.send(CLIENT, client, 1, &[1; 100], SendOptions::unreliable()).unwrap();
+    world.run(Duration::from_millis(12));
+    world.send(SERVER, server, 1, &[2; 100], SendOptions::reliable_ordered()).unwrap();
+    world.run(Duration::from_millis(2));
+    assert_eq!(world.flying.len(), 1, "a message, and the ack with it");
+    world.flying.clear();
+    world.run(Duration::from_secs(1));
+    assert_eq!((world.messages(SERVER).len(), world.messages(CLIENT).len()), (1, 1));
+    let [mine, theirs] = world.ends.each_ref().map(drumfire_proto::Endpoint::stats);
+    assert_eq!(theirs.probes_sent, 1, "it repeats the message too");
+    assert_eq!((mine.probes_sent, mine.packets_lost), (before, 0));
 }
 
 #[test]
