@@ -25,7 +25,7 @@ use drumfire_socket::Socket;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Granted {
-    /// Receive buffer that was asked for, in bytes; `None` = what the system gives.
+    /// Receive buffer that was asked for, in bytes; `None` = whatever is the default.
     pub receive_buffer_asked_bytes: Option<usize>,
     /// Receive buffer that there is, in bytes as the system counts: Linux doubles what it grants, for its own records,
     /// and grants up to `net.core.rmem_max`.

@@ -93,6 +93,20 @@ impl Socket {
         self.granted
     }
 
+    /// Asks for more receive buffer where there is less than `least_bytes`; what is given may still be less.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers.
+    pub fn raise_receive_buffer(&mut self, least_bytes: usize) -> io::Result<()> {
+        if self.granted.receive_buffer_bytes < least_bytes {
+            let socket = socket2::SockRef::from(&self.udp);
+            sys::ask_receive_buffer(&socket, least_bytes)?;
+            self.granted.receive_buffer_bytes = socket.recv_buffer_size()?;
+        }
+        Ok(())
+    }
+
     /// A meter of what the kernel drops in front of this socket from now on, readable on any thread.
     ///
     /// # Errors

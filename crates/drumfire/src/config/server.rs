@@ -122,7 +122,8 @@ pub struct ServerConfig {
     pub silent_timeout: Duration,
     /// A connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
     pub unacknowledged_timeout: Duration,
-    /// Receive buffer to ask the kernel for, per worker, in bytes, 4 KiB to 1 GiB; `None`, the default, leaves it as it is.
+    /// Receive buffer to ask the kernel for, per worker, in bytes, 4 KiB to 1 GiB. `None`, the default: 4 MiB or as much of it as
+    /// the kernel gives, and never less than it gives to who asks for nothing.
     pub receive_buffer_bytes: Option<usize>,
     /// Whether busy connections keep a record of what happened to them last, 3 KiB each, which
     /// [`Event::FlightRecord`](crate::Event::FlightRecord) brings when one ends in another way than the applications wanted. On

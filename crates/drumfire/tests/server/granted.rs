@@ -43,6 +43,15 @@ fn a_buffer_that_the_system_does_not_give_is_told_and_not_an_error() {
 }
 
 #[test]
+fn a_server_that_asks_for_nothing_has_four_mebibytes_or_what_there_is_of_them() {
+    let granted = Server::bind(config(Workers::Inline)).expect("a server").granted()[0].receive_buffer_bytes;
+    let untouched = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &ClientConfig::default());
+    let untouched = untouched.expect("a socket").granted().expect("told").receive_buffer_bytes;
+    let expected = if untouched < 4 << 20 { ask(4 << 20) } else { untouched };
+    assert_eq!(granted, expected);
+}
+
+#[test]
 fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
     let server = Server::bind(config(Workers::Inline)).expect("a server");
     let is_told = |granted: Option<Granted>| {
