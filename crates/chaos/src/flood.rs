@@ -71,6 +71,11 @@ impl Class {
     pub(crate) const FLOODS: [Self; 7] =
         [Self::Hellos, Self::Spoofed, Self::Junk, Self::Replays, Self::Forged, Self::Aimed, Self::Empties];
 
+    /// Whether it reaches one worker alone.
+    pub(crate) const fn is_aimed(self) -> bool {
+        matches!(self, Self::Replays | Self::Forged | Self::Aimed)
+    }
+
     /// What it is called.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -46,6 +46,7 @@ mod router;
 mod runs;
 mod serve;
 mod size;
+mod still;
 mod stop;
 mod system;
 mod tap;

@@ -233,8 +233,9 @@ impl Report {
     }
 
     /// How late ticks were, but for one in a thousand.
-    pub(crate) fn late(&self) -> Duration {
-        self.0["late_us"].as_u64().map_or(Duration::MAX, Duration::from_micros)
+    pub(crate) fn late(&self, worker: u64) -> Duration {
+        let late = self.0["late_us"].get(usize::try_from(worker).unwrap_or(usize::MAX));
+        late.and_then(Value::as_u64).map_or(Duration::MAX, Duration::from_micros)
     }
 
     /// The sum over all players of what the server wrote down for each under this name.

@@ -1,8 +1,8 @@
 //! The server of a run, in a process of its own: echoes what it hears, sends what it is told to, panics when a player says so,
 //! and answers lines on standard input with lines of JSON until that ends.
 //!
-//! `report` asks for its counters, `hush` stops what it says of its own, `forget` lets it forget how late its ticks were, `drain <milliseconds>` ends it without
-//! haste.
+//! `report` asks for its counters, `hush` stops what it says of its own, `forget` lets it forget how late its ticks were, `pin <worker>
+//! <core>` keeps a worker on a core, `drain <milliseconds>` ends it without haste.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -40,11 +40,15 @@ pub(crate) const REFUSE: ChannelId = ChannelId(8);
 /// acknowledged what it is sent for this, or `tick`, the worker's next one.
 pub(crate) const FAULT: ChannelId = ChannelId(9);
 
-/// How often each worker is called without a cause.
-const TICK: Duration = Duration::from_millis(10);
+/// How often each worker is called without a cause: so often that one in a thousand is several in ten seconds, and not the one
+/// time that the machine stood still.
+pub(crate) const TICK: Duration = Duration::from_millis(2);
 
-/// Ticks between two looks at what waits for each player.
-const LOOK_TICKS: u64 = 100;
+/// Ticks between two messages of its own: 10 ms.
+const SAY_TICKS: u64 = 5;
+
+/// Ticks between two looks at what waits for each player: a second.
+const LOOK_TICKS: u64 = 500;
 
 /// How the server is started.
 #[derive(Args, Clone, Debug)]
@@ -60,7 +64,7 @@ pub(crate) struct ServeFlags {
     /// What its players' tokens are sealed with.
     #[arg(long)]
     pub(crate) token_key: String,
-    /// Messages of its own for each player in each tick of 10 ms.
+    /// Messages of its own for each player every 10 ms.
     #[arg(long, default_value_t = 0)]
     pub(crate) down: u32,
     /// Bytes per second for each player, whatever the path says; what it says when left out.
@@ -69,9 +73,6 @@ pub(crate) struct ServeFlags {
     /// Seconds until a silent connection ends, and one that acknowledges nothing; what is usual when left out.
     #[arg(long)]
     pub(crate) timeout_secs: Option<u64>,
-    /// The core that all its threads share; any when left out.
-    #[arg(long)]
-    pub(crate) core: Option<usize>,
     /// Bytes to ask for of each receive buffer; what is usual when left out.
     #[arg(long)]
     pub(crate) receive_buffer: Option<usize>,
@@ -101,10 +102,19 @@ struct Book {
     refused: u64,
     /// Whether the system was made to refuse calls, or why not.
     refusal: Option<Result<(), String>>,
-    /// How late ticks were, in microseconds.
-    late: Option<Times>,
+    /// How late ticks were, by worker.
+    late: Vec<Times>,
+    /// Where workers are to stay from now on.
+    pins: Vec<Pin>,
     /// Bytes that waited for a peer or were not acknowledged, at most, by a look once a second.
     queue_most_bytes: usize,
+}
+
+/// A worker that is to stay on a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pin {
+    worker: usize,
+    core: usize,
 }
 
 /// The application of one worker.
@@ -174,14 +184,20 @@ impl Book {
         self.players.get_mut(self.peers.get(&peer)?)
     }
 
-    fn note_late(&mut self, late: Duration) {
-        if let Some(times) = &mut self.late {
+    /// What this worker was told to do since it looked last.
+    fn take_pin(&mut self, worker: usize) -> Option<Pin> {
+        let at = self.pins.iter().position(|pin| pin.worker == worker)?;
+        Some(self.pins.swap_remove(at))
+    }
+
+    fn note_late(&mut self, worker: usize, late: Duration) {
+        if let Some(times) = self.late.get_mut(worker) {
             times.note(late);
         }
     }
 
-    fn late_us(&self, percent: f64) -> Option<u64> {
-        u64::try_from(self.late.as_ref()?.percentile(percent).as_micros()).ok()
+    fn late_us(&self, percent: f64) -> Vec<u128> {
+        self.late.iter().map(|times| times.percentile(percent).as_micros()).collect()
     }
 }
 
@@ -243,7 +259,10 @@ impl Handler for Echo {
         let now_ns = host_ns();
         if let Some(before) = self.ticked_ns.replace(now_ns) {
             let late = Duration::from_nanos(now_ns - before).saturating_sub(TICK);
-            self.in_book(|book| book.note_late(late));
+            self.in_book(|book| book.note_late(context.worker(), late));
+        }
+        if let Some(Pin { core, .. }) = self.in_book(|book| book.take_pin(context.worker())) {
+            pin_current_thread(core).expect("a core that the run found to be allowed");
         }
         if self.faults_due > 0 {
             self.faults_due -= 1;
@@ -257,7 +276,9 @@ impl Handler for Echo {
             if self.down > 0 && self.ticks.is_multiple_of(LOOK_TICKS) {
                 context.request_stats(*peer);
             }
-            (0..self.down).for_each(|_| self.say(context, *peer));
+            if self.ticks.is_multiple_of(SAY_TICKS) {
+                (0..self.down).for_each(|_| self.say(context, *peer));
+            }
         }
     }
 }
@@ -288,11 +309,7 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
             lack_option(option)?;
         }
     }
-    if let Some(core) = flags.core {
-        // So do those that this one starts.
-        pin_current_thread(core).tried("the core")?;
-    }
-    let late = Some(Times::new()?);
+    let late = (0..flags.workers.get()).map(|_| Times::new()).collect::<Result<Vec<_>, _>>()?;
     let book = Arc::new(Mutex::new(Book { late, ..Book::default() }));
     let is_ending = Arc::<AtomicBool>::default();
     let server = serve(config, |_| Echo {
@@ -315,6 +332,10 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
             answer(&report(&server, &book)?)?;
         } else if line == "forget" {
             locked(&book).late.iter_mut().for_each(Times::forget);
+        } else if let Some(pin) = line.strip_prefix("pin ") {
+            let (worker, core) = pin.split_once(' ').tried("a worker and a core")?;
+            let (worker, core) = (worker.parse().tried("a worker")?, core.parse().tried("a core")?);
+            locked(&book).pins.push(Pin { worker, core });
         } else if let Some(deadline) = line.strip_prefix("drain ") {
             let deadline = Duration::from_millis(deadline.parse().tried("a deadline")?);
             is_ending.store(true, Ordering::Release);
