@@ -142,7 +142,8 @@ impl Scene {
             abuser_heard: 0,
         };
         scene.until("all are connected", |scene| {
-            scene.peers.len() == PLAYERS && scene.abuser.state() == ClientState::Connected
+            let abuser_is = scene.abuser.state() == ClientState::Connected && scene.relay.packet.is_some();
+            scene.peers.len() == PLAYERS && abuser_is
         });
         scene
     }
