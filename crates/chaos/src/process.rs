@@ -234,16 +234,7 @@ impl Report {
 
     /// How late this worker's ticks were, but for one in a thousand.
     pub(crate) fn late(&self, worker: u64) -> Duration {
-        self.of_worker("late_us", worker)
-    }
-
-    /// How late its latest tick was.
-    pub(crate) fn latest(&self, worker: u64) -> Duration {
-        self.of_worker("latest_us", worker)
-    }
-
-    fn of_worker(&self, name: &str, worker: u64) -> Duration {
-        let late = self.0[name].get(usize::try_from(worker).unwrap_or(usize::MAX));
+        let late = self.0["late_us"].get(usize::try_from(worker).unwrap_or(usize::MAX));
         late.and_then(Value::as_u64).map_or(Duration::MAX, Duration::from_micros)
     }
 

@@ -355,16 +355,15 @@ fn drain(server: Serving<()>, deadline: Duration, book: &Mutex<Book>) -> Result<
 
 fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
     let stats = serde_json::to_value(server.stats()).tried("counters")?;
-    let (refused, late_us, latest_us, refusal, queue_most_bytes) = {
+    let (refused, late_us, refusal, queue_most_bytes) = {
         let book = locked(book);
-        (book.refused, book.late_us(99.9), book.late_us(100.0), book.refusal.clone(), book.queue_most_bytes)
+        (book.refused, book.late_us(99.9), book.refusal.clone(), book.queue_most_bytes)
     };
     Ok(json!({
         "stats": stats,
         "unexplained": server.stats().unexplained(),
         "refused": refused,
         "late_us": late_us,
-        "latest_us": latest_us,
         "refusal": refusal,
         "queue_most_bytes": queue_most_bytes,
         "granted": serde_json::to_value(server.granted()).tried("what was granted")?,

@@ -2,11 +2,12 @@
 //! by its host for milliseconds, and no timer in it goes off meanwhile.
 
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use drumfire_tools::clock::now;
+use drumfire_tools::clock::{now, pause};
 use drumfire_tools::host::pin_current_thread;
 
 use crate::stop::{Stop, Tried};
@@ -14,6 +15,9 @@ use crate::times::Times;
 
 /// What keeps the other core busy is sent in pieces of this size.
 const MESSAGE: [u8; 100] = [0; 100];
+
+/// How long a witness sleeps each time.
+const SLEEP: Duration = Duration::from_millis(1);
 
 /// How late timers that are due every `period` would be on `core`, but for one in a thousand, if nothing else ran there, while
 /// another core sends datagrams as fast as it can.
@@ -38,6 +42,38 @@ pub(crate) fn stands_still(
         busy.join().map_err(|_| Stop::failed("a thread", "panicked"))??;
         Ok(gaps?.percentile(99.9))
     })
+}
+
+/// A thread that sleeps on a core beside others and notes how late it was at most. Whoever keeps a core busy gives it away at the
+/// kernel's next tick, after 4 ms or sooner: where it is later by far, nobody had the core.
+pub(crate) struct Witness {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Duration>,
+}
+
+impl Witness {
+    pub(crate) fn start(core: usize) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let seen = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            // Where it cannot be there it has seen nothing.
+            let is_there = pin_current_thread(core).is_ok();
+            let mut latest = Duration::ZERO;
+            while is_there && !seen.load(Ordering::Acquire) {
+                let before = now();
+                pause(SLEEP);
+                latest = latest.max(now().duration_since(before).saturating_sub(SLEEP));
+            }
+            latest
+        });
+        Self { is_over, thread }
+    }
+
+    /// How late it was at most.
+    pub(crate) fn end(self) -> Duration {
+        self.is_over.store(true, Ordering::Release);
+        self.thread.join().unwrap_or_default()
+    }
 }
 
 /// The longest time in each period in which this thread, which never rests, did not run.

@@ -13,7 +13,7 @@ use crate::marks::{Marks, millis};
 use crate::process::{Plan, Report, ServerProcess};
 use crate::serve::TICK;
 use crate::size::Size;
-use crate::still::stands_still;
+use crate::still::{Witness, stands_still};
 use crate::stop::{Stop, Tried};
 use crate::system;
 use crate::tap::{Samples, Tap};
@@ -205,16 +205,19 @@ impl Scene {
         let (sent, late, after) = loop {
             self.server.tell("forget")?;
             self.crowd.forget();
+            let witness = self.cores.map(|cores| Witness::start(cores.alone));
             let sent = self.play_under(dose, &samples)?;
-            let report = self.server.report()?;
-            let (late, latest) = (report.late(self.target), report.latest(self.target));
+            let still = witness.map_or(Duration::ZERO, Witness::end);
+            let late = self.server.report()?.late(self.target);
             let after = self.look()?;
             tries -= 1;
-            if latest < STOOD_STILL || tries == 0 {
+            if still < STOOD_STILL || tries == 0 {
                 break (sent, late, after);
             }
-            marks
-                .note(format_args!("{name}: void, for the server stood still for {}; again", millis(latest)));
+            marks.note(format_args!(
+                "{name}: void, for nothing ran on the core of the server for {}; again",
+                millis(still)
+            ));
             calm = after;
         };
         let (said, lost) = (after.said - calm.said, after.missing.saturating_sub(calm.missing));

@@ -140,7 +140,7 @@ fn lone_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
 #[test]
 fn acks_of_unreliable_messages_ride_where_there_is_traffic_both_ways() {
     let every = |per_second: u32| Some(Duration::from_secs(1) / per_second);
-    for (up, down) in [(10, 10), (8, 8), (30, 20), (64, 20), (60, 10), (10, 60)] {
+    for (up, down) in [(10, 10), (8, 8), (30, 20), (64, 20), (60, 8), (8, 60)] {
         let lone = lone_acks(every(up), every(down));
         assert_eq!(lone, [0, 0], "{up} and {down} a second");
     }
