@@ -48,14 +48,50 @@ struct Entry {
 enum Owner {
     /// None yet: this worker asks the application.
     Undecided(u16),
+    /// The worker `to`, when it has taken the Hello that the worker `by` passes on to it.
+    Promised { by: u16, to: u16 },
     /// This worker.
     Worker(u16),
 }
 
 impl Owner {
-    const fn worker(self) -> u16 {
+    /// The worker among whose connections it counts.
+    const fn worker(self) -> Option<u16> {
         match self {
-            Self::Undecided(worker) | Self::Worker(worker) => worker,
+            Self::Undecided(_) => None,
+            Self::Promised { to: worker, .. } | Self::Worker(worker) => Some(worker),
+        }
+    }
+
+    /// Whether it comes to nothing when this worker begins anew: with a worker goes what it passed on and nobody took.
+    const fn depends_on(self, index: u16) -> bool {
+        match self {
+            Self::Undecided(worker) | Self::Worker(worker) => worker == index,
+            Self::Promised { by, to } => by == index || to == index,
+        }
+    }
+}
+
+impl Entry {
+    /// Goes to this worker; the answer for the worker that asks.
+    fn place(&mut self, worker: u16, here: u16) -> Placed {
+        if worker == here {
+            self.owner = Owner::Worker(here);
+            return Placed::Here;
+        }
+        // Taken is taken, and whoever promised it first answers for it.
+        if matches!(self.owner, Owner::Undecided(_)) {
+            self.owner = Owner::Promised { by: here, to: worker };
+        }
+        Placed::Elsewhere(worker)
+    }
+
+    /// Is no longer counted anywhere.
+    fn leave(&self, loads: &mut [u32], sources: &mut Sources) {
+        sources.remove(self.address, self.is_address_proved);
+        let load = self.owner.worker().and_then(|worker| loads.get_mut(usize::from(worker)));
+        if let Some(load) = load {
+            *load = load.saturating_sub(1);
         }
     }
 }
@@ -80,16 +116,13 @@ impl Owners {
         WorkerPlacement { owners: Arc::clone(self), index }
     }
 
-    /// Forgets everything a worker owned, because it begins anew.
+    /// Forgets everything a worker owned, and what was on its way from it, because it begins anew.
     pub fn forget(&self, index: u16) {
         let mut table = self.table();
-        let Table { entries, tokens, sources, .. } = &mut *table;
-        for (hello, entry) in entries.extract_if(|_, entry| entry.owner.worker() == index) {
+        let Table { entries, tokens, sources, loads, .. } = &mut *table;
+        for (hello, entry) in entries.extract_if(|_, entry| entry.owner.depends_on(index)) {
             tokens.release(hello);
-            sources.remove(entry.address, entry.is_address_proved);
-        }
-        if let Some(load) = table.loads.get_mut(usize::from(index)) {
-            *load = 0;
+            entry.leave(loads, sources);
         }
     }
 
@@ -125,6 +158,14 @@ impl Placement for WorkerPlacement {
         })
     }
 
+    fn take(&mut self, hello: HelloHash) -> bool {
+        let mut table = self.owners.table();
+        let is_ours = |entry: &&mut Entry| entry.owner.worker() == Some(self.index);
+        let Some(entry) = table.entries.get_mut(&hello).filter(is_ours) else { return false };
+        entry.owner = Owner::Worker(self.index);
+        true
+    }
+
     fn set_limits(&mut self, connections: u32, in_all: u32) {
         // Every worker says the same.
         let mut table = self.owners.table();
@@ -139,7 +180,7 @@ impl Placement for WorkerPlacement {
             return Confirmed::Unwelcome;
         }
         let Some(hello) = table.tokens.confirm(hello) else { return Confirmed::Alone };
-        let shard = table.entries.get(&hello).map(|entry| entry.owner.worker());
+        let shard = table.entries.get(&hello).and_then(|entry| entry.owner.worker());
         shard.map_or(Confirmed::Alone, |shard| Confirmed::Replaces(Replaced { shard, hello }))
     }
 
@@ -152,10 +193,8 @@ impl Table {
     /// Takes a Hello in that may have a place if the application wants it; the answer to one that may not, or has one, is
     /// the error.
     fn begin(&mut self, now: Now, claim: &Claim<'_>, here: u16, door: &Door) -> Result<(), Placed> {
-        match self.entries.get(&claim.hello).map(|entry| entry.owner) {
-            Some(Owner::Worker(worker)) => return Err(placed(worker, here)),
-            Some(Owner::Undecided(_)) => return Err(Placed::Undecided),
-            None => {}
+        if let Some(entry) = self.entries.get_mut(&claim.hello) {
+            return Err(entry.owner.worker().map_or(Placed::Undecided, |worker| entry.place(worker, here)));
         }
         door.judge(now, claim).map_err(Placed::Rejected)?;
         if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.most_in_all) {
@@ -194,11 +233,10 @@ impl Table {
         }?;
         // Forgotten meanwhile, because the worker that asked begins anew: then nobody waits for the answer.
         let entry = self.entries.get_mut(&hello).ok_or_else(|| door.full())?;
-        entry.owner = Owner::Worker(worker);
         if let Some(load) = self.loads.get_mut(usize::from(worker)) {
             *load = load.saturating_add(1);
         }
-        Ok(placed(worker, here))
+        Ok(entry.place(worker, here))
     }
 
     /// Takes note that a packet opened: somebody is there.
@@ -217,12 +255,7 @@ impl Table {
     fn remove(&mut self, hello: HelloHash) {
         self.tokens.release(hello);
         let Some(entry) = self.entries.remove(&hello) else { return };
-        self.sources.remove(entry.address, entry.is_address_proved);
-        if let Owner::Worker(worker) = entry.owner
-            && let Some(load) = self.loads.get_mut(usize::from(worker))
-        {
-            *load = load.saturating_sub(1);
-        }
+        entry.leave(&mut self.loads, &mut self.sources);
     }
 
     /// Whether this worker has a place, and time for whoever takes it.
@@ -264,10 +297,6 @@ impl Table {
     fn load(&self, worker: u16) -> u32 {
         self.loads.get(usize::from(worker)).copied().unwrap_or(u32::MAX)
     }
-}
-
-fn placed(worker: u16, here: u16) -> Placed {
-    if worker == here { Placed::Here } else { Placed::Elsewhere(worker) }
 }
 
 #[cfg(test)]
@@ -363,6 +392,43 @@ mod tests {
         owners.forget(1);
         assert_eq!(owners.table().loads, [4, 0]);
         assert_eq!(owners.of_worker(0).place(NOW, &plain(9)), Placed::Elsewhere(1));
+    }
+
+    #[test]
+    fn what_was_on_its_way_from_or_to_a_worker_that_begins_anew_is_nobodys() {
+        for begins_anew in 0..2 {
+            let owners = Owners::new(2, 1);
+            assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
+            assert_eq!(owners.of_worker(0).place(NOW, &with_token(2, None)), Placed::Elsewhere(1));
+            owners.forget(begins_anew);
+            let is_kept = begins_anew == 1;
+            assert_eq!(owners.table().loads, [u32::from(is_kept), 0]);
+            assert!(!owners.of_worker(1).take(hash(2)));
+            // Another Hello of the same token may come, from wherever it likes.
+            let again = Claim { hello: hash(3), ..with_token(2, None) };
+            assert_eq!(owners.of_worker(1).place(NOW, &again), Placed::Here);
+        }
+    }
+
+    #[test]
+    fn what_was_taken_outlives_the_worker_that_passed_it_on() {
+        let owners = Owners::new(3, 1);
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
+        let (by_errand, by_itself) = (2, 3);
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
+        assert!(!owners.of_worker(2).take(hash(by_errand)), "another's");
+        assert!(owners.of_worker(1).take(hash(by_errand)));
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_itself)), Placed::Elsewhere(2));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(by_itself)), Placed::Here);
+        // Repeated where it does not belong, it stays where it is.
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
+        owners.forget(0);
+        assert_eq!(owners.table().loads, [0, 1, 1]);
+        for (worker, number) in [(1, by_errand), (2, by_itself)] {
+            assert_eq!(owners.of_worker(worker).place(NOW, &plain(number)), Placed::Here);
+            owners.of_worker(worker).release(hash(number));
+        }
+        assert_eq!(owners.table().loads, [0, 0, 0]);
     }
 
     fn with_token(number: u32, key: Option<u64>) -> Claim<'static> {

@@ -104,9 +104,14 @@ pub enum Confirmed {
 /// Decides who owns a new connection, in one step for all shards of a server.
 pub trait Placement {
     /// The owner of this Hello. One that has an owner keeps it until it is released: it may be repeated, and arrive at
-    /// any shard. The place is reserved with the answer, and the owner releases it; a Hello that the shell loses on its
-    /// way to the owner is the shell's to release. One that is rejected may come again, and is asked about again.
+    /// any shard. The place is reserved with the answer, and the owner releases it. One that is elsewhere its owner takes
+    /// first; a Hello that the shell loses on its way there is the shell's to release. One that is rejected may come
+    /// again, and is asked about again.
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed;
+
+    /// This shard takes the place that was reserved here for a Hello which another shard forwards. `false` where none is, since
+    /// one of the two began anew meanwhile: then the Hello is dropped, and one that is repeated is placed again.
+    fn take(&mut self, hello: HelloHash) -> bool;
 
     /// From now on a shard takes so many connections at most, and all together so many. A shell that keeps no such limits
     /// needs none: every shard keeps its own.
@@ -139,6 +144,11 @@ impl Placement for Alone {
             Err(ClaimError::Used) => Placed::Used,
             Err(ClaimError::Full) => Placed::Full { retry_after: Some(FULL_RETRY_AFTER) },
         }
+    }
+
+    fn take(&mut self, _: HelloHash) -> bool {
+        // Nobody is there who forwards.
+        false
     }
 
     fn confirm(&mut self, _: Now, hello: HelloHash) -> Confirmed {

@@ -25,7 +25,7 @@ pub enum DropReason {
     ForgedId,
     /// No connection has its id.
     UnknownConnection,
-    /// It was forwarded to the wrong shard.
+    /// It was forwarded to the wrong shard, or to one that has no place for it any more.
     Misrouted,
     /// Its connection had its share of this pass.
     PassShare,

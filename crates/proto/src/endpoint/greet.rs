@@ -56,6 +56,8 @@ impl<P: Placement> Endpoint<P> {
         let hash = HelloHash(*hello.mac1);
         let taken = if self.made_by(hash).is_some() {
             self.repeat_welcome(hash, asker).map_err(Denied::from)
+        } else if !self.placement.take(hash) {
+            return Err(DropReason::Misrouted);
         } else {
             let taken = self.take_forwarded(now, asker, &hello);
             if taken.is_err() {

@@ -47,6 +47,10 @@ impl Placement for Door {
         script.answer
     }
 
+    fn take(&mut self, _: HelloHash) -> bool {
+        false
+    }
+
     fn confirm(&mut self, _: Now, _: HelloHash) -> Confirmed {
         self.0.borrow().confirmed
     }

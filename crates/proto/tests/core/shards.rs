@@ -32,6 +32,11 @@ impl Placement for Fixed {
         }
     }
 
+    fn take(&mut self, hash: HelloHash) -> bool {
+        self.log.borrow_mut().push(("take", self.index, hash));
+        self.owner == Some(self.index)
+    }
+
     fn confirm(&mut self, _: Now, hash: HelloHash) -> Confirmed {
         self.log.borrow_mut().push(("confirm", self.index, hash));
         Confirmed::Alone
@@ -134,8 +139,28 @@ fn a_place_is_reserved_once_and_released_when_the_connection_dies() {
     shards.servers[1].handle_timeout(shards.now);
     assert_eq!(shards.servers[1].connection_count(), 0);
     let log = shards.log.borrow();
-    let [("place", 0, placed), ("release", 1, released)] = log.as_slice() else { panic!("{log:?}") };
-    assert_eq!(placed, released);
+    let [("place", 0, placed), ("take", 1, taken), ("release", 1, released)] = log.as_slice() else {
+        panic!("{log:?}")
+    };
+    assert_eq!((placed, taken), (taken, released));
+}
+
+#[test]
+fn a_hello_forwarded_to_where_its_place_is_gone_opens_nothing_and_releases_nothing() {
+    let mut shards = Shards::new(3, Some(1));
+    shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
+    shards.exchange(0);
+    let mut memory = [0; 1_200];
+    let transmit = shards.client.poll_transmit(shards.now, &mut memory).unwrap();
+    let bytes = &mut memory[..transmit.bytes];
+    shards.servers[0].handle_datagrams(shards.now, [Inbound { from: address(CLIENT).into(), bytes }]);
+    let forwarded = shards.servers[0].poll_forward().unwrap();
+    shards.servers[2].handle_forwarded(shards.now, forwarded);
+    let stats = shards.servers[2].stats();
+    assert_eq!((stats.dropped(DropReason::Misrouted), stats.handshakes_computed), (1, 0));
+    assert_eq!((stats.unexplained(), shards.servers[2].connection_count()), (0, 0));
+    let log = shards.log.borrow();
+    assert!(matches!(log.as_slice(), [("place", 0, _), ("take", 2, _)]), "{log:?}");
 }
 
 #[test]

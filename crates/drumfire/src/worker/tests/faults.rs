@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::CloseReason;
+use drumfire_proto::{CloseReason, DropReason};
 use drumfire_socket::{Fault, RecvAction, SendAction, recv_action, send_action};
 
-use super::REOPEN_AFTER;
 use super::world::World;
+use super::{PANICS_IN_A_ROW, REOPEN_AFTER};
 use crate::link::Report;
 use crate::peer::PeerId;
 
@@ -198,4 +198,32 @@ fn a_descriptor_that_is_lost_again_at_once_ends_the_worker() {
     assert!(world.servers[0].worker.is_over());
     assert_eq!(world.gone(), [peer]);
     assert_eq!((wire.0.borrow().reserves, world.servers[0].stats().sockets_reopened), (1, 1));
+}
+
+#[test]
+fn a_hello_on_its_way_to_a_worker_that_begins_anew_opens_nothing_and_the_next_one_does() {
+    let mut world = World::new(2);
+    world.join(0);
+    world.until("the first is connected", |world| world.connected().len() == 1);
+    // The other worker has fewer connections.
+    world.join(0);
+    for _ in 0..100 {
+        if world.servers[0].stats().protocol.forwarded > 0 {
+            break;
+        }
+        world.step_clients();
+        world.servers[0].work();
+        world.carry_answers();
+        world.pass(Duration::from_millis(1));
+    }
+    world.servers[1].wire.0.borrow_mut().panics = PANICS_IN_A_ROW;
+    for _ in 0..=PANICS_IN_A_ROW {
+        world.servers[1].work();
+    }
+    let stats = world.servers[1].stats();
+    assert_eq!((stats.restarts, stats.forwarded_in, stats.connections), (1, 1, 0));
+    assert_eq!((stats.protocol.dropped(DropReason::Misrouted), stats.unexplained()), (1, 0));
+    world.until("the second is connected", |world| world.connected().len() == 2);
+    assert_eq!(world.servers.iter().map(|server| server.stats().connections).sum::<usize>(), 2);
+    assert!(world.gone().is_empty());
 }
