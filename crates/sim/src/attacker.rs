@@ -36,7 +36,8 @@ pub(crate) struct Attacker {
     kept: Vec<Datagram>,
     /// Hellos of others, each with another client id, the newest last.
     hellos: VecDeque<Vec<u8>>,
-    /// Addresses that brought a good cookie: a server knows that somebody answers there.
+    /// Addresses of ours at which somebody answers, as far as the server knows: they brought a good cookie, or the answer to a
+    /// challenge.
     proved: HashSet<SocketAddr>,
     /// The last packet between two addresses, to and from clients that are gone.
     last_words: HashMap<(SocketAddr, SocketAddr), Datagram>,
@@ -58,6 +59,11 @@ impl Attacker {
     /// Whether the server knows that somebody answers at this address.
     pub(crate) fn has_proved(&self, address: SocketAddr) -> bool {
         self.proved.contains(&address)
+    }
+
+    /// From now on the server may find that somebody answers at this address.
+    pub(crate) fn prove(&mut self, address: SocketAddr) {
+        self.proved.insert(address);
     }
 
     /// A client at this address is about to vanish: its last words are kept.
@@ -176,7 +182,7 @@ impl Attacker {
         let hello = self.hellos.iter().find(|hello| hello.get(11..19) == Some(client_id));
         if let Some(mut hello) = hello.cloned() {
             hello[COOKIE_AT..COOKIE_AT + COOKIE_BYTES].copy_from_slice(cookie);
-            self.proved.insert(datagram.to);
+            self.prove(datagram.to);
             self.send(world, datagram.to, datagram.from, hello);
         }
     }

@@ -3,14 +3,19 @@
 //!
 //! What an end does that others can see is judged elsewhere.
 
+use std::time::Duration;
+
 use drumfire::PeerId;
 use drumfire::testing::{Claims, Inside, Tamper, World};
 
 use crate::client::{Client, Stage};
 use crate::scenario::{Lie, Plan, Side};
 
-/// More than become due between two looks.
+/// More than become due in a tick.
 const MANY_PROBES: u32 = 6;
+
+/// A probe follows another after 25 ms at the soonest (PROTOCOL, "probe timeout"), by clocks that may be fast.
+const PROBES_APART: Duration = Duration::from_millis(12);
 
 /// A connection began: its ends change their keys as often as its plan says.
 pub(crate) fn on_connected(world: &mut World, at: usize, peer: PeerId, plan: &Plan) {
@@ -51,11 +56,13 @@ pub(crate) struct Probed {
     peer: PeerId,
     largest_acked: Option<u64>,
     count: u32,
+    at: Duration,
 }
 
 /// Says what an end holds that it may not. Within an hour ends fall idle, and forget which numbers they skipped: whoever claims
 /// those gains nothing by then.
 pub(crate) fn check(world: &mut World, clients: &mut [Client], is_hour: bool) -> Result<(), String> {
+    let now = world.elapsed();
     for (at, client) in clients.iter_mut().enumerate() {
         let Some(peer) = client.peer else { continue };
         let ends = [Side::Client, Side::Server].map(|side| (side, look(world, at, peer, side)));
@@ -63,7 +70,7 @@ pub(crate) fn check(world: &mut World, clients: &mut [Client], is_hour: bool) ->
             let Some(inside) = inside else { continue };
             let lied_to_from = client.lied_to_from.filter(|(victim, _)| victim == side && !is_hour);
             of_end(inside, lied_to_from.map(|(_, from)| from))
-                .and_then(|()| if is_hour { Ok(()) } else { answered(inside, peer, probed) })
+                .and_then(|()| if is_hour { Ok(()) } else { answered(inside, peer, now, probed) })
                 .map_err(|reason| format!("client {at}, inside the {side:?}: {reason}"))?;
         }
         if let [(_, Some(one)), (_, Some(other))] = ends
@@ -97,16 +104,16 @@ fn of_end(inside: &Inside, lied_to_from: Option<u64>) -> Result<(), String> {
     Ok(())
 }
 
-/// An ack that brings something answers all probes. Between two looks no more than a few can become due again.
-fn answered(inside: &Inside, peer: PeerId, probed: &mut Option<Probed>) -> Result<(), String> {
+/// An ack that brings something answers all probes; what is counted after it became due since.
+fn answered(inside: &Inside, peer: PeerId, now: Duration, probed: &mut Option<Probed>) -> Result<(), String> {
     let &Inside { largest_acked, probe_count: count, .. } = inside;
-    let before = probed.replace(Probed { peer, largest_acked, count });
-    match before {
+    match probed.replace(Probed { peer, largest_acked, count, at: now }) {
         Some(before)
             if before.peer == peer
                 && before.largest_acked < largest_acked
                 && before.count >= MANY_PROBES
-                && before.count <= count =>
+                && before.count <= count
+                && now.saturating_sub(before.at) < PROBES_APART * count =>
         {
             Err(format!("an ack of {largest_acked:?} came, and {count} probes still count as unanswered"))
         }

@@ -24,7 +24,7 @@ use crate::guests::Guests;
 use crate::insides;
 use crate::ledger::{self, Class};
 use crate::memory;
-use crate::scenario::{Plan, Scenario};
+use crate::scenario::{Plan, Scenario, Side};
 use crate::swarm::{Covered, Doer, Excused};
 use crate::toll::Toll;
 use turnover::Turnover;
@@ -316,6 +316,7 @@ impl<'a> Run<'a> {
     fn look(&mut self) -> Result<(), String> {
         #[cfg(feature = "hostile")]
         insides::turn_hostile(&mut self.world, self.scenario.seed, &self.plans, &mut self.clients);
+        self.prove_copiers();
         self.steps += 1;
         let (per_look, per_audit) =
             if self.scenario.is_hour { (STEPS_PER_LOOK, STEPS_PER_AUDIT) } else { (1, 1) };
@@ -331,6 +332,15 @@ impl<'a> Run<'a> {
             ledger::check(&self.world, self.scenario.cookie, &self.attacker)?;
         }
         Ok(())
+    }
+
+    /// A server that breaks the rules may show its client what it sent to somebody who copies packets, and then has the answer.
+    fn prove_copiers(&mut self) {
+        for (at, (client, plan)) in self.clients.iter().zip(&self.plans).enumerate() {
+            if client.is_hostile && plan.hostile == Some(Side::Server) {
+                self.attacker.prove(Class::copier(self.world.client_address(at)));
+            }
+        }
     }
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
