@@ -2,7 +2,7 @@
 //! and answers lines on standard input with lines of JSON until that ends.
 //!
 //! `report` asks for its counters, `hush` stops what it says of its own, `forget` lets it forget how late its ticks were, `pin <worker>
-//! <core>` keeps a worker on a core, `drain <milliseconds>` ends it without haste.
+//! <core>` keeps a worker on a core, before all else that runs there, `drain <milliseconds>` ends it without haste.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -19,12 +19,13 @@ use drumfire::{
     serve,
 };
 use drumfire_tools::clock::host_ns;
-use drumfire_tools::host::pin_current_thread;
+use drumfire_tools::host::{current_thread_id, pin_current_thread};
 use serde_json::{Value, json};
 
 use crate::ledger::{Ledger, MESSAGE_BYTES};
 use crate::platform::{UdpOption, lack_option, open_sockets, refuse};
 use crate::stop::{Stop, Tried};
+use crate::system::{Precedence, put_first};
 use crate::times::Times;
 
 /// Echoed at most once.
@@ -263,6 +264,8 @@ impl Handler for Echo {
         }
         if let Some(Pin { core, .. }) = self.in_book(|book| book.take_pin(context.worker())) {
             pin_current_thread(core).expect("a core that the run found to be allowed");
+            // Where that may not be, the witness that comes before it may not either, and says so.
+            let _ = current_thread_id().map(|thread| put_first(thread, Precedence::Worker));
         }
         if self.faults_due > 0 {
             self.faults_due -= 1;

@@ -11,14 +11,13 @@ use drumfire_tools::clock::{now, pause};
 use drumfire_tools::host::{current_thread_id, pin_current_thread};
 
 use crate::stop::{Stop, Tried};
-use crate::system;
-use crate::times::Times;
+use crate::system::{self, Precedence};
 
-/// A thread on a core beside others that notes how late it wakes. It comes before every other thread of the system, real-time ones
-/// aside, so that where it is late nothing ran there.
+/// A thread on a core beside others that notes how late it wakes. It comes before every other thread there, so that where it is late
+/// nothing ran.
 pub(crate) struct Witness {
     is_over: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Times, Stop>>,
+    thread: JoinHandle<Result<Duration, Stop>>,
 }
 
 impl Witness {
@@ -33,33 +32,33 @@ impl Witness {
         let thread = thread::spawn(move || watch(core, sleep, &seen, &sender));
         let witness = Self { is_over, thread };
         let put_first = match names.recv() {
-            Ok(name) => system::call("chrt", &format!("--fifo --pid 1 {name}")),
+            Ok(name) => system::put_first(name, Precedence::Witness),
             // It says itself why it is over.
-            Err(_) => Ok(String::new()),
+            Err(_) => Ok(()),
         };
         match put_first {
-            Ok(_) => Ok(witness),
+            Ok(()) => Ok(witness),
             Err(why) => witness.end().and(Err(why)),
         }
     }
 
-    /// How late it was, each time.
-    pub(crate) fn end(self) -> Result<Times, Stop> {
+    /// How late it was at most.
+    pub(crate) fn end(self) -> Result<Duration, Stop> {
         self.is_over.store(true, Ordering::Release);
         self.thread.join().map_err(|_| Stop::failed("a thread", "panicked"))?
     }
 }
 
-fn watch(core: usize, sleep: Duration, is_over: &AtomicBool, name: &Sender<u32>) -> Result<Times, Stop> {
+fn watch(core: usize, sleep: Duration, is_over: &AtomicBool, name: &Sender<u32>) -> Result<Duration, Stop> {
     pin_current_thread(core).tried("a core")?;
-    let mut late = Times::new()?;
+    let mut latest = Duration::ZERO;
     name.send(current_thread_id().tried("the name of a thread")?).tried("somebody who listens")?;
     while !is_over.load(Ordering::Acquire) {
         let before = now();
         pause(sleep);
-        late.note(now().duration_since(before).saturating_sub(sleep));
+        latest = latest.max(now().duration_since(before).saturating_sub(sleep));
     }
-    Ok(late)
+    Ok(latest)
 }
 
 #[cfg(test)]
@@ -76,7 +75,7 @@ mod tests {
             Err(why) => panic!("{why:?}"),
         };
         pause(Duration::from_millis(20));
-        let longest = witness.end().expect("threads of our own").percentile(100.0);
+        let longest = witness.end().expect("threads of our own");
         assert!(longest > Duration::ZERO && longest < Duration::from_secs(10), "{longest:?}");
     }
 

@@ -31,6 +31,23 @@ pub(crate) fn call(program: &str, arguments: &str) -> Result<String, Stop> {
     Err(Stop::failed(&format!("{program} {arguments}"), said))
 }
 
+/// Which threads come before all others of the system, who first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Precedence {
+    /// One of a server: what else runs on the machine is not to make its timers late.
+    Worker = 1,
+    /// One that hardly runs, and sees whether anything could.
+    Witness = 2,
+}
+
+/// From now on this thread comes before all others of its core that have no such precedence.
+///
+/// # Errors
+/// As [`call`].
+pub(crate) fn put_first(thread: u32, precedence: Precedence) -> Result<(), Stop> {
+    call("chrt", &format!("--fifo --pid {} {thread}", precedence as u8)).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
