@@ -3,13 +3,14 @@
 //!
 //! What strangers send is any bytes, or what a genuine client sent with some of it changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use allocation_counter::measure;
 use drumfire_proto::{
-    Alone, ClientConfig, Config, Cookie, Endpoint, Event, Inbound, Moment, Now, Secret, ServerConfig, limits,
+    Alone, ClientConfig, Config, Cookie, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret, ServerConfig,
+    limits,
 };
 
 use crate::harness::{SERVER, address, identity, server_config};
@@ -48,7 +49,9 @@ struct Gate {
     /// Of these in Retries and Refuses.
     declined: BTreeMap<SocketAddr, u64>,
     /// Who proved to hold the keys.
-    connected: Vec<SocketAddr>,
+    peers: Vec<PeerId>,
+    /// Where they did, and where they have been since, as their answers to challenges show.
+    proved: BTreeSet<SocketAddr>,
     /// The last that was sent to an address.
     last: BTreeMap<SocketAddr, Vec<u8>>,
 }
@@ -68,7 +71,8 @@ impl Gate {
             given: BTreeMap::new(),
             packets: BTreeMap::new(),
             declined: BTreeMap::new(),
-            connected: Vec::new(),
+            peers: Vec::new(),
+            proved: BTreeSet::new(),
             last: BTreeMap::new(),
         }
     }
@@ -95,6 +99,7 @@ impl Gate {
     /// Takes out what the server says, and holds it against what it got.
     fn collect(&mut self) {
         let (server, now, mut memory) = (&mut self.server, self.now, [0; 1_472]);
+        self.proved.extend(self.peers.iter().filter_map(|peer| server.address(*peer)));
         let mut sent = None;
         loop {
             let counted = measure(|| sent = server.poll_transmit(now, &mut memory));
@@ -110,11 +115,12 @@ impl Gate {
             }
             self.last.insert(to, bytes.to_vec());
         }
-        let connected = &mut self.connected;
+        let (peers, proved) = (&mut self.peers, &mut self.proved);
         let counted = measure(|| {
             while let Some(event) = server.poll_event() {
-                if let Event::Connected { address, .. } = event {
-                    connected.push(address);
+                if let Event::Connected { peer, address, .. } = event {
+                    peers.push(peer);
+                    proved.insert(address);
                 }
             }
         });
@@ -124,7 +130,7 @@ impl Gate {
     }
 
     fn check(&self) {
-        for (to, given) in self.given.iter().filter(|(to, _)| !self.connected.contains(to)) {
+        for (to, given) in self.given.iter().filter(|(to, _)| !self.proved.contains(to)) {
             let got = self.got.get(to).copied().unwrap_or(0);
             let declined = self.declined.get(to).copied().unwrap_or(0);
             let packets = self.packets.get(to).copied().unwrap_or(0);
@@ -133,7 +139,7 @@ impl Gate {
             assert!(declined * 10 <= got, "{declined} bytes of no to {to} for {got}");
         }
         let limit = self.tables_bytes() + AUDIT_BYTES + self.computed() * HALF_OPEN_BYTES;
-        let is_alone = self.connected.is_empty();
+        let is_alone = self.peers.is_empty();
         assert!(!is_alone || self.held <= limit, "{} of {limit} bytes held", self.held);
     }
 
@@ -191,7 +197,7 @@ pub(crate) fn datagram(data: &[u8]) {
     if gate.computed() == 0 {
         assert!(took <= DROPPED_BYTES, "{took} bytes for a datagram that was dropped");
     }
-    assert!(gate.connected.is_empty());
+    assert!(gate.peers.is_empty());
     gate.pass(Duration::from_secs(6));
     assert!(gate.held <= gate.tables_bytes(), "{} bytes kept of a stranger", gate.held);
 }
