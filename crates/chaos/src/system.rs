@@ -34,18 +34,20 @@ pub(crate) fn call(program: &str, arguments: &str) -> Result<String, Stop> {
 /// Which threads come before all others of the system, who first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Precedence {
-    /// One of a server: what else runs on the machine is not to make its timers late.
-    Worker = 1,
+    /// That of a server's players: what else runs on the machine is not to make them late,
+    Players = 1,
+    /// nor the server, whose worker they may share a core with.
+    Worker = 2,
     /// One that hardly runs, and sees whether anything could.
-    Witness = 2,
+    Witness = 3,
 }
 
-/// From now on this thread comes before all others of its core that have no such precedence.
+/// From now on this thread comes before all others of its core that have no such precedence; those that it starts have none.
 ///
 /// # Errors
 /// As [`call`].
 pub(crate) fn put_first(thread: u32, precedence: Precedence) -> Result<(), Stop> {
-    call("chrt", &format!("--fifo --pid {} {thread}", precedence as u8)).map(drop)
+    call("chrt", &format!("--fifo --reset-on-fork --pid {} {thread}", precedence as u8)).map(drop)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::serve::TICK;
 use crate::size::Size;
 use crate::still::Witness;
 use crate::stop::{Stop, Tried};
-use crate::system;
+use crate::system::{self, Precedence};
 use crate::tap::{Samples, Tap};
 
 /// A flood that is aimed at one worker leaves others.
@@ -97,6 +97,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     if let Some(Cores { others, .. }) = cores {
         // All that is started from here on stays there too, until it is told otherwise.
         host::pin_current_thread(others).tried("a core")?;
+        system::put_first(host::current_thread_id().tried("the name of a thread")?, Precedence::Players)?;
     }
     // A worker that shares a core with players is late because of them: it is there for floods that do not reach it.
     let (aimed, spread): (Vec<_>, Vec<_>) = Class::FLOODS.into_iter().partition(|class| class.is_aimed());
