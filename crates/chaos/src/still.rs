@@ -71,7 +71,7 @@ mod tests {
         let witness = match Witness::start(core, Duration::from_millis(1)) {
             Ok(witness) => witness,
             // As where tests run without privileges.
-            Err(Stop::Needs(_)) => return,
+            Err(Stop::Needs(what)) => return eprintln!("skipped: needs {what}"),
             Err(why) => panic!("{why:?}"),
         };
         pause(Duration::from_millis(20));

@@ -112,7 +112,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The cores of a run: where two threads share one, they wait for each other for milliseconds at a time.
+/// The cores of a run: where two threads share one, they wait for each other for milliseconds at a time. What else the machine
+/// runs there waits for workers and players ([`Precedence`]).
 #[derive(Clone, Copy)]
 struct Cores {
     /// Of the worker that floods are aimed at.

@@ -2,8 +2,8 @@
 
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
-    ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash, Inbound,
-    Moment, Now, Placed, Placement, Secret, SendOptions, Shard, SteeringSecret,
+    ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, Forwarded, HelloHash,
+    Inbound, Moment, Now, Placed, Placement, Secret, SendOptions, Shard, SteeringSecret,
 };
 use std::cell::RefCell;
 use std::num::NonZeroU16;
@@ -106,6 +106,15 @@ impl Shards {
             server.handle_timeout(self.now);
         }
     }
+
+    /// What the client says next, as the first shard passes it on.
+    fn forwarded(&mut self) -> Forwarded {
+        let mut memory = [0; 1_200];
+        let transmit = self.client.poll_transmit(self.now, &mut memory).unwrap();
+        let bytes = &mut memory[..transmit.bytes];
+        self.servers[0].handle_datagrams(self.now, [Inbound { from: address(CLIENT).into(), bytes }]);
+        self.servers[0].poll_forward().unwrap()
+    }
 }
 
 #[test]
@@ -150,11 +159,7 @@ fn a_hello_forwarded_to_where_its_place_is_gone_opens_nothing_and_releases_nothi
     let mut shards = Shards::new(3, Some(1));
     shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     shards.exchange(0);
-    let mut memory = [0; 1_200];
-    let transmit = shards.client.poll_transmit(shards.now, &mut memory).unwrap();
-    let bytes = &mut memory[..transmit.bytes];
-    shards.servers[0].handle_datagrams(shards.now, [Inbound { from: address(CLIENT).into(), bytes }]);
-    let forwarded = shards.servers[0].poll_forward().unwrap();
+    let forwarded = shards.forwarded();
     shards.servers[2].handle_forwarded(shards.now, forwarded);
     let stats = shards.servers[2].stats();
     assert_eq!((stats.dropped(DropReason::Misrouted), stats.handshakes_computed), (1, 0));
@@ -198,11 +203,7 @@ fn a_packet_is_forwarded_once_at_most() {
     for _ in 0..2 {
         shards.exchange(0);
     }
-    let mut memory = [0; 1_200];
-    let transmit = shards.client.poll_transmit(shards.now, &mut memory).unwrap();
-    let bytes = &mut memory[..transmit.bytes];
-    shards.servers[0].handle_datagrams(shards.now, [Inbound { from: address(CLIENT).into(), bytes }]);
-    let forwarded = shards.servers[0].poll_forward().unwrap();
+    let forwarded = shards.forwarded();
     // Taken back to where it came from, it goes no further.
     shards.servers[0].handle_forwarded(shards.now, forwarded);
     assert!(shards.servers[0].poll_forward().is_none());
