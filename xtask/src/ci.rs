@@ -67,7 +67,6 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     if !skip_debug_tests {
         steps.push(step("tests", "test --workspace"));
     }
-    steps.extend(release_tests(workspace));
     steps.extend(property_steps(workspace).into_iter().flatten());
     steps.extend(simulator_steps(workspace));
     let mut docs = step("docs", "doc --workspace --no-deps");
@@ -141,14 +140,6 @@ fn simulator_steps(workspace: &Workspace) -> Vec<Step> {
     steps
 }
 
-/// The tests of the crates that a server runs, as it runs them; the others differ in nothing but speed.
-fn release_tests(workspace: &Workspace) -> Option<Step> {
-    let folders = ["crates/drumfire", "crates/proto", "crates/socket"];
-    let packages = folders.iter().filter_map(|folder| workspace.package_in(folder));
-    let named: String = packages.map(|package| format!(" -p {}", package.name)).collect();
-    (!named.is_empty()).then(|| step("tests, release", &format!("test --release{named} --lib --tests")))
-}
-
 /// What must hold for any input, and how much of the code that an attacker meets first any test runs.
 fn property_steps(workspace: &Workspace) -> Option<[Step; 2]> {
     workspace.package_in("crates/wire")?;
@@ -157,9 +148,12 @@ fn property_steps(workspace: &Workspace) -> Option<[Step; 2]> {
 }
 
 /// The package without features, with each alone, and with all, the first and the last with their tests. Its default set is
-/// what the workspace steps build.
+/// what the workspace steps build, and so is a package that has none.
 fn feature_steps(package: &Package) -> Vec<Step> {
     let features: Vec<&String> = package.features.iter().filter(|feature| *feature != "default").collect();
+    if features.is_empty() {
+        return Vec::new();
+    }
     let mut sets = vec![("none".to_owned(), "--all-targets --no-default-features".to_owned())];
     sets.extend(features.iter().map(|f| ((*f).clone(), format!("--no-default-features --features {f}"))));
     if features.len() > 1 {
@@ -316,6 +310,8 @@ mod tests {
         let one = "cargo clippy -p drumfire-drumfire --no-default-features --features tokio -- -D warnings";
         assert!(all.iter().any(|c| c == one), "{all:#?}");
         assert!(all.iter().any(|c| c.contains("--all-features")), "{all:#?}");
+        let without = commands(&[package("examples", &[], &[("example", "echo")], &[])]);
+        assert!(!without.join("\n").contains("-features"), "{without:#?}");
     }
 
     #[test]
