@@ -61,8 +61,8 @@ const SEEDS: u64 = 100_000;
 /// It runs in pieces, so that what was done is kept when the time is over.
 const SEEDS_AT_ONCE: u64 = 10_000;
 const QUICK_SEEDS: u64 = 200;
-/// Those of an hour each, which come first.
-const HOURS: u64 = 100;
+/// Those of an hour each.
+const HOURS: u64 = 50;
 const QUICK_HOURS: u64 = 1;
 /// A piece that takes longer is stuck.
 const SEEDS_DEADLINE: Duration = Duration::from_secs(3_600);
@@ -94,8 +94,10 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
     let targets = targets(root)?;
-    let pieces = pieces(ledger::next_seed(root)?, ask.quick);
-    let parts: Vec<_> = PARTS.iter().filter_map(|part| part.step(ask.quick)).collect();
+    let seed = ledger::next_seed(root)?;
+    let pieces = pieces(seed, ask.quick);
+    let parts: Vec<_> =
+        PARTS.iter().filter_map(|part| part.step(ask.quick)).chain([hours(seed, ask.quick)]).collect();
     let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
     for part in &parts {
         go(&mut steps, part, ask)?;
@@ -144,18 +146,20 @@ impl Part {
     }
 }
 
-/// The simulator's pieces, from this seed on.
+/// The simulator's hours, from this seed on.
+fn hours(from: u64, quick: bool) -> Step {
+    simulator("--long ", from, if quick { QUICK_HOURS } else { HOURS })
+}
+
+/// The simulator's pieces, from this seed on: all of one size, so that one takes as long as another.
 fn pieces(from: u64, quick: bool) -> Vec<Step> {
     let (all, size) = if quick { (QUICK_SEEDS, QUICK_SEEDS) } else { (SEEDS, SEEDS_AT_ONCE) };
-    let hours = if quick { QUICK_HOURS } else { HOURS };
-    let short = (0..all / size).map(|piece| ("", from + piece * size, size));
-    std::iter::once(("--long ", from, hours))
-        .chain(short)
-        .map(|(kind, from, size)| {
-            let task = format!("xtask sim {kind}--seeds {from}..{} --ledger", from + size);
-            step("simulator", &task).within(SEEDS_DEADLINE)
-        })
-        .collect()
+    (0..all / size).map(|piece| simulator("", from + piece * size, size)).collect()
+}
+
+fn simulator(kind: &str, from: u64, seeds: u64) -> Step {
+    let task = format!("xtask sim {kind}--seeds {from}..{} --ledger", from + seeds);
+    step("simulator", &task).within(SEEDS_DEADLINE)
 }
 
 fn fuzz(seconds: u64, targets: u64) -> Step {
@@ -182,11 +186,12 @@ mod tests {
     #[test]
     fn the_simulator_goes_on_where_it_ended_and_leaves_no_seed_out() {
         let commands: Vec<_> = pieces(7_000, false).iter().map(|step| step.command.to_string()).collect();
-        assert_eq!(commands.len(), 11);
-        assert_eq!(commands[0], "cargo xtask sim --long --seeds 7000..7100 --ledger");
-        assert_eq!(commands[1], "cargo xtask sim --seeds 7000..17000 --ledger");
-        assert_eq!(commands[10], "cargo xtask sim --seeds 97000..107000 --ledger");
-        assert_eq!(pieces(0, true).len(), 2);
+        assert_eq!(commands.len(), 10);
+        assert_eq!(commands[0], "cargo xtask sim --seeds 7000..17000 --ledger");
+        assert_eq!(commands[9], "cargo xtask sim --seeds 97000..107000 --ledger");
+        assert_eq!(pieces(0, true).len(), 1);
+        let long = hours(7_000, false).command.to_string();
+        assert_eq!(long, "cargo xtask sim --long --seeds 7000..7050 --ledger");
     }
 
     #[test]

@@ -58,8 +58,11 @@ pub(crate) struct Crowd {
     pub(crate) apart: Times,
     /// Of what the server said of its own.
     one_ways: Times,
+    /// In it everybody speaks, one after the other: all at once is a burst whose last echo says nothing of the server.
     period: Duration,
-    spoken_at: Option<Instant>,
+    /// When this one began, and how many have spoken in it.
+    began_at: Instant,
+    spoken: usize,
     /// Whether they say anything.
     is_talking: bool,
 }
@@ -90,7 +93,8 @@ impl Crowd {
             apart: Times::new()?,
             one_ways: Times::new()?,
             period,
-            spoken_at: None,
+            began_at: now(),
+            spoken: 0,
             is_talking: true,
         };
         for player in 0..players {
@@ -194,7 +198,7 @@ impl Crowd {
         self.until("everything came back", |player| {
             player.gone.is_some() || player.is_asleep || player.ordered.missing() == 0
         })?;
-        self.is_talking = true;
+        self.talk();
         Ok(())
     }
 
@@ -207,7 +211,7 @@ impl Crowd {
     pub(crate) fn rest(&mut self, time: Duration) {
         self.is_talking = false;
         self.go_on(time);
-        self.is_talking = true;
+        self.talk();
     }
 
     /// Goes on for so long.
@@ -220,10 +224,8 @@ impl Crowd {
 
     /// Everybody takes in what there is, and speaks when it is time.
     pub(crate) fn step(&mut self) {
-        let is_time = self.spoken_at.is_none_or(|at| now().duration_since(at) >= self.period);
-        if is_time && self.is_talking {
-            self.spoken_at = Some(now());
-            self.players.iter_mut().for_each(Player::speak);
+        if self.is_talking {
+            self.speak();
         }
         for at in 0..self.players.len() {
             let player = &mut self.players[at];
@@ -245,6 +247,24 @@ impl Crowd {
                     self.one_ways.note(time);
                 }
             }
+        }
+    }
+
+    /// From now on everybody speaks in turn, as if nobody had been quiet.
+    fn talk(&mut self) {
+        self.is_talking = true;
+        (self.began_at, self.spoken) = (now(), 0);
+    }
+
+    /// Those speak whose turn has come.
+    fn speak(&mut self) {
+        let (players, passed) = (self.players.len(), now().duration_since(self.began_at));
+        let due = passed.as_nanos().saturating_mul(players as u128) / self.period.as_nanos().max(1);
+        let due = usize::try_from(due).map_or(players, |due| due.min(players));
+        self.players.iter_mut().take(due).skip(self.spoken).for_each(Player::speak);
+        self.spoken = self.spoken.max(due);
+        if passed >= self.period {
+            (self.began_at, self.spoken) = (now(), 0);
         }
     }
 

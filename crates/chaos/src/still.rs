@@ -1,6 +1,7 @@
 //! How long a core of this machine stands still though somebody wants it: a guest whose cores are all busy is stopped by its host
 //! for milliseconds, and no timer in it goes off meanwhile.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -8,8 +9,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use drumfire_tools::clock::{now, pause};
-use drumfire_tools::host::{current_thread_id, pin_current_thread};
+use drumfire_tools::host::{CpuTicks, cpu_ticks, current_thread_id, pin_current_thread};
+use drumfire_tools::report::STEAL_LIMIT;
 
+use crate::marks::millis;
 use crate::stop::{Stop, Tried};
 use crate::system::{self, Precedence};
 
@@ -18,6 +21,37 @@ use crate::system::{self, Precedence};
 pub(crate) struct Witness {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<Duration, Stop>>,
+    /// Of all cores, when it began.
+    ticks: Option<CpuTicks>,
+}
+
+/// What it saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stillness {
+    /// For how long nothing ran on its core, at most.
+    longest: Duration,
+    /// The share of the time of all cores that the host gave to others, where it says so.
+    stolen: f64,
+}
+
+/// A core that the machine keeps for so long makes timers late that nobody else would.
+const LONG: Duration = Duration::from_millis(10);
+
+impl Stillness {
+    /// Whether what was late meanwhile was late because of the machine.
+    pub(crate) fn is_too_much(self) -> bool {
+        self.longest >= LONG || self.stolen > STEAL_LIMIT
+    }
+}
+
+impl fmt::Display for Stillness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (longest, stolen) = (millis(self.longest), 100.0 * self.stolen);
+        write!(
+            f,
+            "nothing ran on the core of the server for {longest}, and the host took {stolen:.1} % of all cores"
+        )
+    }
 }
 
 impl Witness {
@@ -30,7 +64,7 @@ impl Witness {
         let seen = Arc::clone(&is_over);
         let (sender, names) = channel();
         let thread = thread::spawn(move || watch(core, sleep, &seen, &sender));
-        let witness = Self { is_over, thread };
+        let witness = Self { is_over, thread, ticks: cpu_ticks() };
         let put_first = match names.recv() {
             Ok(name) => system::put_first(name, Precedence::Witness),
             // It says itself why it is over.
@@ -42,10 +76,12 @@ impl Witness {
         }
     }
 
-    /// How late it was at most.
-    pub(crate) fn end(self) -> Result<Duration, Stop> {
+    /// What it saw until now.
+    pub(crate) fn end(self) -> Result<Stillness, Stop> {
+        let stolen = cpu_ticks().zip(self.ticks).and_then(|(now, then)| now.steal_share_since(&then));
         self.is_over.store(true, Ordering::Release);
-        self.thread.join().map_err(|_| Stop::failed("a thread", "panicked"))?
+        let longest = self.thread.join().map_err(|_| Stop::failed("a thread", "panicked"))??;
+        Ok(Stillness { longest, stolen: stolen.unwrap_or(0.0) })
     }
 }
 
@@ -75,8 +111,15 @@ mod tests {
             Err(why) => panic!("{why:?}"),
         };
         pause(Duration::from_millis(20));
-        let longest = witness.end().expect("threads of our own");
+        let Stillness { longest, .. } = witness.end().expect("threads of our own");
         assert!(longest > Duration::ZERO && longest < Duration::from_secs(10), "{longest:?}");
+    }
+
+    #[test]
+    fn a_core_that_is_kept_for_long_or_given_to_others_is_too_much() {
+        let seen = |longest, stolen| Stillness { longest, stolen }.is_too_much();
+        assert!(!seen(LONG - Duration::from_nanos(1), STEAL_LIMIT));
+        assert!(seen(LONG, 0.0) && seen(Duration::ZERO, STEAL_LIMIT + 0.001));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::marks::{Marks, millis};
 use crate::process::{Plan, Report, ServerProcess};
 use crate::serve::TICK;
 use crate::size::Size;
-use crate::still::Witness;
+use crate::still::{Stillness, Witness};
 use crate::stop::{Stop, Tried};
 use crate::system::{self, Precedence};
 use crate::tap::{Samples, Tap};
@@ -24,6 +24,9 @@ const WORKERS: u16 = 2;
 /// Addresses that are all this host's, for a server and those who flood it.
 const NETWORK: &str = "10.64.0.0/10";
 const SERVER: &str = "10.64.0.1:0";
+
+/// How long the players have it as it is without a flood, in a run that is longer.
+const REST: Duration = Duration::from_secs(5);
 
 /// How long the capacity is measured.
 const PROBE: Duration = Duration::from_secs(1);
@@ -36,8 +39,7 @@ const LOST_GOAL: u64 = 100;
 const RISE_GOAL: Duration = Duration::from_millis(5);
 const LATE_GOAL: Duration = Duration::from_millis(5);
 
-/// A core that the machine keeps for so long makes a round void, which is played again, so many times in all.
-const STOOD_STILL: Duration = Duration::from_millis(10);
+/// A round of which the machine took too much is void, and is played again, so many times in all.
 const TRIES: u32 = 3;
 
 /// Where a flood is for one worker alone, players on the others wait so much more or less.
@@ -80,11 +82,12 @@ struct Moment {
 
 /// What came of a flood.
 struct Round {
+    before: Moment,
     sent: u64,
     /// How late ticks of the flooded worker were, p99.9.
     late: Duration,
-    /// For how long nothing ran on its core, at most; not known where it shares the only one.
-    still: Duration,
+    /// What the machine took meanwhile; not known where it shares the only core.
+    still: Stillness,
     after: Moment,
 }
 
@@ -194,42 +197,43 @@ impl Scene {
         Ok(sent)
     }
 
-    /// Plays while this is sent, with an eye on the core.
+    /// Plays without it, then while this is sent, with an eye on the core.
     fn play_round(&mut self, dose: Dose, samples: &Samples) -> Result<Round, Stop> {
+        let witness = self.cores.map(|cores| Witness::start(cores.alone, TICK)).transpose()?;
+        let before = self.rest(REST.min(dose.time))?;
         self.server.tell("forget")?;
         self.crowd.forget();
-        let witness = self.cores.map(|cores| Witness::start(cores.alone, TICK)).transpose()?;
         let sent = self.play_under(dose, samples)?;
-        let still = witness.map_or(Ok(Duration::ZERO), Witness::end)?;
         let late = self.server.report()?.late(self.target);
-        Ok(Round { sent, late, still, after: self.look()? })
+        let still = witness.map_or(Ok(Stillness::default()), Witness::end)?;
+        Ok(Round { before, sent, late, still, after: self.look()? })
     }
 
     fn flood(&mut self, class: Class, time: Duration, marks: &mut Marks) -> Result<(), Stop> {
         // What is sent once more has come before, which nobody knows of what is under way in a flood.
         self.tap.forget_packets();
-        let before = self.rest(time.min(Duration::from_secs(5)))?;
+        let idle = self.rest(REST.min(time))?;
         let samples = self.tap.samples();
         let probe = Dose { class, rate: None, time: PROBE, count: u64::MAX };
         let probed = self.play_under(probe, &samples)?;
-        let mut calm = self.look()?;
-        let dropped = calm.report.sum("/kernel_dropped") - before.report.sum("/kernel_dropped");
+        let dropped = self.look()?.report.sum("/kernel_dropped") - idle.report.sum("/kernel_dropped");
         // What it took in a second, of what it could be sent.
         let capacity = probed.saturating_sub(dropped);
         let (name, dose) = (class.name(), self.dose(class, capacity / 2, time));
         let mut round = self.play_round(dose, &samples)?;
         for _ in 1..TRIES {
-            if round.still < STOOD_STILL {
+            if !round.still.is_too_much() {
                 break;
             }
-            let still = millis(round.still);
-            marks.note(format_args!(
-                "{name}: void, for nothing ran on the core of the server for {still}; again"
-            ));
-            calm = std::mem::replace(&mut round, self.play_round(dose, &samples)?).after;
+            marks.note(format_args!("{name}: void, for {}; again", round.still));
+            round = self.play_round(dose, &samples)?;
         }
-        let Round { sent, ref after, .. } = round;
-        let (said, lost) = (after.said - calm.said, after.missing.saturating_sub(calm.missing));
+        let Round { ref before, sent, ref after, .. } = round;
+        marks.note(format_args!(
+            "{name}: {probed} in a second, {dropped} of them dropped by the kernel; then {sent} at {} per second",
+            capacity / 2
+        ));
+        let (said, lost) = (after.said - before.said, after.missing.saturating_sub(before.missing));
         marks.note(format_args!(
             "{name}: {probed} in a second, {dropped} of them dropped by the kernel; then {sent} at {} per second",
             capacity / 2
@@ -238,8 +242,8 @@ impl Scene {
         let rise = after.round_trip.saturating_sub(before.round_trip);
         marks.within(&format!("{name}: the rise of p99 from {}", millis(before.round_trip)), rise, RISE_GOAL);
         marks.within(&format!("{name}: timers late, p99.9"), round.late, LATE_GOAL);
-        let kernel = after.report.sum("/kernel_dropped") - calm.report.sum("/kernel_dropped");
-        let named = named(class, &after.report) - named(class, &calm.report);
+        let kernel = after.report.sum("/kernel_dropped") - before.report.sum("/kernel_dropped");
+        let named = named(class, &after.report) - named(class, &before.report);
         // Some of what was dropped may be the players': the books at the end are exact.
         marks.at_least(&format!("{name}: counted by name or dropped by the kernel"), named + kernel, sent);
         marks.at_least(&format!("{name}: sent"), sent, self.least(class).max(1));
@@ -247,8 +251,8 @@ impl Scene {
             Class::Empties => {
                 marks.at_most("empties counted by name", named, sent);
             }
-            Class::Spoofed => answers(&calm, after, sent, marks),
-            _ if class.is_aimed() => self.others(&before, after, name, marks),
+            Class::Spoofed => answers(before, after, sent, marks),
+            _ if class.is_aimed() => self.others(before, after, name, marks),
             _ => {}
         }
         Ok(())
