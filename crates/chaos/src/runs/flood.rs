@@ -229,10 +229,6 @@ impl Scene {
             round = self.play_round(dose, &samples)?;
         }
         let Round { ref before, sent, ref after, .. } = round;
-        marks.note(format_args!(
-            "{name}: {probed} in a second, {dropped} of them dropped by the kernel; then {sent} at {} per second",
-            capacity / 2
-        ));
         let (said, lost) = (after.said - before.said, after.missing.saturating_sub(before.missing));
         marks.note(format_args!(
             "{name}: {probed} in a second, {dropped} of them dropped by the kernel; then {sent} at {} per second",
