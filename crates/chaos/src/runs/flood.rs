@@ -228,6 +228,10 @@ impl Scene {
             marks.note(format_args!("{name}: void, for {}; again", round.still));
             round = self.play_round(dose, &samples)?;
         }
+        if round.still.is_too_much() {
+            marks
+                .note(format_args!("{name}: judged although {}; repeat it on a calmer machine", round.still));
+        }
         let Round { ref before, sent, ref after, .. } = round;
         let (said, lost) = (after.said - before.said, after.missing.saturating_sub(before.missing));
         marks.note(format_args!(
