@@ -1,13 +1,18 @@
 //! `cargo xtask chaos`: faults, floods and restarts over real sockets, each run between two network namespaces of its own
 //! that it makes and removes.
 //!
-//! What a run does and which marks it must reach stands in the program `chaos`; here it is built, placed and added up.
+//! What a run does and which marks it must reach stands in the program `chaos`; here it is built, placed and added up, and what it
+//! printed of packets and the like is read for the ledger.
 
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::ledger::{self, Ended, Run};
 use crate::netns::{Pair, Side, remove_leftovers};
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
+use crate::running::heard;
+use crate::sanitize;
 use crate::workspace::Workspace;
 
 /// The runs, and what each is about.
@@ -26,8 +31,34 @@ const RUNS: [(&str, &str); 12] = [
     ("C12", "addresses, packet sizes, trains"),
 ];
 
+/// What a run answers that reached all marks but those that its size does not judge.
+const EXIT_PARTLY: i32 = 4;
+
 /// What stands for all of them.
 const ALL: &str = "all";
+
+/// What runs count, for the ledger: of which run, under which name, and where the number stands in a line of it. What stands
+/// there several times adds up: packets of both ways, ports and addresses.
+const COUNTS: [(&str, &str, &str); 6] = [
+    ("C1", "packets", "delivered: #,"),
+    ("C1", "seconds", "players for # s, "),
+    ("C5", "rebinds", "changes of the source port followed: # "),
+    ("C5", "rebinds", "changes of addresses by a router followed: # "),
+    ("C6", "restarts", " # kills, "),
+    ("C9", "panics", "panics caught: # "),
+];
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    /// Names of runs, or `all`.
+    pub(crate) names: &'a [String],
+    pub(crate) size: Size,
+    /// Whether the program is built with the address sanitizer.
+    pub(crate) is_sanitized: bool,
+    /// Whether a row for each is written into the ledger.
+    pub(crate) keeps: bool,
+}
 
 /// How much of each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +94,8 @@ impl Size {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Passed,
+    /// All marks were reached that this size judges.
+    Partly,
     Missed,
     Skipped,
 }
@@ -86,29 +119,26 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 /// # Errors
 /// [`Stop::Needs`] when the machine cannot make namespaces or a run was skipped for another reason, [`Stop::Failed`] when a
 /// mark was missed or a run could not be done.
-pub(crate) fn run(names: &[String], size: Size) -> Result<(), Stop> {
+pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     remove_leftovers()?;
     // Made before the build, so that a machine that cannot do it says so at once.
     drop(Pair::create(std::process::id())?);
-    let build = CommandLine::new("cargo", &["build", "--release", "-p", "drumfire-chaos"]);
-    println!("{build}");
-    if !build.run(&workspace.root, None)?.success() {
-        return Err(Stop::failed(format!("{build} failed")));
-    }
-    let program = workspace.target.join("release/chaos").to_string_lossy().into_owned();
+    let program = build(&workspace, ask.is_sanitized)?.to_string_lossy().into_owned();
     let mut ends = Vec::new();
-    for (name, _) in RUNS.iter().filter(|(run, _)| is_wanted(run, names)) {
+    for (name, _) in RUNS.iter().filter(|(run, _)| is_wanted(run, ask.names)) {
         let stopwatch = Stopwatch::start();
         // Each in a pair of its own: what a run sets up there ends with it.
         let pair = Pair::create(std::process::id())?;
         let other = pair.name(Side::B);
         let address = Side::B.address().to_string();
         let link = ["--other", &other, "--other-address", &address];
-        let flags = [&["run", name, "--size", size.flag()][..], &link].concat();
+        let flags = [&["run", name, "--size", ask.size.flag()][..], &link].concat();
         let command = pair.inside(Side::A, &program, &flags);
         println!("\n{command}");
-        let end = judged(command.run(&workspace.root, Some(size.deadline())))?;
+        let (said, status) = heard(&command, &workspace.root, ask.size.deadline());
+        let end = judged(status)?;
+        ask.note(&workspace, name, &said, end, stopwatch.elapsed())?;
         ends.push((*name, end, stopwatch.elapsed().as_secs_f64()));
     }
     println!();
@@ -116,6 +146,71 @@ pub(crate) fn run(names: &[String], size: Size) -> Result<(), Stop> {
         println!("{name:4} {end:?} in {seconds:.1} s");
     }
     sum(&ends.iter().map(|(name, end, _)| (*name, *end)).collect::<Vec<_>>())
+}
+
+/// Builds the program; answers where it is.
+fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {
+    let args = ["build", "--release", "-p", "drumfire-chaos"];
+    let (build, folder) = if is_sanitized {
+        let sanitizer = sanitize::Sanitizer::find(workspace)?;
+        (sanitizer.cargo(&args), sanitizer.built().join("release"))
+    } else {
+        (CommandLine::new("cargo", &args), workspace.target.join("release"))
+    };
+    build.done(&workspace.root)?;
+    Ok(folder.join("chaos"))
+}
+
+impl Ask<'_> {
+    /// A row for the ledger, where something was done.
+    fn note(
+        &self,
+        workspace: &Workspace,
+        name: &str,
+        said: &str,
+        end: End,
+        wall: Duration,
+    ) -> Result<(), Stop> {
+        let counts = counts(name, said);
+        let ended = match end {
+            End::Passed => Ended::Held,
+            End::Missed => Ended::Missed,
+            End::Skipped if counts.is_empty() => return Ok(()),
+            End::Partly | End::Skipped => Ended::InPart,
+        };
+        let (flag, mark) = if self.is_sanitized { (" --sanitized", ", sanitized") } else { ("", "") };
+        let size =
+            if self.size == Size::Default { String::new() } else { format!(" --{}", self.size.flag()) };
+        let command = format!("xtask chaos {name}{size}{flag}");
+        let what = format!("{name}{mark}");
+        let run = Run { command: &command, what: &what, counts: &counts, wall, ended };
+        ledger::note_other(&workspace.root, &run, self.keeps)
+    }
+}
+
+/// What a run counted, as the ledger has it.
+fn counts(name: &str, said: &str) -> String {
+    let mut counts: Vec<(&str, u64)> = Vec::new();
+    for (_, key, pattern) in COUNTS.iter().filter(|(run, ..)| *run == name) {
+        for number in said.lines().flat_map(|line| numbers_at(line, pattern)) {
+            match counts.iter_mut().find(|(known, _)| known == key) {
+                Some((_, sum)) => *sum += number,
+                None => counts.push((key, number)),
+            }
+        }
+    }
+    counts.iter().map(|(key, sum)| format!("{key}={sum}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The numbers that stand where this pattern has a `#`.
+fn numbers_at(line: &str, pattern: &str) -> Vec<u64> {
+    let Some((before, behind)) = pattern.split_once('#') else { return Vec::new() };
+    let number = |rest: &str| {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (number, rest) = rest.split_at(end);
+        number.parse().ok().filter(|_| rest.starts_with(behind))
+    };
+    line.match_indices(before).filter_map(|(at, found)| number(&line[at + found.len()..])).collect()
 }
 
 fn is_wanted(run: &str, names: &[String]) -> bool {
@@ -126,6 +221,7 @@ fn is_wanted(run: &str, names: &[String]) -> bool {
 fn judged(status: Result<ExitStatus, Stop>) -> Result<End, Stop> {
     match status {
         Ok(status) if status.success() => Ok(End::Passed),
+        Ok(status) if status.code() == Some(EXIT_PARTLY) => Ok(End::Partly),
         Ok(status) if status.code() == Some(i32::from(EXIT_NEEDS)) => Ok(End::Skipped),
         Ok(_) => Ok(End::Missed),
         Err(Stop::Failed(why)) => {
@@ -169,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_miss_is_worse_than_a_skip_and_neither_is_silent() {
-        assert!(sum(&[("C5", End::Passed)]).is_ok());
+        assert!(sum(&[("C5", End::Passed), ("C6", End::Partly)]).is_ok());
         let skipped = sum(&[("C5", End::Passed), ("C6", End::Skipped)]);
         assert!(matches!(skipped, Err(Stop::Needs(what)) if what.contains("C6")));
         let missed = sum(&[("C5", End::Missed), ("C6", End::Skipped)]);
@@ -177,10 +273,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_run_counted_is_read_from_its_lines() {
+        let soak = "PASS panics: 0 (goal = 0)\n     200 players for 180 s, 70 datagrams received; \
+                    link [LinkCounts { pushed: 9, delivered: 7, lost: 2 }, LinkCounts { delivered: 5, lost: 4 }]\n";
+        assert_eq!(counts("C1", soak), "packets=12 seconds=180");
+        let rebinds = "PASS changes of the source port followed: 1000 (goal >= 1000)\n\
+                       PASS changes of addresses by a router followed: 2000 (goal >= 2000)\n";
+        assert_eq!(counts("C5", rebinds), "rebinds=3000");
+        assert_eq!(counts("C6", "     50 kills, 200 players each; all were back\n"), "restarts=50");
+        assert_eq!(counts("C9", "PASS panics caught: 1100 (goal = 1100)\n"), "panics=1100");
+        assert_eq!(counts("C9", "PASS panics caught: many\n") + &counts("C2", soak), "");
+    }
+
+    #[test]
     fn a_status_is_judged() {
         let status =
             |code: u8| CommandLine::new("sh", &["-c", &format!("exit {code}")]).run(".".as_ref(), None);
         assert_eq!(judged(status(0)).unwrap(), End::Passed);
+        assert_eq!(judged(status(4)).unwrap(), End::Partly);
         assert_eq!(judged(status(1)).unwrap(), End::Missed);
         assert_eq!(judged(status(EXIT_NEEDS)).unwrap(), End::Skipped);
         assert_eq!(judged(Err(Stop::failed("killed"))).unwrap(), End::Missed);

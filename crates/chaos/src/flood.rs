@@ -76,6 +76,11 @@ impl Class {
         matches!(self, Self::Replays | Self::Forged | Self::Aimed)
     }
 
+    /// Whether it proves something by how many there are.
+    pub(crate) const fn is_counted(self) -> bool {
+        matches!(self, Self::Empties | Self::Spoofed)
+    }
+
     /// What it is called.
     pub(crate) const fn name(self) -> &'static str {
         match self {

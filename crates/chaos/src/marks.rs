@@ -11,8 +11,10 @@ use crate::stop::Stop;
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     lines: Vec<String>,
+    reached: usize,
     missed: usize,
     skipped: usize,
+    unjudged: usize,
 }
 
 /// What all figures of a run come to.
@@ -20,6 +22,8 @@ pub(crate) struct Marks {
 pub(crate) enum Verdict {
     /// Every mark was reached.
     Passed,
+    /// Every mark was reached that can be judged at this size, and there are others.
+    Partly,
     /// One was not.
     Missed,
     /// None was missed, and a part could not be done here.
@@ -70,19 +74,39 @@ impl Marks {
         Ok(())
     }
 
+    /// A mark that is for longer runs than this one.
+    pub(crate) fn not_judged(&mut self, name: &str, why: impl Display) {
+        self.unjudged += 1;
+        self.lines.push(format!("SKIP {name}: not judged, {why}"));
+    }
+
     /// Prints all, and answers what it comes to.
     pub(crate) fn print(&self, title: &str) -> Verdict {
         println!("{title}");
         self.lines.iter().for_each(|line| println!("{line}"));
-        match (self.missed, self.skipped) {
-            (0, 0) => Verdict::Passed,
-            (0, _) => Verdict::Skipped,
+        println!("{title}: {}", self.sum());
+        match (self.missed, self.skipped, self.unjudged) {
+            (0, 0, 0) => Verdict::Passed,
+            (0, 0, _) => Verdict::Partly,
+            (0, ..) => Verdict::Skipped,
             _ => Verdict::Missed,
         }
     }
 
+    /// How many marks there were of each kind.
+    fn sum(&self) -> String {
+        let mut sum = format!("marks reached {}, missed {}", self.reached, self.missed);
+        for (name, count) in [("not judged", self.unjudged), ("parts not done", self.skipped)] {
+            if count > 0 {
+                sum.push_str(&format!(", {name} {count}"));
+            }
+        }
+        sum
+    }
+
     fn add(&mut self, name: &str, figure: impl Display, goal: &str, is_reached: bool) {
         let word = if is_reached { "PASS" } else { "MISS" };
+        self.reached += usize::from(is_reached);
         self.missed += usize::from(!is_reached);
         self.lines.push(format!("{word} {name}: {figure} (goal {goal})"));
     }
@@ -146,6 +170,21 @@ mod tests {
         assert_eq!(marks.lines, ["SKIP a part: needs a thing"]);
         marks.equal("a", 1, 0);
         assert_eq!(marks.print("a run"), Verdict::Missed);
+    }
+
+    #[test]
+    fn a_mark_that_is_not_judged_is_told_and_neither_reached_nor_missed() {
+        let mut marks = Marks::default();
+        marks.equal("a", 0, 0);
+        marks.not_judged("b", "which takes an hour");
+        assert_eq!(marks.print("a run"), Verdict::Partly);
+        assert_eq!(marks.lines[1], "SKIP b: not judged, which takes an hour");
+        assert_eq!(marks.sum(), "marks reached 1, missed 0, not judged 1");
+        assert!(marks.part("c", Err(Stop::Needs("a thing".to_owned()))).is_ok());
+        assert_eq!(marks.print("a run"), Verdict::Skipped);
+        marks.equal("d", 1, 0);
+        assert_eq!(marks.print("a run"), Verdict::Missed);
+        assert_eq!(marks.sum(), "marks reached 1, missed 1, not judged 1, parts not done 1");
     }
 
     #[test]

@@ -2,8 +2,12 @@
 //!
 //! Its keys outlive it, so that it can be started again as the one it was.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -116,6 +120,8 @@ impl ServerProcess {
     fn start(command: &mut Command) -> Result<Self, Stop> {
         // What it says of panics and alarms is counted too.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // To write down for nobody where a panic was takes a worker tens of milliseconds.
+        command.env("RUST_BACKTRACE", "0");
         let mut child = command.spawn().tried("another process")?;
         let (questions, answers) = (child.stdin.take(), child.stdout.take());
         let (questions, answers) = (questions.tried("a pipe")?, answers.tried("a pipe")?);
@@ -170,6 +176,15 @@ impl ServerProcess {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.split_whitespace().next()).tried("the server's memory")?;
         Ok(Holdings { bytes: kib.parse::<u64>().tried("the server's memory")? * 1_024, files })
+    }
+
+    /// Its sockets: the name of each descriptor, and which socket that leads to.
+    pub(crate) fn sockets(&self) -> Result<BTreeMap<OsString, PathBuf>, Stop> {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).tried("the server's files")?;
+        // One that was closed meanwhile is none.
+        let link = |file: DirEntry| Some((file.file_name(), std::fs::read_link(file.path()).ok()?));
+        let is_socket = |leads_to: &Path| leads_to.to_string_lossy().starts_with("socket:");
+        Ok(files.flatten().filter_map(link).filter(|(_, leads_to)| is_socket(leads_to)).collect())
     }
 
     /// Waits until it ended, for so long at most.
@@ -244,6 +259,30 @@ impl Report {
         players.filter_map(|account| account[name].as_u64()).sum()
     }
 
+    /// How often a worker came back whose thread fell, and how long one was away at most.
+    pub(crate) fn came_back(&self) -> (u64, Duration) {
+        let away = || self.0["away_us"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        (away().count() as u64, away().max().map_or(Duration::ZERO, Duration::from_micros))
+    }
+
+    /// The counter at this path of one worker.
+    pub(crate) fn of_worker(&self, worker: u64, path: &str) -> u64 {
+        let at = usize::try_from(worker).unwrap_or(usize::MAX);
+        self.by_worker(path).get(at).copied().unwrap_or(0)
+    }
+
+    /// Of so many workers those that are driven no more, and the times that any panicked or began anew.
+    pub(crate) fn ends(&self, workers: u16) -> u64 {
+        let gone = u64::from(workers).abs_diff(self.driven_workers());
+        gone + self.sum("/restarts") + self.sum("/panics")
+    }
+
+    /// Workers that a thread drives.
+    pub(crate) fn driven_workers(&self) -> u64 {
+        let threads = self.0["stats"]["threads"].as_array();
+        threads.into_iter().flatten().filter_map(Value::as_u64).sum()
+    }
+
     /// Bytes that waited for a player or were not acknowledged, at most.
     pub(crate) fn queue_most_bytes(&self) -> u64 {
         self.0["queue_most_bytes"].as_u64().unwrap_or(u64::MAX)
@@ -284,7 +323,17 @@ mod tests {
         let report = Report(json!({ "stats": { "workers": [worker(3), worker(4)] }, "unexplained": 0 }));
         assert_eq!(report.by_worker("/sent/datagrams"), [3, 4]);
         assert_eq!(report.sum("/sent/datagrams"), 7);
+        assert_eq!([0, 1, 2].map(|worker| report.of_worker(worker, "/sent/datagrams")), [3, 4, 0]);
         assert_eq!(report.sum("/sent/faults/permission_denied"), 0);
         assert_eq!((report.unexplained(), report.refused()), (0, u64::MAX));
+    }
+
+    #[test]
+    fn who_was_away_is_counted_and_so_are_those_that_are_driven() {
+        let report = Report(json!({ "stats": { "threads": [2, 1] }, "away_us": [1_500, 900] }));
+        assert_eq!(report.came_back(), (2, Duration::from_micros(1_500)));
+        assert_eq!((report.driven_workers(), report.ends(3), report.ends(4)), (3, 0, 1));
+        let nobody = Report(json!({ "stats": { "threads": [] }, "away_us": [] }));
+        assert_eq!((nobody.came_back(), nobody.driven_workers()), ((0, Duration::ZERO), 0));
     }
 }

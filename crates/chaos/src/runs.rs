@@ -6,6 +6,7 @@ mod bad_net;
 mod drain;
 mod each_other;
 mod errno;
+mod fallen;
 mod flood;
 mod full;
 mod group;

@@ -1,5 +1,5 @@
 //! The server of a run, in a process of its own: echoes what it hears, sends what it is told to, panics when a player says so,
-//! and answers lines on standard input with lines of JSON until that ends.
+//! in a call or so that its worker's thread falls, and answers lines on standard input with lines of JSON until that ends.
 //!
 //! `report` asks for its counters, `hush` stops what it says of its own, `forget` lets it forget how late its ticks were, `pin <worker>
 //! <core>` keeps a worker on a core, before all else that runs there, `drain <milliseconds>` ends it without haste.
@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -38,7 +39,8 @@ pub(crate) const DOWN: ChannelId = ChannelId(2);
 /// sockets alone that are open now, and their names.
 pub(crate) const REFUSE: ChannelId = ChannelId(8);
 /// What comes here is the call in which the application has a fault: `message`, that very one, `receipt`, when the sender has
-/// acknowledged what it is sent for this, or `tick`, the worker's next one.
+/// acknowledged what it is sent for this, `tick`, the worker's next one, or `thread`, the same so that nothing of the worker catches
+/// it.
 pub(crate) const FAULT: ChannelId = ChannelId(9);
 
 /// How often each worker is called without a cause: so often that one in a thousand is several in ten seconds, and not the one
@@ -109,6 +111,8 @@ struct Book {
     pins: Vec<Pin>,
     /// Bytes that waited for a peer or were not acknowledged, at most, by a look once a second.
     queue_most_bytes: usize,
+    /// How long workers were away whose threads fell, one after the other.
+    away: Vec<Duration>,
 }
 
 /// A worker that is to stay on a core.
@@ -116,6 +120,31 @@ struct Book {
 struct Pin {
     worker: usize,
     core: usize,
+}
+
+/// What goes wrong in a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A panic, as any code has it.
+    Panic,
+    /// One that the worker cannot catch.
+    Fall,
+}
+
+/// What a panic carries that goes on wherever it is caught, so many times: who lets go of it panics anew. A call of a handler is
+/// guarded twice, by what called it and by the worker's pass, and behind those is nothing of the worker, but its thread.
+struct Falling(u32);
+
+impl Falling {
+    const THROUGH_THE_WORKER: Self = Self(2);
+}
+
+impl Drop for Falling {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.checked_sub(1) {
+            panic_any(Self(left));
+        }
+    }
 }
 
 /// The application of one worker.
@@ -127,8 +156,10 @@ struct Echo {
     down: u32,
     ticked_ns: Option<u64>,
     ticks: u64,
-    /// Ticks that are to panic.
-    faults_due: u32,
+    /// What ticks are to do wrong.
+    faults_due: Vec<Fault>,
+    /// When its thread fell, and it did not come back since.
+    fell_ns: Option<u64>,
     /// Those whose next receipt is to.
     faulty: Vec<PeerId>,
 }
@@ -156,7 +187,8 @@ impl Echo {
     /// Does wrong where it is told to.
     fn fail(&mut self, context: &mut Context<'_>, peer: PeerId, call: &[u8]) {
         match call {
-            b"tick" => self.faults_due += 1,
+            b"tick" => self.faults_due.push(Fault::Panic),
+            b"thread" => self.faults_due.push(Fault::Fall),
             b"receipt" => {
                 self.faulty.push(peer);
                 let options = SendOptions::reliable_ordered().with_receipt();
@@ -258,6 +290,9 @@ impl Handler for Echo {
 
     fn on_tick(&mut self, context: &mut Context<'_>) {
         let now_ns = host_ns();
+        if let Some(fell_ns) = self.fell_ns.take() {
+            self.in_book(|book| book.away.push(Duration::from_nanos(now_ns - fell_ns)));
+        }
         if let Some(before) = self.ticked_ns.replace(now_ns) {
             let late = Duration::from_nanos(now_ns - before).saturating_sub(TICK);
             self.in_book(|book| book.note_late(context.worker(), late));
@@ -267,9 +302,13 @@ impl Handler for Echo {
             // Where that may not be, the witness that comes before it may not either, and says so.
             let _ = current_thread_id().map(|thread| put_first(thread, Precedence::Worker));
         }
-        if self.faults_due > 0 {
-            self.faults_due -= 1;
-            panic!("a player asked for it");
+        match self.faults_due.pop() {
+            Some(Fault::Panic) => panic!("a player asked for it"),
+            Some(Fault::Fall) => {
+                self.fell_ns = Some(now_ns);
+                panic_any(Falling::THROUGH_THE_WORKER);
+            }
+            None => {}
         }
         if self.is_ending.load(Ordering::Acquire) {
             return;
@@ -322,7 +361,8 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Stop> {
         down: flags.down,
         ticked_ns: None,
         ticks: 0,
-        faults_due: 0,
+        faults_due: Vec::new(),
+        fell_ns: None,
         faulty: Vec::new(),
     });
     let server = server.tried("the server")?;
@@ -358,9 +398,10 @@ fn drain(server: Serving<()>, deadline: Duration, book: &Mutex<Book>) -> Result<
 
 fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
     let stats = serde_json::to_value(server.stats()).tried("counters")?;
-    let (refused, late_us, refusal, queue_most_bytes) = {
+    let (refused, late_us, refusal, queue_most_bytes, away) = {
         let book = locked(book);
-        (book.refused, book.late_us(99.9), book.refusal.clone(), book.queue_most_bytes)
+        let Book { refused, refusal, queue_most_bytes, away, .. } = &*book;
+        (*refused, book.late_us(99.9), refusal.clone(), *queue_most_bytes, away.clone())
     };
     Ok(json!({
         "stats": stats,
@@ -369,6 +410,7 @@ fn report(server: &Serving<()>, book: &Mutex<Book>) -> Result<Value, Stop> {
         "late_us": late_us,
         "refusal": refusal,
         "queue_most_bytes": queue_most_bytes,
+        "away_us": away.iter().map(Duration::as_micros).collect::<Vec<_>>(),
         "granted": serde_json::to_value(server.granted()).tried("what was granted")?,
         "players": players(book),
     }))
@@ -390,4 +432,26 @@ fn players(book: &Mutex<Book>) -> Value {
 fn answer(value: &Value) -> Result<(), Stop> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{value}").and_then(|()| out.flush()).tried("standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_fall_goes_through_two_guards_and_ends_at_the_third() {
+        let guards = AtomicUsize::new(0);
+        let guarded = |inner: &dyn Fn()| {
+            // What is caught is let go of, as guards do.
+            let is_over = catch_unwind(AssertUnwindSafe(inner)).is_ok();
+            guards.fetch_add(1, Ordering::Relaxed);
+            is_over
+        };
+        let fall = || panic_any(Falling::THROUGH_THE_WORKER);
+        let is_over = guarded(&|| _ = guarded(&|| _ = guarded(&fall)));
+        assert!(!is_over, "it came to the last");
+        assert_eq!(guards.into_inner(), 1, "and the others let it through");
+    }
 }

@@ -1,6 +1,7 @@
 //! How long and how often a run does what it does.
 //!
-//! The marks are the same for all sizes.
+//! The figures of the marks are the same for all sizes. A mark that takes more time or more players than a size has is not judged
+//! in it, and the run says which: it passes in part.
 
 use clap::ValueEnum;
 

@@ -4,6 +4,8 @@
 //! The pieces come behind the packet protection, from a client with genuine keys.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use drumfire_proto::{CloseReason, ProtocolError, limits};
@@ -29,20 +31,56 @@ fn byte(message: u64, at: u32) -> u8 {
     mixed.to_be_bytes()[2]
 }
 
-fn bytes_of(message: u64, from: u32, count: u32) -> Vec<u8> {
-    (from..from + count).map(|at| byte(message, at)).collect()
+/// Messages that there are, by number.
+const MESSAGES: u64 = 8;
+
+/// Their bytes, as far as the longest goes: they are the same for every input, and making them is most of the work with one.
+fn messages() -> &'static [Vec<u8>] {
+    static MADE: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    let longest = TOTALS[TOTALS.len() - 1];
+    MADE.get_or_init(|| {
+        (0..MESSAGES).map(|message| (0..longest).map(|at| byte(message, at)).collect()).collect()
+    })
+}
+
+fn bytes_of(message: u64, from: usize, count: usize) -> &'static [u8] {
+    &messages()[usize::try_from(message).unwrap_or(0)][from..from + count]
 }
 
 /// A reliable message as a map: which of its bytes came.
 struct Known {
     came: Vec<bool>,
-    is_whole: bool,
+    missing: usize,
+    /// Pieces without a gap in them, as many as there are.
+    runs: usize,
 }
 
 impl Known {
-    fn runs(&self) -> usize {
-        let begins = self.came.windows(2).filter(|pair| !pair[0] && pair[1]).count();
-        begins + usize::from(self.came.first() == Some(&true))
+    fn new(total: usize) -> Self {
+        Self { came: vec![false; total], missing: total, runs: 0 }
+    }
+
+    const fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+
+    fn begins(&self, at: usize) -> bool {
+        self.came[at] && (at == 0 || !self.came[at - 1])
+    }
+
+    /// Takes bytes in, unless there would be more runs and there `may` be none.
+    fn take(&mut self, place: Range<usize>, may: bool) {
+        // Only in it and right behind it runs begin that did not, or the other way round.
+        let next = (place.end < self.came.len()).then_some(place.end);
+        let before = place.clone().chain(next).filter(|at| self.begins(*at)).count();
+        let after = usize::from(place.start == 0 || !self.came[place.start - 1]);
+        if after > before && !may {
+            return;
+        }
+        let new = &mut self.came[place];
+        self.missing -= new.iter().filter(|came| !**came).count();
+        new.fill(true);
+        self.runs = self.runs + after - before;
     }
 }
 
@@ -55,31 +93,19 @@ struct Model {
 
 impl Model {
     fn runs(&self) -> usize {
-        self.known.values().filter(|known| !known.is_whole).map(Known::runs).sum()
+        self.known.values().filter(|known| !known.is_whole()).map(|known| known.runs).sum()
     }
 
     /// Takes a piece of a reliable message, as the standard says.
-    fn take(&mut self, id: u64, total: u32, offset: u32, count: u32) {
-        let runs = self.runs();
-        let place = offset as usize..(offset + count) as usize;
-        let known = match self.known.get_mut(&id) {
-            Some(known) if known.is_whole => return,
-            Some(known) if known.came.len() != total as usize => {
-                self.strikes += 1;
-                return;
-            }
-            Some(known) => known,
-            None if runs >= limits::PIECE_RANGES_MAX => return,
-            None => {
-                self.known.entry(id).or_insert(Known { came: vec![false; total as usize], is_whole: false })
-            }
-        };
-        let (before, came) = (known.runs(), known.came.clone());
-        known.came[place].fill(true);
-        if known.runs() > before && runs >= limits::PIECE_RANGES_MAX {
-            known.came = came;
+    fn take(&mut self, id: u64, total: usize, place: Range<usize>) {
+        let may_begin = self.runs() < limits::PIECE_RANGES_MAX;
+        match self.known.get_mut(&id) {
+            Some(known) if known.is_whole() => {}
+            Some(known) if known.came.len() != total => self.strikes += 1,
+            Some(known) => known.take(place, may_begin),
+            None if !may_begin => {}
+            None => self.known.entry(id).or_insert(Known::new(total)).take(place, true),
         }
-        known.is_whole = known.came.iter().all(|came| *came);
     }
 
     fn is_broken(&self) -> bool {
@@ -97,19 +123,20 @@ pub(crate) fn reassembly(data: &[u8]) {
     let mut body = [0; 1_100];
     while !input.is_empty() && !model.is_broken() {
         let [what, length] = input.array();
-        let (id, is_loose) = (u64::from(what % 8), what & 8 != 0);
+        let (id, is_loose) = (u64::from(what) % MESSAGES, what & 8 != 0);
         // One length for a message, unless this piece is to disagree.
         let total = TOTALS[usize::from(if what & 0x80 == 0 { what % 8 } else { what >> 4 & 7 })];
         let offset = u32::from(input.u16()) % total;
         let count = (u32::from(length) * 4 + 1).min(total - offset);
-        let payload = bytes_of(id, offset, count);
+        let place = offset as usize..(offset + count) as usize;
+        let payload = bytes_of(id, place.start, place.len());
         let (channel, delivery, number) = if is_loose {
             (LOOSE, Delivery::Unreliable, id)
         } else {
-            model.take(id, total, offset, count);
+            model.take(id, total as usize, place);
             (RELIABLE, Delivery::ReliableUnordered { id: MessageId(id) }, 0)
         };
-        let piece = Message { channel, delivery, payload: &payload };
+        let piece = Message { channel, delivery, payload };
         let mut writer = drumfire_wire::FrameWriter::new(&mut body[..]);
         writer
             .fragment(&Fragment { piece, number, total_bytes: total, offset_bytes: offset })
@@ -126,14 +153,51 @@ pub(crate) fn reassembly(data: &[u8]) {
     for (channel, bytes) in puppet.world.messages(SERVER) {
         if channel == RELIABLE.0 { &mut reliable } else { &mut loose }.push(bytes);
     }
-    let whole = model.known.iter().filter(|(_, known)| known.is_whole);
-    let whole = whole.map(|(id, known)| bytes_of(*id, 0, u32::try_from(known.came.len()).unwrap_or(0)));
-    let mut whole: Vec<_> = whole.collect();
+    let whole = model.known.iter().filter(|(_, known)| known.is_whole());
+    let mut whole: Vec<_> = whole.map(|(id, known)| bytes_of(*id, 0, known.came.len())).collect();
     reliable.sort();
     whole.sort();
     assert!(reliable == whole, "{} messages came, {} are whole", reliable.len(), whole.len());
     for bytes in loose {
-        let length = u32::try_from(bytes.len()).unwrap_or(0);
-        assert!((0..8).any(|id| bytes == bytes_of(id, 0, length)), "bytes that nobody sent");
+        assert!((0..MESSAGES).any(|id| bytes == bytes_of(id, 0, bytes.len())), "bytes that nobody sent");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_and_what_is_missing_are_what_a_look_at_all_bytes_counts() {
+        // Pieces of up to seven bytes of forty, at places that come from a generator.
+        let mut state = 1_u32;
+        let mut next = |bound: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % bound
+        };
+        for _ in 0..200 {
+            let mut known = Known::new(40);
+            while !known.is_whole() {
+                let start = next(40) as usize;
+                let (place, may) = (start..(start + 1 + next(7) as usize).min(40), next(2) == 0);
+                let (before, wanted) = (known.came.clone(), known.runs);
+                known.take(place.clone(), may);
+                let runs = (0..40).filter(|at| known.begins(*at)).count();
+                assert_eq!(
+                    (known.runs, known.missing),
+                    (runs, known.came.iter().filter(|came| !**came).count())
+                );
+                let is_taken = known.came[place].iter().all(|came| *came);
+                assert!(is_taken || (known.came == before && !may), "it is taken, or all is as it was");
+                assert!(may || known.runs <= wanted, "there are no more runs");
+            }
+            assert_eq!(known.runs, 1);
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_message_are_those_of_its_places() {
+        assert_eq!(bytes_of(3, 5, 2), [byte(3, 5), byte(3, 6)]);
+        assert_eq!(bytes_of(7, 0, 12_000).len(), 12_000);
     }
 }

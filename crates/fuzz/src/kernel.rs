@@ -10,7 +10,7 @@ use std::num::NonZeroU16;
 use drumfire_crypto::{IdKeys, Secret};
 use drumfire_socket::model::{run_program, said_by_control_messages};
 use drumfire_socket::{
-    Fault, Gro, Io, Outgoing, Receiver, ReceiverConfig, RecvBatch, SendMode, SteeringFilter,
+    DropReason, Fault, Gro, Io, Outgoing, Receiver, ReceiverConfig, RecvBatch, SendMode, SteeringFilter,
 };
 use drumfire_wire::{ConnectionId, ConnectionIdLength, RoutingTag, SteeringSecret, TransportHeader, limits};
 
@@ -95,8 +95,11 @@ fn said(mut control: &[u8]) -> (usize, Option<IpAddr>) {
     (stride, local)
 }
 
-/// Messages as the kernel hands them over, each with the stride it named.
-struct Queue(VecDeque<(Vec<u8>, Option<usize>)>);
+/// A message as the kernel hands it over, and the stride it named.
+type Handed = (Vec<u8>, Option<usize>);
+
+/// Messages that wait to be received.
+struct Queue(VecDeque<Handed>);
 
 impl Io for Queue {
     fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
@@ -123,8 +126,40 @@ impl Io for Queue {
     }
 }
 
+/// What becomes of messages: the datagrams that are handed on, in order, and how many are dropped for each reason.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Taken<'a> {
+    datagrams: Vec<&'a [u8]>,
+    drops: [u64; DropReason::ALL.len()],
+}
+
+impl<'a> Taken<'a> {
+    /// What has to become of these, where a read takes so many bytes at once and a datagram may have so many.
+    fn of(handed: &'a [Handed], read_bytes: usize, datagram_bytes: usize) -> Self {
+        let mut taken = Self::default();
+        for (message, stride) in handed {
+            let read = &message[..message.len().min(read_bytes)];
+            let stride = stride.unwrap_or(message.len()).max(1);
+            let datagrams = read.chunks(stride);
+            let reason = if message.len() > read_bytes {
+                DropReason::Truncated
+            } else if message.is_empty() {
+                DropReason::Empty
+            } else if stride.min(message.len()) > datagram_bytes {
+                DropReason::Overlong
+            } else {
+                taken.datagrams.extend(datagrams);
+                continue;
+            };
+            // One of no bytes is one too.
+            taken.drops[reason as usize] += datagrams.len().max(1) as u64;
+        }
+        taken
+    }
+}
+
 /// F15: any bytes where the kernel writes control messages, and trains of any stride. A stride that can be splits a message
-/// into datagrams that are its bytes in order; what is not taken is counted.
+/// into datagrams that are its bytes in order; each that is not taken is counted by its name.
 pub(crate) fn received(data: &[u8]) {
     let mut input = Input::new(data);
     let (length, gro) = (usize::from(input.u8()), input.u8() & 1 == 0);
@@ -139,7 +174,7 @@ pub(crate) fn received(data: &[u8]) {
         queue.0.push_back((message, Some(stride).filter(|stride| *stride != 0)));
     }
     let config = ReceiverConfig::default().gro(if gro { Gro::On } else { Gro::Off });
-    let sent = queue.0.clone();
+    let sent: Vec<Handed> = queue.0.iter().cloned().collect();
     let Ok(mut receiver) = Receiver::new(&mut queue, &config) else { return };
     let mut got = Vec::new();
     while !queue.0.is_empty() {
@@ -149,11 +184,55 @@ pub(crate) fn received(data: &[u8]) {
     }
     let counts = receiver.counts();
     assert_eq!(counts.datagrams, got.len() as u64, "every datagram that was taken is counted");
-    let mut wanted = sent.iter().flat_map(|(bytes, stride)| match stride {
-        None => vec![&bytes[..]],
-        Some(stride) => bytes.chunks(*stride).collect(),
-    });
-    for datagram in &got {
-        assert!(wanted.any(|wanted| wanted == datagram), "a datagram that was sent, in its turn");
+    // Without trains, one byte more than a datagram may have tells that it has more.
+    let read_bytes = if gro { MESSAGE_MAX_BYTES } else { config.max_datagram_bytes + 1 };
+    let taken = Taken {
+        datagrams: got.iter().map(Vec::as_slice).collect(),
+        drops: DropReason::ALL.map(|reason| counts.dropped(reason)),
+    };
+    assert_eq!(taken, Taken::of(&sent, read_bytes, config.max_datagram_bytes));
+}
+
+/// The longest message that the kernel hands over.
+const MESSAGE_MAX_BYTES: usize = 65_535;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each kind one: a datagram, a train with a short end, nothing, one and a train of what is too long, one that was cut.
+    fn handed() -> Vec<Handed> {
+        let of = |bytes, stride| (vec![7; bytes], stride);
+        vec![of(3, None), of(5, Some(2)), of(0, None), of(11, None), of(25, Some(11)), of(40, Some(12))]
+    }
+
+    #[test]
+    fn each_datagram_of_each_message_is_taken_or_dropped_for_one_reason() {
+        let handed = handed();
+        let Taken { datagrams, drops } = Taken::of(&handed, 30, 10);
+        assert_eq!(datagrams.iter().map(|datagram| datagram.len()).collect::<Vec<_>>(), [3, 2, 2, 1]);
+        let dropped = |reason: DropReason| drops[reason as usize];
+        assert_eq!(DropReason::ALL.map(dropped), [1, 3, 4, 0], "{:?}", DropReason::ALL);
+    }
+
+    #[test]
+    fn a_splitter_that_loses_something_or_gives_it_another_name_is_found() {
+        let handed = handed();
+        let right = Taken::of(&handed, 30, 10);
+        let whole = || Taken { datagrams: right.datagrams.clone(), drops: right.drops };
+        assert_eq!(whole(), right);
+        assert_ne!(Taken::default(), right, "it loses all");
+        for at in 0..right.datagrams.len() {
+            let mut wrong = whole();
+            wrong.datagrams.remove(at);
+            assert_ne!(wrong, right, "it loses one");
+        }
+        for at in 0..right.drops.len() {
+            let mut wrong = whole();
+            wrong.drops[at] += 1;
+            assert_ne!(wrong, right, "it drops one more");
+            wrong.drops.rotate_left(1);
+            assert_ne!(wrong, right, "it gives another name");
+        }
     }
 }

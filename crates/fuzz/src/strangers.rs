@@ -206,11 +206,13 @@ pub(crate) fn datagram(data: &[u8]) {
 pub(crate) fn flood(data: &[u8]) {
     let mut input = Input::new(data);
     let mut gate = Gate::new(input.u8() & 1 != 0);
-    let mut clients: Vec<_> = (0..CLIENTS).map(|number| asking(number, gate.now)).collect();
+    // Each asked at the beginning, and is made when it is needed first: what it computes for that is most of the work with many an
+    // input.
+    let (mut clients, begin) = ([const { None }; CLIENTS as usize], gate.now);
     while !input.is_empty() {
         let [what, who] = input.array();
-        let number = usize::from(who % CLIENTS);
-        let (client, last) = &mut clients[number];
+        let number = who % CLIENTS;
+        let place: &mut Option<_> = &mut clients[usize::from(number)];
         // Mostly from where it is, sometimes from elsewhere.
         let source = from(if who & 0x80 == 0 { who % CLIENTS } else { who });
         match what % 6 {
@@ -219,17 +221,20 @@ pub(crate) fn flood(data: &[u8]) {
                 gate.hand(source, input.bytes(count).to_vec());
             }
             1 => {
+                let (_, last) = place.get_or_insert_with(|| asking(number, begin));
                 let mut bytes = last.clone();
                 change(&mut bytes, &mut input);
                 gate.hand(source, bytes);
             }
             2 => {
+                let (client, last) = place.get_or_insert_with(|| asking(number, begin));
                 client.handle_timeout(gate.now);
                 *last = said(client, gate.now).unwrap_or_else(|| last.clone());
                 gate.hand(source, last.clone());
             }
             3 => {
                 if let Some(answer) = gate.last.get_mut(&source) {
+                    let (client, _) = place.get_or_insert_with(|| asking(number, begin));
                     let inbound = Inbound { from: address(SERVER).into(), bytes: answer };
                     client.handle_datagrams(gate.now, [inbound]);
                     while client.poll_event().is_some() {}

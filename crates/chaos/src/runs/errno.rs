@@ -1,5 +1,5 @@
-//! C10: the system answers the calls of one worker with an error, each error in its turn: no worker ends that should not, the
-//! error is counted by its name, and the players of the other workers notice nothing. Then the same of all workers, by routes and
+//! C10: the system answers the calls of one worker with an error, each error in its turn: no worker ends that should not, each error
+//! is counted by its name, no processor spins, and the players of the other workers notice nothing. Then the same of all workers, by routes and
 //! firewalls.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use drumfire_tools::clock::now;
 use super::{PERIOD, Setting, refused};
 use crate::crowd::{Crowd, Player};
 use crate::marks::Marks;
-use crate::process::{Plan, ServerProcess};
+use crate::process::{Plan, Report, ServerProcess};
 use crate::stop::{Stop, Tried};
 
 const PLAYERS: usize = 20;
@@ -54,6 +54,14 @@ const ENDING: [&str; 2] = ["address_family_unsupported", "address_not_available"
 
 /// What says that a socket is gone.
 pub(super) const BAD_DESCRIPTOR: i32 = 9;
+const GONE: [(i32, &str); 2] = [(BAD_DESCRIPTOR, "bad_descriptor"), (88, "not_socket")];
+
+/// Errors of sends after which datagrams wait for the next one, and how many wait at most.
+const WAITING: [&str; 3] = ["would_block", "out_of_memory", "no_buffers"];
+const BATCH: u64 = 128;
+
+/// Of one processor, in thousands, while calls are refused.
+pub(super) const PROCESSOR_GOAL: u64 = 250;
 
 /// Players that come when one worker has ended.
 const NEWCOMERS: usize = 8;
@@ -76,17 +84,19 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
     for case in sends.iter().chain(&receives) {
         meet(setting, *case, time, marks)?;
     }
-    lose_a_socket(setting, marks)?;
+    for (errno, counter) in GONE {
+        lose_a_socket(setting, errno, counter, marks)?;
+    }
     refused::run(setting, marks)
 }
 
 /// A worker's socket is gone, as far as the worker can see, and whatever other descriptor of it there is: the worker ends, and
 /// nobody else notices.
-fn lose_a_socket(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
+fn lose_a_socket(setting: &Setting, errno: i32, counter: &str, marks: &mut Marks) -> Result<(), Stop> {
     let mut plan = Plan::new(setting.address, WORKERS)?;
     let mut server = plan.start()?;
     let mut crowd = Crowd::connect(&plan, PLAYERS, PERIOD, &ClientConfig::default())?;
-    let worker = refuse(&mut server, &mut crowd, BAD_DESCRIPTOR, "all", RECEIVE)?;
+    let worker = refuse(&mut server, &mut crowd, errno, "all", RECEIVE)?;
     crowd.settle()?;
     let lost = crowd.players.iter().filter(|player| player.is_asleep).count();
     crowd.players.retain(|player| !player.is_asleep);
@@ -102,10 +112,16 @@ fn lose_a_socket(setting: &Setting, marks: &mut Marks) -> Result<(), Stop> {
         |player: &Player| player.gone.is_none() && player.again == 0 && player.ordered.missing() == 0;
     let (old, new) = crowd.players.split_at(old);
     let count = |players: &[Player]| players.iter().filter(|player| is_well(player)).count() as u64;
-    marks.equal("a lost socket: other workers' players that play on", count(old), old.len() as u64);
-    marks.equal("a lost socket: panics", report.sum("/panics"), 0);
+    let name = format!("a lost socket, by {counter}");
+    // The first time it goes on with another descriptor.
+    let counted = report.of_worker(worker, &format!("/received/faults/{counter}"));
+    marks.equal(&format!("{name}: counted by its name"), counted, 2);
+    let reopened = report.of_worker(worker, "/sockets_reopened");
+    marks.equal(&format!("{name}: other descriptors of it that were tried"), reopened, 1);
+    marks.equal(&format!("{name}: workers that ended"), report.ends(WORKERS), 1);
+    marks.equal(&format!("{name}: other workers' players that play on"), count(old), old.len() as u64);
     marks.note(format_args!(
-        "a lost socket: worker {worker} ended with {lost} players; {} of {NEWCOMERS} newcomers were answered after it",
+        "{name}: worker {worker} ended with {lost} players; {} of {NEWCOMERS} newcomers were answered after it",
         count(new)
     ));
     Ok(())
@@ -140,10 +156,14 @@ fn meet(setting: &Setting, case: Case, time: Duration, marks: &mut Marks) -> Res
     // They go on all the same: a worker that meets errors has work to do.
     let of_worker: Vec<bool> =
         crowd.players.iter_mut().map(|player| std::mem::take(&mut player.is_asleep)).collect();
+    let faults = format!("/{}/faults/{}", case.place, case.counter);
+    let known = server.report()?.of_worker(worker, &faults);
+    // Who has seen one more since the filter was there meets nothing else.
+    let before = crowd
+        .until_server("the first error", &mut server, |report| report.of_worker(worker, &faults) > known)?;
     let (used, start) = (server.processor_time()?, now());
     crowd.go_on(time);
-    let used =
-        (server.processor_time()? - used).as_millis() * 100 / now().duration_since(start).as_millis().max(1);
+    let (used, passed) = (server.processor_time()? - used, now().duration_since(start));
     // Those of the worker without a system wait in vain.
     for (player, is_asleep) in crowd.players.iter_mut().zip(of_worker) {
         player.is_asleep = is_asleep;
@@ -151,27 +171,44 @@ fn meet(setting: &Setting, case: Case, time: Duration, marks: &mut Marks) -> Res
     crowd.settle()?;
     let report = server.report()?;
     let name = format!("{} {}", case.place, case.counter);
-    let counts = report.by_worker(&format!("/{}/faults/{}", case.place, case.counter));
-    let counted = usize::try_from(worker).ok().and_then(|worker| counts.get(worker)).copied().unwrap_or(0);
-    let closed = report.by_worker("/protocol/connections_closed");
-    let closed = usize::try_from(worker).ok().and_then(|worker| closed.get(worker)).copied().unwrap_or(0);
+    books(&name, case, worker, [&before, &report], marks);
+    marks.equal(&format!("{name}: workers that ended or began anew"), report.ends(WORKERS), 0);
     let others = |player: &Player| !player.is_asleep;
     let gone = crowd.count(|player| others(player) && (player.gone.is_some() || player.again > 0));
     let missing = crowd.sum(|player| if others(player) { player.ordered.missing() } else { 0 });
-    marks.at_least(&format!("{name}: counted by its name"), counted, 1);
-    marks.equal(
-        &format!("{name}: workers that ended or began anew"),
-        report.sum("/restarts") + report.sum("/panics"),
-        0,
-    );
     marks.equal(
         &format!("{name}: other workers' players gone, messages lost or wrong"),
         gone + missing + crowd.wrong(),
         0,
     );
     marks.at_least(&format!("{name}: players of other workers"), crowd.count(others), 1);
+    let closed = report.of_worker(worker, "/protocol/connections_closed");
     let goal = if ENDING.contains(&case.counter) { PLAYERS as u64 - crowd.count(others) } else { 0 };
     marks.equal(&format!("{name}: connections of the worker closed"), closed, goal);
-    marks.note(format_args!("{name}: {counted} times, processor time {used} %"));
+    let thousandths = u64::try_from(used.as_millis() * 1_000 / passed.as_millis().max(1)).unwrap_or(u64::MAX);
+    let processor = format!("{name}: processor time of the server, in thousandths");
+    marks.at_most(&processor, thousandths, PROCESSOR_GOAL);
     Ok(())
+}
+
+/// Every call between these two looks was refused: it is counted by its name and no other, and so is each datagram that it cost.
+/// How many calls there were is the worker's own word, from before it makes them: a filter counts nothing.
+fn books(name: &str, case: Case, worker: u64, [before, after]: [&Report; 2], marks: &mut Marks) {
+    let Case { place, counter, .. } = case;
+    let more = |path: &str| after.of_worker(worker, path) - before.of_worker(worker, path);
+    let faults = format!("/{place}/faults/{counter}");
+    let (calls, counted) = (more(&format!("/{place}/calls")), more(&faults));
+    marks.at_least(&format!("{name}: counted by its name"), after.of_worker(worker, &faults), 1);
+    marks.equal(&format!("{name}: calls meanwhile that are not counted by it"), calls.abs_diff(counted), 0);
+    let through = more(&format!("/{place}/datagrams"));
+    marks.equal(&format!("{name}: datagrams counted as through all the same"), through, 0);
+    let mut lost = 0;
+    if case.calls == SEND {
+        lost = more(&format!("/sent/lost/{counter}"));
+        let written = more("/protocol/datagrams_sent");
+        let goal = if WAITING.contains(&counter) { BATCH } else { 0 };
+        let unaccounted = format!("{name}: datagrams written and not counted as lost by it");
+        marks.at_most(&unaccounted, written.abs_diff(lost), goal);
+    }
+    marks.note(format_args!("{name}: {calls} calls meanwhile, {lost} datagrams lost by them"));
 }

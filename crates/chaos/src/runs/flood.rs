@@ -247,6 +247,9 @@ impl Scene {
         // Some of what was dropped may be the players': the books at the end are exact.
         marks.at_least(&format!("{name}: counted by name or dropped by the kernel"), named + kernel, sent);
         marks.at_least(&format!("{name}: sent"), sent, self.least(class).max(1));
+        if self.size == Size::Quick && class.is_counted() {
+            marks.not_judged(&format!("{name}: {MANY} sent"), "which takes longer");
+        }
         match class {
             Class::Empties => {
                 marks.at_most("empties counted by name", named, sent);
@@ -269,10 +272,7 @@ impl Scene {
 
     /// So many datagrams of it there have to be.
     fn least(&self, class: Class) -> u64 {
-        match class {
-            Class::Empties | Class::Spoofed => self.size.of(0, MANY, MANY),
-            _ => 0,
-        }
+        if class.is_counted() { self.size.of(0, MANY, MANY) } else { 0 }
     }
 
     /// What players have of it whose workers it does not reach.

@@ -57,8 +57,7 @@ fn lose_descriptors(setting: &Setting, calls: &str, marks: &mut Marks) -> Result
     let here = usize::try_from(worker).ok().and_then(|worker| reopened.get(worker)).copied();
     marks.equal(&format!("{name}: times its worker went on"), here.unwrap_or(0), 1);
     marks.equal(&format!("{name}: times that any did"), reopened.iter().sum(), 1);
-    let ended = report.sum("/restarts") + report.sum("/panics");
-    marks.equal(&format!("{name}: workers that ended or began anew"), ended, 0);
+    marks.equal(&format!("{name}: workers that ended or began anew"), report.ends(WORKERS), 0);
     let gone = crowd.count(|player| player.gone.is_some() || player.again > 0);
     marks.equal(&format!("{name}: players gone"), gone, 0);
     let lost = crowd.sum(|player| player.ordered.missing());

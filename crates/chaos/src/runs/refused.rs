@@ -10,6 +10,7 @@ use drumfire::ClientConfig;
 use drumfire_socket::Fault;
 use drumfire_tools::clock::now;
 
+use super::errno::PROCESSOR_GOAL;
 use super::{Other, PERIOD, Setting};
 use crate::crowd::{Crowd, Player};
 use crate::marks::Marks;
@@ -22,9 +23,6 @@ const WORKERS: u16 = 2;
 
 /// Messages of the server for each player in 10 ms: it has something to send, whatever comes.
 const DOWN: u64 = 1;
-
-/// Of one processor, in thousands, while sends are refused.
-const PROCESSOR_GOAL: u64 = 250;
 
 /// Who refuses, and what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,8 +185,7 @@ fn refused(crowd: &Crowd) -> u64 {
 
 /// Nobody is the worse for it.
 fn well(name: &str, crowd: &Crowd, report: &Report, marks: &mut Marks) {
-    let ended = report.sum("/restarts") + report.sum("/panics");
-    marks.equal(&format!("{name}: workers that ended or began anew"), ended, 0);
+    marks.equal(&format!("{name}: workers that ended or began anew"), report.ends(WORKERS), 0);
     let gone = crowd.count(|player| player.gone.is_some() || player.again > 0);
     marks.equal(&format!("{name}: players gone"), gone, 0);
     let missing = crowd.sum(|player| player.ordered.missing());
