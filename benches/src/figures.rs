@@ -98,6 +98,13 @@ impl Results {
         self.figures.push(Figure { name, value, unit, goal, note });
     }
 
+    /// The names of figures that missed their goals, or have one and were not measured.
+    #[must_use]
+    pub fn missed(&self) -> Vec<String> {
+        let judged = self.figures.iter().filter(|figure| figure.goal != Goal::Shown);
+        judged.filter(|figure| figure.is_reached() != Some(true)).map(|figure| figure.name.clone()).collect()
+    }
+
     /// Adds the report of a run, under the name of its row.
     ///
     /// # Errors
@@ -285,6 +292,16 @@ mod tests {
         );
         assert_eq!((&rates["threads"][1]["low"], &rates["threads"][1]["high"]), (&json!(1.0), &json!(5.0)));
         assert_eq!(rates["sum_of_means"], json!(33.0));
+    }
+
+    #[test]
+    fn a_goal_that_was_missed_or_not_measured_is_named_and_no_other() {
+        let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
+        results.figure("reached", Some(1.0), "", Goal::AtMost(1.0), "");
+        results.figure("missed", Some(1.1), "", Goal::AtMost(1.0), "");
+        results.figure("not measured", None, "", Goal::AtLeast(1.0), "");
+        results.figure("shown", None, "", Goal::Shown, "");
+        assert_eq!(results.missed(), ["missed", "not measured"]);
     }
 
     #[test]

@@ -62,11 +62,13 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         step("fmt, fuzzer", "fmt --manifest-path crates/fuzz/libfuzzer/Cargo.toml --check"),
         step("clippy", "clippy --workspace --all-targets -- -D warnings"),
         step("tidy", "xtask tidy"),
-        Step { can_be_skipped: true, ..step("crates of others", "xtask deny") },
+        step("crates of others", "xtask deny").skippable(),
+        step("known vulnerabilities", "xtask deny --advisories").skippable(),
     ];
     if !skip_debug_tests {
         steps.push(step("tests", "test --workspace"));
     }
+    steps.extend(feature_tests(workspace).into_iter().flatten());
     steps.extend(property_steps(workspace).into_iter().flatten());
     steps.extend(simulator_steps(workspace));
     let mut docs = step("docs", "doc --workspace --no-deps");
@@ -111,7 +113,8 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
         steps.push(Step { can_be_skipped: true, ..two_hosts });
     }
     if workspace.package_in("crates/chaos").is_some() {
-        let chaos = step("new ports and panics", "xtask chaos C5 C9 --quick").within(RUN_DEADLINE);
+        let chaos =
+            step("new ports, restarts and panics", "xtask chaos C5 C6 C9 --quick").within(RUN_DEADLINE);
         steps.push(Step { can_be_skipped: true, ..chaos });
     }
     Ok(steps)
@@ -140,6 +143,24 @@ fn simulator_steps(workspace: &Workspace) -> Vec<Step> {
     steps
 }
 
+/// Tests behind features that no other step with tests has: of what hostile ends do, and of bugs planted on purpose. Apart from
+/// each other, for with the latter no two worlds of one process may have the same keys.
+fn feature_tests(workspace: &Workspace) -> Option<[Step; 3]> {
+    let packages =
+        ["crates/sim", "crates/drumfire", "crates/crypto"].map(|folder| workspace.package_in(folder));
+    let [Some(sim), Some(drumfire), Some(crypto)] = packages.map(|package| Some(&package?.name)) else {
+        return None;
+    };
+    let hostile = format!("test -p {drumfire} --features hostile --lib worker::");
+    let planted = format!("test -p {sim} -p {crypto} --features {sim}/plant --lib plant");
+    let judged = format!("test -p {sim} --features hostile --test judged");
+    Some([
+        step("tests of hostile ends", &hostile),
+        step("tests of the simulator's judges", &judged),
+        step("tests of planted bugs", &planted),
+    ])
+}
+
 /// What must hold for any input, and how much of the code that an attacker meets first any test runs.
 fn property_steps(workspace: &Workspace) -> Option<[Step; 2]> {
     workspace.package_in("crates/wire")?;
@@ -147,8 +168,8 @@ fn property_steps(workspace: &Workspace) -> Option<[Step; 2]> {
     Some([properties, step("coverage", "xtask coverage").within(COVERAGE_DEADLINE).skippable()])
 }
 
-/// The package without features, with each alone, and with all, the first and the last with their tests. Its default set is
-/// what the workspace steps build, and so is a package that has none.
+/// The package without features, with each alone, and with all, linted; the first and the last with the code of their tests. Its
+/// default set is what the workspace steps build, and so is a package that has none.
 fn feature_steps(package: &Package) -> Vec<Step> {
     let features: Vec<&String> = package.features.iter().filter(|feature| *feature != "default").collect();
     if features.is_empty() {
@@ -282,8 +303,22 @@ mod tests {
     #[test]
     fn chaos_is_part_of_it_where_the_machine_lets_it() {
         let steps = plan(&workspace(&[package("crates/chaos", &[], &[], &[])]), true).unwrap();
-        let chaos = steps.iter().find(|step| step.command.to_string() == "cargo xtask chaos C5 C9 --quick");
+        let chaos =
+            steps.iter().find(|step| step.command.to_string() == "cargo xtask chaos C5 C6 C9 --quick");
         assert!(chaos.is_some_and(|step| step.can_be_skipped && step.deadline.is_some()));
+    }
+
+    #[test]
+    fn tests_behind_features_are_run() {
+        let folders = ["crates/sim", "crates/drumfire", "crates/crypto"];
+        let all = commands(&folders.map(|folder| package(folder, &[], &[], &[])));
+        for command in [
+            "cargo test -p drumfire-drumfire --features hostile --lib worker::",
+            "cargo test -p drumfire-sim -p drumfire-crypto --features drumfire-sim/plant --lib plant",
+        ] {
+            assert!(all.iter().any(|c| c == command), "{all:#?}");
+        }
+        assert!(!commands(&[package("crates/sim", &[], &[], &[])]).join("\n").contains("worker::"));
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::files::is_tests_alone;
-use crate::run::{CommandLine, Stop, word};
+use crate::ledger::{self, Ended, Run};
+use crate::run::{CommandLine, Stop, Stopwatch, word};
 use crate::workspace::Workspace;
 use regions::Regions;
 
@@ -23,6 +24,8 @@ const PACKAGES: [&str; 3] = ["crates/wire", "crates/crypto", "crates/proto"];
 const LEAST_PERCENT: f64 = 90.0;
 /// Of a hundred regions of this package, so many are run at least.
 const IN_REGIONS: (&str, f64) = (PACKAGES[0], 90.0);
+/// What a beta wants of either; printed, and no gate before.
+pub(crate) const BETA_PERCENT: (f64, f64) = (95.0, 98.0);
 /// The reports of lines and of regions, below the target folder.
 const LINES: &str = "coverage.lcov";
 const REGIONS: &str = "coverage.json";
@@ -46,7 +49,7 @@ type Report = BTreeMap<String, BTreeMap<usize, bool>>;
 /// # Errors
 /// [`Stop::Needs`] without cargo-llvm-cov or the tools of LLVM that it calls, [`Stop::Failed`] when a test fails or the lines
 /// that are run are too few.
-pub(crate) fn run() -> Result<(), Stop> {
+pub(crate) fn run(keeps: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
     let tool = |args: &[&str]| CommandLine::new("cargo", &[&["llvm-cov"][..], args].concat());
@@ -63,6 +66,7 @@ pub(crate) fn run() -> Result<(), Stop> {
     let packages = PACKAGES.iter().filter_map(|folder| workspace.package_in(folder));
     let report = packages.fold(report, |report, package| report.arg("-p").arg(&package.name));
     println!("{report}");
+    let stopwatch = Stopwatch::start();
     match report.run(root, Some(DEADLINE))? {
         status if status.success() => {}
         status => return Err(Stop::failed(format!("coverage: {status}"))),
@@ -75,17 +79,40 @@ pub(crate) fn run() -> Result<(), Stop> {
     };
     let of_lines = judge(&without_tests(root, read(&text(&lines)?, root)?)?);
     let of_regions = judge_regions(root, regions::read(&text(&regions)?, root)?);
-    of_lines.and(of_regions)
+    let outcome = of_lines.and_then(|lines| Ok((lines, of_regions?)));
+    let counts = outcome.as_ref().map_or_else(|_| String::new(), |(lines, regions)| counts(*lines, *regions));
+    let outcome = outcome.map(|(lines, regions)| println!("{}", beside_beta(lines, regions)));
+    let (wall, ended) = (stopwatch.elapsed(), Ended::of(&outcome));
+    let run = Run { command: "xtask coverage", what: "coverage", counts: &counts, wall, ended };
+    ledger::note_other(root, &run, keeps)?;
+    outcome
 }
 
-/// Prints the share of each package and the lines that were not run.
-fn judge(report: &Report) -> Result<(), Stop> {
+/// Both shares as the ledger has them, rounded down.
+fn counts(lines: Share, regions: Share) -> String {
+    let [lines, regions] = [lines, regions].map(|share| (100.0 * share.percent()).floor() / 100.0);
+    format!("lines={lines:.2} regions={regions:.2}")
+}
+
+/// Both shares beside what a beta wants.
+fn beside_beta(lines: Share, regions: Share) -> String {
+    let word = |share: Share, goal: f64| if share.percent() >= goal { "reached" } else { "not reached" };
+    let (of_lines, of_regions) = BETA_PERCENT;
+    format!(
+        "for a beta: {of_lines} % of the lines of all, {}; {of_regions} % of the regions, {}",
+        word(lines, of_lines),
+        word(regions, of_regions)
+    )
+}
+
+/// Prints the share of each package and the lines that were not run; answers that of all together.
+fn judge(report: &Report) -> Result<Share, Stop> {
     let mut files: Vec<_> = report.iter().map(|(path, lines)| (path, Share::of(lines), lines)).collect();
     files.sort_by_key(|(path, lines, _)| (Reverse(lines.count - lines.run), *path));
     for (path, lines, each) in files.iter().filter(|(_, lines, _)| lines.run < lines.count).take(SHOWN) {
         println!("{:6.2} %  {path}, not run: {}", lines.percent(), missed(each));
     }
-    let mut low = Vec::new();
+    let (mut low, mut all) = (Vec::new(), Share::default());
     for folder in PACKAGES {
         let of_package = files.iter().filter(|(path, ..)| path.starts_with(&format!("{folder}/")));
         let lines = of_package.fold(Share::default(), |sum, (_, lines, _)| sum.and(*lines));
@@ -93,16 +120,17 @@ fn judge(report: &Report) -> Result<(), Stop> {
         if lines.count == 0 || lines.percent() < LEAST_PERCENT {
             low.push(folder);
         }
+        all = all.and(lines);
     }
     if low.is_empty() {
-        Ok(())
+        Ok(all)
     } else {
         Err(Stop::failed(format!("fewer than {LEAST_PERCENT} % of the lines are run: {}", low.join(", "))))
     }
 }
 
-/// Prints the share of regions of the package of which they are looked at, and those that were not run.
-fn judge_regions(root: &Path, report: Regions) -> Result<(), Stop> {
+/// Prints the share of regions of the package of which they are looked at, and those that were not run; answers the share.
+fn judge_regions(root: &Path, report: Regions) -> Result<Share, Stop> {
     let (folder, least_percent) = IN_REGIONS;
     let mut sum = Share::default();
     for (path, mut of_file) in report.into_iter().filter(|(path, _)| path.starts_with(&format!("{folder}/")))
@@ -117,7 +145,7 @@ fn judge_regions(root: &Path, report: Regions) -> Result<(), Stop> {
     }
     println!("{:6.2} %  {folder}: {} of {} regions", sum.percent(), sum.run, sum.count);
     if sum.count > 0 && sum.percent() >= least_percent {
-        Ok(())
+        Ok(sum)
     } else {
         Err(Stop::failed(format!("fewer than {least_percent} % of the regions are run: {folder}")))
     }
@@ -254,6 +282,14 @@ mod tests {
         low.get_mut("crates/crypto/src/a.rs").unwrap().insert(50, false);
         assert!(matches!(judge(&low), Err(Stop::Failed(why)) if why.ends_with(": crates/crypto")));
         assert!(judge(&all_of(true, &PACKAGES[..2])).is_err());
+    }
+
+    #[test]
+    fn a_beta_wants_more_than_the_gate_and_no_share_is_rounded_up_to_it() {
+        let (low, high) = (Share { count: 100_000, run: 94_999 }, Share { count: 100, run: 98 });
+        assert_eq!(counts(low, high), "lines=94.99 regions=98.00");
+        let said = beside_beta(low, high);
+        assert!(said.contains("95 % of the lines of all, not reached") && said.ends_with("regions, reached"));
     }
 
     #[test]

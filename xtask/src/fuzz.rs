@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: builds libFuzzer in front of the fuzz targets and lets it look for a while, one target after the
-//! other, from the committed corpus on.
+//! `cargo xtask fuzz`: builds libFuzzer in front of the fuzz targets and lets it look for a while, one target on each core after
+//! the other, from the committed corpus on.
 //!
 //! What a target does and what must hold is `crates/fuzz`'s business; what was found before is replayed by its tests. The
 //! compiler's flags for coverage and the address sanitizer are not for every compiler: where they are refused, the task
@@ -8,7 +8,10 @@
 mod corpus;
 mod watch;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::ledger;
 use crate::run::{CommandLine, Stop};
@@ -89,32 +92,69 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let all = all(&workspace.root, &folder)?;
     let targets = wanted(&all, ask.targets)?;
     let program = build(&workspace, &folder)?;
-    let command = format!("xtask fuzz --seconds {}", ask.seconds);
-    let note = |figures: String| ledger::note(&workspace.root, &command, &[figures], ask.notes);
-    let mut broken = Vec::new();
-    for target in targets {
-        let found = watch::run(&workspace.root, &search(&program, target, ask.seconds)?, &target.name);
-        let run = match found {
-            Ok(run) => run,
-            // The other targets have their turn all the same.
-            Err(Stop::Failed(why)) => {
-                eprintln!("{why}");
-                broken.push(target.name.as_str());
-                note(format!("target={} findings=1", target.name))?;
-                continue;
-            }
-            Err(other) => return Err(other),
-        };
-        note(format!("target={} {run} findings=0", target.name))?;
-        if ask.keeps {
-            let merge = |into: &Path| merge(&program, target, into);
-            corpus::renew(&workspace.root, &target.corpus, &folder.join("kept"), merge)?;
-        }
+    let search = Search {
+        root: &workspace.root,
+        program: &program,
+        targets: &targets,
+        ask,
+        next: AtomicUsize::new(0),
+        broken: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..at_once()).map(|_| scope.spawn(|| search.run())).collect();
+        let ends = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(Stop::failed("fuzz: a thread fell"))));
+        ends.collect::<Vec<_>>().into_iter().collect::<Result<(), Stop>>()
+    })?;
+    let broken = search.broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for target in targets.iter().filter(|target| ask.keeps && !broken.contains(&target.name)) {
+        let merge = |into: &Path| merge(&program, target, into);
+        corpus::renew(&workspace.root, &target.corpus, &folder.join("kept"), merge)?;
     }
     if broken.is_empty() {
         Ok(())
     } else {
         Err(Stop::failed(format!("found something: {}", broken.join(", "))))
+    }
+}
+
+/// How many targets are looked at side by side.
+pub(crate) fn at_once() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// A search of several targets, which threads share.
+struct Search<'a> {
+    root: &'a Path,
+    program: &'a Path,
+    targets: &'a [&'a Target],
+    ask: &'a Ask<'a>,
+    next: AtomicUsize,
+    /// Names of targets that did not hold. It is locked too while a row is written.
+    broken: Mutex<Vec<String>>,
+}
+
+impl Search<'_> {
+    /// Looks at one target after the other, as long as there is one that no other thread has.
+    fn run(&self) -> Result<(), Stop> {
+        while let Some(target) = self.targets.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let found = watch::run(self.root, &search(self.program, target, self.ask.seconds)?, &target.name);
+            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+            let figures = match found {
+                Ok(run) => format!("target={} {run} findings=0", target.name),
+                // The other targets have their turn all the same.
+                Err(Stop::Failed(why)) => {
+                    eprintln!("{why}");
+                    broken.push(target.name.clone());
+                    format!("target={} findings=1", target.name)
+                }
+                Err(other) => return Err(other),
+            };
+            let command = format!("xtask fuzz --seconds {}", self.ask.seconds);
+            ledger::note(self.root, &command, &[figures], self.ask.notes)?;
+        }
+        Ok(())
     }
 }
 
@@ -229,5 +269,31 @@ mod tests {
         assert_eq!(names(&[]).unwrap().len(), targets.len());
         assert_eq!(names(&["all"]), names(&[]));
         assert!(names(&["F999"]).is_err());
+    }
+
+    #[test]
+    fn each_target_is_looked_at_once_whoever_does_it_and_what_breaks_holds_up_no_other() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let folder = std::env::temp_dir().join(format!("drumfire-fuzz-{}", std::process::id()));
+        let targets = all(root, &folder).unwrap();
+        let some: Vec<&Target> = targets.iter().take(5).collect();
+        let ask = Ask { targets: &[], seconds: 1, keeps: false, notes: false };
+        let broken = |program: &str| {
+            let program = Path::new(program);
+            let (next, broken) = (AtomicUsize::new(0), Mutex::default());
+            let search = Search { root, program, targets: &some, ask: &ask, next, broken };
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| search.run().unwrap());
+                }
+            });
+            let mut broken = search.broken.into_inner().unwrap();
+            broken.sort();
+            broken
+        };
+        let ends = (broken("true"), broken("false"));
+        std::fs::remove_dir_all(&folder).unwrap();
+        let names: Vec<_> = some.iter().map(|target| target.name.clone()).collect();
+        assert_eq!(ends, (Vec::new(), names));
     }
 }

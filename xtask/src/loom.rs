@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::ledger::{self, Ended, Run};
 use crate::run::{CommandLine, Interrupt, Stop, Stopwatch};
 use crate::running::Running;
 use crate::workspace::Workspace;
@@ -17,21 +18,34 @@ const COUNTED: &str = "counted: ";
 const COUNTED_IN_PART: &str = "counted in part: ";
 /// How many schedules `shuttle` tries of each model, for the models themselves.
 const SCHEDULES: &str = "DRUMFIRE_SCHEDULES";
+/// The first of the numbers that chance is made of, for `shuttle` itself.
+const SEED: &str = "SHUTTLE_RANDOM_SEED";
 /// All models in all interleavings, built before.
 const DEADLINE: Duration = Duration::from_secs(300);
 /// A thousand schedules of each model take as long at most, on one core.
 const THOUSAND: Duration = Duration::from_secs(3);
 
-/// Builds the models and runs them; `schedules` of each at random where that is asked for.
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// So many of each model at random, and not all.
+    pub(crate) schedules: Option<u32>,
+    /// Where chance begins; the models' own number where there is none.
+    pub(crate) seed: Option<u64>,
+    /// Whether a row is written into the ledger.
+    pub(crate) keeps: bool,
+}
+
+/// Builds the models and runs them.
 ///
 /// # Errors
 /// [`Stop::Failed`] when one does not hold, takes too long, or when there is none.
-pub(crate) fn run(schedules: Option<u32>) -> Result<(), Stop> {
+pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let Some(package) = workspace.package_in("crates/drumfire") else {
         return Err(Stop::failed("crates/drumfire: there is no such package"));
     };
-    let (tool, deadline) = match schedules {
+    let (tool, deadline) = match ask.schedules {
         None => ("loom", DEADLINE),
         Some(schedules) => ("shuttle", DEADLINE.max(THOUSAND * schedules.div_ceil(1_000))),
     };
@@ -43,11 +57,41 @@ pub(crate) fn run(schedules: Option<u32>) -> Result<(), Stop> {
     if models == 0 {
         return Err(Stop::failed(format!("there is no model: no test is called {MODELS}...")));
     }
-    let test =
-        schedules.into_iter().fold(test, |test, schedules| test.env(SCHEDULES, &schedules.to_string()));
-    let said = said(&test.arg("--").arg("--show-output"), deadline)?;
-    println!("{tool}: {models} models hold: {}", figures(&said, schedules.is_some()));
-    Ok(())
+    let stopwatch = Stopwatch::start();
+    let said = said(&ask.chance(test).arg("--").arg("--show-output"), deadline);
+    let counts = said.as_ref().map_or_else(|_| String::new(), |said| ask.counts(&figures(said), models));
+    let outcome = said.map(|said| {
+        println!("{tool}: {models} models hold: {}", figures(&said).line(ask.schedules.is_some()));
+    });
+    let wall = stopwatch.elapsed();
+    let run = Run { command: &ask.command(), what: tool, counts: &counts, wall, ended: Ended::of(&outcome) };
+    ledger::note_other(&workspace.root, &run, ask.keeps)?;
+    outcome
+}
+
+impl Ask {
+    /// The same tests with what they are to know of chance.
+    fn chance(&self, test: CommandLine) -> CommandLine {
+        let schedules = self.schedules.map(|schedules| (SCHEDULES, schedules.to_string()));
+        let seed = self.seed.map(|seed| (SEED, seed.to_string()));
+        schedules.into_iter().chain(seed).fold(test, |test, (name, value)| test.env(name, &value))
+    }
+
+    /// This task, for the ledger.
+    fn command(&self) -> String {
+        let schedules = self.schedules.map_or(String::new(), |schedules| format!(" --shuttle {schedules}"));
+        let seed = self.seed.map_or(String::new(), |seed| format!(" --seed {seed}"));
+        format!("xtask loom{schedules}{seed}")
+    }
+
+    /// What came of it, for the ledger.
+    fn counts(&self, figures: &Figures, models: usize) -> String {
+        let tried = figures.whole.1 + figures.in_part.1;
+        if self.schedules.is_none() {
+            return format!("models={models} interleavings={tried}");
+        }
+        format!("models={models} schedules={tried} seed={}", self.seed.unwrap_or(0))
+    }
 }
 
 fn command(package: &str, tool: &str) -> CommandLine {
@@ -80,16 +124,31 @@ fn count(list: &str) -> usize {
     list.lines().filter(|line| line.ends_with(": test")).count()
 }
 
-/// What all models counted, in one line.
-fn figures(said: &str, by_chance: bool) -> String {
-    let of = |label| said.lines().filter_map(move |line: &str| line.strip_prefix(label)?.parse::<u64>().ok());
-    let (whole, in_part) = (of(COUNTED), of(COUNTED_IN_PART));
-    let (models, sum) = (whole.clone().count(), whole.sum::<u64>());
-    if by_chance {
-        return format!("{sum} schedules at random of {models}");
+/// What all models counted: how many models, and how much in all, of those that were tried in whole and of the others.
+#[derive(Debug, PartialEq, Eq)]
+struct Figures {
+    whole: (usize, u64),
+    in_part: (usize, u64),
+}
+
+fn figures(said: &str) -> Figures {
+    let of = |label| {
+        let each = said.lines().filter_map(move |line: &str| line.strip_prefix(label)?.parse::<u64>().ok());
+        (each.clone().count(), each.sum::<u64>())
+    };
+    Figures { whole: of(COUNTED), in_part: of(COUNTED_IN_PART) }
+}
+
+impl Figures {
+    fn line(&self, by_chance: bool) -> String {
+        let ((models, sum), (more, rest)) = (self.whole, self.in_part);
+        if by_chance {
+            return format!("{sum} schedules at random of {models}");
+        }
+        format!(
+            "{sum} interleavings, all there are, of {models}, and {rest} with few interruptions of {more}"
+        )
     }
-    let (more, rest) = (in_part.clone().count(), in_part.sum::<u64>());
-    format!("{sum} interleavings, all there are, of {models}, and {rest} with few interruptions of {more}")
 }
 
 #[cfg(test)]
@@ -110,11 +169,25 @@ mod tests {
     #[test]
     fn figures_of_all_models_are_added_up() {
         let said = "..\nsuccesses:\n\n---- a stdout ----\ncounted: 1200\n\n---- b ----\ncounted: 34\ncounted in part: 5\n";
+        let all = figures(said);
         assert_eq!(
-            figures(said, false),
+            all.line(false),
             "1234 interleavings, all there are, of 2, and 5 with few interruptions of 1"
         );
-        assert_eq!(figures("it counted: 7\ncounted: many\ncounted: 8", true), "8 schedules at random of 1");
+        let ask = Ask { schedules: None, seed: None, keeps: false };
+        assert_eq!(ask.counts(&all, 3), "models=3 interleavings=1239");
+        let some = figures("it counted: 7\ncounted: many\ncounted: 8");
+        assert_eq!(some.line(true), "8 schedules at random of 1");
+    }
+
+    #[test]
+    fn chance_begins_where_it_is_told_and_the_ledger_says_where() {
+        let ask = Ask { schedules: Some(9), seed: Some(4_711), keeps: false };
+        let line = ask.chance(CommandLine::new("cargo", &["test"])).to_string();
+        assert_eq!(line, "DRUMFIRE_SCHEDULES=9 SHUTTLE_RANDOM_SEED=4711 cargo test");
+        assert_eq!(ask.command(), "xtask loom --shuttle 9 --seed 4711");
+        let all = Figures { whole: (2, 18), in_part: (0, 0) };
+        assert_eq!(ask.counts(&all, 2), "models=2 schedules=18 seed=4711");
     }
 
     #[test]

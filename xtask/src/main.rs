@@ -11,6 +11,7 @@ mod bevy;
 mod chaos;
 mod ci;
 mod coverage;
+mod cpu;
 mod deny;
 mod example;
 mod ffi;
@@ -29,6 +30,7 @@ mod report;
 mod run;
 mod running;
 mod sanitize;
+mod seeds;
 mod sim;
 mod steps;
 mod tidy;
@@ -77,6 +79,12 @@ enum Task {
         /// The figures that a release is judged by; hours.
         #[arg(long, group = "size")]
         full: bool,
+        /// With programs under the address sanitizer, where the compiler takes it.
+        #[arg(long)]
+        sanitized: bool,
+        /// Write a row for each run into the ledger.
+        #[arg(long)]
+        ledger: bool,
     },
     /// Run exactly what CI runs, stopping at the first step that fails.
     Ci {
@@ -88,9 +96,17 @@ enum Task {
         skip_debug_tests: bool,
     },
     /// Measure how many lines of the wire format, the ciphers and the core their own tests run; needs cargo-llvm-cov.
-    Coverage,
-    /// Check licences, sources, unwanted crates and, where there is a database, known vulnerabilities; needs cargo-deny.
-    Deny,
+    Coverage {
+        /// Write a row into the ledger.
+        #[arg(long)]
+        ledger: bool,
+    },
+    /// Check licences, sources and unwanted crates; needs cargo-deny.
+    Deny {
+        /// Known vulnerabilities and nothing else; needs a copy of the database.
+        #[arg(long)]
+        advisories: bool,
+    },
     /// Run an example's server and client on the loopback, with the commands that stand in its head.
     Example {
         /// The example's name.
@@ -118,13 +134,19 @@ enum Task {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         sessions: u32,
     },
-    /// Add up what all runs of the simulator and of the fuzzer came to, beside what is to be reached.
+    /// Add up what all runs in the ledger came to, beside what is to be reached, and write the totals there anew.
     Ledger,
     /// Try every interleaving of the models of what crosses threads, or many at random.
     Loom {
         /// So many of each model, at random.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
         shuttle: Option<u32>,
+        /// Where chance begins: others than those of each time.
+        #[arg(long, value_name = "N", requires = "shuttle")]
+        seed: Option<u64>,
+        /// Write a row into the ledger.
+        #[arg(long)]
+        ledger: bool,
     },
     /// Build drumfire with the oldest versions of other crates that it allows.
     MinimalVersions,
@@ -156,7 +178,26 @@ enum Task {
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
     /// Run the tests of the package whose `unsafe` speaks to the system under the address sanitizer, where the compiler takes it.
-    Sanitize,
+    Sanitize {
+        /// Of all packages that a game runs.
+        #[arg(long)]
+        all: bool,
+        /// Write a row into the ledger.
+        #[arg(long)]
+        ledger: bool,
+    },
+    /// Run the seeded tests of the core in release, over more seeds than an ordinary run has.
+    Seeds {
+        /// Seeds of each test.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        seeds: u32,
+        /// Seeds of each strategy of a hostile peer.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        strategy_seeds: u32,
+        /// Write a row into the ledger.
+        #[arg(long)]
+        ledger: bool,
+    },
     /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
     Sim {
         /// From the first up to, and without, the second.
@@ -204,17 +245,19 @@ fn main() -> ExitCode {
             _ => Ask::List,
         }),
         Task::Bevy => bevy::run(),
-        Task::Chaos { runs, quick, full } => chaos::run(
-            &runs,
-            match (quick, full) {
+        Task::Chaos { runs, quick, full, sanitized, ledger } => chaos::run(&chaos::Ask {
+            names: &runs,
+            size: match (quick, full) {
                 (true, _) => chaos::Size::Quick,
                 (_, true) => chaos::Size::Full,
                 _ => chaos::Size::Default,
             },
-        ),
+            is_sanitized: sanitized,
+            keeps: ledger,
+        }),
         Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
-        Task::Coverage => coverage::run(),
-        Task::Deny => deny::run(),
+        Task::Coverage { ledger } => coverage::run(ledger),
+        Task::Deny { advisories } => deny::run(advisories),
         Task::Example { name } => loopback_example::run(&name),
         Task::Ffi => ffi::run(),
         Task::Fuzz { targets, seconds, keep, ledger } => {
@@ -222,7 +265,9 @@ fn main() -> ExitCode {
         }
         Task::Interop { sessions } => interop::run(sessions),
         Task::Ledger => ledger::run(),
-        Task::Loom { shuttle } => loom::run(shuttle),
+        Task::Loom { shuttle, seed, ledger } => {
+            loom::run(&loom::Ask { schedules: shuttle, seed, keeps: ledger })
+        }
         Task::MinimalVersions => minimal_versions::run(),
         Task::Nightly { minutes, quick, keep_going } => {
             nightly::run(&nightly::Ask { minutes, quick, keep_going })
@@ -230,7 +275,8 @@ fn main() -> ExitCode {
         Task::Package { verify } => package::run(verify),
         Task::Props { cases } => props::run(cases),
         Task::Report => report::run(),
-        Task::Sanitize => sanitize::run(),
+        Task::Sanitize { all, ledger } => sanitize::run(all, ledger),
+        Task::Seeds { seeds, strategy_seeds, ledger } => seeds::run(seeds, strategy_seeds, ledger),
         Task::Sim { seeds, worker, long, plant, ledger } => {
             let kind = match (worker, long) {
                 (true, _) => sim::Kind::Workers,

@@ -6,46 +6,79 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::fuzz::at_once;
 use crate::ledger;
 use crate::run::Stop;
 use crate::steps::{Step, Steps, step};
 use crate::workspace::Workspace;
 
 /// Parts of a fixed size, in their order: a name, the task in its long form and in its quick one where it has one, and minutes
-/// after which it is stuck. One that the machine cannot do is skipped, with a word of its own.
-const PARTS: [Part; 10] = [
-    // The crates that a server runs, as it runs them; the others differ in nothing but speed.
+/// after which it is stuck. `SEED` stands for the first seed that was not tried yet, `WORKERS` for a range of seeds from there
+/// on. One that the machine cannot do is skipped, with a word of its own.
+const PARTS: [Part; 14] = [
+    // The crates of this project that a game takes, with their tests of large figures, and with the features that only tests need.
     Part {
         name: "tests, release",
-        long: "test --release -p drumfire -p drumfire-proto -p drumfire-socket --lib --tests",
+        long: "test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
+               --features drumfire/control,drumfire/hostile,drumfire-proto/measure --lib --tests",
         quick: None,
         minutes: 10,
+    },
+    Part {
+        name: "seeds of the core",
+        long: "xtask seeds --seeds 1000 --strategy-seeds 1000 --ledger",
+        quick: Some("xtask seeds --seeds 50 --strategy-seeds 20"),
+        minutes: 6,
     },
     Part {
         name: "planted bugs",
         long: "xtask sim --plant all --ledger",
         quick: Some("xtask sim --plant all --seeds 0..400 --ledger"),
-        minutes: 3,
+        minutes: 2,
     },
     Part {
         name: "simulator, workers that fail",
-        long: "xtask sim --worker --seeds 0..20000",
+        long: "xtask sim --worker --seeds WORKERS --ledger",
         quick: Some("xtask sim --worker --seeds 0..200"),
-        minutes: 8,
+        minutes: 5,
     },
-    Part { name: "every interleaving", long: "xtask loom", quick: Some("xtask loom"), minutes: 5 },
+    Part { name: "every interleaving", long: "xtask loom --ledger", quick: Some("xtask loom"), minutes: 3 },
     // More than a million in all.
     Part {
         name: "interleavings at random",
-        long: "xtask loom --shuttle 100000",
-        quick: Some("xtask loom --shuttle 10000"),
-        minutes: 5,
+        long: "xtask loom --shuttle 100000 --seed SEED --ledger",
+        quick: Some("xtask loom --shuttle 10000 --seed SEED"),
+        minutes: 3,
     },
-    Part { name: "address sanitizer", long: "xtask sanitize", quick: Some("xtask sanitize"), minutes: 5 },
-    Part { name: "back ends of the ciphers", long: "xtask backends", quick: None, minutes: 10 },
-    Part { name: "packages alone", long: "xtask package --verify", quick: None, minutes: 5 },
-    Part { name: "plugin for Bevy", long: "xtask bevy", quick: None, minutes: 10 },
-    Part { name: "chaos", long: "xtask chaos all", quick: Some("xtask chaos C5 C9 --quick"), minutes: 29 },
+    Part {
+        name: "address sanitizer",
+        long: "xtask sanitize --all --ledger",
+        quick: Some("xtask sanitize"),
+        minutes: 9,
+    },
+    Part {
+        name: "soak under the address sanitizer",
+        long: "xtask chaos C1 --sanitized --ledger",
+        quick: None,
+        minutes: 7,
+    },
+    Part { name: "back ends of the ciphers", long: "xtask backends", quick: None, minutes: 4 },
+    Part { name: "packages alone", long: "xtask package --verify", quick: None, minutes: 3 },
+    Part { name: "plugin for Bevy", long: "xtask bevy", quick: None, minutes: 5 },
+    Part { name: "coverage", long: "xtask coverage --ledger", quick: None, minutes: 4 },
+    // What one player may do to the others.
+    Part {
+        name: "neighbours",
+        long: "bench -p drumfire-benches --bench neighbours -- --judge",
+        quick: None,
+        minutes: 6,
+    },
+    Part {
+        name: "chaos",
+        long: "xtask chaos all --ledger",
+        quick: Some("xtask chaos C5 C9 --quick"),
+        minutes: 23,
+    },
 ];
 
 /// A part of a fixed size.
@@ -55,6 +88,9 @@ struct Part {
     quick: Option<&'static str>,
     minutes: u64,
 }
+
+/// Seeds of a server with workers that fail.
+const WORKER_SEEDS: u64 = 20_000;
 
 /// The simulator's part.
 const SEEDS: u64 = 100_000;
@@ -93,17 +129,18 @@ pub(crate) struct Ask {
 pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
-    let targets = targets(root)?;
+    // Targets that are looked at side by side take one's time.
+    let turns = targets(root)?.div_ceil(at_once() as u64);
     let seed = ledger::next_seed(root)?;
     let pieces = pieces(seed, ask.quick);
     let parts: Vec<_> =
-        PARTS.iter().filter_map(|part| part.step(ask.quick)).chain([hours(seed, ask.quick)]).collect();
+        PARTS.iter().filter_map(|part| part.step(ask.quick, seed)).chain([hours(seed, ask.quick)]).collect();
     let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
     for part in &parts {
         go(&mut steps, part, ask)?;
     }
     let budget = Duration::from_secs(60 * ask.minutes);
-    let least = FUZZ_BUILD + Duration::from_secs(FUZZ_SECONDS * targets);
+    let least = FUZZ_BUILD + Duration::from_secs(FUZZ_SECONDS * turns);
     let (mut left, mut longest) = (pieces.len(), Duration::ZERO);
     for piece in &pieces {
         // One more like the longest so far must leave the fuzzer its time.
@@ -116,16 +153,26 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
         left -= 1;
     }
     let rest = budget.saturating_sub(steps.elapsed()).saturating_sub(FUZZ_BUILD);
-    let seconds = if ask.quick { QUICK_FUZZ_SECONDS } else { seconds_each(rest, targets) };
-    go(&mut steps, &fuzz(seconds, targets), ask)?;
+    let seconds = if ask.quick { QUICK_FUZZ_SECONDS } else { seconds_each(rest, turns) };
+    go(&mut steps, &fuzz(seconds, turns), ask)?;
+    let took = steps.elapsed();
     let end = steps.finish();
     ledger::run()?;
-    match (end, left) {
-        (end, 0) | (end @ Err(_), _) => end,
-        (Ok(()), left) => {
-            Err(Stop::failed(format!("no time left for {left} of {} pieces of the simulator", pieces.len())))
-        }
+    end?;
+    if left > 0 {
+        let all = pieces.len();
+        return Err(Stop::failed(format!("no time left for {left} of {all} pieces of the simulator")));
     }
+    if ask.quick { Ok(()) } else { in_time(took, budget) }
+}
+
+/// Whether all of it took no longer than it may.
+fn in_time(took: Duration, budget: Duration) -> Result<(), Stop> {
+    if took <= budget {
+        return Ok(());
+    }
+    let minutes = |time: Duration| time.as_secs().div_ceil(60);
+    Err(Stop::failed(format!("took {} minutes, and may take {}", minutes(took), minutes(budget))))
 }
 
 /// Runs one step; its failure ends everything only where that is wanted.
@@ -140,9 +187,11 @@ fn go(steps: &mut Steps<'_>, step: &Step, ask: &Ask) -> Result<(), Stop> {
 }
 
 impl Part {
-    fn step(&self, quick: bool) -> Option<Step> {
+    fn step(&self, quick: bool, seed: u64) -> Option<Step> {
         let args = if quick { self.quick? } else { self.long };
-        Some(step(self.name, args).within(Duration::from_secs(60 * self.minutes)).skippable())
+        let workers = format!("{seed}..{}", seed + WORKER_SEEDS);
+        let args = args.replace("WORKERS", &workers).replace("SEED", &seed.to_string());
+        Some(step(self.name, &args).within(Duration::from_secs(60 * self.minutes)).skippable())
     }
 }
 
@@ -162,15 +211,15 @@ fn simulator(kind: &str, from: u64, seeds: u64) -> Step {
     step("simulator", &task).within(SEEDS_DEADLINE)
 }
 
-fn fuzz(seconds: u64, targets: u64) -> Step {
+fn fuzz(seconds: u64, turns: u64) -> Step {
     // Twice the time, for the builds and for targets that are slow to begin.
-    let deadline = 4 * FUZZ_BUILD + Duration::from_secs(2 * seconds * targets);
+    let deadline = 4 * FUZZ_BUILD + Duration::from_secs(2 * seconds * turns);
     step("fuzzer", &format!("xtask fuzz all --seconds {seconds} --ledger")).within(deadline).skippable()
 }
 
-/// How long each of so many targets looks, when so much time is left.
-fn seconds_each(rest: Duration, targets: u64) -> u64 {
-    (rest.as_secs() / targets.max(1)).max(FUZZ_SECONDS)
+/// How long each target looks, when so much time is left for so many turns.
+fn seconds_each(rest: Duration, turns: u64) -> u64 {
+    (rest.as_secs() / turns.max(1)).max(FUZZ_SECONDS)
 }
 
 fn targets(root: &Path) -> Result<u64, Stop> {
@@ -203,9 +252,32 @@ mod tests {
     }
 
     #[test]
+    fn chance_and_workers_go_on_where_the_last_night_ended() {
+        let commands: Vec<_> = PARTS
+            .iter()
+            .filter_map(|part| part.step(false, 7_000))
+            .map(|step| step.command.to_string())
+            .collect();
+        for part in [
+            "cargo xtask sim --worker --seeds 7000..27000 --ledger",
+            "cargo xtask loom --shuttle 100000 --seed 7000 --ledger",
+        ] {
+            assert!(commands.iter().any(|command| command == part), "{commands:#?}");
+        }
+    }
+
+    #[test]
+    fn a_night_that_takes_too_long_is_a_failure() {
+        let budget = Duration::from_secs(5_400);
+        assert!(in_time(budget, budget).is_ok());
+        let late = in_time(budget + Duration::from_secs(1), budget);
+        assert!(matches!(late, Err(Stop::Failed(why)) if why == "took 91 minutes, and may take 90"));
+    }
+
+    #[test]
     fn every_part_has_a_deadline_and_may_say_that_the_machine_lacks_something() {
         for (part, quick) in PARTS.iter().flat_map(|part| [(part, true), (part, false)]) {
-            let Some(step) = part.step(quick) else { continue };
+            let Some(step) = part.step(quick, 0) else { continue };
             assert!(step.can_be_skipped && step.deadline.is_some(), "{}", part.name);
         }
         let minutes: u64 = PARTS.iter().map(|part| part.minutes).sum();

@@ -69,18 +69,7 @@ impl CommandLine {
         let Some(deadline) = deadline else {
             return child.wait().map_err(|why| Stop::failed(format!("{self}: {why}")));
         };
-        let stopwatch = Stopwatch::start();
-        let quiet = Interrupt::never();
-        loop {
-            if let Some(status) = finished(&mut child)? {
-                return Ok(status);
-            }
-            if stopwatch.elapsed() >= deadline {
-                end(&mut child);
-                return Err(Stop::failed(format!("killed: still running after {} s", deadline.as_secs())));
-            }
-            quiet.pause()?;
-        }
+        within(&mut child, deadline)
     }
 
     /// Runs to the end and returns what it printed on standard output.
@@ -211,6 +200,24 @@ impl Interrupt {
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Err(Stop::Interrupted),
         }
+    }
+}
+
+/// Waits for the child, and kills it at this age.
+///
+/// # Errors
+/// [`Stop::Failed`] when it was killed.
+pub(crate) fn within(child: &mut Child, deadline: Duration) -> Result<ExitStatus, Stop> {
+    let (stopwatch, quiet) = (Stopwatch::start(), Interrupt::never());
+    loop {
+        if let Some(status) = finished(child)? {
+            return Ok(status);
+        }
+        if stopwatch.elapsed() >= deadline {
+            end(child);
+            return Err(Stop::failed(format!("killed: still running after {} s", deadline.as_secs())));
+        }
+        quiet.pause()?;
     }
 }
 

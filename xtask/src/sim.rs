@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
+use crate::cpu;
 use crate::ledger;
 use crate::run::{CommandLine, Stop, end};
 use crate::workspace::Workspace;
@@ -100,7 +101,7 @@ impl Ask<'_> {
 fn simulate(root: &Path, command: &CommandLine, flags: &str, keeps: bool) -> Result<(), Stop> {
     let heard = watch(root, command)?;
     let figures = match (&heard.counted, heard.failed) {
-        (Some(counted), None) => format!("{counted} findings=0"),
+        (Some(counted), None) => format!("{counted} {} findings=0", cpu::field(heard.cpu_seconds)),
         // The others have run, and are not counted: their figures are lost with the run.
         (_, Some(seed)) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
         (None, None) => return judge(heard.status),
@@ -120,6 +121,8 @@ struct Heard {
     counted: Option<String>,
     /// The seed that did not hold.
     failed: Option<u64>,
+    /// `None` where the system does not tell.
+    cpu_seconds: Option<u64>,
 }
 
 /// Runs the simulator, passes on what it says, and listens.
@@ -134,11 +137,12 @@ fn watch(root: &Path, command: &CommandLine) -> Result<Heard, Stop> {
         counted = counted.or_else(|| line.strip_prefix(COUNTED).map(str::to_owned));
         seed = seed.or_else(|| failing(&line).map(|(seed, _)| seed));
     }
+    let cpu_seconds = cpu::seconds_of(&child);
     let status = child.wait().map_err(|why| {
         end(&mut child);
         failed(why)
     })?;
-    Ok(Heard { status, counted, failed: seed })
+    Ok(Heard { status, counted, failed: seed, cpu_seconds })
 }
 
 /// The seed of a line that tells of a finding, and what was found.

@@ -12,6 +12,7 @@
 //! bench fails when the books of datagrams, of the players' messages or of the guest's do not close, or a player is dropped.
 //! `--only stalled` and `--only abuser` leave out the other; `--rate N` is what the abuser is to send in a second; `--seconds N`
 //! runs one round of each for so long, to see what stays so (a task that takes nothing for a minute: 60). `--quick` is a smoke run.
+//! `--judge` makes a missed goal a failure, as it is at night.
 #![forbid(unsafe_code)]
 
 mod role;
@@ -40,12 +41,14 @@ fn main() -> ExitCode {
     if let Some(served) = server::main(&args) {
         return ending(served);
     }
+    let judges = args.iter().position(|arg| arg == "--judge").map(|at| args.remove(at)).is_some();
     let asked = take_number(&mut args, "--rate")
         .and_then(|rate| take_number(&mut args, "--seconds").map(|seconds| (rate, seconds)));
     match asked {
-        Ok((rate, seconds)) => {
-            run_bench(args, &role::PARTS, |options| bench(options, rate.unwrap_or(ABUSE_PER_SECOND), seconds))
-        }
+        Ok((rate, seconds)) => run_bench(args, &role::PARTS, |options| {
+            let missed = bench(options, rate.unwrap_or(ABUSE_PER_SECOND), seconds)?;
+            if judges && !missed.is_empty() { Err(format!("missed: {}", missed.join("; "))) } else { Ok(()) }
+        }),
         Err(line) => {
             eprintln!("error: {line}");
             ExitCode::from(2)
@@ -53,7 +56,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(options: &Options, abuse_per_second: u32, seconds: Option<u32>) -> Result<(), String> {
+/// Answers the figures that missed their goals.
+fn bench(options: &Options, abuse_per_second: u32, seconds: Option<u32>) -> Result<Vec<String>, String> {
     let (rounds, warm_up, counted) = match (seconds, options.extent) {
         (Some(seconds), _) => (1, 0, Duration::from_secs(seconds.into())),
         (None, Extent::Quick) => (1, 0, Duration::from_millis(300)),
@@ -82,5 +86,5 @@ fn bench(options: &Options, abuse_per_second: u32, seconds: Option<u32>) -> Resu
     show::figures(&measured, &beside, abuse_per_second.into(), &mut results);
     println!("{}", results.table());
     println!("written to {}", results.write()?.display());
-    Ok(())
+    Ok(results.missed())
 }

@@ -8,14 +8,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
+use crate::cpu;
 use crate::run::{CommandLine, Stop, end};
 
 /// Lines that are shown of a run that found something.
 const LAST_LINES: usize = 60;
-/// Ticks of the processor time in `/proc`, the same on every Linux.
-const TICKS_PER_SECOND: u64 = 100;
-/// Where the processor time of children that ended stands in `/proc/self/stat`, counted behind the program's name.
-const CHILDREN_TICKS: std::ops::Range<usize> = 13..15;
 
 /// What a run came to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,11 +29,7 @@ pub(super) struct Run {
 impl fmt::Display for Run {
     /// As in a ledger.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "inputs={} cpu=", self.inputs)?;
-        match self.cpu_seconds {
-            Some(seconds) => write!(f, "{seconds}s")?,
-            None => f.write_str("unknown")?,
-        }
+        write!(f, "inputs={} {}", self.inputs, cpu::field(self.cpu_seconds))?;
         write!(f, " coverage={} corpus={}", self.coverage, self.corpus)
     }
 }
@@ -64,7 +57,6 @@ impl Run {
 /// [`Stop::Failed`] with the last lines and how to repeat it, when something was found or it could not be started.
 pub(super) fn run(root: &Path, search: &CommandLine, target: &str) -> Result<Run, Stop> {
     println!("{search}");
-    let before = children_ticks();
     let mut command = search.command();
     command.current_dir(root).stdin(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|why| Stop::failed(format!("{search}: {why}")))?;
@@ -77,6 +69,7 @@ pub(super) fn run(root: &Path, search: &CommandLine, target: &str) -> Result<Run
         }
         last.push_back(line);
     }
+    run.cpu_seconds = cpu::seconds_of(&child);
     let status = child.wait().map_err(|why| {
         end(&mut child);
         Stop::failed(format!("{search}: {why}"))
@@ -87,18 +80,7 @@ pub(super) fn run(root: &Path, search: &CommandLine, target: &str) -> Result<Run
             "{lines}\n{target}: {status}; replay it with the file named above in place of the folders:\n{search}"
         )));
     }
-    run.cpu_seconds = before.zip(children_ticks()).map(|(before, after)| (after - before) / TICKS_PER_SECOND);
     Ok(run)
-}
-
-/// Processor time of all children that have ended, where the system tells.
-fn children_ticks() -> Option<u64> {
-    ticks_in(&std::fs::read_to_string("/proc/self/stat").ok()?)
-}
-
-fn ticks_in(stat: &str) -> Option<u64> {
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    fields.get(CHILDREN_TICKS)?.iter().map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -123,13 +105,6 @@ mod tests {
             Run { cpu_seconds: None, ..run }.to_string(),
             "inputs=9000 cpu=unknown coverage=113 corpus=18"
         );
-    }
-
-    #[test]
-    fn the_time_of_children_stands_behind_a_name_with_anything_in_it() {
-        let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 11 12 130 70 20 0 1";
-        assert_eq!(ticks_in(stat), Some(200));
-        assert_eq!(ticks_in("7 (a) S"), None);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
     use shuttle::{Config, Runner};
 
-    /// The same ones each time, unless `SHUTTLE_RANDOM_SEED` says others.
+    /// The same ones each time, unless `SHUTTLE_RANDOM_SEED` says others, as each night does (`cargo xtask loom --seed`).
     const SEED: u64 = 0;
     /// How many times a thread falls behind, and one more.
     const DEPTH: usize = 3;
