@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::run::{CommandLine, Interrupt, Stop, Stopwatch, end, finished};
 use crate::workspace::{Package, Target, Workspace};
 
-/// A bench's short run takes at most 20 s; at this age it is killed.
+/// At this age a bench's short run, which is to take at most 20 s, is stuck and killed: a busy machine is no reason to fail it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 /// All short runs together, without the build.
 const WHOLE_SECS: f64 = 600.0;

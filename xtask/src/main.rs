@@ -225,7 +225,10 @@ enum Task {
     },
     /// Run sender and receiver in two network namespaces joined by a veth pair and compare their books.
     TwoHosts {
-        /// How long the sender sends, in seconds.
+        /// Run every rung of receiver threads, up to the cores, by packet sizes, in the stage raw and as fast as it goes.
+        #[arg(long)]
+        ladder: bool,
+        /// How long the sender sends, in seconds; with `--ladder` on each rung.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
         secs: u32,
         /// Flags handed to the receiver, after `--`.
@@ -287,7 +290,9 @@ fn main() -> ExitCode {
         }
         Task::Tidy => tidy::run(),
         Task::TwoHostsExample { name } => two_hosts_example::run(&name),
-        Task::TwoHosts { secs, receiver_flags } => two_hosts::run(secs, &receiver_flags),
+        Task::TwoHosts { ladder, secs, receiver_flags } => {
+            two_hosts::run(&two_hosts::Ask { secs, climbs: ladder, receiver_flags: &receiver_flags })
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

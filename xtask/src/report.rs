@@ -1,7 +1,7 @@
 //! `cargo xtask report`: one page of everything that was measured, from `target/reports/*.json` into
 //! `target/reports/index.html`. Where there is a smoke run alone, in `target/reports/quick`, it stands in and is marked.
 //!
-//! The page asks nobody for anything: style and plots stand in it, and it needs no script. It measures nothing, and judges
+//! The page asks nobody for anything: style, plots and flame graphs stand in it, and it needs no script. It measures nothing, and judges
 //! nothing that a bench has not judged.
 
 mod input;
@@ -24,6 +24,8 @@ struct Entry {
     stem: String,
     /// When it was written, in UTC.
     date: String,
+    /// The flame graph beside it, `STEM-flame.svg`, where there is one.
+    flame: Option<String>,
     /// What it holds, or the one line that says why it cannot be read.
     read: Result<Measured, String>,
 }
@@ -65,7 +67,8 @@ fn entry(stem: String, path: &Path) -> Entry {
     let named = |why: String| format!("{}: {why}", path.display());
     let text = std::fs::read_to_string(path).map_err(|why| named(why.to_string()));
     let read = text.and_then(|text| Measured::read(&text).map_err(|why| named(why.to_string())));
-    Entry { stem, date, read }
+    let flame = std::fs::read_to_string(path.with_file_name(format!("{stem}-flame.svg"))).ok();
+    Entry { stem, date, flame, read }
 }
 
 /// A moment as `2026-11-21 23:09 UTC`.
@@ -103,9 +106,11 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("pps.json"), r#"{ "name": 7 }"#).unwrap();
         std::fs::write(folder.join("notes.txt"), "not a report").unwrap();
+        std::fs::write(folder.join("pps-flame.svg"), "<svg/>").unwrap();
         let found = entries(&folder).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["pps"]);
+        assert_eq!(found["pps"].flame.as_deref(), Some("<svg/>"));
         let line = found["pps"].read.as_ref().unwrap_err();
         assert!(line.ends_with("pps.json: name: is not a text") && line.lines().count() == 1, "{line}");
     }

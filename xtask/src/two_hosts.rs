@@ -1,9 +1,12 @@
 //! `cargo xtask two-hosts`: sender and receiver in two network namespaces joined by a veth pair, and whether their books
-//! agree.
+//! agree; once, or for every rung of a ladder of receiver threads and packet sizes.
 //!
 //! It measures nothing itself: every number it prints is one that the two programs report.
 
+mod ladder;
+
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,6 +15,7 @@ use crate::netns::{Pair, Side, remove_leftovers};
 use crate::run::{CommandLine, Interrupt, Stop, Stopwatch};
 use crate::running::Running;
 use crate::workspace::Workspace;
+use ladder::Rung;
 
 /// How the two programs are called. `{address}` is the receiver's, `{secs}` the length of the run, which the sender
 /// alone is told: the receiver ends by itself once its sender is done.
@@ -37,12 +41,23 @@ struct Invocation {
     flags: &'static [&'static str],
 }
 
+/// What to run.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    /// How long the sender sends.
+    pub(crate) secs: u32,
+    /// Whether every rung of the ladder is run, and not one run alone.
+    pub(crate) climbs: bool,
+    /// Handed to the receiver after its own.
+    pub(crate) receiver_flags: &'a [String],
+}
+
 /// Runs both programs and compares their books.
 ///
 /// # Errors
 /// [`Stop::Needs`] when the machine cannot make namespaces, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a
 /// program fails or the books do not agree. The namespaces are removed in every case.
-pub(crate) fn run(secs: u32, receiver_flags: &[String]) -> Result<(), Stop> {
+pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;
     remove_leftovers()?;
@@ -50,21 +65,56 @@ pub(crate) fn run(secs: u32, receiver_flags: &[String]) -> Result<(), Stop> {
     let pair = Pair::create(std::process::id())?;
     build(&workspace)?;
 
-    let start = |who: &Invocation, extra: &[String]| {
-        let program = workspace.target.join("release").join(who.title);
-        let command = pair.inside(who.side, &program.to_string_lossy(), &who.filled_in(secs));
-        Running::start(who.title, &extra.iter().fold(command, CommandLine::arg))
-    };
-    let mut receiver = start(&RECEIVER, receiver_flags)?;
-    wait_until_listening(&mut receiver, &interrupt)?;
-    let mut sender = start(&SENDER, &[])?;
-    wait_for_both(&mut receiver, &mut sender, Duration::from_secs(secs.into()) + END_DEADLINE, &interrupt)?;
-
-    let (received, sent) = (book(&mut receiver)?, book(&mut sender)?);
+    let hosts = Hosts { pair, programs: workspace.target.join("release"), secs: ask.secs, interrupt };
+    if ask.climbs {
+        return hosts.climb(ask.receiver_flags);
+    }
+    let (received, sent) = hosts.books(ask.receiver_flags, &[])?;
     println!("{received:#}\n{sent:#}");
     let count = compare(&received, &sent).map_err(Stop::Failed)?;
     println!("books agree: {count} datagrams sent, none unexplained");
     Ok(())
+}
+
+/// Where both programs run, one run after the other.
+struct Hosts {
+    pair: Pair,
+    programs: PathBuf,
+    secs: u32,
+    interrupt: Interrupt,
+}
+
+impl Hosts {
+    /// Runs both programs with these flags beside their own, and answers the receiver's book and the sender's.
+    fn books(&self, receiver_flags: &[String], sender_flags: &[String]) -> Result<(Value, Value), Stop> {
+        let start = |who: &Invocation, extra: &[String]| {
+            let program = self.programs.join(who.title);
+            let command = self.pair.inside(who.side, &program.to_string_lossy(), &who.filled_in(self.secs));
+            Running::start(who.title, &extra.iter().fold(command, CommandLine::arg))
+        };
+        let mut receiver = start(&RECEIVER, receiver_flags)?;
+        wait_until_listening(&mut receiver, &self.interrupt)?;
+        let mut sender = start(&SENDER, sender_flags)?;
+        let deadline = Duration::from_secs(self.secs.into()) + END_DEADLINE;
+        wait_for_both(&mut receiver, &mut sender, deadline, &self.interrupt)?;
+        Ok((book(&mut receiver)?, book(&mut sender)?))
+    }
+
+    /// Runs every rung and prints one table. The first whose books do not agree ends it, and the table shows those before.
+    fn climb(&self, receiver_flags: &[String]) -> Result<(), Stop> {
+        let mut rows = Vec::new();
+        let climbed = Rung::all().into_iter().try_for_each(|rung| {
+            let flags = [&rung.receiver_flags()[..], receiver_flags].concat();
+            let (received, sent) = self.books(&flags, &rung.sender_flags())?;
+            compare(&received, &sent).map_err(Stop::Failed)?;
+            rows.push((rung, received));
+            Ok(())
+        });
+        println!("\n{}", ladder::table(&rows));
+        climbed?;
+        println!("books agree in all {} runs, none unexplained", rows.len());
+        Ok(())
+    }
 }
 
 fn build(workspace: &Workspace) -> Result<(), Stop> {

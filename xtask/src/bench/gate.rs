@@ -16,6 +16,8 @@ use crate::workspace::Workspace;
 const GROWTH: f64 = 0.02;
 /// Where the baseline is, below the root.
 const BASELINE: &str = "benches/counts.toml";
+/// The processor of a build that names none.
+const GENERIC: &str = "generic";
 /// Where the bench writes what it counted, below the target folder.
 const COUNTED: &str = "reports/counts.json";
 
@@ -37,15 +39,17 @@ struct Counts {
 
 /// Counts, and compares with the baseline or replaces it where `is_blessed`.
 pub(super) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
-    let made_with = MadeWith::of_this_machine(&workspace.root)?;
+    let mut made_with = MadeWith::of_this_machine(&workspace.root)?;
     let report = workspace.target.join(COUNTED);
     let count = CommandLine::new("cargo", &["bench", "-p", "drumfire-benches", "--bench", "counts"]);
     println!("{count}");
     if !count.run(&workspace.root, None)?.success() {
         return Err(Stop::failed(format!("{count}: failed")));
     }
-    let stages =
-        stages(&read(&report)?).map_err(|what| Stop::failed(format!("{}: {what}", report.display())))?;
+    let unusable = |what: String| Stop::failed(format!("{}: {what}", report.display()));
+    let text = read(&report)?;
+    made_with.target_cpu = target_cpu(&text).map_err(unusable)?;
+    let stages = stages(&text).map_err(unusable)?;
     let counts = Counts { made_with, stages };
     let path = workspace.root.join(BASELINE);
     if is_blessed {
@@ -87,19 +91,17 @@ impl MadeWith {
             )
         })?;
         let rustc = CommandLine::new("rustc", &["-vV"]).output(root)?;
-        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-        Ok(Self::of(&rustc, valgrind.trim(), &flags))
+        Ok(Self::of(&rustc, valgrind.trim()))
     }
 
-    /// From what `rustc -vV` and `valgrind --version` print, and the compiler's flags.
-    fn of(rustc: &str, valgrind: &str, flags: &str) -> Self {
+    /// From what `rustc -vV` and `valgrind --version` print. The processor that was built for is known once the bench has run.
+    fn of(rustc: &str, valgrind: &str) -> Self {
         let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
-        let cpu = flags.split_whitespace().rev().find_map(|word| word.split_once("target-cpu="));
         Self {
             rustc: rustc.lines().next().unwrap_or_default().to_owned(),
             valgrind: valgrind.to_owned(),
             target: host.unwrap_or_default().to_owned(),
-            target_cpu: cpu.map_or("generic", |(_, cpu)| cpu).to_owned(),
+            target_cpu: GENERIC.to_owned(),
         }
     }
 
@@ -158,6 +160,15 @@ impl Counts {
             stages: stages.collect::<Result<_, String>>()?,
         })
     }
+}
+
+/// The processor that the bench was built for. Its report has the flags as cargo gave them, those of configuration files included.
+fn target_cpu(text: &str) -> Result<String, String> {
+    let report: Value = serde_json::from_str(text).map_err(|why| why.to_string())?;
+    let build = report["build"].as_str().ok_or("build: is not a string")?;
+    // The last one counts.
+    let cpu = build.split_whitespace().rev().find_map(|word| word.split_once("target-cpu="));
+    Ok(cpu.map_or(GENERIC, |(_, cpu)| cpu).to_owned())
 }
 
 /// The stages of the bench's report.
@@ -227,7 +238,7 @@ mod tests {
 
     fn counts(stages: &[(&str, u64)]) -> Counts {
         let stages = stages.iter().map(|(stage, count)| ((*stage).to_owned(), *count)).collect();
-        Counts { made_with: MadeWith::of(RUSTC, "valgrind-3.19.0", ""), stages }
+        Counts { made_with: MadeWith::of(RUSTC, "valgrind-3.19.0"), stages }
     }
 
     fn faults(before: &[(&str, u64)], now: &[(&str, u64)]) -> Vec<String> {
@@ -285,13 +296,23 @@ mod tests {
     }
 
     #[test]
+    fn the_processor_is_that_of_the_build_in_the_report() {
+        let of = |report: Value| target_cpu(&report.to_string());
+        assert_eq!(of(json!({ "build": "rustc 1, RUSTFLAGS none" })), Ok("generic".to_owned()));
+        assert_eq!(of(json!({ "build": "RUSTFLAGS -Ctarget-cpu=native" })), Ok("native".to_owned()));
+        assert_eq!(of(json!({})).unwrap_err(), "build: is not a string");
+    }
+
+    #[test]
     fn other_tools_are_named_field_by_field() {
-        let before = MadeWith::of(RUSTC, "valgrind-3.19.0", "");
+        let before = MadeWith::of(RUSTC, "valgrind-3.19.0");
         assert_eq!(
             (before.target.as_str(), before.target_cpu.as_str()),
             ("x86_64-unknown-linux-gnu", "generic")
         );
-        let now = MadeWith::of(RUSTC, "valgrind-3.22.0", "-C opt-level=3 -Ctarget-cpu=native");
+        let report = json!({ "build": "opt-level 3, RUSTFLAGS -C target-cpu=x86-64 -Ctarget-cpu=native" });
+        let target_cpu = target_cpu(&report.to_string()).unwrap();
+        let now = MadeWith { target_cpu, ..MadeWith::of(RUSTC, "valgrind-3.22.0") };
         assert_eq!(
             before.differences(&now),
             [

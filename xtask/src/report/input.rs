@@ -16,15 +16,19 @@ pub(super) struct Measured {
     pub(super) extent: Option<String>,
     /// Which part alone was run.
     pub(super) part: Option<String>,
+    /// What else the command was given, such as `--clients 300`; empty where it was nothing.
+    pub(super) sizes: String,
+    /// How it was built, over what, and pinned where; empty where the file does not say.
+    pub(super) setup: String,
     pub(super) machine: String,
     pub(super) versions: String,
     pub(super) figures: Vec<Figure>,
     pub(super) runs: Vec<Run>,
-    /// What single threads took, second by second.
+    /// What single threads took, sample by sample.
     pub(super) rates: Vec<Rates>,
 }
 
-/// Packets per second of each thread, sampled together.
+/// Packets per second of each thread, sampled together: a receiver's each second, a bench's more often.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     /// Empty where the file has one run alone.
@@ -57,6 +61,10 @@ pub(super) struct Run {
     pub(super) pps: f64,
     pub(super) window_s: f64,
     pub(super) cpu_ns: Option<f64>,
+    /// What the rival seals with, `no` where it does not; only where rivals are compared.
+    pub(super) encrypted: Option<String>,
+    /// Whether messages left by a schedule, so that latency counts from the intended time.
+    pub(super) has_schedule: bool,
     /// 50, 90, 99 and 99.9 percent, and the slowest, in nanoseconds.
     pub(super) latency_ns: Option<[f64; 5]>,
     /// Of each thread over the whole window.
@@ -85,9 +93,12 @@ impl Measured {
         let versions = file.get("versions");
         let flags = file.get("flags");
         let is_bench = file.value.get("figures").is_some();
+        let (name, command) = (file.get("name").text()?, file.get("command").text()?);
         Ok(Self {
-            name: file.get("name").text()?,
-            command: file.get("command").text()?,
+            name,
+            sizes: if is_bench { sizes(&command) } else { String::new() },
+            setup: setup(&file)?,
+            command,
             extent: if is_bench { Some(flags.get("extent").text()?) } else { None },
             part: if is_bench { flags.get("only").if_any(Field::text)? } else { None },
             machine: machine(&file.get("machine"))?,
@@ -106,6 +117,28 @@ impl Measured {
             },
         })
     }
+}
+
+/// The arguments of a bench's command but those that extent and part tell.
+fn sizes(command: &str) -> String {
+    let Some((_, args)) = command.split_once(" -- ") else { return String::new() };
+    let mut is_told = false;
+    let others = args.split_whitespace().filter(|arg| {
+        if arg.starts_with("--") {
+            is_told = ["--quick", "--full", "--only", "--bench"].contains(arg);
+        }
+        !is_told
+    });
+    others.collect::<Vec<_>>().join(" ")
+}
+
+/// How it was built, over what, and pinned where, as far as the file says.
+fn setup(file: &Field<'_>) -> Result<String, Unreadable> {
+    let mut words = Vec::new();
+    for name in ["build", "network", "pinning"] {
+        words.extend(file.get(name).if_any(Field::text)?);
+    }
+    Ok(words.join(" · "))
 }
 
 fn machine(machine: &Field<'_>) -> Result<String, Unreadable> {
@@ -146,6 +179,8 @@ fn run(run: &Field<'_>) -> Result<Run, Unreadable> {
         pps: run.get("pps").number()?,
         window_s: run.get("window_s").number()?,
         cpu_ns: run.get("cpu_ns_per_packet").if_any(Field::number)?,
+        encrypted: run.get("flags").get("encrypted").if_any(Field::text)?,
+        has_schedule: run.get("offered").if_any(Field::number)?.is_some(),
         latency_ns: run.get("latency_ns").if_any(percentiles)?,
         threads_pps: run.get("threads").list(|thread| thread.get("pps").number())?,
         notes: run.get("notes").if_any(|field| field.list(Field::text))?.unwrap_or_default(),
@@ -302,6 +337,28 @@ mod tests {
         let read = Measured::read(&bench.to_string()).unwrap();
         let threads = vec![vec![10.0, 11.0], vec![5.0, 6.0]];
         assert_eq!(read.rates, [Rates { name: "12 flows by hash".to_owned(), threads }]);
+    }
+
+    #[test]
+    fn arguments_that_neither_extent_nor_part_tells_are_sizes() {
+        let of = |args: &str| sizes(&format!("cargo bench --bench chat{args}"));
+        assert_eq!(of(" -- --only ladder --clients 300 --quick"), "--clients 300");
+        assert_eq!(of(" -- --only A F --peers enet raw --full"), "--peers enet raw");
+        assert_eq!((of(" -- --quick"), of(" -- --full --bench"), of("")), Default::default());
+    }
+
+    #[test]
+    fn the_setup_and_how_a_run_was_loaded_are_read() {
+        let mut run = samples::run("peers A: quinn");
+        run["flags"]["encrypted"] = json!("AES-256");
+        run["offered"] = json!(30);
+        let mut bench = samples::bench(&json!([]), &[run, samples::run("peers C: quinn")]);
+        bench["build"] = json!("opt-level 3");
+        bench["pinning"] = json!("server to core 0");
+        let read = Measured::read(&bench.to_string()).unwrap();
+        assert_eq!(read.setup, "opt-level 3 · server to core 0");
+        assert_eq!((read.runs[0].encrypted.as_deref(), read.runs[0].has_schedule), (Some("AES-256"), true));
+        assert_eq!((&read.runs[1].encrypted, read.runs[1].has_schedule), (&None, false));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Everything that comes from a file is escaped by the templates.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -15,6 +16,8 @@ use super::series::{Arm, BoxOf, Line, Spread, ladders_of_arms, ladders_of_figure
 const STYLE: &str = include_str!("page.css");
 /// More figures without a goal than these are folded.
 const SHOWN: usize = 8;
+/// More arms than these are folded where a ladder shows them.
+const UNFOLDED: usize = 8;
 /// Rates that differ by no more than this factor are the same load.
 const SAME_RATE: f64 = 1.03;
 /// The places of a latency plot.
@@ -94,7 +97,7 @@ fn overview(ordered: &[&Entry]) -> Markup {
                         tr {
                             @match &entry.read {
                                 Ok(measured) => {
-                                    td { a href={ "#" (entry.stem) } { (title(&entry.stem)) } " " (quick(measured)) }
+                                    td { a href={ "#" (entry.stem) } { (title(&entry.stem)) } " " (marks(measured)) }
                                     td.wide.meta { (entry.date) }
                                     td { (tally(measured)) }
                                     td.wide { code { (measured.command) } }
@@ -131,10 +134,15 @@ fn tally(measured: &Measured) -> Markup {
     }
 }
 
-/// What says that the figures of a short run mean little.
-fn quick(measured: &Measured) -> Markup {
+/// What says that a run is not the documented one: that the figures of a short run mean little, that a part was run alone, or
+/// with which sizes.
+fn marks(measured: &Measured) -> Markup {
     let is_quick = measured.extent.as_deref() == Some("quick");
-    html! { @if is_quick { span.badge.warn { "quick: figures mean little" } } }
+    html! {
+        @if is_quick { span.badge.warn { "quick: figures mean little" } " " }
+        @if let Some(part) = &measured.part { span.badge.warn { (part) " alone" } " " }
+        @if !measured.sizes.is_empty() { span.badge.warn { "not as documented: " (measured.sizes) } " " }
+    }
 }
 
 fn title(stem: &str) -> String {
@@ -142,7 +150,7 @@ fn title(stem: &str) -> String {
         Some(section) if section.stem == stem => section.title.to_owned(),
         Some(section) => {
             let part = stem.strip_prefix(section.stem).unwrap_or(stem).trim_start_matches('-');
-            format!("{}: {part} alone", section.title)
+            format!("{}: {part}", section.title)
         }
         None => stem.to_owned(),
     }
@@ -155,21 +163,53 @@ fn section(entry: &Entry, measured: &Measured) -> Markup {
     html! {
         section id=(entry.stem) {
             header {
-                h2 { (title(&entry.stem)) " " (quick(measured)) }
+                h2 { (title(&entry.stem)) " " (marks(measured)) }
                 @if let Some(section) = SECTIONS.get(place(&entry.stem)) { p { (section.about) } }
                 p.meta {
                     code { (measured.command) }
                     @if let Some(extent) = &measured.extent { " · " (extent) " run" }
                     @if let Some(part) = &measured.part { ", part " (part) " alone" }
                     " · " (entry.date) " · " (measured.versions) " · " (measured.machine)
+                    @if !measured.setup.is_empty() { " · " (measured.setup) }
                 }
             }
+            (missing(&measured.figures))
             (figures("goal", &with_goal))
             @if is_short { (figures("", &without)) }
             @else { details { summary { (without.len()) " figures without a goal" } (figures("", &without)) } }
+            @if let Some(flame) = &entry.flame { (self::flame(&title(&entry.stem), flame)) }
             (plots(measured))
         }
     }
+}
+
+/// Whom a figure is without a value for: the parts of the notes that say `missing: reason`, each once.
+fn missing(figures: &[Figure]) -> Markup {
+    let mut reasons: Vec<&str> = Vec::new();
+    for figure in figures.iter().filter(|figure| figure.value.is_none()) {
+        for part in figure.note.split("; ").filter(|part| part.contains("missing: ")) {
+            if !reasons.contains(&part) {
+                reasons.push(part);
+            }
+        }
+    }
+    html! { @for reason in reasons { p { span.badge.warn { "missing" } " " (reason) } } }
+}
+
+/// A flame graph as a picture: what a viewer of its own could run in it does not run here.
+fn flame(title: &str, svg: &str) -> Markup {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~ /:=,;()".contains(&byte);
+    let mut address = "data:image/svg+xml,".to_owned();
+    for byte in svg.bytes() {
+        if is_plain(byte) {
+            address.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(address, "%{byte:02X}");
+        }
+    }
+    let caption = format!("{title}: where the server's time goes, a flame graph");
+    html! { figure.flame { figcaption { (caption) } img src=(address) alt=(caption); } }
 }
 
 /// A table, whose third column has this heading.
@@ -238,38 +278,51 @@ fn plot(caption: &str, drawn: &Markup) -> Markup {
     html! { figure { figcaption { (caption) } (drawn) } }
 }
 
-/// A box for each thread over its seconds.
+/// A box for each thread over its samples.
 fn of_threads(rates: &Rates) -> Markup {
     let named = |(thread, samples): (usize, &Vec<f64>)| {
         Some((format!("thread {thread}"), BoxOf::of(samples.iter().copied())?))
     };
     let drawn: Vec<_> = rates.threads.iter().enumerate().filter_map(named).collect();
     let what = if rates.name.is_empty() { String::new() } else { format!(", {}", rates.name) };
-    plot(&format!("Packet rate of each thread, by second{what}"), &boxes(&drawn, "packets/s"))
+    plot(&format!("Packet rate of each thread, sample by sample{what}"), &boxes(&drawn, "packets/s"))
 }
 
-/// The plots of one part's arms: threads as boxes, sizes as lines, CPU as bars, latency as lines.
+/// The plots of one part's arms: its ladders, then every arm, folded where ladders have shown many already.
 fn part_plots(part: &str, arms: &[Arm<'_>]) -> Markup {
     let ladders = ladders_of_arms(arms);
-    if !ladders.is_empty() {
-        return html! {
-            @for ladder in &ladders {
-                (plot(&format!("{part}: {}", ladder.name), &lines(&ladder.lines, &ladder.unit)))
-            }
-        };
+    let named = |what: &str| named(part, what);
+    html! {
+        @for ladder in &ladders {
+            (plot(&named(&ladder.name), &lines(&ladder.lines, &ladder.unit)))
+        }
+        @if ladders.is_empty() || arms.len() <= UNFOLDED { (arms_plots(part, arms)) }
+        @else {
+            details { summary { (named("")) (arms.len()) " rows one by one" } (arms_plots(part, arms)) }
+        }
     }
-    let named = |what: &str| if part.is_empty() { what.to_owned() } else { format!("{part}: {what}") };
+}
+
+/// What is plotted of a part, with the part before it.
+fn named(part: &str, what: &str) -> String {
+    if part.is_empty() { what.to_owned() } else { format!("{part}: {what}") }
+}
+
+/// The plots that show every arm by its name: threads as boxes, CPU and rate as bars, latency as lines.
+fn arms_plots(part: &str, arms: &[Arm<'_>]) -> Markup {
+    let named = |what: &str| named(part, what);
     let spread: Vec<(String, BoxOf)> = arms
         .iter()
         .filter(|arm| arm.runs.iter().all(|run| run.threads_pps.len() > 1))
-        .filter_map(|arm| Some((arm.name.to_owned(), BoxOf::of(arm.threads_pps())?)))
+        .filter_map(|arm| Some((arm.label(), BoxOf::of(arm.threads_pps())?)))
         .collect();
-    let cpu: Vec<_> = arms.iter().filter_map(|arm| Some((arm.name.to_owned(), arm.cpu_ns()?))).collect();
-    let rate: Vec<_> = arms.iter().filter_map(|arm| Some((arm.name.to_owned(), arm.pps()?))).collect();
+    let cpu: Vec<_> = arms.iter().filter_map(|arm| Some((arm.label(), arm.cpu_ns()?))).collect();
+    let rate: Vec<_> = arms.iter().filter_map(|arm| Some((arm.label(), arm.pps()?))).collect();
     // Arms that were given the same load say nothing by their rates.
     let all = Spread::of(rate.iter().map(|(_, of)| of.median));
     let is_told = spread.is_empty() && all.is_some_and(|all| all.most > all.least * SAME_RATE);
     let latency: Vec<Line> = arms.iter().filter_map(latency_line).collect();
+    let from = if arms.iter().all(Arm::has_schedule) { " from the intended time of sending" } else { "" };
     html! {
         @if !spread.is_empty() {
             (plot(&named("packet rate of each thread"), &boxes(&spread, "packets/s, one value for each thread and round")))
@@ -281,7 +334,7 @@ fn part_plots(part: &str, arms: &[Arm<'_>]) -> Markup {
             (plot(&named("packets or messages per second"), &bars(&rate, "per second; median, least to most")))
         }
         @if !latency.is_empty() {
-            (plot(&named("latency from the intended time of sending"), &over_names(&latency, &PERCENTILES, "us")))
+            (plot(&named(&format!("latency{from}")), &over_names(&latency, &PERCENTILES, "us")))
         }
     }
 }
@@ -289,7 +342,7 @@ fn part_plots(part: &str, arms: &[Arm<'_>]) -> Markup {
 fn latency_line(arm: &Arm<'_>) -> Option<Line> {
     let places = [0.0, 1.0, 2.0, 3.0, 4.0];
     let points = places.into_iter().zip(arm.latency_ns()?).map(|(at, ns)| (at, ns / 1e3)).collect();
-    Some(Line { name: arm.name.to_owned(), points })
+    Some(Line { name: arm.label(), points })
 }
 
 /// What the runs have to say, and how they were counted.
@@ -315,7 +368,10 @@ mod tests {
 
     fn entry(stem: &str, value: &Value) -> (String, Entry) {
         let read = Measured::read(&value.to_string()).map_err(|why| format!("{stem}.json: {why}"));
-        (stem.to_owned(), Entry { stem: stem.to_owned(), date: "2026-11-21 23:09 UTC".to_owned(), read })
+        (
+            stem.to_owned(),
+            Entry { stem: stem.to_owned(), date: "2026-11-21 23:09 UTC".to_owned(), flame: None, read },
+        )
     }
 
     fn page() -> String {
@@ -376,7 +432,66 @@ mod tests {
         let page = page();
         assert!(page.contains("thread 0") && page.contains("thread 1"));
         assert!(page.contains("F: CPU for each packet or message"));
-        assert!(page.contains("F: latency from the intended time of sending") && page.contains("p99.9"));
+        assert!(page.contains("<figcaption>F: latency</figcaption>") && page.contains("p99.9"));
+    }
+
+    #[test]
+    fn latency_counts_from_the_intended_time_where_there_is_a_schedule_alone() {
+        let mut run = samples::run("echo A: ours");
+        run["offered"] = json!(30);
+        let page = |runs: &[Value]| {
+            render(&BTreeMap::from([entry("echo", &samples::bench(&json!([]), runs))])).into_string()
+        };
+        assert!(page(&[run.clone()]).contains("A: latency from the intended time of sending"));
+        assert!(!page(&[run, samples::run("echo A: raw")]).contains("intended"));
+    }
+
+    #[test]
+    fn a_ladder_hides_no_other_plot() {
+        let run = |clients: u32| samples::run(&format!("peers_scale ladder: {clients} clients, 64 B down"));
+        let page = |clients: &[u32]| {
+            let runs: Vec<Value> = clients.iter().map(|clients| run(*clients)).collect();
+            let read = samples::bench(&json!([]), &runs);
+            render(&BTreeMap::from([entry("peers_scale", &read)])).into_string()
+        };
+        let few = page(&[500, 1_000]);
+        assert!(!few.contains("rows one by one"));
+        let many = page(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert!(many.contains("9 rows one by one"));
+        for page in [few, many] {
+            assert!(page.contains(" by clients") && !page.contains("bytes of a packet"));
+            assert!(page.contains(": CPU for each packet or message</figcaption>"));
+            assert!(page.contains(": latency</figcaption>"));
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_not_the_documented_one_is_marked() {
+        let mut bench = samples::bench(&json!([]), &[]);
+        bench["command"] = json!("cargo bench --bench echo -- --quick --only F --clients 9");
+        bench["flags"] = json!({ "extent": "quick", "only": "F" });
+        let page = render(&BTreeMap::from([entry("echo-F", &bench)])).into_string();
+        for mark in ["quick: figures mean little", "F alone", "not as documented: --clients 9"] {
+            assert!(page.contains(mark), "{mark}");
+        }
+        assert!(!self::page().contains("not as documented"));
+    }
+
+    #[test]
+    fn who_is_missing_is_told_once_with_the_reason() {
+        let figure = |name: &str, note: &str| json!({ "name": name, "value": null, "unit": "x", "goal": 2, "bound": "at_least", "reached": null, "note": note });
+        let note = "the median of the rounds; GNS: missing: no protoc";
+        let figures = json!([figure("C over GNS", note), figure("D over GNS", note)]);
+        let page = render(&BTreeMap::from([entry("peers", &samples::bench(&figures, &[]))])).into_string();
+        assert_eq!(page.matches("</span> GNS: missing: no protoc").count(), 1);
+    }
+
+    #[test]
+    fn a_flame_graph_stands_in_the_page() {
+        let (stem, mut entry) = entry("peers_scale", &samples::bench(&json!([]), &[]));
+        entry.flame = Some("<svg \"#é\">".to_owned());
+        let page = render(&BTreeMap::from([(stem, entry)])).into_string();
+        assert!(page.contains(r#"<img src="data:image/svg+xml,%3Csvg %22%23%C3%A9%22%3E""#), "{page}");
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) const SECTIONS: [Section; 16] = [
         "peers",
         "Rivals",
         "The same echoes against other libraries, CPU of the server for each message.",
-        "cargo run --release --manifest-path benches/peers/Cargo.toml",
+        "cargo run --release --manifest-path benches/peers/Cargo.toml --features gns",
     ),
     bench(
         "pipeline",

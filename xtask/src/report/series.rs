@@ -79,6 +79,20 @@ pub(super) struct Arm<'a> {
 }
 
 impl Arm<'_> {
+    /// Its name, with what it seals with where the name does not say so.
+    pub(super) fn label(&self) -> String {
+        match self.runs.iter().find_map(|run| run.encrypted.as_deref()) {
+            Some("no") => format!("{}, not encrypted", self.name),
+            Some(suite) if !self.name.contains(suite) => format!("{}, {suite}", self.name),
+            _ => self.name.to_owned(),
+        }
+    }
+
+    /// Whether all its latency counts from the intended time of sending.
+    pub(super) fn has_schedule(&self) -> bool {
+        self.runs.iter().all(|run| run.has_schedule || run.latency_ns.is_none())
+    }
+
     /// CPU for each packet or message.
     pub(super) fn cpu_ns(&self) -> Option<Spread> {
         Spread::of(self.runs.iter().filter_map(|run| run.cpu_ns))
@@ -200,28 +214,75 @@ pub(super) fn ladders_of_figures(figures: &[Figure]) -> Vec<Ladder> {
     ladders(figures.iter().filter_map(|figure| Some((&*figure.name, &*figure.unit, figure.value?))))
 }
 
-/// The ladder of packet sizes: `drain / send SIZE B THREADS threads`, a line for each but the size. Of one size alone there is
-/// none.
+/// What is drawn of the arms of a ladder: its title, its unit, and the value of an arm.
+type Drawn = (&'static str, &'static str, fn(&Arm<'_>) -> Option<f64>);
+
+const DRAWN: [Drawn; 3] = [
+    ("rate", "per second", |arm| Some(arm.pps()?.median)),
+    ("CPU for each packet or message", "ns", |arm| Some(arm.cpu_ns()?.median)),
+    ("p99", "us", |arm| Some(arm.latency_ns()?[2] / 1e3)),
+];
+
+/// Where an arm stands on a ladder.
+#[derive(Clone, Debug, PartialEq)]
+struct Rung {
+    /// What the steps are.
+    by: String,
+    line: String,
+    step: f64,
+}
+
+/// The ladders of these arms: of packet sizes, `drain / send SIZE B THREADS threads`, one for each number of threads; of clients,
+/// `N clients` or `N plain` among the words; and of rates, `N %`. A line that has one step alone is none.
 pub(super) fn ladders_of_arms(arms: &[Arm<'_>]) -> Vec<Ladder> {
-    let mut by_thread: BTreeMap<String, Vec<Line>> = BTreeMap::new();
-    for arm in arms {
-        let Some((what, threads)) = arm.name.split_once(" B ") else { continue };
-        let Some((line, size)) = what.rsplit_once(' ') else { continue };
-        let line = line.trim_end_matches(',');
-        let (Some(size), Some(pps)) = (number(size), arm.pps()) else { continue };
-        let lines = by_thread.entry(threads.to_owned()).or_default();
-        match lines.iter_mut().find(|known| known.name == line) {
-            Some(known) => known.points.push((size, pps.median)),
-            None => lines.push(Line { name: line.to_owned(), points: vec![(size, pps.median)] }),
+    let mut ladders = Vec::new();
+    for (what, unit, value) in DRAWN {
+        let mut families: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+        for arm in arms {
+            let Some(value) = value(arm) else { continue };
+            for Rung { by, line, step } in rungs(arm.name) {
+                let lines = families.entry(by).or_default();
+                match lines.iter_mut().find(|known| known.name == line) {
+                    Some(known) => known.points.push((step, value)),
+                    None => lines.push(Line { name: line, points: vec![(step, value)] }),
+                }
+            }
+        }
+        for (by, mut lines) in families {
+            lines.retain(|line| line.points.len() > 1);
+            for line in &mut lines {
+                line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            }
+            if !lines.is_empty() {
+                ladders.push(Ladder { name: format!("{what} by {by}"), unit: unit.to_owned(), lines });
+            }
         }
     }
-    let ladder = |(threads, lines)| Ladder {
-        name: format!("rate by bytes of a packet, {threads}"),
-        unit: "packets/s".to_owned(),
-        lines,
-    };
-    let has_steps = |lines: &[Line]| lines.iter().any(|line| line.points.len() > 1);
-    by_thread.into_iter().filter(|(_, lines)| has_steps(lines)).map(ladder).collect()
+    ladders
+}
+
+/// Every ladder that an arm of this name may stand on.
+fn rungs(arm: &str) -> Vec<Rung> {
+    let words = words(arm);
+    let has_threads = words.last() == Some(&"threads");
+    let steps = words.windows(2).enumerate().filter_map(|(at, pair)| {
+        let step = number(pair[0])?;
+        let rest = [&words[..at], &words[at + 2..]].concat();
+        let unit = pair[1].trim_end_matches([',', ':']);
+        let (by, line) = match unit {
+            "B" if has_threads && rest.len() >= 2 => {
+                let (line, threads) = rest.split_at(rest.len() - 2);
+                (format!("bytes of a packet, {}", threads.join(" ")), line.join(" "))
+            }
+            "clients" => ("clients".to_owned(), rest.join(" ")),
+            "plain" => ("clients".to_owned(), [&["plain,"], &rest[..]].concat().join(" ")),
+            "%" => ("percent of the rate".to_owned(), rest.join(" ")),
+            _ => return None,
+        };
+        let line = line.trim_end_matches([',', ':', ' ']).to_owned();
+        Some(Rung { by, line, step })
+    });
+    steps.collect()
 }
 
 fn entry<K: PartialEq, V: Default>(list: &mut Vec<(K, V)>, key: K) -> &mut V {
@@ -339,13 +400,53 @@ mod tests {
     fn arms_named_by_size_are_a_ladder_for_each_number_of_threads() {
         let run = Run { pps: 5.0, ..Run::default() };
         let arm = |name| Arm { name, runs: vec![&run] };
-        let sizes = [arm("recv / gso 32 B 1 threads"), arm("recv / gso 128 B 1 threads")];
+        let sizes = [arm("recv / gso 128 B 1 threads"), arm("recv / gso 32 B 1 threads")];
         let arms = [&sizes[..], &[arm("recv / gso 128 B 16 threads"), arm("raw")]].concat();
         let found = ladders_of_arms(&arms);
         assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "rate by bytes of a packet, 1 threads");
         assert_eq!(
             found[0].lines,
             [Line { name: "recv / gso".to_owned(), points: vec![(32.0, 5.0), (128.0, 5.0)] }]
         );
+    }
+
+    #[test]
+    fn arms_named_by_clients_are_a_ladder_of_clients_and_never_of_sizes() {
+        let run = Run { pps: 5.0, cpu_ns: Some(7.0), latency_ns: Some([1e3; 5]), ..Run::default() };
+        let arm = |name| Arm { name, runs: vec![&run] };
+        let arms = ["1k clients, 64 B down", "500 clients, 64 B down", "500 plain, 64 B down"].map(arm);
+        let found = ladders_of_arms(&[&arms[..], &[arm("1,000 plain, 64 B down")]].concat());
+        let names: Vec<_> = found.iter().map(|ladder| ladder.name.as_str()).collect();
+        assert_eq!(names, ["rate by clients", "CPU for each packet or message by clients", "p99 by clients"]);
+        let line = |name: &str| Line { name: name.to_owned(), points: vec![(500.0, 7.0), (1_000.0, 7.0)] };
+        assert_eq!(found[1].lines, [line("64 B down"), line("plain, 64 B down")]);
+        assert_eq!(found[2].lines[0].points, [(500.0, 1.0), (1_000.0, 1.0)]);
+    }
+
+    #[test]
+    fn clients_and_rates_of_one_climb_are_a_ladder_each() {
+        let run = Run { pps: 5.0, ..Run::default() };
+        let names =
+            ["ordered, 256 clients, 100 %", "ordered, 512 clients, 100 %", "ordered, 512 clients, 150 %"];
+        let found = ladders_of_arms(&names.map(|name| Arm { name, runs: vec![&run] }));
+        let told: Vec<_> =
+            found.iter().map(|ladder| (&*ladder.name, ladder.lines[0].name.as_str())).collect();
+        assert_eq!(
+            told,
+            [("rate by clients", "ordered, 100 %"), ("rate by percent of the rate", "ordered, 512 clients")]
+        );
+    }
+
+    #[test]
+    fn an_arm_says_what_it_seals_with() {
+        let label = |name: &str, encrypted: Option<&str>| {
+            let run = Run { encrypted: encrypted.map(str::to_owned), ..Run::default() };
+            Arm { name, runs: vec![&run] }.label()
+        };
+        assert_eq!(label("ENet reliable", Some("no")), "ENet reliable, not encrypted");
+        assert_eq!(label("quinn", Some("AES-256")), "quinn, AES-256");
+        assert_eq!(label("drumfire, AES-128", Some("AES-128")), "drumfire, AES-128");
+        assert_eq!(label("raw", None), "raw");
     }
 }
