@@ -38,6 +38,15 @@ pub struct Fanout {
     pub kernel_receive_queue: u64,
 }
 
+impl Fanout {
+    /// Deliveries that never came to be, wherever the message or the copy of it went, for so many members.
+    #[must_use]
+    pub const fn dropped(&self, members: u64) -> u64 {
+        let unheard = (self.lost_up + self.not_broadcast) * members;
+        unheard + self.missed + self.given_up + self.lost + self.overflowed
+    }
+}
+
 /// Closes the books of a run on one host; `drops` are the datagrams that the kernel says it dropped of all sockets.
 ///
 /// A transport with datagrams tells `written` (datagrams), and its books are closed too.
@@ -159,6 +168,15 @@ mod tests {
         let books = close_fanout(&server, &clients, 1, false).expect("they close");
         assert_eq!((books.owed, books.missed, books.lost, books.overflowed, books.heard), (40, 1, 8, 1, 30));
         assert_eq!((books.offered, books.not_said, books.kernel_receive_queue), (10, 2, 1));
+    }
+
+    #[test]
+    fn a_delivery_that_nobody_heard_is_dropped_wherever_it_went() {
+        let (server, clients) = run();
+        let books = close_fanout(&server, &clients, 1, false).expect("they close");
+        assert_eq!(books.dropped(5), 10, "one missed, eight in lost datagrams, one without memory");
+        let up = Fanout { lost_up: 2, not_broadcast: 1, ..books };
+        assert_eq!(up.dropped(5), 25, "one that nobody broadcasts is lost to all five");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The ladder: more clients, then faster ones, until something gives way, and which counter it was.
+//!
+//! Each rung is taken once, for want of time: one that the machine disturbed is not repeated, and is said to be one.
 
-use drumfire_benches::{Extent, Goal, Results};
+use drumfire_benches::{BUSY, Extent, Goal, Results};
 use drumfire_tools::table::{Align, TextTable};
 
 use crate::Amount;
@@ -29,6 +31,7 @@ pub(crate) fn climb(extent: Extent, amount: Amount, results: &mut Results) -> Re
         ("server", Align::Right),
         ("clients", Align::Right),
         ("broken by", Align::Left),
+        ("void", Align::Left),
     ]);
     let arms: &[Arm] =
         if extent == Extent::Quick { &[Arm::Ordered] } else { &[Arm::Ordered, Arm::Unreliable, Arm::Tcp] };
@@ -50,6 +53,12 @@ pub(crate) fn climb(extent: Extent, amount: Amount, results: &mut Results) -> Re
             }
         };
         for (name, rungs) in [("clients up", more), ("rate up", faster)] {
+            for run in &rungs {
+                // Where connections ended there are no books, and so no report.
+                if let Ok(report) = run.report() {
+                    results.run(&format!("ladder: {}, {}", arm.name(), place(run)), &report)?;
+                }
+            }
             figures(&format!("ladder: {}: {name}", arm.name()), &rungs, results);
         }
     }
@@ -80,6 +89,7 @@ fn rungs(
             format!("{:.0} %", run.server_cores() * 100.0),
             format!("{:.0} %", run.bots_cores() * 100.0),
             broken_by.clone().unwrap_or_default(),
+            if run.is_void() { "busy" } else { "" }.to_owned(),
         ]);
         let has_lost_some = run.last.of_bots("left") + run.last.of_server("server left") > 0;
         if let Err(line) = &run.books
@@ -95,10 +105,16 @@ fn rungs(
     Ok(runs)
 }
 
+/// Which step it is.
+fn place(run: &Run) -> String {
+    format!("{} clients, {} %", run.plan.clients, run.plan.speed)
+}
+
 fn figures(name: &str, rungs: &[Run], results: &mut Results) {
-    let place = |run: &Run| format!("{} clients, {} %", run.plan.clients, run.plan.speed);
     let whole = rungs.iter().rfind(|run| run.broken_by().is_none());
     let note = whole.map_or_else(|| "none".to_owned(), place);
+    let busy = if rungs.iter().any(Run::is_void) { format!("; {BUSY}") } else { String::new() };
+    let note = format!("{note}{busy}");
     results.figure(
         format!("{name}: the last that held, deliveries"),
         whole.map(Run::deliveries_per_second),
@@ -118,6 +134,7 @@ fn figures(name: &str, rungs: &[Run], results: &mut Results) {
             format!("{}: {counter}; the clients' process at {:.0} %", place(run), run.bots_cores() * 100.0)
         },
     );
+    let note = format!("{note}{busy}");
     let most = rungs.iter().map(Run::deliveries_per_second).reduce(f64::max);
     results.figure(format!("{name}: at the break, deliveries"), most, "/s", goal, &note);
 }

@@ -1,4 +1,6 @@
 //! The server's process: everybody is in one group, and what one says all hear.
+//!
+//! One worker is pinned to the first core; several run where the system puts them, and may come upon the clients' core.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -67,7 +67,7 @@ pub(crate) fn table(arms: &[Arms]) -> String {
             of(Run::deliveries_per_second, 0),
             of(|run| run.share_of_offered() * 100.0, 0) + " %",
             of(Run::broadcasts_per_second, 0),
-            of(|run| run.last.dropped() as f64, 0),
+            of(|run| run.dropped() as f64, 0),
             by_datagram(of(Run::deliveries_per_datagram, 1)),
             by_datagram(of(Run::datagrams_per_call, 1)),
             of(Run::cpu_s_per_million, 3),
@@ -99,7 +99,7 @@ pub(crate) fn nominal(part: &str, arms: &[Arms], amount: Amount, results: &mut R
         let holds = is_ours && arm.plan.arm != Arm::AtOnce;
         let none = if holds { Goal::AtMost(0.0) } else { Goal::Shown };
         figure("deliveries", spread(arm, |run| Some(run.deliveries_per_second())), "/s", Goal::Shown);
-        figure("dropped", spread(arm, |run| Some(run.last.dropped() as f64)), "", none);
+        figure("dropped", spread(arm, |run| Some(run.dropped() as f64)), "", none);
         let skipped =
             spread(arm, |run| Some((run.last.of_bots("skipped") + run.last.of_bots("refused")) as f64));
         figure("skipped or refused at the clients", skipped, "", none);

@@ -2,7 +2,7 @@
 //! per client between them, one write per message. It is not encrypted. What finds a backlog full is dropped, and counted.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -87,15 +87,21 @@ pub(crate) fn run(plan: Plan) -> Result<(), String> {
     let cores = host::allowed_cores().unwrap_or_default();
     // The clients' core is left to them.
     let threads = cores.len().saturating_sub(1).max(1);
-    if let ([core, _], 1) = (cores.as_slice(), threads) {
+    if let Some(core) = cores.first() {
         host::pin_current_thread(*core).map_err(|error| error.to_string())?;
     }
+    let next = AtomicUsize::new(0);
     let files = u64::from(plan.connections()) + 64;
     if host::raise_open_files(files).is_some_and(|limit| limit < files) {
         return Err("the system does not let so many connections be open".to_owned());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
+        .on_thread_start(move || {
+            // One that cannot be pinned runs where the system lets it.
+            let at = next.fetch_add(1, Ordering::Relaxed) % threads;
+            let _ = cores.get(at).map(|core| host::pin_current_thread(*core));
+        })
         .enable_io()
         .build()
         .map_err(|error| error.to_string())?;

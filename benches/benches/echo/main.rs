@@ -3,10 +3,11 @@
 //! `cargo bench --bench echo` prints two loads (F: 500 connections in a closed loop with one message each, so
 //! that nothing shares a datagram; A: 100 connections that send 60 times a second at fixed times), every figure
 //! beside its goal, and writes `target/reports/echo.json`. Server and client run in processes of their own, each
-//! on its own core; this process only looks at their clocks. The client never sleeps and is not counted; its connections
-//! share sockets, 16 each, so that it is quicker than the server. Then come `BenchEcho` and `BenchRate`, the loads of nbio's
-//! benchmark over 10,000 connections, with nbio beside it where there is Go: `--only` takes each part by its name, and
-//! `--connections` sets how many there are in these two. `--quick` is a smoke run, with 256 of them.
+//! on its own core; this process only looks at their clocks. The client never sleeps; its CPU stands beside the server's, and is
+//! in no figure. Its connections share sockets, 16 each, so that it is quicker than the server. Then come `BenchEcho` and
+//! `BenchRate`, the loads of nbio's benchmark over 10,000 connections, with nbio beside it where there is Go; there the clients
+//! run in this process. `--only` takes each part by its name, and `--connections` sets how many there are in these two. `--quick`
+//! is a smoke run, with 256 of them.
 #![forbid(unsafe_code)]
 
 mod encrypted;
@@ -51,11 +52,12 @@ fn main() -> ExitCode {
 fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
     let (rounds, warm_up, counted) = match options.extent {
         Extent::Quick => (1, 0, Duration::from_millis(300)),
-        Extent::Default => (5, 1, Duration::from_millis(700)),
+        Extent::Default => (7, 1, Duration::from_millis(700)),
         Extent::Full => (7, 1, Duration::from_secs(3)),
     };
     let cores = Cores::of_this_process()?;
     let mut results = Results::new("echo", options);
+    results.pinned(cores);
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
     println!("pinned    server to core {}, client to core {}", cores.server, cores.load);

@@ -3,7 +3,9 @@
 //!
 //! The clients run in this process on a core of its own; the server's process alone is counted. Rounds are interleaved: in each,
 //! every server is started once, all connect to it, and it carries all loads, of which those with both ways to flush follow each
-//! other, in an order that changes from round to round.
+//! other, in an order that changes from round to round. No round is dropped for warming up: each session warms up by itself,
+//! before every window. A session takes so long that one the machine disturbed is repeated twice at most; figures of what stays
+//! disturbed say so.
 
 mod fleet;
 mod line;
@@ -190,9 +192,13 @@ pub(crate) fn bench(
         println!("void      {repeats} sessions that the machine disturbed were repeated");
     }
     let missing = program.as_ref().err().map_or("", String::as_str);
-    for load in loads {
-        println!("\n{}", show::tables(load, &rounds, missing));
-        show::figures(load, &rounds, missing, results);
+    for load in &loads {
+        println!("\n{}", show::tables(*load, &rounds, missing));
+        show::columns(*load, &rounds, results);
+    }
+    // Those with goals stand last in the table.
+    for load in &loads {
+        show::figures(*load, &rounds, missing, results);
     }
     for round in &rounds {
         let name = format!("{}: {}, flush {}", round.load.name(), round.subject.name(), round.flush.name());

@@ -16,6 +16,7 @@ use crate::server::Served;
 pub(crate) struct Beside {
     pub(crate) peer: Peer,
     pub(crate) server_core_share: f64,
+    pub(crate) client_core_share: f64,
     pub(crate) rss_mib: f64,
     pub(crate) lost: u64,
 }
@@ -49,15 +50,21 @@ pub(crate) fn run(
 
 /// What no books can make good.
 fn check(peer: Peer, told: &Told, served: &Served) -> Result<(), String> {
+    let (sent, back) = (told.sent_in_all(), told.back_in_all());
+    let Served { received, echoed, refused, .. } = *served;
     for (count, what) in [
         (told.strangers, "messages came back that were not on their way"),
         (told.refused, "messages found no room at the client"),
-        (served.refused, "messages found no room at the server"),
+        (refused, "messages found no room at the server"),
         (served.unexplained, "datagrams are in no counter of the server"),
         (if peer.may_lose() { 0 } else { told.lost }, "reliable messages never came back"),
+        (sent.abs_diff(back + told.lost), "messages are nowhere at the client"),
+        (received.abs_diff(echoed + refused), "messages are nowhere at the server"),
+        (received.saturating_sub(sent), "messages reached the server that were never sent"),
+        (back.saturating_sub(echoed), "answers came that were never given"),
     ] {
         if count > 0 {
-            return Err(format!("{count} {what}"));
+            return Err(format!("BOOKS DO NOT CLOSE: {count} {what}"));
         }
     }
     Ok(())
@@ -85,10 +92,12 @@ fn report_of(
     let server_core_share = cpu.map_or(0.0, |cpu| cpu.total_s() / length.as_secs_f64());
     let is_client_limit = told.is_client_limit(load.shape, server_core_share);
     report.limited_by = is_client_limit.then(|| "client".to_owned());
+    let client_core_share = watched.client.map_or(0.0, |used| used.core_share());
     report.notes.push(format!(
-        "the server took {:.0} % of its core and {} KiB of memory",
+        "the server took {:.0} % of its core and {} KiB of memory, the client {:.0} % of the other core",
         server_core_share * 100.0,
-        watched.rss_kib
+        watched.rss_kib,
+        client_core_share * 100.0
     ));
     report.notes.push(format!("{:.0} % of the client's looks found nothing", told.idle_share() * 100.0));
     report.notes.extend(told.delay_note());
@@ -97,7 +106,7 @@ fn report_of(
         report.notes.push(format!("the server from its first datagram to its last: {}", counts.join(", ")));
     }
     let rss_mib = watched.rss_kib as f64 / 1_024.0;
-    (report, Beside { peer, server_core_share, rss_mib, lost: told.lost })
+    (report, Beside { peer, server_core_share, client_core_share, rss_mib, lost: told.lost })
 }
 
 fn flags(peer: Peer, load: Load) -> Flags {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{OUTSTANDING, SATURATED, counts_text};
+use drumfire_benches::{OUTSTANDING, SATURATED, Turns, counts_text};
 use drumfire_tools::host;
 use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Latency, Report, ThreadCount};
 
@@ -10,6 +10,12 @@ use super::line::PAYLOAD_BYTES;
 use super::session::Ran;
 use super::{Load, Sizes, Subject};
 use crate::server::Order;
+
+/// Bytes of the headers of UDP and IPv4 before a payload.
+const HEADERS_BYTES: u64 = 28;
+
+/// A schedule of which the client left out more turns than one in a hundred is the client's figure.
+const LATE_LEAST: u64 = 100;
 
 /// A row of a table.
 pub(crate) struct Round {
@@ -27,7 +33,7 @@ pub(crate) struct Round {
     pub(crate) memory: (f64, f64, f64),
     /// The client's share of its core, in percent.
     pub(crate) client_percent: f64,
-    /// Least, mean, TP50, TP75, TP90, TP95, TP99, p99.9 and most, in nanoseconds.
+    /// Least, mean, most, TP50, TP75, TP90, TP95, TP99 and p99.9, in nanoseconds.
     pub(crate) times: [f64; 9],
     pub(crate) window_s: f64,
     pub(crate) echoed: u64,
@@ -44,7 +50,7 @@ pub(crate) struct Round {
     pub(crate) lost: u64,
     /// Of the server, for each datagram in or out.
     pub(crate) calls_per_packet: Option<f64>,
-    /// Payload bytes of datagrams, or of the streams, both ways, for each message there and back.
+    /// Bytes of datagrams with their headers of UDP and IP, or of streams without any, both ways, for each message there and back.
     pub(crate) bytes_per_echo: f64,
 }
 
@@ -82,17 +88,18 @@ pub(crate) fn round_of(subject: Subject, sizes: Sizes, ran: &Ran) -> Result<Roun
     let times = [
         least,
         latency.mean(),
+        latency.max() as f64,
         at(0.5),
         at(0.75),
         at(0.9),
         at(0.95),
         at(0.99),
         at(0.999),
-        latency.max() as f64,
     ];
     let (cpu_percent, memory) = (seen.core_share() * 100.0, &seen.samples.memory);
     let traffic = seen.traffic;
-    let bytes = traffic.map_or(seen.stream_bytes, |traffic| traffic.bytes);
+    let bytes =
+        traffic.map_or(seen.stream_bytes, |traffic| traffic.bytes + HEADERS_BYTES * traffic.datagrams());
     Ok(Round {
         subject,
         load: ran.run.load,
@@ -164,7 +171,7 @@ fn report_of(subject: Subject, sizes: Sizes, ran: &Ran, window: Duration) -> Rep
     let client = seen.client.run_delay_share();
     report.run_delay_share = [server, client].into_iter().flatten().reduce(f64::max);
     report.steal_share = seen.steal_share;
-    report.limited_by = (seen.core_share() < SATURATED).then(|| "client".to_owned());
+    report.limited_by = is_client_limit(ran.outcome.turns, seen.core_share()).then(|| "client".to_owned());
     report.notes.push(format!(
         "the server took {:.0} % of its core, the client {:.0} % of the other",
         seen.core_share() * 100.0,
@@ -190,6 +197,11 @@ fn report_of(subject: Subject, sizes: Sizes, ran: &Ran, window: Duration) -> Rep
     report
 }
 
+/// Whether the client was the limit: of a closed loop when the server rests, of a schedule when turns are late.
+fn is_client_limit(turns: Option<Turns>, core_share: f64) -> bool {
+    turns.map_or(core_share < SATURATED, |turns| turns.late * LATE_LEAST > turns.offered)
+}
+
 fn flags(subject: Subject, sizes: Sizes, ran: &Ran) -> Flags {
     let mut flags = Flags::from([
         ("peer".to_owned(), subject.name().into()),
@@ -200,7 +212,10 @@ fn flags(subject: Subject, sizes: Sizes, ran: &Ran) -> Flags {
     ]);
     match ran.run.load {
         Load::Echo => flags.insert("echoes".to_owned(), sizes.echoes.into()),
-        Load::Rate => flags.insert("rate".to_owned(), (sizes.rate * sizes.connections as u64).into()),
+        Load::Rate => {
+            flags.insert("send_rate".to_owned(), sizes.rate.into());
+            flags.insert("rate".to_owned(), (sizes.rate * sizes.connections as u64).into())
+        }
     };
     flags
 }

@@ -85,6 +85,7 @@ fn carry_out<C: Crowd>(
     let dropped = DropWatch::begin();
     let mut fleet = connect()?;
     let mut rounds = Vec::new();
+    let (mut sent, mut back) = (0, 0);
     for run in runs {
         let dropped_meanwhile = DropWatch::begin();
         server.tell(run.flush.name())?;
@@ -96,11 +97,28 @@ fn carry_out<C: Crowd>(
             Load::Rate => fleet.rate(sizes.rate, (sizes.warm_up, sizes.counted), &mut meter),
         }?;
         let ran = Ran { run: *run, outcome, seen: meter.finish()?, drops: dropped_meanwhile.count() };
+        let counts = &ran.outcome.tally.counts;
+        sent += counts.sent_in_all();
+        back += counts.back_in_all();
         rounds.push(round_of(subject, sizes, &ran)?);
     }
     let served = Served::of_line(&server.finish()?).ok_or("the server's books cannot be read")?;
+    close_messages((sent, back), subject.may_lose(), &served)?;
     close(fleet.carried(), &served, dropped.count())?;
     Ok(rounds)
+}
+
+/// Holds the messages of all runs that left the clients and came back together against what the server took and answered.
+fn close_messages((sent, back): (u64, u64), may_lose: bool, served: &Served) -> Result<(), String> {
+    let Served { received, echoed, refused, .. } = *served;
+    let is_whole = received == echoed + refused && received <= sent && back <= echoed;
+    if is_whole && (may_lose || (received == sent && back == echoed)) {
+        return Ok(());
+    }
+    Err(format!(
+        "BOOKS DO NOT CLOSE: the clients sent {sent} messages and had {back} back, the server took {received}, answered {echoed} \
+         and refused {refused}"
+    ))
 }
 
 /// Holds the datagrams of all runs together against what the server took.

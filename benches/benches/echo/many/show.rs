@@ -29,17 +29,54 @@ type Pick = fn(&Round) -> f64;
 /// A column: its heading, and its cell of the rounds of a row.
 type Column = (&'static str, fn(&[&Round]) -> String);
 
+/// Places among the times of a round.
+const TP50: usize = 3;
+const TP99: usize = 7;
+
 const TIMES: [Column; 9] = [
     ("Min", |rounds| time(rounds, 0)),
     ("Avg", |rounds| time(rounds, 1)),
-    ("TP50", |rounds| time(rounds, 2)),
-    ("TP75", |rounds| time(rounds, 3)),
-    ("TP90", |rounds| time(rounds, 4)),
-    ("TP95", |rounds| time(rounds, 5)),
-    ("TP99", |rounds| time(rounds, 6)),
-    ("TP99.9", |rounds| time(rounds, 7)),
-    ("Max", |rounds| time(rounds, 8)),
+    ("Max", |rounds| time(rounds, 2)),
+    ("TP50", |rounds| time(rounds, TP50)),
+    ("TP75", |rounds| time(rounds, 4)),
+    ("TP90", |rounds| time(rounds, 5)),
+    ("TP95", |rounds| time(rounds, 6)),
+    ("TP99", |rounds| time(rounds, TP99)),
+    ("TP99.9", |rounds| time(rounds, 8)),
 ];
+
+/// A column as a figure: what it is, its unit, and where it is.
+type Told = (&'static str, &'static str, fn(&Round) -> Option<f64>);
+
+/// Those of both tables.
+const FIGURES: [Told; 24] = [
+    ("TPS", "/s", |round| Some(round.tps)),
+    ("EER", "", |round| Some(round.eer())),
+    ("Min", "us", |round| Some(round.times[0] / 1e3)),
+    ("Avg", "us", |round| Some(round.times[1] / 1e3)),
+    ("Max", "us", |round| Some(round.times[2] / 1e3)),
+    ("TP50", "us", |round| Some(round.times[TP50] / 1e3)),
+    ("TP75", "us", |round| Some(round.times[4] / 1e3)),
+    ("TP90", "us", |round| Some(round.times[5] / 1e3)),
+    ("TP95", "us", |round| Some(round.times[6] / 1e3)),
+    ("TP99", "us", |round| Some(round.times[TP99] / 1e3)),
+    ("TP99.9", "us", |round| Some(round.times[8] / 1e3)),
+    ("CPU Min", "%", |round| Some(round.cpu_range.0)),
+    ("CPU Avg", "%", |round| Some(round.cpu_percent)),
+    ("CPU Max", "%", |round| Some(round.cpu_range.1)),
+    ("MEM Min", "MiB", |round| Some(round.memory.0 / MIB)),
+    ("MEM Avg", "MiB", |round| Some(round.memory.1 / MIB)),
+    ("MEM Max", "MiB", |round| Some(round.memory.2 / MIB)),
+    ("skipped for want of room", "", |round| Some(round.skipped?.0 as f64)),
+    ("skipped because late", "", |round| Some(round.skipped?.1 as f64)),
+    ("Failed", "", |round| Some(round.lost as f64)),
+    ("calls per packet", "", |round| round.calls_per_packet),
+    ("packets per call", "", |round| Some(1.0 / round.calls_per_packet?)),
+    ("bytes per echo", "B", |round| Some(round.bytes_per_echo)),
+    ("client's CPU", "%", |round| Some(round.client_percent)),
+];
+
+const MIB: f64 = 1_048_576.0;
 
 const USE: [Column; 6] = [
     ("CPU Min", |rounds| median(rounds, 2, |round| Some(round.cpu_range.0))),
@@ -71,8 +108,8 @@ pub(crate) fn tables(load: Load, rounds: &[Round], missing: &str) -> String {
     let legend = format!(
         "  Medians of all rounds. CPU is user and system time of the server's process over the time of the window, in percent of a \
          core; its Min and Max, and MEM,\n  are from samples of one second (of the whole window, if it is shorter). Times are from when a message was to leave. \
-         calls/packet: receive and send calls of the server, not its waits, over datagrams in\n  and out. bytes/echo: payloads of \
-         datagrams or bytes of streams, both ways, without headers of UDP, TCP and IP.{}\n",
+         calls/packet: receive and send calls of the server, not its waits, over datagrams in\n  and out. bytes/echo: datagrams \
+         with their headers of UDP and IP, or bytes of streams without those of TCP and IP, both ways.{}\n",
         match load {
             Load::Echo => String::new(),
             Load::Rate => format!(
@@ -120,7 +157,7 @@ fn rate_columns() -> Vec<Column> {
         ("Bytes Recv", |rounds| mib(rounds, |round| (round.echoed * PAYLOAD_BYTES as u64) as f64)),
         ("Recv/s", |rounds| median(rounds, 0, |round| Some(round.tps))),
         ("Conns", connections),
-        ("SendRate", |rounds| flag(rounds, "rate")),
+        ("SendRate", |rounds| flag(rounds, "send_rate")),
         ("Payload", |_| PAYLOAD_BYTES.to_string()),
     ];
     columns.extend(USE);
@@ -165,7 +202,23 @@ fn rows(rounds: &[Round], load: Load, subject: Subject, flush: Order) -> Vec<&Ro
     rounds.iter().filter(is_of).collect()
 }
 
-/// The figures of a load.
+/// The columns of a load as figures, medians.
+pub(crate) fn columns(load: Load, rounds: &[Round], results: &mut Results) {
+    for subject in Subject::all() {
+        for flush in [Order::FlushAtTick, Order::FlushNow] {
+            let of_row = rows(rounds, load, subject, flush);
+            let note = words(&of_row).join("; ");
+            for (what, unit, of) in FIGURES {
+                let values: Option<Vec<f64>> = of_row.iter().map(|round| of(round)).collect();
+                let Some(spread) = values.and_then(Spread::of) else { continue };
+                let name = format!("{}: {}: {what}", load.name(), row_name(subject, flush));
+                results.figure(name, Some(spread.median), unit, Goal::Shown, &note);
+            }
+        }
+    }
+}
+
+/// The figures of a load beside their goals.
 pub(crate) fn figures(load: Load, rounds: &[Round], missing: &str, results: &mut Results) {
     let name = |what: &str| format!("{}: {what}", load.name());
     let tick = |subject| rows(rounds, load, subject, Order::FlushAtTick);
@@ -185,7 +238,7 @@ pub(crate) fn figures(load: Load, rounds: &[Round], missing: &str, results: &mut
             all.join("; ")
         };
         let called = |what: &str| name(&format!("{what}, {}", subject.name()));
-        let tail = middle(&ours, |round| round.times[6]).zip(middle(&ours, |round| round.times[2]));
+        let tail = middle(&ours, |round| round.times[TP99]).zip(middle(&ours, |round| round.times[TP50]));
         let tail = tail.map(|(most, half)| most / half);
         results.figure(called("TP99 over TP50"), tail, "x", Goal::AtMost(TAIL), &note(&[]));
         let lost = ours.iter().map(|round| round.undelivered as f64).reduce(f64::max);
@@ -215,8 +268,8 @@ fn flush_figures(load: Load, rounds: &[Round], results: &mut Results) {
     let compared: [(&str, Pick); 4] = [
         ("EER", Round::eer),
         ("messages per second", |round| round.tps),
-        ("TP50", |round| round.times[2]),
-        ("TP99", |round| round.times[6]),
+        ("TP50", |round| round.times[TP50]),
+        ("TP99", |round| round.times[TP99]),
     ];
     for (what, of) in compared {
         // Those of one session are a pair.
@@ -265,7 +318,7 @@ fn time(rounds: &[&Round], place: usize) -> String {
 }
 
 fn mib(rounds: &[&Round], of: impl Fn(&Round) -> f64) -> String {
-    median(rounds, 2, |round| Some(of(round) / 1_048_576.0)) + "M"
+    median(rounds, 2, |round| Some(of(round) / MIB)) + "M"
 }
 
 fn connections(rounds: &[&Round]) -> String {
