@@ -89,9 +89,8 @@ impl Child {
     ///
     /// One line, when it says nothing for half a minute, or has ended.
     pub fn line(&self) -> Result<String, String> {
-        self.lines
-            .recv_timeout(PATIENCE)
-            .map_err(|_| format!("{} says nothing: its line stands above", self.name))
+        self.line_within(PATIENCE)?
+            .ok_or_else(|| format!("{} has said nothing for {} s", self.name, PATIENCE.as_secs()))
     }
 
     /// The address that is its next line.

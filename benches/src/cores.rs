@@ -2,6 +2,8 @@
 //!
 //! Nothing is pinned here, except a process by the core that its arguments name.
 
+use std::fmt;
+
 use drumfire_tools::host;
 
 /// The cores of a bench.
@@ -38,6 +40,12 @@ impl Cores {
     }
 }
 
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "server to core {}, load to core {}", self.server, self.load)
+    }
+}
+
 /// Pins this thread to a core, as a process's argument names it. Threads that are started later stay there too.
 ///
 /// # Errors
@@ -56,6 +64,7 @@ mod tests {
     fn server_and_load_never_share_a_core() {
         let cores = Cores::among(&[3, 5, 7]).expect("there are three");
         assert_eq!(cores, Cores { server: 3, load: 5, between: 7, count: 3 });
+        assert_eq!(cores.to_string(), "server to core 3, load to core 5");
         assert_eq!(Cores::among(&[3, 5]), Ok(Cores { server: 3, load: 5, between: 5, count: 2 }));
         for few in [&[][..], &[3]] {
             assert!(Cores::among(few).is_err_and(|line| line.contains("two cores")));

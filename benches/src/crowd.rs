@@ -167,6 +167,24 @@ impl Crowd {
         self.sockets.iter_mut().for_each(Clients::flush);
     }
 
+    /// Datagrams that all sockets took since they were bound, those that no connection had a use for too.
+    #[must_use]
+    pub fn received_in_all(&self) -> u64 {
+        let received = self.sockets.iter().map(|socket| socket.stats().received);
+        received.map(|received| received.datagrams + received.dropped_in_all()).sum()
+    }
+
+    /// Takes all that is there, and answers as [`Self::received_in_all`].
+    pub fn drain(&mut self) -> u64 {
+        loop {
+            let before = self.received_in_all();
+            self.look(|_, _| {});
+            if self.received_in_all() == before {
+                return before;
+            }
+        }
+    }
+
     /// What all sockets carried since they were bound.
     #[must_use]
     pub fn carried(&self) -> Carried {

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::flags::{Extent, Options};
+use crate::cores::Cores;
+use crate::flags::{Extent, Options, beside_extent_and_part, given};
 use crate::rounds::Measured;
+use crate::setup;
 use drumfire_tools::csv::{self, Sample};
 use drumfire_tools::host;
 use drumfire_tools::plot::Summary;
@@ -24,23 +26,22 @@ pub enum Goal {
 
 /// One figure of the bench.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+struct Figure {
     /// What it is, the parameters that belong to it included.
-    pub name: String,
+    name: String,
     /// Its value; `None` where it could not be measured.
-    pub value: Option<f64>,
+    value: Option<f64>,
     /// Its unit.
-    pub unit: &'static str,
+    unit: &'static str,
     /// What it is held against.
-    pub goal: Goal,
+    goal: Goal,
     /// What a reader should know.
-    pub note: String,
+    note: String,
 }
 
 impl Figure {
     /// `true` or `false` against the goal; `None` where there is none or nothing was measured.
-    #[must_use]
-    pub fn is_reached(&self) -> Option<bool> {
+    fn is_reached(&self) -> Option<bool> {
         match (self.value?, self.goal) {
             (value, Goal::AtLeast(least)) => Some(value >= least),
             (value, Goal::AtMost(most)) => Some(value <= most),
@@ -64,6 +65,9 @@ pub struct Results {
     command: String,
     extent: &'static str,
     part: Option<String>,
+    /// The arguments as they were typed.
+    given: Vec<String>,
+    pinning: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
     rates: Vec<(&'static str, String, Vec<Sample>)>,
@@ -74,15 +78,22 @@ impl Results {
     #[must_use]
     pub fn new(name: &'static str, options: &Options) -> Self {
         let (extent, part) = (options.extent.name(), options.only.clone());
-        let command = format!("cargo bench --bench {name}");
-        Self { name, command, extent, part, figures: Vec::new(), runs: Vec::new(), rates: Vec::new() }
+        let given = given();
+        let command = with_arguments(&format!("cargo bench --bench {name}"), &given);
+        let (figures, runs, rates) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name, command, extent, part, given, pinning: None, figures, runs, rates }
     }
 
     /// The same of a program that is started by another command than a bench's.
     #[must_use]
     pub fn with_command(mut self, command: &str) -> Self {
-        command.clone_into(&mut self.command);
+        self.command = with_arguments(command, &self.given);
         self
+    }
+
+    /// Notes where server and load are pinned.
+    pub fn pinned(&mut self, cores: Cores) {
+        self.pinning = Some(cores.to_string());
     }
 
     /// Adds a figure.
@@ -183,9 +194,11 @@ impl Results {
     ///
     /// One line that names the file.
     pub fn write_in(&self, folder: &Path) -> Result<PathBuf, String> {
-        // A smoke run does not replace figures that mean something, nor a part alone the whole.
+        // A smoke run does not replace figures that mean something, nor a part alone or a run of other sizes the whole.
         let folder = if self.extent == Extent::Quick.name() { &folder.join("quick") } else { folder };
         let part = self.part.as_ref().map_or_else(String::new, |part| format!("-{part}"));
+        let other = beside_extent_and_part(&self.given);
+        let part = if other.is_empty() { part } else { format!("{part}-{other}") };
         let path = folder.join(format!("{}{part}.json", self.name));
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(folder).map_err(fail)?;
@@ -199,9 +212,12 @@ impl Results {
         let all = json!({
             "name": self.name,
             "command": self.command,
-            "flags": { "extent": self.extent, "only": self.part },
+            "flags": { "extent": self.extent, "only": self.part, "given": self.given },
             "versions": Versions::of_this_build(),
+            "build": setup::build(),
             "machine": host::machine(),
+            "network": setup::network(),
+            "pinning": self.pinning,
             "figures": figures,
             "runs": self.runs,
             "rates": rates,
@@ -256,6 +272,11 @@ fn rates_json(name: &str, samples: &[Sample]) -> Value {
     json!({ "name": name, "unit": "pps", "sum_of_means": sum, "threads": boxes, "samples": rows })
 }
 
+/// The command with the arguments of the bench behind it.
+fn with_arguments(command: &str, given: &[String]) -> String {
+    if given.is_empty() { command.to_owned() } else { format!("{command} -- {}", given.join(" ")) }
+}
+
 /// Three digits that matter.
 fn number(value: f64) -> String {
     let magnitude = value.abs();
@@ -307,10 +328,26 @@ mod tests {
     #[test]
     fn a_smoke_run_writes_over_no_report_that_means_something() {
         let folder = std::env::temp_dir().join(format!("drumfire-figures-{}", std::process::id()));
-        let write = |extent| Results::new("pps", &Options { extent, only: None }).write_in(&folder).unwrap();
-        let (smoke, whole) = (write(Extent::Quick), write(Extent::Default));
+        let write = |extent, given: &[&str]| {
+            let mut results = Results::new("pps", &Options { extent, only: None });
+            results.given = given.iter().map(|arg| (*arg).to_owned()).collect();
+            results.write_in(&folder).unwrap()
+        };
+        let (smoke, whole) = (write(Extent::Quick, &["--quick"]), write(Extent::Default, &[]));
+        let other = write(Extent::Default, &["--clients", "64"]);
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!((smoke, whole), (folder.join("quick/pps.json"), folder.join("pps.json")));
+        assert_eq!(other, folder.join("pps-clients-64.json"));
+    }
+
+    #[test]
+    fn a_command_is_what_was_typed() {
+        let given = ["--clients".to_owned(), "64".to_owned()];
+        assert_eq!(
+            with_arguments("cargo bench --bench load", &given),
+            "cargo bench --bench load -- --clients 64"
+        );
+        assert_eq!(with_arguments("cargo bench --bench load", &[]), "cargo bench --bench load");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 pub enum Extent {
     /// A smoke run of at most 20 seconds: every part once, figures mean little.
     Quick,
-    /// The figures, in about two minutes.
+    /// The figures, in minutes.
     Default,
     /// Everything.
     Full,
@@ -40,6 +40,35 @@ impl Options {
     pub fn wants(&self, part: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == part)
     }
+}
+
+/// What this program was asked for, as it was typed, without what cargo itself adds.
+#[must_use]
+pub(crate) fn given() -> Vec<String> {
+    typed(std::env::args_os().skip(1))
+}
+
+fn typed(args: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned());
+    args.filter(|arg| arg != "--bench").collect()
+}
+
+/// What arguments ask for beside the extent and the part, as the part of a file's name: `clients-64`; empty where they ask for
+/// nothing else.
+pub(crate) fn beside_extent_and_part(args: &[String]) -> String {
+    let mut is_of_both = false;
+    let mut words = Vec::new();
+    for arg in args {
+        if arg.starts_with("--") {
+            is_of_both = ["--quick", "--full", "--only"].contains(&arg.as_str());
+        }
+        if !is_of_both {
+            words.push(
+                arg.trim_start_matches('-').replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"),
+            );
+        }
+    }
+    words.join("-")
 }
 
 /// Takes a flag of one bench and its number out of the arguments, before the others are read.
@@ -105,6 +134,15 @@ mod tests {
             let line = options(bad).expect_err("refused");
             assert!(line.contains("--only") && line.lines().count() == 1, "{line}");
         }
+    }
+
+    #[test]
+    fn what_was_typed_is_kept_and_what_is_not_the_whole_has_a_name() {
+        let typed = |args: &[&str]| typed(args.iter().map(OsString::from));
+        let args = typed(&["--clients", "64", "--only", "echo", "join", "--full", "--at", "a/b", "--bench"]);
+        assert_eq!(args, ["--clients", "64", "--only", "echo", "join", "--full", "--at", "a/b"]);
+        assert_eq!(beside_extent_and_part(&args), "clients-64-at-a-b");
+        assert_eq!(beside_extent_and_part(&typed(&["--quick", "--bench", "--only", "echo"])), "");
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod players;
 mod rounds;
 mod run;
 mod served;
+mod setup;
 mod system;
 mod timed;
 mod turns;
@@ -48,7 +49,7 @@ pub use crowd::{Carried, Crowd, Ramped};
 pub use echoes::{OUTSTANDING, Tally, Told, Window};
 pub use ending::{criterion_extent, ending, run_bench};
 pub use fanout::{Fanout, close_fanout};
-pub use figures::{Figure, Goal, Results};
+pub use figures::{Goal, Results};
 pub use flags::{Extent, Options, parse, take_number};
 pub use guest::{Guest, Manner};
 pub use ledger::Ledger;
@@ -61,10 +62,13 @@ pub use rounds::{
     Arm, BUSY, Measured, Pick, Spread, busy_note, cell, interleave, median_cell, micros, ratio_note,
 };
 pub use run::{Recipe, run, run_with};
-pub use served::{RECEIVE_BUFFER_BYTES, close_books, count, counts_of, counts_text, open_server, settle};
-pub use system::{DropWatch, Memory, StealWatch, Used, Watch, load_average, memory, print_machine};
+pub use served::{
+    RECEIVE_BUFFER_BYTES, close_books, close_way_back, count, counts_of, counts_text, missing, open_server,
+    settle,
+};
+pub use system::{DropWatch, Memory, StealWatch, Used, Watch, memory, print_machine};
 pub use timed::{Rounds, Work, interleave_work, pin};
 pub use turns::{Schedule, Turns};
 pub use valgrind::{instructions, valgrind_version};
 pub use watched::{SATURATED, Watched, resident_kib};
-pub use wire::{PER_SOCKET, PlainDatagrams, Wire};
+pub use wire::{PER_SOCKET, PlainDatagrams};

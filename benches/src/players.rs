@@ -23,7 +23,7 @@ pub struct Joining {
     pub suite: Suite,
     /// How messages are sent.
     pub options: SendOptions,
-    /// As of [`Wire::connect`].
+    /// Datagrams of each connection that have room in one go, both ways.
     pub each: usize,
 }
 
@@ -72,7 +72,7 @@ impl Players {
         Ok(players)
     }
 
-    /// As [`Wire::datagrams_sent`].
+    /// Datagrams that the kernel took so far.
     #[must_use]
     pub fn datagrams_sent(&self) -> u64 {
         self.wire.datagrams_sent()

@@ -7,6 +7,8 @@ use drumfire_tools::clock;
 use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
 use drumfire_tools::report::CpuTime;
 
+use crate::setup;
+
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
@@ -61,8 +63,7 @@ fn drops_of(snmp: &str) -> Option<u64> {
 }
 
 /// The load of the machine as the system says it, over one, five and fifteen minutes.
-#[must_use]
-pub fn load_average() -> String {
+fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let averages: Vec<&str> = text.split(' ').take(3).collect();
     if averages.len() == 3 { averages.join(" ") } else { "unknown".to_owned() }
@@ -146,9 +147,11 @@ impl StealWatch {
     }
 }
 
-/// What stands above every bench: the machine and how busy it is.
+/// What stands above every bench: the machine, what the load goes over, the build, and how busy the machine is.
 pub fn print_machine() {
     println!("machine   {}", host::machine());
+    println!("network   {}", setup::network());
+    println!("build     {}", setup::build());
     println!("idle      {}", host::idle().unwrap_or_else(|| "unknown".to_owned()));
     println!("load      {}", load_average());
 }

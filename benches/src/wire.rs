@@ -19,7 +19,7 @@ pub const PER_SOCKET: usize = 16;
 const DATAGRAM_BYTES: usize = 1_500;
 
 /// A socket, connected to a server.
-pub struct Wire {
+pub(crate) struct Wire {
     socket: Socket,
     receiver: Receiver,
     sender: Sender,
@@ -34,7 +34,7 @@ impl Wire {
     /// # Errors
     ///
     /// One line: what the system answered.
-    pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
+    pub(crate) fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::Off, SendMode::Sendmmsg)
     }
 
@@ -44,7 +44,7 @@ impl Wire {
     /// # Errors
     ///
     /// As [`Wire::connect`].
-    pub fn connect_for_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
+    pub(crate) fn connect_for_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::On, SendMode::Gso)
     }
 
@@ -59,12 +59,12 @@ impl Wire {
     }
 
     /// Takes what came, without waiting.
-    pub fn receive(&mut self, handle: impl FnMut(ReceivedMut<'_>)) {
+    pub(crate) fn receive(&mut self, handle: impl FnMut(ReceivedMut<'_>)) {
         self.receiver.drain_mut(&mut self.socket, self.budget, handle);
     }
 
     /// Takes a datagram that is sent with the next flush; false when there is no room for it.
-    pub fn push(&mut self, datagram: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, datagram: &[u8]) -> bool {
         self.batch.push(None, datagram)
     }
 
@@ -73,7 +73,7 @@ impl Wire {
     /// # Errors
     ///
     /// One line, when the socket takes no more.
-    pub fn flush(&mut self) -> Result<(), String> {
+    pub(crate) fn flush(&mut self) -> Result<(), String> {
         if self.batch.is_empty() {
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl Wire {
 
     /// Datagrams that the kernel took so far.
     #[must_use]
-    pub fn datagrams_sent(&self) -> u64 {
+    pub(crate) fn datagrams_sent(&self) -> u64 {
         self.sender.counts().datagrams
     }
 }
@@ -95,16 +95,16 @@ impl Wire {
 pub struct PlainDatagrams(Wire);
 
 impl PlainDatagrams {
-    /// As [`Wire::connect`].
+    /// Has room for so many datagrams of each of [`PER_SOCKET`] connections in one go, both ways.
     ///
     /// # Errors
     ///
-    /// As [`Wire::connect`].
+    /// One line: what the system answered.
     pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
         Wire::connect(server, each).map(Self)
     }
 
-    /// As [`Wire::datagrams_sent`].
+    /// Datagrams that the kernel took so far.
     #[must_use]
     pub fn datagrams_sent(&self) -> u64 {
         self.0.datagrams_sent()

@@ -2,8 +2,8 @@
 //!
 //! Each stage runs in a process of its own, N times and two N times, and the difference counts: what happens once cancels out.
 //! What makes the stage's input, such as a client that seals, runs in the same process and is not counted, because callgrind
-//! collects within one function alone. Keys, seeds, addresses and the clock are fixed, so that counts repeat to within a
-//! thousandth. They say nothing of system calls and of memory that is far away. `cargo xtask bench --gate` holds them against
+//! collects within one function alone. Keys, seeds, addresses and the clock are fixed, so that counts repeat to the
+//! instruction. They say nothing of system calls and of memory that is far away. `cargo xtask bench --gate` holds them against
 //! `benches/counts.toml`. `--quick` has a tenth of the calls and leaves out what takes long
 //! to prepare; `--only STAGE` has one stage.
 #![forbid(unsafe_code)]

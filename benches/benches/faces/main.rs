@@ -5,7 +5,7 @@
 //! sends each answer by itself. Two loads: `steady` is open, 64 connections that send 40,000 times a second in all at fixed
 //! times; `full` is closed, 500 connections with one message each, as fast as they come back. Only the CPU of the server's
 //! process counts, all its threads together on one core, over one window; rounds are interleaved. The load is made in this
-//! process on another core and never sleeps. `--quick` is a smoke run.
+//! process on another core and never sleeps; what it used of its core is printed beside. `--quick` is a smoke run.
 #![forbid(unsafe_code)]
 
 mod round;
@@ -47,7 +47,8 @@ fn bench(options: &Options) -> Result<(), String> {
     let mut results = Results::new("faces", options);
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
-    println!("pinned    server to core {}, load to core {}", cores.server, cores.load);
+    println!("pinned    {cores}");
+    results.pinned(cores);
     for (name, load) in PARTS {
         if !options.wants(name) {
             continue;

@@ -14,6 +14,8 @@ use crate::server::{Face, key};
 pub(crate) struct Beside {
     pub(crate) face: Face,
     pub(crate) core_share: f64,
+    /// Of the load's core.
+    pub(crate) load_share: f64,
     /// Datagrams that the server received and sent, for each message, from its first to its last.
     pub(crate) datagrams_per_message: f64,
     pub(crate) lost: u64,
@@ -41,7 +43,8 @@ pub(crate) fn run(
     report.flags.insert("face".to_owned(), face.name().into());
     let datagrams = count(&served, "datagrams received") + count(&served, "datagrams sent");
     let datagrams_per_message = datagrams as f64 / count(&served, "received").max(1) as f64;
-    let core_share = played.server.core_share();
-    beside.borrow_mut().push(Beside { face, core_share, datagrams_per_message, lost: played.told.lost });
+    let (core_share, load_share) = (played.server.core_share(), played.here.core_share());
+    let lost = played.told.lost;
+    beside.borrow_mut().push(Beside { face, core_share, load_share, datagrams_per_message, lost });
     Ok(report)
 }

@@ -1,10 +1,13 @@
 //! What connected clients cost that say nothing: `cargo bench --bench idle`.
 //!
-//! So many clients connect to a server in a process of its own (100,000 to one worker, `--clients` and `--workers` say
-//! otherwise) and are silent: they send a keep-alive each 7.5 s, and the server acknowledges it. Printed are how long it took
+//! `few`: 2,000 clients, whose CPU has goals; `many`: 100,000, whose memory has. A smoke run has `few` alone, and `--clients` one
+//! part of that many; `--workers` says otherwise than one worker. They connect to a server in a process of its own and are silent:
+//! they send a keep-alive each 7.5 s, and the server acknowledges it. With one worker the server and the plain receiver are on one
+//! core, and this process, which has all clients, is on another. Printed are how long it took
 //! until all were there, the memory of the server for each connection, and the CPU of the server's process over windows of
 //! keep-alives, beside a plain receiver that takes as many datagrams of the same size from as many sockets at the same moments,
-//! in system calls of the same kind, and answers as many. Both are counted over the same windows. `--quick` is a smoke run.
+//! in system calls of the same kind, and answers as many. Both are counted over the same windows, and so are the clients. `--quick`
+//! is a smoke run.
 #![forbid(unsafe_code)]
 
 mod mirror;
@@ -16,10 +19,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Child, Crowd, DropWatch, Extent, Goal, Memory, Options, Results, Spread, Used, Watch, close_books,
-    counts_text, ending, memory, print_machine, run_bench, take_number,
+    Child, Cores, Crowd, DropWatch, Extent, Goal, Memory, Options, Results, Spread, Used, Watch, close_books,
+    close_way_back, counts_text, ending, memory, missing, print_machine, run_bench, take_number,
 };
-use drumfire_tools::clock;
+use drumfire_tools::{clock, host};
 
 use mirror::Mirror;
 use server::key;
@@ -37,6 +40,13 @@ const BYTES_STRETCH: f64 = 640.0;
 /// CPU of the server over that of the plain receiver.
 const CPU_GOAL: f64 = 1.3;
 
+/// Of a core, for those of [`FEW`], in percent.
+const SHARE_GOAL: f64 = 0.8;
+
+/// The parts and their clients.
+const FEW: (&str, u32) = ("few", 2_000);
+const MANY: (&str, u32) = ("many", 100_000);
+
 /// How long a thread that has nothing to do rests.
 const REST: Duration = Duration::from_micros(500);
 
@@ -46,8 +56,11 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// What is measured, and for how long.
 #[derive(Clone, Copy)]
 struct Plan {
+    part: &'static str,
     clients: u32,
     workers: u32,
+    /// The server's and the plain receiver's core.
+    core: Option<usize>,
     /// From the last connect to the first window: working memory is given back, and keep-alives have begun.
     quiet: Duration,
     windows: u32,
@@ -64,7 +77,9 @@ fn main() -> ExitCode {
         Ok((clients, workers))
     });
     match flags {
-        Ok((clients, workers)) => run_bench(args, &[], |options| bench(options, clients, workers)),
+        Ok((clients, workers)) => {
+            run_bench(args, &[FEW.0, MANY.0], |options| bench(options, clients, workers))
+        }
         Err(line) => {
             eprintln!("error: {line}");
             ExitCode::from(2)
@@ -74,29 +89,49 @@ fn main() -> ExitCode {
 
 fn bench(options: &Options, clients: Option<u32>, workers: Option<u32>) -> Result<(), String> {
     let seconds = Duration::from_secs;
-    let (some, quiet, windows, window) = match options.extent {
-        Extent::Quick => (2_000, seconds(4), 1, seconds(5)),
-        Extent::Default => (100_000, seconds(10), 5, seconds(6)),
-        Extent::Full => (100_000, seconds(20), 5, seconds(30)),
+    let (quiet, windows, window) = match options.extent {
+        Extent::Quick => (seconds(4), 1, seconds(5)),
+        Extent::Default => (seconds(10), 5, seconds(6)),
+        Extent::Full => (seconds(20), 5, seconds(30)),
     };
-    let clients = clients.unwrap_or(some);
-    let plan = Plan { clients, workers: workers.unwrap_or(1), quiet, windows, window };
+    let workers = workers.unwrap_or(1);
     print_machine();
-    println!(
-        "extent    {}: {clients} clients over {SOCKETS} sockets, {} worker(s), {windows} windows of {window:?}",
-        options.extent.name(),
-        plan.workers,
-    );
     let mut results = Results::new("idle", options);
-    run(&plan, &mut results)?;
+    // Several workers and their load need all cores there are.
+    let cores = if workers == 1 { Some(Cores::of_this_process()?) } else { None };
+    if let Some(cores) = cores {
+        println!("pinned    {cores}");
+        results.pinned(cores);
+        host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
+    }
+    let core = cores.map(|cores| cores.server);
+    for (part, clients) in parts(options, clients) {
+        println!(
+            "\n{part}\nextent    {}: {clients} clients over {SOCKETS} sockets, {workers} worker(s), {windows} windows of {window:?}",
+            options.extent.name(),
+        );
+        run(&Plan { part, clients, workers, core, quiet, windows, window }, &mut results)?;
+    }
     println!("\n{}", results.table());
     println!("written to {}", results.write()?.display());
     Ok(())
 }
 
+/// What runs, with how many clients.
+fn parts(options: &Options, clients: Option<u32>) -> Vec<(&'static str, u32)> {
+    if let Some(clients) = clients {
+        return vec![("clients", clients)];
+    }
+    let is_wanted = |(part, _): &(&str, u32)| match options.only {
+        Some(_) => options.wants(part),
+        None => *part == FEW.0 || options.extent != Extent::Quick,
+    };
+    [FEW, MANY].into_iter().filter(is_wanted).collect()
+}
+
 fn run(plan: &Plan, results: &mut Results) -> Result<(), String> {
     let dropped = DropWatch::begin();
-    let server = server::start(plan.workers, plan.clients)?;
+    let server = server::start(plan.workers, plan.clients, plan.core)?;
     let address = server.address()?;
     let mut crowd = Crowd::bind(SOCKETS, plan.clients)?;
     let empty = memory(server.id()).ok_or("the server's memory cannot be read")?;
@@ -111,10 +146,10 @@ fn run(plan: &Plan, results: &mut Results) -> Result<(), String> {
         ramped.failed
     );
     let full = memory(server.id()).ok_or("the server's memory cannot be read")?;
-    let mut silence = Silence::begin(crowd, &server)?;
+    let mut silence = Silence::begin(crowd, &server, plan.core)?;
     silence.last(plan.quiet)?;
     let idle = memory(server.id()).ok_or("the server's memory cannot be read")?;
-    show_memory(plan.clients, [empty, full, idle], results);
+    show_memory(plan, [empty, full, idle], results);
     silence.measure(plan, results)?;
 
     let Silence { mut crowd, raw, .. } = silence;
@@ -126,21 +161,30 @@ fn run(plan: &Plan, results: &mut Results) -> Result<(), String> {
     println!("books     {}", close_books(sent, &served, drops)?);
     println!("server    {}", counts_text(&served));
     println!("plain     {}", counts_text(&echoed));
-    crowd.look(|_, _| {});
+    clock::pause(SETTLE);
+    let drops = drops.saturating_sub(missing(sent, &served));
+    println!("books     {}", close_way_back(&served, crowd.drain(), plan.clients.into(), drops)?);
+    let part = plan.part;
     results.figure(
-        "connects that failed",
+        format!("{part}: connects that failed"),
         Some(ramped.failed_count() as f64),
         "",
         Goal::AtMost(0.0),
         &format!("{:?}", ramped.failed),
     );
-    results.figure("until all were connected", Some(ramped.took.as_secs_f64()), "s", Goal::Shown, "");
+    results.figure(
+        format!("{part}: until all were connected"),
+        Some(ramped.took.as_secs_f64()),
+        "s",
+        Goal::Shown,
+        "",
+    );
     Ok(())
 }
 
-fn show_memory(clients: u32, [empty, full, idle]: [Memory; 3], results: &mut Results) {
+fn show_memory(plan: &Plan, [empty, full, idle]: [Memory; 3], results: &mut Results) {
     let per = |memory: Memory, of: fn(&Memory) -> u64| {
-        (of(&memory) as f64 - of(&empty) as f64) / f64::from(clients)
+        (of(&memory) as f64 - of(&empty) as f64) / f64::from(plan.clients)
     };
     let resident = |memory: &Memory| memory.resident_bytes;
     let anonymous = |memory: &Memory| memory.anonymous_bytes;
@@ -154,28 +198,17 @@ fn show_memory(clients: u32, [empty, full, idle]: [Memory; 3], results: &mut Res
         "          in it beside the connections: tables for all of them on both sides of the server, which grow in powers of\n          \
          two, queues at their longest, code that was first used, and what was freed and is kept by the allocator"
     );
-    let note = "all that came since no client was there";
-    results.figure(
-        "resident memory per connection",
-        Some(per(idle, resident)),
-        "B",
-        Goal::AtMost(BYTES_GOAL),
-        note,
-    );
-    results.figure(
-        "anonymous memory per connection",
-        Some(per(idle, anonymous)),
-        "B",
-        Goal::AtMost(BYTES_STRETCH),
-        "the goal to reach for",
-    );
-    results.figure(
-        "resident memory per connection, just connected",
-        Some(per(full, resident)),
-        "B",
-        Goal::Shown,
-        "",
-    );
+    let part = plan.part;
+    let mut figure = |name: &str, value, goal, note| {
+        results.figure(format!("{part}: {name} per connection"), Some(value), "B", goal, note);
+    };
+    // Among few, what the process has beside its connections is most of it.
+    let goal = |most| if part == FEW.0 { Goal::Shown } else { Goal::AtMost(most) };
+    let all = "all that came since no client was there";
+    figure("resident memory", per(idle, resident), goal(BYTES_GOAL), all);
+    figure("resident memory, to reach for,", per(idle, resident), goal(BYTES_STRETCH), all);
+    figure("anonymous memory", per(idle, anonymous), Goal::Shown, "");
+    figure("resident memory just after connecting,", per(full, resident), Goal::Shown, "");
 }
 
 /// Clients that say nothing, and what is fed beside.
@@ -187,8 +220,8 @@ struct Silence {
 }
 
 impl Silence {
-    fn begin(crowd: Crowd, server: &Child) -> Result<Self, String> {
-        let raw = raw::start()?;
+    fn begin(crowd: Crowd, server: &Child, core: Option<usize>) -> Result<Self, String> {
+        let raw = raw::start(core)?;
         let address = raw.address()?;
         let mirror = Mirror::connect(address, SOCKETS)?;
         Ok(Self { crowd, mirror, raw, server: server.id() })
@@ -216,12 +249,13 @@ impl Silence {
     }
 
     fn measure(&mut self, plan: &Plan, results: &mut Results) -> Result<(), String> {
-        let (mut ours, mut plain, mut rates, mut delays) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut ours, mut plain, mut here) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rates, mut delays) = (Vec::new(), Vec::new());
         for _ in 0..plan.windows {
             let (sent_before, fed_before) = (self.crowd.carried().sent, self.mirror.fed());
-            let [server, raw] = [self.server, self.raw.id()].map(Watch::begin);
+            let watch = [self.server, self.raw.id(), std::process::id()].map(Watch::begin);
             self.last(plan.window)?;
-            let [Some(server), Some(raw)] = [server.used(), raw.used()] else {
+            let [Some(server), Some(raw), Some(clients)] = watch.map(|watch| watch.used()) else {
                 return Err("the processes' clocks cannot be read".to_owned());
             };
             let sent = self.crowd.carried().sent - sent_before;
@@ -231,15 +265,21 @@ impl Silence {
             }
             ours.push(server);
             plain.push(raw);
+            here.push(clients);
             rates.push(sent as f64 / plan.window.as_secs_f64());
             delays.extend(server.cpu.run_delay_share(server.window));
         }
-        show_cpu(&ours, &plain, &rates, &delays, results);
+        show_cpu(plan.part, [&ours, &plain, &here], (&rates, &delays), results);
         Ok(())
     }
 }
 
-fn show_cpu(ours: &[Used], plain: &[Used], rates: &[f64], delays: &[f64], results: &mut Results) {
+fn show_cpu(
+    part: &str,
+    [ours, plain, here]: [&[Used]; 3],
+    (rates, delays): (&[f64], &[f64]),
+    results: &mut Results,
+) {
     let share = |used: &[Used]| Spread::of(used.iter().map(|used| used.core_share() * 100.0));
     let text = |spread: Option<Spread>| {
         spread.map_or_else(
@@ -251,20 +291,25 @@ fn show_cpu(ours: &[Used], plain: &[Used], rates: &[f64], delays: &[f64], result
     println!("\nkeep-alives per second    {}", text(Spread::of(rates.iter().copied())));
     println!("% of a core, server       {}", text(share(ours)));
     println!("% of a core, plain        {}", text(share(plain)));
+    println!("% of a core, clients      {}, those that feed the plain receiver too", text(share(here)));
     println!("waited for a core, server {:.1} % of a window at most", busy * 100.0);
     let ratios = ours.iter().zip(plain).map(|(ours, plain)| ours.cpu_s() / plain.cpu_s());
     let ratio = Spread::of(ratios);
     let note = ratio.map_or_else(String::new, |ratio| format!("{:.2} to {:.2}", ratio.least, ratio.most));
     results.figure(
-        "CPU over a plain receiver's",
+        format!("{part}: CPU over a plain receiver's"),
         ratio.map(|ratio| ratio.median),
         "x",
         Goal::AtMost(CPU_GOAL),
         &note,
     );
-    results.figure("server", share(ours).map(|share| share.median), "% of a core", Goal::Shown, "");
+    let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
+    results.figure(format!("{part}: server"), share(ours).map(|share| share.median), "% of a core", goal, "");
+    let note = "with those of the plain receiver";
+    let shown = share(here).map(|share| share.median);
+    results.figure(format!("{part}: clients"), shown, "% of a core", Goal::Shown, note);
     results.figure(
-        "keep-alives per second",
+        format!("{part}: keep-alives per second"),
         Spread::of(rates.iter().copied()).map(|rate| rate.median),
         "",
         Goal::Shown,

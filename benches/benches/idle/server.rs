@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::{Event, ServerKey};
-use drumfire_benches::{Child, counts_of, open_server, over_at_end_of_input, say_counts};
+use drumfire_benches::{Child, counts_of, open_server, over_at_end_of_input, pin_to, say_counts};
 
 /// The first argument of the server's process.
 const MODE: &str = "--idle-server";
@@ -18,16 +18,19 @@ pub(crate) fn key() -> ServerKey {
     ServerKey::from_bytes([0x1d; 32])
 }
 
-/// Starts a server with so many workers, for so many connections.
-pub(crate) fn start(workers: u32, connections: u32) -> Result<Child, String> {
-    Child::start("the server", &[MODE, &workers.to_string(), &connections.to_string()])
+/// Starts a server with so many workers, for so many connections; on this core, or where it likes.
+pub(crate) fn start(workers: u32, connections: u32, core: Option<usize>) -> Result<Child, String> {
+    let (workers, connections) = (workers.to_string(), connections.to_string());
+    let core = core.map(|core| core.to_string());
+    let args = [MODE, &workers, &connections].into_iter().chain(core.as_deref());
+    Child::start("the server", &args.collect::<Vec<_>>())
 }
 
 /// Runs the server's process, if the arguments ask for it.
 pub(crate) fn main(args: &[OsString]) -> Option<Result<(), String>> {
     let args: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
-    let [MODE, workers, connections] = args.as_slice() else { return None };
-    Some(run(workers, connections))
+    let [MODE, workers, connections, core @ ..] = args.as_slice() else { return None };
+    Some(core.iter().try_for_each(|core| pin_to(core)).and_then(|()| run(workers, connections)))
 }
 
 fn run(workers: &str, connections: &str) -> Result<(), String> {

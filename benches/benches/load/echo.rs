@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use drumfire::{Clients, ClientsEvent, ConnectError, PeerId, RefuseReason, SendError, SendOptions};
 use drumfire_benches::{
-    Child, Crowd, DropWatch, Extent, Goal, Results, Spread, Used, Watch, close_books, count, counts_text,
+    Child, Counts, Crowd, DropWatch, Extent, Goal, Results, Spread, Used, Watch, close_books, count,
+    counts_text,
 };
 use drumfire_tools::clock;
 
@@ -21,6 +22,9 @@ const RAMP_PER_SECOND: u64 = 1_600;
 
 /// The load runs for so long before it is counted.
 const WARM_UP: Duration = Duration::from_millis(500);
+
+/// How long clients play before somebody else has a turn.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// What is still out at the end has this long to come back.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -41,21 +45,24 @@ struct Books {
     strangers: u64,
 }
 
-struct Players {
+pub(crate) struct Players {
     crowd: Crowd,
     /// The next message of each, and how many of them are not back.
     out: Vec<(u64, u64)>,
     places: HashMap<(usize, PeerId), usize>,
     books: Books,
     turn: usize,
-    /// Datagrams of the one for whom there was no room.
+    /// Messages of all of them in a second.
+    per_second: u64,
+    /// Datagrams of the one for whom there was no room, and to it.
     sent_by_one_more: u64,
+    received_by_one_more: u64,
 }
 
 pub(crate) fn measure(
     extent: Extent,
     clients: u32,
-    workers: u32,
+    (workers, core): (u32, Option<usize>),
     results: &mut Results,
 ) -> Result<(), String> {
     let (windows, window) = match extent {
@@ -64,58 +71,110 @@ pub(crate) fn measure(
         Extent::Full => (5, Duration::from_secs(10)),
     };
     let dropped = DropWatch::begin();
-    let server = Does::Echo.start(workers, clients)?;
+    let server = Does::Echo.start(workers, clients, core)?;
     let address = server.address()?;
     let to = (address, key().public());
     let mut crowd = crate::crowd(clients)?;
     let per_second = RAMP_PER_SECOND * u64::from(workers);
     let ramped = crowd.connect(to, clients.into(), per_second, |_, _| {})?;
     crate::show_ramp(&ramped, results, "echo");
-    let mut players = Players::new(crowd);
-    players.play(WARM_UP)?;
-    let mut used = Vec::new();
-    for _ in 0..windows {
-        let (watch, before) = (Watch::begin(server.id()), players.books.sent);
-        players.play(window)?;
-        let cpu = watch.used().ok_or("the server's clock cannot be read")?;
-        used.push((cpu, players.books.sent - before));
-    }
-    if ramped.failed_count() == 0 {
-        players.one_more(to, results)?;
-    }
-    players.settle();
-    let drops = dropped.count();
-    players.close(server, drops, results)?;
+    let mut players = Players::new(crowd, u64::from(clients) * MESSAGES_PER_SECOND);
+    let played = players.windows(&server, windows, window).and_then(|used| {
+        if ramped.failed_count() == 0 {
+            players.one_more(to, results)?;
+        }
+        players.settle();
+        Ok(used)
+    });
+    // Before anything else is judged, since a bench that ends early has it too.
+    let ended = players.crowd.ended();
+    let name = "echo: clients that were dropped";
+    results.figure(name, Some(ended as f64), "", Goal::AtMost(0.0), "as the clients saw it");
+    let used = played?;
+    players.close("echo", server, dropped.count(), results)?;
     show_cpu(&used, clients, results);
     crate::all_connected(&ramped)
 }
 
-/// Of each window: what the server used, and how many messages were sent to it.
-fn show_cpu(used: &[(Used, u64)], clients: u32, results: &mut Results) {
+/// Of one window.
+pub(crate) struct Played {
+    pub(crate) server: Used,
+    pub(crate) here: Used,
+    /// Messages that were sent to the server.
+    sent: u64,
+}
+
+impl Played {
+    fn per_second(&self) -> f64 {
+        self.sent as f64 / self.server.window.as_secs_f64()
+    }
+
+    /// CPU of the server for each message, in nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> f64 {
+        self.server.cpu_s() * 1e9 / self.sent.max(1) as f64
+    }
+}
+
+fn show_cpu(used: &[Played], clients: u32, results: &mut Results) {
     let offered = u64::from(clients) * MESSAGES_PER_SECOND;
-    let sent = |(used, sent): &(Used, u64)| *sent as f64 / used.window.as_secs_f64();
     let note = |spread: Option<Spread>| {
         spread.map_or_else(String::new, |spread| format!("{:.1} to {:.1}", spread.least, spread.most))
     };
-    let mut figure = |name: &str, unit, of: &dyn Fn(&(Used, u64)) -> f64| {
+    let mut figure = |name: &str, unit, of: &dyn Fn(&Played) -> f64| {
         let spread = Spread::of(used.iter().map(of));
         results.figure(format!("echo: {name}"), spread.map(|s| s.median), unit, Goal::Shown, &note(spread));
     };
-    figure(&format!("messages there and back, of {offered} offered"), "/s", &sent);
-    figure("server", "% of a core", &|(used, _)| used.core_share() * 100.0);
-    figure("CPU per message", "ns", &|window| window.0.core_share() * 1e9 / sent(window));
+    figure(&format!("messages there and back, of {offered} offered"), "/s", &Played::per_second);
+    figure("server", "% of a core", &|played| played.server.core_share() * 100.0);
+    figure("CPU per message", "ns", &Played::cpu_ns);
+    let here: Vec<Used> = used.iter().map(|played| played.here).collect();
+    crate::show_own_cpu(&here, results, "echo");
 }
 
 impl Players {
-    fn new(crowd: Crowd) -> Self {
+    pub(crate) fn new(crowd: Crowd, per_second: u64) -> Self {
         let places = crowd.peers().iter().enumerate().map(|(place, peer)| (*peer, place)).collect();
         let out = vec![(0, 0); crowd.peers().len()];
-        Self { crowd, out, places, books: Books::default(), turn: 0, sent_by_one_more: 0 }
+        Self {
+            crowd,
+            out,
+            places,
+            books: Books::default(),
+            turn: 0,
+            per_second,
+            sent_by_one_more: 0,
+            received_by_one_more: 0,
+        }
     }
 
-    /// Lets each say something ten times a second, all evenly over time.
-    fn play(&mut self, time: Duration) -> Result<(), String> {
-        let rate = self.out.len() as u64 * MESSAGES_PER_SECOND;
+    /// Lets them play, first uncounted.
+    fn windows(&mut self, server: &Child, count: u32, window: Duration) -> Result<Vec<Played>, String> {
+        self.play(WARM_UP)?;
+        (0..count).map(|_| self.window(server, window, || {})).collect()
+    }
+
+    /// Lets them play for so long, and looks at both processes at both ends; `beside` is called now and then.
+    pub(crate) fn window(
+        &mut self,
+        server: &Child,
+        window: Duration,
+        mut beside: impl FnMut(),
+    ) -> Result<Played, String> {
+        let (watch, before) = ([server.id(), std::process::id()].map(Watch::begin), self.books.sent);
+        let until = clock::now() + window;
+        while clock::now() < until {
+            self.play(SLICE)?;
+            beside();
+        }
+        let [Some(server), Some(here)] = watch.map(|watch| watch.used()) else {
+            return Err("the processes' clocks cannot be read".to_owned());
+        };
+        Ok(Played { server, here, sent: self.books.sent - before })
+    }
+
+    /// Lets them say something in turns, all evenly over time.
+    pub(crate) fn play(&mut self, time: Duration) -> Result<(), String> {
+        let rate = self.per_second;
         let (start, mut said) = (clock::now(), 0);
         loop {
             let elapsed = clock::now().duration_since(start);
@@ -163,7 +222,8 @@ impl Players {
         Ok(())
     }
 
-    fn listen(&mut self) {
+    /// Takes in what came.
+    pub(crate) fn listen(&mut self) {
         let Self { crowd, out, places, books, .. } = self;
         crowd.look(|socket, event| {
             let ClientsEvent::Message { peer, bytes, .. } = event else { return };
@@ -179,8 +239,13 @@ impl Players {
         });
     }
 
+    /// Datagrams that the clients sent so far.
+    pub(crate) fn datagrams(&self) -> u64 {
+        self.crowd.carried().sent + self.sent_by_one_more
+    }
+
     /// Waits for what is still out.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let deadline = clock::now() + SETTLE;
         while self.books.back < self.books.sent && clock::now() < deadline {
             self.crowd.flush();
@@ -205,6 +270,7 @@ impl Players {
             another.look(|_, event| answer = Some(event.clone()));
         }
         let took = clock::now().duration_since(start);
+        self.received_by_one_more = another.drain();
         self.sent_by_one_more = another.carried().sent;
         match answer {
             Some(ClientsEvent::ConnectFailed { error: ConnectError::Refused(refusal), .. })
@@ -224,11 +290,17 @@ impl Players {
     }
 
     /// Holds what all ends counted against each other.
-    fn close(self, server: Child, drops: u64, results: &mut Results) -> Result<(), String> {
+    pub(crate) fn close(
+        mut self,
+        part: &str,
+        server: Child,
+        drops: u64,
+        results: &mut Results,
+    ) -> Result<Counts, String> {
         self.check()?;
         let Books { sent, back, refused, skipped, strangers } = self.books;
-        let datagrams = self.crowd.carried().sent + self.sent_by_one_more;
-        let served = server.finish_counts()?;
+        let datagrams = self.datagrams();
+        let served = crate::end(server, (&mut self.crowd, self.received_by_one_more), datagrams, drops)?;
         let lost = sent.saturating_sub(back);
         let received = count(&served, "received");
         let no_room = count(&served, "refused") + count(&served, "undelivered");
@@ -244,9 +316,8 @@ impl Players {
             let left = count(&served, "left");
             return Err(format!("{strangers} messages that were not on their way, {left} clients left"));
         }
-        results.figure("echo: clients that were dropped", Some(0.0), "", Goal::AtMost(0.0), "");
         let share = lost as f64 / sent.max(1) as f64 * 100.0;
-        results.figure("echo: unreliable messages lost", Some(share), "%", Goal::Shown, "");
-        Ok(())
+        results.figure(format!("{part}: unreliable messages lost"), Some(share), "%", Goal::Shown, "");
+        Ok(served)
     }
 }

@@ -21,15 +21,15 @@ const SETTLE: Duration = Duration::from_millis(300);
 pub(crate) fn measure(
     extent: Extent,
     clients: u32,
-    workers: u32,
+    (workers, core): (u32, Option<usize>),
     results: &mut Results,
 ) -> Result<(), String> {
     let per_second = if extent == Extent::Quick { 2 * RAMP_PER_SECOND } else { RAMP_PER_SECOND };
     let dropped = DropWatch::begin();
-    let server = Does::Announce.start(workers, clients)?;
+    let server = Does::Announce.start(workers, clients, core)?;
     let address = server.address()?;
     let mut crowd = crate::crowd(clients)?;
-    let (mut ears, watch) = (Ears::default(), Watch::begin(server.id()));
+    let (mut ears, watch) = (Ears::default(), [server.id(), std::process::id()].map(Watch::begin));
     let to = (address, key().public());
     let ramped = crowd.connect(to, clients.into(), per_second, |socket, event| ears.hear(socket, event))?;
     crate::show_ramp(&ramped, results, "join");
@@ -41,11 +41,13 @@ pub(crate) fn measure(
             (heard, since) = (ears.heard, clock::now());
         }
     }
-    let used = watch.used().ok_or("the server's clock cannot be read")?;
+    let [Some(used), Some(here)] = watch.map(|watch| watch.used()) else {
+        return Err("the processes' clocks cannot be read".to_owned());
+    };
     clock::pause(SETTLE);
     let (sent, ended) = (crowd.carried().sent, crowd.ended());
     let drops = dropped.count();
-    let served = server.finish_counts()?;
+    let served = crate::end(server, (&mut crowd, 0), sent, drops)?;
 
     let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));
     let lost = owed.saturating_sub(missed).saturating_sub(ears.heard);
@@ -75,6 +77,7 @@ pub(crate) fn measure(
         Goal::Shown,
         "while all came",
     );
+    crate::show_own_cpu(&[here], results, "join");
     let each = used.cpu_s() * 1e9 / ears.heard.max(1) as f64;
     results.figure("join: CPU per announcement heard", Some(each), "ns", Goal::Shown, "");
     if (left, lost, ears.strangers) != (0, 0, 0) || ears.gaps > missed {

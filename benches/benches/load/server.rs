@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::{ChannelId, Event, SendOptions, Server, ServerKey};
-use drumfire_benches::{Announcer, Child, Counts, counts_of, open_server, over_at_end_of_input, say_counts};
+use drumfire_benches::{
+    Announcer, Child, Counts, counts_of, open_server, over_at_end_of_input, pin_to, say_counts,
+};
 use drumfire_tools::clock;
 
 /// The first argument of the server's process.
@@ -36,9 +38,12 @@ impl Does {
         }
     }
 
-    /// Starts a server with so many workers, for so many connections.
-    pub(crate) fn start(self, workers: u32, connections: u32) -> Result<Child, String> {
-        Child::start("the server", &[MODE, self.name(), &workers.to_string(), &connections.to_string()])
+    /// Starts a server with so many workers, for so many connections; on this core, or where it likes.
+    pub(crate) fn start(self, workers: u32, connections: u32, core: Option<usize>) -> Result<Child, String> {
+        let (workers, connections) = (workers.to_string(), connections.to_string());
+        let core = core.map(|core| core.to_string());
+        let args = [MODE, self.name(), &workers, &connections].into_iter().chain(core.as_deref());
+        Child::start("the server", &args.collect::<Vec<_>>())
     }
 }
 
@@ -50,9 +55,9 @@ pub(crate) fn key() -> ServerKey {
 /// Runs the server's process, if the arguments ask for it.
 pub(crate) fn main(args: &[OsString]) -> Option<Result<(), String>> {
     let args: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
-    let [MODE, does, workers, connections] = args.as_slice() else { return None };
+    let [MODE, does, workers, connections, core @ ..] = args.as_slice() else { return None };
     let does = [Does::Echo, Does::Announce].into_iter().find(|known| known.name() == *does)?;
-    Some(run(does, workers, connections))
+    Some(core.iter().try_for_each(|core| pin_to(core)).and_then(|()| run(does, workers, connections)))
 }
 
 fn run(does: Does, workers: &str, connections: &str) -> Result<(), String> {

@@ -67,7 +67,7 @@ fn bench(options: &Options, abuse_per_second: u32, seconds: Option<u32>) -> Resu
     let cores = Cores::of_this_process()?;
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
-    println!("pinned    server to core {}, load to core {}", cores.server, cores.load);
+    println!("pinned    {cores}");
     let collected = RefCell::new(Vec::new());
     let beside = &collected;
     let roles = Role::ALL.into_iter().filter(|role| role.part().is_none_or(|part| options.wants(part)));
@@ -82,6 +82,7 @@ fn bench(options: &Options, abuse_per_second: u32, seconds: Option<u32>) -> Resu
     let beside = collected.into_inner();
     println!("\n{}", show::table(PLAYERS, &measured, &beside));
     let mut results = Results::new("neighbours", options);
+    results.pinned(cores);
     results.rounds("neighbours", &measured)?;
     show::figures(&measured, &beside, abuse_per_second.into(), &mut results);
     println!("{}", results.table());

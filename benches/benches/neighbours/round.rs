@@ -21,6 +21,8 @@ pub(crate) struct Beside {
     pub(crate) sent: u64,
     pub(crate) lost: u64,
     pub(crate) core_share: f64,
+    /// Of the load's core.
+    pub(crate) load_share: f64,
     /// How late 99 of a hundred of their messages left, at most.
     pub(crate) late_ms: Option<f64>,
     pub(crate) guest: Option<Seen>,
@@ -83,6 +85,7 @@ pub(crate) fn run(
         sent: told.early + told.out_at_start + told.sent + told.refused,
         lost: told.lost + told.refused,
         core_share: played.server.core_share(),
+        load_share: played.here.core_share(),
         late_ms: told.delay.map(|delay| delay.p99 as f64 / 1e6),
         guest: seen,
     });

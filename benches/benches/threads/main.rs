@@ -3,8 +3,9 @@
 //! A server with four sockets echoes reliable messages; its threads become four, two and one again, and again. Printed are
 //! the messages per second around each change, the lowest tenth of a second after it, and the same before it, where nothing
 //! changed: what lies between the two is the dip. The bench fails when anybody was disconnected or a message was lost. The
-//! players run in the same process on a thread of their own, and leave turns out when it gets no core in time; a change with
-//! such turns around it does not count. With fewer cores than threads nothing here is a throughput. `--quick` is a smoke run.
+//! players run in the same process on a thread of their own, unlike those of other benches: windows and moves share one clock
+//! and nobody's CPU is counted. They leave turns out when their thread gets no core in time; a change with such turns around it
+//! does not count. With fewer cores than threads nothing here is a throughput. `--quick` is a smoke run.
 #![forbid(unsafe_code)]
 
 mod players;
