@@ -237,64 +237,69 @@ enum Task {
     },
 }
 
+impl Task {
+    fn run(self) -> Result<(), Stop> {
+        match self {
+            Task::Backends => backends::run(),
+            Task::Agones => agones::run(),
+            Task::Bench { quick, gate, bless } => bench::run(match (quick, gate, bless) {
+                (true, ..) => Ask::Quick,
+                (_, true, _) => Ask::Gate,
+                (_, _, true) => Ask::Bless,
+                _ => Ask::List,
+            }),
+            Task::Bevy => bevy::run(),
+            Task::Chaos { runs, quick, full, sanitized, ledger } => chaos::run(&chaos::Ask {
+                names: &runs,
+                size: match (quick, full) {
+                    (true, _) => chaos::Size::Quick,
+                    (_, true) => chaos::Size::Full,
+                    _ => chaos::Size::Default,
+                },
+                is_sanitized: sanitized,
+                keeps: ledger,
+            }),
+            Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
+            Task::Coverage { ledger } => coverage::run(ledger),
+            Task::Deny { advisories } => deny::run(advisories),
+            Task::Example { name } => loopback_example::run(&name),
+            Task::Ffi => ffi::run(),
+            Task::Fuzz { targets, seconds, keep, ledger } => {
+                fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep, notes: ledger })
+            }
+            Task::Interop { sessions } => interop::run(sessions),
+            Task::Ledger => ledger::run(),
+            Task::Loom { shuttle, seed, ledger } => {
+                loom::run(&loom::Ask { schedules: shuttle, seed, keeps: ledger })
+            }
+            Task::MinimalVersions => minimal_versions::run(),
+            Task::Nightly { minutes, quick, keep_going } => {
+                nightly::run(&nightly::Ask { minutes, quick, keep_going })
+            }
+            Task::Package { verify } => package::run(verify),
+            Task::Props { cases } => props::run(cases),
+            Task::Report => report::run(),
+            Task::Sanitize { all, ledger } => sanitize::run(all, ledger),
+            Task::Seeds { seeds, strategy_seeds, ledger } => seeds::run(seeds, strategy_seeds, ledger),
+            Task::Sim { seeds, worker, long, plant, ledger } => {
+                let kind = match (worker, long) {
+                    (true, _) => sim::Kind::Workers,
+                    (_, true) => sim::Kind::Long,
+                    _ => sim::Kind::Short,
+                };
+                sim::run(&sim::Ask { seeds: seeds.as_ref(), kind, plant, keeps: ledger })
+            }
+            Task::Tidy => tidy::run(),
+            Task::TwoHostsExample { name } => two_hosts_example::run(&name),
+            Task::TwoHosts { ladder, secs, receiver_flags } => {
+                two_hosts::run(&two_hosts::Ask { secs, climbs: ladder, receiver_flags: &receiver_flags })
+            }
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    let outcome = match Task::parse() {
-        Task::Backends => backends::run(),
-        Task::Agones => agones::run(),
-        Task::Bench { quick, gate, bless } => bench::run(match (quick, gate, bless) {
-            (true, ..) => Ask::Quick,
-            (_, true, _) => Ask::Gate,
-            (_, _, true) => Ask::Bless,
-            _ => Ask::List,
-        }),
-        Task::Bevy => bevy::run(),
-        Task::Chaos { runs, quick, full, sanitized, ledger } => chaos::run(&chaos::Ask {
-            names: &runs,
-            size: match (quick, full) {
-                (true, _) => chaos::Size::Quick,
-                (_, true) => chaos::Size::Full,
-                _ => chaos::Size::Default,
-            },
-            is_sanitized: sanitized,
-            keeps: ledger,
-        }),
-        Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
-        Task::Coverage { ledger } => coverage::run(ledger),
-        Task::Deny { advisories } => deny::run(advisories),
-        Task::Example { name } => loopback_example::run(&name),
-        Task::Ffi => ffi::run(),
-        Task::Fuzz { targets, seconds, keep, ledger } => {
-            fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep, notes: ledger })
-        }
-        Task::Interop { sessions } => interop::run(sessions),
-        Task::Ledger => ledger::run(),
-        Task::Loom { shuttle, seed, ledger } => {
-            loom::run(&loom::Ask { schedules: shuttle, seed, keeps: ledger })
-        }
-        Task::MinimalVersions => minimal_versions::run(),
-        Task::Nightly { minutes, quick, keep_going } => {
-            nightly::run(&nightly::Ask { minutes, quick, keep_going })
-        }
-        Task::Package { verify } => package::run(verify),
-        Task::Props { cases } => props::run(cases),
-        Task::Report => report::run(),
-        Task::Sanitize { all, ledger } => sanitize::run(all, ledger),
-        Task::Seeds { seeds, strategy_seeds, ledger } => seeds::run(seeds, strategy_seeds, ledger),
-        Task::Sim { seeds, worker, long, plant, ledger } => {
-            let kind = match (worker, long) {
-                (true, _) => sim::Kind::Workers,
-                (_, true) => sim::Kind::Long,
-                _ => sim::Kind::Short,
-            };
-            sim::run(&sim::Ask { seeds: seeds.as_ref(), kind, plant, keeps: ledger })
-        }
-        Task::Tidy => tidy::run(),
-        Task::TwoHostsExample { name } => two_hosts_example::run(&name),
-        Task::TwoHosts { ladder, secs, receiver_flags } => {
-            two_hosts::run(&two_hosts::Ask { secs, climbs: ladder, receiver_flags: &receiver_flags })
-        }
-    };
-    match outcome {
+    match Task::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Failed(why)) => {
             eprintln!("{why}");
