@@ -248,7 +248,8 @@ impl Connection {
                 let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
                 let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
                 let keys_at = if self.liveness.is_shrunk() { self.keys_forgotten_at() } else { None };
-                let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until, keys_at];
+                let path_at = self.path.repeat_at();
+                let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until, keys_at, path_at];
                 dues.into_iter().flatten().min()
             }
             Some(_) => None,
@@ -280,6 +281,7 @@ impl Connection {
         if self.identity.leave_at().is_some_and(|at| at <= now) {
             self.leave_id();
         }
+        self.path.repeat_due(now);
         if !self.is_probe_due {
             let (sending, control) = (&mut self.sending, &mut self.control);
             match self.loss.on_timeout(now, |fate, id, packet| route_fate(sending, control, fate, id, packet))

@@ -194,6 +194,22 @@ impl Path {
         candidate.challenge.renew(now, entropy);
     }
 
+    /// When the address that leads is challenged once more.
+    #[inline]
+    pub(crate) fn repeat_at(&self) -> Option<Moment> {
+        self.search.as_ref().and_then(|search| search.repeat_at())
+    }
+
+    /// Challenges the address that leads once more, if that is due.
+    pub(crate) fn repeat_due(&mut self, now: Moment) {
+        if let Some(search) =
+            self.search.as_mut().filter(|search| search.repeat_at().is_some_and(|at| at <= now))
+            && let Some(candidate) = search.leading.and_then(|leading| search.find(leading))
+        {
+            candidate.challenge.is_due = true;
+        }
+    }
+
     /// Whether it is not certain where the peer is.
     pub(crate) const fn is_searching(&self) -> bool {
         self.search.is_some()
@@ -279,14 +295,26 @@ impl Path {
 const LEAST_BYTES: usize = 64;
 
 impl Search {
+    /// The candidate that the newest packet came from.
+    fn leading(&self) -> Option<&Candidate> {
+        let leading = self.leading?;
+        self.candidates.iter().flatten().find(|candidate| candidate.route == leading)
+    }
+
+    /// A challenge or its answer may be lost, and nobody may speak for long: an address that leads while the known one is silent is
+    /// asked again, as long as what came from there allows it.
+    fn repeat_at(&self) -> Option<Moment> {
+        let candidate = self.leading().filter(|_| !self.prefers_known)?;
+        let is_possible = !candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES;
+        let sent_at = candidate.challenge.sent_at.filter(|_| is_possible)?;
+        Some(sent_at.after(CHALLENGE_INTERVAL))
+    }
+
     /// Where the next datagram goes; `plain` is one to the known address.
     #[cold]
     fn destination(&self, now: Moment, settling: Duration, plain: Destination) -> Destination {
-        let leading = self.leading.and_then(|leading| {
-            self.candidates.iter().flatten().find(|candidate| candidate.route == leading)
-        });
         let is_known_silent = !self.prefers_known;
-        let moved = leading.filter(|candidate| {
+        let moved = self.leading().filter(|candidate| {
             is_known_silent
                 && candidate.challenge.is_fresh(now, settling)
                 && candidate.allowance_bytes() >= LEAST_BYTES

@@ -130,6 +130,42 @@ fn an_address_without_an_answer_is_challenged_once_a_second() {
 }
 
 #[test]
+fn an_address_that_leads_is_challenged_again_while_nobody_speaks_and_as_far_as_it_may() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 100, true);
+    assert_eq!(bench.path.repeat_at(), None, "it is not sent yet");
+    let first = bench.send(0).0[1];
+    let mut times = Vec::new();
+    while let Some(at) = bench.path.repeat_at() {
+        bench.path.repeat_due(Moment::from_nanos(at.as_nanos() - 1));
+        assert!(!bench.path.has_to_send());
+        bench.path.repeat_due(at);
+        assert!(bench.path.has_to_send());
+        let to = bench.path.destination(at, || SETTLING);
+        assert_eq!((to.route, to.challenge), (address(2), Some(first.1)));
+        bench.path.on_sent(at, &to, 64);
+        times.push(at.as_nanos() / 1_000_000);
+    }
+    assert_eq!(times, [1_000], "of 300 B 200 went at once");
+    assert!(bench.path.on_response(first.1));
+}
+
+#[test]
+fn an_address_is_not_challenged_again_when_the_known_one_answered_or_leads() {
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 1_000, true);
+    let known = bench.send(0).0[0];
+    assert!(bench.path.repeat_at().is_some());
+    assert!(!bench.path.on_response(known.1));
+    assert_eq!(bench.path.repeat_at(), None);
+    let mut bench = Bench::new();
+    bench.hear(0, 2, 1_000, true);
+    bench.send(0);
+    bench.hear(1, 1, 100, true);
+    assert_eq!(bench.path.repeat_at(), None);
+}
+
+#[test]
 fn two_candidates_are_kept_and_the_older_makes_room() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 1_000, true);

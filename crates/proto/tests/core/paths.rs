@@ -95,6 +95,22 @@ fn a_client_that_moves_after_it_spoke_is_found_within_three_seconds() {
 }
 
 #[test]
+fn a_challenge_that_is_lost_when_both_fall_silent_is_repeated() {
+    let mut world = World::new(1, CLEAN);
+    let (client, server) = world.connected();
+    world.run(Duration::from_secs(1));
+    world.client_address = new_address(1);
+    world.send(CLIENT, client, 0, &[7; 200], SendOptions::unreliable()).unwrap();
+    world.run(Duration::from_millis(15));
+    // What the server asks, and what it is answered.
+    world.link = Link { loss: 100, ..CLEAN };
+    world.run(Duration::from_millis(100));
+    world.link = CLEAN;
+    world.run(Duration::from_millis(1_100));
+    assert_eq!(world.ends[SERVER].address(server), Some(world.client_address));
+}
+
+#[test]
 fn an_answer_to_a_challenge_tells_which_packets_are_lost() {
     let mut world = World::new(1, CLEAN);
     let (client, server) = world.connected();
