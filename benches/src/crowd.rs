@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use drumfire::{ClientConfig, Clients, ClientsEvent, ConnectError, PeerId, ServerPublicKey, WorkerStats};
 use drumfire_tools::clock;
 
+use crate::served::RECEIVE_BUFFER_BYTES;
+
 /// Attempts under way at a time: a server keeps 4,096 that are half-open.
 const UNDER_WAY_MAX: u64 = 1_024;
 
@@ -58,7 +60,9 @@ impl Crowd {
     ///
     /// One line: what could not be bound.
     pub fn bind(sockets: u32, connections: u32) -> Result<Self, String> {
-        Self::bind_with(sockets, connections, &ClientConfig::default())
+        // Many clients have one socket here, and what comes while this process has no core has to fit.
+        let config = ClientConfig::default().receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+        Self::bind_with(sockets, connections, &config)
     }
 
     /// The same with this configuration.

@@ -54,9 +54,8 @@ pub(crate) struct Players {
     turn: usize,
     /// Messages of all of them in a second.
     per_second: u64,
-    /// Datagrams of the one for whom there was no room, and to it.
-    sent_by_one_more: u64,
-    received_by_one_more: u64,
+    /// The one for whom there was no room: what comes to it afterwards is in the books too.
+    one_more: Option<Crowd>,
 }
 
 pub(crate) fn measure(
@@ -135,16 +134,7 @@ impl Players {
     pub(crate) fn new(crowd: Crowd, per_second: u64) -> Self {
         let places = crowd.peers().iter().enumerate().map(|(place, peer)| (*peer, place)).collect();
         let out = vec![(0, 0); crowd.peers().len()];
-        Self {
-            crowd,
-            out,
-            places,
-            books: Books::default(),
-            turn: 0,
-            per_second,
-            sent_by_one_more: 0,
-            received_by_one_more: 0,
-        }
+        Self { crowd, out, places, books: Books::default(), turn: 0, per_second, one_more: None }
     }
 
     /// Lets them play, first uncounted.
@@ -241,7 +231,7 @@ impl Players {
 
     /// Datagrams that the clients sent so far.
     pub(crate) fn datagrams(&self) -> u64 {
-        self.crowd.carried().sent + self.sent_by_one_more
+        self.crowd.carried().sent + self.one_more.as_ref().map_or(0, |one_more| one_more.carried().sent)
     }
 
     /// Waits for what is still out.
@@ -270,8 +260,7 @@ impl Players {
             another.look(|_, event| answer = Some(event.clone()));
         }
         let took = clock::now().duration_since(start);
-        self.received_by_one_more = another.drain();
-        self.sent_by_one_more = another.carried().sent;
+        self.one_more = Some(another);
         match answer {
             Some(ClientsEvent::ConnectFailed { error: ConnectError::Refused(refusal), .. })
                 if refusal.reason == RefuseReason::Full =>
@@ -300,7 +289,8 @@ impl Players {
         self.check()?;
         let Books { sent, back, refused, skipped, strangers } = self.books;
         let datagrams = self.datagrams();
-        let served = crate::end(server, (&mut self.crowd, self.received_by_one_more), datagrams, drops)?;
+        let mut crowds: Vec<&mut Crowd> = [&mut self.crowd].into_iter().chain(&mut self.one_more).collect();
+        let served = crate::end(server, &mut crowds, datagrams, drops)?;
         let lost = sent.saturating_sub(back);
         let received = count(&served, "received");
         let no_room = count(&served, "refused") + count(&served, "undelivered");

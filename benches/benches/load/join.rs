@@ -47,7 +47,7 @@ pub(crate) fn measure(
     clock::pause(SETTLE);
     let (sent, ended) = (crowd.carried().sent, crowd.ended());
     let drops = dropped.count();
-    let served = crate::end(server, (&mut crowd, 0), sent, drops)?;
+    let served = crate::end(server, &mut [&mut crowd], sent, drops)?;
 
     let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));
     let lost = owed.saturating_sub(missed).saturating_sub(ears.heard);

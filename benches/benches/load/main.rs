@@ -123,17 +123,13 @@ fn show_own_cpu(here: &[Used], results: &mut Results, part: &str) {
     );
 }
 
-/// Ends the server and holds what it sent until then against what the clients' sockets took here and elsewhere: answers its counts, and prints a line.
-fn end(
-    server: Child,
-    (crowd, elsewhere): (&mut Crowd, u64),
-    sent: u64,
-    drops: u64,
-) -> Result<Counts, String> {
+/// Ends the server and holds what it sent until then against what the clients' sockets took: answers its counts, and prints a line.
+fn end(server: Child, crowds: &mut [&mut Crowd], sent: u64, drops: u64) -> Result<Counts, String> {
     let served = server.finish_counts()?;
     clock::pause(SETTLE);
-    let farewells = crowd.peers().len() as u64;
+    let farewells = crowds.iter().map(|crowd| crowd.peers().len() as u64).sum();
+    let received = crowds.iter_mut().map(|crowd| crowd.drain()).sum();
     let drops = drops.saturating_sub(missing(sent, &served));
-    println!("books     {}", close_way_back(&served, crowd.drain() + elsewhere, farewells, drops)?);
+    println!("books     {}", close_way_back(&served, received, farewells, drops)?);
     Ok(served)
 }
