@@ -44,7 +44,11 @@ pub(crate) fn measure(
     let [Some(used), Some(here)] = watch.map(|watch| watch.used()) else {
         return Err("the processes' clocks cannot be read".to_owned());
     };
-    clock::pause(SETTLE);
+    // They go on, or the server would repeat what nobody acknowledges.
+    let until = clock::now() + SETTLE;
+    while clock::now() < until {
+        crowd.look(|socket, event| ears.hear(socket, event));
+    }
     let (sent, ended) = (crowd.carried().sent, crowd.ended());
     let drops = dropped.count();
     let served = crate::end(server, &mut [&mut crowd], sent, drops)?;
