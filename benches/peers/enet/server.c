@@ -1,6 +1,7 @@
 /* The echo server of the C library: waits for the socket or a millisecond, takes all events, answers each message, flushes. Ends
  * when its standard input does, and says what it counted. Arguments: `reliable` or `unreliable`, and the bytes of an answer or
- * 0 for those of the message. The settings are those that `src/rivals/enet.rs` names. It connects to nobody. */
+ * 0 for those of the message; or `version`, to say that of the library and end. The settings are those that
+ * `src/rivals/enet.rs` names. It connects to nobody. */
 #include <arpa/inet.h>
 #include <enet/enet.h>
 #include <poll.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PEERS = 2048, CHANNELS = 4, BUFFER_BYTES = 4 * 1024 * 1024, ANSWER_MAX_BYTES = 1024, LOOK_UP_MS = 100 };
+enum { PEERS = 2048, CHANNELS = 4, BUFFER_BYTES = 4 * 1024 * 1024, ANSWER_MAX_BYTES = 1024, LOOK_UP_MS = 100, KEEP_ALIVE_MS = 7500 };
 
 struct served {
     unsigned long long received, echoed, refused;
@@ -62,6 +63,7 @@ static int serve(ENetHost *host, size_t bytes, enet_uint32 flags, struct served 
                 connected++;
                 enet_peer_throttle_configure(event.peer, ENET_PEER_PACKET_THROTTLE_INTERVAL,
                                              ENET_PEER_PACKET_THROTTLE_SCALE, 0);
+                enet_peer_ping_interval(event.peer, KEEP_ALIVE_MS);
             } else if (event.type == ENET_EVENT_TYPE_DISCONNECT) {
                 connected--;
             } else if (event.type == ENET_EVENT_TYPE_RECEIVE) {
@@ -75,6 +77,11 @@ static int serve(ENetHost *host, size_t bytes, enet_uint32 flags, struct served 
 }
 
 int main(int count, char **arguments) {
+    if (count == 2 && strcmp(arguments[1], "version") == 0) {
+        ENetVersion version = enet_linked_version();
+        printf("%u.%u.%u\n", ENET_VERSION_GET_MAJOR(version), ENET_VERSION_GET_MINOR(version), ENET_VERSION_GET_PATCH(version));
+        return 0;
+    }
     size_t bytes = count > 2 ? strtoul(arguments[2], NULL, 10) : ANSWER_MAX_BYTES + 1;
     if (bytes > ANSWER_MAX_BYTES || enet_initialize() != 0) {
         fprintf(stderr, "error: the ENet server takes a delivery and the bytes of an answer\n");
@@ -94,8 +101,7 @@ int main(int count, char **arguments) {
     fflush(stdout);
     struct served served = {0};
     int failed = serve(host, bytes, flags, &served);
-    printf("{\"received\":%llu,\"echoed\":%llu,\"refused\":%llu,\"enet version\":%lu}\n", served.received, served.echoed,
-           served.refused, (unsigned long)enet_linked_version());
+    printf("{\"received\":%llu,\"echoed\":%llu,\"refused\":%llu}\n", served.received, served.echoed, served.refused);
     fflush(stdout);
     enet_host_destroy(host);
     return failed;

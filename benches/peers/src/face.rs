@@ -13,6 +13,9 @@ use drumfire_benches::{Counts, over_at_end_of_input, say, say_counts};
 /// How often a server that waits looks up when nothing comes.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);
 
+/// A silent client says that it is there each time this has passed: drumfire's own time, given to every rival that lets it be set.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_millis(7_500);
+
 /// No load has longer messages, and no answer is longer.
 pub(crate) const MESSAGE_MAX_BYTES: usize = 1_024;
 

@@ -7,8 +7,12 @@ use drumfire_benches::Extent;
 use crate::load::Load;
 use crate::rivals;
 
-/// As a reader types it.
-pub(crate) const COMMAND: &str = "cargo run --release --manifest-path benches/peers/Cargo.toml";
+/// As a reader types it to have the same rivals.
+pub(crate) const COMMAND: &str = if cfg!(feature = "gns") {
+    "cargo run --release --manifest-path benches/peers/Cargo.toml --features gns"
+} else {
+    "cargo run --release --manifest-path benches/peers/Cargo.toml"
+};
 
 /// Loads of a smoke run.
 const QUICK: [&str; 1] = ["C"];
@@ -42,10 +46,9 @@ impl Flags {
         self.peers.is_empty() || family == "raw" || self.peers.iter().any(|name| name == family)
     }
 
-    /// What was chosen, for the name of the report; nothing when all runs.
+    /// The loads that were chosen, for the name of the report, to which peers add their own; nothing when all run.
     pub(crate) fn part(&self) -> Option<String> {
-        let names: Vec<&str> = self.loads.iter().chain(&self.peers).map(String::as_str).collect();
-        (!names.is_empty()).then(|| names.join("-"))
+        (!self.loads.is_empty()).then(|| self.loads.join("-"))
     }
 }
 
@@ -106,7 +109,7 @@ mod tests {
             Load::ALL.iter().filter(|load| some.wants_load(load)).map(|load| load.name).collect();
         assert_eq!((loads, some.extent), (vec!["A", "F"], Extent::Quick));
         assert!(some.wants_peer("enet") && some.wants_peer("raw") && !some.wants_peer("quinn"));
-        assert_eq!(some.part().as_deref(), Some("A-F-enet"));
+        assert_eq!(some.part().as_deref(), Some("A-F"));
         let all = flags(&[]).expect("good flags");
         assert!(all.wants_peer("quinn") && all.part().is_none());
     }

@@ -1,7 +1,10 @@
-//! What drumfire is held against in each load: ratios of two rows of the same run, and bounds of one row. Only pairs of equal
-//! suites are compared where the goal says so, and only what was measured is judged.
+//! What drumfire is held against in each load: ratios of two rows of the same run, taken round by round, and bounds of one row.
+//! Only pairs of equal suites are compared where the goal says so, and only what was measured is judged; what was not stands
+//! among the figures with the reason.
 
+use drumfire_benches::drive::Shape;
 use drumfire_benches::{Goal, Results, Spread, micros};
+use drumfire_tools::report::Report;
 
 use crate::load::Load;
 use crate::measure::{Row, State};
@@ -16,8 +19,9 @@ const CHACHA_1000: &str = "drumfire, ChaCha20, 1 ms";
 
 /// The C library, or where it is missing the same in Rust.
 const ENET: &[&str] = &["ENet", "ENet in Rust"];
-const QUINN_AES: &[&str] = &["quinn, AES-128"];
-const QUINN_CHACHA: &[&str] = &["quinn, ChaCha20"];
+/// Where it was left out of the build it has one name for all its settings.
+const QUINN_AES: &[&str] = &["quinn, AES-128", "quinn"];
+const QUINN_CHACHA: &[&str] = &["quinn, ChaCha20", "quinn"];
 const RENET: &[&str] = &["renet"];
 const GNS: &[&str] = &["GameNetworkingSockets"];
 const RAW: &[&str] = &["raw mio"];
@@ -171,40 +175,43 @@ impl What {
         }
     }
 
-    fn of(self, row: &Row) -> Option<Spread> {
-        let time = |pick| row.measured.spread(|report| micros(report, pick));
+    fn of(self, round: &Report) -> Option<f64> {
         match self {
-            Self::Cpu => row.measured.cpu_ns(),
-            Self::P50 => time(|latency| latency.p50),
-            Self::P90 => time(|latency| latency.p90),
-            Self::P99 => time(|latency| latency.p99),
-            Self::P999 => time(|latency| latency.p999),
+            Self::Cpu => round.cpu_ns_per_packet,
+            Self::P50 => micros(round, |latency| latency.p50),
+            Self::P90 => micros(round, |latency| latency.p90),
+            Self::P99 => micros(round, |latency| latency.p99),
+            Self::P999 => micros(round, |latency| latency.p999),
         }
     }
 }
 
 /// Adds all figures of a load.
 pub(crate) fn figures(load: Load, rows: &[Row], results: &mut Results) {
+    if load.shape == Shape::Idle {
+        rows.iter().for_each(|row| idle(load, row, results));
+        return;
+    }
+    for row in rows {
+        if let Some(why) = row.why_not() {
+            let name = format!("{}: {}, {}: {}", load.name, What::Cpu.name(), way(row), row.rival.title());
+            results.figure(name, None, "ns", Goal::Shown, &why);
+        }
+    }
     for pair in PAIRS.iter().filter(|pair| pair.load == load.name) {
         figure(pair, rows, results);
     }
-    if load.name == "E" {
-        for row in rows.iter().filter(|row| row.state == State::Measured) {
-            let is_ours = row.rival.family == "drumfire";
-            let goal = |most| if is_ours { Goal::AtMost(most) } else { Goal::Shown };
-            let (name, note) = (row.rival.name, note(&[row]));
-            let name = format!("E: {} idle connections, {name}", row.connections);
-            let median = |spread: Option<Spread>| Some(spread?.median);
-            results.figure(
-                format!("{name}: core"),
-                median(core_percent(row)),
-                "%",
-                goal(IDLE_CORE_PERCENT),
-                &note,
-            );
-            results.figure(format!("{name}: memory of each"), median(kib(row)), "KiB", goal(IDLE_KIB), &note);
-        }
-    }
+}
+
+fn idle(load: Load, row: &Row, results: &mut Results) {
+    let is_ours = row.rival.family == "drumfire";
+    let goal = |most| if is_ours { Goal::AtMost(most) } else { Goal::Shown };
+    let name = format!("{}: {} idle connections, {}", load.name, row.connections, row.rival.title());
+    let is_measured = row.state == State::Measured;
+    let note = note(is_measured.then(|| format!("keep-alive {}", row.rival.keep_alive)), &[row]);
+    let median = |spread: Option<Spread>| spread.filter(|_| is_measured).map(|of| of.median);
+    results.figure(format!("{name}: core"), median(core_percent(row)), "%", goal(IDLE_CORE_PERCENT), &note);
+    results.figure(format!("{name}: memory of each"), median(kib(row)), "KiB", goal(IDLE_KIB), &note);
 }
 
 fn figure(pair: &Pair, rows: &[Row], results: &mut Results) {
@@ -214,49 +221,87 @@ fn figure(pair: &Pair, rows: &[Row], results: &mut Results) {
     let find = |name| named(rows, name).find(of_way).or_else(|| named(rows, name).next());
     let others: Vec<&Row> = pair.others.iter().copied().filter_map(find).collect();
     let is_measured = |row: &&&Row| row.state == State::Measured;
-    let Some(other) = others.iter().find(is_measured).or(others.first()) else { return };
-    let (value, goal, over) = match pair.bound {
-        Least(least) => {
-            (ratio(pair.what, other, ours), Goal::AtLeast(least), [other.rival.name, ours.rival.name])
-        }
-        Most(most) => {
-            (ratio(pair.what, ours, other), Goal::AtMost(most), [ours.rival.name, other.rival.name])
-        }
-        Shown => (ratio(pair.what, ours, other), Goal::Shown, [ours.rival.name, other.rival.name]),
+    let Some(&other) = others.iter().find(is_measured).or(others.first()) else { return };
+    let (over, under, goal) = match pair.bound {
+        Least(least) => (other, ours, Goal::AtLeast(least)),
+        Most(most) => (ours, other, Goal::AtMost(most)),
+        Shown => (ours, other, Goal::Shown),
     };
-    let way = if pair.way == Reliable { "reliable" } else { "unreliable" };
-    let name = format!("{}: {}, {way}: {} over {}", pair.load, pair.what.name(), over[0], over[1]);
-    results.figure(name, value, "x", goal, &note(&[ours, other]));
+    let ratio = ratio(pair.what, over, under);
+    let titles = format!("{} over {}", over.rival.title(), under.rival.title());
+    let name = format!("{}: {}, {}: {titles}", pair.load, pair.what.name(), way(ours));
+    let of_rounds = ratio.map(|Spread { least, most, .. }| {
+        format!("round by round {least:.2} to {most:.2}, rounds: {}", ours.measured.rounds.len())
+    });
+    let note = note(of_rounds, &[ours, other]);
+    results.figure(name, ratio.map(|ratio| ratio.median), "x", goal, &note);
 }
 
 fn named<'a>(rows: &'a [Row], name: &'a str) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(move |row| row.rival.name == name)
 }
 
-fn ratio(what: What, over: &Row, under: &Row) -> Option<f64> {
+const fn way(row: &Row) -> &'static str {
+    if row.setup.is_reliable { "reliable" } else { "unreliable" }
+}
+
+/// Of each round, in which whatever the machine did was done to both.
+fn ratio(what: What, over: &Row, under: &Row) -> Option<Spread> {
     if over.state != State::Measured || under.state != State::Measured {
         return None;
     }
-    Some(what.of(over)?.median / what.of(under)?.median)
+    let values =
+        |row: &Row| row.measured.rounds.iter().map(|round| what.of(round)).collect::<Option<Vec<f64>>>();
+    paired(&values(over)?, &values(under)?)
+}
+
+/// Of each value over that in the same place.
+fn paired(over: &[f64], under: &[f64]) -> Option<Spread> {
+    Spread::of(over.iter().zip(under).map(|(over, under)| over / under))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::rows;
+    use crate::measure::{Missing, rows};
     use crate::rivals::all;
+    use drumfire_benches::{Extent, Options};
 
     #[test]
     fn every_goal_is_about_rows_that_there_are() {
         let rivals = all();
         for pair in PAIRS {
             let load = Load::named(pair.load).expect("a load");
-            let rows = rows(load, &rivals, usize::MAX);
+            let rows = rows(load, &rivals, usize::MAX, &Missing::new());
             let is_there = |name: &str| rows.iter().any(|row| row.rival.name == name);
             assert!(is_there(pair.ours), "{pair:?}");
-            // A library that was left out of the build stands there under one name for all its settings.
-            let is_library = |name: &&str| is_there(name) || !cfg!(all(feature = "quinn", feature = "enet"));
-            assert!(pair.others.iter().all(is_library), "{pair:?}");
+            // A library that was left out of the build stands there too.
+            assert!(pair.others.iter().any(|name| is_there(name)), "{pair:?}");
         }
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        // The medians are 3 and 2, in rounds that have nothing to do with each other.
+        let ratio = paired(&[1.0, 3.0, 10.0], &[2.0, 1.0, 10.0]).expect("three rounds");
+        assert_eq!((ratio.median, ratio.least, ratio.most), (1.0, 0.5, 3.0));
+        assert_eq!(paired(&[], &[]), None);
+    }
+
+    #[test]
+    fn a_rival_that_is_missing_is_among_the_figures_with_the_reason() {
+        let load = Load::named("F").expect("a load");
+        let missing = Missing::from([("drumfire, AES-128", "no instructions".to_owned())]);
+        let rows = rows(load, &all(), usize::MAX, &missing);
+        let mut results = Results::new("peers", &Options { extent: Extent::Quick, only: None });
+        figures(load, &rows, &mut results);
+        let table = results.table();
+        let is_told = |line: &&str| line.contains("; drumfire, AES-128: missing: no");
+        assert_eq!(
+            table.lines().filter(|line| line.contains("missing: no instructions")).count(),
+            7,
+            "{table}"
+        );
+        assert!(table.lines().filter(is_told).count() > 1, "{table}");
     }
 }

@@ -101,7 +101,7 @@ impl Load {
     }
 
     /// What is still out at the window's end has this long to come back: what may be lost comes soon or never.
-    const fn settle(&self, may_lose: bool) -> Duration {
+    pub(crate) const fn settle(&self, may_lose: bool) -> Duration {
         let seconds = match (may_lose, self.is_relayed) {
             (true, _) => 1,
             (false, false) => 5,

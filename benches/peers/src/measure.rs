@@ -1,11 +1,13 @@
 //! Interleaved rounds of all arms of a load: each arm once, then each again. The first round warms up and does not count; a round
 //! that the machine disturbed is repeated. An arm that cannot be run is left out from then on, with its line kept.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use drumfire_benches::drive::Shape;
 use drumfire_benches::{Cores, Measured};
 
+use crate::effort::Effort;
 use crate::face::Setup;
 use crate::load::Load;
 use crate::process::Asked;
@@ -15,19 +17,8 @@ use crate::round::{self, Beside};
 /// How often rounds of one arm that the machine disturbed are repeated, so that a busy machine cannot hold up the bench.
 const MAX_REPEATS: u32 = 10;
 
-/// How much is done.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Effort {
-    pub(crate) rounds: u32,
-    pub(crate) warm_ups: u32,
-    /// The load runs for so long before it is counted.
-    pub(crate) warm_up: Duration,
-    pub(crate) counted: Duration,
-    /// Connections of any load, at most.
-    pub(crate) connections_max: usize,
-    /// Whether disturbed rounds are repeated.
-    pub(crate) may_void: bool,
-}
+/// Why rivals cannot be run, by their names.
+pub(crate) type Missing = HashMap<&'static str, String>;
 
 /// A rival with one way of delivery, and what came of it.
 pub(crate) struct Row {
@@ -54,6 +45,29 @@ impl Row {
     /// Its name in tables and reports.
     pub(crate) fn name(&self) -> String {
         arm_name(self.rival.name, self.setup.is_reliable)
+    }
+
+    /// The name of the reports of its rounds: those of an arm that failed later are marked, since they are no result.
+    pub(crate) fn name_of_runs(&self) -> String {
+        let mark = if matches!(self.state, State::Failed(_)) { ", failed later" } else { "" };
+        format!("{}{mark}", self.name())
+    }
+
+    /// Why nothing came of it; `None` where it was measured.
+    pub(crate) fn why_not(&self) -> Option<String> {
+        match &self.state {
+            State::Measured => None,
+            State::Missing(why) => Some(format!("missing: {why}")),
+            State::Failed(line) => Some(format!("failed after {} rounds: {line}", self.beside.len())),
+        }
+    }
+
+    /// What all its rounds take when none is void; nothing where it has none.
+    pub(crate) fn time(&self, load: Load, effort: &Effort) -> Duration {
+        match self.state {
+            State::Measured => effort.time(load, self.connections, !self.setup.is_reliable),
+            State::Missing(_) | State::Failed(_) => Duration::ZERO,
+        }
     }
 
     fn new(load: Load, rival: &Rival, is_reliable: bool, connections_max: usize) -> Self {
@@ -117,7 +131,7 @@ fn suits(load: Load, rival: &Rival) -> bool {
 }
 
 /// The rows of a load, nothing being measured yet.
-pub(crate) fn rows(load: Load, rivals: &[Rival], connections_max: usize) -> Vec<Row> {
+pub(crate) fn rows(load: Load, rivals: &[Rival], connections_max: usize, missing: &Missing) -> Vec<Row> {
     let mut rows = Vec::new();
     for rival in rivals.iter().filter(|rival| suits(load, rival)) {
         // What may be lost is measured alone where that is the load, or the rival has nothing else; else the other is.
@@ -127,26 +141,19 @@ pub(crate) fn rows(load: Load, rivals: &[Rival], connections_max: usize) -> Vec<
             [(true, has_reliable), (false, rival.has_unreliable && !(is_missing && has_reliable))]
         {
             if has {
-                rows.push(Row::new(load, rival, is_reliable, connections_max));
+                let mut row = Row::new(load, rival, is_reliable, connections_max);
+                if let (State::Measured, Some(why)) = (&row.state, missing.get(rival.name)) {
+                    row.state = State::Missing(why.clone());
+                }
+                rows.push(row);
             }
         }
     }
     rows
 }
 
-/// Measures them; `missing` says why a rival cannot be run, by its name.
-pub(crate) fn measure(
-    cores: Cores,
-    load: Load,
-    mut rows: Vec<Row>,
-    effort: &Effort,
-    missing: &dyn Fn(&Rival) -> Option<String>,
-) -> Vec<Row> {
-    for row in &mut rows {
-        if let (State::Measured, Some(why)) = (&row.state, missing(&row.rival)) {
-            row.state = State::Missing(why);
-        }
-    }
+/// Measures them.
+pub(crate) fn measure(cores: Cores, load: Load, rows: &mut [Row], effort: &Effort) {
     for round in 0..effort.warm_ups + effort.rounds {
         for row in rows.iter_mut().filter(|row| row.state == State::Measured) {
             if let Err(line) = row.round(cores, load, effort, round >= effort.warm_ups) {
@@ -155,24 +162,45 @@ pub(crate) fn measure(
             }
         }
     }
-    rows
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rivals::all;
+    use drumfire_benches::Extent;
 
     #[test]
     fn every_rival_stands_in_every_load_that_it_has_a_part_in() {
         let rivals = all();
         for load in Load::ALL {
-            let rows = rows(load, &rivals, usize::MAX);
+            let rows = rows(load, &rivals, usize::MAX, &Missing::new());
             for family in ["drumfire", "enet", "quinn", "renet", "gns", "kcp", "laminar", "nbio"] {
                 assert!(rows.iter().any(|row| row.rival.family == family), "{}: {family}", load.name);
             }
             let tcp = rows.iter().find(|row| row.rival.family == "nbio").expect("found above");
             assert_eq!(matches!(tcp.state, State::Missing(_)), load.is_relayed, "{}", load.name);
         }
+    }
+
+    #[test]
+    fn a_rival_that_cannot_be_built_stands_there_with_the_reason_and_takes_no_time() {
+        let load = Load::named("C").expect("a load");
+        let missing = Missing::from([("nbio, WebSocket", "no Go toolchain".to_owned())]);
+        let rows = rows(load, &all(), usize::MAX, &missing);
+        let row = rows.iter().find(|row| row.rival.family == "nbio").expect("it is there");
+        assert_eq!(row.why_not().as_deref(), Some("missing: no Go toolchain"));
+        let effort = Effort::of(Extent::Default, load);
+        assert!(row.time(load, &effort).is_zero() && !rows[0].time(load, &effort).is_zero());
+    }
+
+    #[test]
+    fn the_rounds_of_an_arm_that_failed_later_are_marked() {
+        let load = Load::named("C").expect("a load");
+        let mut row = rows(load, &all(), usize::MAX, &Missing::new()).remove(0);
+        assert_eq!((row.name_of_runs(), row.why_not()), (row.name(), None));
+        row.state = State::Failed("it broke".to_owned());
+        assert_eq!(row.name_of_runs(), format!("{}, failed later", row.name()));
+        assert_eq!(row.why_not().as_deref(), Some("failed after 0 rounds: it broke"));
     }
 }

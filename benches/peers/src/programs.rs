@@ -1,6 +1,7 @@
-//! Rivals whose server is a program of another language: ENet in C, in this folder as source, and nbio in Go, beside other benches. They are built once
-//! before the rounds, with whatever compiler the machine has; where there is none, the rival is listed with the reason. A
-//! server's process becomes the program, so that its pins, its pipes and its number stay what they are.
+//! Rivals whose server is a program of another language: ENet in C, whose source is in this package, and nbio in Go, which another
+//! bench measures too. They are built once before the rounds, with whatever compiler the machine has; where there is none, the
+//! rival is listed with the reason. A server's process becomes the program, so that its pins, its pipes and its number stay what
+//! they are.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -34,12 +35,12 @@ impl Program {
     }
 }
 
-/// Builds it.
+/// Builds it, and answers the version of the library in it.
 ///
 /// # Errors
 ///
 /// One line: why it cannot be built here.
-pub(crate) fn build(program: Program) -> Result<(), String> {
+pub(crate) fn build(program: Program) -> Result<String, String> {
     let path = program.path()?;
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -54,9 +55,10 @@ pub(crate) fn build(program: Program) -> Result<(), String> {
                 .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
                 .arg(&path)
                 .arg(source.join("enet/server.c"));
-            output("cc", compile.args(flags.split_whitespace())).map(|_| ())
+            output("cc", compile.args(flags.split_whitespace()))?;
+            output("the ENet server", Command::new(&path).arg("version")).map(|line| line.trim().to_owned())
         }
-        Program::Nbio => nbio::build(&path),
+        Program::Nbio => nbio::build(&path).map(|()| nbio::version().to_owned()),
     }
 }
 

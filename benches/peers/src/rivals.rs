@@ -24,19 +24,33 @@ mod tasks;
 use crate::face::{Connect, Setup, Variant};
 use crate::programs::Program;
 
+/// A server that the first datagram wakes.
+const NOTIFIED: &str = "notified";
+
+/// [`crate::face::KEEP_ALIVE`] in words.
+const KEPT_ALIVE: &str = "7.5 s";
+
 /// Datagrams that each connection of a client may have on their way in one go, where a rival brings no socket of its own.
 const DATAGRAMS_EACH: usize = 32;
 
 /// A library with some settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Rival {
-    /// In the table.
+    /// In the table: what it is known by everywhere.
     pub(crate) name: &'static str,
     /// The settings of one library together, by the name that `--peers` takes.
     pub(crate) family: &'static str,
+    /// That of a program is known when it is built.
     pub(crate) version: String,
-    /// What protects its packets.
+    /// What protects its packets; `no` where nothing does.
     pub(crate) encrypted: &'static str,
+    /// What its server waits for before it looks at its socket.
+    pub(crate) wait: String,
+    /// Whether its server takes trains of datagrams from the kernel: `on`, `off`, or `auto` where it finds out; `None` where it
+    /// speaks no UDP or knows no trains.
+    pub(crate) gro: Option<&'static str>,
+    /// How often a silent connection says that it is there.
+    pub(crate) keep_alive: &'static str,
     pub(crate) variant: Variant,
     pub(crate) has_reliable: bool,
     pub(crate) has_unreliable: bool,
@@ -79,6 +93,9 @@ impl Rival {
             family,
             version: String::new(),
             encrypted: "no",
+            wait: NOTIFIED.to_owned(),
+            gro: None,
+            keep_alive: KEPT_ALIVE,
             variant: Variant::default(),
             has_reliable: true,
             has_unreliable: true,
@@ -98,6 +115,21 @@ impl Rival {
     /// A rival that cannot be measured.
     fn missing(name: &'static str, family: &'static str, why: &'static str) -> Self {
         Self::new(name, family, Serve::Missing(why), |_, _, _| Err("it is missing".to_owned()))
+    }
+
+    /// Its name in figures: with its suite and what it waits for, where its name does not say so. Of a rival that was left out of
+    /// the build neither is known.
+    pub(crate) fn title(&self) -> String {
+        if matches!(self.serve, Serve::Missing(_)) {
+            return self.name.to_owned();
+        }
+        let suite = if self.encrypted == "no" { "not encrypted" } else { self.encrypted };
+        let mut title = self.name.to_owned();
+        for word in [suite, &self.wait].into_iter().filter(|word| !self.name.contains(*word)) {
+            title.push_str(", ");
+            title.push_str(word);
+        }
+        title
     }
 
     /// Whether its datagrams gather by a setting of its own.
@@ -152,6 +184,11 @@ optional!(
 optional!(kcp_rivals, "kcp", kcp, "tokio_kcp");
 optional!(laminar_rivals, "laminar", laminar, "laminar");
 
+/// A gathering time, as it stands in names.
+fn gathered(micros: u64) -> String {
+    if micros < 1_000 { format!("{micros} us") } else { format!("{} ms", micros / 1_000) }
+}
+
 /// The version of this package that was built in.
 fn version_of(package: &str) -> String {
     let lock = include_str!("../Cargo.lock");
@@ -169,10 +206,29 @@ mod tests {
         let all = all();
         for rival in &all {
             assert_eq!(all.iter().filter(|other| other.name == rival.name).count(), 1, "{}", rival.name);
-            let is_missing = matches!(rival.serve, Serve::Missing(_));
-            assert!(is_missing || !rival.version.is_empty() && rival.version != "?", "{}", rival.name);
+            let is_here = matches!(rival.serve, Serve::Here(_));
+            assert!(!is_here || !rival.version.is_empty() && rival.version != "?", "{}", rival.name);
             assert!(rival.per_socket > 0 && (rival.has_reliable || rival.has_unreliable));
         }
+    }
+
+    #[test]
+    fn a_title_says_what_the_name_does_not() {
+        let rival = |name, encrypted, wait: &str| Rival {
+            encrypted,
+            wait: wait.to_owned(),
+            serve: Serve::Program(Program::Enet),
+            ..Rival::missing(name, "", "")
+        };
+        assert_eq!(rival("a", "no", "notified").title(), "a, not encrypted, notified");
+        assert_eq!(rival("a, AES-128", "AES-128", "tick of 1 ms").title(), "a, AES-128, tick of 1 ms");
+        assert_eq!(rival("a, 1 ms", "ChaCha20", "1 ms").title(), "a, 1 ms, ChaCha20");
+        assert_eq!(Rival::missing("a", "", "").title(), "a");
+    }
+
+    #[test]
+    fn the_time_of_keep_alives_is_said_as_it_is() {
+        assert_eq!(format!("{} s", crate::face::KEEP_ALIVE.as_secs_f64()), KEPT_ALIVE);
     }
 
     #[test]

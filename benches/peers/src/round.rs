@@ -30,6 +30,7 @@ const AT_CLIENT: &str = "client_refused";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside {
     pub(crate) core_share: f64,
+    pub(crate) client_core_share: f64,
     pub(crate) kib_per_connection: f64,
     pub(crate) lost: u64,
 }
@@ -162,6 +163,7 @@ impl Round<'_> {
         report.steal_share = watched.steal_share;
         let beside = Beside {
             core_share: cpu.map_or(0.0, |cpu| cpu.total_s() / length.as_secs_f64()),
+            client_core_share: watched.client.map_or(0.0, |used| used.core_share()),
             kib_per_connection: watched.rss_kib.saturating_sub(kib_before) as f64 / asked.connections as f64,
             lost: told.lost,
         };
@@ -177,9 +179,10 @@ impl Round<'_> {
 
     fn notes(&self, beside: &Beside) -> Vec<String> {
         let mut notes = vec![format!(
-            "the server took {:.1} % of its core and {:.1} KiB for each connection",
+            "the server took {:.1} % of its core and {:.1} KiB for each connection, the client {:.1} % of the other core",
             beside.core_share * 100.0,
-            beside.kib_per_connection
+            beside.kib_per_connection,
+            beside.client_core_share * 100.0
         )];
         notes.extend(self.told.delay_note());
         notes.push(format!("the server from its first message to its last: {}", counts_text(&self.served)));
@@ -194,11 +197,21 @@ impl Round<'_> {
             ("peer".to_owned(), self.rival.name.into()),
             ("version".to_owned(), self.rival.version.clone().into()),
             ("encrypted".to_owned(), self.rival.encrypted.into()),
+            ("wait".to_owned(), self.rival.wait.clone().into()),
             ("reliable".to_owned(), self.setup.is_reliable.into()),
             ("load".to_owned(), name.into()),
             ("connections".to_owned(), self.asked.connections.into()),
             ("size".to_owned(), bytes.into()),
         ]);
+        if let Some(gro) = self.rival.gro {
+            flags.insert("gro".to_owned(), gro.into());
+        }
+        if self.rival.has_connections {
+            flags.insert("keep_alive".to_owned(), self.rival.keep_alive.into());
+        }
+        if self.rival.has_one_thread {
+            flags.insert("threads".to_owned(), 1_u32.into());
+        }
         if answer_bytes > 0 {
             flags.insert("answer".to_owned(), answer_bytes.into());
         }

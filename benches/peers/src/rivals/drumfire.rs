@@ -17,7 +17,7 @@ use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
 
-use super::{DATAGRAMS_EACH, Rival, Serve, version_of};
+use super::{DATAGRAMS_EACH, Rival, Serve, gathered, version_of};
 use crate::face::{
     Answers, Client, Ending, RECEIVE_BUFFER_BYTES, Served, Server, Setup, Variant, line, serve,
 };
@@ -33,6 +33,12 @@ pub(super) fn rivals() -> Vec<Rival> {
         version: version_of("drumfire"),
         encrypted: if is_chacha { "ChaCha20" } else { "AES-128" },
         variant: Variant { gather_us, is_chacha },
+        wait: match (gather_us, Wait::best()) {
+            (0, Wait::Gather(time)) => format!("default wait of {} us", time.as_micros()),
+            (0, _) => "default wait".to_owned(),
+            _ => gathered(gather_us),
+        },
+        gro: Some("auto"),
         per_socket: PER_SOCKET,
         // Else datagrams of several connections would share a train, as they do nowhere but here.
         has_trains_apart: true,

@@ -1,8 +1,9 @@
 //! ENet, which protects nothing. Its server is a C program with the system's libenet (`enet/server.c`); its client, and a second
-//! server for machines without that library, is the same library transpiled to Rust. Settings: as many channels as the load
-//! needs, no bandwidth limits, and the throttle that drops unreliable packets at will never lowered, as its documentation
-//! has it for those who want all of them sent. Both servers wait for the socket, take all events, flush, and come back at the
-//! latest after a millisecond while peers are connected, since acks and resends leave with the service call only.
+//! server for machines without that library, is the same library transpiled to Rust. Settings: as many channels as the load needs,
+//! no bandwidth limits, and the throttle that drops unreliable packets at will never lowered, as its documentation has it for those
+//! who want all of them sent; pings of a silent connection as seldom as others send them, where the library's default is 500 ms.
+//! Both servers wait for the socket, take all events, flush, and come back at the latest after a millisecond while peers are
+//! connected, since acks and resends leave with the service call only.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -10,11 +11,12 @@ use std::time::Duration;
 use drumfire_benches::Counts;
 use drumfire_tools::clock;
 use mio::{Events, Interest, Poll, Token};
-use rusty_enet::{EventNoRef, Host, HostSettings, Packet, PeerID};
+use rusty_enet::{EventNoRef, Host, HostSettings, Packet, Peer, PeerID};
 
 use super::{Rival, Serve, version_of};
 use crate::face::{
-    Answers, CHANNELS, Client, Ending, LOOK_UP, RECEIVE_BUFFER_BYTES, Served, Server, Setup, line, serve,
+    Answers, CHANNELS, Client, Ending, KEEP_ALIVE, LOOK_UP, RECEIVE_BUFFER_BYTES, Served, Server, Setup,
+    line, serve,
 };
 use crate::programs::Program;
 
@@ -34,15 +36,14 @@ const THROTTLE_INTERVAL_MS: u32 = 5_000;
 const THROTTLE_UP: u32 = 32;
 
 pub(super) fn rivals() -> Vec<Rival> {
-    let enet = |name, serve, version| Rival {
-        version,
+    let enet = |name, serve| Rival {
         per_socket: PER_SOCKET,
         connections_max: PEERS,
         ..Rival::new(name, "enet", serve, connect)
     };
     vec![
-        enet("ENet", Serve::Program(Program::Enet), "libenet".to_owned()),
-        enet("ENet in Rust", Serve::Here(serve::<Service>), version_of("rusty_enet")),
+        enet("ENet", Serve::Program(Program::Enet)),
+        Rival { version: version_of("rusty_enet"), ..enet("ENet in Rust", Serve::Here(serve::<Service>)) },
     ]
 }
 
@@ -59,6 +60,12 @@ fn host(peers: usize) -> Result<(Host<UdpSocket>, UdpSocket), String> {
         ..HostSettings::default()
     };
     Ok((Host::new(socket, settings).map_err(|error| format!("{error:?}"))?, beside))
+}
+
+/// The settings of a connection that stands: not before, since the server's answer has to name the throttle that was asked for.
+fn set_up(peer: &mut Peer<UdpSocket>) {
+    peer.set_throttle(THROTTLE_INTERVAL_MS, THROTTLE_UP, 0);
+    peer.set_ping_interval(u32::try_from(KEEP_ALIVE.as_millis()).unwrap_or(u32::MAX));
 }
 
 fn packet(message: &[u8], is_reliable: bool) -> Packet {
@@ -100,7 +107,7 @@ impl Server for Service {
                 match event {
                     EventNoRef::Connect { peer, .. } => {
                         connected += 1;
-                        self.host.peer_mut(peer).set_throttle(THROTTLE_INTERVAL_MS, THROTTLE_UP, 0);
+                        set_up(self.host.peer_mut(peer));
                     }
                     EventNoRef::Disconnect { .. } => connected -= 1,
                     EventNoRef::Receive { peer, channel_id, packet: message } => {
@@ -143,8 +150,7 @@ impl Client for Peers {
             match event {
                 EventNoRef::Connect { peer, .. } => {
                     self.ready_count += 1;
-                    // Not before: the server's answer has to name the throttle that was asked for.
-                    self.host.peer_mut(peer).set_throttle(THROTTLE_INTERVAL_MS, THROTTLE_UP, 0);
+                    set_up(self.host.peer_mut(peer));
                 }
                 EventNoRef::Disconnect { .. } => return Err("a client lost its connection".to_owned()),
                 EventNoRef::Receive { peer, packet, .. } => {

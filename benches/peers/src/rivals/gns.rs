@@ -1,9 +1,10 @@
-//! GameNetworkingSockets, the C++ library with its source in a crate; AES-256-GCM always, and no certificates, as the open library has
-//! it. Settings: the rate of a connection, which the library never adapts by itself, raised to its highest; the answers of a batch
-//! sent with the last of them for each connection, or left to the library's gathering time, 5 ms (Nagle). The library reads
-//! sockets on a thread of its own and lets nobody wait for messages, so the server looks each millisecond, and again at once
-//! after it has found some; socket buffers are the library's. Every connection of a client has a socket, all of them share the
-//! library's thread, and a client that finds nothing yields to it now and then. Lanes are not used: no load needs them.
+//! GameNetworkingSockets, the C++ library with its source in a crate; AES-256-GCM always, and no certificates, as the open library
+//! has it. Settings: the rate of a connection, which the library never adapts by itself, raised to its highest; the answers of a
+//! batch sent with the last of them for each connection, or left to the library's gathering time, 5 ms (Nagle). The library reads
+//! sockets on a thread of its own and lets nobody wait for messages, so the server looks each millisecond, and again at once after
+//! it has found some; socket buffers are the library's. Every connection of a client has a socket, all of them share the library's
+//! thread, and a client that finds nothing yields to it now and then. A silent connection is pinged each 10 s, which is no setting.
+//! Lanes are not used: no load needs them.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -51,6 +52,8 @@ pub(super) fn rivals() -> Vec<Rival> {
         version: version_of("game-networking-sockets"),
         encrypted: "AES-256",
         variant: Variant { gather_us, ..Variant::default() },
+        wait: "tick of 1 ms".to_owned(),
+        keep_alive: "10 s, its own",
         has_one_thread: false,
         client_has_one_thread: false,
         ..Rival::new(name, "gns", Serve::Here(serve::<Polled>), connect)

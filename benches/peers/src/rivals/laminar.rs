@@ -1,7 +1,7 @@
-//! laminar, which protects nothing. Settings: the library's own way to run, a poll each millisecond; a heartbeat each 50 ms, which
-//! keeps a silent connection alive; room for more packets in flight than the loads have. It has no way to enlarge its socket's
-//! buffer. A connection stands when both sides have sent: each begins with a greeting, which is answered and not counted. Each
-//! client has a socket of its own.
+//! laminar, which protects nothing. Settings: the library's own way to run, a poll each millisecond; heartbeats, which are off by
+//! default and keep a silent connection alive, and a timeout that several of them fit into; room for more packets in flight than
+//! the loads have. It has no way to enlarge its socket's buffer. A connection stands when both sides have sent: each begins with a
+//! greeting, which is answered and not counted. Each client has a socket of its own.
 //!
 //! Its acks ride on reliable packets only, its heartbeats carry none, and it sends a packet again only when one that was sent more
 //! than 32 packets later was acked. So whoever sends less than that and then waits, as a closed loop does, waits for ever once
@@ -16,11 +16,12 @@ use drumfire_tools::clock;
 use laminar::{Config, DeliveryGuarantee, Packet, Socket, SocketEvent};
 
 use super::{Rival, Serve, version_of};
-use crate::face::{Answers, Client, Ending, Served, Server, Setup, line, serve};
+use crate::face::{Answers, Client, Ending, KEEP_ALIVE, Served, Server, Setup, line, serve};
 
 const TICK: Duration = Duration::from_millis(1);
 
-const HEARTBEAT: Duration = Duration::from_millis(50);
+/// A connection of which nothing was heard for so long is gone.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Packets of one connection that are not acknowledged, at most.
 const IN_FLIGHT: u16 = 4_096;
@@ -46,6 +47,7 @@ const NUDGE_NS: u64 = 2_000_000;
 pub(super) fn rivals() -> Vec<Rival> {
     vec![Rival {
         version: version_of("laminar"),
+        wait: "tick of 1 ms".to_owned(),
         connections_max: CONNECTIONS_MAX,
         ..Rival::new("laminar", "laminar", Serve::Here(serve::<Polled>), connect)
     }]
@@ -53,7 +55,8 @@ pub(super) fn rivals() -> Vec<Rival> {
 
 fn socket() -> Result<Socket, String> {
     let config = Config {
-        heartbeat_interval: Some(HEARTBEAT),
+        heartbeat_interval: Some(KEEP_ALIVE),
+        idle_connection_timeout: TIMEOUT,
         max_packets_in_flight: IN_FLIGHT,
         max_unestablished_connections: CONNECTIONS,
         ..Config::default()

@@ -1,14 +1,12 @@
 //! nbio over WebSocket, on TCP, not encrypted: the server is a Go program (`../go/nbio`) that answers in its event loop, with one
 //! processor, since it has one core. The client is a WebSocket made of plain non-blocking sockets, TCP_NODELAY set, whose frames
-//! are masked with zeros: a mask must be there, and need not be dear to the client, who is not counted.
+//! are masked with zeros: a mask must be there, and need not be dear to the client, who is not counted. A silent client pings.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use drumfire_benches::nbio;
-
 use super::{Rival, Serve};
-use crate::face::{Client, MESSAGE_MAX_BYTES, Setup, line};
+use crate::face::{Client, KEEP_ALIVE, MESSAGE_MAX_BYTES, Setup, line};
 use crate::programs::Program;
 
 /// Bytes that wait to be sent on one connection, at most.
@@ -19,6 +17,9 @@ const HEAD_MAX_BYTES: usize = 4_096;
 
 /// A whole message of bytes.
 const BINARY: u8 = 0x82;
+
+/// A whole ping that says nothing, its mask included.
+const PING: [u8; 6] = [0x89, MASKED, 0, 0, 0, 0];
 
 /// A frame that is a close.
 const CLOSE: u8 = 0x88;
@@ -31,7 +32,6 @@ const LONG: usize = 126;
 
 pub(super) fn rivals() -> Vec<Rival> {
     vec![Rival {
-        version: format!("v{}", nbio::version()),
         has_unreliable: false,
         has_one_thread: false,
         is_udp: false,
@@ -43,6 +43,8 @@ pub(super) fn rivals() -> Vec<Rival> {
 struct WebSocket {
     stream: TcpStream,
     is_open: bool,
+    /// When it last said something.
+    spoke: u64,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
 }
@@ -56,7 +58,7 @@ fn connect(server: SocketAddr, _: usize, _: &Setup) -> Result<Box<dyn Client>, S
          Sec-WebSocket-Key: ZHJ1bWZpcmUgZWNob2VzIQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     );
     let outgoing = outgoing.into_bytes();
-    Ok(Box::new(WebSocket { stream, is_open: false, incoming: Vec::new(), outgoing }))
+    Ok(Box::new(WebSocket { stream, is_open: false, spoke: 0, incoming: Vec::new(), outgoing }))
 }
 
 /// A frame at the beginning of some bytes: its first byte, where its message is, and where it ends.
@@ -106,7 +108,7 @@ impl WebSocket {
     }
 
     /// Reads the answer to the request for a WebSocket, when it is all there.
-    fn open(&mut self) -> Result<(), String> {
+    fn open(&mut self, now: u64) -> Result<(), String> {
         let end = self.incoming.windows(4).position(|bytes| bytes == b"\r\n\r\n");
         let Some(end) = end else {
             let is_too_long = self.incoming.len() > HEAD_MAX_BYTES;
@@ -117,6 +119,7 @@ impl WebSocket {
         }
         self.incoming.drain(..end + 4);
         self.is_open = true;
+        self.spoke = now;
         Ok(())
     }
 }
@@ -126,13 +129,17 @@ impl Client for WebSocket {
         self.is_open
     }
 
-    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         self.read()?;
         if !self.is_open {
-            self.open()?;
+            self.open(now)?;
         }
         if !self.is_open {
             return Ok(());
+        }
+        if u128::from(now.saturating_sub(self.spoke)) >= KEEP_ALIVE.as_nanos() {
+            self.outgoing.extend(PING);
+            self.spoke = now;
         }
         let mut taken = 0;
         while let Some((first, message)) = frame_of(&self.incoming[taken..]) {
@@ -147,10 +154,11 @@ impl Client for WebSocket {
         Ok(())
     }
 
-    fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+    fn send(&mut self, now: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
         if self.outgoing.len() > OUTGOING_MAX_BYTES {
             return Ok(false);
         }
+        self.spoke = now;
         push_frame(&mut self.outgoing, message).map(|()| true)
     }
 

@@ -1,7 +1,8 @@
 //! quinn, QUIC with TLS 1.3: unreliable messages as datagrams, reliable ones on one stream of each connection with their lengths
 //! before them. Settings: a current-thread runtime on the server's one core, one suite (AES-128-GCM or ChaCha20-Poly1305, from
-//! ring), segmentation offload left on, buffers of 1 MiB for datagrams, answers to all that one read brought in one write. The
-//! client takes any certificate: whom it talks to is not what is measured.
+//! ring), segmentation offload left on, buffers of 1 MiB for datagrams, answers to all that one read brought in one write, and
+//! keep-alives of the client, which are off by default. The client takes any certificate: whom it talks to is not what is
+//! measured.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +22,9 @@ use tokio::sync::mpsc;
 use super::frames::{self, Frames};
 use super::tasks::{Crew, Ear, Tally, runtime, serve_until};
 use super::{Rival, Serve, version_of};
-use crate::face::{Answers, Client, Ending, RECEIVE_BUFFER_BYTES, Server, Setup, Variant, line, serve};
+use crate::face::{
+    Answers, Client, Ending, KEEP_ALIVE, RECEIVE_BUFFER_BYTES, Server, Setup, Variant, line, serve,
+};
 
 /// Connections of a client that share an endpoint.
 const PER_SOCKET: usize = 64;
@@ -38,6 +41,7 @@ pub(super) fn rivals() -> Vec<Rival> {
         version: version_of("quinn"),
         encrypted,
         variant: Variant { gather_us: 0, is_chacha },
+        gro: Some("on"),
         per_socket: PER_SOCKET,
         ..Rival::new(name, "quinn", Serve::Here(serve::<Tasks>), connect)
     };
@@ -54,10 +58,11 @@ fn provider(setup: &Setup) -> Result<(Arc<CryptoProvider>, rustls::quic::Suite),
     Ok((Arc::new(provider), initial))
 }
 
-fn transport() -> Result<Arc<TransportConfig>, String> {
+fn transport(keep_alive: Option<Duration>) -> Result<Arc<TransportConfig>, String> {
     let mut transport = TransportConfig::default();
     transport
         .max_idle_timeout(Some(IDLE_TIMEOUT.try_into().map_err(line)?))
+        .keep_alive_interval(keep_alive)
         .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER_BYTES))
         .datagram_send_buffer_size(DATAGRAM_BUFFER_BYTES);
     Ok(Arc::new(transport))
@@ -75,7 +80,7 @@ fn server_config(setup: &Setup) -> Result<quinn::ServerConfig, String> {
         .map_err(line)?;
     let quic = QuicServerConfig::with_initial(Arc::new(tls), initial).map_err(line)?;
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic));
-    config.transport_config(transport()?);
+    config.transport_config(transport(None)?);
     Ok(config)
 }
 
@@ -89,7 +94,7 @@ fn client_config(setup: &Setup) -> Result<quinn::ClientConfig, String> {
         .with_no_client_auth();
     let quic = QuicClientConfig::with_initial(Arc::new(tls), initial).map_err(line)?;
     let mut config = quinn::ClientConfig::new(Arc::new(quic));
-    config.transport_config(transport()?);
+    config.transport_config(transport(Some(KEEP_ALIVE))?);
     Ok(config)
 }
 

@@ -16,7 +16,7 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Type};
 
-use super::{DATAGRAMS_EACH, Rival, Serve, version_of};
+use super::{DATAGRAMS_EACH, NOTIFIED, Rival, Serve, gathered, version_of};
 use crate::face::{
     Answers, Client, Ending, LOOK_UP, RECEIVE_BUFFER_BYTES, Served, Server, Setup, Variant, line, serve,
 };
@@ -31,6 +31,8 @@ pub(super) fn rivals() -> Vec<Rival> {
     let raw = |name, serve, gather_us| Rival {
         version: "-".to_owned(),
         variant: Variant { gather_us, is_chacha: false },
+        wait: if gather_us > 0 { gathered(gather_us) } else { NOTIFIED.to_owned() },
+        gro: Some("off"),
         has_reliable: false,
         per_socket: PER_SOCKET,
         loses_only_datagrams: true,

@@ -1,6 +1,7 @@
-//! renet with its own transport (netcode): connect tokens, ChaCha20-Poly1305. Settings: a tick of 1 ms, one channel of each kind for
-//! every channel of the load, a resend time of 100 ms, a budget per tick that no load reaches. The server rests until the next
-//! tick, as the library's examples do. Each client has a socket of its own, which the library takes.
+//! renet with its own transport (netcode): connect tokens, ChaCha20-Poly1305. Settings: a tick of 1 ms, one channel of each kind
+//! for every channel of the load, a resend time of 100 ms, a budget per tick that no load reaches; both ends of a silent connection
+//! send a keep-alive each 250 ms, which is no setting. The server rests until the next tick, as the library's examples do. Each
+//! client has a socket of its own, which the library takes.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub(super) fn rivals() -> Vec<Rival> {
     vec![Rival {
         version: version_of("renet"),
         encrypted: "ChaCha20",
+        wait: "tick of 1 ms".to_owned(),
+        keep_alive: "250 ms, its own",
         connections_max: CLIENTS_MAX,
         ..Rival::new("renet", "renet", Serve::Here(serve::<Ticking>), connect)
     }]
