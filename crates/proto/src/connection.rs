@@ -28,6 +28,7 @@ use crate::handshake::admission::Grant;
 use crate::handshake::client::Attempt;
 use crate::handshake::half_open::HalfOpen;
 use crate::identity::{Identity, KnownIds};
+use crate::ids::FoldBuild;
 use crate::loss::{Due, Fate, Loss};
 use crate::path::Path;
 use crate::placement::HelloHash;
@@ -55,6 +56,8 @@ pub(crate) struct Bounds {
     pub(crate) replay_window: u32,
     pub(crate) epochs: EpochLimits,
     pub(crate) has_recorder: bool,
+    /// For tables whose keys the peer chooses, or the application after it.
+    pub(crate) hash: FoldBuild,
 }
 
 /// How far a connection has come that is not open: both ends of an open one have keys, and none has closed.
@@ -141,7 +144,7 @@ impl Connection {
             loss: Loss::default(),
             activity: None,
             sending: Outbox::new(),
-            receiving: ReceiveQueue::default(),
+            receiving: ReceiveQueue::new(bounds.hash),
             liveness,
             control: ControlQueue::default(),
             identity,
@@ -207,7 +210,7 @@ impl Connection {
         let closing = Closing { code, application_code, text, until, is_due: true, heard_count: 0 };
         self.phase = Some(Box::new(Phase::Closing(closing)));
         // Nothing is taken in any more.
-        self.receiving = ReceiveQueue::default();
+        self.receiving = ReceiveQueue::new(self.bounds.hash);
     }
 
     /// Whether something could be sent now.

@@ -158,6 +158,7 @@ impl<P: Placement> Endpoint<P> {
                 replay_window: config.replay_window,
                 epochs: EpochLimits { packets: config.rekey_packets, interval: config.rekey_interval },
                 has_recorder: config.flight_recorder,
+                hash,
             }),
             shared: SharedParameters {
                 datagram_max_bytes: config.datagram_max_bytes,

@@ -61,7 +61,7 @@ impl ConnectionIds {
     }
 
     pub(crate) fn judge(&self, id: ConnectionId) -> IdVerdict {
-        if !self.keys.is_valid(&id.checked_part(), &id.check()) {
+        if !self.keys.is_valid(&id.checked_part(), id.check()) {
             return IdVerdict::Forged;
         }
         match self.shard_of(id.routing_tag()) {
@@ -86,13 +86,20 @@ impl ConnectionIds {
 /// Connections by a number of 64 bits that strangers cannot choose freely.
 pub(crate) type PeerMap = HashMap<u64, PeerId, FoldBuild>;
 
+/// The golden ratio's digits.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Nobody's secret, and no multiplier's complement.
+const UNLIKELY: u64 = 0x243f_6a88_85a3_08d3;
+
 /// Builds hashers that multiply by a secret and fold: cheap, and collisions cannot be aimed without it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FoldBuild(u64);
 
 impl FoldBuild {
     pub(crate) const fn new(secret: u64) -> Self {
-        Self(secret | 1)
+        // With a secret of nothing, or another that a multiplier cancels out, hashes would be the words themselves.
+        Self((secret ^ UNLIKELY) | 1)
     }
 }
 
@@ -120,16 +127,22 @@ impl Hasher for FoldHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let product = u128::from(word ^ self.0).wrapping_mul(u128::from(self.0 ^ SPREAD));
-        let [.., a, b, c, d, e, f, g, h] = product.to_be_bytes();
-        let [i, j, k, l, m, n, o, p, ..] = product.to_be_bytes();
-        self.0 = u64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ u64::from_be_bytes([i, j, k, l, m, n, o, p]);
+        self.0 = fold(word ^ self.0, self.0 ^ SPREAD);
     }
 
     fn finish(&self) -> u64 {
-        self.0
+        // Once more, so that numbers far apart in steps of a power of two do not meet either.
+        fold(self.0, SPREAD)
     }
+}
+
+/// Both halves of the product.
+#[inline]
+const fn fold(word: u64, by: u64) -> u64 {
+    let product = (word as u128).wrapping_mul(by as u128);
+    let [.., a, b, c, d, e, f, g, h] = product.to_be_bytes();
+    let [i, j, k, l, m, n, o, p, ..] = product.to_be_bytes();
+    u64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ u64::from_be_bytes([i, j, k, l, m, n, o, p])
 }
 
 #[cfg(test)]
@@ -172,5 +185,25 @@ mod tests {
         let build = FoldBuild::new(0x1234_5678_9abc_def0);
         let low: std::collections::HashSet<u64> = (0..1_000_u64).map(|n| build.hash_one(n) & 0xfff).collect();
         assert!(low.len() > 800, "{}", low.len());
+    }
+
+    #[test]
+    fn keys_in_sequence_do_not_pile_up_whatever_the_secret() {
+        const KEYS: u64 = 4_096;
+        for secret in [0, 1, UNLIKELY, 0x9e37_79b9_7f4a_7c15, u64::MAX, 0x1234_5678_9abc_def1] {
+            for stride in [1, 2, 16, 1 << 12, 1 << 32] {
+                let hash =
+                    |key: u64| FoldBuild::new(secret).hash_one((drumfire_wire::ChannelId(0), stride * key));
+                // As the table does: a bucket by the low bits, and a mark in it by the high ones.
+                let (mut buckets, mut marks) = (vec![0_u32; 4_096], [0_u32; 128]);
+                for key in 0..KEYS {
+                    let hash = hash(key);
+                    buckets[usize::try_from(hash % KEYS).unwrap()] += 1;
+                    marks[usize::try_from(hash >> 57).unwrap()] += 1;
+                }
+                let (bucket, mark) = (buckets.iter().max(), marks.iter().max());
+                assert!(bucket < Some(&12) && mark < Some(&80), "{secret:x}, {stride}: {bucket:?}, {mark:?}");
+            }
+        }
     }
 }

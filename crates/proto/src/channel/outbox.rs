@@ -12,6 +12,7 @@ use super::ChannelOptions;
 use super::credit::Outflow;
 use super::receipt::{Outcome, ReceiptId};
 use super::send::{Filled, Idle, Outgoing, Packet, Pushed, SendQueue};
+use crate::ids::FoldBuild;
 use crate::loss::Fate;
 use crate::time::Moment;
 
@@ -65,9 +66,15 @@ impl Outbox {
         }
     }
 
-    /// As [`SendQueue::push`].
-    pub(crate) fn push(&mut self, limit_bytes: usize, now: Moment, message: Outgoing) -> Pushed {
-        self.with_queue(|queue| queue.push(limit_bytes, now, message))
+    /// As [`SendQueue::push`]; `hash` is for tables whose keys may be somebody's choice.
+    pub(crate) fn push(
+        &mut self,
+        hash: FoldBuild,
+        limit_bytes: usize,
+        now: Moment,
+        message: Outgoing,
+    ) -> Pushed {
+        self.with_queue(hash, |queue| queue.push(limit_bytes, now, message))
     }
 
     /// As [`SendQueue::fill`].
@@ -97,8 +104,8 @@ impl Outbox {
     }
 
     /// How the messages of a channel are sent from now on.
-    pub(crate) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
-        self.with_queue(|queue| queue.set_options(channel, options));
+    pub(crate) fn set_options(&mut self, hash: FoldBuild, channel: ChannelId, options: ChannelOptions) {
+        self.with_queue(hash, |queue| queue.set_options(channel, options));
     }
 
     /// Whether a packet could take something.
@@ -146,11 +153,11 @@ impl Outbox {
     }
 
     /// Does something with the queue, made if there is none.
-    fn with_queue<T>(&mut self, act: impl FnOnce(&mut SendQueue) -> T) -> T {
+    fn with_queue<T>(&mut self, hash: FoldBuild, act: impl FnOnce(&mut SendQueue) -> T) -> T {
         match self {
             Self::Busy(queue) => act(queue),
             Self::Idle(idle) => {
-                let mut queue = Box::new(SendQueue::from(std::mem::replace(idle, Idle::new())));
+                let mut queue = Box::new(SendQueue::new(std::mem::replace(idle, Idle::new()), hash));
                 let done = act(&mut queue);
                 *self = Self::Busy(queue);
                 done
@@ -182,7 +189,7 @@ mod tests {
         let payload = Bytes::from(vec![7; bytes]);
         let options = SendOptions::reliable_ordered();
         let message = Outgoing { channel: CHANNEL, options, receipt: None, payload };
-        outbox.push(10_000, Moment::ORIGIN, message)
+        outbox.push(FoldBuild::new(7), 10_000, Moment::ORIGIN, message)
     }
 
     /// Sends what there is, and answers the ids it went with.
@@ -220,7 +227,7 @@ mod tests {
     fn options_of_a_channel_are_not_given_back() {
         let mut outbox = Outbox::new();
         let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
-        outbox.set_options(CHANNEL, options);
+        outbox.set_options(FoldBuild::new(7), CHANNEL, options);
         outbox.shrink();
         assert_eq!(outbox.options_of(CHANNEL), options);
     }

@@ -20,6 +20,7 @@ use self::pieces::Pieces;
 use self::sequenced::Newest;
 use super::credit::Inflow;
 use crate::error::ProtocolError;
+use crate::ids::FoldBuild;
 use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
 use crate::time::Moment;
 
@@ -29,7 +30,7 @@ pub(crate) use self::pieces::Fit;
 const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
 
 /// The reliable messages of one connection on their way in.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     /// The smallest id not yet received.
     floor: u64,
@@ -71,6 +72,11 @@ pub(crate) struct Arrival<'a> {
 }
 
 impl ReceiveQueue {
+    /// Nothing yet; `hash` is for tables whose keys the peer chooses.
+    pub(crate) fn new(hash: FoldBuild) -> Self {
+        Self { floor: 0, ahead: None, newest: Newest::new(hash), pieces: None, credit: Inflow::default() }
+    }
+
     /// Whether an id is within what a receiver must keep apart; beyond is a protocol error.
     pub(crate) const fn is_in_reach(&self, id: MessageId) -> bool {
         id.0 <= self.floor.saturating_add(MESSAGE_IDS_AHEAD)

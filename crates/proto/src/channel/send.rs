@@ -25,6 +25,7 @@ use self::waiting::{Extras, Terms, Waiting};
 use super::credit::Outflow;
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
 use super::{ChannelOptions, Mode, Priority, SendOptions, WhenFull};
+use crate::ids::FoldBuild;
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::Fate;
 use crate::time::Moment;
@@ -38,6 +39,8 @@ pub(crate) struct SendQueue {
     receipts: Option<Box<Receipts>>,
     /// The id of the next reliable message while there are none.
     next_id: u64,
+    /// For tables whose keys may be somebody's choice.
+    hash: FoldBuild,
     used_bytes: usize,
     /// What the peer takes.
     pub(crate) credit: Outflow,
@@ -55,12 +58,6 @@ pub(crate) struct Idle {
 impl Idle {
     pub(crate) const fn new() -> Self {
         Self { next_id: 0, credit: Outflow::new() }
-    }
-}
-
-impl From<Idle> for SendQueue {
-    fn from(Idle { next_id, credit }: Idle) -> Self {
-        Self { lines: None, reliable: None, latest: None, receipts: None, next_id, used_bytes: 0, credit }
     }
 }
 
@@ -131,6 +128,12 @@ impl Filled {
 }
 
 impl SendQueue {
+    /// A queue with nothing in it, after what there was before.
+    pub(crate) const fn new(Idle { next_id, credit }: Idle, hash: FoldBuild) -> Self {
+        let used_bytes = 0;
+        Self { lines: None, reliable: None, latest: None, receipts: None, next_id, hash, used_bytes, credit }
+    }
+
     /// Something of each part of it, for `Connection::fetch_parts`.
     #[inline]
     pub(crate) fn fetch(&self) -> impl Copy + use<> {
@@ -169,11 +172,11 @@ impl SendQueue {
         let used_bytes = self.used_bytes.saturating_add(bytes);
         let SendOptions { mode, key, priority, lifetime, .. } = options;
         let terms = Terms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
-        let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
+        let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new(self.hash)));
         let extras = Extras { terms, key, version: None, progress: None };
         let waiting = Waiting { channel, mode, payload, queued_at: now, extras };
         let replaced = if mode == Mode::ReliableLatest {
-            let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new()));
+            let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new(self.hash)));
             push_value(lines, latest, waiting, priority)
         } else {
             lines.push(waiting, priority)
@@ -224,7 +227,7 @@ impl SendQueue {
 
     /// How the messages of a channel are sent from now on.
     pub(crate) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
-        self.lines.get_or_insert_with(|| Box::new(Lines::new())).set_options(channel, options);
+        self.lines.get_or_insert_with(|| Box::new(Lines::new(self.hash))).set_options(channel, options);
     }
 
     /// Whether a packet could take something.
@@ -306,7 +309,7 @@ impl SendQueue {
         if fate == Some(Fate::Acknowledged) {
             return self.forget(&value, Outcome::Acknowledged);
         }
-        let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new()));
+        let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new(self.hash)));
         latest.on_waiting(key, lines.push_at_end(value, priority));
     }
 

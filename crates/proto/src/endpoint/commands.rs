@@ -141,7 +141,7 @@ impl<P: Placement> Endpoint<P> {
     /// until the connection ends. Does nothing for a stale id.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         if let Some(connection) = self.connections.get_mut(peer) {
-            connection.sending.set_options(channel, options);
+            connection.sending.set_options(connection.bounds.hash, channel, options);
         }
     }
 
@@ -198,9 +198,9 @@ impl<P: Placement> Endpoint<P> {
         if bytes.len() > limit_bytes {
             return Err(SendError::TooLarge { limit_bytes });
         }
-        let memory_bytes = connection.bounds.send_memory_bytes;
+        let (memory_bytes, hash) = (connection.bounds.send_memory_bytes, connection.bounds.hash);
         let message = Outgoing { channel, options, receipt, payload: bytes };
-        match connection.sending.push(memory_bytes, now, message) {
+        match connection.sending.push(hash, memory_bytes, now, message) {
             Pushed::Taken(dropped) | Pushed::Dropped(dropped) => {
                 add(&mut self.stats.messages_dropped, dropped.into());
             }

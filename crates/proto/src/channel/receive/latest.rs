@@ -21,8 +21,9 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new() -> Self {
-        Self { versions: HashMap::with_hasher(FoldBuild::new(0)), heard_at: Moment::ORIGIN }
+    /// None yet. The peer chooses keys, but does not know the secret of `hash`.
+    pub(super) fn new(hash: FoldBuild) -> Self {
+        Self { versions: HashMap::with_hasher(hash), heard_at: Moment::ORIGIN }
     }
 
     pub(super) fn is_known(&self, channel: ChannelId, key: u64) -> bool {
@@ -68,7 +69,7 @@ impl Keys {
     /// Forgets all keys; answers whether there were any.
     pub(super) fn forget(&mut self) -> bool {
         let had_any = !self.versions.is_empty();
-        *self = Self::new();
+        *self = Self::new(*self.versions.hasher());
         had_any
     }
 
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_value_is_delivered_once_and_never_after_a_newer_one() {
-        let mut keys = Keys::new();
+        let mut keys = Keys::new(FoldBuild::new(7));
         for (key, version, is_new) in
             [(1, 5, true), (1, 5, false), (1, 4, false), (2, 4, true), (1, 6, true), (1, 5, false)]
         {
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_comes_again_is_heard_too_and_without_a_key_nothing_was() {
-        let mut keys = Keys::new();
+        let mut keys = Keys::new(FoldBuild::new(7));
         assert_eq!(keys.heard_at(), None);
         for nanos in [5, 9] {
             keys.take(Moment::from_nanos(nanos), CHANNEL, 1, 5);
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_2048th_key_has_room_and_the_2049th_none() {
-        let mut keys = Keys::new();
+        let mut keys = Keys::new(FoldBuild::new(7));
         assert!(keys.has_room(2_048) && !keys.has_room(2_049));
         for key in 0..2_048 {
             assert!(keys.has_room(1));

@@ -12,8 +12,10 @@ use crate::ids::FoldBuild;
 use crate::limits::SEQUENCED_CHANNELS;
 
 /// The sequenced channels of one connection on their way in, and the keys that share their memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Newest {
+    /// For tables whose keys the peer chooses.
+    hash: FoldBuild,
     /// Boxed, for the many connections that have none.
     tables: Option<Box<Tables>>,
     /// Older packets bring nothing for a channel or key that is not known.
@@ -28,8 +30,13 @@ struct Tables {
 }
 
 impl Newest {
+    pub(super) const fn new(hash: FoldBuild) -> Self {
+        Self { hash, tables: None, floor: 0 }
+    }
+
     fn tables(&mut self) -> &mut Tables {
-        let empty = || Tables { channels: HashMap::with_hasher(FoldBuild::new(0)), keys: Keys::new() };
+        let hash = self.hash;
+        let empty = || Tables { channels: HashMap::with_hasher(hash), keys: Keys::new(hash) };
         self.tables.get_or_insert_with(|| Box::new(empty()))
     }
 
@@ -92,7 +99,7 @@ impl Newest {
         match &mut self.tables {
             None => return,
             Some(tables) if keeps_keys => {
-                tables.channels = HashMap::with_hasher(FoldBuild::new(0));
+                tables.channels = HashMap::with_hasher(self.hash);
                 tables.keys.shrink();
             }
             Some(_) => self.tables = None,
@@ -112,7 +119,7 @@ mod tests {
 
     #[test]
     fn nothing_older_than_what_was_delivered_passes_and_channels_do_not_matter_to_each_other() {
-        let mut newest = Newest::default();
+        let mut newest = Newest::new(FoldBuild::new(7));
         for (channel, number, is_fresh) in [
             (1, 5, true),
             (1, 5, true),
@@ -128,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_channel_that_was_forgotten_takes_nothing_older_than_the_newest_packet_then() {
-        let mut newest = Newest::default();
+        let mut newest = Newest::new(FoldBuild::new(7));
         assert!(take(&mut newest, 1, 5));
         newest.shrink(9, false);
         for channel in [1, 2] {
@@ -140,7 +147,7 @@ mod tests {
     #[test]
     fn keys_that_are_kept_outlast_the_channels() {
         let (channel, now) = (ChannelId(1), Moment::from_nanos(7));
-        let mut newest = Newest::default();
+        let mut newest = Newest::new(FoldBuild::new(7));
         assert!(take(&mut newest, 1, 5) && newest.keys_mut().take(now, channel, 3, 5));
         newest.shrink(9, true);
         assert!(!take(&mut newest, 1, 8), "the channel is forgotten");
@@ -151,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_1024th_channel_is_remembered_and_the_1025th_makes_room() {
-        let mut newest = Newest::default();
+        let mut newest = Newest::new(FoldBuild::new(7));
         for channel in 0..1_024 {
             assert!(newest.take(ChannelId(channel), 7, 7));
         }

@@ -13,7 +13,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self { queue: ReceiveQueue::default(), delivered: Vec::new() }
+        Self { queue: ReceiveQueue::new(FoldBuild::new(7)), delivered: Vec::new() }
     }
 
     fn arrive(&mut self, channel: u16, id: u64, after: Option<u64>) -> bool {

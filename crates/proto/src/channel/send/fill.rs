@@ -127,7 +127,7 @@ impl SendQueue {
             return true;
         }
         let next_id = self.next_id;
-        let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id)));
+        let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id, self.hash)));
         // What is sent again must fit every path, whatever this one carries.
         let is_short = waiting.payload.len() <= MESSAGE_MAX_BYTES;
         match is_short.then(|| reliable.write_first(writer, waiting)) {

@@ -57,8 +57,7 @@ pub(super) const fn is_value(id: MessageId) -> bool {
 }
 
 impl Latest {
-    pub(super) fn new() -> Self {
-        let hash = FoldBuild::new(0);
+    pub(super) fn new(hash: FoldBuild) -> Self {
         Self { values: HashMap::with_hasher(hash), booked: HashMap::with_hasher(hash), next_number: 0 }
     }
 

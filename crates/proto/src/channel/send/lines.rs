@@ -84,8 +84,7 @@ impl Lines {
         (self.places.fetch(), self.without_id, self.sequenced.len(), self.options.len())
     }
 
-    pub(super) fn new() -> Self {
-        let hash = FoldBuild::new(0);
+    pub(super) fn new(hash: FoldBuild) -> Self {
         Self {
             places: Places::new(),
             only: None,

@@ -118,16 +118,16 @@ impl Reliable {
     }
 
     /// None yet; the first gets this id.
-    pub(super) fn new(next_id: u64) -> Self {
+    pub(super) fn new(next_id: u64, hash: FoldBuild) -> Self {
         Self {
             sent: VecDeque::new(),
             base: next_id,
             lost: Default::default(),
             lost_count: 0,
             copied: VecDeque::new(),
-            newest: HashMap::with_hasher(FoldBuild::new(0)),
+            newest: HashMap::with_hasher(hash),
             book: Book::default(),
-            in_pieces: HashMap::with_hasher(FoldBuild::new(0)),
+            in_pieces: HashMap::with_hasher(hash),
             in_pieces_count: 0,
         }
     }

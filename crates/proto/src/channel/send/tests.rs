@@ -43,7 +43,7 @@ fn took(pushed: Pushed) -> bool {
 
 /// A queue whose peer takes everything.
 fn open() -> SendQueue {
-    let mut queue = SendQueue::from(Idle::new());
+    let mut queue = SendQueue::new(Idle::new(), FoldBuild::new(7));
     queue.credit.agree(u32::MAX, u32::MAX);
     queue
 }

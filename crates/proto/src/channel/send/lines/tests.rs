@@ -32,7 +32,7 @@ fn channels(taken: &[(u16, usize)]) -> Vec<u16> {
 
 #[test]
 fn a_higher_class_goes_first_whatever_came_first() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(FoldBuild::new(7));
     for (channel, priority) in
         [(1, Priority::Bulk), (2, Priority::Low), (3, Priority::Normal), (4, Priority::Urgent)]
     {
@@ -45,7 +45,7 @@ fn a_higher_class_goes_first_whatever_came_first() {
 #[test]
 fn lines_whose_messages_were_all_dropped_have_nothing_to_send_blocked_or_not() {
     for (is_blocked, kept) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
-        let mut lines = Lines::new();
+        let mut lines = Lines::new(FoldBuild::new(7));
         for channel in [1, 2, 1, 2].into_iter().take(2 + 2 * kept) {
             push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
         }
@@ -64,7 +64,7 @@ fn lines_whose_messages_were_all_dropped_have_nothing_to_send_blocked_or_not() {
 
 #[test]
 fn a_line_keeps_its_order_when_the_priority_changes() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(FoldBuild::new(7));
     push(&mut lines, 1, Mode::ReliableOrdered, &[0; 1], Priority::Low);
     push(&mut lines, 1, Mode::ReliableOrdered, &[0; 2], Priority::Urgent);
     push(&mut lines, 2, Mode::ReliableOrdered, &[0; 3], Priority::Normal);
@@ -76,7 +76,7 @@ fn a_line_keeps_its_order_when_the_priority_changes() {
 
 #[test]
 fn lines_of_a_class_share_bytes_and_not_messages() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(FoldBuild::new(7));
     for _ in 0..40 {
         push(&mut lines, 1, Mode::Unreliable, &[0; 1_000], Priority::Normal);
     }
@@ -92,7 +92,7 @@ fn lines_of_a_class_share_bytes_and_not_messages() {
 
 #[test]
 fn a_weight_is_a_share() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(FoldBuild::new(7));
     lines.set_options(ChannelId(2), ChannelOptions::default().weight(NonZeroU8::new(3).unwrap()));
     for channel in [1, 2] {
         for _ in 0..400 {
@@ -109,7 +109,7 @@ fn a_weight_is_a_share() {
 
 #[test]
 fn without_ids_unreliable_messages_pass_and_the_others_come_after() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(FoldBuild::new(7));
     for channel in 0..3 {
         push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
     }
@@ -124,7 +124,7 @@ fn without_ids_unreliable_messages_pass_and_the_others_come_after() {
 
 #[test]
 fn of_a_sequenced_channel_one_is_under_way_and_the_newest_waits() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(FoldBuild::new(7));
     let mode = Mode::ReliableSequenced;
     assert_eq!(push(&mut lines, 1, mode, b"a", Priority::Normal), None);
     assert_eq!(push(&mut lines, 1, mode, b"bb", Priority::Normal), Some(Bytes::from_static(b"a")));
@@ -140,7 +140,7 @@ fn of_a_sequenced_channel_one_is_under_way_and_the_newest_waits() {
 
 #[test]
 fn places_are_used_again() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(FoldBuild::new(7));
     for _ in 0..1_000 {
         for channel in 0..5 {
             push(&mut lines, channel, Mode::Unreliable, b"x", Priority::Normal);
@@ -154,7 +154,7 @@ fn places_are_used_again() {
 fn a_tick_visits_active_channels_alone_however_many_were_used_before() {
     for active in [1, 8] {
         let visits = [active, 1_024].map(|created| {
-            let mut lines = Lines::new();
+            let mut lines = Lines::new(FoldBuild::new(7));
             for channel in 0..created {
                 push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
             }
@@ -181,7 +181,7 @@ fn a_tick_visits_active_channels_alone_however_many_were_used_before() {
 
 #[test]
 fn a_tick_without_active_channels_visits_none() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(FoldBuild::new(7));
     for channel in 0..1_024 {
         push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
     }
@@ -201,7 +201,7 @@ proptest! {
             (1_u8..=12, any::<bool>(), prop::collection::vec(1..=MESSAGE_MAX_BYTES, 1..8)), 2..6,
         ),
     ) {
-        let mut lines = Lines::new();
+        let mut lines = Lines::new(FoldBuild::new(7));
         let mut sizes: Vec<_> = streams.iter().map(|(.., sizes)| sizes.iter().cycle()).collect();
         let mut feed = |lines: &mut Lines, channel: u16| {
             let bytes = *sizes[usize::from(channel)].next().unwrap();
