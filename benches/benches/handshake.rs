@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use drumfire_benches::hellos::{Refusals, address, first_hello, hand, take, with_cookie};
+use drumfire_benches::hellos::{Flaw, Refusals, address, first_hello, hand, take, with_cookie};
 use drumfire_benches::pair::{at_ms, server, server_address};
 
 fn ends(criterion: &mut Criterion) {
@@ -54,9 +54,14 @@ fn ends(criterion: &mut Criterion) {
 fn refusals(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a server refuses a Hello");
     group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: 1_200 });
-    for (at, (class, _)) in Refusals::new().classes.iter().enumerate() {
-        let mut refusals = Refusals::new();
-        group.bench_function(*class, |bencher| bencher.iter(|| refusals.hand_in(black_box(at))));
+    for flaw in Flaw::ALL {
+        let mut refusals = Refusals::new(flaw);
+        group.bench_function(flaw.name(), |bencher| {
+            bencher.iter(|| {
+                refusals.hand_in();
+                refusals.take_answers();
+            });
+        });
     }
     group.finish();
 }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    Alone, ClientConfig, Config, Endpoint, Event, Moment, Now, PacketSealer, PeerId, Secret, ServerConfig,
-    ServerIdentity, ServerKeyPair,
+    Access, Alone, ClientConfig, Config, Endpoint, Event, Moment, Now, PacketSealer, PeerId, Secret,
+    ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
 use crate::group::exchange;
@@ -34,14 +34,14 @@ pub struct Crowd {
 /// Never: the default settings can be used.
 #[must_use]
 pub fn server() -> (Endpoint<Alone>, ServerIdentity) {
-    server_with(Config::default())
+    server_with(Config::default(), Access::Open)
 }
 
-/// The same with these settings.
-fn server_with(settings: Config) -> (Endpoint<Alone>, ServerIdentity) {
+/// The same with these settings, for whom it is.
+pub(crate) fn server_with(settings: Config, access: Access) -> (Endpoint<Alone>, ServerIdentity) {
     let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
     let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
-    let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+    let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32])).access(access);
     match Endpoint::server(settings, config, Alone::default(), Secret::new([5; 32])) {
         Ok(server) => (server, identity),
         Err(error) => panic!("a server's settings: {error}"),
@@ -103,7 +103,7 @@ impl Crowd {
     /// # Panics
     /// When the settings are refused.
     pub fn connect_to(settings: Config, count: u8, has_aes_gcm: bool) -> Result<Self, String> {
-        let (mut server, identity) = server_with(settings);
+        let (mut server, identity) = server_with(settings, Access::Open);
         let (mut sealers, mut elapsed) = (Vec::new(), 0);
         for number in 0..count {
             let address = SocketAddr::from(([192, 0, 2, number], 50_000));

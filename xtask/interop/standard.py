@@ -107,6 +107,6 @@ def keyed_blake2s(key, *parts):
 
 
 def mac1(server_public_key, psk, hello):
-    """Over the Hello up to mac1, with its cookie taken as zero."""
-    covered = hello[:540] + bytes(32) + hello[572:1184]
+    """Over the Hello up to mac1, without token and cookie."""
+    covered = hello[:28] + hello[572:1184]
     return keyed_blake2s(blake2s(b"drumfire mac1", server_public_key, psk), covered)

@@ -20,12 +20,14 @@ from standard import (
 WORD = (1 << 64) - 1
 
 
-def siphash_2_4_128(key, data):
+def siphash_2_4(key, data, is_double=False):
+    """With 64 bits of output, or with 128."""
+
     def rotate(value, by):
         return (value << by | value >> 64 - by) & WORD
 
     k0, k1 = struct.unpack("<QQ", key)
-    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D ^ 0xEE, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D ^ (0xEE if is_double else 0), k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
 
     def rounds(count):
         for _ in range(count):
@@ -45,9 +47,11 @@ def siphash_2_4_128(key, data):
         v[3] ^= word
         rounds(2)
         v[0] ^= word
-    v[2] ^= 0xEE
+    v[2] ^= 0xEE if is_double else 0xFF
     rounds(4)
     low = v[0] ^ v[1] ^ v[2] ^ v[3]
+    if not is_double:
+        return struct.pack("<Q", low)
     v[1] ^= 0xDD
     rounds(4)
     return struct.pack("<QQ", low, v[0] ^ v[1] ^ v[2] ^ v[3])
@@ -81,12 +85,13 @@ def address_of(text):
     return ipaddress.ip_address(host.strip("[]")), int(port)
 
 
-def cookie_of(process_key, seconds, address, client_id, message_1):
+def cookie_of(process_key, seconds, address, client_id, check):
     host, port = address_of(address)
     in_sixteen = host.packed if host.version == 6 else bytes(10) + b"\xff\xff" + host.packed
     bucket = seconds // 5
     secret = keyed_blake2s(process_key, b"drumfire cookie", struct.pack(">Q", bucket // 12))
-    return siphash_2_4_128(secret, in_sixteen + struct.pack(">H", port) + client_id + struct.pack(">Q", bucket) + message_1)
+    covered = in_sixteen + struct.pack(">H", port) + client_id + struct.pack(">Q", bucket) + check
+    return siphash_2_4(secret, covered, is_double=True)
 
 
 def id_keys(server_secret_key, server_id):
@@ -97,7 +102,7 @@ def id_keys(server_secret_key, server_id):
 
 def connection_id(check_key, tag, random):
     unchecked = struct.pack(">H", tag) + random
-    return unchecked + siphash_2_4_128(check_key, unchecked)[:3]
+    return unchecked + siphash_2_4(check_key, unchecked)[:3]
 
 
 class Inputs:
@@ -113,7 +118,7 @@ class Inputs:
 
 def cookie(inputs):
     made = cookie_of(
-        inputs.bytes("process_key"), inputs["seconds"], inputs["address"], inputs.bytes("client_id"), inputs.bytes("message_1")
+        inputs.bytes("process_key"), inputs["seconds"], inputs["address"], inputs.bytes("client_id"), inputs.bytes("mac1")
     )
     return {"cookie": made.hex()}
 
@@ -192,7 +197,7 @@ def session(inputs):
     message_1 = bytes(client.write_message(payload.ljust(564, b"\0")))
     hello = prologue + message_1
     hello += mac1(public_key, psk, hello)
-    cookie = cookie_of(inputs.bytes("server_process_key"), inputs["cookie_seconds"], inputs["client_address"], client_id, message_1)
+    cookie = cookie_of(inputs.bytes("server_process_key"), inputs["cookie_seconds"], inputs["client_address"], client_id, hello[1184:])
     cookie = cookie.ljust(32, b"\0")
 
     _, check_key, reset_key = id_keys(secret_key, inputs.bytes("server_id"))

@@ -2,23 +2,24 @@
 //!
 //! Each stage runs in a process of its own, N times and two N times, and the difference counts: what happens once cancels out.
 //! What makes the stage's input, such as a client that seals, runs in the same process and is not counted, because callgrind
-//! collects within one function alone. Keys, seeds, addresses and the clock are fixed, so that counts repeat to the
+//! collects within one function alone. What a stranger's datagram may cost at most is a goal here, whatever the baseline says. Keys, seeds, addresses and the clock are fixed, so that counts repeat to the
 //! instruction. They say nothing of system calls and of memory that is far away. `cargo xtask bench --gate` holds them against
 //! `benches/counts.toml`. `--quick` has a tenth of the calls and leaves out what takes long
 //! to prepare; `--only STAGE` has one stage.
 #![forbid(unsafe_code)]
 
+mod hostile;
 mod idle;
 mod receive;
 mod send;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use drumfire_benches::{
     Extent, Goal, Options, Results, ending, instructions, print_machine, run_bench, valgrind_version,
 };
-use drumfire_tools::table::{Align, TextTable, thousands};
 
 /// The first argument of the run that is counted, before the stage and how many calls.
 const COUNTED: &str = "--counted";
@@ -39,15 +40,29 @@ struct Stage {
     run: fn(u64),
     /// It takes long to prepare, and the first call is like any other: it runs once, and all calls count.
     is_long_prepared: bool,
+    /// What is promised, whatever the baseline says.
+    most: Option<u32>,
 }
 
 /// A stage that runs twice.
 const fn stage(name: &'static str, calls: u64, run: fn(u64)) -> Stage {
-    Stage { name, calls, run, is_long_prepared: false }
+    Stage { name, calls, run, is_long_prepared: false, most: None }
+}
+
+impl Stage {
+    /// The same, with a promise that a call costs no more instructions than that.
+    const fn at_most(self, most: u32) -> Self {
+        Self { most: Some(most), ..self }
+    }
+
+    /// What its count is held against here; the baseline is the gate's.
+    fn goal(&self) -> Goal {
+        self.most.map_or(Goal::Shown, |most| Goal::AtMost(most.into()))
+    }
 }
 
 /// In the order of a packet's way.
-const STAGES: [Stage; 14] = [
+const STAGES: [Stage; 23] = [
     stage("parse", 32 * BATCH, receive::parse),
     stage("look-up and replay window", 32 * BATCH, receive::find),
     stage("open, ChaCha20-Poly1305", 32 * BATCH, receive::open_chacha),
@@ -62,6 +77,24 @@ const STAGES: [Stage; 14] = [
     stage("keep-alive exchange", 256, idle::keep_alive),
     Stage { is_long_prepared: true, ..stage("tick, 8,192 idle connections", 1_000, idle::tick) },
     stage("handshake", 20, idle::handshake),
+    stage("Hello without a cookie", 256, hostile::no_cookie).at_most(3_000),
+    stage("Hello with a bad cookie", 256, hostile::bad_cookie).at_most(3_000),
+    stage("Hello with a bad token", 256, hostile::bad_token).at_most(15_000),
+    stage("Hello with a bad MAC", 256, hostile::bad_mac).at_most(40_000),
+    stage("packet with a forged id", 32 * BATCH, hostile::forged_id).at_most(500),
+    stage("ack of 32 ranges, 2,048 in flight", 4, hostile::widest_ack::<2_048>),
+    stage("ack of 32 ranges, 4,096 in flight", 4, hostile::widest_ack::<4_096>).at_most(150_000),
+    stage("ack that leaves 2,048 lost", 2, hostile::ack_with_losses::<2_048>),
+    stage("ack that leaves 4,096 lost", 2, hostile::ack_with_losses::<4_096>),
+];
+
+/// Twice as much under way costs so many times as much at most, or the cost grows with more than what an ack settles.
+const DOUBLE: f64 = 2.2;
+
+/// Stages of which the second has half under way of what the first has.
+const DOUBLED: [(&str, &str); 2] = [
+    ("ack of 32 ranges, 4,096 in flight", "ack of 32 ranges, 2,048 in flight"),
+    ("ack that leaves 4,096 lost", "ack that leaves 2,048 lost"),
 ];
 
 /// What is done within it is counted, nothing else is. Its name is [`WITHIN`].
@@ -95,19 +128,29 @@ fn bench(options: &Options) -> Result<(), String> {
     print_machine();
     println!("counted   by {version}\n");
     let mut results = Results::new("counts", options);
-    let mut table = TextTable::new(&[("stage", Align::Left), ("instructions per call", Align::Right)]);
+    let mut counts = BTreeMap::new();
     for stage in STAGES.iter().filter(|stage| options.wants(stage.name)) {
         let is_quick = options.extent == Extent::Quick;
         if is_quick && stage.is_long_prepared {
-            results.figure(stage.name, None, "instructions", Goal::Shown, "not in a quick run");
-            table.row([stage.name.to_owned(), "not in a quick run".to_owned()]);
+            results.figure(stage.name, None, "instructions", stage.goal(), "not in a quick run");
             continue;
         }
         let each = count(stage, if is_quick { (stage.calls / 10).max(1) } else { stage.calls })?;
-        results.figure(stage.name, Some(each as f64), "instructions", Goal::Shown, "");
-        table.row([stage.name.to_owned(), thousands(each)]);
+        results.figure(stage.name, Some(each as f64), "instructions", stage.goal(), "");
+        counts.insert(stage.name, each as f64);
     }
-    println!("{}", table.render());
+    for (whole, half) in DOUBLED {
+        if let (Some(of_whole), Some(of_half)) = (counts.get(whole), counts.get(half)) {
+            results.figure(
+                format!("{whole} over {half}"),
+                Some(of_whole / of_half),
+                "",
+                Goal::AtMost(DOUBLE),
+                "",
+            );
+        }
+    }
+    println!("{}", results.table());
     println!("written to {}", results.write()?.display());
     Ok(())
 }

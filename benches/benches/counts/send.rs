@@ -59,13 +59,13 @@ fn acks(count: u64, packets: u64) {
 }
 
 /// Numbers that rise as ranges, newest first: a sender leaves numbers out, and an ack of those is refused.
-fn ranges(numbers: &[PacketNumber]) -> Vec<AckRange> {
+pub(crate) fn ranges(numbers: &[PacketNumber]) -> Vec<AckRange> {
     let runs = numbers.chunk_by(|before, next| before.0 + 1 == next.0);
     runs.rev().filter_map(|run| AckRange::new(*run.first()?, *run.last()?)).collect()
 }
 
 /// The number of a packet of the server.
-fn number(packet: &[u8], newest: Option<PacketNumber>) -> Option<PacketNumber> {
+pub(crate) fn number(packet: &[u8], newest: Option<PacketNumber>) -> Option<PacketNumber> {
     let header = TransportHeader::decode(packet, ConnectionIdLength::Zero).expect("a packet");
     Some(header.number.expand(newest))
 }

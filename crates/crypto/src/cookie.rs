@@ -3,8 +3,11 @@
 //!
 //! ```text
 //! bucket  = seconds / 5          secret = keyed BLAKE2s(process key, "drumfire cookie" || bucket / 12)
-//! cookie  = SipHash-2-4-128(secret, address || port || client id || bucket || message 1)
+//! cookie  = SipHash-2-4-128(secret, address || port || client id || bucket || mac1)
 //! ```
+//!
+//! The Hello's mac1 stands for the rest of it: it is checked after the cookie and before any Diffie-Hellman, so that a cookie is
+//! good for one Hello alone, at the price of sixteen bytes instead of hundreds for whoever sends a bad one.
 //!
 //! The address is in its canonical form (16 bytes, IPv4 as IPv4-mapped IPv6), numbers are big-endian, `bucket
 //! / 12` is the minute. A cookie is good in the bucket it was made in and in the next one, so it lives more
@@ -18,6 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::hash::keyed_16;
+use crate::mac1::MAC1_BYTES;
 use crate::plant::{self, Plant};
 use crate::secret::{Secret, is_equal};
 
@@ -48,8 +52,8 @@ pub struct CookieScope<'a> {
     pub source: SocketAddr,
     /// The client id of the Hello.
     pub client_id: [u8; CLIENT_ID_BYTES],
-    /// Noise message 1 of the Hello.
-    pub message_1: &'a [u8],
+    /// The mac1 of the Hello.
+    pub mac1: &'a [u8; MAC1_BYTES],
 }
 
 impl Cookies {
@@ -87,8 +91,7 @@ impl Cookies {
         }
         hasher.write(&scope.client_id);
         hasher.write(&bucket.to_be_bytes());
-        // Last, because it is the only part whose length is not fixed.
-        hasher.write(scope.message_1);
+        hasher.write(scope.mac1);
         hasher.finish128().as_bytes()
     }
 
@@ -136,6 +139,7 @@ const fn canonical(address: IpAddr) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_support::{counting, hex};
     use proptest::prelude::*;
 
     fn cookies(key: u8) -> Cookies {
@@ -143,7 +147,7 @@ mod tests {
     }
 
     fn scope(source: &str) -> CookieScope<'static> {
-        CookieScope { source: source.parse().unwrap(), client_id: *b"client-1", message_1: b"message one" }
+        CookieScope { source: source.parse().unwrap(), client_id: *b"client-1", mac1: b"this Hello, mac1" }
     }
 
     #[test]
@@ -164,6 +168,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn siphash_gives_the_published_128_bit_vectors() {
+        // The first two entries of vectors_sip128 in the reference implementation: key 00..0f, input of 0 and 1 bytes.
+        let key = counting();
+        let hash = |input: &[u8]| SipHasher24::new_with_key(&key).hash(input).as_bytes();
+        assert_eq!(hash(&[]).as_slice(), hex("a3817f04ba25a8e66df67214c7550293"));
+        assert_eq!(hash(&[0]).as_slice(), hex("da87c1d86b99af44347659119b22fc45"));
     }
 
     #[test]
@@ -192,9 +205,7 @@ mod tests {
             scope("192.0.2.1:4001"),
             scope("[2001:db8::1]:4000"),
             CookieScope { client_id: *b"client-2", ..good },
-            CookieScope { message_1: b"message onf", ..good },
-            CookieScope { message_1: b"message on", ..good },
-            CookieScope { message_1: b"", ..good },
+            CookieScope { mac1: b"that Hello, mac1", ..good },
         ];
         for other in others {
             assert!(!cookies(1).is_valid(100, &other, &cookie), "{other:?}");
@@ -243,19 +254,19 @@ mod tests {
     proptest! {
         #[test]
         fn a_cookie_is_good_for_its_own_scope_in_two_buckets_and_for_nothing_else(
-            own: (IpAddr, u16, [u8; 8], Vec<u8>), other: (IpAddr, u16, [u8; 8], Vec<u8>), changed in 0_u8..16,
+            own: (IpAddr, u16, [u8; 8], [u8; 16]), other: (IpAddr, u16, [u8; 8], [u8; 16]), changed in 0_u8..16,
             made_at in 0..u64::MAX - 20, later in 0_u64..20,
         ) {
             let source = SocketAddr::new(own.0, own.1);
-            let scope = CookieScope { source, client_id: own.2, message_1: &own.3 };
+            let scope = CookieScope { source, client_id: own.2, mac1: &own.3 };
             // One in sixteen shows the scope as it was.
             let is_changed = |part: u8| changed >> part & 1 == 1;
             let ip = if is_changed(0) { other.0 } else { own.0 };
             let port = if is_changed(1) { other.1 } else { own.1 };
             let client_id = if is_changed(2) { other.2 } else { own.2 };
-            let message_1 = if is_changed(3) { &other.3 } else { &own.3 };
-            let shown = CookieScope { source: SocketAddr::new(ip, port), client_id, message_1 };
-            let is_same = (ip.to_canonical(), port, client_id, message_1)
+            let mac1 = if is_changed(3) { &other.3 } else { &own.3 };
+            let shown = CookieScope { source: SocketAddr::new(ip, port), client_id, mac1 };
+            let is_same = (ip.to_canonical(), port, client_id, mac1)
                 == (own.0.to_canonical(), own.1, own.2, &own.3);
             let is_in_time = bucket_of(made_at + later) - bucket_of(made_at) <= 1;
             let cookie = cookies(1).make(made_at, &scope);

@@ -3,17 +3,18 @@
 //!
 //! ```text
 //! (check block, reset key, -) = HKDF3(server's persistent secret, "drumfire id" || server id)
-//! check = first 3 bytes of SipHash-2-4-128(first 16 bytes of the check block, id without its check)
+//! check = first 3 bytes of SipHash-2-4(first 16 bytes of the check block, id without its check)
 //! reset = keyed BLAKE2s(reset key, whole id), 16 bytes
 //! ```
 //!
 //! The check lets a server drop datagrams with invented ids at little cost, without a word; 24 bits stop noise, not an
 //! observer. Where the check sits inside an id is the caller's business.
 
-use siphasher::sip128::SipHasher24;
+use siphasher::sip::SipHasher24;
+use subtle::ConstantTimeEq;
 
 use crate::hash::{hkdf3, keyed_16};
-use crate::secret::{Secret, is_equal};
+use crate::secret::Secret;
 
 /// Length of the check in bytes.
 pub const CHECK_BYTES: usize = 3;
@@ -44,20 +45,24 @@ impl IdKeys {
     }
 
     /// The check over the other bytes of a connection id.
+    #[inline]
     #[must_use]
     pub fn check(&self, unchecked: &[u8]) -> [u8; CHECK_BYTES] {
         let [first, second, third, ..] =
-            SipHasher24::new_with_key(self.check.expose()).hash(unchecked).as_bytes();
+            SipHasher24::new_with_key(self.check.expose()).hash(unchecked).to_le_bytes();
         [first, second, third]
     }
 
     /// Whether `check` is the check over the other bytes of a connection id. Compares in constant time.
+    #[inline]
     #[must_use]
-    pub fn is_valid(&self, unchecked: &[u8], check: &[u8; CHECK_BYTES]) -> bool {
-        is_equal(&self.check(unchecked), check)
+    pub fn is_valid(&self, unchecked: &[u8], [first, second, third]: [u8; CHECK_BYTES]) -> bool {
+        let [a, b, c] = self.check(unchecked);
+        // As one number, in a third of the steps that bytes in a row take.
+        u32::from_be_bytes([0, a, b, c]).ct_eq(&u32::from_be_bytes([0, first, second, third])).into()
     }
 
-    /// The stateless reset token of a whole connection id. The client compares it with [`is_equal`].
+    /// The stateless reset token of a whole connection id. The client compares it with [`is_equal`](crate::is_equal).
     #[must_use]
     pub fn reset_token(&self, id: &[u8]) -> [u8; RESET_TOKEN_BYTES] {
         keyed_16(&self.reset, &[id])
@@ -81,36 +86,35 @@ mod tests {
     }
 
     #[test]
-    fn siphash_gives_the_published_128_bit_vectors() {
-        // The first two entries of vectors_sip128 in the reference implementation: key 00..0f, input of 0 and
-        // 1 bytes.
+    fn siphash_gives_the_published_vectors() {
+        // The first two entries of vectors_sip64 in the reference implementation: key 00..0f, input of 0 and 1 bytes.
         let key = counting();
-        let hash = |input: &[u8]| SipHasher24::new_with_key(&key).hash(input).as_bytes();
-        assert_eq!(hash(&[]).as_slice(), hex("a3817f04ba25a8e66df67214c7550293"));
-        assert_eq!(hash(&[0]).as_slice(), hex("da87c1d86b99af44347659119b22fc45"));
+        let hash = |input: &[u8]| SipHasher24::new_with_key(&key).hash(input).to_le_bytes();
+        assert_eq!(hash(&[]).as_slice(), hex("310e0edd47db6f72"));
+        assert_eq!(hash(&[0]).as_slice(), hex("fd67dc93c539f874"));
     }
 
     #[test]
     fn the_check_fails_for_every_changed_bit() {
         let id = *b"\x12\x34rnd";
         let check = keys().check(&id);
-        assert!(keys().is_valid(&id, &check));
+        assert!(keys().is_valid(&id, check));
         for bit in 0..id.len() * 8 {
             let mut changed = id;
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(!keys().is_valid(&changed, &check), "bit {bit}");
+            assert!(!keys().is_valid(&changed, check), "bit {bit}");
         }
         for bit in 0..CHECK_BYTES * 8 {
             let mut changed = check;
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(!keys().is_valid(&id, &changed), "bit {bit}");
+            assert!(!keys().is_valid(&id, changed), "bit {bit}");
         }
     }
 
     #[test]
     fn invented_ids_rarely_pass_the_check() {
         let (keys, mut random) = (keys(), TestRandom(9));
-        let passed = (0..200_000).filter(|_| keys.is_valid(&random.bytes::<5>(), &random.bytes())).count();
+        let passed = (0..200_000).filter(|_| keys.is_valid(&random.bytes::<5>(), random.bytes())).count();
         assert!(passed <= 1, "{passed} of 200,000 against 24 bits");
     }
 

@@ -52,8 +52,8 @@ fn check_id(id: ConnectionId) {
     assert_eq!((ConnectionId::new(tag, random, id.check()), id.routing_tag()), (id, tag));
     let keys = IdKeys::derive(&Secret::new([4; 32]), b"eu-1");
     let right = keys.check(&id.checked_part());
-    assert_eq!(keys.is_valid(&id.checked_part(), &id.check()), right == id.check());
-    assert!(keys.is_valid(&id.checked_part(), &right));
+    assert_eq!(keys.is_valid(&id.checked_part(), id.check()), right == id.check());
+    assert!(keys.is_valid(&id.checked_part(), right));
 }
 
 /// Bytes of a control message's head: its length, its level, its kind.

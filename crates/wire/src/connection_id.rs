@@ -47,12 +47,14 @@ impl ConnectionId {
     }
 
     /// What the check is computed over.
+    #[inline]
     pub fn checked_part(self) -> [u8; Self::CHECKED_BYTES] {
         let [t0, t1, r0, r1, r2, ..] = self.0;
         [t0, t1, r0, r1, r2]
     }
 
     /// The check this id carries.
+    #[inline]
     pub fn check(self) -> [u8; 3] {
         let [.., c0, c1, c2] = self.0;
         [c0, c1, c2]

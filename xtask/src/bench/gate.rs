@@ -1,4 +1,4 @@
-//! Instruction counts against the baseline in `benches/counts.toml`, stage by stage.
+//! Instruction counts against the baseline in `benches/counts.toml`, stage by stage, and against what is promised of some.
 //!
 //! The bench `counts` does the counting; here its report is read and compared. Counts of another compiler or another valgrind
 //! are compared and shown too, but fail nothing: they tell of the tools and not of the code.
@@ -50,8 +50,12 @@ pub(super) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     let text = read(&report)?;
     made_with.target_cpu = target_cpu(&text).map_err(unusable)?;
     let stages = stages(&text).map_err(unusable)?;
+    let broken = broken_promises(&text).map_err(unusable)?;
     let counts = Counts { made_with, stages };
     let path = workspace.root.join(BASELINE);
+    if !broken.is_empty() {
+        return Err(Stop::Failed(broken.join("\n")));
+    }
     if is_blessed {
         std::fs::write(&path, counts.to_toml())
             .map_err(|why| Stop::failed(format!("{}: {why}", path.display())))?;
@@ -178,6 +182,7 @@ fn stages(text: &str) -> Result<Vec<(String, u64)>, String> {
         return Err("flags.extent: is not `default`, so these are not the counts of the baseline".to_owned());
     }
     let figures = report["figures"].as_array().ok_or("figures: is not a list")?;
+    let counted = figures.iter().enumerate().filter(|(_, figure)| figure["unit"] == "instructions");
     let stage = |(at, figure): (usize, &Value)| {
         let name = figure["name"].as_str().ok_or_else(|| format!("figures[{at}].name: is not a string"))?;
         let value =
@@ -186,7 +191,20 @@ fn stages(text: &str) -> Result<Vec<(String, u64)>, String> {
         let count = format!("{value:.0}").parse().map_err(|_| format!("figures[{at}].value: is no count"))?;
         Ok((name.to_owned(), count))
     };
-    figures.iter().enumerate().map(stage).collect()
+    counted.map(stage).collect()
+}
+
+/// A line for each figure that misses its goal: those are promises, and hold whatever the baseline says.
+fn broken_promises(text: &str) -> Result<Vec<String>, String> {
+    let report: Value = serde_json::from_str(text).map_err(|why| why.to_string())?;
+    let figures = report["figures"].as_array().ok_or("figures: is not a list")?;
+    let broken = figures.iter().filter(|figure| figure["reached"] == false);
+    let line = |figure: &Value| {
+        let (name, unit) =
+            (figure["name"].as_str().unwrap_or_default(), figure["unit"].as_str().unwrap_or_default());
+        format!("{name}: {} {unit}, more than the {} that are promised", figure["value"], figure["goal"])
+    };
+    Ok(broken.map(line).collect())
 }
 
 /// Both sides beside each other, and what is wrong.
@@ -286,13 +304,29 @@ mod tests {
     fn the_report_of_the_bench_is_read_and_a_quick_one_refused() {
         let mut report = json!({
             "flags": { "extent": "default" },
-            "figures": [{ "name": "parse", "value": 253.0 }],
+            "figures": [
+                { "name": "parse", "value": 253.0, "unit": "instructions" },
+                { "name": "one over the other", "value": 2.0, "unit": "" },
+            ],
         });
         assert_eq!(stages(&report.to_string()), Ok(vec![("parse".to_owned(), 253)]));
         report["figures"][0]["value"] = Value::Null;
         assert_eq!(stages(&report.to_string()).unwrap_err(), "figures[0].value: is not a number");
         report["flags"]["extent"] = json!("quick");
         assert!(stages(&report.to_string()).unwrap_err().starts_with("flags.extent:"));
+    }
+
+    #[test]
+    fn a_promise_that_is_broken_is_named_with_what_it_cost() {
+        let figure = |value: f64| json!({ "name": "a forged id", "value": value, "unit": "instructions", "goal": 500.0, "reached": value <= 500.0 });
+        let broken = |value: f64| broken_promises(&json!({ "figures": [figure(value)] }).to_string());
+        assert_eq!(broken(500.0), Ok(Vec::new()));
+        assert_eq!(
+            broken(501.0),
+            Ok(vec!["a forged id: 501.0 instructions, more than the 500.0 that are promised".to_owned()])
+        );
+        let shown = json!({ "figures": [{ "name": "parse", "value": 1.0, "reached": null }] });
+        assert_eq!(broken_promises(&shown.to_string()), Ok(Vec::new()));
     }
 
     #[test]

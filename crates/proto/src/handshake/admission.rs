@@ -182,7 +182,8 @@ impl Admission {
     pub(crate) fn judge(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
         let (access, resume) = match &self.rule {
             Rule::Open(mac1) => {
-                if hello.fields.token_key_id != 0 {
+                // mac1 does not cover the section: one cookie must not be good for many Hellos.
+                if hello.fields.token_key_id != 0 || hello.token.iter().any(|byte| *byte != 0) {
                     return Err(DropReason::UnexpectedToken.into());
                 }
                 let hello = proved(mac1, hello)?;
@@ -226,7 +227,8 @@ fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<To
     if token.kind == kind { Ok(token) } else { Err(DropReason::TokenMalformed) }
 }
 
-/// The first MAC, which is then the Hello's name, for it covers all of it but the cookie.
+/// The first MAC, which is then the Hello's name: it covers all of it but the cookie and the token, which proved itself or is
+/// empty.
 fn proved(mac1: &Mac1Key, hello: &Hello<'_>) -> Result<HelloHash, DropReason> {
     if mac1.is_valid(&hello.mac1_input(), hello.mac1) {
         Ok(HelloHash(*hello.mac1))

@@ -290,7 +290,7 @@ impl Greeter {
 
 /// What a cookie is made over.
 const fn scope<'a>(source: SocketAddr, hello: &Hello<'a>) -> CookieScope<'a> {
-    CookieScope { source, client_id: hello.fields.client_id.0, message_1: hello.noise_message }
+    CookieScope { source, client_id: hello.fields.client_id.0, mac1: hello.mac1 }
 }
 
 /// What a Refuse can say of a duration: whole seconds, and never none where there is some.

@@ -324,3 +324,18 @@ fn resume_tokens_are_renewed_at_half_life_and_end_with_the_session() {
     let end = drumfire_proto::Moment::from_nanos(1_000_000_000).after(Duration::from_secs(2_001));
     assert!(until <= end, "not past the session: {until:?}");
 }
+
+/// The first MAC does not cover a token, and so one cookie would be good for as many Hellos as have other bytes there.
+#[test]
+fn a_token_that_is_not_named_is_refused_before_any_key_agreement() {
+    let mut world = World::with(10, CLEAN, Config::default(), ClientConfig::many());
+    connect(&mut world, None);
+    for _ in 0..200 {
+        world.run(Duration::from_millis(5));
+        let of_client = world.flying.values_mut().filter(|flying| flying.to == SERVER);
+        of_client.for_each(|flying| flying.bytes[300] = 1);
+    }
+    let stats = world.ends[SERVER].stats();
+    assert!(stats.dropped(DropReason::UnexpectedToken) >= 3);
+    assert_eq!((stats.handshakes_computed, world.peers(SERVER).len()), (0, 0));
+}

@@ -14,11 +14,7 @@ use crate::{Inputs, check, to_hex};
 fn cookies_are_as_in_their_vectors() {
     check("cookies.json", |inputs| {
         let source: SocketAddr = inputs.text("address").parse().unwrap();
-        let scope = CookieScope {
-            source,
-            client_id: inputs.array("client_id"),
-            message_1: &inputs.bytes("message_1"),
-        };
+        let scope = CookieScope { source, client_id: inputs.array("client_id"), mac1: &inputs.array("mac1") };
         let mut cookies = Cookies::new(Secret::new(inputs.array("process_key")));
         Some(json!({ "cookie": to_hex(cookies.make(inputs.number("seconds"), &scope)) }))
     });

@@ -9,7 +9,7 @@ use drumfire_crypto::{
     Suite,
 };
 use drumfire_wire::{
-    ClientId, ClientParameters, ConnectionId, Frames, HelloDraft, HelloFields, PacketNumber,
+    ClientId, ClientParameters, ConnectionId, Frames, Hello, HelloDraft, HelloFields, PacketNumber,
     PacketNumberLength, Retry, RoutingTag, ServerParameters, SharedParameters, TransportHeader, Welcome,
 };
 use serde_json::{Value, json};
@@ -30,8 +30,10 @@ fn outputs(inputs: &Inputs<'_>) -> Value {
     let (draft, mut initiator, message_1) = hello(inputs, &server, &psk);
     let source: SocketAddr = inputs.text("client_address").parse().unwrap();
     let client_id = inputs.array("client_id");
+    let datagram = encoded(&draft);
+    let mac1 = Hello::decode(&datagram).unwrap().mac1;
     let made = Cookies::new(Secret::new(inputs.array("server_process_key")))
-        .make(inputs.number("cookie_seconds"), &CookieScope { source, client_id, message_1: &message_1 });
+        .make(inputs.number("cookie_seconds"), &CookieScope { source, client_id, mac1 });
     let mut cookie = [0; 32];
     cookie[..made.len()].copy_from_slice(&made);
     let mut retry = Vec::new();

@@ -12,7 +12,8 @@ use crate::limits::{COOKIE_BYTES, HELLO_BYTES, MAC1_BYTES, NOISE_MESSAGE_1_BYTES
 use crate::reader::Reader;
 
 /// Bytes before the cookie: kind, version, protocol id, client id, two key ids, offer, token.
-const HEAD_BYTES: usize = 1 + 2 + 8 + ClientId::BYTES + 4 + 4 + 1 + SEALED_TOKEN_BYTES;
+const FIELDS_END: usize = 1 + 2 + 8 + ClientId::BYTES + 4 + 4 + 1;
+const HEAD_BYTES: usize = FIELDS_END + SEALED_TOKEN_BYTES;
 
 const _: () = assert!(HEAD_BYTES + COOKIE_BYTES + NOISE_MESSAGE_1_BYTES + MAC1_BYTES == HELLO_BYTES);
 
@@ -110,8 +111,8 @@ impl<'a> Hello<'a> {
         prologue(self.head)
     }
 
-    /// What mac1 is computed over, in order: all bytes before it, the cookie taken as zero.
-    pub fn mac1_input(&self) -> [&'a [u8]; 3] {
+    /// What mac1 is computed over, in order: all bytes before the token, which proves itself, and the Noise message.
+    pub fn mac1_input(&self) -> [&'a [u8]; 2] {
         mac1_input(self.head, self.noise_message)
     }
 }
@@ -155,7 +156,7 @@ impl HelloDraft {
     }
 
     /// What mac1 is computed over; see [`Hello::mac1_input`].
-    pub fn mac1_input(&self) -> [&[u8]; 3] {
+    pub fn mac1_input(&self) -> [&[u8]; 2] {
         mac1_input(&self.head, &self.noise_message)
     }
 
@@ -197,8 +198,9 @@ fn prologue(head: &[u8; HEAD_BYTES]) -> [&[u8]; 2] {
 fn mac1_input<'a>(
     head: &'a [u8; HEAD_BYTES],
     noise_message: &'a [u8; NOISE_MESSAGE_1_BYTES],
-) -> [&'a [u8]; 3] {
-    [head, &NO_COOKIE, noise_message]
+) -> [&'a [u8]; 2] {
+    let (fields, _) = head.split_at(FIELDS_END);
+    [fields, noise_message]
 }
 
 #[cfg(test)]
@@ -259,14 +261,20 @@ mod tests {
     }
 
     #[test]
-    fn prologue_and_mac1_cover_all_bytes_before_them_with_the_cookie_zeroed() {
+    fn the_prologue_covers_all_before_it_and_mac1_all_but_the_token_whatever_the_cookie() {
         let mut draft = draft();
         let without_cookie = encoded(&draft);
         assert_eq!(draft.prologue().concat(), without_cookie[..HelloDraft::PROLOGUE_BYTES]);
-        assert_eq!(draft.mac1_input().concat(), without_cookie[..1_184]);
+        assert_eq!(
+            draft.mac1_input().concat(),
+            [&without_cookie[..28], &without_cookie[572..1_184]].concat()
+        );
         draft.set_cookie([0x66; COOKIE_BYTES]);
         assert_eq!(draft.prologue().concat(), without_cookie[..572]);
-        assert_eq!(draft.mac1_input().concat(), without_cookie[..1_184]);
+        assert_eq!(
+            draft.mac1_input().concat(),
+            [&without_cookie[..28], &without_cookie[572..1_184]].concat()
+        );
     }
 
     #[test]

@@ -45,6 +45,7 @@ impl DatagramKind {
     /// # Errors
     ///
     /// When the first byte is none of ours, or the length is none of its kind's.
+    #[inline]
     pub fn of(datagram: &[u8]) -> Result<Self, DatagramError> {
         let &byte = datagram.first().ok_or(DatagramError::Empty)?;
         if byte & (FIXED_BIT | ZERO_BITS) != FIXED_BIT {
