@@ -7,6 +7,7 @@
 //! before every window. A session takes so long that one the machine disturbed is repeated twice at most; figures of what stays
 //! disturbed say so.
 
+mod connecting;
 mod fleet;
 mod line;
 mod meter;
@@ -24,8 +25,7 @@ use drumfire_tools::host;
 
 use crate::peer::{Delivery, Peer, Staffing};
 use crate::server::Order;
-use round::Round;
-use session::{Run, session};
+use session::{Run, Session, session};
 
 /// The names of both parts.
 pub(crate) const PARTS: [&str; 2] = [Load::Echo.name(), Load::Rate.name()];
@@ -170,7 +170,7 @@ pub(crate) fn bench(
         Ok(_) => println!("go        {}", drumfire_benches::nbio::go_version()?),
         Err(why) => println!("nbio      {why}"),
     }
-    let mut rounds = Vec::new();
+    let (mut rounds, mut made) = (Vec::new(), Vec::new());
     let mut repeats = 0;
     for round in 0..sizes.rounds {
         for subject in Subject::all() {
@@ -179,19 +179,21 @@ pub(crate) fn bench(
             }
             let runs = runs(&loads, subject, round);
             let may_repeat = options.extent != Extent::Quick;
-            let (rows, more) = undisturbed(may_repeat, || {
+            let (ran, more) = undisturbed(may_repeat, || {
                 let program = program.as_deref().ok();
                 session(cores, subject, sizes, &runs, program)
                     .map_err(|line| format!("{}: {line}", subject.name()))
             })?;
             repeats += more;
-            rounds.extend(rows);
+            rounds.extend(ran.rounds);
+            made.push((subject, ran.connecting));
         }
     }
     if repeats > 0 {
         println!("void      {repeats} sessions that the machine disturbed were repeated");
     }
     let missing = program.as_ref().err().map_or("", String::as_str);
+    println!("\n{}", connecting::report(&made, results));
     for load in &loads {
         println!("\n{}", show::tables(*load, &rounds, missing));
         show::columns(*load, &rounds, results);
@@ -221,14 +223,14 @@ fn runs(loads: &[Load], subject: Subject, round: usize) -> Vec<Run> {
 /// Repeats a session that the machine disturbed, a few times at most; answers how often too.
 fn undisturbed(
     may_repeat: bool,
-    mut session: impl FnMut() -> Result<Vec<Round>, String>,
-) -> Result<(Vec<Round>, u32), String> {
+    mut session: impl FnMut() -> Result<Session, String>,
+) -> Result<(Session, u32), String> {
     let mut repeats = 0;
     loop {
-        let rounds = session()?;
-        let is_void = rounds.iter().any(|round| round.report.is_void());
+        let ran = session()?;
+        let is_void = ran.rounds.iter().any(|round| round.report.is_void());
         if !is_void || !may_repeat || repeats == REPEATS_MAX {
-            return Ok((rounds, repeats));
+            return Ok((ran, repeats));
         }
         repeats += 1;
     }

@@ -11,6 +11,7 @@ use drumfire_benches::numbered::{connection_of, number_of, write_number};
 use drumfire_benches::{GIVEN_UP_NS, PER_SOCKET, Schedule, Tally, Turns, Window};
 use drumfire_tools::clock;
 
+use super::connecting::Connecting;
 use super::line::{Line, OUT_MAX, PAYLOAD_BYTES};
 use super::meter::Meter;
 use crate::load::{Carried, Crowd};
@@ -41,6 +42,8 @@ const LEAD_NS: u64 = 1_000_000;
 
 /// All connections, sixteen on a socket.
 pub(crate) struct Fleet<C> {
+    /// How they were made.
+    pub(crate) connecting: Connecting,
     crowds: Vec<C>,
     lines: Vec<Line>,
     /// Of each socket: which connections may send, and since when.
@@ -77,6 +80,7 @@ impl<C: Crowd> Fleet<C> {
         let ramp = Duration::from_nanos(interval * count.div_ceil(PER_SOCKET) as u64);
         let deadline = clock::now() + PATIENCE + 2 * ramp;
         let (mut crowds, mut made, mut chore) = (Vec::<C>::new(), 0, 0);
+        let mut times = Vec::<(u64, Option<u64>)>::new();
         // All before this one are ready.
         let (mut ready, mut due, mut before) = (0, 0, clock::host_ns());
         while ready < crowds.len() || made < count {
@@ -84,6 +88,7 @@ impl<C: Crowd> Fleet<C> {
             if made < count && due <= now && crowds.len() - ready < PENDING_MAX {
                 let some = PER_SOCKET.min(count - made);
                 crowds.push(crowd(some)?);
+                times.push((now, None));
                 made += some;
                 // What was late is not made up for: a server refuses what comes too fast.
                 due = now + interval;
@@ -95,10 +100,13 @@ impl<C: Crowd> Fleet<C> {
                 chore = (chore + 1) % ready;
                 look_idly(&mut crowds[chore])?;
             }
-            for pending in &mut crowds[ready..] {
+            for (pending, (_, there)) in crowds[ready..].iter_mut().zip(&mut times[ready..]) {
                 look_idly(pending)?;
+                if pending.is_ready() {
+                    there.get_or_insert_with(clock::host_ns);
+                }
             }
-            ready += crowds[ready..].iter().take_while(|crowd| crowd.is_ready()).count();
+            ready += times[ready..].iter().take_while(|(_, there)| there.is_some()).count();
             if clock::now() > deadline {
                 return Err(format!("{made} of {count} connections were begun in time"));
             }
@@ -106,7 +114,9 @@ impl<C: Crowd> Fleet<C> {
         let (lines, sockets) = ((0..count).map(Line::of).collect(), crowds.len());
         let ready = (0..sockets).map(|_| VecDeque::with_capacity(2 * PER_SOCKET)).collect();
         let came = Vec::with_capacity(OUT_MAX * PER_SOCKET);
-        Ok(Self { crowds, lines, ready, came, tally: Tally::default(), may_lose })
+        let times: Vec<_> = times.into_iter().map(|(begun, there)| (begun, there.unwrap_or(begun))).collect();
+        let connecting = Connecting::of(count, &times)?;
+        Ok(Self { connecting, crowds, lines, ready, came, tally: Tally::default(), may_lose })
     }
 
     /// What all sockets carried so far.

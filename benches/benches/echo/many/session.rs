@@ -5,6 +5,7 @@ use std::path::Path;
 use drumfire_benches::{Child, Cores, DropWatch, PlainDatagrams, Players};
 use drumfire_tools::host;
 
+use super::connecting::Connecting;
 use super::fleet::{Fleet, Outcome, RAMP_PER_SECOND};
 use super::meter::{Meter, Seen};
 use super::round::{Round, round_of};
@@ -32,7 +33,14 @@ pub(crate) struct Ran {
     pub(crate) drops: u64,
 }
 
-/// Starts the server, connects, carries out all runs and answers a row for each.
+/// What came of one.
+pub(crate) struct Session {
+    /// A row for each run.
+    pub(crate) rounds: Vec<Round>,
+    pub(crate) connecting: Connecting,
+}
+
+/// Starts the server, connects, carries out all runs.
 ///
 /// # Errors
 ///
@@ -43,7 +51,7 @@ pub(crate) fn session(
     sizes: Sizes,
     runs: &[Run],
     program: Option<&Path>,
-) -> Result<Vec<Round>, String> {
+) -> Result<Session, String> {
     host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
     let count = sizes.connections;
     match subject {
@@ -81,7 +89,7 @@ fn carry_out<C: Crowd>(
     runs: &[Run],
     server: Child,
     connect: impl FnOnce() -> Result<Fleet<C>, String>,
-) -> Result<Vec<Round>, String> {
+) -> Result<Session, String> {
     let dropped = DropWatch::begin();
     let mut fleet = connect()?;
     let mut rounds = Vec::new();
@@ -105,7 +113,7 @@ fn carry_out<C: Crowd>(
     let served = Served::of_line(&server.finish()?).ok_or("the server's books cannot be read")?;
     close_messages((sent, back), subject.may_lose(), &served)?;
     close(fleet.carried(), &served, dropped.count())?;
-    Ok(rounds)
+    Ok(Session { rounds, connecting: fleet.connecting })
 }
 
 /// Holds the messages of all runs that left the clients and came back together against what the server took and answered.
