@@ -37,8 +37,7 @@ const FAULTY: &str = "fn main() {
 const NAME: &str = "AddressSanitizer";
 /// The tests, and the build before them.
 const DEADLINE: Duration = Duration::from_secs(900);
-/// Tests of the upper packages leave a text or a ring of two values behind, which is no fault of theirs; a server that grows is the
-/// soak's to find.
+/// A test of an upper package leaves a text behind on purpose; a server that grows is the soak's to find.
 const KEEP_LEAKS: (&str, &str) = ("ASAN_OPTIONS", "detect_leaks=0");
 
 /// A sanitizer that was seen to find a fault.

@@ -587,11 +587,12 @@ mod tests {
     #[test]
     fn while_the_application_decides_other_workers_wait_for_the_same_hello_and_no_other() {
         let other: Arc<OnceLock<WorkerPlacement>> = Arc::default();
-        let seen = Arc::clone(&other);
+        let seen = Arc::downgrade(&other);
         let (owners, count) = asking(2, move |applicant| {
             if applicant.address.port() == 1 {
                 // Another worker has the same Hello, and one of its own.
-                let mut other = seen.get().expect("set below").clone();
+                let other = seen.upgrade().expect("it outlives the workers");
+                let mut other = other.get().expect("set below").clone();
                 let same = Claim { address: applicant.address, ..plain(1) };
                 assert_eq!(other.place(NOW, &same), Placed::Undecided);
                 assert_eq!(other.place(NOW, &plain(2)), Placed::Here);
