@@ -287,7 +287,7 @@ impl SendQueue {
             if gone.mode == Mode::ReliableLatest
                 && let Some(latest) = &mut self.latest
             {
-                latest.on_given_up((gone.channel, gone.extras.key));
+                latest.forget((gone.channel, gone.extras.key));
             }
             self.forget(&gone, outcome);
         }
@@ -307,6 +307,7 @@ impl SendQueue {
         let Some(latest) = &mut self.latest else { return };
         let Some((key, value, priority)) = latest.take(id, packet) else { return };
         if fate == Some(Fate::Acknowledged) {
+            latest.forget(key);
             return self.forget(&value, Outcome::Acknowledged);
         }
         let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new(self.hash)));

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use drumfire_wire::{ChannelId, MessageId};
 
+use super::places::{NOWHERE, at};
 use super::waiting::Waiting;
 use crate::channel::Priority;
 use crate::ids::FoldBuild;
@@ -14,20 +15,39 @@ use crate::ids::FoldBuild;
 /// The first id in the books of `loss` that is a value's; reliable messages never come so far, receipts begin above.
 const FIRST_ID: u64 = 1 << 61;
 
+/// Bits of a number in the books that say where its value is; those above say which of its sendings it was.
+const PLACE_BITS: u32 = 32;
+
+/// Sendings are counted again from the beginning long after the first is settled.
+const SENDINGS: u32 = 1 << 29;
+
 /// All keys of one connection that have a value which was not acknowledged.
 #[derive(Debug)]
 pub(super) struct Latest {
-    values: HashMap<Key, Value, FoldBuild>,
-    /// Whose value has this number in the books.
-    booked: HashMap<u64, Key, FoldBuild>,
-    next_number: u64,
+    /// Where the newest value of each key is told.
+    places: HashMap<Key, u32, FoldBuild>,
+    /// In no order; the key's table has small entries that way, and a value lies still until it is settled.
+    values: Vec<Slot>,
+    /// The first of those that are free.
+    free: Option<u32>,
 }
 
 type Key = (ChannelId, u64);
 
+/// A key's value, or room for one.
+#[derive(Debug)]
+struct Slot {
+    key: Key,
+    value: Value,
+    /// How often what was in it was sent: an older number in the books tells of something else.
+    sending: u32,
+}
+
 /// Where the newest value of a key is.
 #[derive(Debug)]
 enum Value {
+    /// Nowhere, and the next slot that is free.
+    None(Option<u32>),
     /// At this place in its line.
     Waiting(u32),
     UnderWay(UnderWay),
@@ -37,7 +57,6 @@ enum Value {
 struct UnderWay {
     waiting: Waiting,
     priority: Priority,
-    number: u64,
     packet: u64,
 }
 
@@ -58,33 +77,43 @@ pub(super) const fn is_value(id: MessageId) -> bool {
 
 impl Latest {
     pub(super) fn new(hash: FoldBuild) -> Self {
-        Self { values: HashMap::with_hasher(hash), booked: HashMap::with_hasher(hash), next_number: 0 }
+        Self { places: HashMap::with_hasher(hash), values: Vec::new(), free: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.places.is_empty()
     }
 
-    /// A newer value comes.
+    /// A newer value comes, which the caller then makes wait.
     pub(super) fn supersede(&mut self, key: Key) -> Older {
-        match self.values.get(&key) {
-            None => return Older::Nothing,
-            Some(Value::Waiting(place)) => return Older::Waits(*place),
-            Some(Value::UnderWay(_)) => {}
+        let Some(slot) = self.places.get(&key).and_then(|place| self.values.get_mut(at(*place))) else {
+            return Older::Nothing;
+        };
+        match std::mem::replace(&mut slot.value, Value::Waiting(NOWHERE)) {
+            Value::Waiting(place) => {
+                slot.value = Value::Waiting(place);
+                Older::Waits(place)
+            }
+            Value::UnderWay(older) => Older::Forgotten(older.waiting),
+            Value::None(_) => Older::Nothing,
         }
-        let Some(Value::UnderWay(older)) = self.values.remove(&key) else { return Older::Nothing };
-        self.booked.remove(&older.number);
-        Older::Forgotten(older.waiting)
     }
 
-    /// The newest value stands at this place.
+    /// The newest value stands at this place of its line.
     pub(super) fn on_waiting(&mut self, key: Key, place: u32) {
-        self.values.insert(key, Value::Waiting(place));
+        let slot = self.place_of(key);
+        if let Some(slot) = self.values.get_mut(at(slot)) {
+            slot.value = Value::Waiting(place);
+        }
     }
 
-    /// The newest value was given up before it was sent.
-    pub(super) fn on_given_up(&mut self, key: Key) {
-        self.values.remove(&key);
+    /// Of this key there is nothing left: its newest value arrived, or was given up before it was sent.
+    pub(super) fn forget(&mut self, key: Key) {
+        if let Some(place) = self.places.remove(&key)
+            && let Some(slot) = self.values.get_mut(at(place))
+        {
+            slot.value = Value::None(self.free.replace(place));
+        }
     }
 
     /// The newest value went into a packet; answers the id by which its fate is told.
@@ -95,24 +124,85 @@ impl Latest {
         priority: Priority,
         packet: u64,
     ) -> MessageId {
-        let number = self.next_number;
-        // Counted again from the beginning long after everything is settled.
-        self.next_number = number.wrapping_add(1) % FIRST_ID;
-        self.values.insert(key, Value::UnderWay(UnderWay { waiting, priority, number, packet }));
-        self.booked.insert(number, key);
+        let place = self.place_of(key);
+        let mut number = u64::from(place);
+        if let Some(slot) = self.values.get_mut(at(place)) {
+            slot.value = Value::UnderWay(UnderWay { waiting, priority, packet });
+            slot.sending = slot.sending.wrapping_add(1) % SENDINGS;
+            number |= u64::from(slot.sending) << PLACE_BITS;
+        }
         MessageId(FIRST_ID.saturating_add(number))
     }
 
-    /// Takes a value out whose packet arrived or is lost, or which is to be sent again anyway: then without `packet`.
+    /// Takes a value out whose packet arrived or is lost, or which is to be sent again anyway: then without `packet`. The caller
+    /// then gives it up, or makes it wait.
     pub(super) fn take(&mut self, id: MessageId, packet: Option<u64>) -> Option<(Key, Waiting, Priority)> {
         let number = id.0.checked_sub(FIRST_ID)?;
-        let key = *self.booked.get(&number)?;
-        let Some(Value::UnderWay(under_way)) = self.values.get(&key) else { return None };
-        if under_way.number != number || packet.is_some_and(|packet| packet != under_way.packet) {
+        let place = usize::try_from(number & u64::from(u32::MAX)).ok()?;
+        let slot = self.values.get_mut(place)?;
+        let Value::UnderWay(under_way) = &slot.value else { return None };
+        let is_older = u64::from(slot.sending) != number >> PLACE_BITS;
+        if is_older || packet.is_some_and(|packet| packet != under_way.packet) {
             return None;
         }
-        self.booked.remove(&number);
-        let Some(Value::UnderWay(under_way)) = self.values.remove(&key) else { return None };
-        Some((key, under_way.waiting, under_way.priority))
+        let Value::UnderWay(under_way) = std::mem::replace(&mut slot.value, Value::Waiting(NOWHERE)) else {
+            return None;
+        };
+        Some((slot.key, under_way.waiting, under_way.priority))
+    }
+
+    /// Where a key's value is told, from now on if it was not.
+    fn place_of(&mut self, key: Key) -> u32 {
+        if let Some(place) = self.places.get(&key) {
+            return *place;
+        }
+        let fresh = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+        let place = self.free.unwrap_or(fresh);
+        match self.values.get_mut(at(place)) {
+            Some(slot) => {
+                slot.key = key;
+                if let Value::None(next) = slot.value {
+                    self.free = next;
+                }
+            }
+            None => self.values.push(Slot { key, value: Value::None(None), sending: 0 }),
+        }
+        self.places.insert(key, place);
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Mode;
+    use crate::channel::send::waiting::Extras;
+    use crate::time::Moment;
+    use bytes::Bytes;
+
+    fn waiting() -> Waiting {
+        Waiting {
+            channel: ChannelId(0),
+            mode: Mode::ReliableLatest,
+            payload: Bytes::new(),
+            queued_at: Moment::ORIGIN,
+            extras: Extras::NONE,
+        }
+    }
+
+    #[test]
+    fn what_becomes_of_an_older_sending_tells_nothing_of_the_key_that_has_its_place() {
+        let mut latest = Latest::new(FoldBuild::new(7));
+        let [first, second] = [1, 2].map(|key| (ChannelId(0), key));
+        let older = latest.on_sent(first, waiting(), Priority::default(), 10);
+        assert!(latest.take(older, Some(10)).is_some_and(|(key, ..)| key == first));
+        latest.forget(first);
+        let newer = latest.on_sent(second, waiting(), Priority::default(), 11);
+        assert_eq!(latest.values.len(), 1, "the second has the place of the first");
+        assert!(latest.take(older, None).is_none());
+        assert!(latest.take(newer, Some(10)).is_none(), "another packet");
+        assert!(latest.take(newer, Some(11)).is_some_and(|(key, ..)| key == second));
+        latest.forget(second);
+        assert!(latest.is_empty());
     }
 }

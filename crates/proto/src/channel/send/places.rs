@@ -160,7 +160,7 @@ impl Places {
     }
 }
 
-fn at(index: u32) -> usize {
+pub(super) fn at(index: u32) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 

@@ -415,17 +415,17 @@ fn receipts_cost_nothing_once_they_are_answered_and_a_value_under_way_needs_no_l
     assert_eq!(packet(&mut queue, 0, 100).len(), 1);
     queue.shrink();
     assert!(queue.lines.is_none(), "nothing waits");
-    queue.repeat(first_value());
+    queue.repeat(first_value(1));
     assert_eq!(packet(&mut queue, 1, 100).len(), 1, "it waits again");
-    queue.on_fate(Fate::Acknowledged, MessageId(first_value().0 + 1), 1);
+    queue.on_fate(Fate::Acknowledged, first_value(2), 1);
     assert!(queue.pop_receipt().is_some());
     queue.shrink();
     assert!(queue.receipts.is_none() && queue.latest.is_none() && queue.used_bytes == 0);
 }
 
-/// By which the books know the first value that is sent.
-fn first_value() -> MessageId {
-    MessageId(1 << 61)
+/// By which the books know the first value that is sent, when it was sent so many times.
+fn first_value(sendings: u64) -> MessageId {
+    MessageId((1 << 61) | (sendings << 32))
 }
 
 #[test]
