@@ -62,7 +62,7 @@ impl IdKeys {
         u32::from_be_bytes([0, a, b, c]).ct_eq(&u32::from_be_bytes([0, first, second, third])).into()
     }
 
-    /// The stateless reset token of a whole connection id. The client compares it with [`is_equal`](crate::is_equal).
+    /// The stateless reset token of a whole connection id. The client compares it with [`is_equal`](crate::secret::is_equal).
     #[must_use]
     pub fn reset_token(&self, id: &[u8]) -> [u8; RESET_TOKEN_BYTES] {
         keyed_16(&self.reset, &[id])
