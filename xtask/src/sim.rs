@@ -74,13 +74,16 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let seeds = ask.seeds.unwrap_or(&PLANTED_SEEDS);
     let program = CommandLine::new::<&str>(&program, &[]);
     let flags = ask.flags(seeds);
-    let command = flags.iter().fold(program.clone(), CommandLine::arg);
+    let with = |flags: &[String]| flags.iter().fold(program.clone(), CommandLine::arg);
     match ask.plant {
         Some(Plant::All) => plant::run(root, &program, seeds, ask.keeps),
         Some(Plant::One(number)) => {
-            judge(watch(root, &command.arg("--plant").arg(number.to_string()))?.status)
+            let kind = plant::kind_of(root, &program, number)?;
+            let kind = kind.filter(|kind| !flags.contains(kind));
+            let flags: Vec<_> = kind.into_iter().chain(flags).collect();
+            judge(watch(root, &with(&flags).arg("--plant").arg(number.to_string()))?.status)
         }
-        None => simulate(root, &command, &flags.join(" "), ask.keeps),
+        None => simulate(root, &with(&flags), &flags.join(" "), ask.keeps),
     }
 }
 

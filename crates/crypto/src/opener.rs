@@ -9,7 +9,6 @@ use std::fmt;
 
 use crate::keys::{OpenKeys, Working};
 use crate::nonce::nonce;
-use crate::plant::{self, Plant};
 use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 
 /// Failed opens on one connection from which an alarm is due.
@@ -142,7 +141,7 @@ impl Opener {
         let Some(mut next) = around.next.take() else { return };
         // Exchanged and not moved: a move leaves bytes behind that nobody wipes.
         std::mem::swap(&mut self.current, &mut *next);
-        around.previous = (!plant::is(Plant::OldKeysDropped)).then_some(next);
+        around.previous = Some(next);
         around.first_number = None;
     }
 

@@ -9,20 +9,14 @@
 pub enum Plant {
     /// The replay window takes the newest packet once more: off by one.
     WindowOffByOne,
-    /// The replay window moves for packets that nobody has authenticated.
-    WindowBeforeOpen,
     /// An ack of a packet that was never sent is taken in.
     AckOfUnsent,
     /// An ack of a number that was skipped on purpose is taken in: an optimistic peer is not caught.
     AckOfSkipped,
     /// The keys of the epoch before are kept for ever.
     OldKeysKept,
-    /// The keys of the epoch before are dropped at once, with what is still under way.
-    OldKeysDropped,
     /// The memory of what is to be sent is counted in messages, not bytes.
     CapInMessages,
-    /// A message to be sent is charged for its bytes alone, not for what keeping it costs.
-    EntryUncharged,
     /// One bad datagram ends its batch.
     BatchAborted,
     /// Packets that do not open keep a connection alive.
@@ -35,8 +29,6 @@ pub enum Plant {
     PathUnchallenged,
     /// A token opens a session for every Hello that has it.
     TokenTwice,
-    /// The table of used tokens makes room by forgetting those whose sessions are over.
-    TokenForgotten,
     /// Ordered messages are delivered as they come.
     OrderIgnored,
     /// A reliable message is delivered as often as it comes.
@@ -55,26 +47,30 @@ pub enum Plant {
     CookieForAll,
     /// A Reset needs no token that matches.
     ResetUnmatched,
+    /// A worker whose budget ends before its socket is empty waits for an edge that will not come.
+    EdgeLost,
+    /// What a full socket did not take is gone.
+    HeadDropped,
+    /// What one worker hands to another is taken in twice.
+    ForwardedTwice,
+    /// A worker that begins anew tells nobody that its connections are gone.
+    AnewUntold,
 }
 
 impl Plant {
     /// All of them; the first has the number 1.
     pub const ALL: [Self; 24] = [
         Self::WindowOffByOne,
-        Self::WindowBeforeOpen,
         Self::AckOfUnsent,
         Self::AckOfSkipped,
         Self::OldKeysKept,
-        Self::OldKeysDropped,
         Self::CapInMessages,
-        Self::EntryUncharged,
         Self::BatchAborted,
         Self::JunkKeepsAlive,
         Self::NumbersReset,
         Self::PathByCopy,
         Self::PathUnchallenged,
         Self::TokenTwice,
-        Self::TokenForgotten,
         Self::OrderIgnored,
         Self::ReliableTwice,
         Self::PieceMisplaced,
@@ -84,6 +80,10 @@ impl Plant {
         Self::SilenceForever,
         Self::CookieForAll,
         Self::ResetUnmatched,
+        Self::EdgeLost,
+        Self::HeadDropped,
+        Self::ForwardedTwice,
+        Self::AnewUntold,
     ];
 }
 

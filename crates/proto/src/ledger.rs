@@ -114,7 +114,7 @@ impl TokenLedger {
             self.players.remove(&session.player);
         }
         match self.tokens.get_mut(&session.token) {
-            Some(used) if used.is_consumed && !plant::is(Plant::TokenForgotten) => used.hello = None,
+            Some(used) if used.is_consumed => used.hello = None,
             _ => {
                 self.tokens.remove(&session.token);
             }

@@ -127,7 +127,7 @@ pub use time::{Moment, Now};
 
 #[cfg(feature = "audit-nonce")]
 pub use drumfire_crypto::audit_nonce;
-#[cfg(feature = "plant")]
+#[doc(hidden)]
 pub use drumfire_crypto::plant;
 pub use drumfire_crypto::{
     IssuedToken, PlayerId, Secret, ServerKeyPair, Token, TokenError, TokenId, TokenKey, TokenKind,

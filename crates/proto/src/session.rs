@@ -93,7 +93,6 @@ impl Session {
     ) -> Result<Opened, Refusal> {
         let number = header.number.expand(self.largest()).0;
         self.replay.check(number).map_err(refused)?;
-        let is_moved = plant::is(Plant::WindowBeforeOpen) && self.replay.accept(number).is_ok();
         #[cfg(feature = "hostile")]
         crate::hostile::panic_if(std::mem::take(&mut self.panics_next));
         let start = header.encoded_bytes();
@@ -106,9 +105,7 @@ impl Session {
             Err(OpenError::Forged) => return Err(Refusal::Drop(DropReason::Forged)),
             Err(OpenError::LimitReached) => return Err(Refusal::KeyLimit),
         };
-        if !is_moved {
-            self.replay.accept(number).map_err(refused)?;
-        }
+        self.replay.accept(number).map_err(refused)?;
         if is_new_epoch {
             let next = self.unused();
             if self.epoch.is_unused(next) {

@@ -17,6 +17,17 @@ pub struct Planted {
     pub file: &'static str,
 }
 
+impl Planted {
+    /// Whether it shows only where a server has workers, and something goes wrong with them.
+    #[must_use]
+    pub fn needs_workers(&self) -> bool {
+        self.file.starts_with(WORKERS)
+    }
+}
+
+/// Where the code of workers is.
+const WORKERS: &str = "crates/drumfire/src/worker/";
+
 /// All of them.
 #[must_use]
 pub fn all() -> Vec<Planted> {
@@ -43,18 +54,11 @@ pub fn plant(planted: Planted) {
 const fn of(plant: Plant) -> (&'static str, &'static str) {
     match plant {
         Plant::WindowOffByOne => ("replay window takes the newest once more", "crates/crypto/src/replay.rs"),
-        Plant::WindowBeforeOpen => {
-            ("replay window moves before a packet opens", "crates/proto/src/session.rs")
-        }
         Plant::AckOfUnsent => ("ack of an unsent packet is taken in", "crates/proto/src/loss.rs"),
         Plant::AckOfSkipped => ("ack of a skipped number is taken in", "crates/proto/src/loss.rs"),
         Plant::OldKeysKept => ("keys of the epoch before are kept", "crates/proto/src/session.rs"),
-        Plant::OldKeysDropped => ("keys of the epoch before go at once", "crates/crypto/src/opener.rs"),
         Plant::CapInMessages => {
             ("send memory counts messages, not bytes", "crates/proto/src/channel/send.rs")
-        }
-        Plant::EntryUncharged => {
-            ("what an entry costs is not charged", "crates/proto/src/channel/send/fill.rs")
         }
         Plant::BatchAborted => ("a bad datagram ends its batch", "crates/proto/src/endpoint/receive.rs"),
         Plant::JunkKeepsAlive => ("junk keeps a connection alive", "crates/proto/src/endpoint/receive.rs"),
@@ -62,7 +66,6 @@ const fn of(plant: Plant) -> (&'static str, &'static str) {
         Plant::PathByCopy => ("a path moves to a copy's source", "crates/proto/src/endpoint/receive.rs"),
         Plant::PathUnchallenged => ("a path moves without a challenge", "crates/proto/src/path.rs"),
         Plant::TokenTwice => ("a token opens two sessions at once", "crates/proto/src/ledger.rs"),
-        Plant::TokenForgotten => ("a used token is forgotten too soon", "crates/proto/src/ledger.rs"),
         Plant::OrderIgnored => {
             ("ordered messages are not put in order", "crates/proto/src/channel/receive.rs")
         }
@@ -80,6 +83,12 @@ const fn of(plant: Plant) -> (&'static str, &'static str) {
         Plant::SilenceForever => ("silence after lost probes never ends", "crates/proto/src/loss.rs"),
         Plant::CookieForAll => ("a cookie is good for every address", "crates/crypto/src/cookie.rs"),
         Plant::ResetUnmatched => ("a Reset needs no matching token", "crates/proto/src/identity.rs"),
+        Plant::EdgeLost => ("a socket's edge is waited for twice", "crates/drumfire/src/worker/net.rs"),
+        Plant::HeadDropped => ("what a full socket refused is gone", "crates/drumfire/src/worker/net.rs"),
+        Plant::ForwardedTwice => {
+            ("what is handed to a worker is taken twice", "crates/drumfire/src/worker/ring.rs")
+        }
+        Plant::AnewUntold => ("who begins anew tells nobody", "crates/drumfire/src/worker/pass.rs"),
     }
 }
 
@@ -98,6 +107,7 @@ mod tests {
             assert_eq!(by_number(planted.number).unwrap().plant, planted.plant);
         }
         assert_eq!(all().len(), 24);
+        assert_eq!(all().iter().filter(|planted| planted.needs_workers()).count(), 4);
         assert!(by_number(0).is_none() && by_number(25).is_none());
     }
 }

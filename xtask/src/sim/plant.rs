@@ -21,6 +21,8 @@ struct Planted {
     name: String,
     what: String,
     file: String,
+    /// The flag of the scenarios that show it; none of the short ones.
+    kind: Option<String>,
 }
 
 /// Plants each and prints what found it.
@@ -28,14 +30,13 @@ struct Planted {
 /// # Errors
 /// [`Stop::Failed`] when one was not found.
 pub(super) fn run(root: &Path, program: &CommandLine, seeds: &Range<u64>, keeps: bool) -> Result<(), Stop> {
-    let list = program.clone().arg("--list-plants").output(root)?;
-    let planted: Vec<_> = list.lines().filter_map(parse).collect();
+    let planted = list(root, program)?;
     let range = format!("{}..{}", seeds.start, seeds.end);
     let mut missed = Vec::new();
     let whole = Stopwatch::start();
-    for Planted { number, name, what, file } in &planted {
-        let flags = ["--seeds", &range, "--plant", number];
-        let command = flags.into_iter().fold(program.clone(), CommandLine::arg);
+    for Planted { number, name, what, file, kind } in &planted {
+        let flags = kind.as_deref().into_iter().chain(["--seeds", &range, "--plant", number]);
+        let command = flags.fold(program.clone(), CommandLine::arg);
         // What a panic says on the way to being found is of no interest here.
         let output = command.command().current_dir(root).output();
         let output = output.map_err(|why| Stop::failed(format!("{command}: {why}")))?;
@@ -61,10 +62,28 @@ pub(super) fn run(root: &Path, program: &CommandLine, seeds: &Range<u64>, keeps:
     }
 }
 
+/// The flag of the scenarios that show the bug of this number; none of the short ones.
+///
+/// # Errors
+/// [`Stop::Failed`] when the simulator does not answer.
+pub(super) fn kind_of(root: &Path, program: &CommandLine, number: u32) -> Result<Option<String>, Stop> {
+    let number = number.to_string();
+    Ok(list(root, program)?
+        .into_iter()
+        .find(|planted| planted.number == number)
+        .and_then(|planted| planted.kind))
+}
+
+fn list(root: &Path, program: &CommandLine) -> Result<Vec<Planted>, Stop> {
+    let list = program.clone().arg("--list-plants").output(root)?;
+    Ok(list.lines().filter_map(parse).collect())
+}
+
 fn parse(line: &str) -> Option<Planted> {
     let mut fields = line.split('\t').map(str::to_owned);
     let (number, name) = (fields.next()?, fields.next()?);
-    Some(Planted { number, name, what: fields.next()?, file: fields.next()? })
+    let (what, file, kind) = (fields.next()?, fields.next()?, fields.next()?);
+    Some(Planted { number, name, what, file, kind: Some(kind).filter(|kind| !kind.is_empty()) })
 }
 
 #[cfg(test)]
@@ -77,8 +96,7 @@ mod tests {
 
     #[test]
     fn one_that_is_not_found_is_named_and_so_is_a_list_that_is_too_short() {
-        let list =
-            "[ $1 = --list-plants ] && { for n in $(seq 24); do printf \"$n\\tA\\tb\\tc\\n\"; done; exit; }";
+        let list = "[ $1 = --list-plants ] && { for n in $(seq 24); do printf \"$n\\tA\\tb\\tc\\t\\n\"; done; exit; }";
         let root = Path::new(".");
         let all = simulator(&format!("{list}\necho 'FAILED: seed 3: so'; exit 1"));
         assert!(run(root, &all, &(0..9), false).is_ok());
@@ -86,5 +104,12 @@ mod tests {
         let missed = run(root, &most, &(0..9), false);
         assert!(matches!(missed, Err(Stop::Failed(why)) if why.starts_with("found 23 of 24, not 7")));
         assert!(run(root, &simulator("exit 0"), &(0..9), false).is_err());
+    }
+
+    #[test]
+    fn one_of_workers_is_planted_where_there_are_some() {
+        let program = simulator("printf '1\\tA\\tb\\tc\\t\\n2\\tB\\tb\\tc\\t--worker\\n'");
+        let kind = |number| kind_of(Path::new("."), &program, number).ok().flatten();
+        assert_eq!((kind(1), kind(2), kind(3)), (None, Some("--worker".to_owned()), None));
     }
 }

@@ -111,12 +111,13 @@ impl Plant {
         None
     }
 
-    /// A line for each: its number, its name, what it is, and its file.
+    /// A line for each: its number, its name, what it is, its file, and what the scenarios that show it are called.
     fn list() {
         #[cfg(feature = "plant")]
         for planted in drumfire_sim::plants::all() {
+            let kind = if planted.needs_workers() { Kind::Workers } else { Kind::Short };
             let drumfire_sim::plants::Planted { number, plant, what, file } = planted;
-            println!("{number}\t{plant:?}\t{what}\t{file}");
+            println!("{number}\t{plant:?}\t{what}\t{file}\t{}", kind.flag().trim_end());
         }
     }
 

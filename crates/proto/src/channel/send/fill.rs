@@ -13,7 +13,7 @@ use super::waiting::{Extras, Progress, Standing};
 use super::{Filled, Packet, SendQueue, charge};
 use crate::channel::receipt::Outcome;
 use crate::channel::{Mode, Priority};
-use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_MAX_BYTES};
+use crate::limits::MESSAGE_MAX_BYTES;
 
 impl SendQueue {
     /// Writes as many messages as fit into packet `number`; `carry` hears the ids of the reliable ones.
@@ -154,8 +154,7 @@ impl SendQueue {
                 lines.begin(name, Progress { number, sent_bytes: 0, receipt: None });
             }
         }
-        let uncharged_bytes = if plant::is(Plant::EntryUncharged) { ITEM_CHARGE_BYTES } else { 0 };
-        self.credit.spend(charge_bytes.saturating_sub(uncharged_bytes));
+        self.credit.spend(charge_bytes);
         true
     }
 
