@@ -35,6 +35,9 @@ const ITEM_CHARGE_BYTES: usize = 64;
 /// Bytes of IPv4 and UDP headers, which a bottleneck carries too.
 const HEADER_BYTES: u64 = 28;
 
+/// Bytes that are put behind a datagram, at most.
+const LONGER_MAX_BYTES: u64 = 64;
+
 /// Bits flipped in a spoiled datagram, at most.
 const FLIPS_MAX: u64 = 4;
 
@@ -202,14 +205,14 @@ impl Link {
 
     /// Sends a datagram on its way; false when there is no memory for it.
     fn launch(&mut self, at: Moment, from: SocketAddr, to: SocketAddr, datagram: &[u8]) -> bool {
-        let flying_bytes = self.flying_bytes + charge(datagram.len());
-        if flying_bytes > self.config.memory_bytes {
+        if self.flying_bytes + charge(datagram.len()) > self.config.memory_bytes {
             return false;
         }
         let mut bytes = datagram.to_vec();
         if self.random.happens(self.config.corrupt) && !bytes.is_empty() {
             self.spoil(&mut bytes);
         }
+        let flying_bytes = self.flying_bytes + charge(bytes.len());
         self.sequence += 1;
         self.flying.insert((at, self.sequence), Datagram { from, to, bytes });
         self.flying_bytes = flying_bytes;
@@ -229,8 +232,21 @@ impl Link {
         }
     }
 
-    /// Flips bits so that the datagram is another one afterwards.
-    fn spoil(&mut self, bytes: &mut [u8]) {
+    /// Makes another datagram of it: cuts it off, puts bytes behind it, or mostly flips bits.
+    fn spoil(&mut self, bytes: &mut Vec<u8>) {
+        self.counts.corrupted += 1;
+        match self.random.below(8) {
+            0 => bytes.truncate(usize::try_from(self.random.below(bytes.len() as u64)).unwrap_or(0)),
+            1 => {
+                let more = 1 + self.random.below(LONGER_MAX_BYTES);
+                bytes
+                    .extend(self.random.bytes().into_iter().cycle().take(usize::try_from(more).unwrap_or(1)));
+            }
+            _ => self.flip(bytes),
+        }
+    }
+
+    fn flip(&mut self, bytes: &mut [u8]) {
         let bits = 8 * bytes.len() as u64;
         let mut flipped = Vec::new();
         for _ in 0..=self.random.below(FLIPS_MAX) {
@@ -244,7 +260,6 @@ impl Link {
                 *byte ^= 1 << (bit % 8);
             }
         }
-        self.counts.corrupted += 1;
     }
 }
 

@@ -349,6 +349,15 @@ impl<S: Served> World<S> {
         self.network.lock().rebind(client, address);
     }
 
+    /// From now on each of two clients has the other's address, as behind a translator that mixed them up. What is under way to
+    /// an address comes to who has it then.
+    ///
+    /// # Panics
+    /// When there is no such client.
+    pub fn swap_addresses(&mut self, one: usize, other: usize) {
+        self.network.lock().swap_addresses(one, other);
+    }
+
     /// Where this client is.
     ///
     /// # Panics

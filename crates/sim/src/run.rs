@@ -163,6 +163,8 @@ struct Run<'a> {
     /// Messages that were said to groups.
     said_to_groups: u64,
     rebound: u64,
+    /// Two addresses that are still to be exchanged.
+    swap: Option<(u64, usize)>,
     toll: Toll,
     steps: u64,
     /// The server's application does nothing.
@@ -199,6 +201,7 @@ impl<'a> Run<'a> {
             guests: Guests::default(),
             said_to_groups: 0,
             rebound: 0,
+            swap: scenario.swap,
             toll: Toll { others: scenario.faults(), ..Toll::default() },
             steps: 0,
             is_stalled: false,

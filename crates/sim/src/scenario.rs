@@ -23,7 +23,7 @@ pub use group::GroupPlan;
 pub struct Scenario {
     /// Where everything random comes from.
     pub seed: u64,
-    /// The clients, 1 to 16; those of an hour 56 to 64.
+    /// The clients, 1 to 16, in one scenario of sixteen up to 64; those of an hour 56 to 64.
     pub clients: Vec<Plan>,
     /// Time between two looks of the applications, 8 to 50 ms; in an hour a quarter of a second.
     pub tick: Duration,
@@ -51,6 +51,8 @@ pub struct Scenario {
     pub attack: Attack,
     /// Nobody attacks, and links only lose and delay: every packet that comes is new and opens.
     pub is_clean: bool,
+    /// From which tick on a client and the next one get each other's addresses, once both are connected.
+    pub swap: Option<(u64, usize)>,
     /// How long the links are good afterwards.
     pub calm: Duration,
     /// What is wrong with the server's workers; none where there is but one, at which nothing goes wrong.
@@ -107,14 +109,16 @@ pub struct Plan {
     pub closing: Option<Closing>,
 }
 
-/// A while in which a path swallows all datagrams but short ones, both ways: none at all where it is cut, long ones
-/// where it goes through a tunnel that drops what does not fit and says nothing.
+/// A while in which a path swallows all datagrams but short ones: none at all where it is cut, long ones where it goes through a
+/// tunnel that drops what does not fit and says nothing.
 #[derive(Clone, Debug)]
 pub struct Hole {
     /// In these ticks.
     pub ticks: Range<u64>,
     /// Bytes of the longest datagram that gets through; 1 for none.
     pub datagram_max_bytes: usize,
+    /// Only what comes from this end is swallowed; without one, both ways.
+    pub from: Option<Side>,
 }
 
 /// The clocks of one end go wrong, and are right again in the calm, save that what they showed before stays.
@@ -137,6 +141,16 @@ impl WrongClock {
 
 /// The longest jump of a clock that every connection outlives: less than what is between a keep-alive and the end.
 const STEP_SURVIVED_NANOS: i64 = 1_000_000_000;
+
+/// The longest jump, those of a year aside.
+const STEP_NANOS: i64 = 10_000_000_000;
+
+/// How much of their usual messages clients send where there are many.
+const CROWDED_RATE: f64 = 0.2;
+
+/// Bytes of the longest messages, and how likely one is sent.
+const LONGEST_BYTES: u64 = 65_536;
+const LONGEST_RATE: f64 = 0.1;
 
 /// A connection's end on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -180,9 +194,13 @@ impl Scenario {
         } else {
             (0, 0)
         };
-        let count = between(&mut random, 1, 16);
+        let is_crowded = random.below(16) == 0;
+        let count = if is_crowded { between(&mut random, 17, 64) } else { between(&mut random, 1, 16) };
         let is_clean = random.below(8) == 0;
         let mut clients: Vec<_> = (0..count).map(|_| Plan::draw(&mut random, chaos_ticks)).collect();
+        if is_crowded {
+            clients.iter_mut().for_each(|plan| plan.rate *= CROWDED_RATE);
+        }
         let mut attack = Attack::draw(&mut random);
         if is_clean {
             attack = Attack::default();
@@ -195,6 +213,8 @@ impl Scenario {
         let has_tokens = random.below(4) == 0;
         let clock = WrongClock::draw(&mut random, chaos_ticks).filter(|_| !is_clean);
         let calm = Duration::from_secs(45);
+        let swap = (random.below(8) == 0 && count > 1 && !is_clean)
+            .then(|| (random.below(chaos_ticks), usize::try_from(random.below(count - 1)).unwrap_or(0)));
         Self {
             seed,
             clients,
@@ -212,6 +232,7 @@ impl Scenario {
             attack,
             is_clean,
             calm,
+            swap,
             swarm: None,
         }
     }
@@ -234,7 +255,9 @@ impl Attack {
 impl Plan {
     fn draw(random: &mut Random, chaos_ticks: u64) -> Self {
         let most = [8, 64, 400, MESSAGE_MAX_BYTES as u64, 12_000];
-        let message_max_bytes = most[usize::try_from(random.below(5)).unwrap_or(0)];
+        let has_longest = random.below(32) == 0;
+        let message_max_bytes =
+            if has_longest { LONGEST_BYTES } else { most[usize::try_from(random.below(5)).unwrap_or(0)] };
         let closing = (random.below(4) == 0).then(|| Closing {
             tick: random.below(chaos_ticks),
             by: if random.below(2) == 0 { Side::Client } else { Side::Server },
@@ -252,12 +275,15 @@ impl Plan {
             down: link(random),
             channels: u16::try_from(between(random, 1, 4)).unwrap_or(1),
             message_max_bytes: usize::try_from(message_max_bytes).unwrap_or(8),
-            rate: random.fraction() * 0.8,
+            rate: random.fraction() * if has_longest { LONGEST_RATE } else { 0.8 },
             reliable: random.fraction(),
             closing,
             hostile: Side::hostile(random),
             lie: Lie::draw(random),
-            rekey_packets: (random.below(2) == 0).then(|| between(random, 64, 200)),
+            rekey_packets: (random.below(2) == 0).then(|| {
+                let most = if random.below(4) == 0 { 4_096 } else { 200 };
+                between(random, 64, most)
+            }),
             vanishes: (random.below(16) == 0).then(|| random.below(chaos_ticks)),
         };
         if plan.vanishes.is_some() {
@@ -310,8 +336,11 @@ impl WrongClock {
             0 => (whole, right.rate_ppm(u32::try_from(between(random, 900_000, 1_100_000)).unwrap_or(1))),
             // Set by somebody.
             1 => (whole, right.wall_offset_seconds(signed(random, 3_600))),
-            // Back or forward at once.
-            2 => (whole, right.step_nanos(signed(random, STEP_SURVIVED_NANOS.unsigned_abs()))),
+            // Back or forward at once, in one of four by more than every connection outlives.
+            2 => {
+                let most = if random.below(4) == 0 { STEP_NANOS } else { STEP_SURVIVED_NANOS };
+                (whole, right.step_nanos(signed(random, most.unsigned_abs())))
+            }
             // Not at all for a while, as on a machine that is moved.
             3 => (random.below(chaos_ticks / 3), right.rate_ppm(0)),
             _ => return None,
@@ -340,7 +369,12 @@ impl Hole {
             2 => usize::try_from(between(random, 28, 1_199)).unwrap_or(1),
             _ => return None,
         };
-        Some(Self { ticks: begin..end, datagram_max_bytes })
+        let from = match random.below(4) {
+            0 => Some(Side::Client),
+            1 => Some(Side::Server),
+            _ => None,
+        };
+        Some(Self { ticks: begin..end, datagram_max_bytes, from })
     }
 }
 
@@ -361,14 +395,15 @@ fn redundancy(random: &mut Random) -> Redundancy {
     }
 }
 
-/// A bad link: up to 40 % loss, 200 ms, 50 % duplicates, with reordering, by up to two seconds now and then, flipped bits, and
-/// here and there a bottleneck.
+/// A bad link: up to 40 % loss, 200 ms, now and then 500, 50 % duplicates, now and then half a minute late, with reordering, by up
+/// to two seconds now and then, changed bytes, and here and there a bottleneck.
 fn link(random: &mut Random) -> LinkConfig {
     let loss = match random.below(3) {
         0 => Loss::Bursts { begin: 0.02, end: 0.2, inside: 0.8 * random.fraction(), outside: 0.02 },
         _ => Loss::Even(fraction(random, 0.4)),
     };
-    let (mean, spread) = (millis(random, 200), millis(random, 40));
+    let longest = if random.below(8) == 0 { 500 } else { 200 };
+    let (mean, spread) = (millis(random, longest), millis(random, 40));
     let delay = match random.below(3) {
         0 => Delay::Constant(mean),
         1 => Delay::Uniform { least: mean.saturating_sub(spread), most: mean },
@@ -376,10 +411,11 @@ fn link(random: &mut Random) -> LinkConfig {
     };
     // So late that a thousand packets of a busy connection overtake it.
     let late = if random.below(8) == 0 { millis(random, 2_000) } else { millis(random, 100) };
+    let copies_late = if random.below(8) == 0 { 30_000 } else { 1_000 };
     let config = LinkConfig::default()
         .loss(loss)
         .delay(delay)
-        .duplicate(fraction(random, 0.5), millis(random, 1_000))
+        .duplicate(fraction(random, 0.5), millis(random, copies_late))
         .reorder(fraction(random, 0.2), late)
         .corrupt(fraction(random, 0.05));
     if random.below(8) == 0 { config.rate(between(random, 200_000, 1_000_000), 64_000) } else { config }

@@ -25,7 +25,8 @@ pub struct LinkConfig {
     pub reorder: f64,
     /// Up to this long they are held back, at most an hour.
     pub reorder_late: Duration,
-    /// Fraction of datagrams of which one to four bits are flipped, 0 to 1. Checksums do not help here.
+    /// Fraction of datagrams that are changed, 0 to 1: of most one to four bits are flipped, one in eight is cut off, and one in
+    /// eight gets up to 64 bytes more. Checksums do not help here.
     pub corrupt: f64,
     /// How fast datagrams leave; `None` for at once.
     pub rate: Option<Rate>,
@@ -147,7 +148,7 @@ impl LinkConfig {
         self
     }
 
-    /// With one to four bits flipped in this fraction of datagrams, 0 to 1.
+    /// With this fraction of datagrams changed, 0 to 1: one to four bits of them flipped, as a rule.
     #[must_use]
     pub fn corrupt(mut self, fraction: f64) -> Self {
         self.corrupt = fraction;

@@ -174,19 +174,23 @@ fn duplicates_are_copies_and_counted() {
 }
 
 #[test]
-fn spoiled_datagrams_differ_in_one_to_four_bits_and_are_counted() {
+fn spoiled_datagrams_differ_in_one_to_four_bits_or_in_length_and_are_counted() {
     let mut link = link(LinkConfig::default().corrupt(0.25), 8);
     for _ in 0..MANY {
         push(&mut link, at(0), &[0; 3]);
     }
-    let flips: Vec<u32> = arrivals(&mut link)
-        .iter()
-        .map(|(_, bytes)| bytes.iter().map(|byte| byte.count_ones()).sum())
-        .collect();
-    let spoiled = flips.iter().filter(|flips| **flips > 0).count() as u64;
-    assert_eq!(spoiled, link.counts().corrupted);
-    assert_fraction(spoiled, 0.25);
+    let (same, others): (Vec<_>, Vec<_>) =
+        arrivals(&mut link).into_iter().map(|(_, bytes)| bytes).partition(|bytes| bytes.len() == 3);
+    let flips: Vec<u32> = same.iter().map(|bytes| bytes.iter().map(|byte| byte.count_ones()).sum()).collect();
+    let flipped = flips.iter().filter(|flips| **flips > 0).count() as u64;
+    assert_eq!(flipped + others.len() as u64, link.counts().corrupted);
+    assert_fraction(link.counts().corrupted, 0.25);
     assert_eq!(flips.iter().max(), Some(&4));
+    let longer = others.iter().filter(|bytes| bytes.len() > 3).count() as u64;
+    let shorter = others.len() as u64 - longer;
+    assert!(others.iter().all(|bytes| bytes.len() <= 3 + 64));
+    [shorter, longer].map(|count| assert_fraction(count, 0.25 / 8.0));
+    assert!(balances(&link));
 }
 
 #[test]

@@ -135,6 +135,16 @@ impl Network {
         self.path(client).up.rebind(Some(address));
     }
 
+    pub(super) fn swap_addresses(&mut self, one: usize, other: usize) {
+        let addresses = [self.client_address(one), self.client_address(other)];
+        for (client, address) in [other, one].into_iter().zip(addresses) {
+            self.by_address.insert(address, client);
+            let port = self.workers() + client;
+            self.ports[port].address = address;
+            self.path(client).up.rebind(Some(address));
+        }
+    }
+
     /// Whether nobody is at the server's port from now on; what waits there is gone with the server.
     pub(super) fn set_server_dead(&mut self, is_dead: bool) {
         self.is_server_dead = is_dead;

@@ -9,7 +9,7 @@ use drumfire::testing::{ClockConfig, World};
 
 use super::Run;
 use crate::client::{Client, Stage};
-use crate::scenario::WrongClock;
+use crate::scenario::{Side, WrongClock};
 use crate::swarm::Excused;
 
 /// By then both ends have given up, and their applications know of it, or neither will, in ticks of an hour.
@@ -19,6 +19,22 @@ impl Run<'_> {
     /// Addresses change, and holes come and go.
     pub(super) fn disturb(&mut self, tick: u64) -> Result<(), String> {
         let is_hour = self.scenario.is_hour;
+        // Of whom a server hears only by their addresses has to be told apart, and so both are there.
+        let is_there = |at: usize| {
+            let client = &self.clients[at];
+            client.at_client == Stage::Connected && client.at_server == Stage::Connected
+        };
+        if let Some((from, one)) = self.swap
+            && tick >= from
+            && is_there(one)
+            && is_there(one + 1)
+        {
+            self.swap = None;
+            self.world.swap_addresses(one, one + 1);
+            self.note_address(one);
+            self.note_address(one + 1);
+            self.rebound += 2;
+        }
         for at in 0..self.plans.len() {
             let plan = &self.plans[at];
             if plan.vanishes == Some(tick) {
@@ -38,11 +54,12 @@ impl Run<'_> {
                         (tick == hole.ticks.end).then(|| link.clone())
                     }
                 };
-                if let (Some(up), Some(down)) = (through(&plan.up), through(&plan.down)) {
-                    self.world
-                        .set_up(at, &up)
-                        .and_then(|()| self.world.set_down(at, &down))
-                        .map_err(|e| e.to_string())?;
+                let ways = [Side::Client, Side::Server].map(|from| hole.from.is_none_or(|only| only == from));
+                if let Some(up) = through(&plan.up).filter(|_| ways[0]) {
+                    self.world.set_up(at, &up).map_err(|error| error.to_string())?;
+                }
+                if let Some(down) = through(&plan.down).filter(|_| ways[1]) {
+                    self.world.set_down(at, &down).map_err(|error| error.to_string())?;
                 }
             }
             if has_moved {

@@ -78,6 +78,7 @@ impl Scenario {
             attack: Attack::draw(&mut random),
             is_clean: false,
             calm: Duration::from_secs(45),
+            swap: None,
             swarm: None,
         }
     }

@@ -14,7 +14,7 @@ const TIGHT_BYTES: usize = 64 * 1_024;
 /// How likely one more message is sent there, at least.
 const TIGHT_RATE: f64 = 0.7;
 
-/// Bytes of the largest message there, at least.
+/// Bytes of the largest message there, at least; at most a quarter of the memory.
 const TIGHT_MESSAGE_BYTES: usize = 2_000;
 
 const YEAR_SECONDS: i64 = 365 * 24 * 3_600;
@@ -61,7 +61,7 @@ impl Scenario {
             if plan.vanishes.is_none() {
                 plan.deaf = if random.below(2) == 0 { deaf } else { 0..0 };
                 plan.rate = plan.rate.max(TIGHT_RATE);
-                plan.message_max_bytes = plan.message_max_bytes.max(TIGHT_MESSAGE_BYTES);
+                plan.message_max_bytes = plan.message_max_bytes.clamp(TIGHT_MESSAGE_BYTES, TIGHT_BYTES / 4);
             }
         }
     }
