@@ -189,7 +189,9 @@ fn spoiled_datagrams_differ_in_one_to_four_bits_or_in_length_and_are_counted() {
     let longer = others.iter().filter(|bytes| bytes.len() > 3).count() as u64;
     let shorter = others.len() as u64 - longer;
     assert!(others.iter().all(|bytes| bytes.len() <= 3 + 64));
-    [shorter, longer].map(|count| assert_fraction(count, 0.25 / 8.0));
+    for count in [shorter, longer] {
+        assert_fraction(count, 0.25 / 8.0);
+    }
     assert!(balances(&link));
 }
 
