@@ -16,6 +16,8 @@ mod copies;
 mod counted;
 mod crowd;
 mod delivery;
+mod door_hellos;
+mod door_limits;
 mod fragments;
 mod full;
 mod handshake;

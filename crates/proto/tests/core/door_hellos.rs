@@ -1,0 +1,106 @@
+//! A server at its door, and Hellos that are good until a test spoils them.
+//!
+//! Clients here only knock: none of them ever answers a Welcome.
+
+use crate::harness::{SERVER, address, identity};
+use drumfire_proto::{
+    Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, Secret,
+    ServerConfig,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub(crate) const HELLO_BYTES: usize = 1_200;
+/// Where the cookie of a Retry stands, and where it goes in a Hello.
+const COOKIE_OF_RETRY: std::ops::Range<usize> = 9..41;
+pub(crate) const COOKIE: std::ops::Range<usize> = 540..572;
+
+const RETRY: u8 = 0x8a;
+const WELCOME: u8 = 0x8c;
+
+pub(crate) type Hello = [u8; HELLO_BYTES];
+
+/// The Hello of a client of its own, without a cookie.
+pub(crate) fn hello(now: Now, number: u32, token: Option<&IssuedToken>) -> Hello {
+    let mut seed = [0x1d; 32];
+    seed[..4].copy_from_slice(&number.to_be_bytes());
+    let mut client = Endpoint::client(Config::default(), ClientConfig::default(), Secret::new(seed)).unwrap();
+    client.connect(now, address(SERVER), &identity(), token).unwrap();
+    let mut bytes = [0; HELLO_BYTES];
+    assert_eq!(client.poll_transmit(now, &mut bytes).unwrap().bytes, HELLO_BYTES);
+    bytes
+}
+
+/// An address of a source of its own.
+pub(crate) fn source(number: u32) -> SocketAddr {
+    SocketAddr::from(((0x0a00_0000 + number).to_be_bytes(), 7_000))
+}
+
+/// A server, and what its door did.
+pub(crate) struct Door {
+    pub(crate) server: Endpoint,
+    pub(crate) now: Now,
+    /// Hellos made so far.
+    made: u32,
+}
+
+impl Door {
+    /// With room for every Retry that a test asks for.
+    pub(crate) fn new(mut config: ServerConfig) -> Self {
+        #[cfg(feature = "audit-nonce")]
+        drumfire_crypto::audit_nonce::start_world();
+        config.retries_per_second = 1_000_000;
+        let server = Endpoint::server(Config::default(), config, Alone::default(), Secret::new([8; 32]));
+        let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: crate::tokens::NOW };
+        Self { server: server.unwrap(), now, made: 0 }
+    }
+
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now = Now { monotonic: self.now.monotonic.after(time), wall: self.now.wall + time };
+        self.server.handle_timeout(self.now);
+    }
+
+    /// Hands in a datagram; gives what the server answers, without a copy of any more than that.
+    pub(crate) fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
+        let (now, mut bytes, mut memory) = (self.now, datagram.to_vec(), [0; HELLO_BYTES]);
+        self.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
+        let answer = self.server.poll_transmit(now, &mut memory)?;
+        assert_eq!(answer.to.peer, from);
+        assert!(self.server.poll_transmit(now, &mut []).is_none(), "one answer at most");
+        Some(memory[..answer.bytes].to_vec())
+    }
+
+    /// Puts the cookie into a Hello by which this address is proved now.
+    pub(crate) fn prove(&mut self, from: SocketAddr, hello: &mut Hello) {
+        hello[COOKIE].fill(0);
+        let retry = self.hand(from, hello).expect("a Retry");
+        assert_eq!(retry[0], RETRY);
+        hello[COOKIE].copy_from_slice(&retry[COOKIE_OF_RETRY]);
+    }
+
+    /// A Hello that was never seen before, with its cookie.
+    pub(crate) fn proved(&mut self, from: SocketAddr, token: Option<&IssuedToken>) -> Hello {
+        self.made += 1;
+        let mut hello = hello(self.now, self.made, token);
+        self.prove(from, &mut hello);
+        hello
+    }
+
+    /// Whether this Hello gets a Welcome now.
+    pub(crate) fn welcomes(&mut self, from: SocketAddr, hello: &Hello) -> bool {
+        self.hand(from, hello).is_some_and(|answer| answer[0] == WELCOME)
+    }
+
+    /// Whether somebody new gets a Welcome from here now.
+    pub(crate) fn lets_in(&mut self, from: SocketAddr) -> bool {
+        let hello = self.proved(from, None);
+        self.welcomes(from, &hello)
+    }
+
+    /// Key agreements that were computed, and Hellos dropped for this reason.
+    pub(crate) fn computed_and(&self, reason: DropReason) -> (u64, u64) {
+        let stats = self.server.stats();
+        assert_eq!(stats.unexplained(), 0);
+        (stats.handshakes_computed, stats.dropped(reason))
+    }
+}

@@ -1,0 +1,159 @@
+//! The limits on who comes in, each at its last good value and at its first bad one.
+//!
+//! Optimized builds take the sizes of a server as it comes, others smaller ones.
+
+use crate::door_hellos::{Door, source};
+use crate::harness::server_config;
+use crate::tokens::{NOW, key, token};
+use drumfire_proto::{Access, DropReason, ServerConfig, Token, TokenAccess, TokenId};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const NANO: Duration = Duration::from_nanos(1);
+
+/// `number` in an optimized build, else this much smaller.
+fn scaled(number: u32, by: u32) -> u32 {
+    if cfg!(debug_assertions) { number / by } else { number }
+}
+
+fn by_token() -> ServerConfig {
+    let since = NOW - Duration::from_secs(10);
+    server_config().access(Access::Token(TokenAccess { keys: vec![key(1)], audience: 3, since }))
+}
+
+/// A token of its own.
+fn numbered(number: u32) -> Token {
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&number.to_be_bytes());
+    Token { id: TokenId(id), player: drumfire_proto::PlayerId(number.into()), ..token(1) }
+}
+
+/// What one source of clients with tokens gets of `count` that come at once.
+fn let_in_by_token(door: &mut Door, from: SocketAddr, numbers: std::ops::Range<u32>) -> usize {
+    numbers
+        .filter(|number| {
+            let token = key(1).issue(&numbered(*number), 0, [1; 24]).unwrap();
+            let hello = door.proved(from, Some(&token));
+            door.welcomes(from, &hello)
+        })
+        .count()
+}
+
+#[test]
+fn the_limits_are_those_that_are_written_down() {
+    let (open, by_token) = (server_config(), by_token());
+    let limits = |config: &ServerConfig| {
+        let of_server = (config.half_open, config.handshakes_per_second, config.retries_per_second);
+        let of_source = (config.source_handshakes_per_second, config.source_handshakes_burst);
+        (of_server, config.half_open_per_source, of_source)
+    };
+    assert_eq!(limits(&open), ((4_096, 2_000, 10_000), 16, (20, 20)));
+    assert_eq!(limits(&by_token), ((4_096, 2_000, 10_000), 256, (500, 1_000)));
+}
+
+#[test]
+fn the_last_half_open_connection_there_may_be_is_made_and_the_next_when_the_first_is_five_seconds_old() {
+    let mut config = server_config();
+    config.half_open = scaled(config.half_open, 32);
+    let (most, mut door) = (config.half_open, Door::new(config));
+    for number in 0..most {
+        assert!(door.lets_in(source(number)), "{number}");
+        door.pass(Duration::from_millis(1));
+    }
+    assert_eq!(door.server.connection_count(), most as usize);
+    assert_eq!(door.computed_and(DropReason::HalfOpenLimit), (most.into(), 0));
+    // Until a nanosecond before the first is forgotten nobody gets in, and nothing is computed for who asks.
+    let late = door.proved(source(most), None);
+    assert!(!door.welcomes(source(most), &late));
+    door.pass(Duration::from_secs(5) - Duration::from_millis(most.into()) - NANO);
+    let mut later = door.proved(source(most + 1), None);
+    assert!(!door.welcomes(source(most + 1), &later));
+    assert_eq!(door.computed_and(DropReason::HalfOpenLimit), (most.into(), 2));
+    door.pass(NANO);
+    door.prove(source(most + 1), &mut later);
+    assert!(door.welcomes(source(most + 1), &later));
+    assert!(!door.lets_in(source(most + 2)), "one went, one came");
+    assert_eq!(door.server.connection_count(), most as usize);
+    assert_eq!(door.computed_and(DropReason::HalfOpenLimit), (u64::from(most) + 1, 3));
+}
+
+#[test]
+fn a_server_does_as_many_handshakes_at_once_as_in_a_second_and_the_next_when_the_first_is_paid_for() {
+    let mut config = server_config();
+    config.handshakes_per_second = scaled(config.handshakes_per_second, 20);
+    let (most, mut door) = (config.handshakes_per_second, Door::new(config));
+    for number in 0..most {
+        assert!(door.lets_in(source(number)), "{number}");
+    }
+    assert!(!door.lets_in(source(most)));
+    let one = Duration::from_secs(1) / most;
+    door.pass(one - NANO);
+    assert!(!door.lets_in(source(most + 1)));
+    assert_eq!(door.computed_and(DropReason::HandshakeLimit), (most.into(), 2));
+    door.pass(NANO);
+    assert!(door.lets_in(source(most + 2)));
+    assert!(!door.lets_in(source(most + 3)));
+    // However often they ask in the next second, as many get in as a second brings.
+    let asked = 4 * most;
+    for number in 0..asked {
+        door.pass(one / 4);
+        door.lets_in(source(most + 4 + number));
+    }
+    assert_eq!(
+        door.computed_and(DropReason::HandshakeLimit),
+        (u64::from(2 * most) + 1, u64::from(asked - most) + 3)
+    );
+}
+
+#[test]
+fn one_source_begins_twenty_handshakes_at_once_and_one_more_each_50_ms() {
+    let mut config = server_config();
+    config.half_open_per_source = u16::MAX;
+    let mut door = Door::new(config);
+    let one = source(1);
+    let begun = (0..21).map(|_| door.lets_in(one));
+    assert!(begun.enumerate().all(|(number, is_begun)| is_begun == (number < 20)));
+    door.pass(Duration::from_millis(50) - NANO);
+    assert!(!door.lets_in(one));
+    door.pass(NANO);
+    assert!(door.lets_in(one) && !door.lets_in(one));
+    assert_eq!(door.computed_and(DropReason::SourceLimit), (21, 3));
+    assert!(door.lets_in(source(2)), "it is nobody else's");
+}
+
+#[test]
+fn one_source_has_256_half_open_connections_with_tokens() {
+    let mut door = Door::new(by_token());
+    assert_eq!(let_in_by_token(&mut door, source(1), 0..255), 255);
+    assert_eq!(let_in_by_token(&mut door, source(1), 255..258), 1);
+    assert_eq!(door.computed_and(DropReason::SourceLimit), (256, 2));
+    assert_eq!(let_in_by_token(&mut door, source(2), 258..259), 1);
+    // Five seconds later they are forgotten, all of them.
+    door.pass(Duration::from_secs(5));
+    assert_eq!(let_in_by_token(&mut door, source(1), 259..260), 1);
+}
+
+#[test]
+fn one_source_begins_a_thousand_handshakes_with_tokens_at_once_and_one_more_each_2_ms() {
+    let mut config = by_token();
+    config.half_open_per_source = u16::MAX;
+    config.source_handshakes_burst = scaled(config.source_handshakes_burst, 10);
+    let (burst, mut door) = (config.source_handshakes_burst, Door::new(config));
+    assert_eq!(let_in_by_token(&mut door, source(1), 0..burst - 1), burst as usize - 1);
+    assert_eq!(let_in_by_token(&mut door, source(1), burst - 1..burst + 2), 1);
+    door.pass(Duration::from_millis(2) - NANO);
+    assert_eq!(let_in_by_token(&mut door, source(1), burst + 2..burst + 3), 0);
+    door.pass(NANO);
+    assert_eq!(let_in_by_token(&mut door, source(1), burst + 3..burst + 5), 1);
+    assert_eq!(door.computed_and(DropReason::SourceLimit), (u64::from(burst) + 1, 4));
+}
+
+#[test]
+fn the_host_itself_is_no_source() {
+    let mut door = Door::new(server_config());
+    for from in ["127.0.0.1:9000", "127.8.8.8:9000", "[::1]:9000", "[::ffff:127.0.0.1]:9000"] {
+        let from = from.parse().unwrap();
+        assert!((0..40).all(|_| door.lets_in(from)), "{from}");
+    }
+    assert_eq!(door.computed_and(DropReason::SourceLimit), (160, 0));
+}
