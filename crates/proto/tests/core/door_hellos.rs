@@ -2,10 +2,11 @@
 //!
 //! Clients here only knock: none of them ever answers a Welcome.
 
-use crate::harness::{SERVER, address, identity};
+use crate::harness::{SERVER, address, identity, server_config};
+use crate::tokens::{NOW, key};
 use drumfire_proto::{
-    Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, Secret,
-    ServerConfig,
+    Access, Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, Secret,
+    ServerConfig, TokenAccess,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,6 +37,12 @@ pub(crate) fn source(number: u32) -> SocketAddr {
     SocketAddr::from(((0x0a00_0000 + number).to_be_bytes(), 7_000))
 }
 
+/// Of a server that wants tokens.
+pub(crate) fn by_token() -> ServerConfig {
+    let since = NOW - Duration::from_secs(10);
+    server_config().access(Access::Token(TokenAccess { keys: vec![key(1)], audience: 3, since }))
+}
+
 /// A server, and what its door did.
 pub(crate) struct Door {
     pub(crate) server: Endpoint,
@@ -47,11 +54,15 @@ pub(crate) struct Door {
 impl Door {
     /// With room for every Retry that a test asks for.
     pub(crate) fn new(mut config: ServerConfig) -> Self {
+        config.retries_per_second = 1_000_000;
+        Self::with_its_retries(config)
+    }
+
+    pub(crate) fn with_its_retries(config: ServerConfig) -> Self {
         #[cfg(feature = "audit-nonce")]
         drumfire_crypto::audit_nonce::start_world();
-        config.retries_per_second = 1_000_000;
         let server = Endpoint::server(Config::default(), config, Alone::default(), Secret::new([8; 32]));
-        let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: crate::tokens::NOW };
+        let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: NOW };
         Self { server: server.unwrap(), now, made: 0 }
     }
 
@@ -60,7 +71,7 @@ impl Door {
         self.server.handle_timeout(self.now);
     }
 
-    /// Hands in a datagram; gives what the server answers, without a copy of any more than that.
+    /// Hands in a datagram; gives what the server answers.
     pub(crate) fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
         let (now, mut bytes, mut memory) = (self.now, datagram.to_vec(), [0; HELLO_BYTES]);
         self.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);

@@ -2,10 +2,10 @@
 //!
 //! Optimized builds take the sizes of a server as it comes, others smaller ones.
 
-use crate::door_hellos::{Door, source};
+use crate::door_hellos::{Door, by_token, source};
 use crate::harness::server_config;
-use crate::tokens::{NOW, key, token};
-use drumfire_proto::{Access, DropReason, ServerConfig, Token, TokenAccess, TokenId};
+use crate::tokens::{key, token};
+use drumfire_proto::{DropReason, ServerConfig, Token, TokenId};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,11 +14,6 @@ const NANO: Duration = Duration::from_nanos(1);
 /// `number` in an optimized build, else this much smaller.
 fn scaled(number: u32, by: u32) -> u32 {
     if cfg!(debug_assertions) { number / by } else { number }
-}
-
-fn by_token() -> ServerConfig {
-    let since = NOW - Duration::from_secs(10);
-    server_config().access(Access::Token(TokenAccess { keys: vec![key(1)], audience: 3, since }))
 }
 
 /// A token of its own.

@@ -16,6 +16,7 @@ mod copies;
 mod counted;
 mod crowd;
 mod delivery;
+mod door_floods;
 mod door_hellos;
 mod door_limits;
 mod fragments;

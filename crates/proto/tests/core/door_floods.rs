@@ -1,0 +1,135 @@
+//! Floods of Hellos that are no good, each class in one way: none of them costs a key agreement.
+
+use crate::door_hellos::{COOKIE, Door, HELLO_BYTES, Hello, by_token, source};
+use crate::harness::{Random, server_config};
+use crate::tokens::{NOW, issued, key, token};
+use drumfire_proto::{DropReason, IssuedToken, Secret, Token, TokenMasterKey};
+use std::ops::Range;
+use std::time::Duration;
+
+const KEY_ID: Range<usize> = 19..23;
+const TOKEN_KEY_ID: Range<usize> = 23..27;
+const SUITES: usize = 27;
+const TOKEN: Range<usize> = 28..540;
+const MAC1: Range<usize> = HELLO_BYTES - 16..HELLO_BYTES;
+
+type Spoil = fn(&mut Hello, &mut Random);
+
+/// `tries` in an optimized build, else the five hundredth part of them.
+fn scaled(tries: u32) -> u32 {
+    if cfg!(debug_assertions) { tries / 500 } else { tries }
+}
+
+fn fill(bytes: &mut [u8], random: &mut Random) {
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&random.next().to_be_bytes()[..chunk.len()]);
+    }
+}
+
+/// As many Hellos of one class, each another one, from an address that is proved; then a good one.
+fn flood(door: &mut Door, tries: u32, token: Option<&IssuedToken>, spoil: Spoil, counted_as: DropReason) {
+    let (mut random, from) = (Random(tries.into()), source(1));
+    let mut good = door.proved(from, token);
+    let (computed, dropped) = door.computed_and(counted_as);
+    for number in 1..=tries {
+        let mut hello = good;
+        spoil(&mut hello, &mut random);
+        assert_ne!(hello, good);
+        door.hand(from, &hello);
+        if number % 1_000 == 0 {
+            door.pass(Duration::from_millis(10));
+            door.prove(from, &mut good);
+        }
+    }
+    let dropped = dropped + u64::from(tries);
+    assert_eq!(door.computed_and(counted_as), (computed, dropped), "{counted_as:?}");
+    assert_eq!(door.server.connection_count(), 0, "{counted_as:?}");
+    assert_eq!(door.server.poll_timeout(), None, "{counted_as:?}: nothing is kept");
+}
+
+#[test]
+fn a_million_hellos_without_a_cookie_and_as_many_with_a_bad_one_cost_no_key_agreement() {
+    let mut door = Door::new(server_config());
+    let (mut random, good) = (Random(1), door.proved(source(1), None));
+    for number in 0..scaled(2_000_000) {
+        let (from, mut hello) = (source(number), good);
+        if number % 2 == 0 {
+            hello[COOKIE].fill(0);
+        } else {
+            fill(&mut hello[COOKIE.start..COOKIE.start + 16], &mut random);
+        }
+        let answer = door.hand(from, &hello);
+        assert!(answer.is_some_and(|answer| answer[0] == 0x8a), "a Retry");
+        if number % 1_000 == 0 {
+            door.pass(Duration::from_millis(10));
+        }
+    }
+    // What is good for one address and its neighbours' port is no good from there.
+    for from in [source(2), std::net::SocketAddr::new(source(1).ip(), 7_001)] {
+        assert!(!door.welcomes(from, &good));
+    }
+    assert_eq!((door.server.stats().handshakes_computed, door.server.connection_count()), (0, 0));
+    assert!(door.lets_in(source(3)));
+}
+
+#[test]
+fn a_million_hellos_with_a_bad_mac_and_many_of_every_other_class_cost_no_key_agreement() {
+    let mut door = Door::new(server_config());
+    flood(
+        &mut door,
+        scaled(1_000_000),
+        None,
+        |hello, random| fill(&mut hello[MAC1], random),
+        DropReason::BadMac1,
+    );
+    let others: [(Spoil, DropReason); 5] = [
+        (|hello, random| hello[1] = 1 + random.below(255) as u8, DropReason::WrongVersion),
+        (|hello, random| fill(&mut hello[3..11], random), DropReason::WrongProtocol),
+        (|hello, random| fill(&mut hello[KEY_ID], random), DropReason::UnknownServerKey),
+        (|hello, random| hello[SUITES] = 2 * random.below(128) as u8, DropReason::BadOffer),
+        (
+            |hello, random| hello[TOKEN_KEY_ID.start] = 1 + random.below(255) as u8,
+            DropReason::UnexpectedToken,
+        ),
+    ];
+    for (spoil, counted_as) in others {
+        flood(&mut door, scaled(10_000), None, spoil, counted_as);
+    }
+    assert!(door.lets_in(source(1)));
+}
+
+#[test]
+fn a_million_hellos_with_bad_tokens_and_as_many_without_their_secret_cost_no_key_agreement() {
+    let mut door = Door::new(by_token());
+    let good = issued(&token(1));
+    let bad_mac1: Spoil = |hello, random| fill(&mut hello[MAC1], random);
+    let bad_token: Spoil = |hello, random| fill(&mut hello[TOKEN], random);
+    flood(&mut door, scaled(1_000_000), Some(&good), bad_token, DropReason::TokenForeign);
+    flood(&mut door, scaled(1_000_000), Some(&good), bad_mac1, DropReason::BadMac1);
+    let expired = Token {
+        issued_at: NOW - Duration::from_secs(9),
+        expires_at: NOW - Duration::from_secs(6),
+        ..token(2)
+    };
+    let of_others = TokenMasterKey::new(Secret::new([7; 32])).token_key(1, b"eu-2").unwrap();
+    let others = [
+        (issued(&expired), DropReason::TokenExpired),
+        (issued(&Token { audience: 4, ..token(3) }), DropReason::TokenForeign),
+        (of_others.issue(&token(4), 0, [1; 24]).unwrap(), DropReason::TokenForeign),
+        (key(3).issue(&token(5), 0, [1; 24]).unwrap(), DropReason::TokenForeign),
+        (IssuedToken { psk: Secret::new([0; 32]), ..issued(&token(6)) }, DropReason::BadMac1),
+    ];
+    for (token, counted_as) in others {
+        flood(&mut door, scaled(10_000), Some(&token), bad_mac1, counted_as);
+    }
+    let without: Spoil = |hello, random| {
+        hello[TOKEN_KEY_ID].fill(0);
+        fill(&mut hello[TOKEN], random);
+    };
+    flood(&mut door, scaled(10_000), Some(&good), without, DropReason::TokenMissing);
+    // Its time is over by now, its secret is not what anybody learnt.
+    let good =
+        Token { issued_at: door.now.wall, expires_at: door.now.wall + Duration::from_secs(60), ..token(1) };
+    let hello = door.proved(source(1), Some(&issued(&good)));
+    assert!(door.welcomes(source(1), &hello));
+}
