@@ -19,6 +19,7 @@ mod delivery;
 mod door_floods;
 mod door_hellos;
 mod door_limits;
+mod door_slow;
 mod fragments;
 mod full;
 mod handshake;
