@@ -17,6 +17,7 @@ mod counted;
 mod crowd;
 mod delivery;
 mod door_floods;
+mod door_forgeries;
 mod door_hellos;
 mod door_limits;
 mod door_slow;
