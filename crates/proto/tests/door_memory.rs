@@ -1,0 +1,150 @@
+//! A million Hellos from a million addresses leave nothing behind at the server's door, as the allocator counts it.
+//!
+//! The nonce audit keeps books, so with it this is not asked. Optimized builds take the million, others a fiftieth of it.
+#![cfg(not(feature = "audit-nonce"))]
+
+use allocation_counter::measure;
+use drumfire_proto::{
+    Access, Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, PlayerId,
+    Secret, ServerConfig, ServerIdentity, ServerKeyPair, Token, TokenAccess, TokenId, TokenKey, TokenKind,
+    TokenMasterKey,
+};
+use std::net::{Ipv6Addr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+const HELLO_BYTES: usize = 1_200;
+const COOKIE: Range<usize> = 540..572;
+const COOKIE_OF_RETRY: Range<usize> = 9..41;
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+
+fn hellos() -> u32 {
+    if cfg!(debug_assertions) { 20_000 } else { 1_000_000 }
+}
+
+fn keys() -> ServerKeyPair {
+    ServerKeyPair::from_secret(Secret::new([1; 32]))
+}
+
+struct Door {
+    server: Endpoint,
+    now: Now,
+    memory: Box<[u8; HELLO_BYTES]>,
+}
+
+impl Door {
+    fn new(access: Access) -> Self {
+        let mut config = ServerConfig::new(keys(), Secret::new([2; 32]), Secret::new([3; 32])).access(access);
+        config.retries_per_second = 1_000_000;
+        let server = Endpoint::server(Config::default(), config, Alone::default(), Secret::new([5; 32]));
+        let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: WALL };
+        Self { server: server.unwrap(), now, memory: Box::new([0; HELLO_BYTES]) }
+    }
+
+    /// Hands in a Hello and takes the answers out; ten microseconds later.
+    fn hand(&mut self, from: SocketAddr, hello: &[u8; HELLO_BYTES]) {
+        self.now.monotonic = self.now.monotonic.after(Duration::from_micros(10));
+        *self.memory = *hello;
+        let inbound = Inbound { from: from.into(), bytes: &mut self.memory[..] };
+        self.server.handle_datagrams(self.now, [inbound]);
+        while self.server.poll_transmit(self.now, &mut self.memory[..]).is_some() {}
+    }
+
+    /// The cookie that this address gets for this Hello.
+    fn cookie(&mut self, from: SocketAddr, hello: &[u8; HELLO_BYTES]) -> [u8; 32] {
+        let mut first = *hello;
+        first[COOKIE].fill(0);
+        self.hand(from, &first);
+        assert_eq!(self.memory[0], 0x8a, "a Retry");
+        self.memory[COOKIE_OF_RETRY].try_into().unwrap()
+    }
+}
+
+fn hello(token: Option<&IssuedToken>) -> [u8; HELLO_BYTES] {
+    let identity = ServerIdentity { public_key: *keys().public(), key_id: 0 };
+    let mut client =
+        Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([4; 32])).unwrap();
+    let now = Now { monotonic: Moment::from_nanos(1), wall: WALL };
+    client.connect(now, SocketAddr::from(([198, 51, 100, 1], 7)), &identity, token).unwrap();
+    let mut bytes = [0; HELLO_BYTES];
+    assert_eq!(client.poll_transmit(now, &mut bytes).unwrap().bytes, HELLO_BYTES);
+    bytes
+}
+
+/// No two are of one source: by turns an IPv4 address and a /64 of IPv6.
+fn address(number: u32) -> SocketAddr {
+    let mixed = number.wrapping_mul(0x9e37_79b1);
+    if number % 2 == 0 {
+        return SocketAddr::from((mixed.to_be_bytes(), 7));
+    }
+    let [high, low] = [(mixed >> 16) as u16, mixed as u16];
+    SocketAddr::from((Ipv6Addr::new(0x2001, 0xdb8, high, low, 0, 0, 0, 1), 7))
+}
+
+#[test]
+fn a_million_hellos_from_a_million_addresses_that_are_not_proved_allocate_nothing() {
+    let (mut door, good) = (Door::new(Access::Open), hello(None));
+    // A third without a cookie, a third with one that is somebody else's, a third with one that nobody made.
+    let of_another = door.cookie(address(0), &good);
+    let mut flood = |numbers: Range<u32>| {
+        for number in numbers {
+            let mut hello = good;
+            match number % 3 {
+                0 => hello[COOKIE].fill(0),
+                1 => hello[COOKIE].copy_from_slice(&of_another),
+                _ => hello[COOKIE].fill(number.to_le_bytes()[1]),
+            }
+            door.hand(address(number), &hello);
+        }
+    };
+    flood(1..1_000);
+    let info = measure(|| flood(1_000..hellos()));
+    assert_eq!((info.count_total, info.bytes_current), (0, 0));
+    let stats = door.server.stats();
+    assert_eq!((door.server.connection_count(), stats.handshakes_computed, stats.unexplained()), (0, 0, 0));
+    assert_eq!(door.server.poll_timeout(), None);
+}
+
+/// As many Hellos with good cookies, each from an address of its own, that are no good otherwise.
+fn grown_by_proved(door: &mut Door, good: &[u8; HELLO_BYTES], count: u32, counted_as: DropReason) -> i64 {
+    let mut flood = |numbers: Range<u32>| {
+        for number in numbers {
+            let mut hello = *good;
+            let cookie = door.cookie(address(number), &hello);
+            hello[COOKIE].copy_from_slice(&cookie);
+            hello[HELLO_BYTES - 4..].copy_from_slice(&number.to_be_bytes());
+            door.hand(address(number), &hello);
+        }
+    };
+    flood(1..1_000);
+    let info = measure(|| flood(1_000..count));
+    assert_eq!(door.server.stats().dropped(counted_as), u64::from(count) - 1);
+    assert_eq!((door.server.connection_count(), door.server.stats().handshakes_computed), (0, 0));
+    info.bytes_current
+}
+
+#[test]
+fn hellos_that_are_no_good_from_addresses_that_are_proved_leave_no_byte_behind() {
+    let mut open = Door::new(Access::Open);
+    assert_eq!(grown_by_proved(&mut open, &hello(None), hellos() / 2, DropReason::BadMac1), 0);
+    let key = || -> TokenKey { TokenMasterKey::new(Secret::new([7; 32])).token_key(1, b"eu-1").unwrap() };
+    let token = Token {
+        kind: TokenKind::Connect,
+        id: TokenId([1; 16]),
+        player: PlayerId(1),
+        psk: Secret::new([1; 32]),
+        audience: 3,
+        issued_at: WALL,
+        expires_at: WALL + Duration::from_secs(60),
+        session_ends_at: None,
+        placement_key: None,
+        user_data: vec![1; 50].into(),
+    };
+    let issued = key().issue(&token, 0, [1; 24]).unwrap();
+    let access = || Access::Token(TokenAccess { keys: vec![key()], audience: 3, since: Duration::ZERO });
+    let mut by_token = Door::new(access());
+    assert_eq!(grown_by_proved(&mut by_token, &hello(Some(&issued)), hellos() / 10, DropReason::BadMac1), 0);
+    let mut late = Door::new(access());
+    late.now.wall += Duration::from_secs(100);
+    assert_eq!(grown_by_proved(&mut late, &hello(Some(&issued)), hellos() / 10, DropReason::TokenExpired), 0);
+}
