@@ -213,6 +213,86 @@ mod tests {
         assert!(sources.may_begin(ms(51), one));
     }
 
+    /// How many sources an attacker chooses: a million where the compiler optimizes, else a twentieth of it.
+    const CHOSEN: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+
+    fn v4(word: u64) -> SocketAddr {
+        SocketAddr::from((u32::try_from(word).unwrap().to_be_bytes(), 1))
+    }
+
+    /// An address of the /64 with this number.
+    fn v6(word: u64) -> SocketAddr {
+        SocketAddr::from((std::net::Ipv6Addr::from_bits(u128::from(word) << 64 | 1), 1))
+    }
+
+    /// The number by which an odd one must be multiplied for 1.
+    fn inverse(odd: u64) -> u64 {
+        (0..6).fold(odd, |it, _| it.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(it))))
+    }
+
+    fn secrets() -> impl Iterator<Item = u64> {
+        (0..8_u64).map(|number| FoldBuild::new(number << 9).hash_one(!number))
+    }
+
+    /// With how many others of these a source shares its bucket on average, itself included, and how many share the
+    /// fullest one: what looking a source up would visit if each had an entry of its own.
+    fn shared(secret: u64, sources: impl Iterator<Item = SocketAddr>) -> (f64, u16) {
+        let mut limiter = Sources::new(FoldBuild::new(secret), 20, 20, 16);
+        let (memory, mut count) = (size_of_val(&*limiter.buckets), 0.0);
+        for source in sources {
+            limiter.begin(ms(1), source);
+            count += 1.0;
+        }
+        assert_eq!(size_of_val(&*limiter.buckets), memory);
+        let loads = limiter.buckets.iter().map(|bucket| bucket.half_open);
+        let visits: f64 = loads.clone().map(|load| f64::from(load).powi(2)).sum();
+        (visits / count, loads.max().unwrap())
+    }
+
+    #[test]
+    fn a_million_sources_that_fall_together_under_a_hash_without_a_secret_are_spread_as_any_others() {
+        // Of FxHash, as rustc had it and as it has it now, and what SplitMix and others multiply by.
+        const FACTORS: [u64; 3] = [0x517c_c1b7_2722_0a95, 0xf135_7aea_2e62_a9c5, 0x9e37_79b9_7f4a_7c15];
+        const { assert!(SOURCE_BUCKETS == 1 << 12) };
+        for secret in secrets() {
+            let random = |number: u64| FoldBuild::new(!secret).hash_one(number) ^ number.rotate_left(40);
+            let (visits, fullest) = shared(secret, (0..CHOSEN).map(|number| v6(random(number))));
+            let check = |chosen: &str, (crafted_visits, crafted_fullest): (f64, u16)| {
+                assert!(crafted_visits <= 2.0 * visits, "{chosen}: {crafted_visits} for {visits}");
+                assert!(crafted_fullest <= 2 * fullest, "{chosen}: {crafted_fullest} for {fullest}");
+            };
+            // Under any odd factor the last bits are those of the address.
+            check("last bits, v4", shared(secret, (0..CHOSEN).map(|number| v4(number << 12 | 7))));
+            check("last bits, v6", shared(secret, (0..CHOSEN).map(|number| v6(number << 12 | 7))));
+            check("first bits, v6", shared(secret, (0..CHOSEN).map(|number| v6(number << 44))));
+            for factor in FACTORS {
+                let inverse = inverse(factor);
+                let crafted = |number: u64| (0x5a5 << 52 | number).wrapping_mul(inverse);
+                assert!((0..9).all(|number| crafted(number).wrapping_mul(factor) >> 52 == 0x5a5));
+                check("one factor", shared(secret, (0..CHOSEN).map(|number| v6(crafted(number)))));
+            }
+        }
+    }
+
+    #[test]
+    fn sources_that_fall_together_under_one_secret_are_spread_under_another() {
+        let guessed = FoldBuild::new(0x0123_4567_89ab_cdef);
+        let together = |number: &u64| {
+            let mut hasher = guessed.build_hasher();
+            hasher.write(&number.to_be_bytes());
+            hasher.finish().is_multiple_of(4_096)
+        };
+        let found: Vec<u64> = (0..CHOSEN * 8).filter(together).collect();
+        let sources = || found.iter().map(|number| v6(*number));
+        let fell = u16::try_from(found.len()).unwrap();
+        assert_eq!(shared(0x0123_4567_89ab_cdef, sources()), (fell.into(), fell), "they were found well");
+        // As many that fall by chance share with one more at the most.
+        for secret in secrets() {
+            let (visits, fullest) = shared(secret, sources());
+            assert!(visits < 2.0 && fullest < 10, "{secret:x}: {visits}, {fullest} of {fell}");
+        }
+    }
+
     #[test]
     fn loopback_is_exempt() {
         let mut sources = Sources::new(FoldBuild::new(7), 1, 1, 1);

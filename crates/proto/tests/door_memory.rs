@@ -74,11 +74,11 @@ fn hello(token: Option<&IssuedToken>) -> [u8; HELLO_BYTES] {
 /// No two are of one source: by turns an IPv4 address and a /64 of IPv6.
 fn address(number: u32) -> SocketAddr {
     let mixed = number.wrapping_mul(0x9e37_79b1);
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         return SocketAddr::from((mixed.to_be_bytes(), 7));
     }
-    let [high, low] = [(mixed >> 16) as u16, mixed as u16];
-    SocketAddr::from((Ipv6Addr::new(0x2001, 0xdb8, high, low, 0, 0, 0, 1), 7))
+    let home = 0x2001_0db8_u128 << 96 | u128::from(mixed) << 64;
+    SocketAddr::from((Ipv6Addr::from_bits(home | 1), 7))
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Forger {
                 answer
             }
         };
-        let from_elsewhere = self.sent % 5 == 0;
+        let from_elsewhere = self.sent.is_multiple_of(5);
         (if from_elsewhere { "203.0.113.66:6666".parse().unwrap() } else { address(1 - self.end) }, bytes)
     }
 }
