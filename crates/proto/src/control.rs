@@ -7,6 +7,7 @@ use bytes::BufMut;
 use drumfire_crypto::Secret;
 use drumfire_wire::{FrameWriter, MessageId, NewConnectionId, ResumeToken, limits::SEALED_TOKEN_BYTES};
 
+use crate::limits::RETIRING_IDS;
 use crate::loss::Fate;
 
 /// The first id of a control frame; no connection lives long enough to have so many messages.
@@ -70,6 +71,33 @@ impl ControlQueue {
             books.items.retain(|item| !matches!(item.frame, Control::Credit(_)));
         }
         self.push(Control::Credit(edge));
+    }
+
+    /// Says that this id will not be used any more, once while no ack of that came; false when too many such words wait for
+    /// theirs.
+    pub(crate) fn push_retired(&mut self, sequence: u64) -> bool {
+        let retired = |item: &Item| match item.frame {
+            Control::RetireConnectionId(sequence) => Some(sequence),
+            _ => None,
+        };
+        let under_way = self.0.iter().flat_map(|books| &books.items).filter_map(retired);
+        if under_way.clone().any(|known| known == sequence) {
+            return true;
+        }
+        if under_way.count() >= RETIRING_IDS {
+            return false;
+        }
+        self.push(Control::RetireConnectionId(sequence));
+        true
+    }
+
+    /// Gives this id no more: whoever took it back has it, or does without.
+    pub(crate) fn withdraw_id(&mut self, sequence: u64) {
+        let Some(books) = &mut self.0 else { return };
+        books
+            .items
+            .retain(|item| !matches!(&item.frame, Control::NewConnectionId(new) if new.sequence == sequence));
+        books.has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
     }
 
     /// Whether something waits to be sent.
@@ -174,5 +202,42 @@ mod tests {
         assert!(!queue.has_waiting());
         queue.repeat(MessageId(FIRST_ID + 1));
         assert!(queue.has_waiting());
+    }
+
+    fn new_id(sequence: u64) -> Control {
+        let id = drumfire_wire::ConnectionId::from_bytes([1; 8]);
+        Control::NewConnectionId(NewConnectionId { sequence, id, reset_token: [2; 16] })
+    }
+
+    #[test]
+    fn an_id_that_was_taken_back_is_given_no_more_whether_it_waits_or_is_under_way() {
+        let mut queue = ControlQueue::default();
+        queue.push(new_id(1));
+        fill(&mut queue, 1, 100);
+        for sequence in 2..1_000 {
+            queue.push(new_id(sequence));
+            queue.withdraw_id(sequence - 1);
+            assert!(queue.has_waiting(), "the new one");
+        }
+        queue.on_fate(Fate::Lost, MessageId(FIRST_ID), 1);
+        assert_eq!(fill(&mut queue, 2, 100), [MessageId(FIRST_ID + 998)]);
+        queue.withdraw_id(999);
+        assert!(!queue.has_waiting());
+        queue.shrink();
+        assert!(queue.0.is_none());
+    }
+
+    #[test]
+    fn an_id_that_came_too_late_is_taken_back_once_and_the_ninth_at_a_time_is_too_many() {
+        let mut queue = ControlQueue::default();
+        queue.push(new_id(100));
+        for _ in 0..1_000 {
+            assert!((0..8).all(|sequence| queue.push_retired(sequence)));
+            assert!(!queue.push_retired(8));
+        }
+        assert_eq!(fill(&mut queue, 1, 100).len(), 1 + 8);
+        assert!(!queue.push_retired(8), "nobody has acknowledged any");
+        queue.on_fate(Fate::Acknowledged, MessageId(FIRST_ID + 1), 1);
+        assert!(queue.push_retired(8));
     }
 }

@@ -220,6 +220,10 @@ pub const RESUME_LIFE: Duration = Duration::from_secs(600);
 /// Spare ids a server gives to a client: each takes 40 bytes of every silent connection. One is RFC 9000's least too.
 pub const SPARE_IDS: usize = 1;
 
+/// Ids a client takes back at once, at most, because they came too late: with a server that keeps to the standard it has no
+/// more than three of them.
+pub const RETIRING_IDS: usize = 8;
+
 /// Resets of one endpoint per second; a tenth of a second's worth at once.
 pub const RESETS_PER_SECOND: u32 = 5_000;
 

@@ -12,7 +12,6 @@ use super::survey::Room;
 use super::{Connection, Phase, route_fate};
 use crate::acks::Urgency;
 use crate::channel::receive::{Arrival, Fit};
-use crate::control::Control;
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::identity::Identity;
@@ -309,10 +308,12 @@ impl Connection {
         match (&mut self.identity, frame) {
             (Identity::Client(ids), Frame::NewConnectionId(new)) => {
                 let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
-                if let Some(sequence) = known.add(*new)? {
-                    self.control.push(Control::RetireConnectionId(sequence));
+                match known.add(*new)? {
+                    Some(sequence) if !self.control.push_retired(sequence) => {
+                        Err(ProtocolError::ConnectionIds)
+                    }
+                    _ => Ok(()),
                 }
-                Ok(())
             }
             (Identity::Client(ids), Frame::ResumeToken(token)) => {
                 let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
@@ -321,7 +322,11 @@ impl Connection {
                 known.resume = Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(life)));
                 Ok(())
             }
-            (Identity::Server(given), Frame::RetireConnectionId(sequence)) => given.retire(*sequence),
+            (Identity::Server(given), Frame::RetireConnectionId(sequence)) => {
+                given.retire(*sequence)?;
+                self.control.withdraw_id(*sequence);
+                Ok(())
+            }
             _ => Err(ProtocolError::WrongSide),
         }
     }

@@ -29,6 +29,8 @@ mod hostile;
 mod limits;
 mod modes;
 mod paths;
+#[cfg(not(feature = "audit-nonce"))]
+mod peer_ids;
 mod puppet;
 mod rates;
 mod recorder;
