@@ -29,6 +29,7 @@ mod hostile;
 mod limits;
 mod modes;
 mod paths;
+mod peer_acks;
 #[cfg(not(feature = "audit-nonce"))]
 mod peer_ids;
 mod puppet;

@@ -1,0 +1,181 @@
+//! Clients that acknowledge what they did not get, so that more is sent to them: how soon that ends, and what it brings.
+
+use crate::harness::{Random, SERVER};
+use crate::puppet::Puppet;
+use drumfire_proto::{AckError, CloseReason, ProtocolError, SendOptions};
+use drumfire_wire::{AckDelay, AckRange, PacketNumber};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Milliseconds from the server to the client and back.
+const TRIP: u64 = 50;
+/// Of what the server sends so many in a hundred are lost.
+const LOSS: u64 = 5;
+/// In so many milliseconds a client is caught, or it is an honest one.
+const LONGEST: u64 = 20_000;
+
+/// What a client acknowledges.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Client {
+    /// What arrived.
+    Honest,
+    /// Everything up to the newest that arrived, lost or not.
+    FillsGaps,
+    /// Everything that was sent so far, as if the way took no time.
+    KnowsWhatIsUnderWay,
+    /// A few more than arrived: what it takes to be under way.
+    Guesses,
+}
+
+/// How much a game has to say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Game {
+    /// More than the path carries.
+    Endless,
+    /// A message in sixteen milliseconds.
+    Steady,
+}
+
+impl Game {
+    fn messages(self, at: u64) -> u64 {
+        match self {
+            Self::Endless => 4,
+            Self::Steady => u64::from(at.is_multiple_of(16)),
+        }
+    }
+}
+
+/// Clients of each kind.
+fn clients() -> u64 {
+    if cfg!(debug_assertions) { 4 } else { 1_000 }
+}
+
+/// A server whose game goes on, and what became of its packets.
+struct Path {
+    puppet: Puppet,
+    random: Random,
+    /// By when they arrive: the numbers that are not lost.
+    under_way: VecDeque<(u64, u64)>,
+    /// Oldest first.
+    arrived: Vec<(u64, u64)>,
+    newest_sent: u64,
+    packets: u64,
+    /// Milliseconds that have passed.
+    passes: u64,
+}
+
+impl Path {
+    fn new(seed: u64) -> Self {
+        Self {
+            puppet: Puppet::connected(seed),
+            random: Random(seed),
+            under_way: VecDeque::new(),
+            arrived: Vec::new(),
+            newest_sent: 0,
+            packets: 0,
+            passes: 0,
+        }
+    }
+
+    /// One more millisecond, in which the server sends what it may.
+    fn pass(&mut self, game: Game) {
+        let at = self.passes;
+        let world = &mut self.puppet.world;
+        let peer = world.peers(SERVER)[0];
+        world.now = world.now.after(Duration::from_millis(1));
+        let now = world.now();
+        world.ends[SERVER].handle_timeout(now);
+        world.flush();
+        for _ in 0..game.messages(at) {
+            // What is too much is dropped here.
+            let _ = world.send(SERVER, peer, 0, &[7; 1_000], SendOptions::unreliable());
+            world.flush();
+        }
+        for (number, _) in self.puppet.hear() {
+            self.packets += 1;
+            self.newest_sent = number;
+            if !self.random.happens(LOSS) {
+                self.under_way.push_back((at + TRIP, number));
+            }
+        }
+        while let Some(&(_, number)) = self.under_way.front().filter(|(due, _)| *due <= at) {
+            self.under_way.pop_front();
+            match self.arrived.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ => self.arrived.push((number, number)),
+            }
+        }
+        self.passes += 1;
+    }
+
+    fn bytes(&self) -> u64 {
+        self.puppet.world.ends[SERVER].stats().bytes_sent
+    }
+
+    fn acknowledge(&mut self, client: Client) {
+        let Some(&(_, newest)) = self.arrived.last() else { return };
+        let ranges = match client {
+            Client::Honest => self.arrived.clone(),
+            Client::FillsGaps => vec![(0, newest)],
+            Client::KnowsWhatIsUnderWay => vec![(0, self.newest_sent)],
+            Client::Guesses => vec![(0, newest + 3)],
+        };
+        let newest_first = ranges.into_iter().rev().take(64);
+        let ranges =
+            newest_first.map(|(from, to)| AckRange::new(PacketNumber(from), PacketNumber(to)).unwrap());
+        let ranges: Vec<_> = ranges.collect();
+        self.puppet.say(|writer| writer.ack(AckDelay::from_duration(Duration::ZERO), ranges.into_iter()));
+    }
+}
+
+/// Until the client was caught, or so long.
+fn run(seed: u64, client: Client, game: Game, longest: u64) -> Path {
+    let mut path = Path::new(seed);
+    while path.puppet.ending().is_none() && path.passes < longest {
+        path.pass(game);
+        if path.passes.is_multiple_of(5) {
+            path.acknowledge(client);
+        }
+    }
+    path
+}
+
+/// What was sent to all clients of a kind until they were caught, and to honest ones in the same time; and the most packets
+/// that one got.
+fn compare(client: Client, game: Game) -> (u64, u64, u64) {
+    let (mut to_cheats, mut to_honest, mut most) = (0, 0, 0);
+    for seed in 0..clients() {
+        let cheat = run(seed, client, game, LONGEST);
+        let reason = cheat.puppet.ending();
+        let is_caught = matches!(reason, Some(CloseReason::Protocol(ProtocolError::Ack(_))));
+        assert!(is_caught, "{client:?} of seed {seed}: {reason:?}");
+        if client != Client::Guesses {
+            let skipped = CloseReason::Protocol(ProtocolError::Ack(AckError::Skipped));
+            assert_eq!(reason, Some(skipped), "{client:?} of seed {seed} knows what was sent");
+        }
+        let honest = run(seed, Client::Honest, game, cheat.passes);
+        assert_eq!(honest.puppet.ending(), None);
+        most = most.max(cheat.packets);
+        to_cheats += cheat.bytes();
+        to_honest += honest.bytes();
+    }
+    println!("{client:?}, {game:?}: {to_cheats} B, honest ones {to_honest} B, {most} packets at most");
+    (to_cheats, to_honest, most)
+}
+
+#[test]
+fn a_thousand_clients_of_each_kind_that_acknowledge_too_much_are_closed_within_512_packets() {
+    for (client, game) in [
+        (Client::FillsGaps, Game::Endless),
+        (Client::FillsGaps, Game::Steady),
+        (Client::KnowsWhatIsUnderWay, Game::Steady),
+        (Client::Guesses, Game::Endless),
+    ] {
+        let (to_cheats, to_honest, most) = compare(client, game);
+        assert!(most <= 512, "{client:?}, {game:?}: {most} packets");
+        assert!(to_cheats * 10 <= to_honest * 11, "{client:?}, {game:?}: {to_cheats} B for {to_honest} B");
+    }
+    // Who knows what nobody can know of an endless game gets it sooner, and no more of it.
+    let (.., most) = compare(Client::KnowsWhatIsUnderWay, Game::Endless);
+    assert!(most <= 512, "{most} packets");
+}
