@@ -66,8 +66,7 @@ impl Sources {
     /// Whether this source may begin another handshake now.
     pub(crate) fn may_begin(&mut self, now: Moment, source: SocketAddr) -> bool {
         let most = self.half_open_max;
-        source.ip().to_canonical().is_loopback()
-            || self.bucket(source).is_some_and(|bucket| bucket.half_open < most && bucket.handshakes.has(now))
+        self.bucket(source).is_none_or(|bucket| bucket.half_open < most && bucket.handshakes.has(now))
     }
 
     /// Counts a handshake that began.
@@ -85,9 +84,12 @@ impl Sources {
         }
     }
 
+    /// What a source shares with those that fall together with it; `None` for the host itself, which uses up nothing of
+    /// theirs.
     fn bucket(&mut self, source: SocketAddr) -> Option<&mut SourceBucket> {
         let mut hasher = self.hash.build_hasher();
         match source.ip().to_canonical() {
+            address if address.is_loopback() => return None,
             IpAddr::V4(address) => hasher.write(&address.octets()),
             IpAddr::V6(address) => {
                 // A home or a server has a /64 to itself.
@@ -294,13 +296,18 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_exempt() {
+    fn loopback_is_exempt_and_uses_up_nothing_of_those_it_might_fall_together_with() {
         let mut sources = Sources::new(FoldBuild::new(7), 1, 1, 1);
-        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        for _ in 0..100 {
-            assert!(sources.may_begin(ms(1), loopback));
-            sources.begin(ms(1), loopback);
+        for loopback in ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            let loopback = loopback.parse().unwrap();
+            for _ in 0..100 {
+                assert!(sources.may_begin(ms(1), loopback));
+                sources.begin(ms(1), loopback);
+            }
+            sources.end(loopback);
         }
+        let is_untouched = |bucket: &SourceBucket| bucket.half_open == 0 && bucket.handshakes.has(ms(1));
+        assert!(sources.buckets.iter().all(is_untouched));
     }
 
     proptest! {
