@@ -253,4 +253,53 @@ mod tests {
             assert_eq!(field(&ok().retry_after(after)), wrong, "{after:?}");
         }
     }
+
+    /// Of each source some addresses, in one form or another.
+    const SOURCES: [&[&str]; 21] = [
+        &["192.0.2.1", "::ffff:192.0.2.1", "::ffff:c000:201"],
+        &["192.0.2.2", "::ffff:192.0.2.2"],
+        &["192.0.3.1", "::ffff:192.0.3.1"],
+        &["192.0.0.1", "::ffff:192.0.0.1"],
+        &["1.2.0.192", "::ffff:1.2.0.192"],
+        &["10.0.0.1", "::ffff:10.0.0.1"],
+        &["100.64.0.1", "::ffff:100.64.0.1"],
+        &["169.254.1.1", "::ffff:169.254.1.1"],
+        &["255.255.255.254", "::ffff:255.255.255.254"],
+        &["::2", "::192.0.2.1", "::fffe:192.0.2.1", "::ffff:0:192.0.2.1", "::8000:0:0:1"],
+        &["64:ff9b::192.0.2.1", "64:ff9b::192.0.2.2", "64:ff9b::"],
+        &["2002:c000:201::1", "2002:c000:201::2"],
+        &["0:0:0:1:0:ffff:192.0.2.1", "0:0:0:1::", "0:0:0:1::1"],
+        &["2001:db8:1:2::1", "2001:db8:1:2::2", "2001:db8:1:2:8000::1", "2001:db8:1:2:ffff:ffff:ffff:ffff"],
+        &["2001:db8:1:3::1", "2001:db8:1:3::2", "2001:db8:1:3:ffff::"],
+        &["2001:db8:1:82::1", "2001:db8:1:82:ffff::"],
+        &["2001:db8:1:8002::1", "2001:db8:1:8002::2", "2001:db8:1:8002:1::1"],
+        &["a001:db8:1:2::1", "a001:db8:1:2::2", "a001:db8:1:2:2::1"],
+        &["fe80::1", "fe80::2", "fe80::ffff:c000:201", "fe80::8000:0:0:1"],
+        &["fe80:0:0:1::1", "fe80:0:0:1::2", "fe80:0:0:1:1::"],
+        &["fd00::1", "fd00::ffff:192.0.2.1", "fd00::", "fd00:0:0:0:1::", "fd00::7", "fd00::8"],
+    ];
+
+    #[test]
+    fn connections_and_bans_of_a_source_agree_for_every_two_of_sixty_addresses() {
+        let now = Moment::ORIGIN;
+        let numbered =
+            (0..).zip(SOURCES).flat_map(|(source, texts)| texts.iter().map(move |text| (source, text)));
+        let addresses: Vec<(u8, IpAddr)> =
+            numbered.map(|(source, text)| (source, text.parse().unwrap())).collect();
+        assert!(addresses.len() >= 60, "{}", addresses.len());
+        for &(source, own) in &addresses {
+            let (bans, mut sources) = (Bans::default(), Sources::new(Some(1)));
+            bans.add(now, Ban::Address(own), Duration::from_secs(60)).unwrap();
+            assert!(sources.add(own, true));
+            for &(other_source, other) in &addresses {
+                let is_same = source == other_source;
+                assert_eq!(bans.left(now, other, None).is_some(), is_same, "{own} is banned, and {other}");
+                let is_let_in = sources.add(other, true);
+                assert_eq!(is_let_in, !is_same, "{own} is there, and {other}");
+                if is_let_in {
+                    sources.remove(other, true);
+                }
+            }
+        }
+    }
 }

@@ -24,7 +24,7 @@ pub enum Event {
     Connected {
         /// Who.
         peer: PeerId,
-        /// Where it is.
+        /// Where it is, an IPv4 address always as such.
         address: SocketAddr,
         /// Which player, as its token says; `None` in open access. Boxed, so that every other event stays small.
         player: Option<Box<Player>>,

@@ -298,7 +298,7 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer).map_or(0, |connection| connection.sending.used_bytes())
     }
 
-    /// Where a peer is, `None` for a stale id.
+    /// Where packets to a peer go, in the form in which the shell told it; `None` for a stale id.
     #[must_use]
     pub fn address(&self, peer: PeerId) -> Option<SocketAddr> {
         self.connections.get(peer).map(|connection| connection.path.route.peer)

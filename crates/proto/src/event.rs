@@ -24,7 +24,7 @@ pub enum Event<'a> {
     Connected {
         /// Who.
         peer: PeerId,
-        /// Where.
+        /// Where, an IPv4 address always as such.
         address: SocketAddr,
         /// Which player, as its token says; `None` in open access and at a client.
         player: Option<PlayerId>,

@@ -21,6 +21,14 @@ pub struct Route {
     pub local: LocalAddress,
 }
 
+impl Route {
+    /// Where the peer is, in the one form that is told: an IPv4 address always as such, and of an IPv6 address nothing that
+    /// only the own host knows. Datagrams go to `peer`.
+    pub(crate) fn told(self) -> SocketAddr {
+        SocketAddr::new(self.peer.ip().to_canonical(), self.peer.port())
+    }
+}
+
 impl From<SocketAddr> for Route {
     fn from(peer: SocketAddr) -> Self {
         Self { peer, local: LocalAddress::ANY }

@@ -94,7 +94,7 @@ impl Connection {
         self.shared().peer
     }
 
-    /// Where the other end was when the connection began.
+    /// Where the other end was when the connection began, an IPv4 address always as such.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared().address

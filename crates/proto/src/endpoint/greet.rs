@@ -99,7 +99,7 @@ impl<P: Placement> Endpoint<P> {
             greeter.end_half_open(source);
         }
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, connection.path.route.peer, grant.as_deref());
+        self.events.connected(peer, connection.path.route.told(), grant.as_deref());
         connection.grant = grant;
         self.give_spare_ids(peer);
         let Some(connection) = self.connections.get(peer) else { return };
@@ -343,7 +343,7 @@ impl<P: Placement> Endpoint<P> {
         }
         connection.open(now, true);
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, from.peer, None);
+        self.events.connected(peer, from.told(), None);
         self.settle(peer);
         Ok(Taken::Acted)
     }

@@ -51,7 +51,7 @@ impl Admitted {
         let grant = self.grant.as_deref();
         Claim {
             hello: self.hello,
-            address: SocketAddr::new(route.peer.ip().to_canonical(), route.peer.port()),
+            address: route.told(),
             is_address_proved: is_proved,
             key: grant.and_then(|grant| grant.placement_key).map(PlacementKey),
             token: self.token,

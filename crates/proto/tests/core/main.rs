@@ -16,6 +16,7 @@ mod copies;
 mod counted;
 mod crowd;
 mod delivery;
+mod door_addresses;
 mod door_floods;
 mod door_forgeries;
 mod door_hellos;

@@ -1,0 +1,214 @@
+//! One address in many forms: IPv4 as such and mapped into IPv6, with and without a scope and a flow label. Cookies, the
+//! limits per source, what the application is asked and what it is told agree about who is who.
+
+use crate::door_hellos::{Door, HELLO_BYTES, hello};
+use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
+use drumfire_proto::{
+    Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash, Inbound, Moment, Now,
+    Placed, Placement, Secret,
+};
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Sources, for the limits; the host itself is none. Of each: addresses in the form that is told, and other forms of them.
+const SOURCES: [(&str, &[(&str, &[&str])]); 23] = [
+    (
+        "192.0.2.1",
+        &[
+            ("192.0.2.1:5000", &["[::ffff:192.0.2.1]:5000", "[::ffff:192.0.2.1%3]:5000"]),
+            ("192.0.2.1:5001", &["[::ffff:c000:201]:5001"]),
+            ("192.0.2.1:65535", &["[::ffff:192.0.2.1%65535]:65535"]),
+        ],
+    ),
+    ("192.0.2.2", &[("192.0.2.2:5000", &["[::ffff:192.0.2.2]:5000"])]),
+    ("192.0.3.1", &[("192.0.3.1:5000", &["[::ffff:192.0.3.1]:5000"])]),
+    ("1.2.0.192", &[("1.2.0.192:5000", &["[::ffff:1.2.0.192]:5000"])]),
+    ("10.0.0.1", &[("10.0.0.1:5000", &["[::ffff:10.0.0.1]:5000"])]),
+    ("100.64.0.1", &[("100.64.0.1:5000", &["[::ffff:100.64.0.1]:5000"])]),
+    ("169.254.1.1", &[("169.254.1.1:5000", &["[::ffff:169.254.1.1]:5000", "[::ffff:169.254.1.1%2]:5000"])]),
+    ("255.255.255.254", &[("255.255.255.254:5000", &["[::ffff:255.255.255.254]:5000"])]),
+    // What looks like IPv4 and is none: compatible, translated, and what routers make of it.
+    (
+        "::/64",
+        &[
+            ("[::192.0.2.1]:5000", &[]),
+            ("[::fffe:192.0.2.1]:5000", &[]),
+            ("[::ffff:0:192.0.2.1]:5000", &[]),
+            ("[::2]:5000", &[]),
+        ],
+    ),
+    ("64:ff9b::/64", &[("[64:ff9b::192.0.2.1]:5000", &[]), ("[64:ff9b::192.0.2.2]:5000", &[])]),
+    ("2002:c000:201::/64", &[("[2002:c000:201::1]:5000", &[])]),
+    ("0:0:0:1::/64", &[("[0:0:0:1:0:ffff:192.0.2.1]:5000", &[])]),
+    (
+        "2001:db8:1:2::/64",
+        &[
+            ("[2001:db8:1:2::1]:5000", &["[2001:db8:1:2::1%7]:5000"]),
+            ("[2001:db8:1:2::1]:5001", &[]),
+            ("[2001:db8:1:2::2]:5000", &[]),
+            ("[2001:db8:1:2:8000::1]:5000", &[]),
+            ("[2001:db8:1:2:ffff:ffff:ffff:ffff]:5000", &[]),
+        ],
+    ),
+    ("2001:db8:1:3::/64", &[("[2001:db8:1:3::1]:5000", &[])]),
+    ("2001:db8:1:82::/64", &[("[2001:db8:1:82::1]:5000", &[])]),
+    ("2001:db8:1:8002::/64", &[("[2001:db8:1:8002::1]:5000", &[])]),
+    ("2001:db8:2:1::/64", &[("[2001:db8:2:1::1]:5000", &[])]),
+    ("a001:db8:1:2::/64", &[("[a001:db8:1:2::1]:5000", &[])]),
+    (
+        "fe80::/64",
+        &[
+            ("[fe80::1]:5000", &["[fe80::1%1]:5000", "[fe80::1%2]:5000"]),
+            ("[fe80::2]:5000", &["[fe80::2%1]:5000"]),
+        ],
+    ),
+    ("fe80:0:0:1::/64", &[("[fe80:0:0:1::1]:5000", &["[fe80:0:0:1::1%1]:5000"])]),
+    ("fd00::/64", &[("[fd00::1]:5000", &[]), ("[fd00::ffff:c000:201]:5000", &[])]),
+    ("fd00:0:0:1::/64", &[("[fd00:0:0:1::1]:5000", &[])]),
+    (
+        "",
+        &[
+            ("127.0.0.1:5000", &["[::ffff:127.0.0.1]:5000"]),
+            ("127.255.255.254:5000", &["[::ffff:127.255.255.254]:5000"]),
+            ("[::1]:5000", &["[::1%1]:5000"]),
+        ],
+    ),
+];
+
+struct Row {
+    source: &'static str,
+    told: SocketAddr,
+    from: SocketAddr,
+}
+
+/// All forms of all addresses, those of IPv6 with a flow label too.
+fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (source, addresses) in SOURCES {
+        for (told, others) in addresses {
+            let told: SocketAddr = told.parse().unwrap();
+            for from in [told].into_iter().chain(others.iter().map(|other| other.parse().unwrap())) {
+                rows.push(Row { source, told, from });
+            }
+            if let IpAddr::V6(ip) = told.ip() {
+                let from = SocketAddrV6::new(ip, told.port(), 0x000a_bcde, 0).into();
+                rows.push(Row { source, told, from });
+            }
+        }
+    }
+    assert!(rows.len() > 60, "{}", rows.len());
+    rows
+}
+
+#[test]
+fn a_cookie_serves_an_address_in_each_of_its_forms_and_no_other_address() {
+    let (mut door, rows) = (Door::new(server_config()), rows());
+    let mut hello = hello(door.now, 1, None);
+    // It is never good enough for more than its cookie to be looked at.
+    hello[HELLO_BYTES - 1] ^= 1;
+    for own in &rows {
+        door.prove(own.from, &mut hello);
+        for other in &rows {
+            let is_good = door.hand(other.from, &hello).is_none();
+            assert_eq!(is_good, own.told == other.told, "{} at {}", own.from, other.from);
+        }
+    }
+}
+
+#[test]
+fn the_limits_of_a_source_hold_for_all_forms_of_its_addresses_and_for_no_other_source() {
+    let rows = rows();
+    let mut config = server_config();
+    config.half_open_per_source = 1;
+    let mut door = Door::new(config);
+    let mut hello = hello(door.now, 1, None);
+    hello[HELLO_BYTES - 1] ^= 1;
+    for own in &rows {
+        assert!(door.lets_in(own.from), "{}", own.from);
+        for other in &rows {
+            door.prove(other.from, &mut hello);
+            let before = door.computed_and(DropReason::SourceLimit).1;
+            assert!(door.hand(other.from, &hello).is_none());
+            let is_limited = door.computed_and(DropReason::SourceLimit).1 > before;
+            let is_same = !own.source.is_empty() && own.source == other.source;
+            assert_eq!(is_limited, is_same, "{} and then {}", own.from, other.from);
+        }
+        door.pass(Duration::from_secs(5));
+        assert_eq!(door.server.connection_count(), 0);
+    }
+}
+
+/// Takes everybody, and notes where they are.
+#[derive(Debug, Clone, Default)]
+struct Noted(Rc<RefCell<Vec<SocketAddr>>>);
+
+impl Placement for Noted {
+    fn place(&mut self, _: Now, claim: &Claim<'_>) -> Placed {
+        self.0.borrow_mut().push(claim.address);
+        Placed::Here
+    }
+
+    fn take(&mut self, _: HelloHash) -> bool {
+        false
+    }
+
+    fn confirm(&mut self, _: Now, _: HelloHash) -> Confirmed {
+        Confirmed::Alone
+    }
+
+    fn release(&mut self, _: HelloHash) {}
+}
+
+#[test]
+fn who_comes_from_an_address_in_any_form_is_told_of_in_one_and_answered_in_its_own() {
+    let noted = Noted::default();
+    let seed = |byte| Secret::new([byte; 32]);
+    let mut server = Endpoint::server(Config::default(), server_config(), noted.clone(), seed(1)).unwrap();
+    let mut now = Now { monotonic: Moment::from_nanos(1_000_000_000), wall: Duration::ZERO };
+    for (number, row) in (2..).zip(rows()) {
+        let mut client = Endpoint::client(Config::default(), ClientConfig::default(), seed(number)).unwrap();
+        now.monotonic = now.monotonic.after(Duration::from_secs(6));
+        client.connect(now, address(SERVER), &identity(), None).unwrap();
+        let (mut memory, mut told) = ([0; HELLO_BYTES], None);
+        for _ in 0..3 {
+            while let Some(transmit) = client.poll_transmit(now, &mut memory) {
+                let bytes = &mut memory[..transmit.bytes];
+                server.handle_datagrams(now, [Inbound { from: row.from.into(), bytes }]);
+            }
+            while let Some(transmit) = server.poll_transmit(now, &mut memory) {
+                // Whoever left long ago may be said goodbye to.
+                if transmit.to.peer == row.from {
+                    let bytes = &mut memory[..transmit.bytes];
+                    client.handle_datagrams(now, [Inbound { from: address(SERVER).into(), bytes }]);
+                }
+            }
+            while let Some(event) = server.poll_event() {
+                if let Event::Connected { peer, address, .. } = event {
+                    told = Some((peer, address));
+                }
+            }
+        }
+        let (peer, told) = told.expect("it is connected");
+        assert_eq!((told, noted.0.borrow_mut().pop()), (row.told, Some(row.told)), "{}", row.from);
+        assert_eq!(server.address(peer), Some(row.from), "where its packets go");
+    }
+}
+
+#[test]
+fn a_client_of_ipv4_at_a_socket_of_ipv6_connects_talks_and_moves() {
+    let mut world = World::new(1, CLEAN);
+    world.client_address = "[::ffff:192.0.2.1]:5000".parse().unwrap();
+    let (client, server) = world.connected();
+    for (number, address) in ["[::ffff:192.0.2.1]:5001", "[::ffff:203.0.113.9]:5001"].into_iter().enumerate()
+    {
+        world.client_address = address.parse().unwrap();
+        world.reliable(CLIENT, client, b"here I am").unwrap();
+        world.run(Duration::from_millis(200));
+        world.reliable(SERVER, server, b"there you are").unwrap();
+        world.run(Duration::from_secs(2));
+        assert_eq!([CLIENT, SERVER].map(|end| world.messages(end).len()), [number + 1; 2]);
+        assert_eq!(world.ends[SERVER].address(server), Some(world.client_address));
+    }
+}
