@@ -31,6 +31,7 @@ mod limits;
 mod modes;
 mod paths;
 mod peer_acks;
+mod peer_batches;
 #[cfg(not(feature = "audit-nonce"))]
 mod peer_ids;
 mod puppet;

@@ -1,0 +1,161 @@
+//! Batches in which datagrams are no good, any number of them, anywhere, in every way there is: the others are taken as if they
+//! had come alone.
+
+use crate::harness::{CLEAN, CLIENT, Random, SERVER, address};
+use crate::puppet::Puppet;
+use drumfire_proto::{DropReason, Inbound, PeerId, SendOptions};
+use drumfire_wire::{Close, CloseCode, FrameWriter};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const BATCH: u64 = 64;
+const HELLO: u8 = 0x89;
+/// Where a Hello names these.
+const KEY_ID: usize = 19;
+const SUITES: usize = 27;
+/// Where a packet to a server has its number, the higher byte first.
+const NUMBER: usize = 9;
+
+/// What a bad datagram is made of.
+struct Parts<'a> {
+    /// A client that may break the rules.
+    puppet: &'a mut Puppet,
+    /// A packet of the other client's that was taken.
+    taken: &'a [u8],
+    hello: &'a [u8],
+}
+
+type Spoil = fn(Parts<'_>) -> Vec<u8>;
+
+fn changed(bytes: &[u8], at: usize, by: u8) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] = bytes[at].wrapping_add(by);
+    bytes
+}
+
+const KINDS: [(DropReason, Spoil); 13] = [
+    (DropReason::Empty, |_| Vec::new()),
+    (DropReason::FixedBits, |_| vec![0; 40]),
+    (DropReason::UnknownKind, |_| vec![0x8f; 1_200]),
+    (DropReason::WrongLength, |parts| parts.hello[..1_199].to_vec()),
+    (DropReason::PacketNumberLength, |parts| changed(parts.taken, 0, 0xff)),
+    (DropReason::UnexpectedKind, |_| vec![0x8a; 64]),
+    (DropReason::ForgedId, |parts| changed(parts.taken, 1, 1)),
+    (DropReason::Duplicate, |parts| parts.taken.to_vec()),
+    (DropReason::Forged, |parts| changed(parts.taken, NUMBER, 0x20)),
+    (DropReason::UnknownServerKey, |parts| changed(parts.hello, KEY_ID, 1)),
+    (DropReason::BadOffer, |parts| changed(parts.hello, SUITES, 1)),
+    // The first of these closes its connection.
+    (DropReason::Protocol, |parts| parts.puppet.datagram(&[0x7f; 30])),
+    (DropReason::ConnectionClosed, |parts| {
+        let mut close = [0; 30];
+        FrameWriter::new(&mut close[..])
+            .close(&Close { code: CloseCode::Application, application_code: 0, reason: b"" })
+            .unwrap();
+        parts.puppet.datagram(&close)
+    }),
+];
+
+/// A client that keeps to the rules, one that does not, and what each sends.
+struct Scene {
+    puppet: Puppet,
+    client: PeerId,
+    said: u64,
+    taken: Vec<u8>,
+    hello: Vec<u8>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut puppet = Puppet::connected(1);
+        puppet.world.link = CLEAN;
+        puppet.world.sent.clear();
+        let (client, _) = puppet.world.connected();
+        let of_client =
+            |kind: u8| move |(_, end, bytes): &&(_, usize, Vec<u8>)| *end == CLIENT && bytes[0] == kind;
+        let hello = puppet.world.sent.iter().find(of_client(HELLO)).unwrap().2.clone();
+        let mut scene = Self { puppet, client, said: 0, taken: Vec::new(), hello };
+        scene.taken = scene.good();
+        scene.puppet.world.hand(SERVER, address(CLIENT), &scene.taken);
+        scene.puppet.world.run(Duration::from_millis(50));
+        scene
+    }
+
+    /// The next packet with a message.
+    fn good(&mut self) -> Vec<u8> {
+        let world = &mut self.puppet.world;
+        world.send(CLIENT, self.client, 0, &self.said.to_be_bytes(), SendOptions::unreliable()).unwrap();
+        self.said += 1;
+        let (now, mut memory) = (world.now(), [0; 1_200]);
+        let transmit = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+        memory[..transmit.bytes].to_vec()
+    }
+
+    /// Hands in a batch with bad datagrams in these places; answers how many were dropped for this reason.
+    fn hand(&mut self, bad: &BTreeSet<u64>, reason: DropReason, spoil: Spoil) -> u64 {
+        let mut batch = Vec::new();
+        for place in 0..BATCH {
+            let datagram = if bad.contains(&place) {
+                spoil(Parts { puppet: &mut self.puppet, taken: &self.taken, hello: &self.hello })
+            } else {
+                self.good()
+            };
+            batch.push(datagram);
+        }
+        let good = (0..BATCH).find(|place| !bad.contains(place)).unwrap();
+        self.taken.clone_from(&batch[good as usize]);
+        let before = self.dropped(reason);
+        let world = &mut self.puppet.world;
+        world.seen[SERVER].clear();
+        let now = world.now();
+        let datagrams = batch.iter_mut().map(|bytes| Inbound { from: address(CLIENT).into(), bytes });
+        world.ends[SERVER].handle_datagrams(now, datagrams);
+        world.run(Duration::from_millis(50));
+        self.dropped(reason) - before
+    }
+
+    /// What belongs to a connection that is closed is soon nobody's.
+    fn dropped(&self, reason: DropReason) -> u64 {
+        let stats = self.puppet.world.ends[SERVER].stats();
+        let is_closed = reason == DropReason::ConnectionClosed;
+        stats.dropped(reason) + if is_closed { stats.dropped(DropReason::UnknownConnection) } else { 0 }
+    }
+}
+
+/// One batch, which has so many bad datagrams of a kind.
+fn try_batch(scene: &mut Scene, bad: &BTreeSet<u64>, reason: DropReason, spoil: Spoil) {
+    let first = scene.said;
+    let dropped = scene.hand(bad, reason, spoil);
+    let wanted = match reason {
+        DropReason::Protocol => 1,
+        DropReason::ConnectionClosed => bad.len() as u64 - 1,
+        _ => bad.len() as u64,
+    };
+    assert_eq!(dropped, wanted, "{reason:?} at {bad:?}");
+    let got = scene.puppet.world.messages(SERVER);
+    let all = (first..scene.said).map(|number| (0, number.to_be_bytes().to_vec()));
+    assert!(got.into_iter().eq(all), "{reason:?} at {bad:?}");
+}
+
+/// Optimized builds have the first of them in every place, others in every eighth, each time others.
+#[test]
+fn any_number_of_bad_datagrams_of_every_kind_anywhere_in_a_batch_skips_no_other() {
+    let mut random = Random(1);
+    let step: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
+    for (reason, spoil) in KINDS {
+        let ends_a_connection = matches!(reason, DropReason::Protocol | DropReason::ConnectionClosed);
+        let mut scene = Scene::new();
+        for count in [1, 2, 7, 32, 63] {
+            for place in (0..BATCH).step_by(step as usize) {
+                let first = place + random.below(step);
+                // An odd stride comes to every place.
+                let stride = 1 + 2 * random.below(BATCH / 2);
+                let bad = (0..count).map(|number| (first + number * stride) % BATCH).collect();
+                if ends_a_connection {
+                    scene = Scene::new();
+                }
+                try_batch(&mut scene, &bad, reason, spoil);
+            }
+        }
+    }
+}
