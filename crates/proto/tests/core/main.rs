@@ -22,6 +22,8 @@ mod door_forgeries;
 mod door_hellos;
 mod door_limits;
 mod door_slow;
+#[cfg(not(feature = "audit-nonce"))]
+mod door_spoilt;
 mod fragments;
 mod full;
 mod handshake;

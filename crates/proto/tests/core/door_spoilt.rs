@@ -1,0 +1,107 @@
+//! Every prefix of a packet and every packet with a bit flipped, before the packet itself arrives: each is dropped under a name,
+//! all together make an end allocate no more than it needs once, and the packet is as good as if nobody had tried.
+//!
+//! Optimized builds take a thousand packets, others fewer.
+
+use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
+use allocation_counter::measure;
+use drumfire_proto::{DropReason, Endpoint, Inbound, Moment, PeerId, SendOptions};
+use std::time::Duration;
+
+const PACKETS: usize = if cfg!(debug_assertions) { 200 } else { 1_000 };
+
+/// Hands datagrams to one end, and counts them.
+struct Spoiler<'a> {
+    end: &'a mut Endpoint,
+    from: std::net::SocketAddr,
+    now: drumfire_proto::Now,
+    handed: u64,
+    memory: [u8; 1_472],
+}
+
+impl Spoiler<'_> {
+    fn hand(&mut self, datagram: &[u8]) {
+        self.handed += 1;
+        // More of them at one moment would not be looked at.
+        if self.handed.is_multiple_of(32) {
+            self.now.monotonic = self.now.monotonic.after(Duration::from_nanos(10));
+        }
+        let bytes = &mut self.memory[..datagram.len()];
+        bytes.copy_from_slice(datagram);
+        self.end.handle_datagrams(self.now, [Inbound { from: self.from.into(), bytes }]);
+    }
+
+    fn spoil(&mut self, packet: &mut [u8]) {
+        for end in 0..packet.len() {
+            self.hand(&packet[..end]);
+        }
+        for bit in 0..8 * packet.len() {
+            packet[bit / 8] ^= 1 << (bit % 8);
+            self.hand(packet);
+            packet[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// What came of it.
+struct Spoilt {
+    handed: u64,
+    allocated_bytes: u64,
+    until: Moment,
+}
+
+/// Spoils all that is on its way to one end in every way.
+fn spoil(world: &mut World, end: usize) -> Spoilt {
+    let on_the_way = world.flying.values().filter(|flying| flying.to == end);
+    let packets: Vec<Vec<u8>> = on_the_way.map(|flying| flying.bytes.clone()).collect();
+    let (now, from) = (world.now(), address(1 - end));
+    let end = &mut world.ends[end];
+    let mut spoiler = Spoiler { end, from, now, handed: 0, memory: [0; 1_472] };
+    let mut allocated_bytes = 0;
+    for mut packet in packets {
+        let info = measure(|| spoiler.spoil(&mut packet));
+        allocated_bytes += info.bytes_total;
+    }
+    Spoilt { handed: spoiler.handed, allocated_bytes, until: spoiler.now.monotonic }
+}
+
+/// A message of some length in some mode.
+fn say(world: &mut World, random: &mut Random, end: usize, peer: PeerId) {
+    let modes =
+        [SendOptions::unreliable(), SendOptions::unreliable_sequenced(), SendOptions::reliable_unordered()];
+    let options = *modes.get(random.below(6) as usize).unwrap_or(&SendOptions::reliable_ordered());
+    let bytes = if random.happens(3) { 1_000 } else { random.below(60) as usize };
+    world.send(end, peer, random.below(3) as u16, &vec![7; bytes], options).unwrap();
+}
+
+#[test]
+fn every_prefix_and_every_flipped_bit_of_a_thousand_packets_is_dropped_by_name_and_spoils_nothing() {
+    let (mut world, mut random) = (World::new(1, CLEAN), Random(1));
+    let peers: [PeerId; 2] = world.connected().into();
+    let before = [CLIENT, SERVER].map(|end| world.ends[end].stats().dropped_count());
+    let (mut handed, mut said) = ([0, 0], [0, 0]);
+    let (mut packets, mut allocated_bytes) = (0, 0);
+    while packets < PACKETS {
+        let end = random.below(2) as usize;
+        say(&mut world, &mut random, 1 - end, peers[1 - end]);
+        said[end] += 1;
+        world.flush();
+        packets += world.flying.values().filter(|flying| flying.to == end).count();
+        let spoilt = spoil(&mut world, end);
+        handed[end] += spoilt.handed;
+        allocated_bytes += spoilt.allocated_bytes;
+        world.now = world.now.max(spoilt.until);
+        world.run(Duration::from_millis(30));
+    }
+    world.run(Duration::from_secs(1));
+    // With the first bad packet of each, an end expands keys and begins books that it has from then on.
+    assert!(allocated_bytes <= 2_048, "{allocated_bytes} B");
+    assert_eq!([CLIENT, SERVER].map(|end| world.messages(end).len()), said);
+    for end in [CLIENT, SERVER] {
+        let stats = world.ends[end].stats();
+        assert_eq!(stats.dropped_count() - before[end], handed[end], "each is dropped, and nothing else is");
+        assert_eq!((stats.unexplained(), stats.dropped(DropReason::PassShare)), (0, 0));
+        assert!(stats.dropped(DropReason::Forged) > handed[end] / 2, "most of them had to be opened");
+        assert!(!world.seen[end].iter().any(|(_, _, seen)| matches!(seen, Seen::Disconnected(..))));
+    }
+}
