@@ -1,0 +1,131 @@
+//! Messages of nothing, ten million of them: each is charged as if it were something, and so they take no more than others.
+//!
+//! Optimized builds take the ten million, others a hundredth of them.
+
+use crate::counted::RECEIVE_BYTES;
+use crate::harness::{CLIENT, SERVER, address};
+use crate::puppet::Puppet;
+use allocation_counter::measure;
+use drumfire_proto::{CloseReason, Event, Inbound, ProtocolError};
+use drumfire_wire::{
+    AckDelay, AckRange, ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId, PacketNumber,
+};
+use std::time::Duration;
+
+const MESSAGES: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
+
+/// A client that sends nothing but messages of nothing.
+struct Emptier {
+    puppet: Puppet,
+    sent: u64,
+    /// Whether the server's application takes what comes.
+    takes: bool,
+    taken: u64,
+    /// What the server holds more than at first, now and at most.
+    held_bytes: i64,
+    held_most_bytes: i64,
+}
+
+impl Emptier {
+    fn new(seed: u64, takes: bool) -> Self {
+        let puppet = Puppet::connected(seed);
+        Self { puppet, sent: 0, takes, taken: 0, held_bytes: 0, held_most_bytes: 0 }
+    }
+
+    /// A packet that is full of them, a millisecond later.
+    fn packet(&mut self, delivery: impl Fn(u64) -> Delivery) {
+        let mut frames = [0; 1_100];
+        let mut writer = FrameWriter::new(&mut frames[..]);
+        loop {
+            let message = Message { channel: ChannelId(1), delivery: delivery(self.sent), payload: b"" };
+            match writer.message(&message) {
+                Ok(()) => self.sent += 1,
+                Err(EncodeError::NoRoom { .. }) => break,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        let bytes = writer.written_bytes();
+        let mut datagram = self.puppet.datagram(&frames[..bytes]);
+        self.hand(&mut datagram);
+    }
+
+    fn hand(&mut self, datagram: &mut [u8]) {
+        let world = &mut self.puppet.world;
+        world.now = world.now.after(Duration::from_millis(1));
+        let (now, server) = (world.now(), &mut world.ends[SERVER]);
+        let counted = measure(|| {
+            server.handle_datagrams(now, [Inbound { from: address(CLIENT).into(), bytes: datagram }]);
+            server.handle_timeout(now);
+        });
+        self.held_bytes += counted.bytes_current;
+        self.held_most_bytes = self.held_most_bytes.max(self.held_bytes);
+        let mut memory = [0; 1_472];
+        let counted = measure(|| {
+            while self.takes
+                && let Some(event) = server.poll_event()
+            {
+                self.taken += u64::from(matches!(event, Event::Message { bytes: b"", .. }));
+            }
+        });
+        self.held_bytes += counted.bytes_current;
+        loop {
+            let mut sent = None;
+            let counted = measure(|| sent = server.poll_transmit(now, &mut memory));
+            self.held_bytes += counted.bytes_current;
+            let Some(transmit) = sent else { break };
+            world.sent.push((world.now, SERVER, memory[..transmit.bytes].to_vec()));
+        }
+    }
+
+    /// Acknowledges the newest packet of the server, so that it goes on.
+    fn ack(&mut self) {
+        let Some((newest, _)) = self.puppet.hear().pop() else { return };
+        let newest = PacketNumber(newest);
+        let range = AckRange::new(newest, newest).unwrap();
+        let mut frames = [0; 100];
+        let mut writer = FrameWriter::new(&mut frames[..]);
+        writer.ack(AckDelay::from_duration(Duration::ZERO), std::iter::once(range)).unwrap();
+        let bytes = writer.written_bytes();
+        let mut datagram = self.puppet.datagram(&frames[..bytes]);
+        self.hand(&mut datagram);
+    }
+
+    /// All of them.
+    fn flood(&mut self, delivery: impl Fn(u64) -> Delivery) {
+        while self.sent < MESSAGES {
+            for _ in 0..50 {
+                self.packet(&delivery);
+            }
+            self.ack();
+        }
+        println!("{} messages, {} B at most", self.sent, self.held_most_bytes);
+        assert_eq!(self.puppet.world.ends[SERVER].connection_count(), 1);
+        assert!(self.held_most_bytes <= RECEIVE_BYTES, "{} B", self.held_most_bytes);
+    }
+}
+
+#[test]
+fn ten_million_messages_of_nothing_arrive_and_take_no_more_memory_than_there_is_for_a_connection() {
+    let mut emptier = Emptier::new(1, true);
+    emptier.flood(|id| Delivery::ReliableUnordered { id: MessageId(id) });
+    assert_eq!(emptier.taken, emptier.sent);
+}
+
+#[test]
+fn ten_million_messages_of_nothing_that_nobody_takes_take_no_more_memory_either() {
+    let mut emptier = Emptier::new(2, false);
+    emptier.flood(|_| Delivery::Unreliable);
+    // They fill what there is, each charged 64 bytes and more.
+    assert!(emptier.held_most_bytes >= RECEIVE_BYTES / 4, "{} B", emptier.held_most_bytes);
+}
+
+#[test]
+fn messages_of_nothing_that_are_a_million_ids_apart_close() {
+    let mut emptier = Emptier::new(3, false);
+    emptier
+        .packet(|id| Delivery::ReliableOrdered { id: MessageId(1 + (id << 20)), after: Some(MessageId(0)) });
+    emptier.puppet.world.flush();
+    let too_far = CloseReason::Protocol(ProtocolError::MessageTooFarAhead);
+    assert_eq!(emptier.puppet.ending(), Some(too_far));
+    assert!(emptier.held_most_bytes < 16 * 1_024, "{} B", emptier.held_most_bytes);
+}
