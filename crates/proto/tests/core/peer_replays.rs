@@ -1,0 +1,112 @@
+//! Packets that were captured and come again, and numbers that somebody makes up: the former are never taken, and the latter
+//! move nothing.
+
+use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address};
+use drumfire_proto::{DropReason, PeerId, SendOptions};
+use drumfire_wire::{ConnectionIdLength, PacketNumber, PacketNumberLength, TransportHeader};
+use std::time::Duration;
+
+/// `tries` in an optimized build, else the hundredth part of them.
+fn scaled(tries: u64) -> u64 {
+    if cfg!(debug_assertions) { tries / 100 } else { tries }
+}
+
+/// Hands a packet to the server as one of many, for which a connection has its share of a pass.
+fn hand(world: &mut World, number: u64, packet: &[u8]) {
+    if number.is_multiple_of(50) {
+        world.now = world.now.after(Duration::from_micros(10));
+    }
+    world.hand(SERVER, address(CLIENT), packet);
+}
+
+/// Sends so many messages, a packet each; gives the client's packets with one.
+fn packets(world: &mut World, client: PeerId, count: u64) -> Vec<Vec<u8>> {
+    let payload = [5; 24];
+    world.sent.clear();
+    for _ in 0..count {
+        world.send(CLIENT, client, 0, &payload, SendOptions::unreliable()).unwrap();
+        world.flush();
+    }
+    let of_client = world.sent.iter().filter(|(_, end, bytes)| *end == CLIENT && bytes.len() > 50);
+    of_client.map(|(_, _, bytes)| bytes.clone()).collect()
+}
+
+#[test]
+fn a_million_captured_packets_that_come_again_are_each_dropped() {
+    let mut world = World::new(1, CLEAN);
+    let (client, _) = world.connected();
+    let (mut captured, mut random) = (Vec::new(), Random(1));
+    while (captured.len() as u64) < scaled(1_000_000) {
+        captured.extend(packets(&mut world, client, 32));
+        world.run(Duration::from_millis(10));
+        world.seen[SERVER].clear();
+    }
+    world.run(Duration::from_millis(100));
+    world.seen[SERVER].clear();
+    let count = captured.len() as u64;
+    for number in 0..count {
+        // In the order in which they came, then the newest in any order, then all in any order.
+        let at = match number * 3 / count {
+            0 => number,
+            1 => count - 1 - random.below(1_024),
+            _ => random.below(count),
+        };
+        hand(&mut world, number, &captured[at as usize]);
+    }
+    // A number is sent in short, so a very old packet seems to have one that is new, under which it does not open.
+    let again = [DropReason::Duplicate, DropReason::TooOld, DropReason::Forged];
+    let again = again.map(|reason| world.ends[SERVER].stats().dropped(reason));
+    assert_eq!(again.iter().sum::<u64>(), count, "{again:?}");
+    assert!(again[0] >= count / 3, "{again:?}");
+    world.flush();
+    assert!(world.messages(SERVER).is_empty());
+    // What is new is taken as ever.
+    packets(&mut world, client, 10);
+    world.run(Duration::from_millis(100));
+    assert_eq!(world.messages(SERVER).len(), 10);
+}
+
+#[test]
+fn a_million_forged_packets_with_higher_numbers_move_nothing_and_what_was_late_is_taken() {
+    let mut world = World::new(2, CLEAN);
+    let (client, _) = world.connected();
+    let mut random = Random(2);
+    // Late are the packets of a second: those that come before are taken, save one in eight.
+    let mut late = Vec::new();
+    for _ in 0..30 {
+        let mut sent = packets(&mut world, client, 32);
+        let kept: Vec<_> = sent.drain(..4).collect();
+        world.flying.retain(|_, flying| !kept.contains(&flying.bytes));
+        late.extend(kept);
+        world.run(Duration::from_millis(30));
+    }
+    world.run(Duration::from_millis(100));
+    world.seen[SERVER].clear();
+    let newest = packets(&mut world, client, 1).remove(0);
+    world.run(Duration::from_millis(50));
+    world.seen[SERVER].clear();
+    let header = TransportHeader::decode(&newest, ConnectionIdLength::Eight).unwrap();
+    let highest = header.number.expand(Some(PacketNumber(1_000))).0;
+    let count = scaled(1_000_000);
+    let forged = |world: &World| world.ends[SERVER].stats().dropped(DropReason::Forged);
+    for number in 0..count {
+        // Far and near, as far as a number of four bytes can be ahead.
+        let ahead = 1 + (random.below(1 << 31) >> random.below(31));
+        let made_up = PacketNumber(highest + ahead).truncate(PacketNumberLength::Four);
+        let mut packet = Vec::new();
+        TransportHeader { key_phase: number % 2 == 1, number: made_up, ..header }
+            .encode(&mut packet)
+            .unwrap();
+        packet.extend((0..40).map(|_| random.next() as u8));
+        hand(&mut world, number, &packet);
+    }
+    assert_eq!(forged(&world), count);
+    world.flush();
+    assert!(world.messages(SERVER).is_empty());
+    world.now = world.now.after(Duration::from_millis(1));
+    for (number, packet) in late.iter().enumerate().rev() {
+        hand(&mut world, number as u64, packet);
+    }
+    world.flush();
+    assert_eq!((world.messages(SERVER).len(), forged(&world)), (late.len(), count), "all were in the window");
+}
