@@ -12,8 +12,11 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Sources, for the limits; the host itself is none. Of each: addresses in the form that is told, and other forms of them.
-const SOURCES: [(&str, &[(&str, &[&str])]); 23] = [
+/// An address in the form that is told, and other forms of it.
+type Address = (&'static str, &'static [&'static str]);
+
+/// Sources, for the limits, with addresses of each; the host itself is none.
+const SOURCES: [(&str, &[Address]); 23] = [
     (
         "192.0.2.1",
         &[
