@@ -67,4 +67,26 @@ mod tests {
         }
         assert!((9_000..=10_600).contains(&answered), "{answered} in two seconds");
     }
+
+    #[test]
+    fn a_tenth_of_a_seconds_resets_go_at_once_and_the_next_when_the_first_is_paid_for() {
+        let hash = FoldBuild::new(0x1234_5678_9abc_def1);
+        let mut resets = Resets::new(hash);
+        // Each in a place of its own.
+        let mut taken = [false; RESET_BUCKETS];
+        let mut ids = (0_u64..).filter(|number| {
+            let mut hasher = hash.build_hasher();
+            hasher.write_u64(*number);
+            let place = hasher.finish() % u64::try_from(RESET_BUCKETS).unwrap();
+            let place = usize::try_from(place).unwrap();
+            !std::mem::replace(&mut taken[place], true)
+        });
+        let mut take = |nanoseconds: u64| {
+            let id = ConnectionId::from_bytes(ids.next().unwrap().to_be_bytes());
+            resets.take(Moment::from_nanos(1_000_000_000 + nanoseconds), id)
+        };
+        assert!((0..500).all(|_| take(0)));
+        assert_eq!([take(0), take(199_999), take(200_000), take(200_000)], [false, false, true, false]);
+        assert_eq!([take(399_999), take(400_000)], [false, true]);
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Optimized builds take the sizes of a server as it comes, others smaller ones.
 
-use crate::door_hellos::{Door, by_token, source};
+use crate::door_hellos::{Door, by_token, hello, source};
 use crate::harness::server_config;
 use crate::tokens::{key, token};
 use drumfire_proto::{DropReason, ServerConfig, Token, TokenId};
@@ -151,4 +151,18 @@ fn the_host_itself_is_no_source() {
         assert!((0..40).all(|_| door.lets_in(from)), "{from}");
     }
     assert_eq!(door.computed_and(DropReason::SourceLimit), (160, 0));
+}
+
+#[test]
+fn a_server_sends_a_tenth_of_a_seconds_retries_at_once_and_the_next_when_the_first_is_paid_for() {
+    let mut door = Door::with_its_retries(server_config());
+    let first = hello(door.now, 1, None);
+    let asks = |door: &mut Door, number: u32| door.hand(source(number), &first).is_some();
+    assert!((0..1_000).all(|number| asks(&mut door, number)));
+    assert!(!asks(&mut door, 1_000));
+    door.pass(Duration::from_micros(100) - NANO);
+    assert!(!asks(&mut door, 1_000));
+    door.pass(NANO);
+    assert!(asks(&mut door, 1_000) && !asks(&mut door, 1_001));
+    assert_eq!(door.computed_and(DropReason::RetryLimit), (0, 3));
 }
