@@ -38,6 +38,7 @@ mod peer_acks;
 mod peer_batches;
 #[cfg(not(feature = "audit-nonce"))]
 mod peer_ids;
+mod peer_rekeys;
 mod peer_reordering;
 mod peer_replays;
 mod puppet;

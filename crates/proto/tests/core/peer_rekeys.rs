@@ -1,0 +1,62 @@
+//! Both ends change their keys as often as they may, at the same moment too, on links that lose, repeat and reorder far more than
+//! any game could stand: no packet that comes is one that cannot be opened.
+
+use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
+use drumfire_proto::{ClientConfig, Config, DropReason, Endpoint, SendOptions};
+use std::time::Duration;
+
+/// `DRUMFIRE_SEEDS=10000` for more.
+fn seeds() -> u64 {
+    let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(if cfg!(debug_assertions) { 2 } else { 60 })
+}
+
+/// A minute in which both ends say the same at the same time; answers how often each began to change its keys.
+fn minute(seed: u64, is_even: bool) -> [u64; 2] {
+    let restless = Config::default().rekey(64, Duration::from_secs(1));
+    let mut world = World::with(seed, CLEAN, restless, ClientConfig::default());
+    let peers = <[_; 2]>::from(world.connected());
+    world.link = Link {
+        loss: world.random.below(31),
+        duplicate: world.random.below(51),
+        corrupt: 0,
+        delay: Duration::from_millis(1 + world.random.below(150)),
+        jitter: Duration::from_millis(if is_even { 0 } else { world.random.below(300) }),
+    };
+    let mut said = 0_u32;
+    for _ in 0..1_200 {
+        for end in [CLIENT, SERVER] {
+            for _ in 0..2 {
+                world.send(end, peers[end], 1, b"state", SendOptions::unreliable()).unwrap();
+                world.flush();
+            }
+            world.reliable(end, peers[end], &said.to_be_bytes()).unwrap();
+        }
+        said += 1;
+        world.run(Duration::from_millis(50));
+        world.sent.clear();
+    }
+    (world.link.loss, world.link.jitter) = (0, Duration::ZERO);
+    world.run(Duration::from_secs(10));
+    for end in [CLIENT, SERVER] {
+        let messages = world.messages(1 - end).into_iter().filter(|(channel, _)| *channel == 0);
+        let is_whole = messages.map(|(_, bytes)| bytes).eq((0..said).map(|n| n.to_be_bytes().to_vec()));
+        assert!(is_whole, "seed {seed} at end {end}");
+        assert_eq!(world.ends[end].stats().dropped(DropReason::Forged), 0, "seed {seed} at end {end}");
+    }
+    world.ends.each_ref().map(Endpoint::stats).map(|stats| stats.key_changes)
+}
+
+#[test]
+fn keys_that_both_ends_change_at_once_on_the_worst_of_links_open_every_packet_that_comes() {
+    for is_even in [true, false] {
+        let mut changes = [0; 2];
+        for seed in 0..seeds() {
+            let of_seed = minute(seed, is_even);
+            assert!(of_seed.iter().sum::<u64>() >= 20, "seed {seed}: {of_seed:?}");
+            (0..2).for_each(|end| changes[end] += of_seed[end]);
+        }
+        println!("begun by each end: {changes:?}");
+        assert!(changes.iter().all(|&begun| begun > 5 * seeds()), "{changes:?}");
+    }
+}
