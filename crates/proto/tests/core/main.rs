@@ -36,6 +36,7 @@ mod modes;
 mod paths;
 mod peer_acks;
 mod peer_batches;
+mod peer_clocks;
 #[cfg(not(feature = "audit-nonce"))]
 mod peer_ids;
 mod peer_rekeys;

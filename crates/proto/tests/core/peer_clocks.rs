@@ -1,0 +1,141 @@
+//! One end's clock goes wrong while the other's goes on: back, ahead by a year, or not at all. Nothing panics, no
+//! connection ends sooner than its clock says, and no message or packet is lost to it.
+
+use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
+use drumfire_proto::{ClientConfig, CloseReason, Config, DropReason, Inbound, Moment, Now, SendOptions};
+use std::time::Duration;
+
+const TICK: Duration = Duration::from_millis(10);
+/// Ticks in which both ends talk.
+const TALK: u32 = 1_200;
+const YEAR: Duration = Duration::from_secs(31_557_600);
+
+/// What happens to a clock at some time; that it goes back is what `Moment`s may never do, and the core must stand it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wrong {
+    Back(Duration),
+    Ahead(Duration),
+    Frozen(Duration),
+}
+
+impl Wrong {
+    fn draw(seed: u64, kind: u64, random: &mut Random) -> Self {
+        match kind {
+            // From a nanosecond to less than the ten seconds in which the other end gives up, some of each size.
+            0 if seed == 0 => Self::Back(Duration::from_secs(9)),
+            0 => Self::Back(Duration::from_nanos(1 + (random.below(9_000_000_000) >> random.below(34)))),
+            1 => Self::Ahead(YEAR),
+            2 => Self::Ahead(Duration::from_millis(random.below(5_000))),
+            _ => Self::Frozen(Duration::from_millis(random.below(5_000))),
+        }
+    }
+}
+
+/// `DRUMFIRE_SEEDS=10000` for more.
+fn seeds() -> u64 {
+    let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(if cfg!(debug_assertions) { 4 } else { 200 })
+}
+
+/// What an end takes for the time.
+struct Clock {
+    shows: u64,
+    frozen_for: Duration,
+}
+
+impl Clock {
+    fn pass(&mut self) {
+        if self.frozen_for >= TICK {
+            self.frozen_for -= TICK;
+        } else {
+            self.shows += TICK.as_nanos() as u64;
+        }
+    }
+
+    fn go(&mut self, wrong: Wrong) {
+        match wrong {
+            Wrong::Back(by) => self.shows = self.shows.saturating_sub(by.as_nanos() as u64),
+            Wrong::Ahead(by) => self.shows += by.as_nanos() as u64,
+            Wrong::Frozen(time) => self.frozen_for = time,
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { monotonic: Moment::from_nanos(self.shows), wall: Duration::ZERO }
+    }
+}
+
+/// Both ends talk for twelve seconds and listen as long; after three the clock of one goes wrong, and what arrives does so a tick later.
+fn talk(seed: u64, wrong: Wrong, at: usize) -> World {
+    let config = Config::default().rekey(64, Duration::from_secs(1));
+    let mut world = World::with(seed, CLEAN, config, ClientConfig::default());
+    let peers = <[_; 2]>::from(world.connected());
+    world.run(Duration::from_secs(20));
+    let mut clocks = [0, 1].map(|_| Clock { shows: world.now.as_nanos(), frozen_for: Duration::ZERO });
+    let mut under_way: [Vec<Vec<u8>>; 2] = Default::default();
+    for tick in 0..2_400_u32 {
+        if tick == 300 {
+            clocks[at].go(wrong);
+        }
+        for end in [CLIENT, SERVER] {
+            let (now, core) = (clocks[end].now(), &mut world.ends[end]);
+            let mut arrived = std::mem::take(&mut under_way[end]);
+            let from = address(1 - end).into();
+            core.handle_datagrams(now, arrived.iter_mut().map(|bytes| Inbound { from, bytes }));
+            core.handle_timeout(now);
+            if tick < TALK && tick.is_multiple_of(5) {
+                let bytes = bytes::Bytes::copy_from_slice(&tick.to_be_bytes());
+                // An end that the jump has ended takes nothing.
+                let _ = core.send(
+                    now,
+                    peers[end],
+                    drumfire_proto::ChannelId(0),
+                    bytes,
+                    SendOptions::reliable_ordered(),
+                );
+            }
+            let mut memory = [0; 1_200];
+            while let Some(transmit) = core.poll_transmit(now, &mut memory) {
+                under_way[1 - end].push(memory[..transmit.bytes].to_vec());
+            }
+            clocks[end].pass();
+        }
+    }
+    world.now = clocks[CLIENT].now().monotonic.max(clocks[SERVER].now().monotonic);
+    world
+}
+
+fn ending(world: &World, end: usize) -> Option<CloseReason> {
+    world.seen[end].iter().find_map(|(_, _, seen)| match seen {
+        Seen::Disconnected(reason, _) => Some(*reason),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_clock_that_goes_back_ahead_or_not_at_all_ends_nothing_early_and_loses_nothing() {
+    for seed in 0..seeds() {
+        let mut random = Random(seed);
+        for (kind, at) in (0..4).flat_map(|kind| [(kind, CLIENT), (kind, SERVER)]) {
+            let wrong = Wrong::draw(seed, kind, &mut random);
+            let mut world = talk(seed, wrong, at);
+            world.flush();
+            let endings = [CLIENT, SERVER].map(|end| ending(&world, end));
+            // By its clock it may have heard nothing for a year.
+            if wrong == Wrong::Ahead(YEAR) && endings[at].is_some() {
+                let is_due = matches!(endings[at], Some(CloseReason::Silent | CloseReason::Unacknowledged));
+                assert!(is_due, "seed {seed}: {endings:?}");
+                continue;
+            }
+            assert_eq!(endings, [None; 2], "seed {seed}, {wrong:?} at {at}");
+            for end in [CLIENT, SERVER] {
+                let got = world.messages(end).into_iter().map(|(_, bytes)| bytes);
+                let all = (0..TALK).step_by(5).map(|tick| tick.to_be_bytes().to_vec());
+                let came = got.eq(all);
+                assert!(came, "seed {seed}, {wrong:?} at {at}: not all at {end}");
+                let forged = world.ends[end].stats().dropped(DropReason::Forged);
+                assert_eq!(forged, 0, "seed {seed}, {wrong:?} at {at}");
+            }
+        }
+    }
+}
