@@ -110,9 +110,10 @@ fn grown_by_proved(door: &mut Door, good: &[u8; HELLO_BYTES], count: u32, counte
     let mut flood = |numbers: Range<u32>| {
         for number in numbers {
             let mut hello = *good;
+            // A cookie is good for the MAC with which it was asked for.
+            hello[HELLO_BYTES - 4..].copy_from_slice(&number.to_be_bytes());
             let cookie = door.cookie(address(number), &hello);
             hello[COOKIE].copy_from_slice(&cookie);
-            hello[HELLO_BYTES - 4..].copy_from_slice(&number.to_be_bytes());
             door.hand(address(number), &hello);
         }
     };

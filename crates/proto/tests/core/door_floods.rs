@@ -35,6 +35,11 @@ fn flood(door: &mut Door, tries: u32, token: Option<&IssuedToken>, spoil: Spoil,
         let mut hello = good;
         spoil(&mut hello, &mut random);
         assert_ne!(hello, good);
+        if hello[MAC1] != good[MAC1] {
+            // A cookie is good for the MAC with which it was asked for, and 10,000 are to be had in a second.
+            door.pass(Duration::from_micros(100));
+            door.prove(from, &mut hello);
+        }
         door.hand(from, &hello);
         if number % 1_000 == 0 {
             door.pass(Duration::from_millis(10));
