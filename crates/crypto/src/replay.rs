@@ -51,7 +51,7 @@ impl ReplayWindow {
         Some(window)
     }
 
-    /// The same, with 64 numbers until it is widened.
+    /// The same, with 64 numbers until it is widened, or a number comes that is more than 64 ahead.
     #[must_use]
     pub fn narrow(size: u32) -> Option<Self> {
         let is_permitted = (WINDOW_STEP..=MAX_WINDOW).contains(&size) && size.is_multiple_of(WINDOW_STEP);
@@ -77,6 +77,12 @@ impl ReplayWindow {
     /// # Errors
     /// See [`ReplayError`]; nothing has changed then, and the packet must be dropped.
     pub fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
+        if let Numbers::Narrow(narrow) = &self.0
+            && number.saturating_sub(narrow.highest) >= u64::from(u64::BITS)
+        {
+            // Those in between may come yet: the connection is busy, and the first packets of it overtook each other.
+            self.widen();
+        }
         match &mut self.0 {
             Numbers::Wide(bitmap) => bitmap.accept(number),
             Numbers::Narrow(narrow) => narrow.accept(number),

@@ -198,7 +198,8 @@ fn a_narrow_window_agrees_with_a_set() {
     let (mut accepted, mut highest, mut random) = (HashSet::new(), 0_u64, TestRandom(5));
     for _ in 0..100_000 {
         let number = match random.below(20) {
-            0 => highest + random.below(300),
+            // A step further, and it is narrow no more.
+            0 => highest + random.below(64),
             1..8 => highest + random.below(4),
             _ => highest.saturating_sub(random.below(130)),
         };
@@ -268,6 +269,18 @@ fn a_window_that_was_narrow_remembers_its_whole_size_again() {
 }
 
 #[test]
+fn the_first_packets_after_silence_may_overtake_each_other_by_more_than_a_narrow_window_has() {
+    let mut window = ReplayWindow::narrow(1_024).unwrap();
+    (0..100).for_each(|number| window.accept(number).unwrap());
+    window.shrink();
+    assert_eq!(window.accept(1_100), Ok(()));
+    for number in (100..1_100).rev() {
+        assert_eq!(window.accept(number), Ok(()), "{number}");
+    }
+    assert!((36..=1_100).all(|number| window.accept(number).is_err()));
+}
+
+#[test]
 fn a_narrow_window_takes_any_first_number_and_ends_with_the_last_there_is() {
     for number in [0, 1, 63, 64, u64::MAX] {
         let mut window = ReplayWindow::narrow(64).unwrap();
@@ -301,6 +314,9 @@ impl Changing {
 
     fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
         self.check(number)?;
+        if number.saturating_sub(self.highest) >= 64 {
+            self.widen();
+        }
         self.accepted.insert(number);
         self.highest = self.highest.max(number);
         Ok(())

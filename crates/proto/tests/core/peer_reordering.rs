@@ -47,14 +47,6 @@ impl Scene {
         let config = Config::default().congestion(fixed).in_flight_bytes(1 << 22);
         let mut world = World::with(seed, CLEAN, config, ClientConfig::default());
         let peers = <[_; 2]>::from(world.connected());
-        // A silent connection remembers 64 packets, a busy one as many as it may.
-        for _ in 0..20 {
-            for end in [CLIENT, SERVER] {
-                world.send(end, peers[end], 0, b"busy", SendOptions::unreliable()).unwrap();
-            }
-            world.run(Duration::from_millis(10));
-        }
-        world.run(Duration::from_millis(100));
         Self { world, peers, shuffled: Default::default(), displacement, random: Random(seed) }
     }
 
