@@ -71,6 +71,7 @@ pub struct Results {
     figures: Vec<Figure>,
     runs: Vec<Value>,
     rates: Vec<(&'static str, String, Vec<Sample>)>,
+    pictures: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Results {
@@ -80,8 +81,8 @@ impl Results {
         let (extent, part) = (options.extent.name(), options.only.clone());
         let given = given();
         let command = with_arguments(&format!("cargo bench --bench {name}"), &given);
-        let (figures, runs, rates) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, command, extent, part, given, pinning: None, figures, runs, rates }
+        let (figures, runs, rates, pictures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { name, command, extent, part, given, pinning: None, figures, runs, rates, pictures }
     }
 
     /// The same of a program that is started by another command than a bench's.
@@ -154,6 +155,11 @@ impl Results {
         self.rates.push((key, name.into(), samples.to_vec()));
     }
 
+    /// Adds a picture, whose file is called as the report's with this behind it.
+    pub fn picture(&mut self, ending: &'static str, bytes: Vec<u8>) {
+        self.pictures.push((ending, bytes));
+    }
+
     /// The table of all figures.
     #[must_use]
     pub fn table(&self) -> String {
@@ -208,6 +214,10 @@ impl Results {
         for (key, _, samples) in &self.rates {
             let path = folder.join(format!("{}{part}-{key}.csv", self.name));
             csv::write(&path, samples).map_err(|error| error.to_string())?;
+        }
+        for (ending, bytes) in &self.pictures {
+            let path = folder.join(format!("{}{part}-{ending}", self.name));
+            std::fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         let all = json!({
             "name": self.name,

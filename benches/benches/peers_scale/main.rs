@@ -5,7 +5,7 @@
 //! message of 32 B ten times a second on four channels and 64, 256 or 1,024 B back, a quarter of it reliable; beside plain
 //! datagrams, as long on average and answered by a receiver that gathers as long, in turns with it; then a batch for which there
 //! is no room, which must be told so. `join`: each newcomer is announced to all. `fair`: one peer floods, in real time and in virtual time. `workers`: two workers
-//! beside one. Other libraries are not run here: what ENet takes of the same machine is the bench `peers`' business, and this one
+//! beside one. `profile`: where the server's time goes. Other libraries are not run here: what ENet takes of the same machine is the bench `peers`' business, and this one
 //! prints the floor below both.
 //!
 //! Servers run in processes of their own on one core, the load in this one on another. Latency counts from when a message was to
@@ -21,6 +21,7 @@ mod join;
 mod ladder;
 mod matrix;
 mod message;
+mod profile;
 mod round;
 mod server;
 mod show;
@@ -44,12 +45,13 @@ pub(crate) struct Plan {
     pub(crate) clients: Option<u32>,
 }
 
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 6] = [
     ("idle", matrix::measure),
     ("ladder", ladder::measure),
     ("join", join::measure),
     ("fair", fair::measure),
     ("workers", workers::measure),
+    ("profile", profile::measure),
 ];
 
 fn main() -> ExitCode {
@@ -72,9 +74,9 @@ fn bench(options: &Options, clients: Option<u32>) -> Result<(), String> {
     print_machine();
     println!("extent    {}", options.extent.name());
     println!("pinned    servers to core {}, load to core {}", cores.server, cores.load);
-    show::print_profiler();
     host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
     let mut results = Results::new("peers_scale", options);
+    results.pinned(cores);
     let mut outcome = Ok(());
     for (name, part) in PARTS {
         if options.wants(name) && outcome.is_ok() {

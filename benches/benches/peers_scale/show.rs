@@ -144,14 +144,3 @@ pub(crate) fn note(arms: &[&Measured]) -> String {
     }
     words.join("; ")
 }
-
-/// How to see where the time goes, by the profiler that is there.
-pub(crate) fn print_profiler() {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has_perf = std::env::split_paths(&path).any(|folder| folder.join("perf").is_file());
-    let there = if has_perf { "" } else { " (perf is not on the path here)" };
-    println!(
-        "profile   a flame graph of the server while it runs{there}: perf record -g -p PID, then perf script | inferno-collapse-perf \
-         | inferno-flamegraph;\n          its process has the argument --peers-scale-server. Without perf: user and system time by /proc"
-    );
-}
