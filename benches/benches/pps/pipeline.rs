@@ -160,6 +160,7 @@ fn spread(bench: &Bench, results: &mut Results) -> Result<(), String> {
     let name = format!("pipeline: busiest over mean, {flows} connections on {threads} threads");
     results.figure(name, report.spread_max_over_mean, "x", Goal::AtMost(1.05), "");
     let name = "pipeline: unexplained of the packets of these connections";
-    results.figure(name, Some(report.books.unexplained() as f64), "", Goal::AtMost(0.0), "");
+    let unexplained = report.books.unexplained().unsigned_abs() as f64;
+    results.figure(name, Some(unexplained), "", Goal::AtMost(0.0), "");
     Ok(())
 }

@@ -38,12 +38,24 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     results.rounds("trains", &measured)?;
     println!("{}", table.render());
     let ratio = |over: &Measured, under: &Measured| Some(over.pps()?.median / under.pps()?.median);
-    let busy = busy_note(&measured);
+    let note = |arms: &[&Measured]| {
+        let busy = busy_note(&measured);
+        let limits = arms.iter().filter_map(|arm| limit(arm));
+        let words = limits.chain((!busy.is_empty()).then(|| busy.to_owned()));
+        words.collect::<Vec<_>>().join("; ")
+    };
     if let [single, cut, whole] = measured.as_slice() {
         let name = "trains: packets per second, GSO with GRO over single";
-        results.figure(name, ratio(whole, single), "x", Goal::AtLeast(25.0), busy);
+        results.figure(name, ratio(whole, single), "x", Goal::AtLeast(25.0), &note(&[whole, single]));
         let name = "trains: packets per second, GSO with GRO over GSO without";
-        results.figure(name, ratio(whole, cut), "x", Goal::AtLeast(7.0), busy);
+        results.figure(name, ratio(whole, cut), "x", Goal::AtLeast(7.0), &note(&[whole, cut]));
     }
     Ok(())
+}
+
+/// What held most rounds of an arm down, where it was not the receiver.
+fn limit(arm: &Measured) -> Option<String> {
+    let limits: Vec<&String> = arm.rounds.iter().filter_map(|report| report.limited_by.as_ref()).collect();
+    let most = limits.first().filter(|_| 2 * limits.len() > arm.rounds.len())?;
+    Some(format!("{most}-limited: {}", arm.name))
 }
