@@ -40,7 +40,8 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     let ratio = |over: &Measured, under: &Measured| Some(over.pps()?.median / under.pps()?.median);
     let note = |arms: &[&Measured]| {
         let busy = busy_note(&measured);
-        let limits = arms.iter().filter_map(|arm| limit(arm));
+        let limits =
+            arms.iter().filter_map(|arm| Some(format!("{}-limited: {}", arm.limited_by()?, arm.name)));
         let words = limits.chain((!busy.is_empty()).then(|| busy.to_owned()));
         words.collect::<Vec<_>>().join("; ")
     };
@@ -51,11 +52,4 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         results.figure(name, ratio(whole, cut), "x", Goal::AtLeast(7.0), &note(&[whole, cut]));
     }
     Ok(())
-}
-
-/// What held most rounds of an arm down, where it was not the receiver.
-fn limit(arm: &Measured) -> Option<String> {
-    let limits: Vec<&String> = arm.rounds.iter().filter_map(|report| report.limited_by.as_ref()).collect();
-    let most = limits.first().filter(|_| 2 * limits.len() > arm.rounds.len())?;
-    Some(format!("{most}-limited: {}", arm.name))
 }
