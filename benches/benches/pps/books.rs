@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire_benches::{BUSY, Extent, Goal, Recipe, Results, run_with};
+use drumfire_benches::{BUSY, DropWatch, Extent, Goal, Recipe, Results, run_with};
 use drumfire_tools::choices::{SendMode, Stage};
 use drumfire_tools::clock;
 use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
@@ -43,15 +43,19 @@ fn overflow(bench: &Bench, results: &mut Results) -> Result<(), String> {
     let mut traffic = bench.traffic(64, 128, OVERFLOW_RATE, SendMode::Gso);
     // Twice the datagrams that are wanted, for a sender that is late.
     traffic.secs = Duration::from_secs_f64(2.0 * count(bench) as f64 / OVERFLOW_RATE as f64);
+    let watch = DropWatch::begin();
     let report = report(&Recipe { plan, traffic })?;
+    let by_system = watch.count();
     results.run("books: 64 KiB buffer overflows", &report)?;
     let drops = report.books.drops.get(KERNEL_RECEIVE_QUEUE).copied().unwrap_or(0);
     println!(
-        "  64 KiB receive buffer: {} sent = {} received + {} dropped by the kernel + {} unexplained",
+        "  64 KiB receive buffer: {} sent = {} received + {} dropped by the kernel + {} unexplained; RcvbufErrors of the whole system \
+         meanwhile: {}, where a train may count once",
         thousands(report.books.sent),
         thousands(report.books.received),
         thousands(drops),
-        report.books.unexplained()
+        report.books.unexplained(),
+        thousands(by_system)
     );
     let unexplained = report.books.unexplained().unsigned_abs() as f64;
     let name = format!("books: unexplained of {} into a 64 KiB buffer", thousands(report.books.sent));
