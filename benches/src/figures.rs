@@ -258,7 +258,7 @@ fn figure_json(figure: &Figure) -> Value {
 fn rates_json(name: &str, samples: &[Sample]) -> Value {
     let rows: Vec<Value> = samples
         .iter()
-        .flat_map(|sample| sample.pps_per_thread.iter().enumerate().map(|row| (sample.second, row)))
+        .flat_map(|sample| sample.pps_per_thread.iter().enumerate().map(|row| (sample.run, row)))
         .map(|(run, (thread, pps))| json!({ "run": run, "thread": thread, "pps": pps }))
         .collect();
     let boxes = Summary::of_each_thread(samples);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn rates_keep_every_sample_and_have_a_box_for_each_thread() {
-        let sample = |second, pps: [u64; 2]| Sample { second, pps_per_thread: pps.to_vec() };
+        let sample = |run, pps: [u64; 2]| Sample { run, pps_per_thread: pps.to_vec() };
         let rates = rates_json("two", &[sample(0, [10, 1]), sample(1, [20, 3]), sample(2, [60, 5])]);
         assert_eq!(rates["samples"].as_array().map(Vec::len), Some(6));
         assert_eq!(rates["samples"][3], json!({ "run": 1, "thread": 1, "pps": 3 }));

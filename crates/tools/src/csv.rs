@@ -10,11 +10,11 @@ use std::path::Path;
 
 use crate::report::{FileError, write_file};
 
-/// One second of a run: what each thread took in it.
+/// What each thread took in a stretch of time that is the same for all: a second of the receiver's, a whole run of a bench.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Sample {
-    /// Which second of the run, from 0.
-    pub second: u64,
+    /// Which of them, from 0; the article's word for its seconds too.
+    pub run: u64,
     /// Packets per second by thread index. A run that gains or loses threads has samples of different length.
     pub pps_per_thread: Vec<u64>,
 }
@@ -46,7 +46,7 @@ pub fn render(samples: &[Sample]) -> String {
     for sample in samples {
         for (thread, pps) in sample.pps_per_thread.iter().enumerate() {
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "{},{thread},{pps}", sample.second);
+            let _ = writeln!(out, "{},{thread},{pps}", sample.run);
         }
     }
     out
@@ -67,8 +67,8 @@ mod tests {
     #[test]
     fn each_second_and_thread_has_a_row() {
         let samples = [
-            Sample { second: 0, pps_per_thread: vec![132_000, 1_037_000] },
-            Sample { second: 1, pps_per_thread: vec![145_000, 0] },
+            Sample { run: 0, pps_per_thread: vec![132_000, 1_037_000] },
+            Sample { run: 1, pps_per_thread: vec![145_000, 0] },
         ];
         assert_eq!(render(&samples), "run,thread,pps\n0,0,132000\n0,1,1037000\n1,0,145000\n1,1,0\n");
     }
@@ -77,7 +77,7 @@ mod tests {
     fn a_rate_is_flat_when_something_holds_it() {
         let run = |rates: &[u64]| -> Vec<Sample> {
             let samples = rates.iter().zip(0..);
-            samples.map(|(pps, second)| Sample { second, pps_per_thread: vec![*pps, 1_000] }).collect()
+            samples.map(|(pps, run)| Sample { run, pps_per_thread: vec![*pps, 1_000] }).collect()
         };
         // What a provider let through in the article, and one second that it did not hold.
         let held = [40_000, 100_000, 100_500, 99_500, 100_200, 99_800, 7];
@@ -85,7 +85,7 @@ mod tests {
         assert!(!is_flat(&run(&held[..6])), "four whole seconds are too few");
         assert!(!is_flat(&run(&[40_000, 100_000, 100_500, 99_500, 101_000, 99_800, 7])));
         assert!(!is_flat(&run(&[0; 8])[..0]) && !is_flat(&[]));
-        let silent = vec![Sample { second: 0, pps_per_thread: vec![0] }; 8];
+        let silent = vec![Sample { run: 0, pps_per_thread: vec![0] }; 8];
         assert!(!is_flat(&silent), "nothing is no rate");
     }
 

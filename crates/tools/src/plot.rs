@@ -258,7 +258,7 @@ mod tests {
         };
         (0..seconds)
             .map(|second| Sample {
-                second,
+                run: second,
                 pps_per_thread: (0..threads).map(|thread| pps(second, thread)).collect(),
             })
             .collect()
@@ -324,13 +324,13 @@ mod tests {
 
     #[test]
     fn a_run_in_which_nothing_came_still_has_a_plot() {
-        let samples = [Sample { second: 0, pps_per_thread: vec![0, 0] }];
+        let samples = [Sample { run: 0, pps_per_thread: vec![0, 0] }];
         assert!(render(&samples, &machine(), &flags()).is_ok());
     }
 
     #[test]
     fn absurd_rates_are_drawn_without_an_end_to_the_steps() {
-        let samples = [Sample { second: 0, pps_per_thread: vec![u64::MAX, 1] }];
+        let samples = [Sample { run: 0, pps_per_thread: vec![u64::MAX, 1] }];
         assert!(render(&samples, &machine(), &flags()).is_ok());
     }
 

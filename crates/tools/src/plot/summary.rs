@@ -112,10 +112,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_came_later_has_only_its_own_seconds() {
-        let samples = [
-            Sample { second: 0, pps_per_thread: vec![10] },
-            Sample { second: 1, pps_per_thread: vec![20, 50] },
-        ];
+        let samples =
+            [Sample { run: 0, pps_per_thread: vec![10] }, Sample { run: 1, pps_per_thread: vec![20, 50] }];
         let summaries = Summary::of_each_thread(&samples);
         assert_eq!(summaries.len(), 2);
         assert_eq!((summaries[0].median, summaries[1].median), (15.0, 50.0));

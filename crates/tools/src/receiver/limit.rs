@@ -46,7 +46,7 @@ mod tests {
 
     fn samples(rates: &[u64]) -> Vec<Sample> {
         let samples = rates.iter().zip(0..);
-        samples.map(|(pps, second)| Sample { second, pps_per_thread: vec![*pps] }).collect()
+        samples.map(|(pps, run)| Sample { run, pps_per_thread: vec![*pps] }).collect()
     }
 
     fn evidence(samples: &[Sample]) -> Evidence<'_> {

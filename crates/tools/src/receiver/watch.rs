@@ -86,7 +86,7 @@ impl Ticker {
             threads: self.threads(elapsed, look),
         };
         (watch.on_second)(&second);
-        self.samples.push(Sample { second: self.second, pps_per_thread: second.pps_per_thread });
+        self.samples.push(Sample { run: self.second, pps_per_thread: second.pps_per_thread });
         self.second += 1;
         self.since = now;
         self.due += self.interval;
@@ -151,7 +151,7 @@ mod tests {
         }
         ticker.finish(at(end.0), &look(end.1), &mut watch);
         let samples = ticker.into_samples().into_iter();
-        samples.map(|sample| (sample.second, sample.pps_per_thread)).collect()
+        samples.map(|sample| (sample.run, sample.pps_per_thread)).collect()
     }
 
     #[test]
