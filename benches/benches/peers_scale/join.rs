@@ -56,10 +56,10 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     let drops = dropped.count();
     let served = server.finish_counts()?;
 
-    let [owed, missed] = ["owed", "missed"].map(|name| count(&served, name));
+    let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));
     let lost = owed.saturating_sub(missed).saturating_sub(ears.heard);
     println!(
-        "  {clients} clients in batches of {batch}: {owed} ears, {} heard, {missed} missed, {lost} lost",
+        "  {clients} clients in batches of {batch}: {owed} ears, {} heard, {missed} missed, {lost} lost; {not_announced} not announced",
         ears.heard
     );
     println!("  books     {}", close_books(sent, &served, drops)?);
@@ -72,6 +72,7 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     figure("connects that failed", Some(failed as f64), "", none);
     figure("clients that were dropped", Some(left as f64), "", none);
     figure("announcements lost", Some((lost + missed) as f64), "", none);
+    figure("newcomers not announced", Some(not_announced as f64), "", none);
     let median = |times: Vec<f64>| Spread::of(times).map(|spread| spread.median);
     figure("until a batch was connected", median(joined), "ms", Goal::Shown);
     figure("until all had heard of all of it", median(heard), "ms", Goal::Shown);

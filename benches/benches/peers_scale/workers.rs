@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_benches::{
     Arm, Child, Cores, DropWatch, Extent, Goal, Results, Spread, cell, close_books, counts_text, interleave,
-    median_cell, settle,
+    median_cell, missing, settle,
 };
 use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable};
@@ -159,12 +159,13 @@ fn bears(world: &mut World, counted: Duration) -> Result<(f64, bool), String> {
 
 fn close(worlds: Vec<World>, dropped: DropWatch) -> Result<(), String> {
     settle();
+    let mut drops = dropped.count();
     for World { server, players, .. } in worlds {
         players.check()?;
         let sent = players.carried().sent;
-        let drops = dropped.count();
         let served = server.finish_counts()?;
         println!("  books     {}", close_books(sent, &served, drops)?);
+        drops = drops.saturating_sub(missing(sent, &served));
         println!("  server    {}", counts_text(&served));
     }
     Ok(())
