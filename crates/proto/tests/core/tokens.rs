@@ -220,9 +220,14 @@ fn a_token_whose_session_is_over_lets_nobody_in() {
     }
 }
 
+/// `DRUMFIRE_SEEDS=10000` for more.
+fn seeds() -> u64 {
+    std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
+}
+
 #[test]
 fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
-    for seed in 0..200 {
+    for seed in 0..seeds() {
         let mut world = world(100 + seed);
         connect(&mut world, Some(&issued(&token(9))));
         let copier = "203.0.113.66:6666".parse().unwrap();
