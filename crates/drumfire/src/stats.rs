@@ -97,6 +97,9 @@ pub struct WorkerStats {
     pub sent: SendCounts,
     /// Connections there are, half-open and closing ones included.
     pub connections: usize,
+    /// Bytes of messages that its connections keep, both ways, 64 B more for each, as
+    /// [`worker_memory_bytes`](crate::ServerConfig::worker_memory_bytes) limits them.
+    pub message_memory_bytes: usize,
     /// Datagrams taken from other workers.
     pub forwarded_in: u64,
     /// Passes after which datagrams for another worker had to wait, because its ring was full.

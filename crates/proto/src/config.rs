@@ -33,6 +33,9 @@ pub struct Config {
     pub send_memory_bytes: usize,
     /// Bytes of messages a connection keeps for the application, charges included; at least 4 KiB.
     pub receive_memory_bytes: usize,
+    /// Bytes of messages that all connections keep together, for sending and for the application, charges included, beyond
+    /// which a server refuses Hellos; at least 1 MiB. Those there are keep to their own memory, and may go on to fill it.
+    pub worker_memory_bytes: usize,
     /// Bytes of the longest reliable message this end sends and takes: 1 KiB to 16 MiB, at most a quarter of the memory for
     /// receiving, and of that for sending.
     pub message_max_bytes: usize,
@@ -70,6 +73,7 @@ impl Default for Config {
             unacknowledged_timeout: limits::UNACKNOWLEDGED_TIMEOUT,
             send_memory_bytes: limits::SEND_MEMORY_BYTES,
             receive_memory_bytes: limits::RECEIVE_MEMORY_BYTES,
+            worker_memory_bytes: limits::WORKER_MEMORY_BYTES,
             message_max_bytes: limits::RELIABLE_MESSAGE_MAX_BYTES,
             event_memory_bytes: limits::EVENT_MEMORY_BYTES,
             in_flight_bytes: limits::IN_FLIGHT_BYTES,
@@ -87,6 +91,9 @@ impl Default for Config {
 
 /// The least memory a connection works with: a few full packets of messages.
 const MEMORY_MIN_BYTES: usize = 4_096;
+
+/// Connections are not counted to the byte.
+const WORKER_MEMORY_MIN_BYTES: usize = 1_024 * 1_024;
 
 #[expect(
     clippy::cast_possible_truncation,
@@ -129,6 +136,13 @@ impl Config {
         if self.message_max_bytes > quarter {
             self.message_max_bytes = quarter;
         }
+        self
+    }
+
+    /// With so many bytes of messages at most in all connections before a server refuses Hellos.
+    #[must_use]
+    pub const fn worker_memory_bytes(mut self, bytes: usize) -> Self {
+        self.worker_memory_bytes = bytes;
         self
     }
 
@@ -198,6 +212,8 @@ impl Config {
         require(is_available, "has_aes_gcm", "false in a build without feature accel")?;
         require(self.send_memory_bytes >= MEMORY_MIN_BYTES, "send_memory_bytes", "at least 4096")?;
         require(self.receive_memory_bytes >= MEMORY_MIN_BYTES, "receive_memory_bytes", "at least 4096")?;
+        let is_enough = self.worker_memory_bytes >= WORKER_MEMORY_MIN_BYTES;
+        require(is_enough, "worker_memory_bytes", "at least 1048576")?;
         let quarter = self.send_memory_bytes.min(self.receive_memory_bytes) / 4;
         let most = usize::try_from(wire_limits::MESSAGE_LIMIT_BYTES).unwrap_or(usize::MAX);
         let fits = (limits::VALUE_MAX_BYTES..=quarter.min(most)).contains(&self.message_max_bytes);
@@ -416,6 +432,8 @@ mod tests {
         assert_eq!(field(&ok().timeouts(Duration::MAX, second)), Some("silent_timeout"));
         assert_eq!(field(&ok().memory_bytes(4_095, 4_096)), Some("send_memory_bytes"));
         assert_eq!(field(&ok().memory_bytes(4_096, 4_095)), Some("receive_memory_bytes"));
+        assert_eq!(field(&ok().worker_memory_bytes(1_048_575)), Some("worker_memory_bytes"));
+        assert_eq!(field(&ok().worker_memory_bytes(1_048_576)), None);
         assert_eq!(field(&ok().memory_bytes(4_096, 4_096)), None);
         assert_eq!(field(&ok().memory_bytes(4_096, 4 << 20)), None);
         assert_eq!(field(&ok().memory_bytes(4_096, (4 << 20) + 1)), Some("event_memory_bytes"));

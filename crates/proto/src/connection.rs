@@ -35,6 +35,7 @@ use crate::placement::HelloHash;
 use crate::recorder::FlightEvent;
 use crate::session::Session;
 use crate::time::Moment;
+use crate::together::{Share, Together};
 
 pub(crate) use flow::Activity;
 pub(crate) use liveness::Liveness;
@@ -111,6 +112,8 @@ pub(crate) struct Connection {
     pub(crate) identity: Identity,
     /// Charges of this connection's messages that wait in the endpoint's events.
     pub(crate) events_bytes: u32,
+    /// What of its messages is counted in the endpoint's sum.
+    pub(crate) share: Share,
     /// Bytes of the largest datagram that the peer takes.
     peer_datagram_max_bytes: u16,
     pub(crate) bounds: Arc<Bounds>,
@@ -149,6 +152,7 @@ impl Connection {
             control: ControlQueue::default(),
             identity,
             events_bytes: 0,
+            share: Share::default(),
             peer_datagram_max_bytes: 0,
             bounds,
             is_queued: false,
@@ -431,6 +435,12 @@ impl Connection {
             probe_count: self.loss.probe_count(),
             keeps_old_keys: session.keeps_old_keys(),
         })
+    }
+
+    /// Counts what it holds of messages: for sending, on their way in, and for the application.
+    pub(crate) fn count_in(&mut self, together: &mut Together) {
+        let received = self.receiving.used_bytes().saturating_add(self.events_bytes());
+        together.count(&mut self.share, received.saturating_add(self.sending.used_bytes()));
     }
 
     /// The number of the newest packet that was opened.

@@ -40,6 +40,7 @@ use crate::slab::{PeerId, Slab};
 use crate::stats::Stats;
 use crate::time::{Moment, Now};
 use crate::timers::Timers;
+use crate::together::Together;
 
 /// The protocol core of one shard, a server's or a client's.
 #[derive(Debug)]
@@ -64,6 +65,8 @@ pub struct Endpoint<P = Alone> {
     /// A server's connections, by the Hello that made them.
     by_hello: Lookup,
     timers: Timers,
+    /// What the connections hold of messages.
+    together: Together,
     /// Connections with something to send, each once.
     active: VecDeque<PeerId>,
     /// Events that were taken gave one of them something to say, and nobody has asked for it yet.
@@ -144,6 +147,7 @@ impl<P: Placement> Endpoint<P> {
     ) -> Result<Self, ConfigError> {
         config.check()?;
         let hash = FoldBuild::new(u64::from_be_bytes(entropy.bytes()));
+        let worker_memory_bytes = config.worker_memory_bytes;
         let connections = if id_length == ConnectionIdLength::Zero { 1 } else { config.connections };
         Ok(Self {
             bounds: Arc::new(Bounds {
@@ -181,6 +185,7 @@ impl<P: Placement> Endpoint<P> {
             by_server_id: HashMap::with_hasher(hash),
             by_hello: Lookup::new(hash),
             timers: Timers::default(),
+            together: Together::new(worker_memory_bytes),
             active: VecDeque::new(),
             has_news: false,
             unsettled: None,
@@ -213,12 +218,12 @@ impl<P: Placement> Endpoint<P> {
 
     /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event<'_>> {
-        let Self { events, connections, active, has_news, .. } = self;
+        let Self { events, connections, together, active, has_news, .. } = self;
         let event = events.pop()?;
         if let Event::Message { peer, bytes, .. } = &event
             && let Some(connection) = connections.get_mut(*peer)
         {
-            *has_news |= release(connection, *peer, bytes.len(), active);
+            *has_news |= release(connection, together, *peer, bytes.len(), active);
         }
         Some(event)
     }
@@ -237,8 +242,9 @@ impl<P: Placement> Endpoint<P> {
 
     /// The application has taken a message of this many bytes that came in a batch: its peer may send as much again.
     pub fn release(&mut self, peer: PeerId, payload_bytes: usize) {
-        if let Some(connection) = self.connections.get_mut(peer) {
-            self.has_news |= release(connection, peer, payload_bytes, &mut self.active);
+        let Self { connections, together, active, has_news, .. } = self;
+        if let Some(connection) = connections.get_mut(peer) {
+            *has_news |= release(connection, together, peer, payload_bytes, active);
         }
     }
 
@@ -257,6 +263,12 @@ impl<P: Placement> Endpoint<P> {
     #[must_use]
     pub const fn is_server(&self) -> bool {
         matches!(self.role, Role::Server(_))
+    }
+
+    /// Bytes of messages that all connections hold together, charges included, each rounded down to kilobytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.together.bytes()
     }
 
     /// Connections there are, half-open and closing ones included.
@@ -331,11 +343,13 @@ impl Endpoint<Alone> {
 /// Gives a connection the memory of a message back; answers whether it has something to say now that no timer calls for.
 fn release(
     connection: &mut Connection,
+    together: &mut Together,
     peer: PeerId,
     payload_bytes: usize,
     active: &mut VecDeque<PeerId>,
 ) -> bool {
     connection.on_event_taken(charge(payload_bytes));
+    connection.count_in(together);
     let has_news = connection.control.has_waiting() && !connection.is_queued;
     if has_news {
         connection.is_queued = true;

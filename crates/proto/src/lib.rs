@@ -98,6 +98,7 @@ mod stats;
 mod text;
 mod time;
 mod timers;
+mod together;
 
 pub use access::{Access, TokenAccess};
 pub use channel::receipt::{Outcome, ReceiptId};

@@ -43,6 +43,9 @@ pub const SEND_MEMORY_BYTES: usize = 256 * 1_024;
 /// Bytes of messages a connection keeps for the application, charges included.
 pub const RECEIVE_MEMORY_BYTES: usize = 256 * 1_024;
 
+/// Bytes of messages that the connections of an endpoint hold together, charges included, before it takes no more of them.
+pub const WORKER_MEMORY_BYTES: usize = 512 * 1_024 * 1_024;
+
 /// Bytes of payload that wait in an endpoint's events, over all connections.
 pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
 

@@ -77,6 +77,8 @@ pub enum DropReason {
     BadMac1,
     /// A Hello for which no server has room.
     ServerFull,
+    /// A Hello when the connections of the endpoint hold as much of messages as they may together.
+    MemoryFull,
     /// A Hello of somebody who is banned.
     Banned,
     /// A Hello that the application did not accept.
@@ -113,7 +115,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// How many there are.
-    pub const COUNT: usize = 50;
+    pub const COUNT: usize = 51;
 
     /// All of them, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -151,6 +153,7 @@ impl DropReason {
         Self::HandshakeLimit,
         Self::BadMac1,
         Self::ServerFull,
+        Self::MemoryFull,
         Self::Banned,
         Self::Declined,
         Self::AcceptPanicked,
@@ -207,6 +210,7 @@ impl DropReason {
             Self::HandshakeLimit => "handshake_limit",
             Self::BadMac1 => "bad_mac1",
             Self::ServerFull => "server_full",
+            Self::MemoryFull => "memory_full",
             Self::Banned => "banned",
             Self::Declined => "declined",
             Self::AcceptPanicked => "accept_panicked",

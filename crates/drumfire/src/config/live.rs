@@ -20,6 +20,8 @@ use crate::link::{Command, Link};
 pub struct LiveConfig {
     /// As [`ServerConfig::connections`]. When there are more than that, none is closed, and none begins.
     pub connections: u32,
+    /// As [`ServerConfig::worker_memory_bytes`].
+    pub worker_memory_bytes: usize,
     /// As [`ServerConfig::silent_timeout`], for connections that begin from now on.
     pub silent_timeout: Duration,
     /// As [`ServerConfig::unacknowledged_timeout`], for connections that begin from now on.
@@ -38,6 +40,7 @@ impl ServerConfig {
     pub fn live(&self) -> LiveConfig {
         LiveConfig {
             connections: self.connections,
+            worker_memory_bytes: self.worker_memory_bytes,
             silent_timeout: self.silent_timeout,
             unacknowledged_timeout: self.unacknowledged_timeout,
             congestion: self.congestion,
@@ -69,6 +72,7 @@ impl LiveConfig {
         let mut core = CoreLive::new(&Config::default());
         core.connections = self.connections.div_ceil(workers);
         core.connections_in_all = self.connections;
+        core.worker_memory_bytes = self.worker_memory_bytes;
         core.silent_timeout = self.silent_timeout;
         core.unacknowledged_timeout = self.unacknowledged_timeout;
         core.congestion = self.congestion;

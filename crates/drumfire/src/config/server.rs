@@ -56,6 +56,7 @@ impl Access {
 /// | `address`, `receive_buffer_bytes` | no | belong to the sockets |
 /// | `wait` | no | belongs to each thread from its start |
 /// | `key`, `server_id`, `protocol_id` | no | clients know the server by them, and ids and tokens are made of them |
+/// | `worker_memory_bytes` | yes | asked for each Hello |
 /// | `send_memory_bytes`, `receive_memory_bytes`, `message_max_bytes` | no | the application and the workers count by them |
 ///
 /// # From a file
@@ -113,6 +114,10 @@ pub struct ServerConfig {
     /// Bytes of messages a peer may have waiting for the application, charged alike; at least 4 KiB, 256 KiB by
     /// default.
     pub receive_memory_bytes: usize,
+    /// Bytes of messages that all connections of one worker keep, both ways and charged alike, beyond which that worker takes
+    /// no more connections: clients hear that the server is full, and [`MemoryFull`](crate::DropReason::MemoryFull) counts. At
+    /// least 1 MiB, 512 MiB by default. Peers that are there keep what each of them may.
+    pub worker_memory_bytes: usize,
     /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
     /// default. Clients should have the same: of two that differ the smaller holds.
     pub message_max_bytes: usize,
@@ -149,6 +154,7 @@ impl ServerConfig {
             connections: core.connections,
             send_memory_bytes: core.send_memory_bytes,
             receive_memory_bytes: core.receive_memory_bytes,
+            worker_memory_bytes: core.worker_memory_bytes,
             message_max_bytes: core.message_max_bytes,
             congestion: core.congestion,
             silent_timeout: core.silent_timeout,
@@ -263,6 +269,13 @@ impl ServerConfig {
         self
     }
 
+    /// Sets how many bytes of messages a worker's connections may keep before it takes no more of them.
+    #[must_use]
+    pub fn worker_memory_bytes(mut self, bytes: usize) -> Self {
+        self.worker_memory_bytes = bytes;
+        self
+    }
+
     /// Sets how to find out how fast to send.
     #[must_use]
     pub fn congestion(mut self, congestion: Congestion) -> Self {
@@ -326,6 +339,7 @@ impl ServerConfig {
             (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
             (self.silent_timeout, self.unacknowledged_timeout),
         )
+        .worker_memory_bytes(self.worker_memory_bytes)
         .congestion(self.congestion)
         .flight_recorder(self.flight_recorder)
     }

@@ -128,13 +128,20 @@ struct Gauge {
     of: fn(&WorkerStats, u8) -> i64,
 }
 
-const GAUGES: [Gauge; 3] = [
+const GAUGES: [Gauge; 4] = [
     Gauge {
         name: "drumfire_connections",
         unit: Some(Unit::Count),
         what: "Connections there are, half-open and closing ones included",
         parts: 1.0,
         of: |stats, _| i64::try_from(stats.connections).unwrap_or(i64::MAX),
+    },
+    Gauge {
+        name: "drumfire_message_memory_bytes",
+        unit: Some(Unit::Bytes),
+        what: "Bytes of messages that connections keep, both ways",
+        parts: 1.0,
+        of: |stats, _| i64::try_from(stats.message_memory_bytes).unwrap_or(i64::MAX),
     },
     Gauge {
         name: "drumfire_receive_queue_bytes",

@@ -25,6 +25,7 @@ impl Serialize for WorkerStats {
             receive_queue_bytes,
             sent,
             connections,
+            message_memory_bytes,
             forwarded_in,
             forwards_held,
             events_held,
@@ -37,13 +38,14 @@ impl Serialize for WorkerStats {
             wait_faults,
             sockets_reopened,
         } = self;
-        let mut fields = serializer.serialize_struct("WorkerStats", 16)?;
+        let mut fields = serializer.serialize_struct("WorkerStats", 18)?;
         fields.serialize_field("protocol", protocol)?;
         fields.serialize_field("received", received)?;
         fields.serialize_field("kernel_dropped", kernel_dropped)?;
         fields.serialize_field("receive_queue_bytes", receive_queue_bytes)?;
         fields.serialize_field("sent", sent)?;
         fields.serialize_field("connections", connections)?;
+        fields.serialize_field("message_memory_bytes", message_memory_bytes)?;
         fields.serialize_field("forwarded_in", forwarded_in)?;
         fields.serialize_field("forwards_held", forwards_held)?;
         fields.serialize_field("events_held", events_held)?;

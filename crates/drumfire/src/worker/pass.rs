@@ -362,6 +362,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         stats.kernel_dropped = self.net.kernel_dropped(now.monotonic);
         stats.receive_queue_bytes = self.net.queued_bytes();
         stats.connections = endpoint.connection_count();
+        stats.message_memory_bytes = endpoint.held_bytes();
         stats.sockets_reopened = self.net.reopened_count();
         self.link.set_stats(stats);
         let busy_percent = self.link.busy().percent(now.monotonic);

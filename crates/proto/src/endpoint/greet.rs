@@ -260,6 +260,9 @@ impl<P: Placement> Endpoint<P> {
         if self.connections.is_full() {
             return Err(DropReason::ServerFull);
         }
+        if self.together.is_full() {
+            return Err(DropReason::MemoryFull);
+        }
         if self.replies.len() >= REPLIES_WAITING {
             return Err(DropReason::ReplyFull);
         }

@@ -63,6 +63,7 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn settle(&mut self, peer: PeerId) {
         self.announce_receipts(peer);
         let Some(connection) = self.connections.get_mut(peer) else { return };
+        connection.count_in(&mut self.together);
         if !connection.is_queued && connection.has_to_send(self.now) {
             connection.is_queued = true;
             self.active.push_back(peer);
@@ -233,7 +234,8 @@ impl<P: Placement> Endpoint<P> {
 
     /// Forgets a connection; its id is stale from now on.
     pub(super) fn remove(&mut self, peer: PeerId) {
-        let Some(connection) = self.connections.get(peer) else { return };
+        let Some(connection) = self.connections.get_mut(peer) else { return };
+        self.together.count(&mut connection.share, 0);
         self.timers.disarm(peer.index());
         match &connection.identity {
             Identity::Server(given) => {

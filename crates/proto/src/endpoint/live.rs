@@ -23,6 +23,8 @@ pub struct LiveConfig {
     pub connections: u32,
     /// Connections of all shards together, for the shell's [`Placement`].
     pub connections_in_all: u32,
+    /// As [`Config::worker_memory_bytes`].
+    pub worker_memory_bytes: usize,
     /// As [`Config::silent_timeout`].
     pub silent_timeout: Duration,
     /// As [`Config::unacknowledged_timeout`].
@@ -43,6 +45,7 @@ impl LiveConfig {
         Self {
             connections: config.connections,
             connections_in_all: config.connections,
+            worker_memory_bytes: config.worker_memory_bytes,
             silent_timeout: config.silent_timeout,
             unacknowledged_timeout: config.unacknowledged_timeout,
             congestion: config.congestion,
@@ -58,6 +61,7 @@ impl LiveConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         let config = Config::default()
             .connections(self.connections)
+            .worker_memory_bytes(self.worker_memory_bytes)
             .timeouts(self.silent_timeout, self.unacknowledged_timeout)
             .congestion(self.congestion);
         config.check()?;
@@ -75,6 +79,7 @@ impl<P: Placement> Endpoint<P> {
         // A socket without ids has one connection, whatever is said.
         let is_alone = self.id_length == ConnectionIdLength::Zero;
         self.connections.set_limit(if is_alone { 1 } else { live.connections });
+        self.together.set_limit(live.worker_memory_bytes);
         self.placement.set_limits(live.connections, live.connections_in_all);
         self.bounds = Arc::new(Bounds { congestion: live.congestion, ..*self.bounds });
         self.shared.silent_timeout = whole_milliseconds(live.silent_timeout);

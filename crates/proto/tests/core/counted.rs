@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What a connection that becomes busy takes beside messages: expanded keys, the books of its path, the flight recorder, and
 /// the books of what is under way, which it has given back after the handshake.
-const BUSY_BYTES: i64 = 13 * 1_024 + 512;
+pub(crate) const BUSY_BYTES: i64 = 13 * 1_024 + 512;
 
 /// What a connection may hold for receiving, with a tenth more for its books.
 pub(crate) const RECEIVE_BYTES: i64 = 256 * 1_024 * 11 / 10 + BUSY_BYTES;

@@ -1,7 +1,8 @@
 //! Limits on what one peer may use, and that none of it is anybody else's loss.
 
-use crate::harness::{CLEAN, CLIENT, SERVER, World, address};
-use drumfire_proto::{ClientConfig, Config, Congestion, DropReason, Inbound, Now, SendOptions};
+use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address};
+use drumfire_proto::{ClientConfig, Config, Congestion, ConnectError, DropReason, Inbound, Now, SendOptions};
+use drumfire_wire::{Close, CloseCode, RefuseReason};
 use std::time::Duration;
 
 #[test]
@@ -109,6 +110,42 @@ fn a_server_that_is_full_makes_no_connection() {
     world.run(Duration::from_secs(1));
     assert_eq!(world.peers(SERVER).len(), 3);
     assert!(world.ends[SERVER].stats().dropped(DropReason::ServerFull) > 0);
+}
+
+#[test]
+fn a_server_that_holds_enough_takes_nobody_until_it_holds_less() {
+    // So slow that all of it waits.
+    let slow = Congestion::Fixed { bytes_per_second: 1_200 };
+    let config = Config::default().worker_memory_bytes(1_024 * 1_024).congestion(slow);
+    let mut world = World::with(5, CLEAN, config, ClientConfig::many());
+    for _ in 0..5 {
+        world.connect();
+    }
+    world.run(Duration::from_secs(1));
+    let peers = world.peers(SERVER);
+    for peer in &peers {
+        while world.send(SERVER, *peer, 0, &[1; 1_000], SendOptions::reliable_unordered()).is_ok() {}
+    }
+    let held = world.ends[SERVER].held_bytes();
+    assert!((1_048_576..=5 * 256 * 1_024).contains(&held), "{held} B");
+    let refused = world.connect();
+    world.run(Duration::from_secs(3));
+    let told = world.seen[CLIENT].iter().find_map(|(_, peer, seen)| match seen {
+        Seen::ConnectFailed(ConnectError::Refused(refusal)) if *peer == refused => Some(refusal),
+        _ => None,
+    });
+    let told = told.expect("an answer");
+    assert_eq!((told.reason, told.retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
+    assert!(world.ends[SERVER].stats().dropped(DropReason::MemoryFull) > 0);
+    let now = world.now();
+    for peer in &peers[..2] {
+        let close = Close { code: CloseCode::Application, application_code: 0, reason: b"" };
+        world.ends[SERVER].close(now, *peer, &close).unwrap();
+    }
+    world.run(Duration::from_secs(9));
+    world.connect();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.peers(SERVER).len(), 6);
 }
 
 #[test]

@@ -38,6 +38,8 @@ mod peer_acks;
 mod peer_batches;
 mod peer_clocks;
 #[cfg(not(feature = "audit-nonce"))]
+mod peer_crowd;
+#[cfg(not(feature = "audit-nonce"))]
 mod peer_ids;
 mod peer_rekeys;
 mod peer_reordering;

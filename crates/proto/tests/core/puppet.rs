@@ -13,6 +13,11 @@ use std::time::Duration;
 /// A client under the test's own control.
 pub(crate) struct Puppet {
     pub(crate) world: World,
+    player: Player,
+}
+
+/// Its keys, whoever carries its datagrams.
+pub(crate) struct Player {
     sealer: Sealer,
     opener: Opener,
     server_id: ConnectionId,
@@ -21,10 +26,13 @@ pub(crate) struct Puppet {
 
 type Writer<'a> = FrameWriter<&'a mut [u8]>;
 
-impl Puppet {
-    /// Connects as PROTOCOL.md says, with nothing of the core.
-    pub(crate) fn connected(seed: u64) -> Self {
-        let mut world = World::new(seed, CLEAN);
+impl Player {
+    /// Does its side of the handshake as PROTOCOL.md says, with nothing of the core: `exchange` takes a Hello to the server
+    /// and brings its answer. `None` where the second one is no Welcome. Two with other `ephemeral` bytes are two clients.
+    pub(crate) fn joined(
+        ephemeral: [u8; 32],
+        mut exchange: impl FnMut(&HelloDraft) -> Option<Vec<u8>>,
+    ) -> Option<Self> {
         let fields = HelloFields {
             version: VERSION,
             protocol_id: 0,
@@ -43,25 +51,45 @@ impl Puppet {
         };
         let payload = ClientParameters { connection_id: None, shared }.encode();
         let (prologue, key) = (hello.prologue().concat(), identity().public_key);
-        let (psk, ephemeral) = (Secret::zeroed(), Secret::new([9; 32]));
+        let (psk, ephemeral) = (Secret::zeroed(), Secret::new(ephemeral));
         let message_1 = hello.noise_message_mut();
         let mut initiator = Initiator::new(&key, &psk, &prologue, &payload, ephemeral, message_1).unwrap();
         hello.set_mac1(Mac1Key::derive(&key, &psk).mac(&hello.mac1_input()));
-        let retry = exchange(&mut world, &hello);
-        hello.set_cookie(*Retry::decode(&retry).unwrap().cookie);
-        let welcome = exchange(&mut world, &hello);
+        let retry = exchange(&hello)?;
+        hello.set_cookie(*Retry::decode(&retry).ok()?.cookie);
+        let welcome = exchange(&hello)?;
         let mut payload = [0; 1_200];
-        let message_2 = Welcome::decode(&welcome).unwrap().noise_message;
+        let message_2 = Welcome::decode(&welcome).ok()?.noise_message;
         let (bytes, secrets) = initiator.read_reply(message_2, &mut payload).unwrap();
         let server_id = ServerParameters::decode(&payload[..bytes]).unwrap().connection_id;
         let (seals, opens) = secrets.into_keys(Suite::ChaCha20Poly1305).unwrap();
-        let mut puppet = Self {
-            world,
-            sealer: Sealer::new(seals),
-            opener: Opener::new(opens),
-            server_id,
-            key_phase: false,
+        Some(Self { sealer: Sealer::new(seals), opener: Opener::new(opens), server_id, key_phase: false })
+    }
+
+    /// The next packet, with these frames.
+    pub(crate) fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
+        let number = PacketNumber(self.sealer.next_number().unwrap());
+        let header = TransportHeader {
+            key_phase: self.key_phase,
+            connection_id: Some(self.server_id),
+            number: number.truncate(PacketNumberLength::Four),
         };
+        let mut datagram = Vec::new();
+        header.encode(&mut datagram).unwrap();
+        let (mut body, mut tag) = (frames.to_vec(), [0; TAG_BYTES]);
+        self.sealer.seal(&datagram, &mut body, &mut tag).unwrap();
+        datagram.extend(body);
+        datagram.extend(tag);
+        datagram
+    }
+}
+
+impl Puppet {
+    /// Alone with its server.
+    pub(crate) fn connected(seed: u64) -> Self {
+        let mut world = World::new(seed, CLEAN);
+        let player = Player::joined([9; 32], |hello| exchange(&mut world, hello)).unwrap();
+        let mut puppet = Self { world, player };
         puppet.say(|writer| writer.ping().and_then(|()| writer.padding(3)));
         assert_eq!(puppet.world.peers(SERVER).len(), 1);
         puppet
@@ -69,8 +97,8 @@ impl Puppet {
 
     /// From now on it seals with the keys of the next epoch.
     pub(crate) fn change_keys(&mut self) {
-        self.sealer.step_to_next_epoch();
-        self.key_phase = !self.key_phase;
+        self.player.sealer.step_to_next_epoch();
+        self.player.key_phase = !self.player.key_phase;
     }
 
     /// Sends one packet with these frames.
@@ -91,19 +119,7 @@ impl Puppet {
 
     /// The next packet, with these frames.
     pub(crate) fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
-        let number = PacketNumber(self.sealer.next_number().unwrap());
-        let header = TransportHeader {
-            key_phase: self.key_phase,
-            connection_id: Some(self.server_id),
-            number: number.truncate(PacketNumberLength::Four),
-        };
-        let mut datagram = Vec::new();
-        header.encode(&mut datagram).unwrap();
-        let (mut body, mut tag) = (frames.to_vec(), [0; TAG_BYTES]);
-        self.sealer.seal(&datagram, &mut body, &mut tag).unwrap();
-        datagram.extend(body);
-        datagram.extend(tag);
-        datagram
+        self.player.datagram(frames)
     }
 
     /// The numbers and frames of what the server has sent since it was last asked.
@@ -116,7 +132,8 @@ impl Puppet {
             let largest = heard.last().map(|(number, _)| PacketNumber(*number));
             let number = header.number.expand(largest).0;
             let (aad, sealed) = bytes.split_at_mut(header.encoded_bytes());
-            let opened = self.opener.open(number, header.key_phase, aad, sealed).unwrap().body.to_vec();
+            let opened =
+                self.player.opener.open(number, header.key_phase, aad, sealed).unwrap().body.to_vec();
             heard.push((number, opened));
         }
         heard
@@ -149,11 +166,11 @@ impl Puppet {
     }
 }
 
-fn exchange(world: &mut World, hello: &HelloDraft) -> Vec<u8> {
+fn exchange(world: &mut World, hello: &HelloDraft) -> Option<Vec<u8>> {
     let mut datagram = Vec::new();
     hello.encode(&mut datagram).unwrap();
     world.hand(SERVER, address(CLIENT), &datagram);
     world.flush();
     world.flying.clear();
-    world.sent.pop().unwrap().2
+    Some(world.sent.pop()?.2)
 }

@@ -20,8 +20,8 @@ fn seeds() -> u64 {
     asked.unwrap_or(if cfg!(debug_assertions) { 10 } else { 100 })
 }
 
-type Frames<'a> = FrameWriter<&'a mut [u8]>;
-type Strategy = fn(&mut Frames<'_>, &mut Random, u64) -> Result<(), EncodeError>;
+pub(crate) type Frames<'a> = FrameWriter<&'a mut [u8]>;
+pub(crate) type Strategy = fn(&mut Frames<'_>, &mut Random, u64) -> Result<(), EncodeError>;
 
 /// Fills a packet with what `write` writes, until it is full.
 fn fill(
@@ -137,6 +137,23 @@ fn credits(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), E
     fill(writer, |writer| writer.credit(random.next() >> random.below(64)))
 }
 
+/// All of them.
+pub(crate) const STRATEGIES: [(&str, Strategy); 13] = [
+    ("fragment bombs", fragment_bombs),
+    ("holes", holes),
+    ("inconsistent fragments", inconsistent_fragments),
+    ("unreliable bombs", unreliable_bombs),
+    ("sparse ids", sparse_ids),
+    ("empty messages", empty_messages),
+    ("ack floods", ack_floods),
+    ("huge acks", huge_acks),
+    ("window violations", window_violations),
+    ("channel sprays", channel_sprays),
+    ("skips", skips),
+    ("ack requests", ack_requests),
+    ("credits", credits),
+];
+
 /// The most that the server held of this connection, and how it ended.
 fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReason>) {
     let mut puppet = Puppet::connected(seed);
@@ -164,22 +181,7 @@ fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReas
 
 #[test]
 fn nobody_makes_a_connection_hold_more_than_it_may() {
-    let strategies: [(&str, Strategy); 13] = [
-        ("fragment bombs", fragment_bombs),
-        ("holes", holes),
-        ("inconsistent fragments", inconsistent_fragments),
-        ("unreliable bombs", unreliable_bombs),
-        ("sparse ids", sparse_ids),
-        ("empty messages", empty_messages),
-        ("ack floods", ack_floods),
-        ("huge acks", huge_acks),
-        ("window violations", window_violations),
-        ("channel sprays", channel_sprays),
-        ("skips", skips),
-        ("ack requests", ack_requests),
-        ("credits", credits),
-    ];
-    for (name, strategy) in strategies {
+    for (name, strategy) in STRATEGIES {
         for (does_send, limit) in [(false, RECEIVE_BYTES), (true, BOTH_BYTES)] {
             let (mut most, mut closed) = (0, 0);
             let seeds = seeds();

@@ -71,6 +71,7 @@ impl<'de> Fields<'de> for ServerForm {
         "connections",
         "send_memory_bytes",
         "receive_memory_bytes",
+        "worker_memory_bytes",
         "message_max_bytes",
         "congestion",
         "silent_timeout",
@@ -95,6 +96,7 @@ impl<'de> Fields<'de> for ServerForm {
             "connections" => settings.connections = map.next_value()?,
             "send_memory_bytes" => settings.send_memory_bytes = map.next_value()?,
             "receive_memory_bytes" => settings.receive_memory_bytes = map.next_value()?,
+            "worker_memory_bytes" => settings.worker_memory_bytes = map.next_value()?,
             "message_max_bytes" => self.message_max_bytes = map.next_value()?,
             "congestion" => Form(settings.congestion) = map.next_value()?,
             "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
@@ -131,6 +133,7 @@ impl Serialize for ServerConfig {
         fields.serialize_field("connections", &self.connections)?;
         fields.serialize_field("send_memory_bytes", &self.send_memory_bytes)?;
         fields.serialize_field("receive_memory_bytes", &self.receive_memory_bytes)?;
+        fields.serialize_field("worker_memory_bytes", &self.worker_memory_bytes)?;
         fields.serialize_field("message_max_bytes", &self.message_max_bytes)?;
         fields.serialize_field("congestion", &Form(self.congestion))?;
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;

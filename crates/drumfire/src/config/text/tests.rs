@@ -71,6 +71,7 @@ fn every_setting_is_read() {
         connections = 7
         send_memory_bytes = 8192
         receive_memory_bytes = 16384
+        worker_memory_bytes = 1048576
         message_max_bytes = 2000
         congestion = { fixed = 1250000 }
         silent_timeout = "5s"
@@ -88,6 +89,7 @@ fn every_setting_is_read() {
     assert_eq!(config.wait, Wait::Gather(Duration::from_micros(250)));
     assert_eq!((config.protocol_id, config.connections), (u64::MAX, 7));
     assert_eq!((config.send_memory_bytes, config.receive_memory_bytes), (8_192, 16_384));
+    assert_eq!(config.worker_memory_bytes, 1_048_576);
     assert_eq!(config.message_max_bytes, 2_000);
     assert_eq!(config.congestion, Congestion::Fixed { bytes_per_second: 1_250_000 });
     assert_eq!(config.silent_timeout, Duration::from_secs(5));

@@ -190,12 +190,18 @@ fn what_cannot_be_used_is_named_and_changes_nothing() {
     let mut world = world();
     let millis = Duration::from_millis;
     let longest = u64::from(u32::MAX);
-    let table: [(&str, Change, &[u64], &[u64]); 4] = [
+    let table: [(&str, Change, &[u64], &[u64]); 5] = [
         (
             "connections",
             |live, n| live.connections = u32::try_from(n).unwrap(),
             &[0],
             &[1, 2, u32::MAX.into()],
+        ),
+        (
+            "worker_memory_bytes",
+            |live, n| live.worker_memory_bytes = usize::try_from(n).unwrap(),
+            &[0, 1_048_575],
+            &[1_048_576, 1 << 40],
         ),
         ("silent_timeout", |live, n| live.silent_timeout = Duration::from_millis(n), &[999], &[1_000, 1_001]),
         (

@@ -1,0 +1,70 @@
+//! How many bytes of messages the connections of an endpoint hold together, so that a server which holds enough takes no more
+//! connections. It knows nothing of connections beyond what each of them says it holds.
+
+/// What one connection is counted with, in kilobytes begun and full: less than one is not counted, and of more than 65,535 no
+/// more, so that it takes two bytes of each connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Share(u16);
+
+const UNIT_BYTES: usize = 1_024;
+
+/// The sum over all connections.
+#[derive(Debug)]
+pub(crate) struct Together {
+    units: u64,
+    limit_bytes: usize,
+}
+
+impl Together {
+    pub(crate) const fn new(limit_bytes: usize) -> Self {
+        Self { units: 0, limit_bytes }
+    }
+
+    pub(crate) const fn set_limit(&mut self, limit_bytes: usize) {
+        self.limit_bytes = limit_bytes;
+    }
+
+    /// One of them holds so much now; `share` is what it was counted with.
+    pub(crate) fn count(&mut self, share: &mut Share, held_bytes: usize) {
+        let now = Share(u16::try_from(held_bytes / UNIT_BYTES).unwrap_or(u16::MAX));
+        if now != *share {
+            self.units = self.units.saturating_sub(share.0.into()).saturating_add(now.0.into());
+            *share = now;
+        }
+    }
+
+    /// Bytes that all of them hold, each rounded down to kilobytes.
+    pub(crate) fn bytes(&self) -> usize {
+        usize::try_from(self.units).unwrap_or(usize::MAX).saturating_mul(UNIT_BYTES)
+    }
+
+    /// Whether they hold as much as they may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes() >= self.limit_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_holds_now_is_what_counts() {
+        let mut together = Together::new(3_072);
+        let (mut one, mut other) = (Share::default(), Share::default());
+        together.count(&mut one, 1_023);
+        assert_eq!(together.bytes(), 0);
+        together.count(&mut one, 2_050);
+        together.count(&mut other, 1_023);
+        assert_eq!((together.bytes(), together.is_full()), (2_048, false));
+        together.count(&mut other, 1_024);
+        assert_eq!((together.bytes(), together.is_full()), (3_072, true));
+        together.set_limit(3_073);
+        assert!(!together.is_full());
+        together.count(&mut one, 0);
+        together.count(&mut one, 0);
+        assert_eq!(together.bytes(), 1_024);
+        together.count(&mut other, usize::MAX);
+        assert_eq!(together.bytes(), 65_535 * 1_024);
+    }
+}

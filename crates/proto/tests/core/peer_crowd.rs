@@ -1,0 +1,176 @@
+//! Many peers at once that cost a server all they can: what it holds stays within what each connection may, and within what all
+//! of them may, as the allocator counts it. Its application takes nothing meanwhile.
+
+use allocation_counter::measure;
+use bytes::Bytes;
+use drumfire_proto::{
+    Alone, ChannelId, Config, DropReason, Endpoint, Event, EventBatch, Inbound, Moment, Now, PeerId,
+    SendOptions,
+};
+use drumfire_wire::{FrameWriter, HelloDraft};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::counted::BUSY_BYTES;
+use crate::harness::{Random, server_config};
+use crate::puppet::Player;
+use crate::strategies::STRATEGIES;
+
+/// Packets of each peer: enough for each strategy to fill what it can.
+const PACKETS: u64 = 300;
+
+/// What a connection may hold for sending and receiving, with a tenth more for its books.
+const CONNECTION_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10;
+
+/// Between two datagrams of handshakes: a server computes 2,000 of those a second.
+const HANDSHAKE_PACE: Duration = Duration::from_micros(200);
+
+/// Between two datagrams of members: so short that nobody loses patience.
+const PACE: Duration = Duration::from_micros(1);
+
+/// One server, and what it holds.
+struct Crowd {
+    server: Endpoint<Alone>,
+    now: Now,
+    held_bytes: i64,
+    members: Vec<Member>,
+    /// Messages that the application has not looked at.
+    untaken: Vec<EventBatch>,
+}
+
+struct Member {
+    player: Player,
+    peer: PeerId,
+    address: SocketAddr,
+    random: Random,
+    strategy: usize,
+}
+
+impl Crowd {
+    fn new(config: Config) -> Self {
+        let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
+        let seed = drumfire_proto::Secret::new([5; 32]);
+        let server = Endpoint::server(config, server_config(), Alone::default(), seed).unwrap();
+        Self { server, now, held_bytes: 0, members: Vec::new(), untaken: Vec::new() }
+    }
+
+    /// Hands the server a datagram and lets it send what it wants to; answers what it sent first.
+    fn hand(&mut self, from: SocketAddr, datagram: &mut [u8], sends_to: Option<PeerId>) -> Option<Vec<u8>> {
+        let pace = if sends_to.is_some() { PACE } else { HANDSHAKE_PACE };
+        self.now.monotonic = self.now.monotonic.after(pace);
+        let (now, mut memory, mut first_bytes) = (self.now, [0; 1_472], None);
+        let (mut first, server) = ([0; 1_472], &mut self.server);
+        let counted = measure(|| {
+            server.handle_datagrams(now, [Inbound { from: from.into(), bytes: datagram }]);
+            server.handle_timeout(now);
+            if let Some(peer) = sends_to {
+                let payload = Bytes::from(vec![7; 1_000]);
+                // What is full or closed takes nothing.
+                let _ = server.send(now, peer, ChannelId(1), payload, SendOptions::reliable_unordered());
+            }
+            while let Some(transmit) = server.poll_transmit(now, &mut memory) {
+                if first_bytes.is_none() {
+                    first = memory;
+                    first_bytes = Some(transmit.bytes);
+                }
+            }
+        });
+        self.held_bytes += counted.bytes_current;
+        first_bytes.map(|bytes| first[..bytes].to_vec())
+    }
+
+    /// One more, if the server takes it.
+    fn join(&mut self, number: u32) -> bool {
+        let address = SocketAddr::from(((0x0a00_0000 + number).to_be_bytes(), 5_000));
+        let ephemeral = std::array::from_fn(|at| number.to_le_bytes()[at % 4] ^ at as u8);
+        let player = Player::joined(ephemeral, |hello: &HelloDraft| {
+            let mut datagram = Vec::new();
+            hello.encode(&mut datagram).unwrap();
+            self.hand(address, &mut datagram, None)
+        });
+        let Some(mut player) = player else { return false };
+        self.hand(address, &mut player.datagram(&[0; 4]), None);
+        let (mut joined, mut batch) = (None, EventBatch::default());
+        let (server, joined_peer, events) = (&mut self.server, &mut joined, &mut batch);
+        let counted = measure(|| {
+            server.take_events(events);
+            // The one that has come is the last.
+            while let Some(event) = events.pop() {
+                if let Event::Connected { peer, .. } = event {
+                    *joined_peer = Some(peer);
+                }
+            }
+        });
+        self.held_bytes += counted.bytes_current;
+        self.untaken.push(batch);
+        let peer = joined.expect("it is connected");
+        let strategy = number as usize % STRATEGIES.len();
+        self.members.push(Member { player, peer, address, random: Random(number.into()), strategy });
+        true
+    }
+
+    /// The next packet of a member, after which the server sends to it.
+    fn attack(&mut self, member: usize, step: u64) {
+        let member = &mut self.members[member];
+        let mut frames = [0; 1_100];
+        let mut writer = FrameWriter::new(&mut frames[..]);
+        STRATEGIES[member.strategy].1(&mut writer, &mut member.random, step).unwrap();
+        let bytes = writer.written_bytes();
+        let mut datagram = member.player.datagram(&frames[..bytes]);
+        let (address, peer) = (member.address, member.peer);
+        self.hand(address, &mut datagram, Some(peer));
+    }
+}
+
+#[test]
+fn two_hundred_hostile_peers_hold_no_more_than_two_hundred_connections_may() {
+    let mut crowd = Crowd::new(Config::default());
+    for number in 0..200 {
+        assert!(crowd.join(number));
+    }
+    let mut most = 0;
+    for step in 0..PACKETS {
+        for member in 0..200 {
+            crowd.attack(member, step);
+        }
+        most = most.max(crowd.held_bytes);
+    }
+    println!("at most {most} B, {} of each", most / 200);
+    assert!(most <= 200 * CONNECTION_BYTES, "{most} B");
+    assert!(most > 200 * 64 * 1_024, "{most} B: they hardly tried");
+}
+
+/// So many come one after the other, and each takes all it can before the next does.
+fn come_and_fill(count: u32, config: Config) {
+    let limit = i64::try_from(config.worker_memory_bytes).unwrap();
+    let mut crowd = Crowd::new(config);
+    let (mut most, mut refused) = (0, 0);
+    for number in 0..count {
+        if !crowd.join(number) {
+            refused += 1;
+            continue;
+        }
+        for step in 0..PACKETS {
+            crowd.attack(crowd.members.len() - 1, step);
+            most = most.max(crowd.held_bytes);
+        }
+    }
+    let taken = i64::try_from(crowd.members.len()).unwrap();
+    let told = crowd.server.held_bytes();
+    println!("{taken} taken, {refused} refused, at most {most} B, {told} B of messages at last");
+    assert_eq!(crowd.server.stats().dropped(DropReason::MemoryFull), refused);
+    assert!(refused > 0);
+    let most_allowed = limit * 11 / 10 + taken * BUSY_BYTES + CONNECTION_BYTES;
+    assert!(most <= most_allowed, "{most} of {most_allowed} B");
+}
+
+#[test]
+fn hostile_peers_that_come_one_by_one_hold_no_more_than_a_worker_may() {
+    // The first ones lose patience before the last ones come.
+    let patient = Config::default().timeouts(Duration::from_secs(86_400), Duration::from_secs(86_400));
+    if cfg!(debug_assertions) {
+        come_and_fill(300, patient.worker_memory_bytes(16 * 1_024 * 1_024));
+    } else {
+        come_and_fill(10_000, patient);
+    }
+}
