@@ -194,6 +194,42 @@ mod tests {
         assert!(all < 400_000, "{all} steps to find each once");
     }
 
+    /// Slots that are looked at to find each of these keys once.
+    fn steps(secret: u64, keys: impl Iterator<Item = u64>) -> usize {
+        let mut table = Lookup::new(FoldBuild::new(secret));
+        for key in keys {
+            table.insert(key, 1);
+        }
+        let used = table.slots.iter().enumerate().filter(|(_, slot)| **slot != EMPTY);
+        used.map(|(at, slot)| 1 + table.distance(table.home(slot.hash).unwrap(), at)).sum()
+    }
+
+    #[test]
+    fn keys_that_fall_together_under_a_hash_without_a_secret_take_no_longer_than_others() {
+        const KEYS: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+        // Those of FxHash, as rustc had it and as it has it now, and of SplitMix, with what undoes them.
+        const FACTORS: [u64; 3] = [0x517c_c1b7_2722_0a95, 0xf135_7aea_2e62_a9c5, 0x9e37_79b9_7f4a_7c15];
+        for secret in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
+            let random = |number: u64| FoldBuild::new(!secret).hash_one(number) ^ number.rotate_left(40);
+            let others = steps(secret, (0..KEYS).map(random));
+            let check = |chosen: &str, crafted: usize| {
+                assert!(crafted <= 2 * others, "{chosen}: {crafted} for {others}");
+            };
+            for shift in [0, 8, 20, 32, 44] {
+                check("the same last bits", steps(secret, (0..KEYS).map(|number| number << shift | 1)));
+            }
+            for factor in FACTORS {
+                // Newton's way: each round doubles the bits that are right.
+                let inverse = (0..5).fold(factor, |inverse, _| {
+                    inverse.wrapping_mul(2_u64.wrapping_sub(factor.wrapping_mul(inverse)))
+                });
+                assert_eq!(factor.wrapping_mul(inverse), 1);
+                let crafted = |number: u64| (0x5a5 << 52 | number).wrapping_mul(inverse);
+                check("one factor", steps(secret, (0..KEYS).map(crafted)));
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn it_agrees_with_a_map_whatever_comes_and_goes(

@@ -1,5 +1,5 @@
 //! One end's clock goes wrong while the other's goes on: back, ahead by a year, or not at all. Nothing panics, no
-//! connection ends sooner than its clock says, and no message or packet is lost to it.
+//! connection ends sooner than its clock says, no key is used for longer, and no message or packet is lost to it.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use drumfire_proto::{ClientConfig, CloseReason, Config, DropReason, Inbound, Moment, Now, SendOptions};
@@ -8,6 +8,7 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(10);
 /// Ticks in which both ends talk.
 const TALK: u32 = 1_200;
+const TALK_SECONDS: u64 = 12;
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
 /// What happens to a clock at some time; that it goes back is what `Moment`s may never do, and the core must stand it.
@@ -27,6 +28,14 @@ impl Wrong {
             1 => Self::Ahead(YEAR),
             2 => Self::Ahead(Duration::from_millis(random.below(5_000))),
             _ => Self::Frozen(Duration::from_millis(random.below(5_000))),
+        }
+    }
+
+    /// What passes without the clock's showing more than it has shown.
+    fn uncounted(self) -> Duration {
+        match self {
+            Self::Back(time) | Self::Frozen(time) => time,
+            Self::Ahead(_) => Duration::ZERO,
         }
     }
 }
@@ -128,6 +137,10 @@ fn a_clock_that_goes_back_ahead_or_not_at_all_ends_nothing_early_and_loses_nothi
                 continue;
             }
             assert_eq!(endings, [None; 2], "seed {seed}, {wrong:?} at {at}");
+            // A key is for a second; who counts a time twice or not at all may take it for as much longer.
+            let changes: u64 = world.ends.iter().map(|end| end.stats().key_changes).sum();
+            let uncounted = wrong.uncounted().as_secs() + 1;
+            assert!(changes + uncounted >= TALK_SECONDS, "seed {seed}, {wrong:?} at {at}: {changes} keys");
             for end in [CLIENT, SERVER] {
                 let got = world.messages(end).into_iter().map(|(_, bytes)| bytes);
                 let all = (0..TALK).step_by(5).map(|tick| tick.to_be_bytes().to_vec());
