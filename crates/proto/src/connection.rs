@@ -188,6 +188,11 @@ impl Connection {
         self.phase.is_none()
     }
 
+    /// Whether this end has closed it.
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(self.phase.as_deref(), Some(Phase::Closing(_)))
+    }
+
     /// The handshake is over; a client has to show it.
     pub(crate) fn open(&mut self, now: Moment, must_speak: bool) {
         self.phase = None;

@@ -61,8 +61,13 @@ impl<P: Placement> Endpoint<P> {
 
     /// After anything happened to a connection: queues it if it has something to send, and arms its timer.
     pub(super) fn settle(&mut self, peer: PeerId) {
-        self.announce_receipts(peer);
         let Some(connection) = self.connections.get_mut(peer) else { return };
+        while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
+            // What is still given up while a connection closes is told to nobody: they have heard of its end.
+            if !connection.is_closing() {
+                self.events.receipt(peer, receipt, outcome);
+            }
+        }
         connection.count_in(&mut self.together);
         if !connection.is_queued && connection.has_to_send(self.now) {
             connection.is_queued = true;

@@ -37,6 +37,34 @@ fn a_close_is_heard_at_both_ends_with_code_and_text_and_is_the_last_event() {
 }
 
 #[test]
+fn a_message_whose_time_ends_while_its_connection_closes_is_not_told_after_the_end() {
+    for options in [SendOptions::unreliable(), SendOptions::reliable_ordered()] {
+        let mut world = World::new(6, CLEAN);
+        let (client, server) = world.connected();
+        let short = options.lifetime(Duration::from_millis(5));
+        world.send_with_receipt(CLIENT, client, b"late", short, 1).unwrap();
+        for _ in 0..5 {
+            world.send(CLIENT, client, 1, &[1; 1_000], options).unwrap();
+        }
+        world.now = world.now.after(Duration::from_millis(6));
+        let (now, mut memory) = (world.now(), [0; 1_200]);
+        world.ends[CLIENT].close(now, client, &BYE).unwrap();
+        // One packet of several, and then something comes.
+        world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+        world.send(SERVER, server, 1, b"hello", options).unwrap();
+        let comes = world.ends[SERVER].poll_transmit(now, &mut memory).unwrap();
+        world.hand(CLIENT, address(SERVER), &memory[..comes.bytes]);
+        world.run(Duration::from_secs(5));
+        assert!(
+            matches!(world.last(CLIENT), Some((_, _, Seen::Disconnected(..)))),
+            "{:?}",
+            world.last(CLIENT)
+        );
+        assert_eq!(world.receipts(CLIENT), []);
+    }
+}
+
+#[test]
 fn every_code_arrives_as_itself() {
     for code in (0..8).filter_map(CloseCode::from_byte) {
         let mut world = World::new(2, CLEAN);
