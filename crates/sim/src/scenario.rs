@@ -212,7 +212,6 @@ impl Scenario {
         let cookie = if random.below(3) == 0 { Cookie::UnderLoad } else { Cookie::Always };
         let has_tokens = random.below(4) == 0;
         let clock = WrongClock::draw(&mut random, chaos_ticks).filter(|_| !is_clean);
-        let calm = Duration::from_secs(45);
         let swap = (random.below(8) == 0 && count > 1 && !is_clean)
             .then(|| (random.below(chaos_ticks), usize::try_from(random.below(count - 1)).unwrap_or(0)));
         Self {
@@ -231,7 +230,7 @@ impl Scenario {
             clock,
             attack,
             is_clean,
-            calm,
+            calm: CALM,
             swap,
             swarm: None,
         }
@@ -395,6 +394,13 @@ fn redundancy(random: &mut Random) -> Redundancy {
     }
 }
 
+/// How late a copy may come.
+const COPIES_LATE_MS: u64 = 30_000;
+
+/// Until the last end that has lost its peer knows it: a copy of the peer's last packet may still be under way, and from when it
+/// comes the connection lives for another 30 s.
+const CALM: Duration = Duration::from_millis(45_000 + COPIES_LATE_MS);
+
 /// A bad link: up to 40 % loss, 200 ms, now and then 500, 50 % duplicates, now and then half a minute late, with reordering, by up
 /// to two seconds now and then, changed bytes, and here and there a bottleneck.
 fn link(random: &mut Random) -> LinkConfig {
@@ -411,7 +417,7 @@ fn link(random: &mut Random) -> LinkConfig {
     };
     // So late that a thousand packets of a busy connection overtake it.
     let late = if random.below(8) == 0 { millis(random, 2_000) } else { millis(random, 100) };
-    let copies_late = if random.below(8) == 0 { 30_000 } else { 1_000 };
+    let copies_late = if random.below(8) == 0 { COPIES_LATE_MS } else { 1_000 };
     let config = LinkConfig::default()
         .loss(loss)
         .delay(delay)

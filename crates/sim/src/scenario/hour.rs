@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire::Cookie;
 use drumfire::conditioner::{LinkConfig, Loss, Random};
 
-use super::{Attack, Closing, GroupPlan, Plan, Scenario, Side, WrongClock};
+use super::{Attack, CALM, Closing, GroupPlan, Plan, Scenario, Side, WrongClock};
 use crate::dice::between;
 
 /// Between two looks of the applications.
@@ -77,7 +77,7 @@ impl Scenario {
             clock,
             attack: Attack::draw(&mut random),
             is_clean: false,
-            calm: Duration::from_secs(45),
+            calm: CALM,
             swap: None,
             swarm: None,
         }
