@@ -3,6 +3,9 @@
 //! They are packed together, since each names the next by a version that no registry has before the first release. It
 //! uploads nothing, and asks no network: whatever the packages need, the workspace was built with.
 
+use std::fs;
+use std::path::PathBuf;
+
 use crate::run::{CommandLine, Stop};
 use crate::workspace::{Package, Workspace};
 
@@ -24,6 +27,9 @@ pub(crate) fn run(verify: bool) -> Result<(), Stop> {
     if !problems.is_empty() {
         return Err(Stop::Failed(problems.join("\n")));
     }
+    if verify {
+        forget_unpacked(&published)?;
+    }
     let all = pack(&published);
     let all = if verify { all } else { all.arg("--no-verify") };
     println!("{all}");
@@ -35,6 +41,40 @@ pub(crate) fn run(verify: bool) -> Result<(), Stop> {
         }
         status => Err(Stop::failed(format!("{all}: {status}"))),
     }
+}
+
+/// Takes away what cargo unpacked of these the last time. It builds each from the packages of the others, which it takes for
+/// the same as long as they have the same version, whatever is in them.
+fn forget_unpacked(packages: &[&Package]) -> Result<(), Stop> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    let Some(Ok(registries)) = home.map(|home| fs::read_dir(home.join("registry/src"))) else {
+        return Ok(());
+    };
+    for registry in
+        registries.flatten().filter(|registry| is_made_here(&registry.file_name().to_string_lossy()))
+    {
+        for unpacked in fs::read_dir(registry.path()).into_iter().flatten().flatten() {
+            let name = unpacked.file_name().to_string_lossy().into_owned();
+            if packages.iter().any(|package| is_version_of(&name, &package.name)) {
+                let path = unpacked.path();
+                fs::remove_dir_all(&path)
+                    .map_err(|why| Stop::failed(format!("{}: {why}", path.display())))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether cargo made this registry to build packages together: it has no host, only the hash of its folder.
+fn is_made_here(registry: &str) -> bool {
+    registry.strip_prefix('-').is_some_and(|hash| hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Whether a folder of unpacked code is of this package.
+fn is_version_of(folder: &str, package: &str) -> bool {
+    let version = folder.strip_prefix(package).and_then(|rest| rest.strip_prefix('-'));
+    version.is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// The command that packs these; what is not committed yet is packed too.
@@ -74,6 +114,13 @@ mod tests {
                 "crates/wire/Cargo.toml: the package has no LICENSE-MIT",
             ]
         );
+    }
+
+    #[test]
+    fn what_was_unpacked_before_is_known_by_its_name_and_by_a_registry_without_a_host() {
+        assert!(is_made_here("-2c909553c7e58e84") && !is_made_here("index.crates.io-1949cf8c6b5b557f"));
+        assert!(is_version_of("drumfire-0.1.0", "drumfire"));
+        assert!(!is_version_of("drumfire-wire-0.1.0", "drumfire") && !is_version_of("drumfire", "drumfire"));
     }
 
     #[test]
