@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod running;
 mod sanitize;
+mod secrets;
 mod seeds;
 mod sim;
 mod steps;
@@ -186,6 +187,8 @@ enum Task {
         #[arg(long)]
         ledger: bool,
     },
+    /// Run what meets a secret in the cryptography under valgrind, and find each branch and address that depends on one.
+    Secrets,
     /// Run the seeded tests of the core in release, over more seeds than an ordinary run has.
     Seeds {
         /// Seeds of each test.
@@ -280,6 +283,7 @@ impl Task {
             Task::Props { cases } => props::run(cases),
             Task::Report => report::run(),
             Task::Sanitize { all, ledger } => sanitize::run(all, ledger),
+            Task::Secrets => secrets::run(),
             Task::Seeds { seeds, strategy_seeds, ledger } => seeds::run(seeds, strategy_seeds, ledger),
             Task::Sim { seeds, worker, long, plant, ledger } => {
                 let kind = match (worker, long) {

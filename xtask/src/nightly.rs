@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 /// Parts of a fixed size, in their order: a name, the task in its long form and in its quick one where it has one, and minutes
 /// after which it is stuck. `SEED` stands for the first seed that was not tried yet, `WORKERS` for a range of seeds from there
 /// on. One that the machine cannot do is skipped, with a word of its own.
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 15] = [
     // The crates of this project that a game takes, with their tests of large figures, and with the features that only tests need.
     Part {
         name: "tests, release",
@@ -63,6 +63,7 @@ const PARTS: [Part; 14] = [
         minutes: 7,
     },
     Part { name: "back ends of the ciphers", long: "xtask backends", quick: None, minutes: 4 },
+    Part { name: "secrets", long: "xtask secrets", quick: None, minutes: 3 },
     Part { name: "packages alone", long: "xtask package --verify", quick: None, minutes: 3 },
     Part { name: "plugin for Bevy", long: "xtask bevy", quick: None, minutes: 5 },
     Part { name: "coverage", long: "xtask coverage --ledger", quick: None, minutes: 4 },
