@@ -112,7 +112,7 @@ pub(crate) struct Connection {
     pub(crate) identity: Identity,
     /// Charges of this connection's messages that wait in the endpoint's events.
     pub(crate) events_bytes: u32,
-    /// What of its messages is counted in the endpoint's sum.
+    /// What of its queues is counted in the endpoint's sum.
     pub(crate) share: Share,
     /// Bytes of the largest datagram that the peer takes.
     peer_datagram_max_bytes: u16,
@@ -442,10 +442,16 @@ impl Connection {
         })
     }
 
-    /// Counts what it holds of messages: for sending, on their way in, and for the application.
+    /// Counts what its queues hold of messages now, both ways.
     pub(crate) fn count_in(&mut self, together: &mut Together) {
-        let received = self.receiving.used_bytes().saturating_add(self.events_bytes());
-        together.count(&mut self.share, received.saturating_add(self.sending.used_bytes()));
+        together
+            .count(&mut self.share, self.receiving.used_bytes().saturating_add(self.sending.used_bytes()));
+    }
+
+    /// Counts it no more.
+    pub(crate) fn leave(&mut self, together: &mut Together) {
+        together.count(&mut self.share, 0);
+        together.on_taken(self.events_bytes());
     }
 
     /// The number of the newest packet that was opened.

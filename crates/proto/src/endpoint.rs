@@ -265,7 +265,8 @@ impl<P: Placement> Endpoint<P> {
         matches!(self.role, Role::Server(_))
     }
 
-    /// Bytes of messages that all connections hold together, charges included, each rounded down to kilobytes.
+    /// Bytes of messages that all connections hold together, charges included: for the application to the byte, in the queues of
+    /// each in whole kilobytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.together.bytes()
@@ -348,8 +349,9 @@ fn release(
     payload_bytes: usize,
     active: &mut VecDeque<PeerId>,
 ) -> bool {
-    connection.on_event_taken(charge(payload_bytes));
-    connection.count_in(together);
+    let charge_bytes = charge(payload_bytes);
+    connection.on_event_taken(charge_bytes);
+    together.on_taken(charge_bytes);
     let has_news = connection.control.has_waiting() && !connection.is_queued;
     if has_news {
         connection.is_queued = true;

@@ -1,8 +1,8 @@
 //! How many bytes of messages the connections of an endpoint hold together, so that a server which holds enough takes no more
 //! connections. It knows nothing of connections beyond what each of them says it holds.
 
-/// What one connection is counted with, in kilobytes begun and full: less than one is not counted, and of more than 65,535 no
-/// more, so that it takes two bytes of each connection.
+/// What one connection is counted with for what stands in its own queues, in whole kilobytes, 65,535 at most: so it takes two
+/// bytes of each connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Share(u16);
 
@@ -12,19 +12,33 @@ const UNIT_BYTES: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Together {
     units: u64,
+    /// Charges of messages that the application has not taken, of all connections that are there.
+    untaken_bytes: usize,
     limit_bytes: usize,
 }
 
 impl Together {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { units: 0, limit_bytes }
+        Self { units: 0, untaken_bytes: 0, limit_bytes }
     }
 
     pub(crate) const fn set_limit(&mut self, limit_bytes: usize) {
         self.limit_bytes = limit_bytes;
     }
 
-    /// One of them holds so much now; `share` is what it was counted with.
+    /// A message waits for the application.
+    #[inline]
+    pub(crate) const fn on_told(&mut self, charge_bytes: usize) {
+        self.untaken_bytes = self.untaken_bytes.saturating_add(charge_bytes);
+    }
+
+    /// It was taken, or its connection is gone.
+    #[inline]
+    pub(crate) const fn on_taken(&mut self, charge_bytes: usize) {
+        self.untaken_bytes = self.untaken_bytes.saturating_sub(charge_bytes);
+    }
+
+    /// One of them holds so much in its queues now; `share` is what it was counted with.
     pub(crate) fn count(&mut self, share: &mut Share, held_bytes: usize) {
         let now = Share(u16::try_from(held_bytes / UNIT_BYTES).unwrap_or(u16::MAX));
         if now != *share {
@@ -33,9 +47,10 @@ impl Together {
         }
     }
 
-    /// Bytes that all of them hold, each rounded down to kilobytes.
+    /// Bytes that all of them hold, the queues of each rounded down to kilobytes.
     pub(crate) fn bytes(&self) -> usize {
-        usize::try_from(self.units).unwrap_or(usize::MAX).saturating_mul(UNIT_BYTES)
+        let queued = usize::try_from(self.units).unwrap_or(usize::MAX).saturating_mul(UNIT_BYTES);
+        queued.saturating_add(self.untaken_bytes)
     }
 
     /// Whether they hold as much as they may.
@@ -66,5 +81,11 @@ mod tests {
         assert_eq!(together.bytes(), 1_024);
         together.count(&mut other, usize::MAX);
         assert_eq!(together.bytes(), 65_535 * 1_024);
+        together.count(&mut other, 0);
+        together.on_told(164);
+        together.on_told(64);
+        assert_eq!(together.bytes(), 228);
+        together.on_taken(164);
+        assert_eq!(together.bytes(), 64);
     }
 }

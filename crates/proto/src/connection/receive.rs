@@ -21,6 +21,7 @@ use crate::recorder::{FlightEvent, small};
 use crate::slab::PeerId;
 use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
+use crate::together::Together;
 
 /// What came of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,7 @@ pub(crate) enum Received<'a> {
 pub(crate) struct Sink<'a> {
     pub(crate) peer: PeerId,
     pub(crate) events: &'a mut Events,
+    pub(crate) together: &'a mut Together,
     pub(crate) stats: &'a mut Stats,
 }
 
@@ -48,7 +50,10 @@ impl Sink<'_> {
         match payload {
             Some(payload) => {
                 self.events.message(self.peer, channel, payload);
-                *events_bytes = events_bytes.saturating_add(event_charge(payload.len()));
+                let charge_bytes = charge(payload.len());
+                // No message is so long that its charge would not fit.
+                *events_bytes = events_bytes.saturating_add(u32::try_from(charge_bytes).unwrap_or(u32::MAX));
+                self.together.on_told(charge_bytes);
                 add(&mut self.stats.messages_delivered, 1);
             }
             None => {
@@ -352,9 +357,4 @@ impl Connection {
         });
         !is_first || self.receiving.credit.take(charge(payload_bytes))
     }
-}
-
-/// No message is so long that its charge would not fit.
-fn event_charge(payload_bytes: usize) -> u32 {
-    u32::try_from(charge(payload_bytes)).unwrap_or(u32::MAX)
 }

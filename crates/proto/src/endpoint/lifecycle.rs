@@ -240,7 +240,7 @@ impl<P: Placement> Endpoint<P> {
     /// Forgets a connection; its id is stale from now on.
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
-        self.together.count(&mut connection.share, 0);
+        connection.leave(&mut self.together);
         self.timers.disarm(peer.index());
         match &connection.identity {
             Identity::Server(given) => {

@@ -261,7 +261,8 @@ impl<P: Placement> Endpoint<P> {
             self.confirm(now, peer, from);
         }
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
-        let sink = &mut Sink { peer, events: &mut self.events, stats: &mut self.stats };
+        let (events, together, stats) = (&mut self.events, &mut self.together, &mut self.stats);
+        let sink = &mut Sink { peer, events, together, stats };
         let received = connection.on_packet(now, number, frames, sink);
         if !connection.path.is_settled(from) && matches!(self.role, Role::Server(_)) {
             let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
