@@ -9,6 +9,7 @@ mod regions;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ const LINES: &str = "coverage.lcov";
 const REGIONS: &str = "coverage.json";
 /// The build and the tests, which count as they run.
 const DEADLINE: Duration = Duration::from_secs(1_200);
+/// Versions of LLVM whose tools read what today's compilers make count.
+const VERSIONS: RangeInclusive<u32> = 19..=30;
 /// Files of which the lines that no test runs are shown.
 const SHOWN: usize = 10;
 
@@ -52,13 +55,8 @@ type Report = BTreeMap<String, BTreeMap<usize, bool>>;
 pub(crate) fn run(keeps: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
-    let tool = |args: &[&str]| CommandLine::new("cargo", &[&["llvm-cov"][..], args].concat());
-    let need = |probe: CommandLine, what: &str| probe.output(root).map_err(|_| Stop::Needs(what.to_owned()));
-    let version = need(tool(&["--version"]), "cargo-llvm-cov: cargo install cargo-llvm-cov --locked")?;
-    println!("{}", version.trim());
-    // It would ask whether to install them.
-    let probe = tool(&["show-env"]).env("CARGO_LLVM_COV_SETUP", "no");
-    need(probe, "llvm-cov and llvm-profdata of the compiler's LLVM: rustup component add llvm-tools")?;
+    let llvm = Llvm::find(root)?;
+    let tool = |args: &[&str]| llvm.tool(args);
     let [lines, regions] = [LINES, REGIONS].map(|name| workspace.target.join(name));
     // Optimised, or the exhaustive tests take minutes; not in release, where the long ones repeat what runs no other line.
     let report = tool(&["--lib", "--tests", "--lcov", "--output-path", &word(&lines)]);
@@ -86,6 +84,45 @@ pub(crate) fn run(keeps: bool) -> Result<(), Stop> {
     let run = Run { command: "xtask coverage", what: "coverage", counts: &counts, wall, ended };
     ledger::note_other(root, &run, keeps)?;
     outcome
+}
+
+/// The tools that read what a program counted: those of the compiler, or of a version that the system has.
+struct Llvm {
+    /// By which they are called, where they are not the compiler's.
+    version: Option<u32>,
+}
+
+impl Llvm {
+    /// # Errors
+    /// [`Stop::Needs`] without cargo-llvm-cov or without such tools.
+    fn find(root: &Path) -> Result<Self, Stop> {
+        let needs = |what: &str| Stop::Needs(what.to_owned());
+        let of_compiler = Self { version: None };
+        let version = of_compiler.tool(&["--version"]).output(root);
+        let version = version.map_err(|_| needs("cargo-llvm-cov: cargo install cargo-llvm-cov --locked"))?;
+        println!("{}", version.trim());
+        // It would ask whether to install them.
+        if of_compiler.tool(&["show-env"]).env("CARGO_LLVM_COV_SETUP", "no").output(root).is_ok() {
+            return Ok(of_compiler);
+        }
+        let has = |version: &u32| {
+            let tools = ["llvm-cov", "llvm-profdata"].map(|tool| format!("{tool}-{version}"));
+            tools.iter().all(|tool| CommandLine::new(tool, &["--version"]).output(root).is_ok())
+        };
+        let version = VERSIONS.rev().find(has);
+        let what = "llvm-cov and llvm-profdata: rustup component add llvm-tools (or on Debian: apt-get install llvm-19)";
+        version.map(|version| Self { version: Some(version) }).ok_or_else(|| needs(what))
+    }
+
+    fn tool(&self, args: &[&str]) -> CommandLine {
+        let command = CommandLine::new("cargo", &[&["llvm-cov"][..], args].concat());
+        match self.version {
+            None => command,
+            Some(version) => command
+                .env("LLVM_COV", &format!("llvm-cov-{version}"))
+                .env("LLVM_PROFDATA", &format!("llvm-profdata-{version}")),
+        }
+    }
 }
 
 /// Both shares as the ledger has them, rounded down.
