@@ -22,7 +22,7 @@ const PARTS: [Part; 15] = [
         long: "test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
                --features drumfire/control,drumfire/hostile,drumfire-proto/measure --lib --tests",
         quick: None,
-        minutes: 10,
+        minutes: 9,
     },
     Part {
         name: "seeds of the core",
@@ -63,7 +63,7 @@ const PARTS: [Part; 15] = [
         minutes: 7,
     },
     Part { name: "back ends of the ciphers", long: "xtask backends", quick: None, minutes: 4 },
-    Part { name: "secrets", long: "xtask secrets", quick: None, minutes: 3 },
+    Part { name: "secrets", long: "xtask secrets", quick: None, minutes: 2 },
     Part { name: "packages alone", long: "xtask package --verify", quick: None, minutes: 3 },
     Part { name: "plugin for Bevy", long: "xtask bevy", quick: None, minutes: 5 },
     Part { name: "coverage", long: "xtask coverage --ledger", quick: None, minutes: 4 },
@@ -72,7 +72,7 @@ const PARTS: [Part; 15] = [
         name: "neighbours",
         long: "bench -p drumfire-benches --bench neighbours -- --judge",
         quick: None,
-        minutes: 6,
+        minutes: 5,
     },
     Part {
         name: "chaos",
