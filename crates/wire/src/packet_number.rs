@@ -169,6 +169,13 @@ mod tests {
     }
 
     #[test]
+    fn the_last_number_has_none_after_it() {
+        assert_eq!(PacketNumber(7).next(), Some(PacketNumber(8)));
+        assert_eq!(PacketNumber(u64::MAX).next(), None);
+        assert_eq!(PacketNumber(7).to_string(), "7");
+    }
+
+    #[test]
     fn expansion_equals_its_definition_in_every_state_of_eight_bits() {
         let mut states = 0;
         for window in (1..=8).map(|bits| 1_u64 << bits) {

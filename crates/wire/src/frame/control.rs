@@ -18,7 +18,9 @@ pub(super) const PSK_BYTES: usize = 32;
 pub struct PathData(pub [u8; PATH_CHALLENGE_BYTES]);
 
 /// One more id for packets to the server (PROTOCOL, "Spare connection ids").
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// Its `Debug` leaves the reset token out: who has it can end the connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NewConnectionId {
     /// Counts the ids of a connection; the Welcome's is 0.
     pub sequence: u64,
@@ -37,6 +39,13 @@ pub struct ResumeToken<'a> {
     pub psk: &'a [u8; PSK_BYTES],
     /// The sealed token.
     pub sealed: &'a [u8; SEALED_TOKEN_BYTES],
+}
+
+impl core::fmt::Debug for NewConnectionId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut shown = f.debug_struct("NewConnectionId");
+        shown.field("sequence", &self.sequence).field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl core::fmt::Debug for ResumeToken<'_> {
@@ -86,5 +95,24 @@ impl<'a> ResumeToken<'a> {
         out.put_u16(self.life_seconds);
         out.put_slice(self.psk);
         out.put_slice(self.sealed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_token_and_no_key() {
+        let id = ConnectionId::from_bytes([1; 8]);
+        let new = NewConnectionId { sequence: 3, id, reset_token: [0xee; RESET_TOKEN_BYTES] };
+        let shown = format!("{new:?}");
+        assert!(
+            shown.starts_with("NewConnectionId { sequence: 3, id: ") && !shown.contains("238"),
+            "{shown}"
+        );
+        let (psk, sealed) = ([0xee; PSK_BYTES], [0xee; SEALED_TOKEN_BYTES]);
+        let resume = ResumeToken { life_seconds: 60, psk: &psk, sealed: &sealed };
+        assert_eq!(format!("{resume:?}"), "ResumeToken { life_seconds: 60, .. }");
     }
 }

@@ -217,6 +217,11 @@ mod tests {
         suite_bits: 0x03,
     };
 
+    #[test]
+    fn a_hello_that_is_made_shows_nothing_of_its_token() {
+        assert_eq!(format!("{:?}", draft()), "HelloDraft(..)");
+    }
+
     fn draft() -> HelloDraft {
         let mut draft = HelloDraft::new(&FIELDS, &[0x55; SEALED_TOKEN_BYTES]);
         draft.noise_message_mut().fill(0x77);

@@ -132,7 +132,9 @@ const _: () = assert!(CLIENT_BYTES <= ClientParameters::PAYLOAD_BYTES && Connect
 const _: () = assert!(SERVER_PARAMETERS_BYTES == ConnectionId::BYTES + 16 + 1 + SharedParameters::BYTES);
 
 /// The payload of Noise message 2 (PROTOCOL, "Parameters").
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// Its `Debug` leaves the reset token out: who has it can end the connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ServerParameters {
     /// The id that packets to the server carry.
     pub connection_id: ConnectionId,
@@ -142,6 +144,14 @@ pub struct ServerParameters {
     pub suite: Suite,
     /// What holds for both, and the largest datagram the server takes.
     pub shared: SharedParameters,
+}
+
+impl core::fmt::Debug for ServerParameters {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut shown = f.debug_struct("ServerParameters");
+        shown.field("connection_id", &self.connection_id).field("suite", &self.suite);
+        shown.field("shared", &self.shared).finish_non_exhaustive()
+    }
 }
 
 impl ServerParameters {
@@ -188,6 +198,14 @@ mod tests {
 
     fn client() -> ClientParameters {
         ClientParameters { connection_id: Some(ConnectionId::from_bytes([7; 8])), shared: SHARED }
+    }
+
+    #[test]
+    fn debug_shows_no_reset_token() {
+        let (connection_id, suite) = (ConnectionId::from_bytes([1; 8]), Suite::ChaCha20Poly1305);
+        let server = ServerParameters { connection_id, reset_token: [0xee; 16], suite, shared: SHARED };
+        let shown = format!("{server:?}");
+        assert!(shown.contains("suite: ChaCha20Poly1305") && !shown.contains("238"), "{shown}");
     }
 
     #[test]
