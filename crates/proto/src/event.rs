@@ -86,6 +86,9 @@ pub enum Event<'a> {
     },
 }
 
+/// Payloads of a batch that are no burden even twice.
+const SMALL_BYTES: usize = 16 * 1_024;
+
 /// Events with their payloads in one piece of memory, oldest first: what `Endpoint::take_events` fills, so that the endpoint
 /// can be told of more while they are looked at. Its memory is used again.
 #[derive(Debug, Default)]
@@ -94,6 +97,8 @@ pub struct EventBatch {
     /// Payloads of the queue, oldest first; those before `start` are gone.
     bytes: Vec<u8>,
     start: usize,
+    /// Those of the queue, oldest first.
+    attempts: VecDeque<Attempt>,
     /// Those of the queue, oldest first.
     records: VecDeque<FlightRecord>,
     /// The one that was taken last, so that it can be lent.
@@ -109,23 +114,39 @@ pub(crate) struct Events {
     used_bytes: usize,
 }
 
+/// Half of what a message is charged beside its payload, so that a queue that has just doubled its room takes no more than that:
+/// what seldom happens and is larger stands in queues of its own.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     peer: PeerId,
-    bytes: usize,
+    bytes: u32,
     what: What,
+}
+
+const _: () = assert!(2 * size_of::<Entry>() <= ITEM_CHARGE_BYTES, "a message takes more than it is charged");
+
+impl Entry {
+    fn payload_bytes(self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
 enum What {
-    /// With a player, whose id then stands before the user data.
-    Connected(SocketAddr, bool),
-    ConnectFailed(ConnectError),
+    Attempt,
     Message(ChannelId),
     Receipt(ReceiptId, Outcome),
     Skipped(ChannelId, u32),
     FlightRecord,
     Disconnected(CloseReason),
+}
+
+/// What an attempt to connect came to.
+#[derive(Debug, Clone, Copy)]
+enum Attempt {
+    /// With a player, whose id then stands before the user data.
+    Connected(SocketAddr, bool),
+    Failed(ConnectError),
 }
 
 impl EventBatch {
@@ -137,19 +158,23 @@ impl EventBatch {
 
     /// The oldest event.
     pub fn pop(&mut self) -> Option<Event<'_>> {
-        let Entry { peer, bytes, what } = self.queue.pop_front()?;
+        let entry = self.queue.pop_front()?;
+        let Entry { peer, what, .. } = entry;
         let start = self.start;
-        let end = start.saturating_add(bytes);
+        let end = start.saturating_add(entry.payload_bytes());
         self.start = end;
         let payload = self.bytes.get(start..end).unwrap_or_default();
         Some(match what {
-            What::Connected(address, has_player) => {
-                let split = if has_player { payload.split_first_chunk() } else { None };
-                let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
-                let user_data = split.map_or(payload, |(_, user_data)| user_data);
-                Event::Connected { peer, address, player, user_data }
-            }
-            What::ConnectFailed(error) => Event::ConnectFailed { peer, error },
+            // Each such entry has its attempt.
+            What::Attempt => match self.attempts.pop_front()? {
+                Attempt::Connected(address, has_player) => {
+                    let split = if has_player { payload.split_first_chunk() } else { None };
+                    let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
+                    let user_data = split.map_or(payload, |(_, user_data)| user_data);
+                    Event::Connected { peer, address, player, user_data }
+                }
+                Attempt::Failed(error) => Event::ConnectFailed { peer, error },
+            },
             What::Message(channel) => Event::Message { peer, channel, bytes: payload },
             What::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
             What::Skipped(channel, count) => Event::Skipped { peer, channel, count },
@@ -164,8 +189,22 @@ impl EventBatch {
 
     fn push(&mut self, peer: PeerId, what: What, payload: &[u8]) {
         self.reclaim();
+        if self.bytes.capacity().saturating_sub(self.bytes.len()) < payload.len() {
+            self.grow(payload.len());
+        }
         self.bytes.extend_from_slice(payload);
-        self.queue.push_back(Entry { peer, bytes: payload.len(), what });
+        // No payload is longer: a message has 64 KiB at most.
+        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        self.queue.push_back(Entry { peer, bytes, what });
+    }
+
+    /// Makes room for a payload: as much again while it is little, a tenth more from there on, since what it holds counts
+    /// against what a connection and a worker may.
+    #[cold]
+    fn grow(&mut self, payload_bytes: usize) {
+        let now = self.bytes.len();
+        let more = if now < SMALL_BYTES { now } else { now / 10 };
+        self.bytes.reserve_exact(more.max(payload_bytes));
     }
 
     /// Takes the memory of payloads that were taken back: all of it when nothing waits, else when it is the larger half,
@@ -206,13 +245,15 @@ impl Events {
     }
 
     pub(crate) fn connected(&mut self, peer: PeerId, address: SocketAddr, grant: Option<&Grant>) {
-        let Some(grant) = grant else { return self.push(peer, What::Connected(address, false), &[]) };
+        self.waiting.attempts.push_back(Attempt::Connected(address, grant.is_some()));
+        let Some(grant) = grant else { return self.push(peer, What::Attempt, &[]) };
         let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..]].concat();
-        self.push(peer, What::Connected(address, true), &payload);
+        self.push(peer, What::Attempt, &payload);
     }
 
     pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
-        self.push(peer, What::ConnectFailed(error), &[]);
+        self.waiting.attempts.push_back(Attempt::Failed(error));
+        self.push(peer, What::Attempt, &[]);
     }
 
     pub(crate) fn message(&mut self, peer: PeerId, channel: ChannelId, payload: &[u8]) {
@@ -251,7 +292,7 @@ impl Events {
 
     /// The oldest event.
     pub(crate) fn pop(&mut self) -> Option<Event<'_>> {
-        let bytes = self.waiting.queue.front()?.bytes;
+        let bytes = self.waiting.queue.front()?.payload_bytes();
         self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
         self.waiting.pop()
     }
@@ -330,5 +371,22 @@ mod tests {
             assert_eq!(bytes, [if round < 20 { 1 } else { 2 }; 100]);
         }
         assert!(events.waiting.bytes.capacity() <= 8_192, "{}", events.waiting.bytes.capacity());
+    }
+
+    #[test]
+    fn events_take_no_more_memory_than_they_are_charged_and_a_tenth() {
+        let peer = peer();
+        for payload_bytes in [0, 1, 20, 1_000, 65_536] {
+            let mut events = Events::new(usize::MAX);
+            // So that the queue has just doubled its room.
+            while events.used_bytes < 4 * 1_024 * 1_024 || !events.waiting.queue.len().is_power_of_two() {
+                events.message(peer, ChannelId(0), &vec![1; payload_bytes]);
+            }
+            events.message(peer, ChannelId(0), &vec![1; payload_bytes]);
+            let batch = &events.waiting;
+            let taken_bytes = batch.queue.capacity() * size_of::<Entry>() + batch.bytes.capacity();
+            let (most, length) = (events.used_bytes * 11 / 10, batch.queue.len());
+            assert!(taken_bytes <= most, "{length} of {payload_bytes} B: {taken_bytes} of {most} B");
+        }
     }
 }
