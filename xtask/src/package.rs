@@ -6,11 +6,14 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::run::{CommandLine, Stop};
+use crate::run::{CommandLine, Stop, word};
 use crate::workspace::{Package, Workspace};
 
 /// What every package brings beside its code: what it is, and under which terms.
 const FILES: [&str; 2] = ["README.md", "LICENSE-MIT"];
+
+/// Below the target folder: what is built of the packages, and of nothing else.
+const ALONE: &str = "alone";
 
 /// Packs all of them; builds each from its package where `verify` is set.
 ///
@@ -27,11 +30,17 @@ pub(crate) fn run(verify: bool) -> Result<(), Stop> {
     if !problems.is_empty() {
         return Err(Stop::Failed(problems.join("\n")));
     }
-    if verify {
-        forget_unpacked(&published)?;
-    }
     let all = pack(&published);
-    let all = if verify { all } else { all.arg("--no-verify") };
+    let all = if verify {
+        forget_unpacked(&published)?;
+        // What was built of an earlier package stands for the new one too, as long as it is the same version.
+        let alone = workspace.target.join(ALONE);
+        // It fails where there is none.
+        drop(fs::remove_dir_all(&alone));
+        all.arg("--target-dir").arg(word(&alone))
+    } else {
+        all.arg("--no-verify")
+    };
     println!("{all}");
     match all.run(&workspace.root, None)? {
         status if status.success() => {
