@@ -115,8 +115,8 @@ fn ten_million_messages_of_nothing_arrive_and_take_no_more_memory_than_there_is_
 fn ten_million_messages_of_nothing_that_nobody_takes_take_no_more_memory_either() {
     let mut emptier = Emptier::new(2, false);
     emptier.flood(|_| Delivery::Unreliable);
-    // They fill what there is, each charged 64 bytes and more.
-    assert!(emptier.held_most_bytes >= RECEIVE_BYTES / 4, "{} B", emptier.held_most_bytes);
+    // They fill what there is: each takes half of the 64 bytes that it is charged.
+    assert!(emptier.held_most_bytes >= RECEIVE_BYTES / 8, "{} B", emptier.held_most_bytes);
 }
 
 #[test]
