@@ -197,8 +197,7 @@ pub(crate) fn worker(
     let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
     let worker = SocketWorker::new(Parts {
         index: 0,
-        // A train goes whole to the worker of its first packet, and of many connections each has another.
-        has_gso: granted.has_gso && is_connected,
+        has_gso: granted.has_gso,
         is_connected,
         io: socket,
         parker,

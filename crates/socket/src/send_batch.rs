@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     pub(crate) local: LocalAddress,
     pub(crate) at: usize,
     pub(crate) bytes: usize,
+    /// Whether no train goes on from the one before.
+    is_cut: bool,
 }
 
 /// A bounded queue of datagrams for one flush; its memory is allocated once.
@@ -55,6 +57,8 @@ pub struct SendBatch {
     used: usize,
     entries: Vec<Entry>,
     sent: usize,
+    /// Of the next datagram.
+    is_cut: bool,
     max_datagrams: usize,
     headers: SendHeaders,
 }
@@ -68,6 +72,7 @@ impl SendBatch {
             used: 0,
             entries: Vec::with_capacity(max_datagrams),
             sent: 0,
+            is_cut: false,
             max_datagrams,
             headers: SendHeaders::new(MAX_MESSAGES),
         }
@@ -89,6 +94,12 @@ impl SendBatch {
         is_taken
     }
 
+    /// Lets the next datagram begin a train of its own. For connections that share an address: the receiver's kernel hands a
+    /// train whole to one socket, which may be that of its first packet alone.
+    pub const fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
     /// Adds a datagram of `bytes` bytes that `write` fills in place; false when there is no room left.
     #[must_use]
     pub fn push_with(&mut self, to: Option<SocketAddr>, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
@@ -99,7 +110,8 @@ impl SendBatch {
             return false;
         };
         write(memory);
-        self.entries.push(Entry { to, local: LocalAddress::ANY, at: self.used, bytes });
+        let is_cut = std::mem::take(&mut self.is_cut);
+        self.entries.push(Entry { to, local: LocalAddress::ANY, at: self.used, bytes, is_cut });
         self.used += bytes;
         true
     }
@@ -159,7 +171,8 @@ impl Outgoing<'_> {
         self.entries.iter().map(|entry| (entry.to, self.payload(entry)))
     }
 
-    /// How many datagrams the first train holds: equal lengths from one address to one peer, the last may be shorter.
+    /// How many datagrams the first train holds: equal lengths from one address to one peer, the last may be shorter. None goes
+    /// on past a [`cut`](SendBatch::cut).
     #[must_use]
     pub fn first_train(&self) -> usize {
         first_train(self.entries)
@@ -184,7 +197,7 @@ pub(crate) fn first_train(entries: &[Entry]) -> usize {
     for entry in entries.iter().take(MAX_TRAIN).skip(1) {
         total += entry.bytes;
         let is_same_way = entry.to == first.to && entry.local == first.local;
-        let fits = is_same_way && entry.bytes <= first.bytes && entry.bytes > 0;
+        let fits = is_same_way && !entry.is_cut && entry.bytes <= first.bytes && entry.bytes > 0;
         if !fits || total > MAX_TRAIN_BYTES {
             break;
         }
@@ -232,6 +245,20 @@ mod tests {
             assert!(batch.push_from(LocalAddress::from_number(local), to, b"x"));
         }
         assert_eq!(batch.outgoing().first_train(), 2);
+    }
+
+    #[test]
+    fn a_train_ends_at_a_cut_and_another_begins_behind_it() {
+        let (mut batch, to) = (batch(&[(1, 10), (1, 10)]), SocketAddr::from(([127, 0, 0, 1], 1)));
+        batch.cut();
+        for _ in 0..3 {
+            assert!(batch.push(Some(to), &[7; 10]));
+        }
+        assert_eq!(batch.outgoing().first_train(), 2);
+        batch.advance(1);
+        assert_eq!(batch.outgoing().first_train(), 1);
+        batch.advance(1);
+        assert_eq!(batch.outgoing().first_train(), 3, "a cut is before one datagram and no other");
     }
 
     #[test]

@@ -270,6 +270,10 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
         {
             let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
+            // A train goes whole to the worker of its first packet, and of connections behind one address each has another.
+            if transmit.peer.is_none() || self.peers.last() != Some(&transmit.peer) {
+                self.batch.cut();
+            }
             // There is room: the batch was empty, and has it for so many of the largest.
             let _ = if self.is_connected {
                 self.batch.push(None, datagram)

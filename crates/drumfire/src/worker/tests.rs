@@ -28,6 +28,30 @@ fn the_loop_runs_over_any_network_and_any_clock() {
 }
 
 #[test]
+fn a_train_has_packets_of_one_connection_though_several_share_an_address() {
+    let mut world = World::new(1);
+    for _ in 0..3 {
+        world.join_from(SocketAddr::from(([127, 0, 0, 1], 1_000)), 0);
+    }
+    world.until_all_are_connected();
+    let trains_of = |world: &mut World, text: &'static str, times: usize| {
+        world.servers[0].wire.0.borrow_mut().trains.clear();
+        for peer in world.connected() {
+            for _ in 0..times {
+                world.servers[0].send(peer, text);
+            }
+        }
+        world.servers[0].work();
+        let mut wire = world.servers[0].wire.0.borrow_mut();
+        wire.outbox.clear();
+        std::mem::take(&mut wire.trains)
+    };
+    assert_eq!(trains_of(&mut world, "equal in length", 1), [1, 1, 1]);
+    // Six such messages fill two packets of one length and begin a third.
+    assert_eq!(trains_of(&mut world, "x".repeat(500).leak(), 6), [3, 3, 3]);
+}
+
+#[test]
 fn a_spent_budget_is_followed_by_a_poll_that_does_not_wait() {
     let mut world = World::new(1);
     let server = &mut world.servers[0];

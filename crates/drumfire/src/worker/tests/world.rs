@@ -30,6 +30,8 @@ use crate::sync::Bell;
 pub(super) struct Wire {
     pub(super) inbox: VecDeque<(SocketAddr, Vec<u8>)>,
     pub(super) outbox: Vec<(Option<SocketAddr>, Vec<u8>)>,
+    /// Datagrams of each train that was sent.
+    pub(super) trains: Vec<usize>,
     /// Receive calls that will panic.
     pub(super) panics: u32,
     /// What the system answers to every receive, and how many there were.
@@ -82,9 +84,9 @@ impl Io for Fake {
         if wire.is_blocked {
             return Err(Fault::WouldBlock);
         }
-        let Wire { outbox, refused, carries, .. } = &mut *wire;
+        let Wire { outbox, trains, refused, carries, .. } = &mut *wire;
         let mut sent = 0;
-        for (to, bytes) in outgoing.datagrams() {
+        for (to, bytes) in outgoing.datagrams().take(outgoing.first_train()) {
             let of_peer = refused.filter(|(peer, _)| to == Some(*peer)).map(|(_, fault)| fault);
             let of_size = carries.filter(|most| bytes.len() > *most).map(|_| Fault::MessageTooLong);
             match of_peer.or(of_size) {
@@ -94,6 +96,7 @@ impl Io for Fake {
             }
             sent += 1;
         }
+        trains.push(sent);
         Ok(sent)
     }
 
@@ -171,7 +174,7 @@ impl<P: Placement> Node<P> {
         let worker = Worker::new(Parts {
             index,
             io: wire.clone(),
-            has_gso: false,
+            has_gso: true,
             is_connected: false,
             parker: wire.clone(),
             clock: time.clone(),
@@ -243,6 +246,12 @@ impl World {
 
     /// Another client, which sends to this worker.
     pub(super) fn join(&mut self, worker: usize) {
+        let port = 1_000 + u16::try_from(self.clients.len()).unwrap();
+        self.join_from(SocketAddr::from(([127, 0, 0, 1], port)), worker);
+    }
+
+    /// Another client, which may share its address with others.
+    pub(super) fn join_from(&mut self, address: SocketAddr, worker: usize) {
         self.seed = self.seed.wrapping_add(1);
         let number = u16::try_from(self.clients.len()).unwrap();
         let mut seed = [self.seed; 32];
@@ -251,7 +260,6 @@ impl World {
             move || Endpoint::client(Config::default(), ClientConfig::default(), Secret::new(seed)).ok();
         let links = [Arc::new(Link::new(Arc::new(Bell::default())))];
         let ring = rings(&links).pop().unwrap();
-        let address = SocketAddr::from(([127, 0, 0, 1], 1_000 + number));
         let mut node = Node::new(address, &self.time, &links[0], (0, ring), Box::new(make));
         let identity = ServerIdentity { public_key: ServerKey::dev().public().to_bytes(), key_id: 0 };
         let (peer, credit) = node.worker.connect(SERVER.into(), &identity, None, Duration::ZERO).unwrap();
@@ -284,13 +292,16 @@ impl World {
     pub(super) fn carry_answers(&mut self) {
         for (index, server) in self.servers.iter().enumerate() {
             for (to, bytes) in std::mem::take(&mut server.wire.0.borrow_mut().outbox) {
-                let number = usize::from(to.unwrap().port()) - 1_000;
-                let (client, worker, ..) = &mut self.clients[number];
-                // From the Welcome on, the id leads to the owner.
-                if bytes[0] == 0x8c {
-                    *worker = index;
+                for (client, worker, ..) in &mut self.clients {
+                    if to != Some(client.address) {
+                        continue;
+                    }
+                    // From the Welcome on, the id leads to the owner.
+                    if bytes[0] == 0x8c {
+                        *worker = index;
+                    }
+                    client.wire.0.borrow_mut().inbox.push_back((SERVER.into(), bytes.clone()));
                 }
-                client.wire.0.borrow_mut().inbox.push_back((SERVER.into(), bytes));
             }
         }
     }
@@ -320,11 +331,15 @@ impl World {
         for _ in 0..clients {
             world.join(0);
         }
-        world.until("connected", |world| {
-            world.connected().len() == clients
+        world.until_all_are_connected();
+        world
+    }
+
+    pub(super) fn until_all_are_connected(&mut self) {
+        self.until("connected", |world| {
+            world.connected().len() == world.clients.len()
                 && world.clients.iter().all(|client| !client.0.heard.is_empty())
         });
-        world
     }
 
     pub(super) fn texts(&self, client: usize) -> Vec<Bytes> {
