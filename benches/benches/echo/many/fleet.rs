@@ -1,8 +1,8 @@
 //! Thousands of connections on one thread that never sleeps, and the two loads of the reference: echoes in a closed loop until
 //! so many are back, and turns at fixed times, whatever comes back.
 //!
-//! Each look at a socket sends one message at most: several from one socket in a row would be answered in one train, which real
-//! clients with sockets of their own never are.
+//! Each look at a socket sends one message at most: what all connections have out at once would not fit the server's receive
+//! buffer, and where the client is the slower one, that is where it would wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
