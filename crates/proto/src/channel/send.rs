@@ -4,6 +4,7 @@
 //! decided by whoever builds packets.
 
 mod fill;
+mod free;
 mod latest;
 mod lines;
 mod pieces;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use drumfire_wire::{ChannelId, MessageId};
 
-use super::places::{NOWHERE, at};
+use super::free::{Free, NOWHERE, at};
 use super::waiting::Waiting;
 use crate::channel::Priority;
 use crate::ids::FoldBuild;
@@ -28,8 +28,7 @@ pub(super) struct Latest {
     places: HashMap<Key, u32, FoldBuild>,
     /// In no order; the key's table has small entries that way, and a value lies still until it is settled.
     values: Vec<Slot>,
-    /// The first of those that are free.
-    free: Option<u32>,
+    free: Free,
 }
 
 type Key = (ChannelId, u64);
@@ -46,8 +45,8 @@ struct Slot {
 /// Where the newest value of a key is.
 #[derive(Debug)]
 enum Value {
-    /// Nowhere, and the next slot that is free.
-    None(Option<u32>),
+    /// Nowhere, and the link to the next slot that is free.
+    None(u32),
     /// At this place in its line.
     Waiting(u32),
     UnderWay(UnderWay),
@@ -77,7 +76,7 @@ pub(super) const fn is_value(id: MessageId) -> bool {
 
 impl Latest {
     pub(super) fn new(hash: FoldBuild) -> Self {
-        Self { places: HashMap::with_hasher(hash), values: Vec::new(), free: None }
+        Self { places: HashMap::with_hasher(hash), values: Vec::new(), free: Free::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -112,7 +111,7 @@ impl Latest {
         if let Some(place) = self.places.remove(&key)
             && let Some(slot) = self.values.get_mut(at(place))
         {
-            slot.value = Value::None(self.free.replace(place));
+            slot.value = Value::None(self.free.give_back(place));
         }
     }
 
@@ -156,16 +155,16 @@ impl Latest {
         if let Some(place) = self.places.get(&key) {
             return *place;
         }
-        let fresh = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
-        let place = self.free.unwrap_or(fresh);
+        let place = self.free.next();
         match self.values.get_mut(at(place)) {
             Some(slot) => {
+                self.free.take(if let Value::None(link) = slot.value { link } else { NOWHERE });
                 slot.key = key;
-                if let Value::None(next) = slot.value {
-                    self.free = next;
-                }
             }
-            None => self.values.push(Slot { key, value: Value::None(None), sending: 0 }),
+            None => {
+                self.free.take_fresh();
+                self.values.push(Slot { key, value: Value::None(NOWHERE), sending: 0 });
+            }
         }
         self.places.insert(key, place);
         place

@@ -9,7 +9,8 @@ use std::hash::{Hash, Hasher};
 
 use drumfire_wire::ChannelId;
 
-use super::places::{NOWHERE, Places};
+use super::free::NOWHERE;
+use super::places::Places;
 use super::waiting::{Progress, Standing, Waiting};
 use crate::channel::{ChannelOptions, Mode, Priority};
 use crate::ids::FoldBuild;

@@ -4,25 +4,21 @@
 use bytes::Bytes;
 use drumfire_wire::ChannelId;
 
+use super::free::{Free, NOWHERE, at};
 use super::waiting::{Extras, Progress, Standing, Waiting};
 use crate::channel::Mode;
 use crate::time::Moment;
-
-/// No place.
-pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// The messages of one connection that wait, in no order of their own.
 #[derive(Debug)]
 pub(super) struct Places {
     places: Vec<Place>,
-    /// The first of the places that are free.
-    free: u32,
+    free: Free,
     extras: Vec<Slot>,
-    /// The first of the slots that are free.
-    free_slot: u32,
+    free_slots: Free,
 }
 
-/// A message in its line, or a free place, which has no mode.
+/// A message in its line, or a free place, which has no mode and is linked to the next one by `next`.
 #[derive(Debug)]
 struct Place {
     payload: Bytes,
@@ -37,19 +33,19 @@ struct Place {
 #[derive(Debug)]
 enum Slot {
     Taken(Extras),
-    /// Free, and the next one that is.
+    /// Free, and the link to the next one that is.
     Free(u32),
 }
 
 impl Places {
     pub(super) const fn new() -> Self {
-        Self { places: Vec::new(), free: NOWHERE, extras: Vec::new(), free_slot: NOWHERE }
+        Self { places: Vec::new(), free: Free::new(), extras: Vec::new(), free_slots: Free::new() }
     }
 
     /// Where the next message comes, for `Connection::fetch_parts`.
     #[inline]
     pub(super) fn fetch(&self) -> impl Copy + use<> {
-        self.places.get(at(self.free)).map(|place| place.next)
+        self.places.get(at(self.free.next())).map(|place| place.next)
     }
 
     /// The message at this place.
@@ -67,15 +63,17 @@ impl Places {
         let Waiting { channel, mode, payload, queued_at, extras } = waiting;
         let slot = self.keep(extras);
         let new = Place { payload, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
-        let index = self.free;
-        if let Some(place) = self.places.get_mut(at(index)) {
-            self.free = place.next;
-            *place = new;
-            return index;
+        let index = self.free.next();
+        match self.places.get_mut(at(index)) {
+            Some(place) => {
+                self.free.take(place.next);
+                *place = new;
+            }
+            None => {
+                self.free.take_fresh();
+                self.places.push(new);
+            }
         }
-        // Memory ends long before the numbers do.
-        let index = u32::try_from(self.places.len()).unwrap_or(NOWHERE);
-        self.places.push(new);
         index
     }
 
@@ -86,8 +84,7 @@ impl Places {
         let (payload, slot) =
             (std::mem::take(&mut place.payload), std::mem::replace(&mut place.slot, NOWHERE));
         let (channel, queued_at) = (place.channel, place.queued_at);
-        let next = std::mem::replace(&mut place.next, self.free);
-        self.free = index;
+        let next = std::mem::replace(&mut place.next, self.free.give_back(index));
         let extras = self.give_back(slot);
         Some((Waiting { channel, mode, payload, queued_at, extras }, next))
     }
@@ -139,29 +136,25 @@ impl Places {
         if extras == Extras::NONE {
             return NOWHERE;
         }
-        let index = self.free_slot;
-        if let Some(slot) = self.extras.get_mut(at(index)) {
-            if let Slot::Free(next) = *slot {
-                self.free_slot = next;
+        let index = self.free_slots.next();
+        match self.extras.get_mut(at(index)) {
+            Some(slot) => {
+                self.free_slots.take(if let Slot::Free(link) = *slot { link } else { NOWHERE });
+                *slot = Slot::Taken(extras);
             }
-            *slot = Slot::Taken(extras);
-            return index;
+            None => {
+                self.free_slots.take_fresh();
+                self.extras.push(Slot::Taken(extras));
+            }
         }
-        let index = u32::try_from(self.extras.len()).unwrap_or(NOWHERE);
-        self.extras.push(Slot::Taken(extras));
         index
     }
 
     fn give_back(&mut self, index: u32) -> Extras {
         let Some(slot) = self.extras.get_mut(at(index)) else { return Extras::NONE };
-        let taken = std::mem::replace(slot, Slot::Free(self.free_slot));
-        self.free_slot = index;
+        let taken = std::mem::replace(slot, Slot::Free(self.free_slots.give_back(index)));
         if let Slot::Taken(extras) = taken { extras } else { Extras::NONE }
     }
-}
-
-pub(super) fn at(index: u32) -> usize {
-    usize::try_from(index).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

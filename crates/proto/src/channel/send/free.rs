@@ -1,0 +1,115 @@
+//! Which places of a memory are free, linked through these places themselves.
+//!
+//! When the last one that was taken is given back, places are given out from the first one on again: who takes them in turn then walks
+//! through memory in order and stays where it is small. A list of free places alone is shuffled a little by each queue that was not
+//! empty when something came, until every step of it is a line of memory from somewhere else.
+
+/// No place.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+/// Which places are free.
+#[derive(Debug)]
+pub(super) struct Free {
+    /// The first of those that were given back.
+    first: u32,
+    /// From here on none was given out.
+    fresh: u32,
+    taken: u32,
+}
+
+impl Free {
+    pub(super) const fn new() -> Self {
+        Self { first: NOWHERE, fresh: 0, taken: 0 }
+    }
+
+    /// The place that is given out next; there may be no memory for it yet.
+    #[inline]
+    pub(super) const fn next(&self) -> u32 {
+        if self.first == NOWHERE { self.fresh } else { self.first }
+    }
+
+    /// Gives [`Self::next`] out; `link` is what [`Self::give_back`] answered when this place was given back.
+    #[inline]
+    pub(super) const fn take(&mut self, link: u32) {
+        if self.first == NOWHERE {
+            return self.take_fresh();
+        }
+        self.taken = self.taken.wrapping_add(1);
+        self.first = link;
+    }
+
+    /// Gives [`Self::next`] out, for which there was no memory yet. Memory ends long before the numbers do.
+    #[inline]
+    pub(super) const fn take_fresh(&mut self) {
+        self.taken = self.taken.wrapping_add(1);
+        self.fresh = self.fresh.wrapping_add(1);
+    }
+
+    /// Takes a place back; answers what is to be kept in it.
+    #[inline]
+    pub(super) const fn give_back(&mut self, place: u32) -> u32 {
+        self.taken = self.taken.wrapping_sub(1);
+        if self.taken == 0 {
+            (self.first, self.fresh) = (NOWHERE, 0);
+            return NOWHERE;
+        }
+        std::mem::replace(&mut self.first, place)
+    }
+}
+
+pub(super) fn at(place: u32) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A memory of links, as those who use the list keep them.
+    #[derive(Default)]
+    struct Memory(Vec<u32>);
+
+    impl Memory {
+        fn take(&mut self, free: &mut Free) -> u32 {
+            let place = free.next();
+            free.take(self.0.get(at(place)).copied().unwrap_or(NOWHERE));
+            if at(place) == self.0.len() {
+                self.0.push(NOWHERE);
+            }
+            assert!(at(place) < self.0.len(), "a place without memory");
+            place
+        }
+
+        fn give_back(&mut self, free: &mut Free, place: u32) {
+            self.0[at(place)] = free.give_back(place);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_was_emptied_walks_through_its_memory_from_the_beginning_however_it_was_shuffled() {
+        let (mut free, mut memory) = (Free::new(), Memory::default());
+        let mut queue = std::collections::VecDeque::new();
+        for turn in 0..50 {
+            (0..7 + turn % 5).for_each(|_| queue.push_back(memory.take(&mut free)));
+            for place in queue.drain(..6 + turn % 5) {
+                memory.give_back(&mut free, place);
+            }
+        }
+        assert!(!queue.iter().is_sorted(), "it is shuffled while something waits");
+        let most = memory.0.len();
+        for place in queue.drain(..) {
+            memory.give_back(&mut free, place);
+        }
+        let places = (0..=most).map(|_| at(memory.take(&mut free)));
+        assert!(places.eq(0..=most), "in order again, all of them, and only then is there more memory");
+    }
+
+    #[test]
+    fn what_was_given_back_last_is_given_out_first_as_long_as_something_is_taken() {
+        let (mut free, mut memory) = (Free::new(), Memory::default());
+        let places: Vec<u32> = (0..4).map(|_| memory.take(&mut free)).collect();
+        memory.give_back(&mut free, places[1]);
+        memory.give_back(&mut free, places[2]);
+        assert_eq!([2, 1, 4].map(|_| memory.take(&mut free)), [2, 1, 4]);
+    }
+}
