@@ -12,8 +12,9 @@ use crate::echoes::{Tally, Window};
 use crate::numbered::{connection_of, first_number, number_of, write_number};
 use crate::out::Out;
 
-/// Connections that are begun at a time.
-const UNDER_WAY: usize = 16;
+/// Connections that are begun at a time: few enough for any server's receive buffer, and enough that a thousand are connected soon
+/// over a path that holds every datagram.
+pub const UNDER_WAY: usize = 64;
 
 /// While others connect, the connections that stand are looked after this often.
 const UPKEEP_NS: u64 = 100_000_000;

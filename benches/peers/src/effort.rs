@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire_benches::Extent;
-use drumfire_benches::drive::Shape;
+use drumfire_benches::drive::{Shape, UNDER_WAY};
 
 use crate::face::KEEP_ALIVE;
 use crate::load::Load;
@@ -18,9 +18,6 @@ const QUIET: Duration = Duration::from_secs(8);
 
 /// What the processes of a round take to start.
 const START: Duration = Duration::from_millis(330);
-
-/// Connections that are made at a time, each with two ways there and back.
-const MADE_TOGETHER: u32 = 16;
 
 /// How much is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +57,8 @@ impl Effort {
             Extent::Full if is_idle => effort(5, 0, QUIET, KEEP_ALIVE),
             Extent::Default if load.name == "A" => effort(ROUNDS_OF_A, 1, millis(300), millis(1_000)),
             Extent::Default => effort(5, 1, millis(300), millis(1_000)),
+            // Whose connections are made, and whose losses are waited for, for most of a round.
+            Extent::Full if load.is_relayed => effort(5, 1, millis(300), millis(1_500)),
             Extent::Full => effort(7, 1, millis(300), millis(1_500)),
         }
     }
@@ -68,8 +67,9 @@ impl Effort {
     pub(crate) fn time(&self, load: Load, connections: usize, may_lose: bool) -> Duration {
         let mut round = START + self.warm_up + self.counted;
         if load.is_relayed {
-            let batches = u32::try_from(connections).unwrap_or(u32::MAX).div_ceil(MADE_TOGETHER);
-            round += HELD * 4 * batches;
+            // Each connection is made with two ways there and back.
+            let batches = connections.div_ceil(UNDER_WAY);
+            round += HELD * 4 * u32::try_from(batches).unwrap_or(u32::MAX);
             if may_lose {
                 // Some are always lost, and waited for.
                 round += load.settle(may_lose);
@@ -118,8 +118,8 @@ mod tests {
         };
         assert_eq!(millis("B", false), 6 * (330 + 300 + 1_000));
         assert_eq!(millis("E", true), 3 * (330 + 8_000 + 7_500));
-        // 100 connections are seven batches, of 100 ms each.
-        assert_eq!(millis("A-lossy", false), 6 * (1_630 + 700));
-        assert_eq!(millis("A-lossy", true), 6 * (1_630 + 700 + 1_000));
+        // 100 connections are two batches, of 100 ms each.
+        assert_eq!(millis("A-lossy", false), 6 * (1_630 + 200));
+        assert_eq!(millis("A-lossy", true), 6 * (1_630 + 200 + 1_000));
     }
 }
