@@ -1,15 +1,20 @@
-//! drumfire's server with its tick face, as a game has it.
+//! drumfire's server with its tick face, as a game has it, and with a handler that answers on its worker.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use drumfire::{
-    Access, AdmissionConfig, Event, SendOptions, Server, ServerConfig, ServerKey, Stats, Workers,
+    Access, AdmissionConfig, ChannelId, Context, Event, Handler, PeerId, SendOptions, Server, ServerConfig,
+    ServerKey, Stats, Workers,
 };
 use drumfire_benches::{Joining, RECEIVE_BUFFER_BYTES};
 use drumfire_crypto::Suite;
+use drumfire_socket::Wait;
+use drumfire_tools::clock;
 
 use crate::load::DATAGRAMS_EACH;
-use crate::peer::{Delivery, Staffing};
+use crate::peer::{Delivery, GATHERED, Staffing};
 use crate::server::{self, Desk, Order, Served, Traffic};
 
 /// How often the server looks up when nothing comes.
@@ -35,18 +40,75 @@ pub(crate) fn joining(delivery: Delivery, suite: Suite) -> Joining {
     Joining { key: key().public(), suite, options: options(delivery), each: DATAGRAMS_EACH }
 }
 
+/// A server that takes all whom it has room for.
+fn config(workers: Workers) -> ServerConfig {
+    ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
+        .workers(workers)
+        // How busy a worker looks is a matter of who else has its core.
+        .admission(AdmissionConfig::default().busy_max_percent(100))
+        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES)
+}
+
 /// Echoes until the standard input ends.
 pub(crate) fn serve(staffing: Staffing, delivery: Delivery) -> Result<Served, String> {
-    let workers = match staffing {
-        Staffing::Inline => Workers::Inline,
-        Staffing::Worker => Workers::Count(1),
-    };
-    let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
-        .workers(workers)
-        // How busy a worker looks is a matter of who else has its core: here it takes all whom it has room for.
-        .admission(AdmissionConfig::default().busy_max_percent(100))
-        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    let mut server = Server::bind(config).map_err(|error| error.to_string())?;
+    match staffing {
+        Staffing::Inline => poll(Workers::Inline, delivery),
+        Staffing::Worker => poll(Workers::Count(1), delivery),
+        Staffing::Handler => handle(config(Workers::Count(1)), delivery),
+        Staffing::Gathered => handle(config(Workers::Count(1)).wait(Wait::Gather(GATHERED)), delivery),
+    }
+}
+
+/// Answers where the message came in.
+struct Echo {
+    tally: Arc<Tally>,
+    options: SendOptions,
+}
+
+/// What the handler counts.
+#[derive(Debug, Default)]
+struct Tally {
+    received: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Tally {
+    fn served(&self) -> Served {
+        // What is being answered at the moment is neither.
+        let refused = self.refused.load(Ordering::Acquire);
+        let received = self.received.load(Ordering::Acquire);
+        Served { received, echoed: received - refused, refused, ..Served::default() }
+    }
+}
+
+impl Handler for Echo {
+    type Note = ();
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+        self.tally.received.fetch_add(1, Ordering::Release);
+        if context.send(peer, channel, bytes, self.options).is_err() {
+            self.tally.refused.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// With a handler, whose answers leave at the end of each look at the socket: it knows no other way to flush.
+fn handle(config: ServerConfig, delivery: Delivery) -> Result<Served, String> {
+    let tally = Arc::<Tally>::default();
+    let make = |_| Echo { tally: Arc::clone(&tally), options: options(delivery) };
+    let server = drumfire::serve(config, make).map_err(|error| error.to_string())?;
+    let desk = Desk::open(|| {});
+    server::announce(server.local_addr()).map_err(|error| error.to_string())?;
+    while desk.next_order().is_some() {
+        accounted(&tally.served(), &server.stats()).say().map_err(|error| error.to_string())?;
+    }
+    clock::pause(LAST_LOOK);
+    Ok(accounted(&tally.served(), &server.stats()))
+}
+
+/// With the tick face, where an order says when answers leave.
+fn poll(workers: Workers, delivery: Delivery) -> Result<Served, String> {
+    let mut server = Server::bind(config(workers)).map_err(|error| error.to_string())?;
     let desk = Desk::open(|| {});
     server::announce(server.local_addr()).map_err(|error| error.to_string())?;
 

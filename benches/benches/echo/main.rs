@@ -4,7 +4,8 @@
 //! that nothing shares a datagram; A: 100 connections that send 60 times a second at fixed times), every figure
 //! beside its goal, and writes `target/reports/echo.json`. Server and client run in processes of their own, each
 //! on its own core; this process only looks at their clocks. The client never sleeps; its CPU stands beside the server's, and is
-//! in no figure. Its connections share sockets, 16 each, so that it is quicker than the server. Then come `BenchEcho` and
+//! in no figure. Its connections share sockets, 16 each, so that it is quicker than the server. drumfire answers in a handler with
+//! the default wait, on the application's own thread, and by handing each message from a worker to it. Then come `BenchEcho` and
 //! `BenchRate`, the loads of nbio's benchmark over 10,000 connections, with nbio beside it where there is Go; there the clients
 //! run in this process. `--only` takes each part by its name, and `--connections` sets how many there are in these two. `--quick`
 //! is a smoke run, with 256 of them.

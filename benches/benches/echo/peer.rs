@@ -1,5 +1,7 @@
 //! Who is measured, by the name that the processes of a round tell each other.
 
+use std::time::Duration;
+
 use drumfire_crypto::Suite;
 
 /// One subject of the bench.
@@ -11,13 +13,20 @@ pub(crate) enum Peer {
     Drumfire(Staffing, Delivery, Suite),
 }
 
+/// How long datagrams gather where they are told to.
+pub(crate) const GATHERED: Duration = Duration::from_millis(1);
+
 /// Who does the server's I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Staffing {
     /// The thread of the application, which is notified of each datagram.
     Inline,
-    /// One worker thread on the same core, with the default wait.
+    /// One worker thread on the same core, with the default wait; the application's thread answers.
     Worker,
+    /// The same, and the application's handler answers on the worker.
+    Handler,
+    /// The same, and what comes gathers for [`GATHERED`].
+    Gathered,
 }
 
 /// What is promised of a message.
@@ -30,18 +39,32 @@ pub(crate) enum Delivery {
 }
 
 impl Peer {
-    /// All of them, the floor first: both suites with one thread as the floor has, then with a worker.
+    /// Those of F and A, the floor first: both suites on the application's thread and in a handler, and a worker that hands each
+    /// message to the application's thread.
     pub(crate) fn all() -> Vec<Self> {
-        let fast = if Suite::Aes128Gcm.is_offered() { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 };
-        let mut all = vec![Self::Raw];
+        let (fast, slow) = (Self::fast(), Suite::ChaCha20Poly1305);
+        let mut ours = vec![(Staffing::Inline, fast), (Staffing::Inline, slow)];
+        ours.extend([(Staffing::Handler, fast), (Staffing::Handler, slow), (Staffing::Worker, fast)]);
+        ours.dedup();
         let both = [Delivery::Unreliable, Delivery::Reliable];
-        all.extend(both.map(|delivery| Self::Drumfire(Staffing::Inline, delivery, fast)));
-        if fast != Suite::ChaCha20Poly1305 {
-            let slow = Suite::ChaCha20Poly1305;
-            all.extend(both.map(|delivery| Self::Drumfire(Staffing::Inline, delivery, slow)));
-        }
-        all.extend(both.map(|delivery| Self::Drumfire(Staffing::Worker, delivery, fast)));
+        let each = |(staffing, suite)| both.map(|delivery| Self::Drumfire(staffing, delivery, suite));
+        [Self::Raw].into_iter().chain(ours.into_iter().flat_map(each)).collect()
+    }
+
+    /// Those of nbio's loads: a handler answers in the loop that reads, as nbio's does, and the application's own thread, notified of
+    /// each datagram as the floor is, is told when to flush. Every message arrives, in order, as with TCP.
+    pub(crate) fn all_of_many() -> Vec<Self> {
+        let reliable = |staffing, suite| Self::Drumfire(staffing, Delivery::Reliable, suite);
+        let gathered = |suite| reliable(Staffing::Gathered, suite);
+        let mut all = vec![Self::Raw, gathered(Self::fast()), gathered(Suite::ChaCha20Poly1305)];
+        all.dedup();
+        all.push(reliable(Staffing::Inline, Self::fast()));
         all
+    }
+
+    /// The suite that both ends take by themselves.
+    fn fast() -> Suite {
+        if Suite::Aes128Gcm.is_offered() { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 }
     }
 
     pub(crate) fn name(self) -> String {
@@ -55,6 +78,8 @@ impl Peer {
         let staffing = match staffing {
             Staffing::Inline => "inline",
             Staffing::Worker => "one worker",
+            Staffing::Handler => "handler",
+            Staffing::Gathered => "handler, gathered 1 ms",
         };
         let suite = match suite {
             Suite::Aes128Gcm => "AES-128-GCM",
@@ -64,7 +89,7 @@ impl Peer {
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|peer| peer.name() == name)
+        Self::all().into_iter().chain(Self::all_of_many()).find(|peer| peer.name() == name)
     }
 
     /// Whether a message of it may never arrive.
@@ -72,13 +97,13 @@ impl Peer {
         !matches!(self, Self::Drumfire(_, Delivery::Reliable, _))
     }
 
-    /// Whether its server is one that waits as a server does by default.
+    /// Whether its server answers on a worker that waits as a server's does by default.
     pub(crate) const fn has_default_wait(self) -> bool {
-        matches!(self, Self::Drumfire(Staffing::Worker, ..))
+        matches!(self, Self::Drumfire(Staffing::Handler, ..))
     }
 
     /// Whether its server has one busy thread: more of them wait for the core because of each other.
     pub(crate) const fn has_one_thread(self) -> bool {
-        !self.has_default_wait()
+        !matches!(self, Self::Drumfire(Staffing::Worker, ..))
     }
 }

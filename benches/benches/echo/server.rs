@@ -132,6 +132,11 @@ impl Desk {
         self.is_over.load(Ordering::Acquire)
     }
 
+    /// Waits for the next order, which is to be answered with the counts; `None` at the end.
+    pub(crate) fn next_order(&self) -> Option<Order> {
+        self.orders.recv().ok()
+    }
+
     /// The next order, if there is one; it is to be answered with the counts.
     pub(crate) fn order(&self) -> Option<Order> {
         self.orders.try_recv().ok()

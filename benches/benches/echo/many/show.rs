@@ -2,17 +2,12 @@
 
 use drumfire_benches::paired::{METHOD, Paired};
 use drumfire_benches::{BUSY, Goal, Results, Spread};
-use drumfire_crypto::Suite;
 use drumfire_tools::table::{Align, TextTable};
 
 use super::line::{OUT_MAX, PAYLOAD_BYTES};
 use super::round::Round;
 use super::{Load, Subject};
 use crate::server::Order;
-
-/// Of what the raw echo delivers in the same run, at least.
-const DELIVERED_AES: f64 = 0.8;
-const DELIVERED_CHACHA: f64 = 0.7;
 
 /// A raw echo that delivers less of what is offered sets the mark itself.
 const ALL: f64 = 0.999;
@@ -192,7 +187,7 @@ fn table(load: Load, columns: &[Column], rounds: &[Round], missing: &str) -> Tex
 fn row_name(subject: Subject, flush: Order) -> String {
     match (subject, flush) {
         (_, Order::FlushNow) => format!("{}, flush now", subject.name()),
-        (subject, _) if subject == Subject::first() => format!("{}, flush at tick", subject.name()),
+        (subject, _) if subject.is_flushed() => format!("{}, flush at tick", subject.name()),
         (subject, _) => subject.name(),
     }
 }
@@ -223,9 +218,8 @@ pub(crate) fn figures(load: Load, rounds: &[Round], missing: &str, results: &mut
     let name = |what: &str| format!("{}: {what}", load.name());
     let tick = |subject| rows(rounds, load, subject, Order::FlushAtTick);
     let (raw, nbio) = (tick(Subject::RAW), tick(Subject::Nbio));
-    for (suite, delivered) in [(Suite::Aes128Gcm, DELIVERED_AES), (Suite::ChaCha20Poly1305, DELIVERED_CHACHA)]
-    {
-        let (subject, ours) = (Subject::ours(suite), tick(Subject::ours(suite)));
+    for subject in Subject::all() {
+        let (Some(delivered), ours) = (subject.delivered(), tick(subject)) else { continue };
         if ours.is_empty() {
             continue;
         }
@@ -255,7 +249,7 @@ pub(crate) fn figures(load: Load, rounds: &[Round], missing: &str, results: &mut
         }
         results.figure(called("EER over raw"), over(&raw, Round::eer), "x", Goal::Shown, &note(&raw));
         let note = if missing.is_empty() { note(&nbio) } else { missing.to_owned() };
-        let goal = if subject == Subject::first() { Goal::AtLeast(OVER_NBIO) } else { Goal::Shown };
+        let goal = if subject.is_first() { Goal::AtLeast(OVER_NBIO) } else { Goal::Shown };
         results.figure(called("EER over nbio"), over(&nbio, Round::eer), "x", goal, &note);
     }
     flush_figures(load, rounds, results);
@@ -263,7 +257,8 @@ pub(crate) fn figures(load: Load, rounds: &[Round], missing: &str, results: &mut
 
 /// Flush now over flush at tick.
 fn flush_figures(load: Load, rounds: &[Round], results: &mut Results) {
-    let of = |flush| rows(rounds, load, Subject::first(), flush);
+    let Some(flushed) = Subject::all().into_iter().find(|subject| subject.is_flushed()) else { return };
+    let of = |flush| rows(rounds, load, flushed, flush);
     let (now, tick) = (of(Order::FlushNow), of(Order::FlushAtTick));
     let compared: [(&str, Pick); 4] = [
         ("EER", Round::eer),
