@@ -92,7 +92,7 @@ fn drive(mut bots: impl Bots, plan: Plan) -> Result<(), String> {
             break;
         }
     }
-    Teller::last(counts(&bots))?;
+    teller.last(counts(&bots))?;
     // The server makes its books while nobody leaves. Then it is gone, and what it sent last is still to be counted.
     let mut over_ns = None;
     while over_ns.is_none_or(|over_ns| clock::host_ns() < over_ns + ns(LAST_TURN)) {
@@ -104,7 +104,7 @@ fn drive(mut bots: impl Bots, plan: Plan) -> Result<(), String> {
     }
     let mut all = counts(&bots);
     all.extend(latency_counts(&bots.latency()?));
-    Teller::last(all)
+    teller.last(all)
 }
 
 fn counts(bots: &impl Bots) -> Counts {

@@ -150,7 +150,7 @@ pub(crate) fn run(plan: Plan, workers: u16) -> Result<(), String> {
     let flag = Arc::clone(&is_over);
     at_end_of_input(move || flag.store(true, Ordering::Release));
     say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
-    let (mut teller, mut waiting_most) = (Teller::new(plan.interval), 0);
+    let (mut teller, mut waiting_most) = (Teller::apart(plan.interval), 0);
     while !is_over.load(Ordering::Acquire) {
         clock::pause(LOOK_UP);
         let waiting = waiting(&server, &tally);
@@ -159,7 +159,7 @@ pub(crate) fn run(plan: Plan, workers: u16) -> Result<(), String> {
     }
     let mut all = counts(&server, &tally, waiting_most);
     all.extend(counts_of(&server.stats()));
-    Teller::last(all)?;
+    teller.last(all)?;
     // Without a goodbye: the clients make their books next, and nobody is to have left.
     std::process::exit(0)
 }

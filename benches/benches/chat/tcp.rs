@@ -115,12 +115,12 @@ pub(crate) fn run(plan: Plan) -> Result<(), String> {
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     runtime.spawn(accept(listener, Arc::clone(&room)));
     say(&address.to_string()).map_err(|error| error.to_string())?;
-    let mut teller = Teller::new(plan.interval);
+    let mut teller = Teller::apart(plan.interval);
     while !is_over.load(Ordering::Acquire) {
         clock::pause(LOOK_UP);
         teller.look(|| room.counts())?;
     }
-    Teller::last(room.counts())
+    teller.last(room.counts())
 }
 
 async fn accept(listener: TcpListener, room: Arc<Room>) {

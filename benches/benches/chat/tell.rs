@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_benches::{Counts, say_counts};
 use drumfire_tools::clock;
-use drumfire_tools::host::ProcessClock;
+use drumfire_tools::host::{ProcessClock, ThreadClock, current_thread_id};
 
 use crate::plan::ns;
 
@@ -14,7 +14,7 @@ pub(crate) const LAST: &str = "last";
 /// The host's clock when a line was made, in nanoseconds.
 pub(crate) const AT: &str = "at";
 
-/// CPU time of the process, and how long its threads waited for a core, in nanoseconds.
+/// CPU time of the process, and how long its threads that work waited for a core, in nanoseconds.
 pub(crate) const CPU: &str = "cpu";
 pub(crate) const DELAY: &str = "delay";
 
@@ -23,12 +23,19 @@ pub(crate) const DELAY: &str = "delay";
 pub(crate) struct Teller {
     interval_ns: u64,
     next_ns: u64,
+    /// The thread that tells, where others do the work.
+    apart: Option<u32>,
 }
 
 impl Teller {
     pub(crate) fn new(interval: Duration) -> Self {
         let interval_ns = ns(interval).max(1);
-        Self { interval_ns, next_ns: (clock::host_ns() / interval_ns + 1) * interval_ns }
+        Self { interval_ns, next_ns: (clock::host_ns() / interval_ns + 1) * interval_ns, apart: None }
+    }
+
+    /// For a thread that does nothing but tell: that it waits for the core while those that it tells of are busy is no disturbance.
+    pub(crate) fn apart(interval: Duration) -> Self {
+        Self { apart: current_thread_id(), ..Self::new(interval) }
     }
 
     /// Says these counts if an interval is over. One that nobody was there for has no line.
@@ -38,18 +45,20 @@ impl Teller {
             return Ok(());
         }
         self.next_ns = (now / self.interval_ns + 1) * self.interval_ns;
-        Self::say(counts(), false)
+        self.say(counts(), false)
     }
 
     /// Says these counts as the last ones.
-    pub(crate) fn last(counts: Counts) -> Result<(), String> {
-        Self::say(counts, true)
+    pub(crate) fn last(&self, counts: Counts) -> Result<(), String> {
+        self.say(counts, true)
     }
 
-    fn say(mut counts: Counts, is_last: bool) -> Result<(), String> {
+    fn say(&self, mut counts: Counts, is_last: bool) -> Result<(), String> {
         if let Some(sample) = ProcessClock::sample(std::process::id()) {
+            let apart = self.apart.and_then(ThreadClock::sample).and_then(|sample| sample.run_delay_ns);
+            let delay = sample.run_delay_ns.unwrap_or(0).saturating_sub(apart.unwrap_or(0));
             counts.insert(CPU.to_owned(), sample.run_ns);
-            counts.insert(DELAY.to_owned(), sample.run_delay_ns.unwrap_or(0));
+            counts.insert(DELAY.to_owned(), delay);
         }
         counts.insert(AT.to_owned(), clock::host_ns());
         if is_last {
