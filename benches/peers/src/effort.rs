@@ -53,8 +53,7 @@ impl Effort {
             Extent::Quick => {
                 Self { connections_max: 64, may_void: false, ..effort(1, 0, millis(50), millis(100)) }
             }
-            Extent::Default if is_idle => effort(3, 0, QUIET, KEEP_ALIVE),
-            Extent::Full if is_idle => effort(5, 0, QUIET, KEEP_ALIVE),
+            Extent::Default | Extent::Full if is_idle => effort(3, 0, QUIET, KEEP_ALIVE),
             Extent::Default if load.name == "A" => effort(ROUNDS_OF_A, 1, millis(300), millis(1_000)),
             Extent::Default => effort(5, 1, millis(300), millis(1_000)),
             // Whose connections are made, and whose losses are waited for, for most of a round.
