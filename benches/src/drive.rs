@@ -273,18 +273,20 @@ impl<C: Client> Drive<C> {
             if now >= window.end {
                 return Ok(());
             }
-            if due_of(message) <= now {
+            while due_of(message) <= now {
                 self.tally.on_departure(now, now - due_of(message));
                 self.send(turn, now, due_of(message))?;
                 let client = self.client_of(turn);
                 self.clients[client].flush(now)?;
                 turn = (turn + 1) % count;
                 message += 1;
+                // Who rests finds several due.
+                if !self.play.shares_core {
+                    break;
+                }
             }
-            let mut is_any_busy = false;
             for client in 0..self.clients.len() {
                 if self.is_busy(client) {
-                    is_any_busy = true;
                     self.look_and_flush(client)?;
                 }
             }
@@ -293,7 +295,7 @@ impl<C: Client> Drive<C> {
                 chore = (chore + 1) % self.clients.len();
                 chore_due = now + CHORE_NS;
             }
-            self.rest(!is_any_busy && due_of(message) <= now);
+            self.rest(due_of(message) <= now);
         }
     }
 
