@@ -1,6 +1,6 @@
-//! What the machine says about itself and about the CPU time of threads and processes.
+//! What the machine says about itself, its network interface, and the CPU time of threads and processes.
 //!
-//! Facts come from `/proc`, read with a bound and parsed by pure functions; where a file is missing, as on
+//! Facts come from `/proc` and `/sys`, read with a bound and parsed by pure functions; where a file is missing, as on
 //! every system but Linux, the answer is `None` and never zero. Pinning a thread and raising the limit of open
 //! files are the two things it changes, both on request. It neither reads a clock nor waits: whoever measures
 //! takes one sample at each end of the window.
@@ -13,6 +13,7 @@
 )]
 
 mod calls;
+mod interface;
 mod parse;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use std::io::{self, Read as _};
 use std::time::Duration;
 
 pub use calls::{allowed_cores, current_thread_id, raise_open_files};
+pub use interface::InterfaceWatch;
 pub use parse::CpuTicks;
 
 use crate::report::{CpuTime, Machine};

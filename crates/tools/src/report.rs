@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
 
 pub use books::{Books, BooksDoNotClose, KERNEL_RECEIVE_QUEUE, Scope, UNEXPLAINED, WIRE_OR_NIC};
 pub use facts::{
-    CpuTime, FlagValue, Flags, Granted, Latency, Machine, REPORT_FORMAT, Versions, flags_of, flags_text,
+    CpuTime, FlagValue, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions, flags_of,
+    flags_text,
 };
 pub use file::{FileError, write_file};
 pub use messages::{
@@ -76,6 +77,13 @@ pub struct Report {
     pub cpu_ns_per_packet: Option<f64>,
     /// What the kernel gave.
     pub granted: Granted,
+    /// What carries the datagrams on this host, and what was counted on it meanwhile; outside the books.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<Interface>,
+    /// CPU seconds of the threads that sent what a receiver received; absent where they did not tell, and in a
+    /// sender's own report, whose threads have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender_cpu_s: Option<f64>,
     /// Arrivals that the sender never sent, such as empty or junk datagrams, by name; outside the books.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub foreign: BTreeMap<String, u64>,
@@ -213,6 +221,8 @@ impl Report {
             cpu_ns_per_packet: cpu_ns_per_packet(&threads),
             threads,
             granted,
+            interface: None,
+            sender_cpu_s: None,
             foreign: BTreeMap::new(),
             latency_ns: None,
             offered: None,
@@ -258,6 +268,19 @@ impl Report {
         let mut text = serde_json::to_string_pretty(self).map_err(ReportError::Json)?;
         text.push('\n');
         Ok(text)
+    }
+
+    /// CPU nanoseconds of the sending threads per datagram that they sent, in a receiver's report.
+    #[must_use]
+    pub fn sender_cpu_ns_per_packet(&self) -> Option<f64> {
+        ns_per_packet(self.sender_cpu_s?, self.books.sent)
+    }
+
+    /// How much of a core the sending threads used together over the window, in a receiver's report: 1 is one whole core.
+    #[must_use]
+    pub fn sender_cores(&self) -> Option<f64> {
+        let cpu_s = self.sender_cpu_s?;
+        (self.window_s > 0.0).then(|| cpu_s / self.window_s)
     }
 
     /// Whether the machine was too busy with others for the figures to count.
@@ -431,6 +454,8 @@ mod tests {
     #[test]
     fn a_full_report_comes_back_from_json_as_it_was() {
         let mut report = Report::of(counted());
+        report.interface = Some(Interface { name: Some("eth0".to_owned()), ..Interface::default() });
+        report.sender_cpu_s = Some(4.5);
         report.foreign = BTreeMap::from([("empty".to_owned(), 1_000_000)]);
         report.latency_ns = Some(Latency { p50: 1, p90: 2, p99: 3, p999: 4, max: 5, count: 6 });
         report.offered = Some(5_000_000);
@@ -445,6 +470,8 @@ mod tests {
         assert!(text.ends_with("}\n"));
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let optional = [
+            "interface",
+            "sender_cpu_s",
             "foreign",
             "latency_ns",
             "offered",
@@ -458,6 +485,17 @@ mod tests {
         ];
         assert!(keys(&value).is_superset(&BTreeSet::from(optional)), "{text}");
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn the_senders_cpu_is_told_by_datagram_sent_and_by_core() {
+        let mut report = Report::of(counted());
+        assert_eq!((report.sender_cpu_ns_per_packet(), report.sender_cores()), (None, None));
+        report.sender_cpu_s = Some(5.0);
+        report.books.sent = 5_000_000;
+        assert_eq!((report.sender_cpu_ns_per_packet(), report.sender_cores()), (Some(1_000.0), Some(0.5)));
+        report.window_s = 0.0;
+        assert_eq!(report.sender_cores(), None);
     }
 
     #[test]

@@ -23,10 +23,10 @@ use serde_json::json;
 use crate::choices::SendMode;
 use crate::clock;
 use crate::control::{self, ControlError, Finished, Hello, SenderEnd, SentMessages, Welcome};
-use crate::host;
+use crate::host::{self, InterfaceWatch};
 use crate::limits::{OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
 use crate::report::{
-    Books, Counted, CpuTime, Flags, Granted, LIMITED_BY_SENDER, Messages, Report, ThreadCount,
+    Books, Counted, CpuTime, Flags, Granted, Interface, LIMITED_BY_SENDER, Messages, Report, ThreadCount,
 };
 use crate::table::thousands;
 use group::GROUP;
@@ -114,6 +114,7 @@ pub struct Sent {
     pub threads: Vec<ThreadCount>,
     has_rate: bool,
     granted: Granted,
+    interface: Option<Interface>,
 }
 
 /// Sends what the plan says and compares books with the receiver.
@@ -124,6 +125,8 @@ pub struct Sent {
 pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError> {
     let channel = control::connect(&plan.to, PATIENCE, STEP)?;
     let to = channel.stream().peer_addr().map_err(ControlError::Io)?;
+    let own = channel.stream().local_addr().map_err(ControlError::Io)?;
+    let interface = InterfaceWatch::begin(own, to);
     let patience = clock::now() + PATIENCE;
     let greeted = SenderEnd::greet(channel, &hello(plan), || clock::now() < patience && !is_stopped());
     let (mut end, welcome) =
@@ -148,6 +151,7 @@ pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError
         threads: totals.iter().map(thread_count).collect(),
         has_rate: plan.rate > 0,
         granted: granted(&totals),
+        interface: interface.finish(),
     })
 }
 
@@ -170,6 +174,7 @@ impl Sent {
             threads: self.threads.clone(),
             granted: self.granted.clone(),
         });
+        report.interface.clone_from(&self.interface);
         report.foreign.clone_from(&books.strays);
         if books.messages.is_none() {
             report.offered = self.has_rate.then_some(finished.offered);

@@ -47,6 +47,7 @@ fn head(report: &Report) -> String {
     let mut out =
         line(&report.name, &format!("drumfire {}, {} build{rustc}", versions.drumfire, versions.build));
     out += &line("machine", &report.machine.to_string());
+    out += &line("interface", &report.interface.clone().unwrap_or_default().to_string());
     if !report.flags.is_empty() {
         out += &line("flags", &flags_text(&report.flags));
     }
@@ -119,7 +120,7 @@ fn books(report: &Report) -> String {
         }
         Scope::TwoHosts => "datagrams between two hosts: wire_or_nic is lost on the way, not explained",
     };
-    let mut out = line("books", title) + &table.render();
+    let mut out = line("books", title) + &table.render() + &beside(report);
     if !report.foreign.is_empty() {
         out += &line(
             "foreign",
@@ -128,6 +129,14 @@ fn books(report: &Report) -> String {
     }
     out += &order(report);
     out
+}
+
+/// What the interface and UDP counted meanwhile, which explains nothing of the books.
+fn beside(report: &Report) -> String {
+    let counted = report.interface.as_ref().map(|interface| &interface.counted);
+    let Some(counted) = counted.filter(|counted| !counted.is_empty()) else { return String::new() };
+    let title = "counted on this host meanwhile, of anybody's datagrams, and no part of the books";
+    line("beside", &format!("{title}: {}", named(counted)))
 }
 
 fn named(counts: &BTreeMap<String, u64>) -> String {
@@ -172,6 +181,9 @@ fn rate(report: &Report) -> String {
     let mut text = format!("{} packets per second received", rounded(report.pps));
     if let Some(ns) = report.cpu_ns_per_packet {
         text += &format!(", {} ns of CPU per packet", rounded(ns));
+    }
+    if let Some(ns) = report.sender_cpu_ns_per_packet() {
+        text += &format!(", {} ns at the sender", rounded(ns));
     }
     text
 }
@@ -268,7 +280,8 @@ mod tests {
     use super::*;
     use crate::choices::Mode;
     use crate::report::{
-        Books, Counted, CpuTime, IN_LOST_DATAGRAMS, KERNEL_RECEIVE_QUEUE, Machine, Messages, ThreadCount,
+        Books, Counted, CpuTime, IN_LOST_DATAGRAMS, Interface, KERNEL_RECEIVE_QUEUE, Machine, Messages,
+        ThreadCount,
     };
 
     fn report(per_thread: &[u64]) -> Report {
@@ -316,6 +329,12 @@ mod tests {
             report.notes = vec!["a sentence that goes on ".repeat(12)];
             report.foreign = (0..9).map(|n| (format!("stranger-number-{n}"), u64::MAX)).collect();
             report.granted.filter = Some("hash (the kernel refused the filter) ".repeat(4));
+            report.interface = Some(Interface {
+                name: Some("\u{1b}[2J eth ".repeat(20)),
+                driver: Some("x".repeat(300)),
+                counted: report.foreign.clone(),
+                ..Interface::default()
+            });
             assert_lines_fit(&render(&report).unwrap());
         }
     }
@@ -361,6 +380,27 @@ mod tests {
         let text = render(&report).unwrap();
         assert!(text.contains("+ wire_or_nic               7    0.632 %"), "{text}");
         assert!(text.contains("not explained") && !text.contains("unexplained"), "{text}");
+    }
+
+    #[test]
+    fn what_the_interface_counted_stands_beside_the_books_and_changes_none() {
+        let mut report = report(&[1_000]);
+        let without = render(&report).unwrap();
+        assert!(without.contains("interface not told") && !without.contains("beside"), "{without}");
+        report.interface = Some(Interface {
+            name: Some("eth0".to_owned()),
+            driver: Some("ena".to_owned()),
+            receive_queues: Some(8),
+            send_queues: Some(8),
+            counted: BTreeMap::from([("rx_dropped".to_owned(), 1_234), ("udp_in_errors".to_owned(), 0)]),
+        });
+        report.sender_cpu_s = Some(0.0011);
+        let text = render(&report).unwrap();
+        assert!(text.contains("interface eth0, driver ena, 8 receive and 8 send queue(s)"), "{text}");
+        assert!(text.contains("beside    counted on this host meanwhile"), "{text}");
+        assert!(text.contains("rx_dropped 1,234"), "{text}");
+        assert!(text.contains("  + unexplained               0    0.000 %"), "{text}");
+        assert!(text.contains("1,000 ns at the sender"), "{text}");
     }
 
     #[test]

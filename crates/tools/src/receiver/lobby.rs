@@ -4,6 +4,7 @@
 //! else holds up neither the run that goes on nor the sender that comes next.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ pub(super) struct Arrival {
     pub(super) end: ReceiverEnd<TcpStream>,
     pub(super) hello: Hello,
     pub(super) peer: SocketAddr,
+    /// The address of this host that the peer reached.
+    pub(super) own: SocketAddr,
 }
 
 impl Lobby {
@@ -52,10 +55,10 @@ impl Lobby {
                 Ok(None) if now < guest.until => self.guests.push_back(guest),
                 Ok(None) => turned_away(&ControlError::TimedOut { waiting_for: "hello" }),
                 Err(error) => turned_away(&error),
-                Ok(Some(hello)) => match guest.visitor.stream().set_nonblocking(false) {
-                    Ok(()) => {
+                Ok(Some(hello)) => match settled_at(guest.visitor.stream()) {
+                    Ok(own) => {
                         let end = guest.visitor.admit(&hello);
-                        return Some(Arrival { end, hello, peer: guest.peer });
+                        return Some(Arrival { end, hello, peer: guest.peer, own });
                     }
                     Err(error) => turned_away(&ControlError::Io(error)),
                 },
@@ -93,6 +96,12 @@ impl Lobby {
             }
         }
     }
+}
+
+/// Lets reads wait from now on, and answers which address of this host the stream ends at.
+fn settled_at(stream: &TcpStream) -> io::Result<SocketAddr> {
+    stream.set_nonblocking(false)?;
+    stream.local_addr()
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use crate::csv::Sample;
 use crate::flows::{FlowCount, FlowTotals};
 use crate::host::{self, ThreadSample};
 use crate::report::{
-    Books, Counted, Flags, Granted, KERNEL_RECEIVE_QUEUE, Latency, Messages, Report, Scope, ThreadCount,
+    Books, Counted, Flags, Granted, Interface, KERNEL_RECEIVE_QUEUE, Latency, Messages, Report, Scope,
+    ThreadCount,
 };
 use crate::table::thousands;
 
@@ -42,6 +43,7 @@ pub(super) struct Measured {
     pub(super) samples: Vec<Sample>,
     pub(super) granted: Granted,
     pub(super) is_gro_on: bool,
+    pub(super) interface: Option<Interface>,
     pub(super) steal_share: Option<f64>,
 }
 
@@ -56,6 +58,8 @@ pub struct Outcome {
     pub window: Duration,
     /// What the kernel gave.
     pub granted: Granted,
+    /// What carries the datagrams on this host, and what was counted on it meanwhile.
+    pub interface: Option<Interface>,
     /// Arrivals that the sender never sent, by name.
     pub foreign: BTreeMap<String, u64>,
     /// Receive calls and what they brought, all threads together.
@@ -72,7 +76,7 @@ pub struct Outcome {
     pub offered: Option<u64>,
     /// What held the figure down, when it was not the receiver: the sender or the way between.
     pub limited_by: Option<&'static str>,
-    /// The sending threads' CPU time.
+    /// The sending threads' CPU time; zero where their system does not tell.
     pub sender_cpu: Duration,
     /// Longest share of the window that a thread waited for a core.
     pub run_delay_share: Option<f64>,
@@ -143,6 +147,7 @@ impl Outcome {
             threads,
             window: measured.window,
             granted: with_senders(measured.granted, finished),
+            interface: measured.interface,
             foreign,
             calls: calls(totals),
             duplicated: sums.map(|sums| sums.duplicated),
@@ -194,6 +199,8 @@ impl Outcome {
             threads: self.threads.clone(),
             granted: self.granted.clone(),
         });
+        report.interface.clone_from(&self.interface);
+        report.sender_cpu_s = Some(self.sender_cpu.as_secs_f64()).filter(|cpu_s| *cpu_s > 0.0);
         report.foreign.clone_from(&self.foreign);
         report.latency_ns = self.latency;
         report.offered = self.offered;

@@ -18,7 +18,7 @@ use super::plan::Plan;
 use super::watch::{Ticker, Watch};
 use crate::clock;
 use crate::control::{self, ControlError, Finished, ReceiverEnd, Sealed, Welcome};
-use crate::host;
+use crate::host::{self, InterfaceWatch};
 use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::report::Scope;
 
@@ -167,6 +167,7 @@ impl Station {
     fn session(&mut self, watch: &mut Watch<'_>) -> Result<(ReceiverEnd<TcpStream>, Measured), ServeError> {
         let arrival = self.greet(watch)?;
         let scope = scope(&arrival, self.crew.has_drop_counts());
+        let interface = InterfaceWatch::begin(arrival.own, arrival.peer);
         let Arrival { mut end, hello, .. } = arrival;
         let ids = self.mint.ids(hello.flows, self.plan.steer).map_err(ServeError::Steering)?;
         // Before the first datagram can be on its way: what the kernel drops from here on is this session's.
@@ -211,6 +212,7 @@ impl Station {
             samples: ticker.into_samples(),
             granted: self.crew.granted(),
             is_gro_on: self.crew.is_gro_on(),
+            interface: interface.finish(),
             steal_share: steal,
         };
         Ok((end, measured))

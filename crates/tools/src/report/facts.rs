@@ -177,6 +177,40 @@ pub struct Granted {
     pub filter: Option<String>,
 }
 
+/// The network interface of a run, and what was counted on it and for UDP meanwhile.
+///
+/// The counts are of everybody's datagrams on this host: they stand beside the books and are no part of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Interface {
+    /// Its name, such as `eth0`; absent where it is not known which one carries the address.
+    pub name: Option<String>,
+    /// The driver of the device behind it; absent where there is none, as behind the loopback.
+    pub driver: Option<String>,
+    /// Its receive queues.
+    pub receive_queues: Option<u32>,
+    /// Its send queues.
+    pub send_queues: Option<u32>,
+    /// By how much the system's counters of what went wrong grew over the run: names of the interface's begin with
+    /// `rx_` and `tx_`, those of UDP on the whole host with `udp_`.
+    pub counted: BTreeMap<String, u64>,
+}
+
+impl fmt::Display for Interface {
+    /// The parts that are known but for the counts, in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(name) = &self.name else { return f.write_str("not told") };
+        f.write_str(name)?;
+        if let Some(driver) = &self.driver {
+            write!(f, ", driver {driver}")?;
+        }
+        if let Some((receive, send)) = self.receive_queues.zip(self.send_queues) {
+            write!(f, ", {receive} receive and {send} send queue(s)")?;
+        }
+        Ok(())
+    }
+}
+
 /// A thread's CPU time over the window of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
@@ -279,6 +313,26 @@ mod tests {
     fn what_the_kernel_granted_may_leave_keys_out() {
         let granted: Granted = serde_json::from_str(r#"{"gro":true}"#).unwrap();
         assert_eq!(granted, Granted { gro: Some(true), ..Granted::default() });
+    }
+
+    #[test]
+    fn an_interface_is_described_by_what_is_known_of_it() {
+        let interface = Interface {
+            name: Some("eth0".to_owned()),
+            driver: Some("virtio_net".to_owned()),
+            receive_queues: Some(8),
+            send_queues: Some(1),
+            counted: BTreeMap::from([("rx_dropped".to_owned(), 3)]),
+        };
+        assert_eq!(interface.to_string(), "eth0, driver virtio_net, 8 receive and 1 send queue(s)");
+        let loopback = Interface { name: Some("lo".to_owned()), ..Interface::default() };
+        assert_eq!(
+            (loopback.to_string(), Interface::default().to_string()),
+            ("lo".into(), "not told".into())
+        );
+        let text = serde_json::to_string(&interface).unwrap();
+        assert_eq!(serde_json::from_str::<Interface>(&text).unwrap(), interface);
+        assert_eq!(serde_json::from_str::<Interface>(r#"{"name":"lo"}"#).unwrap(), loopback);
     }
 
     #[test]

@@ -27,7 +27,7 @@ const AGREED: [&str; 15] = [
 ];
 
 /// The keys that a report may have besides.
-const OPTIONAL: [&str; 12] = [
+const OPTIONAL: [&str; 14] = [
     "foreign",
     "latency_ns",
     "offered",
@@ -40,6 +40,8 @@ const OPTIONAL: [&str; 12] = [
     "scope",
     "messages",
     "pps_per_second",
+    "interface",
+    "sender_cpu_s",
 ];
 
 const OF_THREAD: [&str; 6] = ["index", "received", "pps", "kernel_drops", "cpu_user_s", "cpu_sys_s"];
