@@ -22,7 +22,9 @@ use input::Measured;
 struct Entry {
     /// Its name without `.json`.
     stem: String,
-    /// When it was written, in UTC.
+    /// When it was written, where the system tells.
+    written: Option<SystemTime>,
+    /// The same in UTC, for people.
     date: String,
     /// The flame graph beside it, `STEM-flame.svg`, where there is one.
     flame: Option<String>,
@@ -62,13 +64,13 @@ fn entries(folder: &Path) -> Result<BTreeMap<String, Entry>, Stop> {
 }
 
 fn entry(stem: String, path: &Path) -> Entry {
-    let modified = path.metadata().and_then(|metadata| metadata.modified());
-    let date = modified.map_or_else(|_| "date unknown".to_owned(), date);
+    let written = path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let date = written.map_or_else(|| "date unknown".to_owned(), date);
     let named = |why: String| format!("{}: {why}", path.display());
     let text = std::fs::read_to_string(path).map_err(|why| named(why.to_string()));
     let read = text.and_then(|text| Measured::read(&text).map_err(|why| named(why.to_string())));
     let flame = std::fs::read_to_string(path.with_file_name(format!("{stem}-flame.svg"))).ok();
-    Entry { stem, date, flame, read }
+    Entry { stem, written, date, flame, read }
 }
 
 /// A moment as `2026-11-21 23:09 UTC`.

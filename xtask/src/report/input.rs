@@ -41,10 +41,19 @@ pub(super) struct Rates {
 pub(super) struct Figure {
     pub(super) name: String,
     pub(super) value: Option<f64>,
+    /// Of the rounds of which the value is the middle.
+    pub(super) range: Option<Range>,
     pub(super) unit: String,
     pub(super) goal: Option<Goal>,
     pub(super) is_reached: Option<bool>,
     pub(super) note: String,
+}
+
+/// The least and the most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
+    pub(super) least: f64,
+    pub(super) most: f64,
 }
 
 /// A bound, and on which side of it the figure should be.
@@ -69,6 +78,8 @@ pub(super) struct Run {
     pub(super) latency_ns: Option<[f64; 5]>,
     /// Of each thread over the whole window.
     pub(super) threads_pps: Vec<f64>,
+    /// What held the rate down where it was not what the run is about, such as `client`.
+    pub(super) limited_by: Option<String>,
     pub(super) notes: Vec<String>,
 }
 
@@ -138,6 +149,7 @@ fn setup(file: &Field<'_>) -> Result<String, Unreadable> {
     for name in ["build", "network", "pinning"] {
         words.extend(file.get(name).if_any(Field::text)?);
     }
+    words.extend(file.get("seed").if_any(Field::text)?.map(|seed| format!("seed {seed}")));
     Ok(words.join(" · "))
 }
 
@@ -159,9 +171,11 @@ fn figure(figure: &Field<'_>) -> Result<Figure, Unreadable> {
         Some("at_most") => Some(Goal::AtMost(figure.get("goal").number()?)),
         Some(_) => return Err(bound.is_not("at_least, at_most or null")),
     };
+    let [least, most] = ["least", "most"].map(|name| figure.get(name).if_any(Field::number));
     Ok(Figure {
         name: figure.get("name").text()?,
         value: figure.get("value").if_any(Field::number)?,
+        range: least?.zip(most?).map(|(least, most)| Range { least, most }),
         unit: figure.get("unit").text()?,
         goal,
         is_reached: figure.get("reached").if_any(Field::truth)?,
@@ -183,6 +197,7 @@ fn run(run: &Field<'_>) -> Result<Run, Unreadable> {
         has_schedule: run.get("offered").if_any(Field::number)?.is_some(),
         latency_ns: run.get("latency_ns").if_any(percentiles)?,
         threads_pps: run.get("threads").list(|thread| thread.get("pps").number())?,
+        limited_by: run.get("limited_by").if_any(Field::text)?,
         notes: run.get("notes").if_any(|field| field.list(Field::text))?.unwrap_or_default(),
     })
 }
@@ -301,7 +316,7 @@ mod tests {
     #[test]
     fn what_a_bench_writes_is_read() {
         let figures = json!([
-            { "name": "a", "value": 1.5, "unit": "x", "goal": 1.35, "bound": "at_most", "reached": false, "note": "n" },
+            { "name": "a", "value": 1.5, "least": 1.4, "most": 1.6, "unit": "x", "goal": 1.35, "bound": "at_most", "reached": false, "note": "n" },
             { "name": "b", "value": null, "unit": "ns", "goal": null, "bound": null, "reached": null, "note": "" },
         ]);
         let read =
@@ -311,7 +326,12 @@ mod tests {
         assert_eq!(read.versions, "drumfire 0.1.0, release build");
         assert_eq!(read.figures[0].goal, Some(Goal::AtMost(1.35)));
         assert_eq!((read.figures[0].value, read.figures[0].is_reached), (Some(1.5), Some(false)));
-        assert_eq!((read.figures[1].value, read.figures[1].goal), (None, None));
+        assert_eq!(read.figures[0].range, Some(Range { least: 1.4, most: 1.6 }));
+        assert_eq!(
+            (read.figures[1].value, read.figures[1].goal, read.figures[1].range),
+            (None, None, None),
+            "a report from before there was a range is read too"
+        );
         assert_eq!(read.runs.len(), 1);
     }
 
@@ -352,6 +372,7 @@ mod tests {
         let mut run = samples::run("peers A: quinn");
         run["flags"]["encrypted"] = json!("AES-256");
         run["offered"] = json!(30);
+        run["limited_by"] = json!("client");
         let mut bench = samples::bench(&json!([]), &[run, samples::run("peers C: quinn")]);
         bench["build"] = json!("opt-level 3");
         bench["pinning"] = json!("server to core 0");
@@ -359,6 +380,7 @@ mod tests {
         assert_eq!(read.setup, "opt-level 3 · server to core 0");
         assert_eq!((read.runs[0].encrypted.as_deref(), read.runs[0].has_schedule), (Some("AES-256"), true));
         assert_eq!((&read.runs[1].encrypted, read.runs[1].has_schedule), (&None, false));
+        assert_eq!((read.runs[0].limited_by.as_deref(), &read.runs[1].limited_by), (Some("client"), &None));
     }
 
     #[test]

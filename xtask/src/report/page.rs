@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Entry;
-use super::input::{Figure, Goal, Measured, Rates, Run};
+use super::input::{Figure, Goal, Measured, Range, Rates, Run};
 use super::plot::{bars, boxes, lines, over_names, short};
-use super::sections::{SECTIONS, place};
+use super::sections::{SECTIONS, Section, place};
 use super::series::{Arm, BoxOf, Line, Spread, ladders_of_arms, ladders_of_figures, parts};
 
 const STYLE: &str = include_str!("page.css");
@@ -27,10 +27,11 @@ const PERCENTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 pub(super) fn render(entries: &BTreeMap<String, Entry>) -> Markup {
     let mut ordered: Vec<&Entry> = entries.values().collect();
     ordered.sort_by_key(|entry| place(&entry.stem));
-    let read = || ordered.iter().filter_map(|entry| entry.read.as_ref().ok());
-    let goals = || read().flat_map(|measured| &measured.figures).filter_map(verdict_of);
-    let count = |wanted: Verdict| goals().filter(|verdict| *verdict == wanted).count();
-    let mut machines: Vec<&str> = read().map(|measured| measured.machine.as_str()).collect();
+    let goals: Vec<Verdict> =
+        counted(&ordered).into_iter().flat_map(|measured| &measured.figures).filter_map(verdict_of).collect();
+    let count = |wanted: Verdict| goals.iter().filter(|verdict| **verdict == wanted).count();
+    let read = ordered.iter().filter_map(|entry| entry.read.as_ref().ok());
+    let mut machines: Vec<&str> = read.map(|measured| measured.machine.as_str()).collect();
     machines.sort_unstable();
     machines.dedup();
     html! {
@@ -57,6 +58,37 @@ pub(super) fn render(entries: &BTreeMap<String, Entry>) -> Markup {
             } }
         }
     }
+}
+
+/// The reports whose goals are counted together: no smoke runs, and no part whose whole is there and not older.
+fn counted<'a>(ordered: &[&'a Entry]) -> Vec<&'a Measured> {
+    let full: Vec<(&Entry, &Measured)> = ordered
+        .iter()
+        .copied()
+        .filter_map(|entry| Some((entry, entry.read.as_ref().ok()?)))
+        .filter(|(_, measured)| !is_quick(measured))
+        .collect();
+    let has_whole = |part: &Entry, measured: &Measured| {
+        full.iter().any(|(whole, _)| whole.stem == measured.name && whole.written >= part.written)
+    };
+    let counts =
+        full.iter().filter(|(entry, measured)| measured.part.is_none() || !has_whole(entry, measured));
+    counts.map(|(_, measured)| *measured).collect()
+}
+
+fn is_quick(measured: &Measured) -> bool {
+    measured.extent.as_deref() == Some("quick")
+}
+
+/// The reports of single parts that are there where that of the whole is not.
+fn parts_alone<'a>(section: &Section, ordered: &[&'a Entry]) -> Vec<&'a Entry> {
+    if ordered.iter().any(|entry| entry.stem == section.stem) {
+        return Vec::new();
+    }
+    let is_part = |entry: &&Entry| {
+        entry.read.as_ref().is_ok_and(|measured| measured.name == section.stem && measured.part.is_some())
+    };
+    ordered.iter().copied().filter(is_part).collect()
 }
 
 /// How a figure stands to its goal.
@@ -87,36 +119,62 @@ fn badge(verdict: Verdict, count: &str) -> Markup {
 
 /// Every report with its command and how many goals it reached, and the reports that are not there.
 fn overview(ordered: &[&Entry]) -> Markup {
-    let missing = SECTIONS.iter().filter(|section| !ordered.iter().any(|entry| entry.stem == section.stem));
+    let is_there = |section: &Section| ordered.iter().any(|entry| entry.stem == section.stem);
+    let in_parts: Vec<(&Section, Vec<&Entry>)> =
+        SECTIONS.iter().map(|section| (section, parts_alone(section, ordered))).collect();
+    let begun_by = |entry: &Entry| {
+        in_parts.iter().find(|(_, parts)| parts.first().is_some_and(|first| first.stem == entry.stem))
+    };
+    let missing = in_parts.iter().filter(|(section, parts)| !is_there(section) && parts.is_empty());
     html! {
         section {
             table.overview {
                 thead { tr { th { "report" } th.wide { "written" } th { "goals" } th.wide { "command" } } }
                 tbody {
                     @for entry in ordered {
-                        tr {
-                            @match &entry.read {
-                                Ok(measured) => {
-                                    td { a href={ "#" (entry.stem) } { (title(&entry.stem)) } " " (marks(measured)) }
-                                    td.wide.meta { (entry.date) }
-                                    td { (tally(measured)) }
-                                    td.wide { code { (measured.command) } }
-                                }
-                                Err(line) => {
-                                    td { (title(&entry.stem)) }
-                                    td.wide.meta { (entry.date) }
-                                    td colspan="2" { span.badge.miss { "cannot be read" } " " (line) }
-                                }
-                            }
-                        }
+                        @if let Some((section, parts)) = begun_by(entry) { (parts_row(section, parts)) }
+                        (overview_row(entry))
                     }
-                    @for section in missing {
+                    @for (section, _) in missing {
                         tr {
                             td.faint { (section.title) }
                             td.faint colspan="3" { "not run: " code { (section.command) } }
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+fn overview_row(entry: &Entry) -> Markup {
+    html! {
+        tr {
+            @match &entry.read {
+                Ok(measured) => {
+                    td { a href={ "#" (entry.stem) } { (title(entry)) } " " (marks(measured)) }
+                    td.wide.meta { (entry.date) }
+                    td { (tally(measured)) }
+                    td.wide { code { (measured.command) } }
+                }
+                Err(line) => {
+                    td { (title(entry)) }
+                    td.wide.meta { (entry.date) }
+                    td colspan="2" { span.badge.miss { "cannot be read" } " " (line) }
+                }
+            }
+        }
+    }
+}
+
+/// Stands in place of a whole of which there are only parts.
+fn parts_row(section: &Section, parts: &[&Entry]) -> Markup {
+    html! {
+        tr {
+            td { (section.title) }
+            td colspan="3" {
+                "in parts:"
+                @for part in parts { " " a href={ "#" (part.stem) } { (title(part)) } }
             }
         }
     }
@@ -134,25 +192,26 @@ fn tally(measured: &Measured) -> Markup {
     }
 }
 
-/// What says that a run is not the documented one: that the figures of a short run mean little, that a part was run alone, or
-/// with which sizes.
+/// What says that a run is not the documented one: that the figures of a short run mean little, or with which sizes it was.
+/// That a part was run alone is in its title.
 fn marks(measured: &Measured) -> Markup {
-    let is_quick = measured.extent.as_deref() == Some("quick");
     html! {
-        @if is_quick { span.badge.warn { "quick: figures mean little" } " " }
-        @if let Some(part) = &measured.part { span.badge.warn { (part) " alone" } " " }
+        @if is_quick(measured) { span.badge.warn { "quick: figures mean little" } " " }
         @if !measured.sizes.is_empty() { span.badge.warn { "not as documented: " (measured.sizes) } " " }
     }
 }
 
-fn title(stem: &str) -> String {
-    match SECTIONS.get(place(stem)) {
-        Some(section) if section.stem == stem => section.title.to_owned(),
-        Some(section) => {
-            let part = stem.strip_prefix(section.stem).unwrap_or(stem).trim_start_matches('-');
-            format!("{}: {part}", section.title)
+/// What a report is called: its bench, and the part that was run alone. Sizes are among its marks.
+fn title(entry: &Entry) -> String {
+    let section = SECTIONS.get(place(&entry.stem));
+    match (&entry.read, section) {
+        (Ok(Measured { name, part: Some(part), .. }), section) => {
+            format!("{}: {part}", section.map_or(name.as_str(), |section| section.title))
         }
-        None => stem.to_owned(),
+        (Ok(_), Some(section)) => section.title.to_owned(),
+        (Err(_), Some(section)) if section.stem == entry.stem => section.title.to_owned(),
+        // The file's name is all that is known.
+        _ => entry.stem.clone(),
     }
 }
 
@@ -163,7 +222,7 @@ fn section(entry: &Entry, measured: &Measured) -> Markup {
     html! {
         section id=(entry.stem) {
             header {
-                h2 { (title(&entry.stem)) " " (marks(measured)) }
+                h2 { (title(entry)) " " (marks(measured)) }
                 @if let Some(section) = SECTIONS.get(place(&entry.stem)) { p { (section.about) } }
                 p.meta {
                     code { (measured.command) }
@@ -177,7 +236,7 @@ fn section(entry: &Entry, measured: &Measured) -> Markup {
             (figures("goal", &with_goal))
             @if is_short { (figures("", &without)) }
             @else { details { summary { (without.len()) " figures without a goal" } (figures("", &without)) } }
-            @if let Some(flame) = &entry.flame { (self::flame(&title(&entry.stem), flame)) }
+            @if let Some(flame) = &entry.flame { (self::flame(&title(entry), flame)) }
             (plots(measured))
         }
     }
@@ -228,7 +287,12 @@ fn row(figure: &Figure) -> Markup {
     html! {
         tr {
             td { (figure.name) @if !figure.note.is_empty() { div.note { (figure.note) } } }
-            td.num { b { @match figure.value { Some(value) => (precise(value)), None => "-" } } " " (figure.unit) }
+            td.num {
+                b { @match figure.value { Some(value) => (precise(value)), None => "-" } } " " (figure.unit)
+                @if let Some(Range { least, most }) = figure.range {
+                    div.note { (precise(least)) " to " (precise(most)) }
+                }
+            }
             td.num.faint {
                 @match figure.goal {
                     Some(Goal::AtLeast(least)) => { "at least " (precise(least)) }
@@ -266,7 +330,7 @@ fn plots(measured: &Measured) -> Markup {
         div.plots {
             @for rates in &measured.rates { (of_threads(rates)) }
             @for ladder in ladders_of_figures(&measured.figures) {
-                (plot(&ladder.name, &lines(&ladder.lines, &ladder.unit)))
+                (plots_of(&ladder.name, &lines(&ladder.lines, &ladder.unit)))
             }
             @for (part, arms) in &parts { (part_plots(part, arms)) }
         }
@@ -276,6 +340,15 @@ fn plots(measured: &Measured) -> Markup {
 
 fn plot(caption: &str, drawn: &Markup) -> Markup {
     html! { figure { figcaption { (caption) } (drawn) } }
+}
+
+/// Plots that share a caption.
+fn plots_of(caption: &str, drawn: &[Markup]) -> Markup {
+    let count = drawn.len();
+    let numbered = |at: usize| {
+        if count == 1 { caption.to_owned() } else { format!("{caption}, {} of {count}", at + 1) }
+    };
+    html! { @for (at, one) in drawn.iter().enumerate() { (plot(&numbered(at), one)) } }
 }
 
 /// A box for each thread over its samples.
@@ -294,7 +367,7 @@ fn part_plots(part: &str, arms: &[Arm<'_>]) -> Markup {
     let named = |what: &str| named(part, what);
     html! {
         @for ladder in &ladders {
-            (plot(&named(&ladder.name), &lines(&ladder.lines, &ladder.unit)))
+            (plots_of(&named(&ladder.name), &lines(&ladder.lines, &ladder.unit)))
         }
         @if ladders.is_empty() || arms.len() <= UNFOLDED { (arms_plots(part, arms)) }
         @else {
@@ -316,8 +389,8 @@ fn arms_plots(part: &str, arms: &[Arm<'_>]) -> Markup {
         .filter(|arm| arm.runs.iter().all(|run| run.threads_pps.len() > 1))
         .filter_map(|arm| Some((arm.label(), BoxOf::of(arm.threads_pps())?)))
         .collect();
-    let cpu: Vec<_> = arms.iter().filter_map(|arm| Some((arm.label(), arm.cpu_ns()?))).collect();
-    let rate: Vec<_> = arms.iter().filter_map(|arm| Some((arm.label(), arm.pps()?))).collect();
+    let cpu: Vec<_> = arms.iter().filter_map(|arm| Some((arm.limited_label(), arm.cpu_ns()?))).collect();
+    let rate: Vec<_> = arms.iter().filter_map(|arm| Some((arm.limited_label(), arm.pps()?))).collect();
     // Arms that were given the same load say nothing by their rates.
     let all = Spread::of(rate.iter().map(|(_, of)| of.median));
     let is_told = spread.is_empty() && all.is_some_and(|all| all.most > all.least * SAME_RATE);
@@ -334,7 +407,7 @@ fn arms_plots(part: &str, arms: &[Arm<'_>]) -> Markup {
             (plot(&named("packets or messages per second"), &bars(&rate, "per second; median, least to most")))
         }
         @if !latency.is_empty() {
-            (plot(&named(&format!("latency{from}")), &over_names(&latency, &PERCENTILES, "us")))
+            (plots_of(&named(&format!("latency{from}")), &over_names(&latency, &PERCENTILES, "us")))
         }
     }
 }
@@ -365,13 +438,22 @@ mod tests {
     use super::super::input::samples;
     use super::*;
     use serde_json::{Value, json};
+    use std::time::{Duration, UNIX_EPOCH};
 
     fn entry(stem: &str, value: &Value) -> (String, Entry) {
         let read = Measured::read(&value.to_string()).map_err(|why| format!("{stem}.json: {why}"));
-        (
-            stem.to_owned(),
-            Entry { stem: stem.to_owned(), date: "2026-11-21 23:09 UTC".to_owned(), flame: None, read },
-        )
+        let date = "2026-11-21 23:09 UTC".to_owned();
+        (stem.to_owned(), Entry { stem: stem.to_owned(), written: None, date, flame: None, read })
+    }
+
+    /// A run of this extent, of one part or whole, with one goal that is reached.
+    fn reached(extent: &str, part: Option<&str>) -> Value {
+        let figures = json!([
+            { "name": "p50", "value": 1.1, "least": 0.9, "most": 1.25, "unit": "x", "goal": 1.5, "bound": "at_most", "reached": true, "note": "" },
+        ]);
+        let mut bench = samples::bench(&figures, &[]);
+        bench["flags"] = json!({ "extent": extent, "only": part });
+        bench
     }
 
     fn page() -> String {
@@ -420,6 +502,54 @@ mod tests {
     }
 
     #[test]
+    fn a_bench_that_was_run_in_parts_is_not_called_not_run() {
+        let parts = ["A", "F"].map(|part| entry(&format!("echo-{part}"), &reached("default", Some(part))));
+        let page = render(&BTreeMap::from(parts)).into_string();
+        assert!(!page.contains("not run: <code>cargo bench --bench echo</code>"));
+        let links = "in parts: <a href=\"#echo-A\">Echo: A</a> <a href=\"#echo-F\">Echo: F</a>";
+        assert_eq!(page.matches(links).count(), 1, "{page}");
+        assert!(page.contains("<h2>Echo: A ") && page.contains("<section id=\"echo-F\">"));
+        let whole = entry("echo", &reached("default", None));
+        let page = render(&BTreeMap::from([whole, entry("echo-A", &reached("default", Some("A")))]));
+        assert!(!page.into_string().contains("in parts"));
+    }
+
+    #[test]
+    fn a_goal_counts_once_for_a_part_and_its_whole_and_never_for_a_smoke_run() {
+        let written = |stem: &str, bench: &Value, secs: u64| {
+            let (_, mut entry) = entry(stem, bench);
+            entry.written = Some(UNIX_EPOCH + Duration::from_secs(secs));
+            entry
+        };
+        let count = |entries: &[&Entry]| counted(entries).len();
+        let whole = written("echo", &reached("default", None), 10);
+        let smoke = written("echo", &reached("quick", None), 12);
+        let older = written("echo-A", &reached("default", Some("A")), 10);
+        let newer = written("echo-F", &reached("default", Some("F")), 11);
+        assert_eq!((count(&[&whole, &older]), count(&[&whole, &newer])), (1, 2));
+        assert_eq!((count(&[&older, &newer]), count(&[&smoke]), count(&[&smoke, &older])), (2, 0, 1));
+    }
+
+    #[test]
+    fn the_middle_of_rounds_has_their_least_and_most_beneath_it() {
+        let page = render(&BTreeMap::from([entry("echo", &reached("default", None))])).into_string();
+        assert!(page.contains("<b>1.1</b> x<div class=\"note\">0.9 to 1.25</div>"), "{page}");
+    }
+
+    #[test]
+    fn who_was_held_down_by_the_client_says_so_beside_its_bars() {
+        let run = |name: &str, limited_by: Option<&str>| {
+            let mut run = samples::run(name);
+            run["limited_by"] = json!(limited_by);
+            run
+        };
+        let runs = [run("echo F: raw", Some("client")), run("echo F: ours", None)];
+        let page = render(&BTreeMap::from([entry("echo", &samples::bench(&json!([]), &runs))]));
+        let page = page.into_string();
+        assert!(page.contains(">raw, client-limited</div>") && page.contains(">ours</div>"), "{page}");
+    }
+
+    #[test]
     fn a_page_asks_nobody_for_anything() {
         let page = page();
         for word in ["http:", "https:", "<script", "<link", "url(", "@import", "<img"] {
@@ -461,7 +591,9 @@ mod tests {
         for page in [few, many] {
             assert!(page.contains(" by clients") && !page.contains("bytes of a packet"));
             assert!(page.contains(": CPU for each packet or message</figcaption>"));
-            assert!(page.contains(": latency</figcaption>"));
+            assert!(
+                page.contains(": latency</figcaption>") || page.contains(": latency, 2 of 2</figcaption>")
+            );
         }
     }
 
@@ -471,9 +603,14 @@ mod tests {
         bench["command"] = json!("cargo bench --bench echo -- --quick --only F --clients 9");
         bench["flags"] = json!({ "extent": "quick", "only": "F" });
         let page = render(&BTreeMap::from([entry("echo-F", &bench)])).into_string();
-        for mark in ["quick: figures mean little", "F alone", "not as documented: --clients 9"] {
+        for mark in ["quick: figures mean little", "part F alone", "not as documented: --clients 9"] {
             assert!(page.contains(mark), "{mark}");
         }
+        let title = "<h2>Echo: F <span class=\"badge warn\">quick";
+        assert!(
+            page.contains(title) && page.matches("F alone").count() == 1,
+            "its title names the part: {page}"
+        );
         assert!(!self::page().contains("not as documented"));
     }
 

@@ -15,7 +15,7 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 26.0;
 /// Height of a box with its label.
 const ROW: f64 = 34.0;
-/// The page has so many colours for lines; after that they come again, dashed.
+/// The page has so many colours for lines; where there are more of them, further plots show them on the same axes.
 const COLOURS: usize = 8;
 /// Values farther apart than this are shown on a logarithmic axis.
 const DECADES: f64 = 16.0;
@@ -86,17 +86,15 @@ pub(super) fn short(value: f64) -> String {
 
 /// What names a line in the legend and draws it.
 fn class(at: usize) -> String {
-    format!("c{}{}", at % COLOURS, if at >= COLOURS { " dashed" } else { "" })
+    format!("c{}", at % COLOURS)
 }
 
-/// The names of the lines with their colours. Of a line alone the caption has said what it is.
+/// The names of the lines with their colours.
 fn legend(lines: &[Line]) -> Markup {
     html! {
-        @if lines.len() > 1 {
-            ul.legend {
-                @for (at, line) in lines.iter().enumerate() {
-                    li { span class={ "key " (class(at)) } {} (line.name) }
-                }
+        ul.legend {
+            @for (at, line) in lines.iter().enumerate() {
+                li { span class={ "key " (class(at)) } {} (line.name) }
             }
         }
     }
@@ -117,8 +115,8 @@ fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// Lines over a numeric axis.
-pub(super) fn lines(lines: &[Line], unit: &str) -> Markup {
+/// Lines over a numeric axis: a plot for every eight of them.
+pub(super) fn lines(lines: &[Line], unit: &str) -> Vec<Markup> {
     let xs = || lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
     let (low, high) = (xs().fold(f64::MAX, f64::min), xs().fold(f64::MIN, f64::max));
     let is_log = low > 0.0 && high / low >= DECADES;
@@ -132,8 +130,8 @@ pub(super) fn lines(lines: &[Line], unit: &str) -> Markup {
     drawn(lines, unit, &x, &labels, low > 0.0 && high / low >= DECADES)
 }
 
-/// Lines over named places, with a logarithmic axis of values.
-pub(super) fn over_names(lines: &[Line], names: &[&str], unit: &str) -> Markup {
+/// Lines over named places, with a logarithmic axis of values: a plot for every eight of them.
+pub(super) fn over_names(lines: &[Line], names: &[&str], unit: &str) -> Vec<Markup> {
     let last = names.len().saturating_sub(1) as f64;
     let x = Scale { low: 0.0, high: last, from: LEFT + 16.0, to: WIDTH - RIGHT - 16.0, is_log: false };
     let labels: Vec<(f64, String)> =
@@ -153,21 +151,39 @@ fn spaced(steps: &[f64], x: &Scale) -> Vec<(f64, String)> {
     labels
 }
 
-fn drawn(lines: &[Line], unit: &str, x: &Scale, labels: &[(f64, String)], is_log: bool) -> Markup {
+/// The plots of these lines, all of them on the same axes.
+fn drawn(lines: &[Line], unit: &str, x: &Scale, labels: &[(f64, String)], is_log: bool) -> Vec<Markup> {
     let ys = || lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
     let (low, high) = (ys().fold(f64::MAX, f64::min), ys().fold(0.0, f64::max));
     let ticks = if is_log && low > 0.0 { log_ticks(low, high) } else { linear_ticks(high) };
     let is_log = is_log && low > 0.0;
     let (first, last) = (ticks[0], ticks[ticks.len() - 1]);
     let y = Scale { low: first, high: last, from: HEIGHT - BOTTOM, to: TOP, is_log };
+    let axes = Axes { x, y: &y, ticks: &ticks, labels };
+    // Of a line alone the caption has said what it is.
+    let has_legend = lines.len() > 1;
+    lines.chunks(COLOURS).map(|lines| on_axes(lines, unit, &axes, has_legend)).collect()
+}
+
+/// What all plots of some lines have in common.
+struct Axes<'a> {
+    x: &'a Scale,
+    y: &'a Scale,
+    ticks: &'a [f64],
+    labels: &'a [(f64, String)],
+}
+
+/// One plot, of as many lines as there are colours.
+fn on_axes(lines: &[Line], unit: &str, axes: &Axes<'_>, has_legend: bool) -> Markup {
+    let Axes { x, y, ticks, labels } = *axes;
     let points = |line: &Line| {
         let place = |point: &(f64, f64)| format!("{},{}", px(x.at(point.0)), px(y.at(point.1)));
         line.points.iter().map(place).collect::<Vec<_>>().join(" ")
     };
     html! {
-        div.unit { (unit) @if is_log { ", logarithmic" } }
+        div.unit { (unit) @if y.is_log { ", logarithmic" } }
         svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" {
-            (rungs(&y, &ticks))
+            (rungs(y, ticks))
             @for (at, label) in labels {
                 text.tick x=(px(x.at(*at))) y=(px(HEIGHT - 8.0)) text-anchor="middle" { (label) }
             }
@@ -180,7 +196,7 @@ fn drawn(lines: &[Line], unit: &str, x: &Scale, labels: &[(f64, String)], is_log
                 }
             }
         }
-        (legend(lines))
+        @if has_legend { (legend(lines)) }
     }
 }
 
@@ -285,7 +301,7 @@ mod tests {
     fn a_line_of_known_numbers_stands_where_it_should() {
         let line = Line { name: "a <b> & \"c\"".to_owned(), points: vec![(0.0, 0.0), (10.0, 100.0)] };
         let drawn = lines(&[line], "ns");
-        let svg = svg(&drawn);
+        let svg = svg(&drawn[0]);
         assert!(svg.contains(r#"points="66.0,224.0 418.0,12.0""#), "{svg}");
         assert!(svg.contains("a &lt;b&gt; &amp; &quot;c&quot;") && !svg.contains("<b>"), "{svg}");
     }
@@ -294,16 +310,32 @@ mod tests {
     fn values_decades_apart_have_a_logarithmic_axis_that_says_so() {
         let points = vec![(0.0, 1_000.0), (1.0, 10_000.0), (2.0, 1_000_000.0)];
         let drawn = over_names(&[Line { name: "a".to_owned(), points }], &["p50", "p99", "max"], "us");
-        assert!(svg(&drawn).contains("us, logarithmic"));
-        assert!(svg(&drawn).contains(r#"points="74.0,224.0 242.0,153.3 410.0,12.0""#), "{}", drawn.0);
+        let svg = svg(&drawn[0]);
+        assert!(svg.contains("us, logarithmic"));
+        assert!(svg.contains(r#"points="74.0,224.0 242.0,153.3 410.0,12.0""#), "{svg}");
+    }
+
+    #[test]
+    fn no_two_lines_of_a_plot_look_alike_however_many_there_are() {
+        let line = |at: u8| Line { name: format!("line {at}."), points: vec![(0.0, f64::from(at) + 1.0)] };
+        let thirty: Vec<Line> = (0..30).map(line).collect();
+        let drawn = over_names(&thirty, &["p50"], "us");
+        assert_eq!(drawn.len(), 4);
+        for (plot, of_plot) in drawn.iter().zip(thirty.chunks(COLOURS)) {
+            for (at, line) in of_plot.iter().enumerate() {
+                assert_eq!(svg(plot).matches(&format!("line {}\"", class(at))).count(), 1, "{}", plot.0);
+                assert!(svg(plot).contains(&format!("</span>{}</li>", line.name)), "{}", plot.0);
+            }
+        }
+        let ticks = |plot: &Markup| svg(plot).matches("text-anchor=\"end\"").count();
+        assert!(drawn.iter().all(|plot| ticks(plot) == ticks(&drawn[0])), "all have the same axes");
     }
 
     #[test]
     fn a_plot_of_nothing_or_of_zeros_has_no_nonsense_in_it() {
         let zero = Line { name: "a".to_owned(), points: vec![(1.0, 0.0)] };
-        for drawn in
-            [lines(&[], "x"), lines(std::slice::from_ref(&zero), "x"), over_names(&[zero], &["a"], "x")]
-        {
+        assert_eq!(lines(&[], "x").len(), 0);
+        for drawn in [lines(std::slice::from_ref(&zero), "x"), over_names(&[zero], &["a"], "x")].concat() {
             assert!(!drawn.0.contains("NaN") && !drawn.0.contains("inf"), "{}", drawn.0);
         }
         let nothing = Spread { median: 0.0, least: 0.0, most: 0.0 };

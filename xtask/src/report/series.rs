@@ -88,6 +88,15 @@ impl Arm<'_> {
         }
     }
 
+    /// Its label for a bar of what it could do, with who else held it down in more than half of its runs.
+    pub(super) fn limited_label(&self) -> String {
+        let limits = || self.runs.iter().filter_map(|run| run.limited_by.as_deref());
+        match limits().next() {
+            Some(by) if limits().count() * 2 > self.runs.len() => format!("{}, {by}-limited", self.label()),
+            _ => self.label(),
+        }
+    }
+
     /// Whether all its latency counts from the intended time of sending.
     pub(super) fn has_schedule(&self) -> bool {
         self.runs.iter().all(|run| run.has_schedule || run.latency_ns.is_none())
@@ -448,5 +457,17 @@ mod tests {
         assert_eq!(label("quinn", Some("AES-256")), "quinn, AES-256");
         assert_eq!(label("drumfire, AES-128", Some("AES-128")), "drumfire, AES-128");
         assert_eq!(label("raw", None), "raw");
+    }
+
+    #[test]
+    fn a_rate_that_the_client_held_down_is_not_shown_as_the_servers() {
+        let label = |limits: &[Option<&str>]| {
+            let run = |by: &Option<&str>| Run { limited_by: by.map(str::to_owned), ..Run::default() };
+            let runs: Vec<Run> = limits.iter().map(run).collect();
+            Arm { name: "ours", runs: runs.iter().collect() }.limited_label()
+        };
+        assert_eq!(label(&[None, Some("client"), Some("client")]), "ours, client-limited");
+        assert_eq!(label(&[None, Some("sender")]), "ours", "half of them is not more than half");
+        assert_eq!(label(&[None]), "ours");
     }
 }
