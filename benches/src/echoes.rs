@@ -39,6 +39,10 @@ impl Window {
         Duration::from_nanos(self.end.saturating_sub(self.start))
     }
 
+    fn has(self, at: u64) -> bool {
+        (self.start..self.end).contains(&at)
+    }
+
     /// As one process tells it to another.
     #[must_use]
     pub fn to_line(self) -> String {
@@ -87,7 +91,7 @@ pub struct Told {
     pub looks: u64,
     /// Those that found nothing.
     pub idle_looks: u64,
-    /// From when a message was to leave to when it was back.
+    /// From when a message was to leave to when it was back, of those that were to leave within the window, late ones too.
     pub latency: Option<Latency>,
     /// How late messages of a schedule left.
     pub delay: Option<Latency>,
@@ -119,14 +123,18 @@ impl Tally {
         }
     }
 
-    /// A message that had left is back now.
+    /// A message that had left is back now, so long after it was to leave.
     pub fn on_echo(&mut self, now: u64, latency_ns: u64) {
+        // By when it was to leave, for those that take longest come after the window: without them a tail would end where the
+        // window does.
+        if self.window.has(now.saturating_sub(latency_ns)) {
+            self.latency.saturating_record(latency_ns);
+        }
         if now < self.window.start {
             self.counts.out_at_start -= 1;
             self.counts.early += 1;
         } else if now < self.window.end {
             self.counts.echoed += 1;
-            self.latency.saturating_record(latency_ns);
         } else {
             self.counts.late += 1;
         }
@@ -134,7 +142,7 @@ impl Tally {
 
     /// A socket was looked at.
     pub fn on_look(&mut self, now: u64, is_idle: bool) {
-        if (self.window.start..self.window.end).contains(&now) {
+        if self.window.has(now) {
             self.counts.looks += 1;
             self.counts.idle_looks += u64::from(is_idle);
         }
@@ -147,7 +155,7 @@ impl Tally {
         }
     }
 
-    /// From when each message was to leave to when it was back.
+    /// From when each message was to leave to when it was back, of those that were to leave within the window.
     #[must_use]
     pub const fn latency(&self) -> &Histogram<u64> {
         &self.latency
@@ -270,8 +278,43 @@ mod tests {
         assert_eq!(
             (latency.count, latency.p50, latency.max),
             (3, 200, 300),
-            "not those outside of the window"
+            "not those due before the window"
         );
+    }
+
+    #[test]
+    fn the_slowest_come_after_the_window_and_are_in_the_tail_all_the_same() {
+        let mut tally = Tally::new(Window::beginning_at(1_000, Duration::from_nanos(1_000)));
+        let due_and_back = [(999, 1_700), (1_000, 1_100), (1_999, 3_000), (2_000, 3_900)];
+        for (due, _) in due_and_back {
+            tally.on_sent(due);
+        }
+        for (due, back) in due_and_back {
+            tally.on_echo(back, back - due);
+        }
+        let told = tally.told();
+        assert_eq!((told.echoed, told.late), (2, 2), "the books go by when they came back");
+        let latency = told.latency.expect("two were measured");
+        assert_eq!((latency.count, latency.p50, latency.max), (2, 100, 1_001), "those due within the window");
+    }
+
+    #[test]
+    fn a_closed_loop_counts_each_message_in_the_one_window_in_which_it_left() {
+        // The window of so many echoes has no end until they are back, and no beginning until it is warm.
+        let mut tally = Tally::new(Window { start: u64::MAX, end: u64::MAX });
+        tally.on_sent(100);
+        tally.on_echo(200, 100);
+        tally.on_sent(200);
+        tally.window.start = 250;
+        tally.on_echo(300, 100);
+        tally.on_sent(300);
+        tally.on_echo(350, 50);
+        tally.on_sent(350);
+        tally.window.end = 400;
+        tally.on_echo(420, 70);
+        let told = tally.told();
+        assert_eq!((told.early, told.out_at_start, told.echoed, told.late), (1, 1, 2, 1));
+        assert_eq!(told.latency.map(|latency| (latency.count, latency.max)), Some((2, 70)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cores::Cores;
 use crate::flags::{Extent, Options, beside_extent_and_part, given};
-use crate::rounds::Measured;
+use crate::rounds::{Measured, Spread};
 use crate::setup;
 use drumfire_tools::csv::{self, Sample};
 use drumfire_tools::host;
@@ -35,6 +35,8 @@ struct Figure {
     unit: &'static str,
     /// What it is held against.
     goal: Goal,
+    /// The least and the most of its rounds, where it is the middle of several.
+    range: Option<(f64, f64)>,
     /// What a reader should know.
     note: String,
 }
@@ -68,6 +70,7 @@ pub struct Results {
     /// The arguments as they were typed.
     given: Vec<String>,
     pinning: Option<String>,
+    seed: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
     rates: Vec<(&'static str, String, Vec<Sample>)>,
@@ -82,7 +85,8 @@ impl Results {
         let given = given();
         let command = with_arguments(&format!("cargo bench --bench {name}"), &given);
         let (figures, runs, rates, pictures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { name, command, extent, part, given, pinning: None, figures, runs, rates, pictures }
+        let (pinning, seed) = (None, None);
+        Self { name, command, extent, part, given, pinning, seed, figures, runs, rates, pictures }
     }
 
     /// The same of a program that is started by another command than a bench's.
@@ -94,7 +98,53 @@ impl Results {
 
     /// Notes where server and load are pinned.
     pub fn pinned(&mut self, cores: Cores) {
-        self.pinning = Some(cores.to_string());
+        self.pinned_as(&cores.to_string());
+    }
+
+    /// Notes which threads are pinned where, in words, and says it.
+    pub fn pinned_as(&mut self, words: &str) {
+        println!("pinned    {words}");
+        self.pinning = Some(words.to_owned());
+    }
+
+    /// Notes what everything random comes from, in words, and says it.
+    pub fn seeded(&mut self, words: &str) {
+        println!("seed      {words}");
+        self.seed = Some(words.to_owned());
+    }
+
+    /// Adds what a part finds, or nothing of it where it fails: of books that do not close no figure is shown, and the line says
+    /// which counter is off.
+    ///
+    /// # Errors
+    ///
+    /// Those of the part.
+    pub fn part(&mut self, part: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<(), String> {
+        let (figures, runs) = (self.figures.len(), self.runs.len());
+        let (rates, pictures) = (self.rates.len(), self.pictures.len());
+        let outcome = part(self);
+        if outcome.is_err() {
+            self.figures.truncate(figures);
+            self.runs.truncate(runs);
+            self.rates.truncate(rates);
+            self.pictures.truncate(pictures);
+        }
+        outcome
+    }
+
+    /// Adds a figure that is the middle of rounds, with the least and the most of them.
+    pub fn spread(
+        &mut self,
+        name: impl Into<String>,
+        spread: Option<Spread>,
+        unit: &'static str,
+        goal: Goal,
+        note: &str,
+    ) {
+        self.figure(name, spread.map(|spread| spread.median), unit, goal, note);
+        if let Some(figure) = self.figures.last_mut() {
+            figure.range = spread.map(|spread| (spread.least, spread.most));
+        }
     }
 
     /// Adds a figure.
@@ -107,7 +157,7 @@ impl Results {
         note: &str,
     ) {
         let (name, note) = (name.into(), note.to_owned());
-        self.figures.push(Figure { name, value, unit, goal, note });
+        self.figures.push(Figure { name, value, unit, goal, range: None, note });
     }
 
     /// The names of figures that missed their goals, or have one and were not measured.
@@ -178,7 +228,10 @@ impl Results {
                 Goal::AtMost(most) => format!("<= {}", number(most)),
                 Goal::Shown => String::new(),
             };
-            let words = [figure.verdict(), &figure.note].into_iter().filter(|word| !word.is_empty());
+            let range = |(least, most)| format!("{} to {}", number(least), number(most));
+            let range = figure.range.map_or_else(String::new, range);
+            let words = [figure.verdict(), &range, &figure.note];
+            let words = words.into_iter().filter(|word| !word.is_empty());
             table.row([figure.name.clone(), value, goal, words.collect::<Vec<_>>().join("; ")]);
         }
         table.render()
@@ -228,6 +281,7 @@ impl Results {
             "machine": host::machine(),
             "network": setup::network(),
             "pinning": self.pinning,
+            "seed": self.seed,
             "figures": figures,
             "runs": self.runs,
             "rates": rates,
@@ -246,6 +300,8 @@ fn figure_json(figure: &Figure) -> Value {
     json!({
         "name": figure.name,
         "value": figure.value,
+        "least": figure.range.map(|(least, _)| least),
+        "most": figure.range.map(|(_, most)| most),
         "unit": figure.unit,
         "goal": goal,
         "bound": bound,
@@ -336,6 +392,36 @@ mod tests {
     }
 
     #[test]
+    fn a_part_that_fails_leaves_no_figure_behind() {
+        let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
+        results.figure("before", Some(1.0), "", Goal::Shown, "");
+        let failed = results.part(|results| {
+            results.figure("of books that do not close", Some(1.0), "", Goal::Shown, "");
+            results.rates("rates", "of them", &[]);
+            Err("BOOKS DO NOT CLOSE".to_owned())
+        });
+        assert_eq!(failed, Err("BOOKS DO NOT CLOSE".to_owned()));
+        assert_eq!((results.figures.len(), results.rates.len()), (1, 0));
+        let closed = results.part(|results| {
+            results.figure("of books that close", Some(1.0), "", Goal::Shown, "");
+            Ok(())
+        });
+        assert_eq!((closed, results.figures.len()), (Ok(()), 2));
+    }
+
+    #[test]
+    fn a_figure_of_rounds_has_the_least_and_the_most_of_them() {
+        let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
+        results.spread("of three", Spread::of([3.0, 1.0, 2.0]), "x", Goal::AtMost(2.0), "a note");
+        let figure = figure_json(&results.figures[0]);
+        assert_eq!(
+            (&figure["value"], &figure["least"], &figure["most"]),
+            (&json!(2.0), &json!(1.0), &json!(3.0))
+        );
+        assert!(results.table().contains("reached; 1 to 3; a note"), "{}", results.table());
+    }
+
+    #[test]
     fn a_smoke_run_writes_over_no_report_that_means_something() {
         let folder = std::env::temp_dir().join(format!("drumfire-figures-{}", std::process::id()));
         let write = |extent, given: &[&str]| {
@@ -362,7 +448,8 @@ mod tests {
 
     #[test]
     fn a_figure_is_held_against_its_goal_on_the_right_side() {
-        let figure = |value, goal| Figure { name: String::new(), value, unit: "", goal, note: String::new() };
+        let name = String::new;
+        let figure = |value, goal| Figure { name: name(), value, unit: "", goal, range: None, note: name() };
         assert_eq!(figure(Some(1.5), Goal::AtLeast(1.5)).is_reached(), Some(true));
         assert_eq!(figure(Some(1.49), Goal::AtLeast(1.5)).is_reached(), Some(false));
         assert_eq!(figure(Some(150.0), Goal::AtMost(150.0)).is_reached(), Some(true));

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod announce;
+mod by_time;
 mod c_loop;
 pub mod chance;
 mod child;
@@ -12,6 +13,7 @@ mod cores;
 mod crowd;
 pub mod drive;
 mod echoes;
+mod echoing;
 mod ending;
 mod fanout;
 mod figures;
@@ -41,12 +43,14 @@ mod watched;
 mod wire;
 
 pub use announce::{Announcer, Ears, announcements};
+pub use by_time::ByTime;
 pub use c_loop::CLoop;
 pub use child::{Child, Counts, at_end_of_input, over_at_end_of_input, say, say_counts};
 pub use cipher::OpenAlone;
 pub use cores::{Cores, pin_to};
 pub use crowd::{Carried, Crowd, Ramped};
 pub use echoes::{OUTSTANDING, Tally, Told, Window};
+pub use echoing::{EchoHandler, EchoTally};
 pub use ending::{criterion_extent, ending, run_bench};
 pub use fanout::{Fanout, close_fanout};
 pub use figures::{Goal, Results};

@@ -14,6 +14,9 @@ use drumfire_tools::table::{Align, TextTable};
 use super::updates::{PATH, UPDATE_TICKS};
 use super::world::{Path, Share, World, random, send};
 
+/// Of which keys change.
+pub(super) const SEED: u64 = 9;
+
 const KEYS: u16 = 500;
 /// With one update.
 const CHANGES: u16 = KEYS / 10;
@@ -55,7 +58,8 @@ impl Values {
         let none = vec![0; world.peers() * usize::from(KEYS)];
         let (sent_at, age) = (vec![0], Age::default());
         let (sent, heard) = (none.clone(), none);
-        let mut values = Self { world, is_latest, seed: 9, version: 0, sent_at, tick: 0, age, sent, heard };
+        let (seed, version, tick) = (SEED, 0, 0);
+        let mut values = Self { world, is_latest, seed, version, sent_at, tick, age, sent, heard };
         // Every key has a value before.
         let all: Vec<u16> = (0..KEYS).collect();
         for keys in all.chunks(CHANGES.into()) {
@@ -230,14 +234,8 @@ fn show(arms: &[Rounds<Round>], peers: u32, results: &mut Results) {
         ]);
         let note = if arm.is_busy { BUSY } else { "with ciphers, without system calls" };
         let name = format!("{peers} peers, 500 keys, 10 % change at 40/s, {}", arm.name);
-        results.figure(format!("{name}: share of a core"), Some(core.median), "%", Goal::Shown, note);
-        results.figure(
-            format!("{name}: per change"),
-            Some(each.median),
-            "B",
-            Goal::Shown,
-            "headers included",
-        );
+        results.spread(format!("{name}: share of a core"), Some(core), "%", Goal::Shown, note);
+        results.spread(format!("{name}: per change"), Some(each), "B", Goal::Shown, "headers included");
     }
     println!("{}", table.render());
     let [latest, sequenced] = arms else { return };
@@ -249,6 +247,6 @@ fn show(arms: &[Rounds<Round>], peers: u32, results: &mut Results) {
         pairs().map(|(latest, sequenced)| latest.share.bytes as f64 / sequenced.share.bytes as f64),
     );
     let name = "ReliableLatest over 500 ReliableSequenced channels";
-    results.figure(format!("{name}, CPU"), time.map(|time| time.median), "", Goal::Shown, "");
-    results.figure(format!("{name}, bytes"), bytes.map(|bytes| bytes.median), "", Goal::Shown, "");
+    results.spread(format!("{name}, CPU"), time, "", Goal::Shown, "");
+    results.spread(format!("{name}, bytes"), bytes, "", Goal::Shown, "");
 }

@@ -106,7 +106,7 @@ fn row(table: &mut TextTable, results: &mut Results, peers: u32, cell: &Cell) {
     let (visits, datagrams) = (per_tick(|share| share.visits), per_tick(|share| share.datagrams));
     let bytes = per_tick(|share| share.bytes);
     let note = if rounds.is_busy { BUSY } else { "" };
-    results.figure(format!("{}, per tick", rounds.name), Some(ns.median), "ns", Goal::Shown, note);
+    results.spread(format!("{}, per tick", rounds.name), Some(ns), "ns", Goal::Shown, note);
     results.figure(format!("{}, visits per tick", rounds.name), Some(visits), "", Goal::Shown, "");
     results.figure(format!("{}, bytes per tick", rounds.name), Some(bytes), "B", Goal::Shown, "");
     table.row([
@@ -136,7 +136,7 @@ fn compare(results: &mut Results, peers: u32, cells: &[Cell]) -> Result<(), Stri
         let goal = if active == 1 { Goal::AtMost(TIME_RATIO) } else { Goal::Shown };
         // A tick without work takes as long as its keep-alives happen to.
         if active > 0 {
-            results.figure(format!("{name}, time"), ratio.map(|ratio| ratio.median), "", goal, note);
+            results.spread(format!("{name}, time"), ratio, "", goal, note);
         }
         for cell in cells.iter().filter(|cell| cell.active == active) {
             for (cell, few) in cell.rounds.rounds.iter().zip(&few.rounds.rounds) {

@@ -69,8 +69,7 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
         "{peers} peers, {CHANNELS} created, {ACTIVE} active, 40 updates/s, 1 % loss: share of a core"
     );
     let note = if arm.is_busy { BUSY } else { "with ciphers, without system calls" };
-    let share = of(&Share::core_percent).map(|share| share.median);
-    results.figure(name, share, "%", Goal::AtMost(CORE_PERCENT), note);
+    results.spread(name, of(&Share::core_percent), "%", Goal::AtMost(CORE_PERCENT), note);
     Ok(())
 }
 

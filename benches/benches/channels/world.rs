@@ -15,6 +15,9 @@ use drumfire_tools::clock;
 /// A thousand times per second.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
+/// Of which datagrams are lost.
+pub(super) const SEED: u64 = 7;
+
 /// The most that an ack is held back.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 
@@ -84,7 +87,7 @@ impl World {
         let empty = || (0..path.delay_ticks).map(|_| Datagrams::default()).collect();
         let (down, up) = (empty(), empty());
         let spare = vec![Datagrams::default(), Datagrams::default()];
-        let mut world = Self { group, path, seed: 7, down, up, spare, lost: 0, sent: 0, delivered: 0 };
+        let mut world = Self { group, path, seed: SEED, down, up, spare, lost: 0, sent: 0, delivered: 0 };
         world.drain()?;
         Ok(world)
     }

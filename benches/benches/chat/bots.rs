@@ -43,6 +43,9 @@ pub(crate) trait Bots {
     /// How long messages took.
     fn latency(&self) -> Result<Histogram<u64>, String>;
 
+    /// The mean of the client whose messages took longest, in nanoseconds.
+    fn slowest_mean_ns(&self) -> u64;
+
     /// What the sockets and the protocol counted.
     fn carried(&self) -> Counts;
 }
@@ -103,7 +106,7 @@ fn drive(mut bots: impl Bots, plan: Plan) -> Result<(), String> {
         clock::pause(REST);
     }
     let mut all = counts(&bots);
-    all.extend(latency_counts(&bots.latency()?));
+    all.extend(latency_counts(&bots.latency()?, bots.slowest_mean_ns()));
     teller.last(all)
 }
 

@@ -216,6 +216,10 @@ impl Bots for Datagrams {
         Ok(all)
     }
 
+    fn slowest_mean_ns(&self) -> u64 {
+        self.sockets.iter().map(|(_, side)| lock(side).ears.slowest_mean_ns()).max().unwrap_or(0)
+    }
+
     fn carried(&self) -> Counts {
         let stats: Vec<WorkerStats> = self.sockets.iter().map(|(socket, _)| socket.stats()).collect();
         let sum = |of: fn(&WorkerStats) -> u64| stats.iter().map(of).sum::<u64>();

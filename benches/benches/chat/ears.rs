@@ -92,6 +92,8 @@ pub(crate) struct Ears {
     speakers: usize,
     /// By client and speaker, the number that came last.
     last: Vec<u32>,
+    /// By client, how long measured messages took together, in nanoseconds, and how many there were.
+    took: Vec<(u64, u32)>,
     /// Whether what these hear is measured.
     is_measured: bool,
 }
@@ -102,7 +104,8 @@ impl Ears {
         let speakers = plan.clients as usize;
         let latency = histogram()?;
         let last = vec![0; speakers * clients as usize];
-        Ok(Self { tally: Tally::default(), latency, speakers, last, is_measured })
+        let took = vec![(0, 0); clients as usize];
+        Ok(Self { tally: Tally::default(), latency, speakers, last, took, is_measured })
     }
 
     /// A message came to the client at this place.
@@ -124,8 +127,19 @@ impl Ears {
             self.tally.behind += 1;
         }
         if self.is_measured && stamp.due_ns >= span.window_ns && stamp.due_ns < span.end_ns {
-            self.latency.saturating_record(clock::host_ns().saturating_sub(stamp.due_ns));
+            let took_ns = clock::host_ns().saturating_sub(stamp.due_ns);
+            self.latency.saturating_record(took_ns);
+            if let Some((sum_ns, count)) = self.took.get_mut(place) {
+                *sum_ns = sum_ns.saturating_add(took_ns);
+                *count = count.saturating_add(1);
+            }
         }
+    }
+
+    /// The mean of the client whose messages took longest, in nanoseconds: one that is held up does not hide among all others.
+    pub(crate) fn slowest_mean_ns(&self) -> u64 {
+        let means = self.took.iter().filter_map(|(sum_ns, count)| sum_ns.checked_div(u64::from(*count)));
+        means.max().unwrap_or(0)
     }
 }
 
@@ -134,8 +148,8 @@ pub(crate) fn histogram() -> Result<Histogram<u64>, String> {
     Histogram::new_with_bounds(1_000, 100_000_000_000, 3).map_err(|error| error.to_string())
 }
 
-/// The latencies as counts, in nanoseconds.
-pub(crate) fn latency_counts(latency: &Histogram<u64>) -> Counts {
+/// The latencies as counts, in nanoseconds, with the mean of the slowest client.
+pub(crate) fn latency_counts(latency: &Histogram<u64>, slowest_mean_ns: u64) -> Counts {
     let Some(latency) = Latency::of(latency) else { return Counts::new() };
     let counts = [
         ("p50", latency.p50),
@@ -144,6 +158,7 @@ pub(crate) fn latency_counts(latency: &Histogram<u64>) -> Counts {
         ("p999", latency.p999),
         ("max", latency.max),
         ("measured", latency.count),
+        ("slowest mean", slowest_mean_ns),
     ];
     counts.map(|(name, count)| (format!("latency {name}"), count)).into()
 }

@@ -76,18 +76,21 @@ fn rungs(
     for plan in plans {
         let run = round::run(plan, amount.workers, |_| {})?;
         let broken_by = run.broken_by();
-        let p99 =
-            run.latency().map_or_else(String::new, |latency| format!("{:.1}", latency.p99 as f64 / 1e6));
+        // Where connections ended there are no books: what broke is told, and no figure.
+        let closed = run.books.is_ok().then_some(&run);
+        let cell = |of: fn(&Run) -> String| closed.map_or_else(|| "-".to_owned(), of);
         table.row([
             plan.arm.name().to_owned(),
             plan.clients.to_string(),
             format!("{} %", plan.speed),
             format!("{:.0}", plan.deliveries_per_second()),
-            format!("{:.0}", run.deliveries_per_second()),
-            p99,
-            format!("{:.1}", run.deliveries_per_datagram()),
-            format!("{:.0} %", run.server_cores() * 100.0),
-            format!("{:.0} %", run.bots_cores() * 100.0),
+            cell(|run| format!("{:.0}", run.deliveries_per_second())),
+            cell(|run| {
+                run.latency().map_or_else(String::new, |latency| format!("{:.1}", latency.p99 as f64 / 1e6))
+            }),
+            cell(|run| format!("{:.1}", run.deliveries_per_datagram())),
+            cell(|run| format!("{:.0} %", run.server_cores() * 100.0)),
+            cell(|run| format!("{:.0} %", run.bots_cores() * 100.0)),
             broken_by.clone().unwrap_or_default(),
             if run.is_void() { "busy" } else { "" }.to_owned(),
         ]);
@@ -135,6 +138,7 @@ fn figures(name: &str, rungs: &[Run], results: &mut Results) {
         },
     );
     let note = format!("{note}{busy}");
-    let most = rungs.iter().map(Run::deliveries_per_second).reduce(f64::max);
+    let closed = rungs.iter().filter(|run| run.books.is_ok());
+    let most = closed.map(Run::deliveries_per_second).reduce(f64::max);
     results.figure(format!("{name}: at the break, deliveries"), most, "/s", goal, &note);
 }

@@ -40,7 +40,10 @@ use drumfire_tools::report::Report;
 use plan::{Arm, Plan};
 use round::Run;
 
-const PARTS: [&str; 5] = ["nominal", "equal", "stall", "ladder", "long"];
+type Part = fn(Extent, Amount, &mut Results) -> Result<(), String>;
+
+const PARTS: [(&str, Part); 5] =
+    [("nominal", nominal), ("equal", equal), ("stall", stall), ("ladder", ladder::climb), ("long", long)];
 
 /// Clients that the baseline bears on two cores, so that both are compared at equal deliveries.
 const EQUAL_CLIENTS: u32 = 128;
@@ -57,7 +60,7 @@ fn main() -> ExitCode {
         return ending(served);
     }
     match Bench::new(&mut args) {
-        Ok(bench) => run_bench(args, &PARTS, |options| bench.run(options)),
+        Ok(bench) => run_bench(args, &PARTS.map(|(name, _)| name), |options| bench.run(options)),
         Err(line) => {
             eprintln!("error: {line}");
             ExitCode::from(2)
@@ -130,15 +133,18 @@ impl Bench {
     fn run(self, options: &Options) -> Result<(), String> {
         let amount = self.amount(options.extent);
         print_machine();
+        let Amount { clients, workers, window, .. } = amount;
         println!(
-            "extent    {}: {} clients, {} worker(s), rounds of {:?}, seed {}",
-            options.extent.name(),
-            amount.clients,
-            amount.workers,
-            amount.window,
-            amount.seed
+            "extent    {}: {clients} clients, {workers} worker(s), rounds of {window:?}",
+            options.extent.name()
         );
         let mut results = Results::new("chat", options);
+        results.pinned_as(if workers == 1 {
+            "our server and the baseline's to the first cores, clients to the last"
+        } else {
+            "the baseline's server to the first cores, clients to the last, our workers nowhere"
+        });
+        results.seeded(&format!("{}: when each client speaks, and how much it says", amount.seed));
         let outcome = parts(options, amount, &mut results);
         // What was found is shown, whatever failed.
         println!("\n{}", results.table());
@@ -148,33 +154,48 @@ impl Bench {
 }
 
 fn parts(options: &Options, amount: Amount, results: &mut Results) -> Result<(), String> {
-    if options.wants("nominal") {
-        let plans = Arm::ALL.map(|arm| amount.plan(arm));
-        let runs = measure("nominal", &plans, amount, options.extent, results)?;
-        show::nominal("nominal", &runs, amount, results);
+    for (name, part) in PARTS {
+        if options.wants(name) {
+            results.part(|results| part(options.extent, amount, results))?;
+        }
     }
-    if options.wants("equal") && options.extent != Extent::Quick {
-        let few = Amount { clients: EQUAL_CLIENTS.min(amount.clients), ..amount };
-        let plans = [Arm::Ordered, Arm::Unreliable, Arm::Tcp].map(|arm| few.plan(arm));
-        let runs = measure("equal", &plans, few, options.extent, results)?;
-        show::nominal("equal", &runs, few, results);
+    Ok(())
+}
+
+fn nominal(extent: Extent, amount: Amount, results: &mut Results) -> Result<(), String> {
+    let runs = measure("nominal", &Arm::ALL.map(|arm| amount.plan(arm)), amount, extent, results)?;
+    show::nominal("nominal", &runs, amount, results);
+    Ok(())
+}
+
+fn equal(extent: Extent, amount: Amount, results: &mut Results) -> Result<(), String> {
+    if extent == Extent::Quick {
+        return Ok(());
     }
-    if options.wants("stall") {
-        let plan = amount.plan(Arm::Ordered);
-        let plans = [plan, Plan { has_stalled: true, ..plan }];
-        let runs = measure("stall", &plans, amount, options.extent, results)?;
-        show::stall(&runs, results);
+    let few = Amount { clients: EQUAL_CLIENTS.min(amount.clients), ..amount };
+    let plans = [Arm::Ordered, Arm::Unreliable, Arm::Tcp].map(|arm| few.plan(arm));
+    let runs = measure("equal", &plans, few, extent, results)?;
+    show::nominal("equal", &runs, few, results);
+    Ok(())
+}
+
+fn stall(extent: Extent, amount: Amount, results: &mut Results) -> Result<(), String> {
+    let plan = amount.plan(Arm::Ordered);
+    let plans = [plan, Plan { has_stalled: true, ..plan }];
+    let runs = measure("stall", &plans, amount, extent, results)?;
+    show::stall(&runs, results);
+    Ok(())
+}
+
+fn long(extent: Extent, amount: Amount, results: &mut Results) -> Result<(), String> {
+    if extent != Extent::Full {
+        return Ok(());
     }
-    if options.wants("ladder") {
-        ladder::climb(options.extent, amount, results)?;
-    }
-    if options.wants("long") && options.extent == Extent::Full {
-        let amount = Amount { interval: LONG_INTERVAL, window: LONG, warm_up: 0, rounds: 1, ..amount };
-        let plans = [Arm::Ordered, Arm::Unreliable].map(|arm| amount.plan(arm));
-        // Too long to be repeated: a round that the machine disturbed is said to be one.
-        let runs = measure("long", &plans, amount, Extent::Quick, results)?;
-        show::nominal("long", &runs, amount, results);
-    }
+    let amount = Amount { interval: LONG_INTERVAL, window: LONG, warm_up: 0, rounds: 1, ..amount };
+    let plans = [Arm::Ordered, Arm::Unreliable].map(|arm| amount.plan(arm));
+    // Too long to be repeated: a round that the machine disturbed is said to be one.
+    let runs = measure("long", &plans, amount, Extent::Quick, results)?;
+    show::nominal("long", &runs, amount, results);
     Ok(())
 }
 

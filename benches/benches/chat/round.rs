@@ -9,6 +9,7 @@ use drumfire_tools::host;
 use drumfire_tools::report::{Books, Counted, CpuTime, Flags, Latency, Report, ThreadCount};
 
 use crate::plan::{Arm, Plan, ns};
+use crate::server::RECEIVE_BUFFER;
 use crate::status::{Sample, Status};
 use crate::tell::{AT, CPU, DELAY, LAST};
 use crate::{bots, server, tcp};
@@ -242,6 +243,11 @@ impl Run {
         (count > 0).then(|| Latency { p50, p90, p99, p999, max: of("max"), count })
     }
 
+    /// The mean of the client whose messages took longest, in milliseconds.
+    pub(crate) fn slowest_mean_ms(&self) -> f64 {
+        self.last.of_bots("latency slowest mean") as f64 / 1e6
+    }
+
     /// What gave way first, by its counter; nothing when all that was to be said was heard in time.
     pub(crate) fn broken_by(&self) -> Option<String> {
         let last = &self.last;
@@ -279,6 +285,9 @@ impl Run {
         });
         report.latency_ns = self.latency();
         report.offered = Some(books.offered);
+        // Nothing is said of a stream's.
+        let buffer_bytes = Some(self.last.of_server(RECEIVE_BUFFER)).filter(|bytes| *bytes > 0);
+        report.granted.receive_buffer_bytes = buffer_bytes;
         report.steal_share = self.steal_share;
         report.run_delay_share = self.run_delay_share();
         report.notes.push("CPU is that of the program and the kernel together".to_owned());

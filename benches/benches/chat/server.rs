@@ -19,6 +19,9 @@ use crate::tell::Teller;
 
 const RECEIVE_BUFFER_BYTES: usize = 16 * 1_024 * 1_024;
 
+/// The key of what the system gave of it, in bytes as the system counts.
+pub(crate) const RECEIVE_BUFFER: &str = "receive buffer";
+
 /// What is gathered leaves so often.
 const GATHERED_FOR: Duration = Duration::from_millis(50);
 
@@ -159,6 +162,8 @@ pub(crate) fn run(plan: Plan, workers: u16) -> Result<(), String> {
     }
     let mut all = counts(&server, &tally, waiting_most);
     all.extend(counts_of(&server.stats()));
+    let granted = server.granted().first().map_or(0, |granted| granted.receive_buffer_bytes as u64);
+    all.insert(RECEIVE_BUFFER.to_owned(), granted);
     teller.last(all)?;
     // Without a goodbye: the clients make their books next, and nobody is to have left.
     std::process::exit(0)

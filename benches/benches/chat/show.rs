@@ -89,10 +89,7 @@ pub(crate) fn nominal(part: &str, arms: &[Arms], amount: Amount, results: &mut R
         let name = |what: &str| format!("{part}, {} clients: {}: {what}", amount.clients, arm.measured.name);
         let busy = if arm.measured.is_busy { drumfire_benches::BUSY } else { "" };
         let mut figure = |what: &str, value: Option<Spread>, unit, goal| {
-            let note = value.map_or_else(String::new, |s| format!("{:.3} to {:.3}", s.least, s.most));
-            let note =
-                [note.as_str(), busy].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join("; ");
-            results.figure(name(what), value.map(|spread| spread.median), unit, goal, &note);
+            results.spread(name(what), value, unit, goal, busy);
         };
         let is_ours = arm.plan.arm != Arm::Tcp;
         // What it misses when it is not gathered is the point of gathering.
@@ -126,16 +123,12 @@ pub(crate) fn nominal(part: &str, arms: &[Arms], amount: Amount, results: &mut R
         let share = spread(tcp, |run| Some(run.share_of_offered() * 100.0)).map_or(0.0, |share| share.median);
         let goal = if arm.plan.arm == Arm::AtOnce { Goal::Shown } else { Goal::AtLeast(5.0) };
         let busy = if arm.measured.is_busy || tcp.measured.is_busy { drumfire_benches::BUSY } else { "" };
-        results.figure(
-            format!(
-                "{part}, {} clients: {}: deliveries per CPU second over TCP's",
-                amount.clients, arm.measured.name
-            ),
-            times.map(|spread| spread.median),
-            "times",
-            goal,
-            &format!("stretch 20; TCP delivered {share:.0} % of what was offered; {busy}"),
+        let name = format!(
+            "{part}, {} clients: {}: deliveries per CPU second over TCP's",
+            amount.clients, arm.measured.name
         );
+        let note = format!("stretch 20; TCP delivered {share:.0} % of what was offered; {busy}");
+        results.spread(name, times, "times", goal, &note);
     }
 }
 
@@ -158,8 +151,14 @@ pub(crate) fn stall(arms: &[Arms], results: &mut Results) {
         });
         let goal = if name == "p99" { Goal::AtMost(1.0) } else { Goal::Shown };
         let name = format!("stall: one client stops reading: {name} of the others, more by");
-        results.figure(name, more.map(|spread| spread.median), "ms", goal, &note);
+        results.spread(name, more, "ms", goal, &note);
     }
+    let both = without.runs.iter().zip(&with.runs);
+    let more = Spread::of(both.map(|(without, with)| with.slowest_mean_ms() - without.slowest_mean_ms()));
+    let slowest = |arm: &Arms| spread(arm, |run| Some(run.slowest_mean_ms())).map_or(0.0, |s| s.median);
+    let note = format!("{:.2} ms with it, {:.2} ms without; {busy}", slowest(with), slowest(without));
+    let name = "stall: one client stops reading: the slowest other client's mean, more by";
+    results.spread(name, more, "ms", Goal::AtMost(1.0), &note);
     let missed = spread(with, |run| Some(run.last.of_server("missed") as f64));
     let name = "stall: deliveries that the stalled client missed";
     results.figure(name, missed.map(|spread| spread.median), "", Goal::Shown, "all of them are its own");

@@ -1,7 +1,7 @@
 //! The status line of a run, in the journal's format with what it left out, and whether all lines together make what the other
 //! end counted.
 
-use drumfire_benches::{Counts, count};
+use drumfire_benches::{ByTime, Counts, count};
 
 use crate::tell::{AT, CPU};
 
@@ -63,39 +63,39 @@ impl Sample {
 /// The lines of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
+    first: Sample,
     before: Sample,
-    /// Messages of what was printed: rate by time, and how far rounding may have put it off.
-    messages: f64,
-    messages_off: f64,
+    messages: ByTime,
+    bytes: ByTime,
+    offered: ByTime,
+    broadcasts: ByTime,
 }
 
 impl Status {
     /// Beginning behind this sample.
     pub(crate) fn after(sample: Sample) -> Self {
-        Self { before: sample, ..Self::default() }
+        Self { first: sample.clone(), before: sample, ..Self::default() }
     }
 
     /// The line from the sample before to this one.
     pub(crate) fn line(&mut self, now: &Sample) -> String {
         let before = std::mem::replace(&mut self.before, now.clone());
-        let seconds = now.seconds_since(&before);
+        let (seconds, server_seconds) = (now.seconds_since(&before), now.server_seconds_since(&before));
         let bots = |name: &str| now.of_bots(name).saturating_sub(before.of_bots(name)) as f64 / seconds;
-        let broadcasts = now.of_server("broadcasts").saturating_sub(before.of_server("broadcasts")) as f64
-            / now.server_seconds_since(&before);
+        let broadcasts = now.of_server("broadcasts").saturating_sub(before.of_server("broadcasts")) as f64;
         let dropped = now.dropped().saturating_sub(before.dropped()) as f64 / seconds;
-        // As printed, so that the sums are made of what a reader sees.
-        let messages = bots("heard").round();
-        self.messages += messages * seconds;
-        self.messages_off += 0.6 * seconds;
+        let messages = self.messages.print(bots("heard"), 1.0, seconds);
+        let bytes = self.bytes.print(bots("heard bytes"), 0.01 * MEGABYTE, seconds);
+        let offered = self.offered.print(bots("offered"), 0.01, seconds);
+        let broadcasts = self.broadcasts.print(broadcasts / server_seconds, 0.01, server_seconds);
         format!(
             "c[{:4}] s\u{3a3}[{:8.2}Mb] ss[{:5.2}Mb] ms[{messages:7.0}] bs[{broadcasts:7.2}] d\u{3a3}[{}] \
-             ds[{dropped:.2}] | o\u{3a3}[{}] os[{:.2}] skip\u{3a3}[{}] q[{}] cpu[{:.0}% {:.0}%]",
+             ds[{dropped:.2}] | o\u{3a3}[{}] os[{offered:.2}] skip\u{3a3}[{}] q[{}] cpu[{:.0}% {:.0}%]",
             now.of_server("members"),
             now.of_bots("heard bytes") as f64 / MEGABYTE,
-            bots("heard bytes") / MEGABYTE,
+            bytes / MEGABYTE,
             now.dropped(),
             now.of_bots("offered"),
-            bots("offered"),
             now.of_bots("skipped") + now.of_bots("refused"),
             now.of_server("waiting most").max(now.of_server("gathered most")),
             now.server_cores_since(&before) * 100.0,
@@ -103,21 +103,19 @@ impl Status {
         )
     }
 
-    /// Whether the clients' rates by time make what the server counted: all that left it where it `is_reliable`, else at most so
-    /// much.
+    /// Whether the rates by time make what was counted: broadcasts at the server, what was offered and heard at the clients, and
+    /// messages heard what left the server, all of it where it `is_reliable`, else at most so much.
     ///
     /// # Errors
     ///
-    /// One line that names both.
+    /// One line that names the column and both sums.
     pub(crate) fn check(&self, is_reliable: bool) -> Result<(), String> {
-        let left = self.before.delivered() as f64;
-        let more = self.messages - left;
-        if more > self.messages_off || (is_reliable && -more > self.messages_off) {
-            return Err(format!(
-                "BOOKS DO NOT CLOSE: ms by time makes {:.0}, and the server counted {left:.0}",
-                self.messages
-            ));
-        }
-        Ok(())
+        let Self { first, before: last, .. } = self;
+        let of_bots = |name: &str| last.of_bots(name).saturating_sub(first.of_bots(name)) as f64;
+        let broadcasts = last.of_server("broadcasts").saturating_sub(first.of_server("broadcasts")) as f64;
+        self.messages.check("ms", last.delivered() as f64, !is_reliable)?;
+        self.bytes.check("ss", of_bots("heard bytes"), false)?;
+        self.offered.check("os", of_bots("offered"), false)?;
+        self.broadcasts.check("bs", broadcasts, false)
     }
 }

@@ -177,6 +177,10 @@ impl Bots for Streams {
         Ok(self.ears.latency.clone())
     }
 
+    fn slowest_mean_ns(&self) -> u64 {
+        self.ears.slowest_mean_ns()
+    }
+
     fn carried(&self) -> Counts {
         Counts::new()
     }

@@ -115,7 +115,7 @@ pub(crate) fn run(plan: Plan) -> Result<(), String> {
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     runtime.spawn(accept(listener, Arc::clone(&room)));
     say(&address.to_string()).map_err(|error| error.to_string())?;
-    let mut teller = Teller::apart(plan.interval);
+    let mut teller = Teller::new(plan.interval);
     while !is_over.load(Ordering::Acquire) {
         clock::pause(LOOK_UP);
         teller.look(|| room.counts())?;

@@ -24,18 +24,22 @@ pub(crate) struct Teller {
     interval_ns: u64,
     next_ns: u64,
     /// The thread that tells, where others do the work.
-    apart: Option<u32>,
+    telling_thread: Option<u32>,
 }
 
 impl Teller {
     pub(crate) fn new(interval: Duration) -> Self {
         let interval_ns = ns(interval).max(1);
-        Self { interval_ns, next_ns: (clock::host_ns() / interval_ns + 1) * interval_ns, apart: None }
+        Self {
+            interval_ns,
+            next_ns: (clock::host_ns() / interval_ns + 1) * interval_ns,
+            telling_thread: None,
+        }
     }
 
     /// For a thread that does nothing but tell: that it waits for the core while those that it tells of are busy is no disturbance.
     pub(crate) fn apart(interval: Duration) -> Self {
-        Self { apart: current_thread_id(), ..Self::new(interval) }
+        Self { telling_thread: current_thread_id(), ..Self::new(interval) }
     }
 
     /// Says these counts if an interval is over. One that nobody was there for has no line.
@@ -55,8 +59,9 @@ impl Teller {
 
     fn say(&self, mut counts: Counts, is_last: bool) -> Result<(), String> {
         if let Some(sample) = ProcessClock::sample(std::process::id()) {
-            let apart = self.apart.and_then(ThreadClock::sample).and_then(|sample| sample.run_delay_ns);
-            let delay = sample.run_delay_ns.unwrap_or(0).saturating_sub(apart.unwrap_or(0));
+            let own = self.telling_thread.and_then(ThreadClock::sample);
+            let own_delay = own.and_then(|sample| sample.run_delay_ns).unwrap_or(0);
+            let delay = sample.run_delay_ns.unwrap_or(0).saturating_sub(own_delay);
             counts.insert(CPU.to_owned(), sample.run_ns);
             counts.insert(DELAY.to_owned(), delay);
         }

@@ -1,14 +1,12 @@
 //! drumfire's server with its tick face, as a game has it, and with a handler that answers on its worker.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use drumfire::{
-    Access, AdmissionConfig, ChannelId, Context, Event, Handler, PeerId, SendOptions, Server, ServerConfig,
-    ServerKey, Stats, Workers,
+    Access, AdmissionConfig, Event, SendOptions, Server, ServerConfig, ServerKey, Stats, Workers,
 };
-use drumfire_benches::{Joining, RECEIVE_BUFFER_BYTES};
+use drumfire_benches::{EchoHandler, EchoTally, Joining, RECEIVE_BUFFER_BYTES};
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
@@ -59,51 +57,26 @@ pub(crate) fn serve(staffing: Staffing, delivery: Delivery) -> Result<Served, St
     }
 }
 
-/// Answers where the message came in.
-struct Echo {
-    tally: Arc<Tally>,
-    options: SendOptions,
-}
-
-/// What the handler counts.
-#[derive(Debug, Default)]
-struct Tally {
-    received: AtomicU64,
-    refused: AtomicU64,
-}
-
-impl Tally {
-    fn served(&self) -> Served {
-        // What is being answered at the moment is neither.
-        let refused = self.refused.load(Ordering::Acquire);
-        let received = self.received.load(Ordering::Acquire);
-        Served { received, echoed: received - refused, refused, ..Served::default() }
-    }
-}
-
-impl Handler for Echo {
-    type Note = ();
-
-    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        self.tally.received.fetch_add(1, Ordering::Release);
-        if context.send(peer, channel, bytes, self.options).is_err() {
-            self.tally.refused.fetch_add(1, Ordering::Release);
-        }
-    }
-}
-
-/// With a handler, whose answers leave at the end of each look at the socket: it knows no other way to flush.
+/// With a handler, whose answers leave at the end of each look at the socket: it cannot be told when to flush.
 fn handle(config: ServerConfig, delivery: Delivery) -> Result<Served, String> {
-    let tally = Arc::<Tally>::default();
-    let make = |_| Echo { tally: Arc::clone(&tally), options: options(delivery) };
+    let tally = Arc::<EchoTally>::default();
+    let make = |_| EchoHandler::new(&tally, options(delivery));
     let server = drumfire::serve(config, make).map_err(|error| error.to_string())?;
     let desk = Desk::open(|| {});
     server::announce(server.local_addr()).map_err(|error| error.to_string())?;
-    while desk.next_order().is_some() {
-        accounted(&tally.served(), &server.stats()).say().map_err(|error| error.to_string())?;
+    while let Some(order) = desk.wait_for_order() {
+        if order == Order::FlushNow {
+            return Err("a handler cannot be told when to flush".to_owned());
+        }
+        accounted(&echoed(&tally), &server.stats()).say().map_err(|error| error.to_string())?;
     }
     clock::pause(LAST_LOOK);
-    Ok(accounted(&tally.served(), &server.stats()))
+    Ok(accounted(&echoed(&tally), &server.stats()))
+}
+
+fn echoed(tally: &EchoTally) -> Served {
+    let (received, echoed, refused) = (tally.received(), tally.echoed(), tally.refused());
+    Served { received, echoed, refused, ..Served::default() }
 }
 
 /// With the tick face, where an order says when answers leave.
@@ -127,7 +100,7 @@ fn poll(workers: Workers, delivery: Delivery) -> Result<Served, String> {
             }
         }
         server.flush();
-        while let Some(order) = desk.order() {
+        while let Some(order) = desk.try_order() {
             match order {
                 Order::FlushAtTick => options = at_tick,
                 Order::FlushNow => options = at_tick.flush_now(),
@@ -143,27 +116,23 @@ fn poll(workers: Workers, delivery: Delivery) -> Result<Served, String> {
 /// What the echo counted, with what the server did.
 fn accounted(served: &Served, stats: &Stats) -> Served {
     let mut served = served.clone();
-    account(&mut served, stats);
-    served
-}
-
-fn account(served: &mut Served, stats: &Stats) {
     served.unexplained = stats.unexplained();
     let mut traffic = Traffic::default();
     for worker in &stats.workers {
         let count = |name: &str, count: u64, served: &mut Served| {
             *served.counts.entry(name.to_owned()).or_default() += count;
         };
-        count("datagrams received", worker.protocol.datagrams_received, served);
-        count("datagrams sent", worker.protocol.datagrams_sent, served);
-        count("acks sent alone", worker.protocol.acks_sent_alone, served);
-        count("messages resent", worker.protocol.messages_resent, served);
-        count("messages undelivered", worker.messages_undelivered, served);
-        count("panics", worker.panics, served);
+        count("datagrams received", worker.protocol.datagrams_received, &mut served);
+        count("datagrams sent", worker.protocol.datagrams_sent, &mut served);
+        count("acks sent alone", worker.protocol.acks_sent_alone, &mut served);
+        count("messages resent", worker.protocol.messages_resent, &mut served);
+        count("messages undelivered", worker.messages_undelivered, &mut served);
+        count("panics", worker.panics, &mut served);
         traffic.datagrams_received += worker.received.datagrams + worker.received.dropped_in_all();
         traffic.datagrams_sent += worker.sent.datagrams;
         traffic.bytes += worker.received.bytes + worker.sent.bytes;
         traffic.calls += worker.received.calls + worker.sent.calls;
     }
     served.traffic = Some(traffic);
+    served
 }

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 
 fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
     let (rounds, warm_up, counted) = match options.extent {
-        Extent::Quick => (1, 0, Duration::from_millis(300)),
+        Extent::Quick => (1, 0, Duration::from_millis(100)),
         Extent::Default => (7, 1, Duration::from_millis(700)),
         Extent::Full => (7, 1, Duration::from_secs(3)),
     };
@@ -61,7 +61,6 @@ fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
     results.pinned(cores);
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
-    println!("pinned    server to core {}, client to core {}", cores.server, cores.load);
     for (name, load) in PARTS {
         if !options.wants(name) {
             continue;

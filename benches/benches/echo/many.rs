@@ -23,7 +23,6 @@ mod websocket;
 use std::time::Duration;
 
 use drumfire_benches::{Cores, Extent, Options, Results};
-use drumfire_crypto::Suite;
 use drumfire_tools::host;
 
 use crate::peer::{Peer, Staffing};
@@ -75,22 +74,13 @@ impl Subject {
     }
 
     /// Whether it is the one of drumfire that is held against nbio: with the suite that both ends take by themselves.
-    fn is_first(self) -> bool {
-        Peer::all_of_many().get(1).copied().map(Self::Udp) == Some(self)
+    fn is_held_against_nbio(self) -> bool {
+        matches!(self, Self::Udp(Peer::Drumfire(Staffing::Gathered, _, suite)) if suite == Peer::fast())
     }
 
     /// Whether its server is told when to flush.
     const fn is_flushed(self) -> bool {
         matches!(self, Self::Udp(Peer::Drumfire(Staffing::Inline, ..)))
-    }
-
-    /// What it has to deliver of what the floor delivers, at least; nothing is asked of who is not drumfire.
-    const fn delivered(self) -> Option<f64> {
-        match self {
-            Self::Udp(Peer::Drumfire(_, _, Suite::ChaCha20Poly1305)) => Some(0.7),
-            Self::Udp(Peer::Drumfire(..)) => Some(0.8),
-            Self::Udp(Peer::Raw) | Self::Nbio => None,
-        }
     }
 
     pub(crate) fn name(self) -> String {
@@ -215,7 +205,7 @@ pub(crate) fn bench(
         show::figures(*load, &rounds, missing, results);
     }
     for round in &rounds {
-        let name = format!("{}: {}, flush {}", round.load.name(), round.subject.name(), round.flush.name());
+        let name = format!("{}: {}", round.load.name(), show::row_name(round.subject, round.flush));
         results.run(&name, &round.report)?;
     }
     Ok(())

@@ -47,7 +47,7 @@ pub(crate) fn serve() -> io::Result<Served> {
             Err(error) => return Err(error),
         }
         drain(&socket, &mut buffer, &mut served, &mut traffic)?;
-        while desk.order().is_some() {
+        while desk.try_order().is_some() {
             served.traffic = Some(traffic);
             served.say()?;
         }

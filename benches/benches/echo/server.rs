@@ -133,12 +133,12 @@ impl Desk {
     }
 
     /// Waits for the next order, which is to be answered with the counts; `None` at the end.
-    pub(crate) fn next_order(&self) -> Option<Order> {
+    pub(crate) fn wait_for_order(&self) -> Option<Order> {
         self.orders.recv().ok()
     }
 
     /// The next order, if there is one; it is to be answered with the counts.
-    pub(crate) fn order(&self) -> Option<Order> {
+    pub(crate) fn try_order(&self) -> Option<Order> {
         self.orders.try_recv().ok()
     }
 }

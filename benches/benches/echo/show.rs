@@ -81,26 +81,27 @@ pub(crate) fn figures(load: Load, measured: &[Measured], results: &mut Results) 
         let cpu = ratio(ours, raw, |report| report.cpu_ns_per_packet);
         let is_closed = matches!(load.shape, Shape::Closed { .. });
         let goal = match is_closed {
+            true if !peer.answers_where_it_reads() => Goal::Shown,
             true if peer.may_lose() => Goal::AtMost(F_UNRELIABLE),
             true => Goal::AtMost(F_RELIABLE),
             false => Goal::Shown,
         };
-        results.figure(name("CPU per message"), cpu, "x", goal, &note);
+        results.spread(name("CPU per message"), cpu, "x", goal, &note);
         if is_closed {
             continue;
         }
         for (time, pick) in TIMES {
-            let has_goal = peer.has_default_wait() && matches!(time, "p50" | "p90");
+            let has_goal = peer.has_time_goal() && matches!(time, "p50" | "p90");
             let goal = if has_goal { Goal::AtMost(A_LATENCY) } else { Goal::Shown };
             let value = ratio(ours, raw, |report| micros(report, pick));
-            results.figure(name(time), value, "x", goal, &note);
+            results.spread(name(time), value, "x", goal, &note);
         }
     }
 }
 
-/// The median of the ratios, each of two rounds that followed each other.
-fn ratio(over: &Measured, under: &Measured, of: impl Fn(&Report) -> Option<f64>) -> Option<f64> {
+/// The ratios of two rounds that followed each other.
+fn ratio(over: &Measured, under: &Measured, of: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
     let pairs = over.rounds.iter().zip(&under.rounds);
     let ratios: Option<Vec<f64>> = pairs.map(|(over, under)| Some(of(over)? / of(under)?)).collect();
-    Some(Spread::of(ratios?)?.median)
+    Spread::of(ratios?)
 }

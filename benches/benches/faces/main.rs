@@ -47,7 +47,6 @@ fn bench(options: &Options) -> Result<(), String> {
     let mut results = Results::new("faces", options);
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
-    println!("pinned    {cores}");
     results.pinned(cores);
     for (name, load) in PARTS {
         if !options.wants(name) {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use drumfire::{
     Stats, Workers, serve,
 };
 use drumfire_benches::{
-    Child, Counts, Load, RECEIVE_BUFFER_BYTES, counts_of, over_at_end_of_input, say, say_counts,
+    Child, Counts, EchoHandler, EchoTally, Load, RECEIVE_BUFFER_BYTES, counts_of, over_at_end_of_input, say,
+    say_counts,
 };
 use drumfire_tools::{clock, host};
 
@@ -91,96 +92,66 @@ fn config() -> ServerConfig {
         .receive_buffer_bytes(RECEIVE_BUFFER_BYTES)
 }
 
-/// What came, and what became of it.
-#[derive(Debug, Default)]
-struct Tally {
-    received: AtomicU64,
-    /// Answers that were not taken, for want of room.
-    refused: AtomicU64,
-}
-
-impl Tally {
-    fn add(count: &AtomicU64) {
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn counts(&self, stats: &Stats) -> Counts {
-        let mut counts = counts_of(stats);
-        counts.insert("received".to_owned(), self.received.load(Ordering::Relaxed));
-        counts.insert("refused".to_owned(), self.refused.load(Ordering::Relaxed));
-        counts
-    }
-}
-
-/// Answers where the message came in.
-struct Echo(Arc<Tally>);
-
-impl Handler for Echo {
-    type Note = ();
-
-    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        Tally::add(&self.0.received);
-        if context.send(peer, channel, bytes, OPTIONS).is_err() {
-            Tally::add(&self.0.refused);
-        }
-    }
+/// What the echo counted, with what the server did.
+fn counts(tally: &EchoTally, stats: &Stats) -> Counts {
+    let mut counts = counts_of(stats);
+    counts.insert("received".to_owned(), tally.received());
+    counts.insert("refused".to_owned(), tally.refused());
+    counts
 }
 
 fn handler(is_over: &AtomicBool) -> Result<Counts, String> {
-    let tally = Arc::<Tally>::default();
-    let server = serve(config(), |_| Echo(Arc::clone(&tally))).map_err(|error| error.to_string())?;
+    let tally = Arc::<EchoTally>::default();
+    let make = |_| EchoHandler::new(&tally, OPTIONS);
+    let server = serve(config(), make).map_err(|error| error.to_string())?;
     say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
     rest_until(is_over);
-    Ok(tally.counts(&server.stats()))
+    Ok(counts(&tally, &server.stats()))
 }
 
 fn tick(is_over: &AtomicBool) -> Result<Counts, String> {
-    let tally = Tally::default();
+    let tally = EchoTally::default();
     let mut server = Server::bind(config()).map_err(|error| error.to_string())?;
     say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
     while !is_over.load(Ordering::Acquire) {
         server.wait(LOOK_UP);
         for event in server.poll() {
             if let Event::Message { peer, channel, bytes } = event {
-                Tally::add(&tally.received);
-                if server.send(peer, channel, bytes, OPTIONS).is_err() {
-                    Tally::add(&tally.refused);
-                }
+                tally.on_received();
+                tally.on_answer(server.send(peer, channel, bytes, OPTIONS).is_ok());
             }
         }
         server.flush();
     }
-    Ok(tally.counts(&server.stats()))
+    Ok(counts(&tally, &server.stats()))
 }
 
 /// A message on its way to the other thread.
 type Handed = (PeerId, ChannelId, Vec<u8>);
 
 /// Hands each message to the other thread.
-struct HandOver(SyncSender<Handed>, Arc<Tally>);
+struct HandOver(SyncSender<Handed>, Arc<EchoTally>);
 
 impl Handler for HandOver {
     type Note = ();
 
     fn on_message(&mut self, _: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        Tally::add(&self.1.received);
+        self.1.on_received();
         if self.0.try_send((peer, channel, bytes.to_vec())).is_err() {
-            Tally::add(&self.1.refused);
+            self.1.on_answer(false);
         }
     }
 }
 
 /// Answers each message it is handed, until nobody hands it any.
-fn answer(inbox: &Receiver<Handed>, remote: &Remote<()>, tally: &Tally) {
+fn answer(inbox: &Receiver<Handed>, remote: &Remote<()>, tally: &EchoTally) {
     while let Ok((peer, channel, bytes)) = inbox.recv() {
-        if remote.send(peer, channel, bytes, OPTIONS).is_err() {
-            Tally::add(&tally.refused);
-        }
+        tally.on_answer(remote.send(peer, channel, bytes, OPTIONS).is_ok());
     }
 }
 
 fn naive(is_over: &AtomicBool) -> Result<Counts, String> {
-    let tally = Arc::<Tally>::default();
+    let tally = Arc::<EchoTally>::default();
     let (outbox, inbox) = sync_channel(WAITING_MAX);
     let make = |_| HandOver(outbox.clone(), Arc::clone(&tally));
     let server = serve(config(), make).map_err(|error| error.to_string())?;
@@ -188,7 +159,7 @@ fn naive(is_over: &AtomicBool) -> Result<Counts, String> {
     std::thread::spawn(move || answer(&inbox, &remote, &of_thread));
     say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
     rest_until(is_over);
-    Ok(tally.counts(&server.stats()))
+    Ok(counts(&tally, &server.stats()))
 }
 
 /// The threads of the server do everything meanwhile.

@@ -60,7 +60,6 @@ fn bench(options: &Options, clients: Option<u32>, workers: u32) -> Result<(), St
     // Several workers and their load need all cores there are.
     let cores = if workers == 1 { Some(Cores::of_this_process()?) } else { None };
     if let Some(cores) = cores {
-        println!("pinned    {cores}");
         results.pinned(cores);
         host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
     }

@@ -67,7 +67,6 @@ fn bench(options: &Options, abuse_per_second: u32, seconds: Option<u32>) -> Resu
     let cores = Cores::of_this_process()?;
     print_machine();
     println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
-    println!("pinned    {cores}");
     let collected = RefCell::new(Vec::new());
     let beside = &collected;
     let roles = Role::ALL.into_iter().filter(|role| role.part().is_none_or(|part| options.wants(part)));

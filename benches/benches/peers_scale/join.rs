@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{
-    Crowd, DropWatch, Ears, Extent, Goal, Results, Spread, Watch, announcements, close_books, count,
-    counts_text, settle,
-};
+use drumfire_benches::{Crowd, Ears, Extent, Goal, Results, Spread, Watch, announcements, count};
 use drumfire_tools::clock;
 
 use crate::Plan;
+use crate::books::{self, Closed};
 use crate::ends::PER_SOCKET;
 use crate::server::{Does, key};
 
@@ -28,7 +26,6 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         Extent::Default => (2_000, BATCH),
         Extent::Full => (8_000, BATCH),
     };
-    let dropped = DropWatch::begin();
     let (server, address) = Does::Announce.start(clients, Some(cores.server))?;
     let sockets = clients.div_ceil(u32::try_from(PER_SOCKET).unwrap_or(1));
     let mut crowd = Crowd::bind(sockets, clients + sockets)?;
@@ -51,10 +48,8 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         heard.push(clock::now().duration_since(start).as_secs_f64() * 1e3);
     }
     let used = watch.used().ok_or("the server's clock cannot be read")?;
-    settle();
-    let (sent, ended) = (crowd.carried().sent, crowd.ended());
-    let drops = dropped.count();
-    let served = server.finish_counts()?;
+    let ended = crowd.ended();
+    let Closed { served, .. } = books::close(server, &mut [&mut crowd])?;
 
     let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));
     let lost = owed.saturating_sub(missed).saturating_sub(ears.heard);
@@ -62,23 +57,23 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         "  {clients} clients in batches of {batch}: {owed} ears, {} heard, {missed} missed, {lost} lost; {not_announced} not announced",
         ears.heard
     );
-    println!("  books     {}", close_books(sent, &served, drops)?);
-    println!("  server    {}", counts_text(&served));
     let left = ended + count(&served, "left");
+    let name = |what: &str| format!("join: {clients} clients, each announced: {what}");
     let mut figure = |what: &str, value: Option<f64>, unit, goal| {
-        results.figure(format!("join: {clients} clients, each announced: {what}"), value, unit, goal, "");
+        results.figure(name(what), value, unit, goal, "");
     };
     let none = Goal::AtMost(0.0);
     figure("connects that failed", Some(failed as f64), "", none);
     figure("clients that were dropped", Some(left as f64), "", none);
     figure("announcements lost", Some((lost + missed) as f64), "", none);
     figure("newcomers not announced", Some(not_announced as f64), "", none);
-    let median = |times: Vec<f64>| Spread::of(times).map(|spread| spread.median);
-    figure("until a batch was connected", median(joined), "ms", Goal::Shown);
-    figure("until all had heard of all of it", median(heard), "ms", Goal::Shown);
     figure("server", Some(used.core_share() * 100.0), "% of a core", Goal::Shown);
     let each = used.cpu_s() * 1e9 / ears.heard.max(1) as f64;
     figure("CPU per announcement heard", Some(each), "ns", Goal::Shown);
+    let until = [("until a batch was connected", joined), ("until all had heard of all of it", heard)];
+    for (what, times) in until {
+        results.spread(name(what), Spread::of(times), "ms", Goal::Shown, "");
+    }
     if (left, lost, ears.strangers, failed) != (0, 0, 0, 0) || ears.gaps > missed {
         return Err(format!(
             "{left} clients left, {failed} connects failed, {lost} announcements are nowhere, {} came that were not next, {} \

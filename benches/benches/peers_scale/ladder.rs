@@ -1,15 +1,13 @@
 //! The load ladder: more and more clients, who come in batches while the others play, beside plain datagrams as long and as many.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use drumfire_benches::{
-    Arm, Carried, Child, Cores, DropWatch, Extent, Goal, Results, close_books, count, counts_text,
-    interleave, settle,
-};
+use drumfire_benches::{Arm, Carried, Child, Cores, DropWatch, Extent, Goal, Results, count, interleave};
 use drumfire_tools::clock;
 
 use crate::Plan;
+use crate::books::{self, Closed};
 use crate::drive::{Drive, Load};
 use crate::ends::{Ends, PlainEnds, Players};
 use crate::round::{self, Beside, Row};
@@ -82,6 +80,8 @@ struct Ladder {
     server: Child,
     plain: Child,
     plain_address: std::net::SocketAddr,
+    /// Datagrams that plain sockets sent and received, in all steps so far.
+    plain_carried: Cell<(u64, u64)>,
     players: RefCell<Players>,
     drive: RefCell<Drive>,
 }
@@ -108,7 +108,8 @@ impl Ladder {
         let (server, address) = Does::Tick(rate).start(slots, Some(cores.server))?;
         let (plain, plain_address) = Does::Plain(rate).start(slots, Some(cores.server))?;
         let players = RefCell::new(Players::bind(address, slots + BATCH)?);
-        Ok(Self { rate, slots, server, plain, plain_address, players, drive: RefCell::default() })
+        let (plain_carried, drive) = (Cell::default(), RefCell::default());
+        Ok(Self { rate, slots, server, plain, plain_address, plain_carried, players, drive })
     }
 
     /// Lets clients come in batches until there are so many, then plays.
@@ -152,6 +153,9 @@ impl Ladder {
             }));
         }
         let measured = interleave(arms, rungs.warm_up, rungs.rounds, rungs.may_void)?;
+        let (sent, received) = self.plain_carried.get();
+        let carried = plain.into_inner().0.carried();
+        self.plain_carried.set((sent + carried.sent, received + carried.received));
         let rows: Vec<Vec<Beside>> = rows.into_iter().map(RefCell::into_inner).collect();
         show::step((self.slots, self.rate, clients), &measured, &rows, results)
     }
@@ -212,16 +216,14 @@ impl Ladder {
 
     /// Holds what all ends counted against each other.
     fn close(self, dropped: DropWatch, results: &mut Results) -> Result<(), String> {
-        settle();
-        let sent = self.players.borrow().carried().sent;
-        let drops = dropped.count();
-        let served = self.server.finish_counts()?;
-        let echoed = self.plain.finish_counts()?;
-        println!("  books     {}", close_books(sent, &served, drops)?);
-        println!("  server    {}", counts_text(&served));
-        println!("  plain     {}", counts_text(&echoed));
-        let left = count(&served, "left") + self.players.borrow().crowd.ended();
-        let name = format!("ladder: {} Hz: clients that were dropped", self.rate);
+        let Self { rate, server, plain, plain_carried, players, .. } = self;
+        let mut players = players.into_inner();
+        let ended = players.crowd.ended();
+        let Closed { served, kernel_drops } = books::close(server, &mut [&mut players.crowd])?;
+        let drops = dropped.count().saturating_sub(kernel_drops);
+        books::close_plain(plain, plain_carried.get(), drops)?;
+        let left = count(&served, "left") + ended;
+        let name = format!("ladder: {rate} Hz: clients that were dropped");
         results.figure(name, Some(left as f64), "", Goal::AtMost(0.0), "");
         if left == 0 { Ok(()) } else { Err(format!("{left} clients were dropped")) }
     }

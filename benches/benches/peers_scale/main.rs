@@ -10,10 +10,11 @@
 //!
 //! Servers run in processes of their own on one core, the load in this one on another. Latency counts from when a message was to
 //! leave. CPU is user and system time of the server's process over the window in which messages are counted. The bench fails
-//! when a client was dropped, a message is nowhere, or the books do not close. `--quick` is a smoke run; `--clients N` lets the
-//! ladder end with so many.
+//! when a client was dropped, a message is nowhere, the server refused one, or the books do not close, and shows no figure of that
+//! part then. `--quick` is a smoke run; `--clients N` lets the ladder end with so many.
 #![forbid(unsafe_code)]
 
+mod books;
 mod drive;
 mod ends;
 mod fair;
@@ -73,15 +74,18 @@ fn bench(options: &Options, clients: Option<u32>) -> Result<(), String> {
     let plan = Plan { extent: options.extent, cores, clients };
     print_machine();
     println!("extent    {}", options.extent.name());
-    println!("pinned    servers to core {}, load to core {}", cores.server, cores.load);
     host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
     let mut results = Results::new("peers_scale", options);
     results.pinned(cores);
+    results.seeded(&format!(
+        "{}: which datagrams are lost in virtual time; schedules are fixed; keys, ids and ports are the system's draw",
+        turns::SEED
+    ));
     let mut outcome = Ok(());
     for (name, part) in PARTS {
         if options.wants(name) && outcome.is_ok() {
             println!("\n{name}");
-            outcome = part(&plan, &mut results);
+            outcome = results.part(|results| part(&plan, results));
         }
     }
     // What was found is shown, whatever failed.

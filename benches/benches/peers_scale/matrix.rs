@@ -13,6 +13,7 @@ use drumfire_tools::report::RUN_DELAY_LIMIT;
 use drumfire_tools::table::{Align, TextTable, thousands};
 
 use crate::Plan;
+use crate::books;
 use crate::ends::{Ends, Players};
 use crate::server::Does;
 
@@ -22,7 +23,10 @@ const RATES: [u32; 2] = [100, 1_000];
 /// A server is left to itself for so long before it is looked at.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// CPU of (64k slots, nobody) over (64, nobody): the spread of rounds on a quiet machine.
+/// Rows of [`SLOTS`] that are held against its first, by their names.
+const OVER_FEW: [(&str, usize); 2] = [("8,192", 2), ("64k", 3)];
+
+/// CPU of (many slots, nobody) over (64, nobody): the spread of rounds on a quiet machine.
 const NOISE: f64 = 1.1;
 
 /// Bytes of resident memory for each silent connection.
@@ -91,17 +95,18 @@ fn show_empty(measured: &[Rounds<Used>], results: &mut Results) {
         ]);
         let note = if is_busy(arm) { BUSY } else { "" };
         let name = format!("idle: nobody, {}", arm.name);
-        results.figure(name, Some(core.median), "% of a core", Goal::Shown, note);
+        results.spread(name, Some(core), "% of a core", Goal::Shown, note);
     }
     println!("{}", table.render());
     for (place, rate) in RATES.into_iter().enumerate() {
-        let (few, many) = (&measured[place], &measured[measured.len() - RATES.len() + place]);
-        let pairs = many.rounds.iter().zip(&few.rounds);
-        let ratio = Spread::of(pairs.map(|(many, few)| many.core_share() / few.core_share()));
-        let note = ratio.map_or_else(String::new, |ratio| format!("{:.2} to {:.2}", ratio.least, ratio.most));
-        let note = if is_busy(few) || is_busy(many) { format!("{note}; {BUSY}") } else { note };
-        let name = format!("idle: nobody, {rate} Hz: 64k slots over 64");
-        results.figure(name, ratio.map(|ratio| ratio.median), "x", Goal::AtMost(NOISE), &note);
+        for (slots, row) in OVER_FEW {
+            let (few, many) = (&measured[place], &measured[row * RATES.len() + place]);
+            let pairs = many.rounds.iter().zip(&few.rounds);
+            let ratio = Spread::of(pairs.map(|(many, few)| many.core_share() / few.core_share()));
+            let note = if is_busy(few) || is_busy(many) { BUSY } else { "" };
+            let name = format!("idle: nobody, {rate} Hz: {slots} slots over 64");
+            results.spread(name, ratio, "x", Goal::AtMost(NOISE), note);
+        }
     }
 }
 
@@ -169,8 +174,11 @@ fn silent(extent: Extent, cores: Cores, results: &mut Results) -> Result<(), Str
     // A smoke run does not wait until working memory is given back.
     let goal = if extent == Extent::Quick { Goal::Shown } else { Goal::AtMost(BYTES_GOAL) };
     show_silent(clients, &costs, (bytes, goal), results);
-    server.finish_counts()?;
-    beside.finish_counts()?;
+    let mut players = players.into_inner();
+    players.check()?;
+    books::close(server, &mut [&mut players.crowd])?;
+    // Nobody was there, and nothing may have come.
+    books::close(beside, &mut [])?;
     silent_visits(clients, results)
 }
 
@@ -198,18 +206,16 @@ fn show_silent(clients: u32, costs: &[Cost], (bytes, bytes_goal): (f64, Goal), r
     let spread = |of: &dyn Fn(&Cost) -> f64| Spread::of(costs.iter().map(of));
     let datagrams = costs.iter().map(|cost| cost.datagrams).sum::<u64>();
     let ns: f64 = costs.iter().map(|cost| cost.ns).sum();
-    let mut figure = |name: &str, spread: Option<Spread>, unit, goal| {
-        let note = spread.map_or_else(String::new, |s| format!("{:.1} to {:.1}", s.least, s.most));
-        let name = format!("idle: {} silent clients, 1,000 Hz: {name}", thousands(clients.into()));
-        results.figure(name, spread.map(|s| s.median), unit, goal, &note);
-    };
-    let one = |value| Spread::of([value]);
-    figure("a tick, beyond one without clients", spread(&|cost| cost.ns_per_tick), "ns", Goal::Shown);
-    figure("server", spread(&|cost| cost.core_share * 100.0), "% of a core", Goal::Shown);
-    figure("datagrams of keep-alives and their acks", one(datagrams as f64), "", Goal::Shown);
-    let per_datagram = (datagrams > 0).then(|| one(ns / datagrams as f64)).flatten();
+    let name = |what| format!("idle: {} silent clients, 1,000 Hz: {what}", thousands(clients.into()));
+    let tick = spread(&|cost| cost.ns_per_tick);
+    results.spread(name("a tick, beyond one without clients"), tick, "ns", Goal::Shown, "");
+    let core = spread(&|cost| cost.core_share * 100.0);
+    results.spread(name("server"), core, "% of a core", Goal::Shown, "");
+    let mut figure = |what, value, unit, goal| results.figure(name(what), value, unit, goal, "");
+    figure("datagrams of keep-alives and their acks", Some(datagrams as f64), "", Goal::Shown);
+    let per_datagram = (datagrams > 0).then(|| ns / datagrams as f64);
     figure("CPU for each of these", per_datagram, "ns", Goal::Shown);
-    figure("resident memory of each", one(bytes), "B", bytes_goal);
+    figure("resident memory of each", Some(bytes), "B", bytes_goal);
 }
 
 /// What a tick looks at while connections are silent, for as long as one round of keep-alives, and what it costs an endpoint.

@@ -11,15 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, Stdio};
 use std::time::Duration;
 
-use drumfire_benches::{DropWatch, Extent, Goal, Results, close_books, settle};
+use drumfire_benches::{Extent, Goal, Results};
 use drumfire_tools::table::{Align, TextTable};
 use inferno::collapse::Collapse;
 use inferno::collapse::perf::{Folder, Options};
 use inferno::flamegraph;
 
 use crate::Plan;
+use crate::books;
 use crate::drive::{Drive, Load};
-use crate::ends::{Ends, Players};
+use crate::ends::Players;
 use crate::round::{self, Row};
 use crate::server::Does;
 
@@ -56,7 +57,6 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         results.figure(name, None, "%", Goal::AtLeast(REST), "needs perf");
         return Ok(());
     }
-    let dropped = DropWatch::begin();
     let (server, address) = Does::Handle(1).start(clients, Some(cores.server))?;
     let mut players = Players::bind(address, clients)?;
     crate::fair::connect(&mut players, clients)?;
@@ -68,10 +68,8 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     let folded = sampler.end().unwrap_or_default();
     results.run("profile", &report)?;
     players.check()?;
-    settle();
-    let (sent, drops) = (players.carried().sent, dropped.count());
     println!("  {clients} clients, {PER_SECOND}/s each, {DOWN_BYTES} B back, {counted:?}");
-    println!("  books     {}", close_books(sent, &server.finish_counts()?, drops)?);
+    books::close(server, &mut [&mut players.crowd])?;
     if folded.is_empty() {
         println!("  skipped: perf may not sample here; it needs root, or kernel.perf_event_paranoid at 1");
         results.figure(name, None, "%", Goal::AtLeast(REST), "perf may not sample here");

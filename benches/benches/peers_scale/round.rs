@@ -32,6 +32,8 @@ pub(crate) struct Row {
 pub(crate) struct Beside {
     pub(crate) tally: Tally,
     pub(crate) server: Used,
+    /// Of this process: all clients, on one thread.
+    pub(crate) load: Used,
 }
 
 impl Beside {
@@ -43,6 +45,11 @@ impl Beside {
     /// Percent of a core.
     pub(crate) fn core_percent(&self) -> f64 {
         self.server.core_share() * 100.0
+    }
+
+    /// The same of the load, whose thread never rests: where it is less than a whole core, the load had to wait for one.
+    pub(crate) fn load_percent(&self) -> f64 {
+        self.load.core_share() * 100.0
     }
 
     /// Datagrams there and back for each message that was said, warm-up included.
@@ -66,6 +73,25 @@ pub(crate) fn run<E: Ends>(
     beside: impl FnMut() -> Result<(), String>,
 ) -> Result<(Report, Beside), String> {
     let dropped = DropWatch::begin();
+    run_counting(row, server, drive, ends, load, beside, || dropped.count())
+}
+
+/// The same, where `kernel_drops` tells what the kernel has dropped so far in front of sockets that carry the load's messages: a
+/// message that is lost is held against it.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn run_counting<E: Ends>(
+    row: Row,
+    server: &Child,
+    drive: &mut Drive,
+    ends: &mut E,
+    load: Load,
+    beside: impl FnMut() -> Result<(), String>,
+    kernel_drops: impl Fn() -> u64,
+) -> Result<(Report, Beside), String> {
+    let dropped = kernel_drops();
     let ticks = host::cpu_ticks();
     let strangers = drive.strangers;
     let processes = [server.id(), std::process::id()];
@@ -77,7 +103,7 @@ pub(crate) fn run<E: Ends>(
     let steal = host::cpu_ticks()
         .zip(ticks)
         .and_then(|(now, then): (CpuTicks, CpuTicks)| now.steal_share_since(&then));
-    let drops = dropped.count();
+    let drops = kernel_drops().saturating_sub(dropped);
     if drive.strangers > strangers {
         return Err(format!("{} answers were not on their way", drive.strangers - strangers));
     }
@@ -86,7 +112,7 @@ pub(crate) fn run<E: Ends>(
     let judged = [delay_of(&server).filter(|_| row.has_one_thread), delay_of(&here)];
     report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
     report.steal_share = steal;
-    Ok((report, Beside { tally, server }))
+    Ok((report, Beside { tally, server, load: here }))
 }
 
 fn report_of(row: Row, load: Load, tally: &Tally, server: &Used, drops: u64) -> Report {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use drumfire::{
-    Access, AdmissionConfig, ChannelId, Context, Event, Handler, PeerId, SendOptions, Server, ServerConfig,
-    ServerKey, Workers, serve,
+    Access, AdmissionConfig, ChannelId, Context, Event, Handler, Monitor, PeerId, SendOptions, Server,
+    ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
 };
 use drumfire_benches::{
     Announcer, Child, Counts, Pace, asked_bytes, at_end_of_input, counts_of, say, say_counts, serve_plain,
@@ -137,9 +137,21 @@ fn tick(slots: u32, period: Duration, is_over: &AtomicBool) -> Result<Counts, St
         clock::pause(next.saturating_duration_since(now));
         next = next.max(now);
     }
-    let mut counts = tally.counts(counts_of(&server.stats()));
+    let monitor = server.monitor();
+    let mut counts = tally.counts(end(server, &monitor));
     counts.insert("ticks".to_owned(), ticks);
     Ok(counts)
+}
+
+/// Ends a server and answers what its workers counted until then: what the kernel dropped in front of its sockets is read for the
+/// last time when they end.
+fn end<S>(server: S, monitor: &Monitor) -> Counts {
+    drop(server);
+    // Nobody is there to answer any more, and nothing to wait for: the counts are as they were left.
+    let survey = monitor.survey(SurveyOrder::RoundTrip, 0).wait(Duration::ZERO);
+    let mut stats = Stats::default();
+    stats.workers = survey.workers.into_iter().map(|worker| worker.stats).collect();
+    counts_of(&stats)
 }
 
 /// Answers what came; answers how many events that were.
@@ -168,7 +180,8 @@ fn announce(slots: u32, is_over: &AtomicBool) -> Result<Counts, String> {
         announcer.announce(&mut server);
         server.flush();
     }
-    let mut counts = counts_of(&server.stats());
+    let monitor = server.monitor();
+    let mut counts = end(server, &monitor);
     counts.extend(announcer.counts());
     Ok(counts)
 }
@@ -193,7 +206,9 @@ fn handle(slots: u32, workers: u16, is_over: &AtomicBool) -> Result<Counts, Stri
     while !is_over.load(Ordering::Acquire) {
         clock::pause(LOOK_UP);
     }
-    Ok(tally.counts(counts_of(&server.stats())))
+    let monitor = server.monitor();
+    let counts = end(server, &monitor);
+    Ok(tally.counts(counts))
 }
 
 /// What came, and what became of it.

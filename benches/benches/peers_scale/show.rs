@@ -32,13 +32,8 @@ pub(crate) fn batches(
             took.least,
             took.most
         );
-        results.figure(
-            format!("{name}, a batch"),
-            Some(took.median),
-            "ms",
-            Goal::Shown,
-            "of 500 at once, at most",
-        );
+        let note = "of 500 at once, at most";
+        results.spread(format!("{name}, a batch"), Some(took), "ms", Goal::Shown, note);
     }
     results.figure(format!("{name}: failures"), Some(failed as f64), "", Goal::AtMost(0.0), "");
 }
@@ -60,6 +55,7 @@ pub(crate) fn step(
         ("p99 us", Align::Right),
         ("datagrams/message", Align::Right),
         ("lost", Align::Right),
+        ("load, % of a core", Align::Right),
         ("plain: % of a core", Align::Right),
         ("ns/message", Align::Right),
         ("over plain", Align::Right),
@@ -95,6 +91,7 @@ pub(crate) fn step(
             median_cell(ours.spread(|report| micros(report, |latency| latency.p99)), 0),
             median_cell(of(&Beside::datagrams_per_message), 2),
             counted().map(|beside| beside.tally.lost).sum::<u64>().to_string(),
+            median_cell(of(&Beside::load_percent), 0),
             median_cell(plain.spread(core_percent), 1),
             median_cell(plain.cpu_ns(), 0),
             median_cell(over, 2),
@@ -110,15 +107,8 @@ pub(crate) fn step(
         let note = note(&[ours, plain]);
         let is_judged = (clients, down_bytes) == OVER_PLAIN_AT && rate == 1_000;
         let goal = if is_judged { Goal::AtMost(OVER_PLAIN) } else { Goal::Shown };
-        results.figure(
-            format!("{name}: server"),
-            core.map(|core| core.median),
-            "% of a core",
-            Goal::Shown,
-            &note,
-        );
-        let (what, over) = ("CPU over plain datagrams", over.map(|over| over.median));
-        results.figure(format!("{name}: {what}"), over, "x", goal, &note);
+        results.spread(format!("{name}: server"), core, "% of a core", Goal::Shown, &note);
+        results.spread(format!("{name}: CPU over plain datagrams"), over, "x", goal, &note);
     }
     println!("{}\n{}", table.render(), prose.join("\n"));
     Ok(())

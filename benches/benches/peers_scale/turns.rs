@@ -31,6 +31,9 @@ const FLOOD: usize = 70;
 /// Datagrams of a thousand to the clients that are lost.
 const LOST_PER_MILLE: u64 = 20;
 
+/// Where the draws begin that say which ones.
+pub(crate) const SEED: u64 = 7;
+
 /// What came of a run.
 struct Outcome {
     /// From a message to its arrival, in milliseconds.
@@ -65,7 +68,8 @@ fn run(tick: Duration, is_flooded: bool) -> Result<Outcome, String> {
     let config = Config::default().has_aes_gcm(true).congestion(UNLIMITED);
     let mut group = Group::connect(peers, &config)?;
     let ages = Histogram::new_with_bounds(1, 60_000, 3).map_err(|error| error.to_string())?;
-    let mut world = World { ages, seed: 7, up: Datagrams::default(), down: Datagrams::default(), ended: 0 };
+    let [up, down] = [Datagrams::default(), Datagrams::default()];
+    let mut world = World { ages, seed: SEED, up, down, ended: 0 };
     let ticks = VIRTUAL.as_millis() / tick.as_millis();
     let every = SPOKEN_EVERY.as_millis() / tick.as_millis();
     // The last messages have a second to arrive.

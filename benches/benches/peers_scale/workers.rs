@@ -5,16 +5,16 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Child, Cores, DropWatch, Extent, Goal, Results, Spread, cell, close_books, counts_text, interleave,
-    median_cell, missing, settle,
+    Arm, Child, Cores, Extent, Goal, Measured, Results, Spread, cell, interleave, median_cell,
 };
 use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable};
 
 use crate::Plan;
+use crate::books;
 use crate::drive::{Drive, Load};
 use crate::ends::{Ends, Players};
-use crate::round::{self, Row};
+use crate::round::{self, Beside, Row};
 use crate::server::Does;
 use crate::show::note;
 
@@ -56,7 +56,6 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
         Extent::Default => (2_000, 1, 5, Duration::from_secs(1)),
         Extent::Full => (2_000, 1, 9, Duration::from_secs(3)),
     };
-    let dropped = DropWatch::begin();
     let core = (cores.count < CORES_LEAST).then_some(cores.server);
     let mut worlds = Vec::new();
     for workers in WORKERS {
@@ -67,9 +66,10 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     }
     let load = Load { per_second: PER_SECOND, down_bytes: DOWN_BYTES, counted };
     let row = Row { who: "drumfire", slots: clients, has_one_thread: false };
+    let beside = WORKERS.map(|_| RefCell::new(Vec::new()));
     let mut arms = Vec::new();
     for (place, workers) in WORKERS.into_iter().enumerate() {
-        let worlds = &worlds;
+        let (worlds, beside) = (&worlds, &beside[place]);
         arms.push(Arm::new(format!("{workers} worker(s)"), move || {
             let World { server, players, drive } = &mut *worlds[place].borrow_mut();
             let mut looked = clock::now();
@@ -82,36 +82,52 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
                 let others = worlds.iter().enumerate().filter(|(other, _)| *other != place);
                 others.map(|(_, world)| world).try_for_each(|world| world.borrow_mut().players.look(|_| {}))
             };
-            Ok(round::run(row, server, drive, players, load, others)?.0)
+            let (report, window) = round::run(row, server, drive, players, load, others)?;
+            beside.borrow_mut().push(window);
+            Ok(report)
         }));
     }
     let measured = interleave(arms, warm_up, rounds, extent != Extent::Quick)?;
-    let mut table = TextTable::new(&[
-        ("", Align::Left),
-        ("messages/s", Align::Right),
-        ("CPU ns/message", Align::Right),
-        ("void", Align::Right),
-    ])
-    .indented(2);
-    for arm in &measured {
-        table.row([arm.name.clone(), median_cell(arm.pps(), 0), cell(arm.cpu_ns(), 0), arm.void_cell()]);
-        for round in &arm.rounds {
-            results.run(&format!("workers: {}", arm.name), round)?;
-        }
-    }
-    println!("  {clients} clients, {PER_SECOND}/s each, {DOWN_BYTES} B back\n{}", table.render());
+    println!("  {clients} clients, {PER_SECOND}/s each, {DOWN_BYTES} B back");
+    show(&measured, &beside.map(RefCell::into_inner), results)?;
     let [one, two] = measured.as_slice() else { return Ok(()) };
     let pairs = one.rounds.iter().zip(&two.rounds);
     let ratios = pairs.filter_map(|(one, two)| Some(two.cpu_ns_per_packet? / one.cpu_ns_per_packet?));
-    let ratio = Spread::of(ratios).map(|ratio| ratio.median);
     let on = if core.is_some() { "on one core" } else { "on cores of their own" };
     let words = [on.to_owned(), note(&[one, two])];
     let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
     let name = "workers: CPU per message, 2 over 1";
-    results.figure(name, ratio, "x", Goal::AtMost(CPU_RATIO), &words.join("; "));
+    results.spread(name, Spread::of(ratios), "x", Goal::AtMost(CPU_RATIO), &words.join("; "));
     let mut worlds: Vec<World> = worlds.into_iter().map(RefCell::into_inner).collect();
     clients_per_thread(&mut worlds, cores, counted, results)?;
-    close(worlds, dropped)
+    close(worlds)
+}
+
+fn show(measured: &[Measured], beside: &[Vec<Beside>], results: &mut Results) -> Result<(), String> {
+    let mut table = TextTable::new(&[
+        ("", Align::Left),
+        ("messages/s", Align::Right),
+        ("CPU ns/message", Align::Right),
+        ("load, % of a core", Align::Right),
+        ("void", Align::Right),
+    ])
+    .indented(2);
+    for (arm, beside) in measured.iter().zip(beside) {
+        // Warm-ups and rounds that were repeated came first.
+        let counted = beside.iter().rev().take(arm.rounds.len());
+        table.row([
+            arm.name.clone(),
+            median_cell(arm.pps(), 0),
+            cell(arm.cpu_ns(), 0),
+            median_cell(Spread::of(counted.map(Beside::load_percent)), 1),
+            arm.void_cell(),
+        ]);
+        for round in &arm.rounds {
+            results.run(&format!("workers: {}", arm.name), round)?;
+        }
+    }
+    println!("{}", table.render());
+    Ok(())
 }
 
 /// How much more two threads bear than one.
@@ -157,16 +173,10 @@ fn bears(world: &mut World, counted: Duration) -> Result<(f64, bool), String> {
     Ok((borne, true))
 }
 
-fn close(worlds: Vec<World>, dropped: DropWatch) -> Result<(), String> {
-    settle();
-    let mut drops = dropped.count();
-    for World { server, players, .. } in worlds {
+fn close(worlds: Vec<World>) -> Result<(), String> {
+    for World { server, mut players, .. } in worlds {
         players.check()?;
-        let sent = players.carried().sent;
-        let served = server.finish_counts()?;
-        println!("  books     {}", close_books(sent, &served, drops)?);
-        drops = drops.saturating_sub(missing(sent, &served));
-        println!("  server    {}", counts_text(&served));
+        books::close(server, &mut [&mut players.crowd])?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use drumfire_tools::host::{self, ThreadClock};
 use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, RECEIVE_BUFFER_BYTES, report_of};
+use super::{Bench, RECEIVE_BUFFER_BYTES, report_of, sender_cell};
 
 const FLOWS: u32 = 1_000;
 const SIZE: u32 = 128;
@@ -100,6 +100,7 @@ fn print(measured: &[Measured]) {
         ("CPU ns/packet", Align::Right),
         ("p50 us", Align::Right),
         ("p90 us", Align::Right),
+        ("sender % of a core", Align::Right),
         ("void", Align::Right),
     ])
     .indented(2);
@@ -112,6 +113,7 @@ fn print(measured: &[Measured]) {
             cell(arm.cpu_ns(), 0),
             latency(p50_us),
             latency(p90_us),
+            sender_cell(arm),
             arm.void_cell(),
         ]);
     }

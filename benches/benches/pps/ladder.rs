@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Measured, Recipe, Results, cell, interleave};
+use drumfire_benches::{Arm, Extent, Measured, Recipe, Results, cell, interleave, median_cell};
 use drumfire_tools::choices::{Drain, Gro, SendMode, Steer};
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 use drumfire_tools::table::{Align, TextTable, thousands};
@@ -74,12 +74,13 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         ("of sent", Align::Right),
         ("kernel drops", Align::Right),
         ("CPU ns/packet", Align::Right),
+        ("sender %", Align::Right),
         ("spread", Align::Right),
         ("void", Align::Right),
     ])
     .indented(2);
     println!(
-        "  {FLOWS} flows steered by tag, as fast as it goes, raw stage, one sender thread; books close in every row"
+        "  {FLOWS} flows steered by tag, as fast as it goes, raw stage, one sender thread, whose share of a core is shown; books close in every row"
     );
     for &size in rungs.sizes {
         for &threads in rungs.threads {
@@ -152,6 +153,7 @@ fn row(bench: &Bench, table: &mut TextTable, size: u32, rung: &Rung) {
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share.median)),
         thousands(drops),
         or_dash(cell(measured.cpu_ns(), 0)),
+        or_dash(median_cell(measured.spread(|report| Some(report.sender_cores()? * 100.0)), 0)),
         spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.2}", spread.median)),
         measured.void_cell(),
     ]);

@@ -12,6 +12,7 @@ mod hop;
 mod ladder;
 mod pipeline;
 mod rates;
+mod sizes;
 mod steering;
 mod trains;
 
@@ -19,7 +20,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Extent, Options, Recipe, Results, print_machine, run, run_bench};
+use drumfire_benches::chance::SEED;
+use drumfire_benches::{
+    BUSY, Extent, Measured, Options, Recipe, Results, cell, print_machine, run, run_bench,
+};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
 use drumfire_tools::host;
@@ -53,15 +57,25 @@ fn bench(options: &Options) -> Result<(), String> {
     let mut results = Results::new("pps", options);
     print_machine();
     println!("extent    {}: {} rounds of {:?}, medians", options.extent.name(), bench.rounds, bench.window);
-    for (name, part) in PARTS {
-        if options.wants(name) {
-            println!("\n{name}");
-            part(&bench, &mut results)?;
-        }
-    }
+    results.pinned_as(&bench.pinning());
+    results.seeded(&format!(
+        "{SEED:#x} for what an ideal hash does by chance; source ports, ids and keys are the system's, new in every run"
+    ));
+    let outcome = parts(&bench, options, &mut results);
+    // What was found is shown, whatever failed.
     println!("\n{}", results.table());
     println!("threads that come and go while players play, and the dip: cargo bench --bench threads");
     println!("written to {}", results.write()?.display());
+    outcome
+}
+
+fn parts(bench: &Bench, options: &Options, results: &mut Results) -> Result<(), String> {
+    for (name, part) in PARTS {
+        if options.wants(name) {
+            println!("\n{name}");
+            results.part(|results| part(bench, results))?;
+        }
+    }
     Ok(())
 }
 
@@ -84,6 +98,22 @@ impl Bench {
             Extent::Full => (5, 1, Duration::from_secs(3)),
         };
         Self { extent, rounds, warm_up, window, cores: host::allowed_cores().unwrap_or_default() }
+    }
+
+    /// Which thread runs where, in words.
+    fn pinning(&self) -> String {
+        match *self.cores.as_slice() {
+            [] => "no thread to a core".to_owned(),
+            [only] => format!("receiver and sender to core {only}, which is the only one"),
+            [receiver, sender, ref others @ ..] => {
+                let hop_sender = others.first().unwrap_or(&sender);
+                format!(
+                    "receiver to core {receiver} and sender to core {sender}; in hop the second thread to core {sender} and the sender \
+                     to core {hop_sender}; in ladder and rates each thread to a core of its own, or none where there are too few; none in \
+                     steering and the pipeline's spread"
+                )
+            }
+        }
     }
 
     /// One receiver thread on the first core, raw stage, nothing from GRO: the floor that parts vary.
@@ -147,5 +177,38 @@ fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
         "{} receive calls for {} messages",
         outcome.calls.receive_calls, outcome.calls.messages
     ));
+    if let Some((cores, ns)) = report.sender_cores().zip(report.sender_cpu_ns_per_packet()) {
+        report.notes.push(format!(
+            "the sending threads used {:.0} % of a core, {ns:.0} ns of CPU for each packet sent",
+            cores * 100.0
+        ));
+    }
     report
+}
+
+/// How much of a core the sending threads used, in percent, for a table.
+fn sender_cell(arm: &Measured) -> String {
+    cell(arm.spread(|report| Some(report.sender_cores()? * 100.0)), 0)
+}
+
+/// What a reader of the ratio of two rates has to know: which of them says how much was sent and not how much a receiver takes,
+/// what that makes of the ratio, and whether the machine was busy.
+fn rates_note(over: &Measured, under: &Measured) -> String {
+    let limit = match (over.limited_by(), under.limited_by()) {
+        (None, None) => None,
+        (Some(by), None) => Some(format!(
+            "{by}-limited: {}: a receiver may take more, and the ratio is at least this",
+            over.name
+        )),
+        (None, Some(by)) => Some(format!(
+            "{by}-limited: {}: a receiver may take more, and the ratio is at most this",
+            under.name
+        )),
+        (Some(by), Some(_)) => Some(format!(
+            "{by}-limited: {} and {}: a ratio of what was sent, not of what a receiver takes",
+            over.name, under.name
+        )),
+    };
+    let busy = (over.is_busy || under.is_busy).then(|| BUSY.to_owned());
+    limit.into_iter().chain(busy).collect::<Vec<_>>().join("; ")
 }

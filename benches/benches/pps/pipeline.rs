@@ -6,17 +6,13 @@ use drumfire_benches::{Arm, BUSY, Extent, Goal, Measured, Recipe, Results, busy_
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer, Suite};
 use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, report};
+use super::{Bench, report, sender_cell, sizes};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
 
 /// What every stage takes, and the sender seals, on a core of its own.
 const RATE: u64 = 800_000;
-
-/// Packets of which it is seen what their bytes cost, and a rate at which the largest are no load of their own.
-const SIZES: [u32; 4] = [64, 128, 512, 1_200];
-const RATE_OF_SIZES: u64 = 200_000;
 
 /// Connections and threads of the spread.
 const SPREAD: (u32, u32) = (200, 4);
@@ -92,7 +88,8 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
     for (suite, trains) in suites().into_iter().zip(&trains) {
         let mpps = trains.pps().map(|spread| spread.median / 1e6);
         println!(
-            "  the sender seals as fast as it can, trains taken whole, {suite}, Mpps: {}",
+            "  the sender seals as fast as it can, on {} % of a core, trains taken whole, {suite}, Mpps: {}",
+            sender_cell(trains),
             trains.rate_cell()
         );
         let name = format!("pipeline: delivered per second and thread with GRO, {suite}");
@@ -100,44 +97,9 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         results.figure(name, mpps, "M", Goal::AtLeast(TRAINS_MPPS), &note);
     }
     if bench.extent == Extent::Full {
-        sizes(bench, results)?;
+        sizes::measure(bench, results)?;
     }
     spread(bench, results)
-}
-
-/// The same for other sizes: what is paid for a byte, and what for a packet.
-fn sizes(bench: &Bench, results: &mut Results) -> Result<(), String> {
-    let stages = [Stage::Raw, Stage::Deliver];
-    let cases: Vec<(u32, Stage)> =
-        SIZES.into_iter().flat_map(|size| stages.map(|stage| (size, stage))).collect();
-    let arms = cases.iter().map(|&(size, stage)| {
-        let mut plan = bench.plan();
-        (plan.stage, plan.suite, plan.gro) = (stage, Suite::best(), Gro::Off);
-        let mut traffic = bench.traffic(FLOWS, size, RATE_OF_SIZES, SendMode::Gso);
-        traffic.secs = bench.window;
-        let recipe = Recipe { plan, traffic };
-        Arm::new(format!("{size} B, {stage}"), move || report(&recipe))
-    });
-    let measured = interleave(arms.collect(), bench.warm_up, bench.rounds, bench.may_void())?;
-    results.rounds("pipeline sizes", &measured)?;
-    let mut table = TextTable::new(&[
-        ("bytes", Align::Right),
-        ("raw ns/packet", Align::Right),
-        ("deliver ns/packet", Align::Right),
-        ("% of raw", Align::Right),
-    ])
-    .indented(2);
-    for (size, pair) in SIZES.into_iter().zip(measured.chunks(stages.len())) {
-        let [raw, deliver] = pair else { continue };
-        let both = raw.cpu_ns().zip(deliver.cpu_ns());
-        let share = both.map(|(raw, deliver)| raw.median / deliver.median);
-        let name = format!("pipeline: CPU per packet of {size} B, raw over deliver, {}", Suite::best());
-        results.figure(name, share, "x", Goal::Shown, busy_note(pair));
-        let percent = share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}", share * 100.0));
-        table.row([size.to_string(), cell(raw.cpu_ns(), 0), cell(deliver.cpu_ns(), 0), percent]);
-    }
-    println!("  {FLOWS} flows, {RATE_OF_SIZES} packets per second\n{}", table.render());
-    Ok(())
 }
 
 fn table(measured: &[Measured]) -> String {
@@ -147,6 +109,7 @@ fn table(measured: &[Measured]) -> String {
         ("CPU ns/packet", Align::Right),
         ("stage adds ns", Align::Right),
         ("% of raw", Align::Right),
+        ("sender % of a core", Align::Right),
         ("void", Align::Right),
     ])
     .indented(2);
@@ -162,6 +125,7 @@ fn table(measured: &[Measured]) -> String {
             cell(arm.cpu_ns(), 0),
             adds.map_or_else(|| "-".to_owned(), |adds| format!("{adds:.0}")),
             share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0}")),
+            sender_cell(arm),
             arm.void_cell(),
         ]);
     }

@@ -10,6 +10,7 @@ use drumfire_tools::choices::{SendMode, Stage, Steer};
 use drumfire_tools::csv::Sample;
 use drumfire_tools::plot::Summary;
 use drumfire_tools::receiver::Plan;
+use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable, rounded};
 
 use super::{Bench, report_of};
@@ -51,16 +52,27 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         results.run(&format!("rates: by {steer}"), &report)?;
         let key = if steer == Steer::Hash { "rates-by-hash" } else { "rates-by-tag" };
         results.rates(key, format!("{FLOWS} flows on {THREADS} threads, by {steer}"), &outcome.samples);
-        let sum = print(steer, &outcome.samples);
+        let limit = limit(&report, has_cores);
+        let sum = print(steer, &outcome.samples, &limit);
         let name = |what: &str| format!("rates: {what}, {FLOWS} flows on {THREADS} threads, by {steer}");
-        let note = format!("{} in the one window", rounded(report.pps));
+        let note = format!("{} in the one window; {limit}", rounded(report.pps));
         results.figure(name("sum of the threads' means"), Some(sum), "pps", Goal::Shown, &note);
     }
     Ok(())
 }
 
+/// What held the rate down, in words.
+fn limit(report: &Report, has_cores: bool) -> String {
+    let is_theirs = has_cores || report.books.dropped_count() > 0;
+    match (&report.limited_by, is_theirs) {
+        (Some(by), _) => format!("{by}-limited: the receivers may take more"),
+        (None, true) => "limited by the receivers".to_owned(),
+        (None, false) => format!("limited by the schedule: {RATE} packets per second are offered"),
+    }
+}
+
 /// Prints a row for each thread; answers the sum of their means.
-fn print(steer: Steer, samples: &[Sample]) -> f64 {
+fn print(steer: Steer, samples: &[Sample], limit: &str) -> f64 {
     let mut table = TextTable::new(&[
         ("thread", Align::Right),
         ("mean pps", Align::Right),
@@ -80,7 +92,7 @@ fn print(steer: Steer, samples: &[Sample]) -> f64 {
         let numbers = [mean, low, first, median, third, high].map(|pps| rounded(*pps));
         table.row([thread.to_string()].into_iter().chain(numbers).chain([outliers.len().to_string()]));
     }
-    println!("  by {steer}, {} runs: the means add up to {} pps", samples.len(), rounded(sum));
+    println!("  by {steer}, {} runs: the means add up to {} pps; {limit}", samples.len(), rounded(sum));
     println!("{}", table.render());
     sum
 }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use drumfire_benches::chance::{ByChance, SEED, least_spread};
-use drumfire_benches::{Extent, Goal, Recipe, Results};
+use drumfire_benches::{Extent, Goal, Recipe, Results, Spread, cell};
 use drumfire_tools::choices::{SendMode, Stage, Steer};
-use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};
 
 use super::{Bench, report};
@@ -25,9 +24,17 @@ const ODD_PACKET: f64 = 1.02;
 /// Draws of the simulation.
 const DRAWS: usize = 10_000;
 
+/// By tag first.
+const STEERS: [Steer; 2] = [Steer::Tag, Steer::Hash];
+
 pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String> {
+    let (runs, window) = match bench.extent {
+        Extent::Quick => (1, Duration::from_millis(150)),
+        Extent::Default => (5, Duration::from_millis(300)),
+        Extent::Full => (5, Duration::from_millis(600)),
+    };
     println!(
-        "  128 B, single sends, {RATE} packets per second; the hash draws new source ports in every run;\n  by chance: an ideal hash, {DRAWS} draws from seed {SEED:#x}"
+        "  128 B, single sends, {RATE} packets per second, {runs} run(s) each; the hash draws new source ports in every run;\n  by chance: an ideal hash, {DRAWS} draws from seed {SEED:#x}"
     );
     let mut table = TextTable::new(&[
         ("flows", Align::Right),
@@ -43,20 +50,17 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         if bench.extent == Extent::Quick && (flows, threads) == (200, 4) {
             continue;
         }
-        let by_tag = spread(bench, (flows, threads), Steer::Tag, results)?;
-        let by_hash = spread(bench, (flows, threads), Steer::Hash, results)?;
+        let [by_tag, by_hash] = spreads(bench, (flows, threads), runs, window, results)?;
         let least = least_spread(flows, threads);
         let chance = ByChance::of(flows, threads, DRAWS);
-        let cell =
-            |spread: Option<f64>| spread.map_or_else(|| "-".to_owned(), |spread| format!("{spread:.3}"));
         let by_chance =
             chance.map_or_else(|| "-".to_owned(), |chance| format!("{:.2} ({:.2})", chance.mean, chance.p95));
         table.row([
             flows.to_string(),
             threads.to_string(),
-            cell(by_tag),
-            cell(Some(least)),
-            cell(by_hash),
+            cell(by_tag, 3),
+            format!("{least:.3}"),
+            cell(by_hash, 3),
             by_chance.clone(),
         ]);
         let name = |steer: &str| {
@@ -65,31 +69,46 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         // A little above it: flows differ by a packet when a run ends.
         let (goal, note) =
             if least > EVEN { (least * ODD_PACKET, "whole flows can be no more even") } else { (EVEN, "") };
-        results.figure(name("tag"), by_tag, "x", Goal::AtMost(goal), note);
-        results.figure(name("hash"), by_hash, "x", Goal::Shown, &format!("by chance {by_chance}"));
+        results.spread(name("tag"), by_tag, "x", Goal::AtMost(goal), note);
+        results.spread(name("hash"), by_hash, "x", Goal::Shown, &format!("by chance {by_chance}"));
     }
     println!("{}", table.render());
     Ok(())
 }
 
-fn spread(
+/// So many runs by tag and by hash in turn: the busiest thread over the mean, by each.
+fn spreads(
+    bench: &Bench,
+    group: (u32, u32),
+    runs: u32,
+    window: Duration,
+    results: &mut Results,
+) -> Result<[Option<Spread>; 2], String> {
+    let mut by_steer = [Vec::new(), Vec::new()];
+    for _ in 0..runs {
+        for (steer, values) in STEERS.into_iter().zip(&mut by_steer) {
+            values.push(busiest_over_mean(bench, group, steer, window, results)?);
+        }
+    }
+    Ok(by_steer.map(|values| Spread::of(values.into_iter().collect::<Option<Vec<f64>>>()?)))
+}
+
+fn busiest_over_mean(
     bench: &Bench,
     (flows, threads): (u32, u32),
     steer: Steer,
+    window: Duration,
     results: &mut Results,
 ) -> Result<Option<f64>, String> {
-    let report: Report = {
-        let mut plan = bench.plan();
-        plan.threads = threads;
-        plan.steer = steer;
-        plan.stage = Stage::Parse;
-        plan.cores.clear();
-        let mut traffic = bench.traffic(flows, 128, RATE, SendMode::Single);
-        let window = if bench.extent == Extent::Quick { 150 } else { 600 };
-        traffic.secs = Duration::from_millis(window);
-        traffic.pin = None;
-        report(&Recipe { plan, traffic })?
-    };
+    let mut plan = bench.plan();
+    plan.threads = threads;
+    plan.steer = steer;
+    plan.stage = Stage::Parse;
+    plan.cores.clear();
+    let mut traffic = bench.traffic(flows, 128, RATE, SendMode::Single);
+    traffic.secs = window;
+    traffic.pin = None;
+    let report = report(&Recipe { plan, traffic })?;
     results.run(&format!("steering: {flows} flows on {threads} threads by {steer}"), &report)?;
     Ok(report.spread_max_over_mean)
 }

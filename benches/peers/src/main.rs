@@ -58,7 +58,6 @@ fn bench(flags: &Flags) -> Result<(), String> {
     let mut plan = plan(flags, &rivals, &missing);
     print_machine();
     println!("extent    {}, {}", flags.extent.name(), time_of(&plan));
-    println!("pinned    {cores}");
     println!(
         "relay     on core {}, loses {} of 1,000 and holds {:?} in each direction, seed {:#x}",
         cores.between,

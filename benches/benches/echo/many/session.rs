@@ -12,7 +12,7 @@ use super::round::{Round, round_of};
 use super::websocket::WebSockets;
 use super::{Load, Sizes, Subject, nbio};
 use crate::load::{Carried, Crowd, DATAGRAMS_EACH};
-use crate::peer::{Delivery, Peer};
+use crate::peer::Peer;
 use crate::server::{Order, Served};
 use crate::{encrypted, process};
 
@@ -63,12 +63,12 @@ pub(crate) fn session(
                     let fleet = |_| PlainDatagrams::connect(address, DATAGRAMS_EACH);
                     carry_out(subject, sizes, runs, server, || Fleet::connect(count, true, None, fleet))
                 }
-                Peer::Drumfire(_, _, suite) => {
-                    let joining = encrypted::joining(Delivery::Reliable, suite);
+                Peer::Drumfire(_, delivery, suite) => {
+                    let joining = encrypted::joining(delivery, suite);
                     let fleet = |some| Players::connect(address, some, &joining);
                     let per_second = Some(RAMP_PER_SECOND);
                     carry_out(subject, sizes, runs, server, || {
-                        Fleet::connect(count, false, per_second, fleet)
+                        Fleet::connect(count, subject.may_lose(), per_second, fleet)
                     })
                 }
             }
