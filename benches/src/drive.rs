@@ -390,3 +390,70 @@ impl<C: Client> Drive<C> {
         connection / self.play.per_client
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// Answers nothing, and notes how many messages left between two looks at it.
+    struct Deaf {
+        since_look: u64,
+        most: Rc<Cell<u64>>,
+    }
+
+    impl Client for Deaf {
+        fn is_ready(&self) -> bool {
+            true
+        }
+
+        fn receive(&mut self, _: u64, _: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+            self.most.set(self.most.get().max(self.since_look));
+            self.since_look = 0;
+            Ok(())
+        }
+
+        fn send(&mut self, _: u64, _: usize, _: u8, _: &[u8]) -> Result<bool, String> {
+            self.since_look += 1;
+            Ok(true)
+        }
+
+        fn flush(&mut self, _: u64) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    /// The most messages between two looks, of a schedule of which dozens are due after each rest.
+    fn most_between_looks(shares_core: bool) -> u64 {
+        let play = Play {
+            shape: Shape::Open { rate: 500_000 },
+            connections: 1,
+            per_client: 1,
+            bytes: 64,
+            answer_bytes: 64,
+            channels: 1,
+            may_lose: true,
+            may_refuse: false,
+            shares_core,
+            patience: Duration::from_secs(10),
+            settle: Duration::ZERO,
+        };
+        let most = Rc::new(Cell::new(0));
+        let client = |_| Ok(Deaf { since_look: 0, most: Rc::clone(&most) });
+        let drive = Drive::connect(play, client).expect("it is ready at once");
+        drive.run(Window::beginning_at(clock::host_ns(), Duration::from_millis(100))).expect("it takes all");
+        most.get()
+    }
+
+    #[test]
+    fn a_client_that_rests_sends_all_that_is_due_and_not_one_message_for_each_rest() {
+        assert!(most_between_looks(true) > 1);
+    }
+
+    #[test]
+    fn a_client_that_never_rests_sends_one_message_for_each_look() {
+        assert_eq!(most_between_looks(false), 1);
+    }
+}

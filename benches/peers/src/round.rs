@@ -14,6 +14,9 @@ use crate::process::{self, Asked};
 use crate::relay;
 use crate::rivals::Rival;
 
+/// Of a schedule behind the relay: who sends less of it was the limit.
+const SENT_LEAST_PERCENT: u64 = 99;
+
 /// Sent, and not given out by the server's side of the rival.
 const TO_SERVER: &str = "rival_to_server";
 
@@ -167,14 +170,20 @@ impl Round<'_> {
             kib_per_connection: watched.rss_kib.saturating_sub(kib_before) as f64 / asked.connections as f64,
             lost: told.lost,
         };
-        report.limited_by = self.is_client_limit(beside.core_share).then(|| "client".to_owned());
+        let is_client_limit = self.is_client_limit(beside.core_share, report.offered);
+        report.limited_by = is_client_limit.then(|| "client".to_owned());
         report.notes = self.notes(&beside);
         (report, beside)
     }
 
-    fn is_client_limit(&self, core_share: f64) -> bool {
-        // Behind the relay the way is the limit, and nobody's processor.
-        self.relayed.is_none() && self.told.is_client_limit(self.asked.load.shape, core_share)
+    fn is_client_limit(&self, core_share: f64, offered: Option<u64>) -> bool {
+        if self.relayed.is_none() {
+            return self.told.is_client_limit(self.asked.load.shape, core_share);
+        }
+        // Behind the relay the way is the limit of a closed loop, and nobody's processor. A client that rests sends late, and all the
+        // same all that a schedule asks for.
+        let sent = self.told.sent + self.told.refused;
+        offered.is_some_and(|offered| sent * 100 < offered * SENT_LEAST_PERCENT)
     }
 
     fn notes(&self, beside: &Beside) -> Vec<String> {
