@@ -45,3 +45,8 @@ pub mod three_ways {}
 
 #[doc = include_str!("../docs/guide/tuning.md")]
 pub mod tuning {}
+
+/// The program of the README, which runs as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub mod readme {}

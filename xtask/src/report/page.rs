@@ -45,7 +45,7 @@ pub(super) fn render(entries: &BTreeMap<String, Entry>) -> Markup {
             }
             body { main {
                 h1 { "drumfire: what was measured" }
-                p.meta { @for machine in machines { "Measured on " (machine) ". " } "How each number is made: crates/drumfire/docs/NUMBERS.md." }
+                p.meta { @for machine in machines { "Measured on " (machine) ". " } "How each number is made: benches/docs/benchmarks.md." }
                 p {
                     "Goals: " (badge(Verdict::Pass, &count(Verdict::Pass).to_string())) " "
                     (badge(Verdict::Miss, &count(Verdict::Miss).to_string())) " "

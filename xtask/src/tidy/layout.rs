@@ -7,11 +7,12 @@ use super::{File, Violation, line_at};
 use crate::workspace::Package;
 
 /// Everything at the top level; names with a leading dot are tool configuration and free.
-const TOP: [&str; 11] = [
+const TOP: [&str; 12] = [
     "Cargo.toml",
     "Cargo.lock",
     "README.md",
     "LICENSE-MIT",
+    "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",

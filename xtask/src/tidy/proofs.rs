@@ -1,4 +1,4 @@
-//! The tests that SECURITY.md names as proofs: a promise whose test was renamed or dropped is a promise without one, and so is one
+//! The tests that EVIDENCE.md names as proofs: a promise whose test was renamed or dropped is a promise without one, and so is one
 //! whose test no command runs, because it stands behind a feature that the document's command leaves off.
 //!
 //! It knows names and features alone. Whether a test proves what stands beside it is for people to judge.
@@ -8,7 +8,7 @@ use toml::Table;
 use super::{File, Violation, line_at, starts_of};
 
 /// The document of promises.
-const DOCUMENT: &str = "SECURITY.md";
+const DOCUMENT: &str = "crates/drumfire/docs/EVIDENCE.md";
 /// A name of more words than this, in backticks and lower case, is a test's: no setting, feature or program has one.
 const WORDS_MAX: usize = 3;
 
@@ -138,14 +138,14 @@ mod tests {
     fn a_test_that_is_gone_is_named_with_its_line() {
         let gone = "a\n| `the_first_of_two` | not `the_first_of_two_tests_` | `a_test_in_a_comment`";
         let expected = ["the_first_of_two", "the_first_of_two_tests_", "a_test_in_a_comment"];
-        assert_eq!(found(gone), expected.map(|name| format!("SECURITY.md:2: there is no test `{name}`")));
+        assert_eq!(found(gone), expected.map(|name| format!("crates/drumfire/docs/EVIDENCE.md:2: there is no test `{name}`")));
     }
 
     #[test]
     fn a_test_behind_a_feature_that_nobody_turns_on_needs_its_command() {
         let usual = "| `a_usual_test_of_it`, `a_wanted_test_of_it` |";
         assert_eq!(found(usual), [""; 0]);
-        let needs = "SECURITY.md:1: `a_rare_test_of_it` needs the feature `rare`: write the command that runs it beside it";
+        let needs = "crates/drumfire/docs/EVIDENCE.md:1: `a_rare_test_of_it` needs the feature `rare`: write the command that runs it beside it";
         for alone in [
             "| `a_rare_test_of_it` |",
             "| `a_rare_test_of_it`; `cargo test --features usual,rarer` |",
