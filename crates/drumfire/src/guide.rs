@@ -1,52 +1,55 @@
-//! The guide: from a first server to one that many play on. A page for each question, none of which has to be read before
-//! another.
+//! The guide: from a first server to a server with many players. Each page answers one question and can be read alone.
 //!
-//! | page | |
+//! | page | after reading it |
 //! | --- | --- |
-//! | [`first_server`] | server and client in two terminals, then on two hosts |
-//! | [`delivery_modes`] | what each mode keeps, drops and costs, and which is for what |
-//! | [`three_ways`] | tick, handler or async: one example in all three |
-//! | [`authentication`] | logins, tokens, keys, and who comes in now |
-//! | [`deploying`] | firewall, service, buffers, containers, restart and drain |
-//! | [`metrics`] | every number that Prometheus can read: name, kind, unit, meaning |
-//! | [`fleet`] | Agones, proxies and load balancers: which bytes lead where |
-//! | [`tuning`] | workers, waiting, memory and rate; how to read the stats |
-//! | [`security`] | what is on, what to set, what is not promised |
-//! | [`migrating`] | from ENet, renet and LiteNetLib, name by name |
+//! | [`first_server`] | you have a server and a client, in two terminals and on two hosts |
+//! | [`delivery_modes`] | you know which mode fits each kind of message |
+//! | [`three_ways`] | you can choose between tick, handler, and async |
+//! | [`authentication`] | your backend issues tokens, and the server knows its players |
+//! | [`reconnecting`] | your clients return by themselves and log in again |
+//! | [`deploying`] | your server runs as a service, restarts, and drains |
+//! | [`metrics`] | you know every number that Prometheus can read |
+//! | [`fleet`] | you can run a fleet, and put proxies or load balancers in front |
+//! | [`tuning`] | you can size workers, memory, and rates, and read the statistics |
+//! | [`security`] | you know what is protected, and what to set |
+//! | [`what_it_does_not_do`] | you know what is missing, and what to use instead |
+//! | [`migrating`] | you can map ENet, renet, and LiteNetLib to drumfire |
 //!
-//! It holds text and no code: it is built for the documentation alone, and its examples run as tests.
+//! The pages are Markdown files that can also be read and copied on GitHub. Their examples have no hidden lines.
 
-#[doc = include_str!("../docs/guide/authentication.md")]
-pub mod authentication {}
+/// A page from `docs/guide`. On GitHub a link such as `[tuning]` leads to the definition at the end of the file. In rustdoc
+/// the definitions below come first, so they take precedence (CommonMark, section 4.7).
+macro_rules! pages {
+    ($($name:ident),+ $(,)?) => {$(
+        #[doc = "[authentication]: crate::guide::authentication"]
+        #[doc = "[delivery_modes]: crate::guide::delivery_modes"]
+        #[doc = "[deploying]: crate::guide::deploying"]
+        #[doc = "[first_server]: crate::guide::first_server"]
+        #[doc = "[fleet]: crate::guide::fleet"]
+        #[doc = "[metrics]: crate::guide::metrics"]
+        #[doc = "[migrating]: crate::guide::migrating"]
+        #[doc = "[reconnecting]: crate::guide::reconnecting"]
+        #[doc = "[security]: crate::guide::security"]
+        #[doc = "[three_ways]: crate::guide::three_ways"]
+        #[doc = "[tuning]: crate::guide::tuning"]
+        #[doc = "[what_it_does_not_do]: crate::guide::what_it_does_not_do"]
+        #[doc = ""]
+        #[doc = include_str!(concat!("../docs/guide/", stringify!($name), ".md"))]
+        pub mod $name {}
+    )+};
+}
 
-#[doc = include_str!("../docs/guide/delivery_modes.md")]
-pub mod delivery_modes {}
-
-#[doc = include_str!("../docs/guide/deploying.md")]
-pub mod deploying {}
-
-#[doc = include_str!("../docs/guide/first_server.md")]
-pub mod first_server {}
-
-#[doc = include_str!("../docs/guide/fleet.md")]
-pub mod fleet {}
-
-#[doc = include_str!("../docs/guide/metrics.md")]
-pub mod metrics {}
-
-#[doc = include_str!("../docs/guide/migrating.md")]
-pub mod migrating {}
-
-#[doc = include_str!("../docs/guide/security.md")]
-pub mod security {}
-
-#[doc = include_str!("../docs/guide/three_ways.md")]
-pub mod three_ways {}
-
-#[doc = include_str!("../docs/guide/tuning.md")]
-pub mod tuning {}
-
-/// The program of the README, which runs as a documentation test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-pub mod readme {}
+pages!(
+    authentication,
+    delivery_modes,
+    deploying,
+    first_server,
+    fleet,
+    metrics,
+    migrating,
+    reconnecting,
+    security,
+    three_ways,
+    tuning,
+    what_it_does_not_do,
+);

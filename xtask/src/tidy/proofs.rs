@@ -138,7 +138,10 @@ mod tests {
     fn a_test_that_is_gone_is_named_with_its_line() {
         let gone = "a\n| `the_first_of_two` | not `the_first_of_two_tests_` | `a_test_in_a_comment`";
         let expected = ["the_first_of_two", "the_first_of_two_tests_", "a_test_in_a_comment"];
-        assert_eq!(found(gone), expected.map(|name| format!("crates/drumfire/docs/EVIDENCE.md:2: there is no test `{name}`")));
+        assert_eq!(
+            found(gone),
+            expected.map(|name| format!("crates/drumfire/docs/EVIDENCE.md:2: there is no test `{name}`"))
+        );
     }
 
     #[test]
