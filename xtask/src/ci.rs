@@ -74,6 +74,9 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     let mut docs = step("docs", "doc --workspace --no-deps");
     docs.command = docs.command.env("RUSTDOCFLAGS", "-D warnings");
     steps.push(docs);
+    if workspace.package_in("crates/drumfire").is_some() {
+        steps.push(step("the guide's programs", "xtask guide").within(RUN_DEADLINE));
+    }
     steps.push(step("packages", "xtask package").within(RUN_DEADLINE));
     workspace.packages.iter().for_each(|package| steps.extend(feature_steps(package)));
     if workspace.package_in("crates/drumfire").is_some() {

@@ -17,6 +17,7 @@ mod example;
 mod ffi;
 mod files;
 mod fuzz;
+mod guide;
 mod interop;
 mod ledger;
 mod loom;
@@ -129,6 +130,8 @@ enum Task {
         #[arg(long)]
         ledger: bool,
     },
+    /// Copy the guide's programs out of their Markdown into a package of its own, build them, and run them.
+    Guide,
     /// Check the standard's vectors and hold sessions with a client in Python that is written from the standard alone.
     Interop {
         /// How many sessions.
@@ -270,6 +273,7 @@ impl Task {
             Task::Fuzz { targets, seconds, keep, ledger } => {
                 fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep, notes: ledger })
             }
+            Task::Guide => guide::run(),
             Task::Interop { sessions } => interop::run(sessions),
             Task::Ledger => ledger::run(),
             Task::Loom { shuttle, seed, ledger } => {
