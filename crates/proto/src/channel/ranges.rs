@@ -3,10 +3,15 @@
 //! How many holes there may be is decided by whoever keeps them.
 
 /// A set of bytes of one message.
+///
+/// Each query finds its place by binary search and looks only at the ranges that it touches: a peer chooses how many ranges
+/// there are, and must not choose what a packet costs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
     /// Begin and end, ascending.
     ranges: Vec<(u32, u32)>,
+    /// The number of bytes in `ranges`.
+    bytes: u32,
 }
 
 impl Ranges {
@@ -35,16 +40,20 @@ impl Ranges {
 
     /// Bytes that [`Self::insert`] would add.
     pub(super) fn missing_in(&self, begin: u32, end: u32) -> u32 {
-        let there = self
-            .ranges
-            .iter()
-            .fold(0_u32, |sum, &(from, to)| sum.saturating_add(to.min(end).saturating_sub(from.max(begin))));
-        end.saturating_sub(begin).saturating_sub(there)
+        end.saturating_sub(begin).saturating_sub(self.bytes_in(begin, end))
     }
 
     /// Bytes in all.
-    pub(super) fn bytes(&self) -> u32 {
-        self.ranges.iter().fold(0, |sum, (from, to)| sum.saturating_add(to.saturating_sub(*from)))
+    pub(super) const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Bytes of the set from `begin` to `end`.
+    fn bytes_in(&self, begin: u32, end: u32) -> u32 {
+        let touched = self.ranges.get(self.touched(begin, end)).unwrap_or_default();
+        touched
+            .iter()
+            .fold(0, |sum, &(from, to)| sum.saturating_add(to.min(end).saturating_sub(from.max(begin))))
     }
 
     pub(super) fn insert(&mut self, begin: u32, end: u32) {
@@ -52,6 +61,7 @@ impl Ranges {
             return;
         }
         let touched = self.touched(begin, end);
+        self.bytes = self.bytes.saturating_add(self.missing_in(begin, end));
         let from = self.ranges.get(touched.start).map_or(begin, |range| range.0.min(begin));
         let last = touched.end.checked_sub(1).and_then(|last| self.ranges.get(last));
         let (from, to) = if touched.is_empty() {
@@ -68,6 +78,7 @@ impl Ranges {
         if begin >= end || start >= stop {
             return;
         }
+        self.bytes = self.bytes.saturating_sub(self.bytes_in(begin, end));
         let before = self.ranges.get(start).map(|range| (range.0, begin));
         let after = stop.checked_sub(1).and_then(|last| self.ranges.get(last)).map(|range| (end, range.1));
         let rest = before.into_iter().chain(after).filter(|(from, to)| from < to);
@@ -81,15 +92,9 @@ impl Ranges {
     /// Adds what of `begin` to `end` is not in `others`.
     pub(super) fn insert_without(&mut self, begin: u32, end: u32, others: &Self) {
         let mut from = begin;
-        for &(start, stop) in &others.ranges {
-            if stop <= from {
-                continue;
-            }
-            if start >= end {
-                break;
-            }
-            self.insert(from, start);
-            from = stop;
+        for &(start, stop) in others.ranges.get(others.touched(begin, end)).unwrap_or_default() {
+            self.insert(from, start.min(end));
+            from = from.max(stop);
         }
         self.insert(from, end);
     }
@@ -126,7 +131,7 @@ mod tests {
             at = begin + (bits >> begin).trailing_ones();
             ranges.push((begin, at));
         }
-        Ranges { ranges }
+        Ranges { ranges, bytes: bits.count_ones() }
     }
 
     fn bits_of(begin: u32, end: u32) -> u32 {
