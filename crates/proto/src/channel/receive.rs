@@ -10,16 +10,16 @@ mod pieces;
 mod sequenced;
 
 use std::collections::VecDeque;
+use std::mem::Discriminant;
 
 use drumfire_crypto::plant::{self, Plant};
-use drumfire_wire::{ChannelId, Fragment, MessageId};
+use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
 use self::kept::{Kept, NONE};
 use self::latest::Keys;
 use self::pieces::Pieces;
 use self::sequenced::Newest;
 use super::credit::Inflow;
-use crate::error::ProtocolError;
 use crate::ids::FoldBuild;
 use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
 use crate::time::Moment;
@@ -71,6 +71,15 @@ pub(crate) struct Arrival<'a> {
     pub(crate) payload: Option<&'a [u8]>,
 }
 
+/// What a whole message says about itself, or the Skip that stands for the message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whole {
+    pub(crate) channel: ChannelId,
+    /// `None` in a Skip.
+    pub(crate) mode: Option<Discriminant<Delivery>>,
+    pub(crate) bytes: usize,
+}
+
 impl ReceiveQueue {
     /// Nothing yet; `hash` is for tables whose keys the peer chooses.
     pub(crate) fn new(hash: FoldBuild) -> Self {
@@ -107,68 +116,72 @@ impl ReceiveQueue {
         self.kept_bytes().saturating_add(pieces)
     }
 
-    /// What would come of a piece of the reliable message `id`.
-    pub(crate) fn look_at_piece(&self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
-        if self.is_received(id) {
-            return Fit::Fits;
-        }
-        match &self.pieces {
-            Some(pieces) => pieces.look(id, fragment),
-            None => Pieces::new().look(id, fragment),
+    /// Checks a fragment of the reliable message `id` for a packet that is surveyed.
+    pub(crate) fn survey_piece(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
+        if self.is_received(id) { Fit::Fits } else { self.pieces().survey(id, fragment) }
+    }
+
+    /// Checks a fragment of an unreliable message for a packet that is surveyed; returns what its message would be charged.
+    /// `None` when the fragment is not taken.
+    pub(crate) fn survey_loose_piece(&mut self, fragment: &Fragment<'_>) -> Option<usize> {
+        self.pieces().survey_loose(fragment)
+    }
+
+    /// Whether the whole message `id`, or its Skip, agrees with the pieces of the message. Pieces are charged what they
+    /// declare, so a message that became longer than its pieces said would hold memory that nobody paid for.
+    #[inline]
+    pub(crate) fn agrees_with_pieces(&self, id: MessageId, whole: &Whole) -> bool {
+        self.pieces.as_ref().is_none_or(|pieces| pieces.agrees_with(id, whole))
+    }
+
+    /// Ends the survey of a packet.
+    #[inline]
+    pub(crate) fn end_survey(&mut self) {
+        if let Some(pieces) = &mut self.pieces {
+            pieces.end_survey();
         }
     }
 
-    /// What a piece of an unreliable message would be charged; `None` when it is not taken.
-    pub(crate) fn look_at_loose_piece(&self, fragment: &Fragment<'_>) -> Option<usize> {
-        match &self.pieces {
-            Some(pieces) => pieces.look_loose(fragment),
-            None => Pieces::new().look_loose(fragment),
-        }
+    fn pieces(&mut self) -> &mut Pieces {
+        self.pieces.get_or_insert_with(|| Box::new(Pieces::new()))
     }
 
-    /// Takes a piece of an unreliable message that was looked at; answers the message if it is whole.
+    /// Whether a piece of an unreliable message fits what was received.
+    pub(crate) fn takes_loose_piece(&self, fragment: &Fragment<'_>) -> bool {
+        self.pieces.as_ref().is_none_or(|pieces| pieces.takes_loose(fragment))
+    }
+
+    /// Takes a piece of an unreliable message that fits; returns the message if it is whole.
     pub(crate) fn accept_loose_piece(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
-        self.pieces.get_or_insert_with(|| Box::new(Pieces::new())).put_loose(fragment)
+        self.pieces().put_loose(fragment)
     }
 
-    /// Takes a piece of a reliable message that was looked at, with what its message comes after; `deliver` hears what is
-    /// due with it.
-    ///
-    /// # Errors
-    /// What in its packet breaks the protocol; nothing was taken then.
+    /// Takes a piece of a reliable message that was surveyed, with what its message comes after; `deliver` hears what is due
+    /// with it. Returns false when the peer had no credit for the message: then nothing was taken.
     pub(crate) fn accept_piece(
         &mut self,
         id: MessageId,
         after: Option<MessageId>,
         fragment: &Fragment<'_>,
         deliver: impl FnMut(ChannelId, Option<&[u8]>),
-    ) -> Result<(), ProtocolError> {
+    ) -> bool {
         if self.is_received(id) {
-            return Ok(());
+            return true;
         }
-        let pieces = self.pieces.get_or_insert_with(|| Box::new(Pieces::new()));
-        // Memory only after credit: what was looked at packet by packet may still be too much within one.
-        match pieces.is_first(id, fragment) {
-            Ok(true) => {
-                let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
-                if !self.credit.take(total.saturating_add(ITEM_CHARGE_BYTES)) {
-                    return Err(ProtocolError::CreditExceeded);
-                }
-            }
-            Ok(false) => {}
-            Err(Fit::TooMany) => return Err(ProtocolError::TooManyInPieces),
-            Err(_) => return Err(ProtocolError::PiecesDisagree),
+        let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
+        if !self.pieces().has(id) && !self.credit.take(total.saturating_add(ITEM_CHARGE_BYTES)) {
+            return false;
         }
-        if let Some(whole) = pieces.put(id, fragment) {
+        if let Some(whole) = self.pieces().put(id, fragment) {
             let arrival = Arrival { id, after, channel: fragment.piece.channel, payload: Some(&whole) };
             self.accept(&arrival, deliver);
         }
-        Ok(())
+        true
     }
 
     /// Pieces did not agree; answers whether that came too often.
     pub(crate) fn strike(&mut self) -> bool {
-        self.pieces.as_mut().is_some_and(|pieces| pieces.strike())
+        self.pieces().strike()
     }
 
     fn is_received(&self, id: MessageId) -> bool {
@@ -216,7 +229,7 @@ impl ReceiveQueue {
     }
 
     /// Takes a message that is in reach; `deliver` hears it and all that waited for it, in order. Answers
-    /// whether nothing of it came before.
+    /// whether nothing of it came before: what has pieces was charged with the first of them, and agrees with them.
     pub(crate) fn accept(
         &mut self,
         arrival: &Arrival<'_>,

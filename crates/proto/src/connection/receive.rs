@@ -148,8 +148,8 @@ impl Connection {
                     }
                 }
                 Frame::Fragment(fragment) => {
-                    if let Err(error) = self.on_fragment(&fragment, has_room, sink) {
-                        return Received::Broken(error);
+                    if !self.on_fragment(&fragment, has_room, sink) {
+                        return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
                 Frame::Ack(ack) => match self.on_ack(now, &ack, sink.stats) {
@@ -222,20 +222,15 @@ impl Connection {
         self.accept(&Arrival { id, after, channel, payload: Some(payload) }, payload.len(), sink)
     }
 
-    /// Takes a piece of a message in.
+    /// Takes a piece of a message in; false when the peer had no credit for the message.
     #[cold]
-    fn on_fragment(
-        &mut self,
-        fragment: &Fragment<'_>,
-        has_room: bool,
-        sink: &mut Sink<'_>,
-    ) -> Result<(), ProtocolError> {
+    fn on_fragment(&mut self, fragment: &Fragment<'_>, has_room: bool, sink: &mut Sink<'_>) -> bool {
         let Message { channel, delivery, .. } = fragment.piece;
         let (id, after) = match delivery {
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
             Delivery::ReliableOrdered { id, after } => (id, after),
             Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => {
-                if !has_room || self.receiving.look_at_loose_piece(fragment).is_none() {
+                if !has_room || !self.receiving.takes_loose_piece(fragment) {
                     add(&mut sink.stats.unreliable_overflows, 1);
                 } else if let Some(whole) = self.receiving.accept_loose_piece(fragment) {
                     if delivery == Delivery::Unreliable {
@@ -244,7 +239,7 @@ impl Connection {
                         self.deliver_sequenced(fragment.number, channel, &whole, sink);
                     }
                 }
-                return Ok(());
+                return true;
             }
         };
         let events_bytes = &mut self.events_bytes;

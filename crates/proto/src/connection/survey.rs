@@ -2,11 +2,13 @@
 //!
 //! It takes nothing in.
 
+use std::mem::discriminant;
+
 use drumfire_wire::{Delivery, Fragment, Frame, FrameError, FrameKinds, Frames, Message, MessageId};
 
 use super::Connection;
 use crate::acks::Urgency;
-use crate::channel::receive::Fit;
+use crate::channel::receive::{Fit, Whole};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::limits::UNRELIABLE_MESSAGE_MAX_BYTES;
@@ -57,8 +59,18 @@ impl<'a> Contents<'a> {
 }
 
 impl Connection {
-    /// Looks at all frames of packet `number` and changes nothing.
-    pub(super) fn survey<'a>(&self, number: u64, frames: &'a [u8]) -> Result<Contents<'a>, ProtocolError> {
+    /// Looks at all frames of packet `number` and takes nothing in.
+    pub(super) fn survey<'a>(
+        &mut self,
+        number: u64,
+        frames: &'a [u8],
+    ) -> Result<Contents<'a>, ProtocolError> {
+        let contents = self.survey_frames(number, frames);
+        self.receiving.end_survey();
+        contents
+    }
+
+    fn survey_frames<'a>(&mut self, number: u64, frames: &'a [u8]) -> Result<Contents<'a>, ProtocolError> {
         let mut contents = Contents::default();
         for frame in Frames::new(frames) {
             let frame = frame.map_err(ProtocolError::Frame)?;
@@ -73,6 +85,9 @@ impl Connection {
                 Frame::Skip(skip) => {
                     contents.event_bytes = contents.event_bytes.saturating_add(charge(0));
                     self.check_id(skip.id)?;
+                    let bytes = usize::try_from(skip.bytes).unwrap_or(usize::MAX);
+                    let whole = Whole { channel: skip.channel, mode: None, bytes };
+                    self.survey_whole(skip.id, &whole, &mut contents);
                     Urgency::High
                 }
                 Frame::Ping
@@ -118,12 +133,22 @@ impl Connection {
         if message.payload.len() > self.bounds.message_max_bytes {
             return Err(ProtocolError::MessageTooLong);
         }
+        let mode = Some(discriminant(&message.delivery));
+        let whole = Whole { channel: message.channel, mode, bytes: message.payload.len() };
+        self.survey_whole(id, &whole, contents);
         Ok(Urgency::High)
+    }
+
+    /// Checks a message that comes whole, or its Skip, against the pieces of it that came before.
+    fn survey_whole(&self, id: MessageId, whole: &Whole, contents: &mut Contents<'_>) {
+        if !self.receiving.agrees_with_pieces(id, whole) {
+            contents.refused = Some(Fit::Disagrees);
+        }
     }
 
     #[cold]
     fn survey_fragment(
-        &self,
+        &mut self,
         number: u64,
         fragment: &Fragment<'_>,
         contents: &mut Contents<'_>,
@@ -136,7 +161,7 @@ impl Connection {
             if fragment.number > number {
                 return Err(ProtocolError::Frame(FrameError::BadFragment));
             }
-            if let Some(bytes) = self.receiving.look_at_loose_piece(fragment) {
+            if let Some(bytes) = self.receiving.survey_loose_piece(fragment) {
                 contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
                 contents.event_bytes = contents.event_bytes.saturating_add(charge(total));
             }
@@ -146,7 +171,7 @@ impl Connection {
         if total > self.bounds.message_max_bytes {
             return Err(ProtocolError::MessageTooLong);
         }
-        match self.receiving.look_at_piece(id, fragment) {
+        match self.receiving.survey_piece(id, fragment) {
             Fit::Fits => {}
             Fit::Completes(bytes) => contents.event_bytes = contents.event_bytes.saturating_add(bytes),
             Fit::TooMany => return Err(ProtocolError::TooManyInPieces),

@@ -6,7 +6,7 @@ use drumfire_proto::{
     ChannelId, ClientConfig, CloseReason, Config, DropReason, Mode, Outcome, Priority, ProtocolError,
     SendError, SendOptions,
 };
-use drumfire_wire::{Delivery, Fragment, FrameWriter, Message, MessageId};
+use drumfire_wire::{Delivery, EncodeError, Fragment, FrameWriter, Message, MessageId, Skip};
 use std::time::Duration;
 
 const ROUGH: Link = Link { loss: 20, duplicate: 10, jitter: Duration::from_millis(60), ..CLEAN };
@@ -274,17 +274,85 @@ fn a_long_sequenced_message_that_found_no_room_stands_behind_the_packet_that_had
 }
 
 #[test]
-fn pieces_of_one_packet_that_disagree_or_are_too_many_close_before_they_cost_memory() {
-    let mut puppet = Puppet::connected(26);
-    puppet.say(|writer| {
-        writer.fragment(&piece(0, 10, 0, &[1]))?;
-        writer.fragment(&piece(0, 60_000, 50_000, &[1]))
-    });
-    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::PiecesDisagree)));
+fn pieces_beyond_a_limit_within_one_packet_close() {
     let mut puppet = Puppet::connected(27);
     puppet.say(|writer| (0..65).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::TooManyInPieces)));
     let mut puppet = Puppet::connected(28);
     puppet.say(|writer| (0..3).try_for_each(|id| writer.fragment(&piece(id, 65_000, 0, &[1]))));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
+}
+
+#[test]
+fn holes_beyond_the_limit_within_one_packet_are_not_taken() {
+    let mut puppet = Puppet::connected(29);
+    for packet in 0..4 {
+        let holes = packet * 100..(packet + 1) * 100;
+        puppet.say(|writer| {
+            holes.clone().try_for_each(|hole| writer.fragment(&piece(0, 60_000, 3 * hole, &[1])))
+        });
+    }
+    assert_eq!(puppet.ending(), None);
+    assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 1);
+}
+
+/// A packet with pieces of message 0 and something that says something else of that message.
+type Write = fn(&mut FrameWriter<&mut [u8]>) -> Result<(), EncodeError>;
+
+/// A piece of message 0, which has ten bytes.
+fn first(writer: &mut FrameWriter<&mut [u8]>) -> Result<(), EncodeError> {
+    writer.fragment(&piece(0, 10, 0, &[1]))
+}
+
+/// What disagrees with it.
+const OTHERS: [(&str, Write); 4] = [
+    ("a piece of another length", |writer| writer.fragment(&piece(0, 60_000, 50_000, &[1]))),
+    ("a longer whole message", |writer| writer.message(&whole(0, 0, &[1; 1_000]))),
+    ("a whole message of another channel", |writer| writer.message(&whole(0, 1, &[1; 10]))),
+    ("a Skip of another length", |writer| {
+        writer.skip(&Skip { channel: ChannelId(0), id: MessageId(0), after: None, bytes: 11 })
+    }),
+];
+
+fn whole(id: u64, channel: u16, payload: &[u8]) -> Message<'_> {
+    let delivery = Delivery::ReliableUnordered { id: MessageId(id) };
+    Message { channel: ChannelId(channel), delivery, payload }
+}
+
+#[test]
+fn what_disagrees_with_pieces_goes_with_its_packet_and_closes_at_last() {
+    for (name, other) in OTHERS {
+        for is_one_packet in [true, false] {
+            let mut puppet = Puppet::connected(26);
+            if !is_one_packet {
+                puppet.say(first);
+            }
+            puppet.hear();
+            for strike in 0..15 {
+                puppet.say(|writer| {
+                    if is_one_packet { first(writer).and_then(|()| other(writer)) } else { other(writer) }
+                });
+                assert_eq!(puppet.ending(), None, "{name}, {is_one_packet}, {strike}");
+            }
+            puppet.world.run(Duration::from_millis(100));
+            let stats = puppet.world.ends[SERVER].stats();
+            assert_eq!(stats.dropped(DropReason::PiecesDisagree), 15, "{name}");
+            assert_eq!((stats.messages_delivered, stats.messages_skipped), (0, 0), "{name}");
+            puppet.say(|writer| {
+                if is_one_packet { first(writer).and_then(|()| other(writer)) } else { other(writer) }
+            });
+            let ending = Some(CloseReason::Protocol(ProtocolError::PiecesDisagree));
+            assert_eq!(puppet.ending(), ending, "{name}, {is_one_packet}");
+        }
+    }
+}
+
+#[test]
+fn a_whole_message_that_agrees_with_its_pieces_is_delivered_once() {
+    let mut puppet = Puppet::connected(30);
+    puppet.say(first);
+    puppet.say(|writer| writer.message(&whole(0, 0, &[1; 10])));
+    say(&mut puppet, &piece(0, 10, 1, &[1; 9]));
+    puppet.say(|writer| first(writer).and_then(|()| writer.message(&whole(0, 0, &[1; 10]))));
+    assert_eq!((puppet.world.messages(SERVER), puppet.ending()), (vec![(0, vec![1; 10])], None));
 }

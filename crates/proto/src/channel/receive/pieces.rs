@@ -9,12 +9,16 @@ use std::mem::{Discriminant, discriminant};
 use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
+use super::Whole;
 use crate::channel::ranges::Ranges;
 use crate::ids::FoldBuild;
 use crate::limits::{
     ITEM_CHARGE_BYTES, PIECE_RANGES_MAX, RELIABLE_IN_PIECES_MAX, STRIKES_MAX, UNRELIABLE_IN_PIECES_MAX,
     UNRELIABLE_RANGES_MAX,
 };
+
+/// Messages under survey for which memory is kept: most packets have fragments of one or two.
+const SURVEYED_KEPT: usize = 4;
 
 /// The messages of one connection that are not whole.
 #[derive(Debug)]
@@ -29,13 +33,43 @@ pub(super) struct Pieces {
     range_count: usize,
     /// How often pieces disagreed.
     strikes: u8,
+    survey: Survey,
+}
+
+/// What the fragments of one packet add, while the packet is checked as a whole. Each fragment is checked against what was
+/// received and against those before it in its packet, so the bounds hold within a packet too.
+#[derive(Debug, Default)]
+struct Survey {
+    /// The reliable messages that the packet has fragments of, by ascending id.
+    messages: Vec<Surveyed>,
+    /// How many of them are new.
+    begun_count: usize,
+    /// Ranges that the fragments of reliable messages add at most.
+    range_count: usize,
+    /// Fragments of unreliable messages of which nothing was received.
+    loose_count: usize,
+}
+
+/// A reliable message of which the packet under survey has fragments.
+#[derive(Debug)]
+struct Surveyed {
+    id: u64,
+    outline: Outline,
+    /// Bytes that the message has with these fragments at most.
+    bytes: u32,
+}
+
+/// What every piece of a message says about it, and the whole message and its Skip too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outline {
+    channel: ChannelId,
+    mode: Discriminant<Delivery>,
+    total_bytes: u32,
 }
 
 #[derive(Debug)]
 struct Partial {
-    channel: ChannelId,
-    mode: Discriminant<Delivery>,
-    total_bytes: u32,
+    outline: Outline,
     bytes: Vec<u8>,
     have: Ranges,
 }
@@ -55,32 +89,37 @@ pub(crate) enum Fit {
     TooMany,
 }
 
-impl Partial {
-    fn new(fragment: &Fragment<'_>) -> Self {
+impl Outline {
+    fn of(fragment: &Fragment<'_>) -> Self {
         let piece = &fragment.piece;
         Self {
             channel: piece.channel,
             mode: discriminant(&piece.delivery),
             total_bytes: fragment.total_bytes,
-            bytes: Vec::new(),
-            have: Ranges::default(),
         }
     }
 
-    fn agrees_with(&self, fragment: &Fragment<'_>) -> bool {
-        let piece = &fragment.piece;
-        (self.channel, self.mode, self.total_bytes)
-            == (piece.channel, discriminant(&piece.delivery), fragment.total_bytes)
+    /// Whether a whole message says the same. A Skip does not tell the mode.
+    fn agrees_with(&self, whole: &Whole) -> bool {
+        self.channel == whole.channel
+            && whole.mode.is_none_or(|mode| mode == self.mode)
+            && at(self.total_bytes) == whole.bytes
+    }
+}
+
+impl Partial {
+    fn new(outline: Outline) -> Self {
+        Self { outline, bytes: Vec::new(), have: Ranges::default() }
     }
 
     fn charge(&self) -> usize {
-        charge(self.total_bytes)
+        charge(self.outline.total_bytes)
     }
 
     /// Takes in bytes that lie inside the message, and memory for no more than the message has.
     fn put(&mut self, fragment: &Fragment<'_>) {
         let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else { return };
-        let (from, to, total) = (at(begin), at(end), at(self.total_bytes));
+        let (from, to, total) = (at(begin), at(end), at(self.outline.total_bytes));
         if to > self.bytes.len() {
             if to > self.bytes.capacity() {
                 let wanted = self.bytes.capacity().saturating_mul(2).clamp(to, total.max(to));
@@ -97,7 +136,7 @@ impl Partial {
     }
 
     fn is_whole(&self) -> bool {
-        self.have.is_whole(self.total_bytes)
+        self.have.is_whole(self.outline.total_bytes)
     }
 }
 
@@ -110,6 +149,7 @@ impl Pieces {
             loose_bytes: 0,
             range_count: 0,
             strikes: 0,
+            survey: Survey::default(),
         }
     }
 
@@ -131,50 +171,71 @@ impl Pieces {
         self.loose_bytes
     }
 
-    /// What would come of a piece of the reliable message `id`.
-    pub(super) fn look(&self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
+    /// Checks a fragment of the reliable message `id` for a packet that is surveyed, and notes what the fragment would add.
+    pub(super) fn survey(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
         let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else { return Fit::Disagrees };
-        let Some(partial) = self.reliable.get(&id.0) else {
-            return if self.reliable.len() >= RELIABLE_IN_PIECES_MAX {
-                Fit::TooMany
-            } else if self.range_count >= PIECE_RANGES_MAX {
-                Fit::Holes
-            } else if (begin, end) == (0, fragment.total_bytes) {
-                Fit::Completes(charge(fragment.total_bytes))
-            } else {
-                Fit::Fits
-            };
-        };
-        if !partial.agrees_with(fragment) {
+        let outline = Outline::of(fragment);
+        let partial = self.reliable.get(&id.0);
+        let place = self.survey.messages.partition_point(|surveyed| surveyed.id < id.0);
+        let surveyed = self.survey.messages.get(place).filter(|surveyed| surveyed.id == id.0);
+        let known = partial.map(|partial| partial.outline).or(surveyed.map(|surveyed| surveyed.outline));
+        if known.is_some_and(|known| known != outline) {
             return Fit::Disagrees;
         }
-        let have = &partial.have;
-        let (before, after) = (have.count(), have.count_with(begin, end));
-        if after > before && self.range_count >= PIECE_RANGES_MAX {
+        if known.is_none()
+            && self.reliable.len().saturating_add(self.survey.begun_count) >= RELIABLE_IN_PIECES_MAX
+        {
+            return Fit::TooMany;
+        }
+        let have = partial.map(|partial| &partial.have);
+        let adds_range = have.is_none_or(|have| have.count_with(begin, end) > have.count());
+        if adds_range && self.range_count.saturating_add(self.survey.range_count) >= PIECE_RANGES_MAX {
             return Fit::Holes;
         }
-        let is_last = have.bytes().saturating_add(have.missing_in(begin, end)) == partial.total_bytes;
-        if is_last { Fit::Completes(partial.charge()) } else { Fit::Fits }
-    }
-
-    /// Whether nothing of the reliable message `id` came before a piece of it, which a packet that was found right brings;
-    /// within it, pieces may still disagree, or be of too many messages.
-    pub(super) fn is_first(&self, id: MessageId, fragment: &Fragment<'_>) -> Result<bool, Fit> {
-        match self.reliable.get(&id.0) {
-            None if self.reliable.len() >= RELIABLE_IN_PIECES_MAX => Err(Fit::TooMany),
-            None => Ok(true),
-            Some(partial) if partial.agrees_with(fragment) => Ok(false),
-            Some(_) => Err(Fit::Disagrees),
+        let had_bytes = surveyed.map_or(have.map_or(0, Ranges::bytes), |surveyed| surveyed.bytes);
+        let new_bytes = have.map_or(end.saturating_sub(begin), |have| have.missing_in(begin, end));
+        let bytes = had_bytes.saturating_add(new_bytes);
+        match self.survey.messages.get_mut(place).filter(|surveyed| surveyed.id == id.0) {
+            Some(surveyed) => surveyed.bytes = bytes,
+            None => self.survey.messages.insert(place, Surveyed { id: id.0, outline, bytes }),
         }
+        self.survey.begun_count = self.survey.begun_count.saturating_add(known.is_none().into());
+        self.survey.range_count = self.survey.range_count.saturating_add(adds_range.into());
+        let total = outline.total_bytes;
+        if had_bytes < total && bytes >= total { Fit::Completes(charge(total)) } else { Fit::Fits }
     }
 
-    /// Takes in a piece of the reliable message `id` that agrees with those before; answers the message if it is whole.
+    /// Whether a whole message, or a Skip, says the same as the pieces of its id, which a packet under survey may have too.
+    pub(super) fn agrees_with(&self, id: MessageId, whole: &Whole) -> bool {
+        let partial = self.reliable.get(&id.0).map(|partial| partial.outline);
+        let outline = partial.or_else(|| {
+            let place = self.survey.messages.binary_search_by_key(&id.0, |surveyed| surveyed.id).ok()?;
+            self.survey.messages.get(place).map(|surveyed| surveyed.outline)
+        });
+        outline.is_none_or(|outline| outline.agrees_with(whole))
+    }
+
+    /// Forgets the packet that was surveyed.
+    pub(super) fn end_survey(&mut self) {
+        let mut messages = std::mem::take(&mut self.survey.messages);
+        messages.clear();
+        messages.shrink_to(SURVEYED_KEPT);
+        self.survey = Survey { messages, ..Survey::default() };
+    }
+
+    /// Whether pieces of the reliable message `id` are there.
+    pub(super) fn has(&self, id: MessageId) -> bool {
+        self.reliable.contains_key(&id.0)
+    }
+
+    /// Takes in a piece of the reliable message `id` that a survey found right; returns the message if it is whole.
     pub(super) fn put(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
-        let is_first = !self.reliable.contains_key(&id.0);
-        let partial = self.reliable.entry(id.0).or_insert_with(|| Partial::new(fragment));
-        if is_first {
-            self.reliable_bytes = self.reliable_bytes.saturating_add(partial.charge());
-        }
+        let outline = Outline::of(fragment);
+        let partial = self.reliable.entry(id.0).or_insert_with(|| {
+            self.reliable_bytes = self.reliable_bytes.saturating_add(charge(outline.total_bytes));
+            Partial::new(outline)
+        });
+        debug_assert_eq!(partial.outline, outline, "the survey refuses pieces that disagree");
         let before = partial.have.count();
         partial.put(fragment);
         let after = partial.have.count();
@@ -182,7 +243,7 @@ impl Pieces {
         if partial.is_whole() { self.remove(id) } else { None }
     }
 
-    /// Forgets what came of the reliable message `id`; answers it.
+    /// Forgets the pieces of the reliable message `id`; returns them.
     pub(super) fn remove(&mut self, id: MessageId) -> Option<Vec<u8>> {
         let partial = self.reliable.remove(&id.0)?;
         self.reliable_bytes = self.reliable_bytes.saturating_sub(partial.charge());
@@ -190,20 +251,42 @@ impl Pieces {
         Some(partial.bytes)
     }
 
-    /// What a piece of an unreliable message would be charged, if its message is new; `None` when it is not taken.
-    pub(super) fn look_loose(&self, fragment: &Fragment<'_>) -> Option<usize> {
-        if let Some((_, partial)) = self.loose.iter().find(|(number, _)| *number == fragment.number) {
-            let has_room = partial.have.count() < UNRELIABLE_RANGES_MAX;
-            return (has_room && partial.agrees_with(fragment)).then_some(0);
+    /// Checks a fragment of an unreliable message for a packet that is surveyed; returns what its message would be charged.
+    /// `None` when the fragment is not taken.
+    pub(super) fn survey_loose(&mut self, fragment: &Fragment<'_>) -> Option<usize> {
+        if !self.takes_loose(fragment) {
+            return None;
         }
-        let is_full = self.loose.len() >= UNRELIABLE_IN_PIECES_MAX;
-        let oldest = self.loose.front().filter(|_| is_full);
-        let is_too_old = oldest.is_some_and(|(oldest, _)| fragment.number < *oldest);
-        let freed = oldest.map_or(0, |(_, partial)| partial.charge());
-        (!is_too_old).then(|| charge(fragment.total_bytes).saturating_sub(freed))
+        if self.has_loose(fragment.number) {
+            return Some(0);
+        }
+        // A message that takes the place of the oldest is charged the difference. The oldest goes only once.
+        let is_first = self.survey.loose_count == 0;
+        let freed = self.oldest_loose().filter(|_| is_first).map_or(0, |(_, partial)| partial.charge());
+        self.survey.loose_count = self.survey.loose_count.saturating_add(1);
+        Some(charge(fragment.total_bytes).saturating_sub(freed))
     }
 
-    /// Takes in a piece of an unreliable message that [`Self::look_loose`] found right; answers the message if it is whole.
+    /// Whether a fragment of an unreliable message fits what was received.
+    pub(super) fn takes_loose(&self, fragment: &Fragment<'_>) -> bool {
+        match self.loose.iter().find(|(number, _)| *number == fragment.number) {
+            Some((_, partial)) => {
+                partial.have.count() < UNRELIABLE_RANGES_MAX && partial.outline == Outline::of(fragment)
+            }
+            None => self.oldest_loose().is_none_or(|(oldest, _)| fragment.number >= *oldest),
+        }
+    }
+
+    fn has_loose(&self, number: u64) -> bool {
+        self.loose.iter().any(|(other, _)| *other == number)
+    }
+
+    /// The unreliable message that makes room for the next.
+    fn oldest_loose(&self) -> Option<&(u64, Partial)> {
+        self.loose.front().filter(|_| self.loose.len() >= UNRELIABLE_IN_PIECES_MAX)
+    }
+
+    /// Takes in a piece of an unreliable message that [`Self::takes_loose`]; returns the message if it is whole.
     pub(super) fn put_loose(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         let number = fragment.number;
         let mut place = self.loose.partition_point(|(other, _)| *other < number);
@@ -212,7 +295,7 @@ impl Pieces {
                 self.remove_loose(0);
                 place = place.saturating_sub(1);
             }
-            let partial = Partial::new(fragment);
+            let partial = Partial::new(Outline::of(fragment));
             self.loose_bytes = self.loose_bytes.saturating_add(partial.charge());
             self.loose.insert(place, (number, partial));
         }
@@ -225,7 +308,7 @@ impl Pieces {
     pub(super) fn forget_older(&mut self, channel: ChannelId, number: u64) {
         let sequenced = discriminant(&Delivery::UnreliableSequenced);
         while let Some(place) = self.loose.iter().position(|(other, partial)| {
-            *other < number && (partial.channel, partial.mode) == (channel, sequenced)
+            *other < number && (partial.outline.channel, partial.outline.mode) == (channel, sequenced)
         }) {
             self.remove_loose(place);
         }
@@ -270,34 +353,95 @@ mod tests {
         Fragment { piece, number, total_bytes: total, offset_bytes: offset }
     }
 
+    /// What the only fragment of a packet would do.
+    fn alone(pieces: &mut Pieces, id: MessageId, fragment: &Fragment<'_>) -> Fit {
+        let fit = pieces.survey(id, fragment);
+        pieces.end_survey();
+        fit
+    }
+
+    fn loose_alone(pieces: &mut Pieces, fragment: &Fragment<'_>) -> Option<usize> {
+        let charge = pieces.survey_loose(fragment);
+        pieces.end_survey();
+        charge
+    }
+
     #[test]
     fn pieces_in_any_order_cut_in_any_way_are_the_message() {
         let whole: Vec<u8> = (0..100).collect();
         let mut pieces = Pieces::new();
         let cut = |from: u32, to: u32| piece(100, from, &whole[from as usize..to as usize]);
         for (step, (from, to)) in [(90, 100), (10, 40), (30, 60), (0, 10), (10, 20)].into_iter().enumerate() {
-            assert_eq!(pieces.look(ID, &cut(from, to)), Fit::Fits);
-            assert_eq!(pieces.is_first(ID, &cut(from, to)), Ok(step == 0));
+            assert_eq!(alone(&mut pieces, ID, &cut(from, to)), Fit::Fits);
+            assert_eq!(pieces.has(ID), step > 0);
             assert_eq!(pieces.put(ID, &cut(from, to)), None);
         }
         assert_eq!(pieces.reliable_bytes(), 164);
-        assert_eq!(pieces.look(ID, &cut(55, 95)), Fit::Completes(164));
+        assert_eq!(alone(&mut pieces, ID, &cut(55, 95)), Fit::Completes(164));
         assert_eq!(pieces.put(ID, &cut(55, 95)), Some(whole.clone()));
         assert!(pieces.is_empty() && pieces.reliable_bytes() == 0 && pieces.range_count == 0);
     }
 
+    /// Fragments that say something else of the message `ID` than `piece(100, ..)`.
+    fn disagreeing() -> [Fragment<'static>; 3] {
+        let mut others = [piece(101, 1, &[1]), piece(100, 1, &[1]), piece(100, 1, &[1])];
+        others[1].piece.channel = ChannelId(2);
+        others[2].piece.delivery = Delivery::ReliableSequenced { id: ID };
+        others
+    }
+
     #[test]
-    fn a_piece_that_says_something_else_of_its_message_disagrees() {
+    fn a_piece_disagrees_with_those_received_and_in_its_packet() {
         let mut pieces = Pieces::new();
+        for other in &disagreeing() {
+            assert_eq!(pieces.survey(ID, &piece(100, 0, &[1])), Fit::Fits);
+            assert_eq!(pieces.survey(ID, other), Fit::Disagrees, "in one packet");
+            pieces.end_survey();
+        }
         pieces.put(ID, &piece(100, 0, &[1]));
-        assert_eq!(pieces.look(ID, &piece(101, 1, &[1])), Fit::Disagrees);
-        assert_eq!(pieces.is_first(ID, &piece(101, 1, &[1])), Err(Fit::Disagrees));
-        let mut other = piece(100, 1, &[1]);
-        other.piece.channel = ChannelId(2);
-        assert_eq!(pieces.look(ID, &other), Fit::Disagrees);
-        other = piece(100, 1, &[1]);
-        other.piece.delivery = Delivery::ReliableSequenced { id: ID };
-        assert_eq!(pieces.look(ID, &other), Fit::Disagrees);
+        for other in &disagreeing() {
+            assert_eq!(alone(&mut pieces, ID, other), Fit::Disagrees, "in packets of their own");
+        }
+    }
+
+    #[test]
+    fn a_whole_message_and_a_skip_must_agree_with_pieces() {
+        let mode = |delivery: Delivery| Some(discriminant(&delivery));
+        let whole =
+            Whole { channel: ChannelId(1), mode: mode(Delivery::ReliableUnordered { id: ID }), bytes: 100 };
+        let skip = Whole { mode: None, ..whole };
+        let others = [
+            Whole { bytes: 101, ..whole },
+            Whole { bytes: 99, ..skip },
+            Whole { channel: ChannelId(2), ..skip },
+            Whole { mode: mode(Delivery::ReliableSequenced { id: ID }), ..whole },
+        ];
+        let check = |pieces: &Pieces| {
+            assert!(pieces.agrees_with(ID, &whole) && pieces.agrees_with(ID, &skip));
+            for other in &others {
+                assert!(!pieces.agrees_with(ID, other), "{other:?}");
+                assert!(pieces.agrees_with(MessageId(8), other), "no piece of it came");
+            }
+        };
+        let mut pieces = Pieces::new();
+        pieces.survey(ID, &piece(100, 0, &[1]));
+        check(&pieces);
+        pieces.end_survey();
+        assert!(others.iter().all(|other| pieces.agrees_with(ID, other)), "the packet was not taken");
+        pieces.put(ID, &piece(100, 0, &[1]));
+        check(&pieces);
+    }
+
+    #[test]
+    fn pieces_of_one_packet_complete_a_message_together() {
+        let mut pieces = Pieces::new();
+        pieces.put(ID, &piece(100, 0, &[1; 40]));
+        assert_eq!(pieces.survey(ID, &piece(100, 30, &[1; 40])), Fit::Fits);
+        assert_eq!(pieces.survey(ID, &piece(100, 70, &[1; 30])), Fit::Completes(164));
+        assert_eq!(pieces.survey(ID, &piece(100, 70, &[1; 30])), Fit::Fits, "it is counted once");
+        let other = MessageId(8);
+        assert_eq!(pieces.survey(other, &piece(10, 0, &[1; 5])), Fit::Fits);
+        assert_eq!(pieces.survey(other, &piece(10, 5, &[1; 5])), Fit::Completes(74));
     }
 
     #[test]
@@ -306,7 +450,7 @@ mod tests {
         pieces.put(ID, &piece(1 << 24, 0, &[1; 1_000]));
         assert!(pieces.reliable[&7].bytes.capacity() < 2_001);
         for step in 1..3_000 {
-            pieces.put(ID, &piece(3_000_000, step * 1_000, &[1; 1_000]));
+            pieces.put(ID, &piece(1 << 24, step * 1_000, &[1; 1_000]));
         }
         assert!(pieces.reliable[&7].bytes.capacity() <= 1 << 24);
     }
@@ -315,32 +459,48 @@ mod tests {
     fn holes_and_messages_are_bounded() {
         let mut pieces = Pieces::new();
         for hole in 0..u32::try_from(PIECE_RANGES_MAX).unwrap() {
-            assert_eq!(pieces.look(ID, &piece(10_000, 2 * hole, &[1])), Fit::Fits);
+            assert_eq!(alone(&mut pieces, ID, &piece(10_000, 2 * hole, &[1])), Fit::Fits);
             pieces.put(ID, &piece(10_000, 2 * hole, &[1]));
         }
-        assert_eq!(pieces.look(ID, &piece(10_000, 9_000, &[1])), Fit::Holes);
-        assert_eq!(pieces.look(ID, &piece(10_000, 1, &[1])), Fit::Fits, "it closes one");
-        assert_eq!(pieces.look(MessageId(8), &piece(10, 0, &[1])), Fit::Holes);
+        assert_eq!(alone(&mut pieces, ID, &piece(10_000, 9_000, &[1])), Fit::Holes);
+        assert_eq!(alone(&mut pieces, ID, &piece(10_000, 1, &[1])), Fit::Fits, "it closes one");
+        assert_eq!(alone(&mut pieces, MessageId(8), &piece(10, 0, &[1])), Fit::Holes);
         let mut pieces = Pieces::new();
         for id in 0..RELIABLE_IN_PIECES_MAX as u64 {
             pieces.put(MessageId(id), &piece(10, 0, &[1]));
         }
-        assert_eq!(pieces.look(MessageId(1 << 40), &piece(10, 0, &[1])), Fit::TooMany);
-        assert_eq!(pieces.is_first(MessageId(1 << 40), &piece(10, 0, &[1])), Err(Fit::TooMany));
-        assert_eq!(pieces.look(MessageId(0), &piece(10, 1, &[1])), Fit::Fits);
+        assert_eq!(alone(&mut pieces, MessageId(1 << 40), &piece(10, 0, &[1])), Fit::TooMany);
+        assert_eq!(alone(&mut pieces, MessageId(0), &piece(10, 1, &[1])), Fit::Fits);
+    }
+
+    #[test]
+    fn holes_and_messages_are_bounded_within_one_packet() {
+        let mut pieces = Pieces::new();
+        for hole in 0..u32::try_from(PIECE_RANGES_MAX).unwrap() {
+            assert_eq!(pieces.survey(ID, &piece(10_000, 2 * hole, &[1])), Fit::Fits);
+        }
+        assert_eq!(pieces.survey(ID, &piece(10_000, 9_000, &[1])), Fit::Holes);
+        pieces.end_survey();
+        for id in 0..RELIABLE_IN_PIECES_MAX as u64 {
+            assert_eq!(pieces.survey(MessageId(id), &piece(10, 0, &[1])), Fit::Fits);
+        }
+        assert_eq!(pieces.survey(MessageId(1 << 40), &piece(10, 0, &[1])), Fit::TooMany);
+        assert_eq!(pieces.survey(MessageId(0), &piece(10, 1, &[1])), Fit::Fits);
+        pieces.end_survey();
+        assert!(pieces.survey.messages.capacity() <= SURVEYED_KEPT, "a survey leaves no memory behind");
     }
 
     #[test]
     fn of_unreliable_messages_the_newest_are_kept() {
         let mut pieces = Pieces::new();
         for number in 10..18 {
-            assert_eq!(pieces.look_loose(&loose(number, 20, 0, &[1])), Some(84));
+            assert_eq!(loose_alone(&mut pieces, &loose(number, 20, 0, &[1])), Some(84));
             assert_eq!(pieces.put_loose(&loose(number, 20, 0, &[1])), None);
         }
         assert_eq!(pieces.loose_bytes(), 8 * 84);
-        assert_eq!(pieces.look_loose(&loose(9, 20, 0, &[1])), None, "older than all");
-        assert_eq!(pieces.look_loose(&loose(17, 21, 1, &[1])), None, "of another length");
-        assert_eq!(pieces.look_loose(&loose(18, 20, 0, &[1])), Some(0), "in the place of the oldest");
+        assert_eq!(loose_alone(&mut pieces, &loose(9, 20, 0, &[1])), None, "older than all");
+        assert_eq!(loose_alone(&mut pieces, &loose(17, 21, 1, &[1])), None, "of another length");
+        assert_eq!(loose_alone(&mut pieces, &loose(18, 20, 0, &[1])), Some(0), "in the place of the oldest");
         pieces.put_loose(&loose(18, 20, 0, &[1]));
         assert_eq!((pieces.loose.len(), pieces.loose[0].0), (8, 11));
         assert_eq!(pieces.put_loose(&loose(18, 20, 1, &[2; 19])).map(|whole| whole.len()), Some(20));
@@ -348,5 +508,14 @@ mod tests {
         assert_eq!(pieces.loose.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [16, 17]);
         pieces.forget_loose();
         assert!(pieces.is_empty() && pieces.loose_bytes() == 0);
+    }
+    #[test]
+    fn in_one_packet_the_oldest_unreliable_message_goes_once() {
+        let mut pieces = Pieces::new();
+        for number in 10..18 {
+            pieces.put_loose(&loose(number, 20, 0, &[1]));
+        }
+        assert_eq!(pieces.survey_loose(&loose(18, 100, 0, &[1])), Some(164 - 84));
+        assert_eq!(pieces.survey_loose(&loose(19, 100, 0, &[1])), Some(164));
     }
 }
