@@ -124,8 +124,8 @@ impl Shell {
         self.endpoint.handle_timeout(now);
         self.endpoint.take_events(&mut self.events);
         while let Some(event) = self.events.pop() {
-            if let Event::Message { peer, bytes, .. } = event {
-                self.endpoint.release(peer, bytes.len());
+            if let Some((peer, bytes)) = event.held() {
+                self.endpoint.release(peer, bytes);
             }
             hear(&mut self.endpoint, now, event);
         }

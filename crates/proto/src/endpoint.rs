@@ -220,10 +220,10 @@ impl<P: Placement> Endpoint<P> {
     pub fn poll_event(&mut self) -> Option<Event<'_>> {
         let Self { events, connections, together, active, has_news, .. } = self;
         let event = events.pop()?;
-        if let Event::Message { peer, bytes, .. } = &event
-            && let Some(connection) = connections.get_mut(*peer)
+        if let Some((peer, payload_bytes)) = event.held()
+            && let Some(connection) = connections.get_mut(peer)
         {
-            *has_news |= release(connection, together, *peer, bytes.len(), active);
+            *has_news |= release(connection, together, peer, payload_bytes, active);
         }
         Some(event)
     }
@@ -234,13 +234,15 @@ impl<P: Placement> Endpoint<P> {
         !self.events.is_empty()
     }
 
-    /// Moves all events into `batch`, unless it still holds some. Their messages count as waiting for the application until
-    /// [`Endpoint::release`] says otherwise: so a part of the application that is slow holds up its own peers alone.
+    /// Moves all events into `batch`, unless it still holds some. Until the caller gives back what each event holds
+    /// ([`Event::held`], [`Endpoint::release`]), the event counts as waiting for the application: a part of the application that
+    /// is slow blocks its own peers alone.
     pub fn take_events(&mut self, batch: &mut EventBatch) {
         self.events.take(batch);
     }
 
-    /// The application has taken a message of this many bytes that came in a batch: its peer may send as much again.
+    /// Notes that the application has taken an event of a batch that holds this many bytes ([`Event::held`]): its peer may send
+    /// as much again.
     pub fn release(&mut self, peer: PeerId, payload_bytes: usize) {
         let Self { connections, together, active, has_news, .. } = self;
         if let Some(connection) = connections.get_mut(peer) {

@@ -86,6 +86,19 @@ pub enum Event<'a> {
     },
 }
 
+impl Event<'_> {
+    /// Returns the peer whose receive memory this event holds, and the bytes to give back with
+    /// [`Endpoint::release`](crate::Endpoint::release). `None` for an event that holds none.
+    #[must_use]
+    pub const fn held(&self) -> Option<(PeerId, usize)> {
+        match self {
+            Self::Message { peer, bytes, .. } => Some((*peer, bytes.len())),
+            Self::Skipped { peer, .. } => Some((*peer, 0)),
+            _ => None,
+        }
+    }
+}
+
 /// Payloads of a batch that are no burden even twice.
 const SMALL_BYTES: usize = 16 * 1_024;
 
@@ -264,16 +277,17 @@ impl Events {
         self.push(peer, What::Receipt(receipt, outcome), &[]);
     }
 
-    /// One more message of the peer will not come; those in a row are one event.
-    pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId) {
+    /// One more message of the peer will not come; those in a row are one event. Returns whether the event is new.
+    pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId) -> bool {
         if let Some(Entry { peer: last_peer, what: What::Skipped(last_channel, count), .. }) =
             self.waiting.queue.back_mut()
             && (*last_peer, *last_channel) == (peer, channel)
         {
             *count = count.saturating_add(1);
-            return;
+            return false;
         }
         self.push(peer, What::Skipped(channel, 1), &[]);
+        true
     }
 
     /// Answers whether there was room for it.

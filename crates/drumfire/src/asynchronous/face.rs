@@ -149,8 +149,10 @@ impl Room {
                     seat.shared.on_receipt(receipt, outcome);
                 }
             }
-            Event::Skipped { peer, channel, count } => {
-                let shared = self.stir(core.name(peer));
+            Event::Skipped { peer: id, channel, count } => {
+                // The inbox has a bound of its own for these.
+                core.endpoint.release(id, 0);
+                let shared = self.stir(core.name(id));
                 let is_told = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
                 core.stats.notices_left_out += u64::from(!is_told);
             }

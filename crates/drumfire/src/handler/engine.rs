@@ -143,8 +143,9 @@ impl<H: Handler> Engine<H> {
                     handler.on_receipt(context, peer, receipt, outcome);
                 });
             }
-            Event::Skipped { peer, channel, count } => {
-                let peer = core.name(peer);
+            Event::Skipped { peer: id, channel, count } => {
+                core.endpoint.release(id, 0);
+                let peer = core.name(id);
                 self.call_for(core, peer, |handler, context| {
                     handler.on_skipped(context, peer, channel, count);
                 });

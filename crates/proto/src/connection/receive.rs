@@ -45,22 +45,26 @@ pub(crate) struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Tells the application of a message, or of one that will not come.
+    /// Queues the event of a message, or of a message that will not come, and charges the event to the connection. A Skip is
+    /// charged like an empty message, unless it joins the event before it.
     fn tell(&mut self, events_bytes: &mut u32, channel: ChannelId, payload: Option<&[u8]>) {
-        match payload {
+        let charge_bytes = match payload {
             Some(payload) => {
                 self.events.message(self.peer, channel, payload);
-                let charge_bytes = charge(payload.len());
-                // No message is so long that its charge would not fit.
-                *events_bytes = events_bytes.saturating_add(u32::try_from(charge_bytes).unwrap_or(u32::MAX));
-                self.together.on_told(charge_bytes);
                 add(&mut self.stats.messages_delivered, 1);
+                charge(payload.len())
             }
             None => {
-                self.events.skipped(self.peer, channel);
                 add(&mut self.stats.messages_skipped, 1);
+                if !self.events.skipped(self.peer, channel) {
+                    return;
+                }
+                charge(0)
             }
-        }
+        };
+        // No message is so long that its charge would not fit.
+        *events_bytes = events_bytes.saturating_add(u32::try_from(charge_bytes).unwrap_or(u32::MAX));
+        self.together.on_told(charge_bytes);
     }
 }
 

@@ -140,6 +140,26 @@ fn two_hundred_hostile_peers_hold_no_more_than_two_hundred_connections_may() {
     assert!(most > 200 * 64 * 1_024, "{most} B: they hardly tried");
 }
 
+#[test]
+fn a_peer_that_skips_costs_another_peer_no_message() {
+    let mut crowd = Crowd::new(Config::default());
+    assert!(crowd.join(0) && crowd.join(1));
+    let skips = STRATEGIES.iter().position(|(name, _)| *name == "skips on two channels");
+    crowd.members[0].strategy = skips.expect("it is a strategy");
+    for step in 0..1_200 {
+        crowd.attack(0, step);
+    }
+    let held_bytes = crowd.server.held_bytes();
+    assert!(held_bytes <= 512 * 1_024, "{held_bytes} B of two connections");
+    let delivered = crowd.server.stats().messages_delivered;
+    let (peer, address) = (crowd.members[1].peer, crowd.members[1].address);
+    let frames = [&[0x82, 0, 0, 7][..], b"message"].concat();
+    let mut datagram = crowd.members[1].player.datagram(&frames);
+    crowd.hand(address, &mut datagram, Some(peer));
+    assert_eq!(crowd.server.stats().messages_delivered, delivered + 1);
+    assert_eq!(crowd.server.stats().dropped(DropReason::ReceiveMemory), 0);
+}
+
 /// So many come one after the other, and each takes all it can before the next does.
 fn come_and_fill(count: u32, config: Config) {
     let limit = i64::try_from(config.worker_memory_bytes).unwrap();

@@ -129,6 +129,31 @@ fn skips(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), 
     })
 }
 
+/// Messages of 1,000 bytes that wait for message 0, each after a piece that says that its message has two bytes.
+fn whole_after_pieces(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    let message = |id| {
+        let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: Some(MessageId(0)) };
+        Message { channel: ChannelId(1), delivery, payload: &[1; 1_000] }
+    };
+    let piece = |id| {
+        let piece = Message { payload: &[1], ..message(id) };
+        Fragment { piece, number: 0, total_bytes: 2, offset_bytes: 0 }
+    };
+    // The piece comes in the packet before, and most times in the same too.
+    if random.below(4) > 0 {
+        writer.fragment(&piece(step + 1))?;
+    }
+    writer.message(&message(step + 1))?;
+    writer.fragment(&piece(step + 2))
+}
+
+/// Skips whose events never join.
+fn skips_on_two_channels(writer: &mut Frames<'_>, _: &mut Random, step: u64) -> Result<(), EncodeError> {
+    (step * 128..(step + 1) * 128).try_for_each(|id| {
+        writer.skip(&Skip { channel: ChannelId((id % 2) as u16), id: MessageId(id), after: None, bytes: 0 })
+    })
+}
+
 fn ack_requests(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
     fill(writer, |writer| if random.below(2) == 0 { writer.ping() } else { writer.ack_request() })
 }
@@ -138,7 +163,7 @@ fn credits(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), E
 }
 
 /// All of them.
-pub(crate) const STRATEGIES: [(&str, Strategy); 13] = [
+pub(crate) const STRATEGIES: [(&str, Strategy); 15] = [
     ("fragment bombs", fragment_bombs),
     ("holes", holes),
     ("inconsistent fragments", inconsistent_fragments),
@@ -150,6 +175,8 @@ pub(crate) const STRATEGIES: [(&str, Strategy); 13] = [
     ("window violations", window_violations),
     ("channel sprays", channel_sprays),
     ("skips", skips),
+    ("whole after pieces", whole_after_pieces),
+    ("skips on two channels", skips_on_two_channels),
     ("ack requests", ack_requests),
     ("credits", credits),
 ];
