@@ -278,9 +278,10 @@ pub struct ServerConfig {
     pub half_open_per_source: u16,
     /// Diffie-Hellman handshakes per second, and at once.
     pub handshakes_per_second: u32,
-    /// Handshakes of one source per second.
+    /// Attempts of one source per second, whatever comes of them: Hellos that prove their address and were not answered before.
+    /// Key agreements have the same limit of their own.
     pub source_handshakes_per_second: u32,
-    /// Handshakes of one source at once.
+    /// The burst of attempts, and of key agreements, of one source.
     pub source_handshakes_burst: u32,
     /// Retries per second; a tenth of a second's worth at once.
     pub retries_per_second: u32,

@@ -43,7 +43,10 @@ impl TokenBucket {
     }
 }
 
-/// What each source of handshakes may do.
+/// Limits what each source of Hellos may ask of one shard.
+///
+/// Attempts and key agreements are charged apart, because a Hello may arrive at one shard and be answered by another. In one
+/// bucket it would cost a source of many players twice its allowance.
 #[derive(Debug)]
 pub(crate) struct Sources {
     hash: FoldBuild,
@@ -53,26 +56,41 @@ pub(crate) struct Sources {
 
 #[derive(Debug, Clone, Copy)]
 struct SourceBucket {
+    /// Hellos that arrived at this shard and were not answered by it before.
+    attempts: TokenBucket,
+    /// Key agreements that this shard computed.
     handshakes: TokenBucket,
     half_open: u16,
 }
 
 impl Sources {
     pub(crate) fn new(hash: FoldBuild, per_second: u32, burst: u32, half_open_max: u16) -> Self {
-        let bucket = SourceBucket { handshakes: TokenBucket::new(per_second, burst), half_open: 0 };
+        let rate = TokenBucket::new(per_second, burst);
+        let bucket = SourceBucket { attempts: rate, handshakes: rate, half_open: 0 };
         Self { hash, buckets: vec![bucket; SOURCE_BUCKETS].into_boxed_slice(), half_open_max }
     }
 
-    /// Whether this source may begin another handshake now.
+    /// Charges an attempt to this source, whatever comes of it. Returns `false` if the source has no attempt left.
+    pub(crate) fn take_attempt(&mut self, now: Moment, source: SocketAddr) -> bool {
+        self.bucket(source).is_none_or(|bucket| bucket.attempts.take(now))
+    }
+
+    /// Returns whether this source may have another key agreement now.
     pub(crate) fn may_begin(&mut self, now: Moment, source: SocketAddr) -> bool {
         let most = self.half_open_max;
         self.bucket(source).is_none_or(|bucket| bucket.half_open < most && bucket.handshakes.has(now))
     }
 
-    /// Counts a handshake that began.
-    pub(crate) fn begin(&mut self, now: Moment, source: SocketAddr) {
+    /// Charges a key agreement to this source, whatever comes of it.
+    pub(crate) fn on_handshake(&mut self, now: Moment, source: SocketAddr) {
         if let Some(bucket) = self.bucket(source) {
             bucket.handshakes.take(now);
+        }
+    }
+
+    /// Counts a connection that became half-open.
+    pub(crate) fn begin(&mut self, source: SocketAddr) {
+        if let Some(bucket) = self.bucket(source) {
             bucket.half_open = bucket.half_open.saturating_add(1);
         }
     }
@@ -201,18 +219,30 @@ mod tests {
         let other = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 2), 1));
         for _ in 0..16 {
             assert!(sources.may_begin(ms(1), one));
-            sources.begin(ms(1), one);
+            sources.on_handshake(ms(1), one);
+            sources.begin(one);
         }
         assert!(!sources.may_begin(ms(1), same));
         assert!(sources.may_begin(ms(1), other));
         sources.end(one);
         for begun in 16..20 {
             assert!(sources.may_begin(ms(1), one), "{begun}");
-            sources.begin(ms(1), one);
-            sources.end(one);
+            sources.on_handshake(ms(1), one);
         }
         assert!(!sources.may_begin(ms(1), one), "twenty at once");
         assert!(sources.may_begin(ms(51), one));
+    }
+
+    #[test]
+    fn attempts_and_key_agreements_are_charged_apart() {
+        let mut sources = Sources::new(FoldBuild::new(7), 20, 20, 16);
+        let one = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1));
+        assert!((0..20).all(|_| sources.take_attempt(ms(1), one)));
+        assert!(!sources.take_attempt(ms(1), one) && sources.may_begin(ms(1), one));
+        // Key agreements for Hellos that arrived at other shards take none of the attempts.
+        (0..20).for_each(|_| sources.on_handshake(ms(1), one));
+        assert!(!sources.may_begin(ms(1), one));
+        assert!(sources.take_attempt(ms(51), one) && sources.may_begin(ms(51), one));
     }
 
     /// How many sources an attacker chooses: a million where the compiler optimizes, else a twentieth of it.
@@ -242,7 +272,7 @@ mod tests {
         let mut limiter = Sources::new(FoldBuild::new(secret), 20, 20, 16);
         let (memory, mut count) = (size_of_val(&*limiter.buckets), 0.0);
         for source in sources {
-            limiter.begin(ms(1), source);
+            limiter.begin(source);
             count += 1.0;
         }
         assert_eq!(size_of_val(&*limiter.buckets), memory);
@@ -301,12 +331,15 @@ mod tests {
         for loopback in ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             let loopback = loopback.parse().unwrap();
             for _ in 0..100 {
-                assert!(sources.may_begin(ms(1), loopback));
-                sources.begin(ms(1), loopback);
+                assert!(sources.take_attempt(ms(1), loopback) && sources.may_begin(ms(1), loopback));
+                sources.on_handshake(ms(1), loopback);
+                sources.begin(loopback);
             }
             sources.end(loopback);
         }
-        let is_untouched = |bucket: &SourceBucket| bucket.half_open == 0 && bucket.handshakes.has(ms(1));
+        let is_untouched = |bucket: &SourceBucket| {
+            bucket.half_open == 0 && bucket.attempts.has(ms(1)) && bucket.handshakes.has(ms(1))
+        };
         assert!(sources.buckets.iter().all(is_untouched));
     }
 

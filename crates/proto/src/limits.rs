@@ -165,13 +165,16 @@ pub const ADDRESSES_PER_HELLO: usize = 4;
 /// Diffie-Hellman handshakes of one endpoint per second.
 pub const HANDSHAKES_PER_SECOND: u32 = 2_000;
 
-/// Handshakes of one source per second in open access, and at once.
+/// Attempts of one source per second in open access, which is also the burst; the same for key agreements. A Hello whose answers
+/// are lost counts each time it arrives, at most seven times in five seconds. So 17 clients behind one address get in together
+/// even at the worst loss.
 pub const SOURCE_HANDSHAKES_PER_SECOND: u32 = 20;
 
-/// Handshakes of one source per second with tokens: a house, a university and a carrier's NAT have many players.
+/// Attempts of one source per second with tokens: a house, a university and a carrier's NAT have many players. 500 of them get in
+/// together even at the worst loss.
 pub const TOKEN_SOURCE_HANDSHAKES_PER_SECOND: u32 = 500;
 
-/// Handshakes of one source at once with tokens.
+/// The burst of attempts of one source with tokens.
 pub const TOKEN_SOURCE_HANDSHAKES_BURST: u32 = 1_000;
 
 /// Tokens a shard keeps in mind until they expire; more are refused. With lives of a minute, 546 players a second.

@@ -67,7 +67,7 @@ pub enum DropReason {
     BadOffer,
     /// A Hello without a good cookie, when enough Retries were sent.
     RetryLimit,
-    /// A Hello whose source has begun enough handshakes.
+    /// A Hello whose source has made as many attempts, or has as many half-open connections, as it may.
     SourceLimit,
     /// A Hello when the endpoint has enough half-open connections.
     HalfOpenLimit,

@@ -45,7 +45,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// A Hello whose cookie and limits another shard has checked, and for which it reserved a place here.
+    /// Takes a Hello that another shard charged to its source, and for which that shard reserved a place here.
     pub(super) fn on_forwarded_hello(
         &mut self,
         now: Moment,
@@ -54,25 +54,29 @@ impl<P: Placement> Endpoint<P> {
     ) -> Result<Taken, DropReason> {
         let hello = Hello::decode(bytes)?;
         let hash = HelloHash(*hello.mac1);
-        let taken = if self.made_by(hash).is_some() {
-            self.repeat_welcome(hash, asker).map_err(Denied::from)
-        } else if !self.placement.take(hash) {
+        if self.made_by(hash).is_some() {
+            return self
+                .repeat_welcome(hash, asker)
+                .or_else(|reason| self.deny(now, asker, &hello, &reason.into()));
+        }
+        if !self.placement.take(hash) {
             return Err(DropReason::Misrouted);
-        } else {
-            let taken = self.take_forwarded(now, asker, &hello);
-            if taken.is_err() {
+        }
+        let taken = match self.admit_forwarded(now, asker, &hello) {
+            Ok(admitted) => self.welcome(now, asker, &hello, admitted).map_err(Denied::from),
+            Err(denied) => {
                 self.placement.release(hash);
+                Err(denied)
             }
-            taken
         };
         taken.or_else(|denied| self.deny(now, asker, &hello, &denied))
     }
 
-    fn take_forwarded(&mut self, now: Moment, asker: Asker, hello: &Hello<'_>) -> Result<Taken, Denied> {
+    fn admit_forwarded(&mut self, now: Moment, asker: Asker, hello: &Hello<'_>) -> Result<Admitted, Denied> {
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
+        greeter.on_forwarded(now);
         greeter.check_limits(now, asker.source())?;
-        let admitted = greeter.admit(self.wall, hello)?;
-        Ok(self.welcome(now, asker, hello, admitted)?)
+        greeter.admit(self.wall, hello)
     }
 
     /// The first valid packet of a half-open connection: it is connected.
@@ -137,12 +141,14 @@ impl<P: Placement> Endpoint<P> {
         let hello = Hello::decode(bytes)?;
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         let proved = Asker { route: from, is_proved: true };
-        let asker = match greeter.judge(now, from.peer, &hello) {
-            Ok(Judgement::Retry) => return self.retry(now, from, &hello),
-            Ok(Judgement::Unproved) => Asker { is_proved: false, ..proved },
-            Ok(Judgement::Proved) => proved,
-            // What is told of these, is told to clients that have proved their address.
-            Err(reason) => return self.deny(now, proved, &hello, &reason.into()),
+        let asker = match greeter.judge(now, from.peer, &hello)? {
+            Judgement::Retry => return self.retry(now, from, &hello),
+            Judgement::Unproved => Asker { is_proved: false, ..proved },
+            Judgement::Proved => proved,
+            Judgement::Mismatch(reason) => {
+                greeter.charge(now, proved.source())?;
+                return self.deny(now, proved, &hello, &reason.into());
+            }
         };
         self.take_hello(now, asker, bytes, &hello).or_else(|denied| self.deny(now, asker, &hello, &denied))
     }
@@ -182,15 +188,18 @@ impl<P: Placement> Endpoint<P> {
         bytes: &[u8],
         hello: &Hello<'_>,
     ) -> Result<Taken, Denied> {
-        let is_known = self.made_by(HelloHash(*hello.mac1)).is_some();
+        let hash = HelloHash(*hello.mac1);
+        if self.made_by(hash).is_some() {
+            // Its first MAC names it and was checked when it was admitted. A copy with another token or Noise message gets the
+            // same Welcome, which only the client can open, and as seldom.
+            return Ok(self.repeat_welcome(hash, asker)?);
+        }
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
-        if !is_known {
-            greeter.check_limits(now, asker.source())?;
-        }
+        // Everything below costs more than a cookie: a cipher, the lock of a table, the application's time, a place in another
+        // shard's ring, a key agreement.
+        greeter.charge(now, asker.source())?;
+        greeter.check_limits(now, asker.source())?;
         let admitted = greeter.admit(self.wall, hello)?;
-        if is_known {
-            return Ok(self.repeat_welcome(admitted.hello, asker)?);
-        }
         // Asked before a place is reserved: one that is reserved and not reached would stay so.
         if self.forwards.len() >= FORWARDS_WAITING {
             return Err(DropReason::ForwardFull.into());
@@ -199,7 +208,6 @@ impl<P: Placement> Endpoint<P> {
         let denied = match self.placement.place(told_now, &admitted.claim(asker)) {
             Placed::Here => return Ok(self.welcome(now, asker, hello, admitted)?),
             Placed::Elsewhere(shard) => {
-                greeter.on_forwarded(now);
                 self.forward(shard, || Errand::Hello { asker, bytes: bytes.into() });
                 return Ok(Taken::Counted);
             }
@@ -269,7 +277,7 @@ impl<P: Placement> Endpoint<P> {
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         add(&mut self.stats.handshakes_computed, 1);
         let Admitted { hello: hash, psk, grant, .. } = admitted;
-        let answer = greeter.answer(now, hello, &psk, &self.ids, &mut self.entropy)?;
+        let answer = greeter.answer(now, asker.source(), hello, &psk, &self.ids, &mut self.entropy)?;
         let Answer { agreement, local_id, remote_id, welcome } = answer;
         let path = Path::new(asker.route, remote_id);
         let timeouts = agreement.timeouts;
@@ -281,7 +289,7 @@ impl<P: Placement> Endpoint<P> {
             .connections
             .insert(Connection::new(phase, path, liveness, identity, bounds))
             .ok_or(DropReason::ServerFull)?;
-        greeter.begin_half_open(now, asker.source());
+        greeter.begin_half_open(asker.source());
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(hash);
             connection.agree(now, agreement, remote_id, &mut self.entropy);

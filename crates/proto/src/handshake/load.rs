@@ -9,7 +9,7 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(crate) struct Load {
     cookie: Cookie,
-    /// Handshakes that begin without a sign of load.
+    /// Attempts that are no sign of load.
     calm: TokenBucket,
     loaded_until: Moment,
 }
@@ -38,8 +38,8 @@ impl Load {
         now < self.loaded_until
     }
 
-    /// Counts a Hello that is let through to the Diffie-Hellman, here or at another shard.
-    pub(crate) fn on_handshake(&mut self, now: Moment) {
+    /// Counts an attempt, before anything of its Hello is checked that costs more than a cookie.
+    pub(crate) fn on_attempt(&mut self, now: Moment) {
         self.calm.take(now);
     }
 }
@@ -58,11 +58,11 @@ mod tests {
     }
 
     #[test]
-    fn the_handshake_after_the_64th_in_a_second_needs_a_cookie_and_so_do_those_of_the_next_second() {
+    fn the_65th_attempt_in_a_second_needs_a_cookie() {
         let mut load = Load::new(Cookie::UnderLoad);
         for _ in 0..64 {
             assert!(!load.wants_cookie(ms(5_000), 0));
-            load.on_handshake(ms(5_000));
+            load.on_attempt(ms(5_000));
         }
         assert!(load.wants_cookie(ms(5_000), 0));
         assert!(load.wants_cookie(ms(5_999), 0), "sticky");
@@ -74,7 +74,7 @@ mod tests {
         let mut load = Load::new(Cookie::UnderLoad);
         let wanted = (0..5_000).filter(|at| {
             let is_wanted = load.wants_cookie(ms(*at), 0);
-            load.on_handshake(ms(*at));
+            load.on_attempt(ms(*at));
             is_wanted
         });
         assert!((4_900..4_936).contains(&wanted.count()), "all but the first few");

@@ -29,15 +29,17 @@ use crate::time::Moment;
 const _: () = assert!(wire_limits::RETRY_MIN_BYTES * 10 <= wire_limits::HELLO_BYTES);
 const _: () = assert!(wire_limits::WELCOME_MAX_BYTES <= wire_limits::HELLO_BYTES);
 
-/// What a Hello's cookie says of its address.
+/// The verdict on the fields and the cookie of a Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// Nothing, and it must.
+    /// The cookie proves nothing, and must.
     Retry,
-    /// Nothing, which will do while the server is calm.
+    /// The cookie proves nothing, which will do while the server is calm.
     Unproved,
-    /// Who sent the Hello is there.
+    /// The sender is at its address.
     Proved,
+    /// The sender is at its address, and speaks another version or protocol.
+    Mismatch(DropReason),
 }
 
 /// A whole Refuse.
@@ -135,7 +137,7 @@ impl Greeter {
         };
         match (is_proved, mismatch) {
             (true, None) => Ok(Judgement::Proved),
-            (true, Some(reason)) => Err(reason),
+            (true, Some(reason)) => Ok(Judgement::Mismatch(reason)),
             (false, None) if !self.load.wants_cookie(now, self.half_open_count) => Ok(Judgement::Unproved),
             (false, _) => Ok(Judgement::Retry),
         }
@@ -182,7 +184,22 @@ impl Greeter {
         self.resets.take(now, id)
     }
 
-    /// Whether one more handshake may begin, by everything that is counted; `source` is an address that is proved.
+    /// Charges an attempt, before anything is done for it that costs more than its cookie did. It stays charged whatever comes
+    /// of it. Without a cookie there is no source to charge: then the attempt counts as load, which ends at a cookie.
+    pub(crate) fn charge(&mut self, now: Moment, source: Option<SocketAddr>) -> Result<(), DropReason> {
+        self.load.on_attempt(now);
+        if source.is_some_and(|source| !self.sources.take_attempt(now, source)) {
+            return Err(DropReason::SourceLimit);
+        }
+        Ok(())
+    }
+
+    /// Counts an attempt that arrived at another shard, which charged it.
+    pub(crate) fn on_forwarded(&mut self, now: Moment) {
+        self.load.on_attempt(now);
+    }
+
+    /// Returns why no handshake may begin now, by everything that is counted; `source` is an address that is proved.
     pub(crate) fn check_limits(&mut self, now: Moment, source: Option<SocketAddr>) -> Result<(), DropReason> {
         if source.is_some_and(|source| !self.sources.may_begin(now, source)) {
             return Err(DropReason::SourceLimit);
@@ -211,17 +228,21 @@ impl Greeter {
         self.admission.resume_token(wall, grant, self.protocol_id, entropy)
     }
 
-    /// The Diffie-Hellman and the Welcome. Counts the handshake, whatever comes of it.
+    /// Computes the Diffie-Hellman and the Welcome. Charges the handshake to the shard and to `source`, an address that is
+    /// proved, whatever comes of it.
     pub(crate) fn answer(
         &mut self,
         now: Moment,
+        source: Option<SocketAddr>,
         hello: &Hello<'_>,
         psk: &Secret<32>,
         ids: &ConnectionIds,
         entropy: &mut Entropy,
     ) -> Result<Answer, DropReason> {
         self.handshakes.take(now);
-        self.load.on_handshake(now);
+        if let Some(source) = source {
+            self.sources.on_handshake(now, source);
+        }
         let [head, cookie] = hello.prologue();
         let prologue = [head, cookie].concat();
         let mut payload = [0; ClientParameters::PAYLOAD_BYTES];
@@ -254,17 +275,12 @@ impl Greeter {
         Ok(Answer { agreement, local_id, remote_id: client.connection_id, welcome: welcome.into() })
     }
 
-    /// Counts a Hello that was let through to another shard.
-    pub(crate) fn on_forwarded(&mut self, now: Moment) {
-        self.load.on_handshake(now);
-    }
-
     /// Counts a connection that became half-open, and whose it is, if its address is proved: who writes the address of
     /// another into a Hello must not use up what is the other's.
-    pub(crate) fn begin_half_open(&mut self, now: Moment, source: Option<SocketAddr>) {
+    pub(crate) fn begin_half_open(&mut self, source: Option<SocketAddr>) {
         self.half_open_count = self.half_open_count.saturating_add(1);
         if let Some(source) = source {
-            self.sources.begin(now, source);
+            self.sources.begin(source);
         }
     }
 

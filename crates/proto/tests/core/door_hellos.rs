@@ -4,9 +4,10 @@
 
 use crate::harness::{SERVER, address, identity, server_config};
 use crate::tokens::{NOW, key};
+use drumfire_crypto::Mac1Key;
 use drumfire_proto::{
-    Access, Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, Secret,
-    ServerConfig, TokenAccess,
+    Access, Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, Placement,
+    Secret, ServerConfig, TokenAccess,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,6 +16,8 @@ pub(crate) const HELLO_BYTES: usize = 1_200;
 /// Where the cookie of a Retry stands, and where it goes in a Hello.
 const COOKIE_OF_RETRY: std::ops::Range<usize> = 9..41;
 pub(crate) const COOKIE: std::ops::Range<usize> = 540..572;
+pub(crate) const NOISE: std::ops::Range<usize> = 572..HELLO_BYTES - 16;
+pub(crate) const MAC1: std::ops::Range<usize> = HELLO_BYTES - 16..HELLO_BYTES;
 
 const RETRY: u8 = 0x8a;
 const WELCOME: u8 = 0x8c;
@@ -32,6 +35,19 @@ pub(crate) fn hello(now: Now, number: u32, token: Option<&IssuedToken>) -> Hello
     bytes
 }
 
+/// Computes the first MAC of a Hello again, after a test changed what the MAC covers.
+pub(crate) fn seal(hello: &mut Hello, token: Option<&IssuedToken>) {
+    let psk = token.map_or(Secret::zeroed(), |token| token.psk.duplicate());
+    let parts = drumfire_wire::Hello::decode(hello).unwrap().mac1_input();
+    let mac = Mac1Key::derive(&identity().public_key, &psk).mac(&parts);
+    hello[MAC1].copy_from_slice(&mac);
+}
+
+/// An address on the host itself, which no limit per source concerns.
+pub(crate) fn exempt() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7_000))
+}
+
 /// An address of a source of its own.
 pub(crate) fn source(number: u32) -> SocketAddr {
     SocketAddr::from(((0x0a00_0000 + number).to_be_bytes(), 7_000))
@@ -44,8 +60,8 @@ pub(crate) fn by_token() -> ServerConfig {
 }
 
 /// A server, and what its door did.
-pub(crate) struct Door {
-    pub(crate) server: Endpoint,
+pub(crate) struct Door<P = Alone> {
+    pub(crate) server: Endpoint<P>,
     pub(crate) now: Now,
     /// Hellos made so far.
     made: u32,
@@ -53,15 +69,26 @@ pub(crate) struct Door {
 
 impl Door {
     /// With room for every Retry that a test asks for.
-    pub(crate) fn new(mut config: ServerConfig) -> Self {
-        config.retries_per_second = 1_000_000;
-        Self::with_its_retries(config)
+    pub(crate) fn new(config: ServerConfig) -> Self {
+        Self::behind(config, Alone::default())
     }
 
     pub(crate) fn with_its_retries(config: ServerConfig) -> Self {
+        Self::with(config, Alone::default())
+    }
+}
+
+impl<P: Placement> Door<P> {
+    /// With room for every Retry that a test asks for, and this placement.
+    pub(crate) fn behind(mut config: ServerConfig, placement: P) -> Self {
+        config.retries_per_second = 1_000_000;
+        Self::with(config, placement)
+    }
+
+    fn with(config: ServerConfig, placement: P) -> Self {
         #[cfg(feature = "audit-nonce")]
         drumfire_crypto::audit_nonce::start_world();
-        let server = Endpoint::server(Config::default(), config, Alone::default(), Secret::new([8; 32]));
+        let server = Endpoint::server(Config::default(), config, placement, Secret::new([8; 32]));
         let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: NOW };
         Self { server: server.unwrap(), now, made: 0 }
     }

@@ -24,6 +24,7 @@ mod door_forgeries;
 mod door_hellos;
 mod door_limits;
 mod door_slow;
+mod door_sources;
 #[cfg(not(feature = "audit-nonce"))]
 mod door_spoilt;
 mod fragments;

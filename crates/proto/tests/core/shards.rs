@@ -1,5 +1,6 @@
 //! A server of several shards: Hellos go to the owner that the shell names, packets to the one their id names.
 
+use crate::door_hellos::{COOKIE, hello};
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
     ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, Forwarded, HelloHash,
@@ -18,6 +19,8 @@ type Log = Rc<RefCell<Vec<(&'static str, u16, HelloHash)>>>;
 struct Fixed {
     index: u16,
     owner: Option<u16>,
+    /// Whether a shard names this one as the owner.
+    is_owner: bool,
     log: Log,
 }
 
@@ -34,7 +37,7 @@ impl Placement for Fixed {
 
     fn take(&mut self, hash: HelloHash) -> bool {
         self.log.borrow_mut().push(("take", self.index, hash));
-        self.owner == Some(self.index)
+        self.is_owner
     }
 
     fn confirm(&mut self, _: Now, hash: HelloHash) -> Confirmed {
@@ -56,6 +59,11 @@ struct Shards {
 
 impl Shards {
     fn new(count: u16, owner: Option<u16>) -> Self {
+        Self::with(count, |_| owner)
+    }
+
+    /// Shards of which each names its own owner of everything.
+    fn with(count: u16, owner: impl Fn(u16) -> Option<u16>) -> Self {
         #[cfg(feature = "audit-nonce")]
         drumfire_crypto::audit_nonce::start_world();
         let log = Rc::new(RefCell::new(Vec::new()));
@@ -65,9 +73,12 @@ impl Shards {
                 count: NonZeroU16::new(count).unwrap(),
                 steering: SteeringSecret::from_bits(0x9e37_79b9),
             };
-            let placement = Fixed { index, owner, log: Rc::clone(&log) };
+            let is_owner = (0..count).any(|other| owner(other) == Some(index));
+            let placement = Fixed { index, owner: owner(index), is_owner, log: Rc::clone(&log) };
             let seed = Secret::new([u8::try_from(index).unwrap() + 1; 32]);
-            Endpoint::server(Config::default(), server_config().shard(shard), placement, seed).unwrap()
+            let mut config = server_config().shard(shard);
+            config.half_open_per_source = u16::MAX;
+            Endpoint::server(Config::default(), config, placement, seed).unwrap()
         });
         let seed = Secret::new([99; 32]);
         Self {
@@ -105,6 +116,33 @@ impl Shards {
         for server in &mut self.servers {
             server.handle_timeout(self.now);
         }
+    }
+
+    /// Hands a new Hello from the client's address to shard `receives`, once without and once with the cookie of that shard.
+    fn knock(&mut self, receives: usize, number: u32) {
+        let (from, mut memory) = (address(CLIENT).into(), [0; 1_200]);
+        let mut hello = hello(self.now, number, None);
+        let server = &mut self.servers[receives];
+        server.handle_datagrams(self.now, [Inbound { from, bytes: &mut hello.clone() }]);
+        let retry = server.poll_transmit(self.now, &mut memory).unwrap();
+        assert_eq!((memory[0], retry.bytes), (0x8a, 64));
+        hello[COOKIE].copy_from_slice(&memory[9..41]);
+        server.handle_datagrams(self.now, [Inbound { from, bytes: &mut hello }]);
+        while server.poll_transmit(self.now, &mut memory).is_some() {}
+    }
+
+    /// Takes everything forwarded to where it belongs.
+    fn carry(&mut self) {
+        for index in 0..self.servers.len() {
+            while let Some(forwarded) = self.servers[index].poll_forward() {
+                let shard = usize::from(forwarded.shard());
+                self.servers[shard].handle_forwarded(self.now, forwarded);
+            }
+        }
+    }
+
+    fn computed(&self) -> Vec<u64> {
+        self.servers.iter().map(|server| server.stats().handshakes_computed).collect()
     }
 
     /// What the client says next, as the first shard passes it on.
@@ -194,6 +232,47 @@ fn more_than_256_waiting_to_be_forwarded_are_dropped_and_counted() {
         assert_eq!(shards.servers[0].stats().dropped(DropReason::ForwardFull), u64::from(sent > 256));
     }
     assert_eq!(shards.servers[0].stats().unexplained(), 0);
+}
+
+#[test]
+fn one_source_gets_one_share_of_a_shard_whichever_shards_it_asks() {
+    let mut shards = Shards::new(4, Some(3));
+    for number in 0..100 {
+        shards.knock(number as usize % 4, number);
+    }
+    shards.carry();
+    assert_eq!(shards.computed(), [0, 0, 0, 20]);
+    let limited = shards.servers.iter().map(|server| server.stats().dropped(DropReason::SourceLimit));
+    // Five of each shard's 25 were no attempt of its own; the owner then had a share for 20 of 80.
+    assert_eq!(limited.sum::<u64>(), 100 - 20);
+}
+
+#[test]
+fn a_handshake_forwarded_between_shards_is_charged_once_at_each() {
+    let mut shards = Shards::with(2, |index| Some(1 - index));
+    for number in 0..40 {
+        shards.knock(number as usize % 2, number);
+    }
+    shards.carry();
+    assert_eq!(shards.computed(), [20, 20], "as many as without forwarding");
+}
+
+#[test]
+fn the_hello_of_another_shards_connection_is_charged_before_it_is_forwarded() {
+    let mut shards = Shards::new(2, Some(1));
+    let mut hello = hello(shards.now, 1, None);
+    let (from, mut memory) = (address(CLIENT).into(), [0; 1_200]);
+    shards.servers[0].handle_datagrams(shards.now, [Inbound { from, bytes: &mut hello.clone() }]);
+    shards.servers[0].poll_transmit(shards.now, &mut memory).unwrap();
+    hello[COOKIE].copy_from_slice(&memory[9..41]);
+    for _ in 0..1_000 {
+        shards.servers[0].handle_datagrams(shards.now, [Inbound { from, bytes: &mut hello.clone() }]);
+        shards.carry();
+    }
+    let stats = shards.servers[0].stats();
+    assert_eq!((stats.forwarded, stats.dropped(DropReason::SourceLimit)), (20, 980));
+    assert_eq!(shards.servers[1].stats().dropped(DropReason::HelloRepeated), 15, "after five Welcomes");
+    assert_eq!(shards.log.borrow().iter().filter(|(asked, ..)| *asked == "place").count(), 20);
 }
 
 #[test]

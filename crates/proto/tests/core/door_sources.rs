@@ -1,0 +1,181 @@
+//! One source that floods the server with Hellos that pass the cookie: whatever is in them, the source gets its share of the
+//! server's work and of the application's time, and other sources get theirs.
+
+use crate::door_hellos::{Door, Hello, MAC1, NOISE, by_token, hello, seal, source};
+use crate::harness::{identity, server_config};
+use crate::tokens::{NOW, issued, token};
+use drumfire_crypto::Initiator;
+use drumfire_proto::{
+    Claim, Confirmed, Cookie, DropReason, HelloHash, IssuedToken, Now, Placed, Placement, RefuseReason,
+    Rejection, Secret, ServerConfig, Token,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Gives every Hello the same answer, and counts how often it was asked.
+#[derive(Clone, Debug)]
+struct Scripted(Rc<RefCell<(Placed, u64)>>);
+
+impl Placement for Scripted {
+    fn place(&mut self, _: Now, _: &Claim<'_>) -> Placed {
+        let (answer, asked) = &mut *self.0.borrow_mut();
+        *asked += 1;
+        *answer
+    }
+
+    fn take(&mut self, _: HelloHash) -> bool {
+        false
+    }
+
+    fn confirm(&mut self, _: Now, _: HelloHash) -> Confirmed {
+        Confirmed::Alone
+    }
+
+    fn release(&mut self, _: HelloHash) {}
+}
+
+type Spoil = fn(&mut Hello, Option<&IssuedToken>);
+
+fn nothing(_: &mut Hello, _: Option<&IssuedToken>) {}
+
+/// A Noise message that does not open, under a good MAC.
+fn bad_noise(hello: &mut Hello, token: Option<&IssuedToken>) {
+    hello[NOISE.start + 40] ^= 1;
+    seal(hello, token);
+}
+
+/// A Noise message that opens, with parameters that are out of bounds.
+fn bad_parameters(hello: &mut Hello, token: Option<&IssuedToken>) {
+    let prologue = drumfire_wire::Hello::decode(hello).unwrap().prologue().concat();
+    let psk = token.map_or(Secret::zeroed(), |token| token.psk.duplicate());
+    let (public_key, payload) = (identity().public_key, [0xff; NOISE.end - NOISE.start - 48]);
+    let ephemeral = Secret::new([3; 32]);
+    Initiator::new(&public_key, &psk, &prologue, &payload, ephemeral, &mut hello[NOISE]).unwrap();
+    seal(hello, token);
+}
+
+fn bad_mac1(hello: &mut Hello, _: Option<&IssuedToken>) {
+    hello[MAC1.start] ^= 1;
+}
+
+fn wrong_protocol(hello: &mut Hello, token: Option<&IssuedToken>) {
+    hello[3] ^= 1;
+    seal(hello, token);
+}
+
+/// Sends the same Hello ten times as often as the source may; then nothing must have been done more often than that, and another
+/// source must get a Welcome in two round trips.
+fn flood(config: ServerConfig, token: Option<&Token>, spoil: Spoil, answer: Placed, counted_as: DropReason) {
+    let allowance = u64::from(config.source_handshakes_burst);
+    let script = Scripted(Rc::new(RefCell::new((answer, 0))));
+    let mut door = Door::behind(config, script.clone());
+    let issued = token.map(issued);
+    let mut flooding = hello(door.now, 1, issued.as_ref());
+    spoil(&mut flooding, issued.as_ref());
+    door.prove(source(1), &mut flooding);
+    for _ in 0..10 * allowance {
+        door.server.handle_datagrams(
+            door.now,
+            [drumfire_proto::Inbound { from: source(1).into(), bytes: &mut flooding.clone() }],
+        );
+        let mut memory = [0; 1_200];
+        while door.server.poll_transmit(door.now, &mut memory).is_some() {}
+        while door.server.poll_forward().is_some() {}
+    }
+    let stats = *door.server.stats();
+    assert_eq!(stats.unexplained(), 0);
+    assert_eq!(stats.dropped(DropReason::SourceLimit), 9 * allowance, "{counted_as:?}");
+    let done =
+        if counted_as == DropReason::ForwardFull { stats.forwarded } else { stats.dropped(counted_as) };
+    assert_eq!(done, allowance, "{counted_as:?}");
+    let asked = script.0.borrow().1;
+    assert!(stats.handshakes_computed <= allowance && asked <= allowance && stats.forwarded <= allowance);
+    script.0.borrow_mut().0 = Placed::Here;
+    let other =
+        door.proved(source(2), token.map(|_| crate::tokens::issued(&crate::tokens::token(77))).as_ref());
+    assert!(door.welcomes(source(2), &other), "{counted_as:?}: another source gets in");
+}
+
+fn declined() -> Placed {
+    Placed::Rejected(Rejection {
+        counted_as: DropReason::Declined,
+        reason: RefuseReason::Full,
+        retry_after: None,
+        address: None,
+    })
+}
+
+#[test]
+fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
+    let expired = Token {
+        issued_at: NOW - Duration::from_secs(9),
+        expires_at: NOW - Duration::from_secs(6),
+        ..token(2)
+    };
+    let classes: [(Spoil, Placed, DropReason); 10] = [
+        (bad_noise, Placed::Here, DropReason::BadNoise),
+        (bad_parameters, Placed::Here, DropReason::BadParameters),
+        (bad_mac1, Placed::Here, DropReason::BadMac1),
+        (wrong_protocol, Placed::Here, DropReason::WrongProtocol),
+        (nothing, declined(), DropReason::Declined),
+        (nothing, Placed::Full { retry_after: None }, DropReason::ServerFull),
+        (nothing, Placed::Used, DropReason::TokenUsed),
+        (nothing, Placed::Undecided, DropReason::HelloRepeated),
+        // The Hello of a connection that another worker has, which does not drop it here.
+        (nothing, Placed::Elsewhere(0), DropReason::ForwardFull),
+        (bad_noise, declined(), DropReason::Declined),
+    ];
+    for (spoil, answer, counted_as) in classes {
+        flood(server_config(), None, spoil, answer, counted_as);
+        let mut config = by_token();
+        config.source_handshakes_burst = 40;
+        flood(config, Some(&token(1)), spoil, answer, counted_as);
+    }
+    let mut config = by_token();
+    config.source_handshakes_burst = 40;
+    flood(config, Some(&expired), nothing, Placed::Here, DropReason::TokenExpired);
+}
+
+#[test]
+fn a_source_that_stops_gets_its_attempts_back_at_its_rate() {
+    let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
+    let mut door = Door::behind(server_config(), script.clone());
+    let refused = door.proved(source(1), None);
+    for _ in 0..30 {
+        door.hand(source(1), &refused);
+    }
+    assert_eq!(script.0.borrow().1, 20);
+    // Once a round trip, as a client sends it: one attempt comes back in 50 ms.
+    for _ in 0..20 {
+        door.pass(Duration::from_millis(100));
+        door.hand(source(1), &refused);
+    }
+    assert_eq!(script.0.borrow().1, 40);
+}
+
+#[test]
+fn a_hello_that_was_answered_costs_its_source_nothing_again() {
+    let mut door = Door::new(server_config());
+    let good = door.proved(source(1), None);
+    assert!(door.welcomes(source(1), &good));
+    for _ in 0..100 {
+        door.hand(source(1), &good);
+    }
+    assert_eq!(door.computed_and(DropReason::HelloRepeated), (1, 96), "five Welcomes in all");
+    // Nineteen attempts are left, of which the half-open connections leave fifteen.
+    assert!((0..15).all(|_| door.lets_in(source(1))) && !door.lets_in(source(1)));
+}
+
+/// Strangers whose addresses may be forged have no source: all of them together get what a calm server gives.
+#[test]
+fn without_cookies_the_application_is_asked_64_times_at_once() {
+    let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
+    let mut door = Door::behind(server_config().cookie(Cookie::UnderLoad), script.clone());
+    let hello = hello(door.now, 1, None);
+    for number in 0..1_000 {
+        door.hand(source(number), &hello);
+    }
+    assert_eq!(script.0.borrow().1, 64);
+    assert_eq!(door.computed_and(DropReason::Declined), (0, 0), "they are asked for a cookie");
+}
