@@ -63,6 +63,15 @@ impl Owner {
         }
     }
 
+    /// Whether this worker may give the place up. The worker that is promised a place takes it first.
+    const fn is_released_by(self, index: u16) -> bool {
+        match self {
+            Self::Undecided(worker) | Self::Worker(worker) | Self::Promised { by: worker, .. } => {
+                worker == index
+            }
+        }
+    }
+
     /// Whether it comes to nothing when this worker begins anew: with a worker goes what it passed on and nobody took.
     const fn depends_on(self, index: u16) -> bool {
         match self {
@@ -185,7 +194,12 @@ impl Placement for WorkerPlacement {
     }
 
     fn release(&mut self, hello: HelloHash) {
-        self.owners.table().remove(hello);
+        let mut table = self.owners.table();
+        // A repeated Hello may have been placed at another worker since this one gave it up.
+        let owner = table.entries.get(&hello).map(|entry| entry.owner);
+        if owner.is_some_and(|owner| owner.is_released_by(self.index)) {
+            table.remove(hello);
+        }
     }
 }
 
@@ -376,11 +390,41 @@ mod tests {
         assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
         assert_eq!(here.place(NOW, &plain(2)), Placed::Elsewhere(1));
         assert_eq!(here.place(NOW, &plain(3)), FULL);
+        assert!(owners.of_worker(1).take(hash(2)));
         owners.of_worker(1).release(hash(2));
         owners.of_worker(1).release(hash(2));
         assert_eq!(here.place(NOW, &plain(3)), Placed::Elsewhere(1));
         assert_eq!(here.place(NOW, &plain(4)), FULL);
         assert_eq!(owners.table().entries.len(), 2);
+    }
+
+    #[test]
+    fn a_worker_releases_only_what_it_owns() {
+        let owners = Owners::new(2, 10);
+        let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
+        let claim = with_token(1, None);
+        assert_eq!(first.place(NOW, &claim), Placed::Here);
+        first.release(hash(1));
+        // The Hello is repeated, and the other worker gets it this time.
+        assert_eq!(second.place(NOW, &claim), Placed::Here);
+        first.release(hash(1));
+        assert_eq!(second.confirm(NOW, hash(1)), Confirmed::Alone);
+        let again = Claim { hello: hash(2), ..claim };
+        assert_eq!(first.place(NOW, &again), Placed::Used, "one token, one session");
+        assert_eq!(owners.table().loads, [0, 1]);
+    }
+
+    #[test]
+    fn a_promised_place_is_released_by_the_worker_that_promised_it() {
+        let owners = Owners::new(2, 1);
+        let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
+        assert_eq!(first.place(NOW, &plain(1)), Placed::Here);
+        for is_taken in [false, true] {
+            assert_eq!(first.place(NOW, &plain(2)), Placed::Elsewhere(1));
+            assert!(!is_taken || second.take(hash(2)));
+            first.release(hash(2));
+            assert_eq!(owners.table().loads, [1, u32::from(is_taken)]);
+        }
     }
 
     #[test]
@@ -491,7 +535,7 @@ mod tests {
         assert_eq!(race(&owners, TOKENS), taken, "while the sessions last");
         assert_eq!(owners.table().entries.len(), taken.len());
         for (_, hello) in &taken {
-            owners.of_worker(0).release(*hello);
+            (0..4).for_each(|worker| owners.of_worker(worker).release(*hello));
         }
         assert!(race(&owners, TOKENS).is_empty(), "after their close");
         assert_eq!(owners.table().entries.len(), 0);

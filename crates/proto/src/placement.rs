@@ -122,7 +122,8 @@ pub trait Placement {
     /// The connection of this Hello, which this shard owns, is confirmed: its token is used, and its address is proved.
     fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed;
 
-    /// The connection of this Hello, which this shard owned, is over or never came to be.
+    /// Gives up the place of this Hello: its connection, which this shard owned, is over or never came to be, or the Hello was
+    /// lost on its way to the shard that this one promised the place. A place that another shard owns stays as it is.
     fn release(&mut self, hello: HelloHash);
 }
 

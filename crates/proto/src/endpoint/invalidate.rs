@@ -3,11 +3,13 @@
 //! It writes nothing under the keys that end: the copy may have sealed the very packet that would say so.
 
 use drumfire_crypto::{Entropy, Secret};
+use drumfire_wire::Hello;
 
 use super::Endpoint;
 use crate::connection::Phase;
+use crate::datagram::{Errand, Forwarded};
 use crate::error::{CloseReason, ConnectError};
-use crate::placement::Placement;
+use crate::placement::{HelloHash, Placement};
 use crate::slab::PeerId;
 use crate::time::Now;
 
@@ -23,7 +25,14 @@ impl<P: Placement> Endpoint<P> {
         self.unsettled = None;
         self.entropy = Entropy::from_seed(seed);
         self.replies.clear();
-        self.forwards.clear();
+        for Forwarded { errand, .. } in self.forwards.drain(..) {
+            // The owner never hears of this Hello, so that the place this shard promised it would stay reserved.
+            if let Errand::Hello { bytes, .. } = errand
+                && let Ok(hello) = Hello::decode(&bytes)
+            {
+                self.placement.release(HelloHash(*hello.mac1));
+            }
+        }
         let mut index = 0;
         while index < self.connections.places() {
             if let Some(peer) = self.connections.id_at(index) {

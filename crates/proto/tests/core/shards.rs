@@ -4,7 +4,7 @@ use crate::door_hellos::{COOKIE, hello};
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
     ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, Forwarded, HelloHash,
-    Inbound, Moment, Now, Placed, Placement, Secret, SendOptions, Shard, SteeringSecret,
+    Inbound, LiveConfig, Moment, Now, Placed, Placement, Secret, SendOptions, Shard, SteeringSecret,
 };
 use std::cell::RefCell;
 use std::num::NonZeroU16;
@@ -273,6 +273,35 @@ fn the_hello_of_another_shards_connection_is_charged_before_it_is_forwarded() {
     assert_eq!((stats.forwarded, stats.dropped(DropReason::SourceLimit)), (20, 980));
     assert_eq!(shards.servers[1].stats().dropped(DropReason::HelloRepeated), 15, "after five Welcomes");
     assert_eq!(shards.log.borrow().iter().filter(|(asked, ..)| *asked == "place").count(), 20);
+}
+
+#[test]
+fn invalidated_keys_release_the_places_of_forwarded_hellos() {
+    let mut shards = Shards::new(2, Some(1));
+    (0..3).for_each(|number| shards.knock(0, number));
+    shards.servers[0].invalidate_all_keys(shards.now, Secret::new([5; 32]));
+    assert!(shards.servers[0].poll_forward().is_none());
+    let log = shards.log.borrow();
+    let of =
+        |what| log.iter().filter(move |(asked, by, _)| (*asked, *by) == (what, 0)).map(|(.., hash)| *hash);
+    assert_eq!(of("place").count(), 3);
+    assert!(of("release").eq(of("place")), "{log:?}");
+}
+
+/// A shard that has no memory for another connection takes the place of a forwarded Hello, and gives it back once.
+#[test]
+fn a_forwarded_hello_that_fails_releases_its_place_once() {
+    let mut shards = Shards::new(2, Some(1));
+    shards.knock(0, 1);
+    shards.carry();
+    let mut live = LiveConfig::new(&Config::default());
+    live.connections = 1;
+    shards.servers[1].reconfigure(&live).unwrap();
+    shards.knock(0, 2);
+    shards.carry();
+    assert_eq!(shards.servers[1].stats().dropped(DropReason::ServerFull), 1);
+    let log = shards.log.borrow();
+    assert_eq!(log.iter().filter(|(asked, ..)| *asked == "release").count(), 1, "{log:?}");
 }
 
 #[test]
