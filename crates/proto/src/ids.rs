@@ -8,8 +8,9 @@ use std::hash::{BuildHasher, Hasher};
 use std::num::NonZeroU16;
 
 use drumfire_crypto::{Entropy, IdKeys};
-use drumfire_wire::{ConnectionId, RoutingTag, SteeringError, SteeringSecret};
+use drumfire_wire::{ConnectionId, RoutingTag, SteeringSecret};
 
+use crate::limits::CONNECTION_ID_DRAWS;
 use crate::slab::PeerId;
 
 /// Which of a server's sockets an endpoint serves.
@@ -39,6 +40,10 @@ pub(crate) enum IdVerdict {
     Forged,
 }
 
+/// No id could be drawn that maps to this shard and is not in use: the source of entropy is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoConnectionId;
+
 /// Makes and judges ids.
 #[derive(Debug)]
 pub(crate) struct ConnectionIds {
@@ -51,11 +56,26 @@ impl ConnectionIds {
         Self { keys, shard }
     }
 
-    /// A fresh id whose tag maps to this shard.
-    pub(crate) fn draw(&self, entropy: &mut Entropy) -> Result<ConnectionId, SteeringError> {
+    /// Draws a fresh id whose tag maps to this shard. An id has 40 random bits or fewer, so that on a full server some id in use
+    /// is drawn again every few hours; then this draws once more.
+    pub(crate) fn draw(
+        &self,
+        entropy: &mut Entropy,
+        is_in_use: impl Fn(ConnectionId) -> bool,
+    ) -> Result<ConnectionId, NoConnectionId> {
+        for _ in 0..CONNECTION_ID_DRAWS {
+            let id = self.draw_any(entropy)?;
+            if !is_in_use(id) {
+                return Ok(id);
+            }
+        }
+        Err(NoConnectionId)
+    }
+
+    fn draw_any(&self, entropy: &mut Entropy) -> Result<ConnectionId, NoConnectionId> {
         let Shard { index, count, steering } = self.shard;
-        let tag = steering.tag_for(index, count, || u16::from_be_bytes(entropy.bytes()))?;
-        let random = entropy.bytes();
+        let tag = steering.tag_for(index, count, || u16::from_be_bytes(entropy.bytes()));
+        let (tag, random) = (tag.map_err(|_| NoConnectionId)?, entropy.bytes());
         let unchecked = ConnectionId::new(tag, random, [0; 3]);
         Ok(ConnectionId::new(tag, random, self.keys.check(&unchecked.checked_part())))
     }
@@ -163,16 +183,31 @@ mod tests {
     fn a_drawn_id_is_ours_and_elsewhere_to_every_other_shard() {
         let mut entropy = Entropy::from_seed(Secret::new([1; 32]));
         for shard in 0..6 {
-            let id = ids(shard, 6).draw(&mut entropy).unwrap();
+            let id = ids(shard, 6).draw(&mut entropy, |_| false).unwrap();
             assert_eq!(ids(shard, 6).judge(id), IdVerdict::Ours);
             assert_eq!(ids((shard + 1) % 6, 6).judge(id), IdVerdict::Elsewhere(shard));
         }
     }
 
     #[test]
+    fn an_id_in_use_is_drawn_again_and_not_forever() {
+        let seeded = || Entropy::from_seed(Secret::new([1; 32]));
+        let first = ids(2, 6).draw(&mut seeded(), |_| false).unwrap();
+        let second = ids(2, 6).draw(&mut seeded(), |id| id == first).unwrap();
+        assert!(second != first && ids(2, 6).judge(second) == IdVerdict::Ours);
+        let draws = std::cell::Cell::new(0);
+        let count = |_| {
+            draws.set(draws.get() + 1);
+            true
+        };
+        assert_eq!(ids(2, 6).draw(&mut seeded(), count), Err(NoConnectionId));
+        assert_eq!(draws.get(), CONNECTION_ID_DRAWS);
+    }
+
+    #[test]
     fn every_changed_bit_of_an_id_is_a_forgery() {
         let mut entropy = Entropy::from_seed(Secret::new([1; 32]));
-        let id = ids(0, 1).draw(&mut entropy).unwrap().to_bytes();
+        let id = ids(0, 1).draw(&mut entropy, |_| false).unwrap().to_bytes();
         for bit in 0..64 {
             let mut changed = id;
             changed[bit / 8] ^= 1 << (bit % 8);

@@ -95,6 +95,8 @@ pub enum DropReason {
     BadNoise,
     /// A Hello with parameters out of bounds.
     BadParameters,
+    /// A Hello for whose connection no unused id could be drawn: the source of entropy is broken.
+    NoConnectionId,
     /// A Hello that was answered often enough, or whose connection exists.
     HelloRepeated,
     /// Too many datagrams wait to be forwarded.
@@ -115,7 +117,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// How many there are.
-    pub const COUNT: usize = 51;
+    pub const COUNT: usize = 52;
 
     /// All of them, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -162,6 +164,7 @@ impl DropReason {
         Self::Overloaded,
         Self::BadNoise,
         Self::BadParameters,
+        Self::NoConnectionId,
         Self::HelloRepeated,
         Self::ForwardFull,
         Self::ReplyFull,
@@ -219,6 +222,7 @@ impl DropReason {
             Self::Overloaded => "overloaded",
             Self::BadNoise => "bad_noise",
             Self::BadParameters => "bad_parameters",
+            Self::NoConnectionId => "no_connection_id",
             Self::HelloRepeated => "hello_repeated",
             Self::ForwardFull => "forward_full",
             Self::ReplyFull => "reply_full",

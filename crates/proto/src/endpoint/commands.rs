@@ -92,9 +92,7 @@ impl<P: Placement> Endpoint<P> {
         }
         let local_id = match self.id_length {
             ConnectionIdLength::Zero => None,
-            ConnectionIdLength::Eight => {
-                Some(self.ids.draw(&mut self.entropy).map_err(|_| ConnectError::BadEntropy)?)
-            }
+            ConnectionIdLength::Eight => Some(self.draw_id().map_err(|_| ConnectError::BadEntropy)?),
         };
         let request = Request {
             identity: *identity,

@@ -124,12 +124,16 @@ impl<P: Placement> Endpoint<P> {
 
     /// Gives a client as many spare ids as it may have.
     pub(super) fn give_spare_ids(&mut self, peer: PeerId) {
-        let Some(connection) = self.connections.get_mut(peer) else { return };
-        let Identity::Server(given) = &mut connection.identity else { return };
-        while given.active_count() <= SPARE_IDS {
+        let has_fewer = |connection: &Connection| match &connection.identity {
+            Identity::Server(given) => given.active_count() <= SPARE_IDS,
+            Identity::Client(_) => false,
+        };
+        while self.connections.get(peer).is_some_and(has_fewer) {
             // Without an id to be drawn there are fewer.
-            let Ok(id) = self.ids.draw(&mut self.entropy) else { return };
+            let Ok(id) = self.draw_id() else { return };
             let reset_token = self.ids.reset_token(id);
+            let Some(connection) = self.connections.get_mut(peer) else { return };
+            let Identity::Server(given) = &mut connection.identity else { return };
             let Some(sequence) = given.give(id) else { return };
             connection.control.push(Control::NewConnectionId(NewConnectionId { sequence, id, reset_token }));
             self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.index());
@@ -274,11 +278,14 @@ impl<P: Placement> Endpoint<P> {
         if self.replies.len() >= REPLIES_WAITING {
             return Err(DropReason::ReplyFull);
         }
+        let local_id = self.draw_id().map_err(|_| DropReason::NoConnectionId)?;
+        let reset_token = self.ids.reset_token(local_id);
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         add(&mut self.stats.handshakes_computed, 1);
         let Admitted { hello: hash, psk, grant, .. } = admitted;
-        let answer = greeter.answer(now, asker.source(), hello, &psk, &self.ids, &mut self.entropy)?;
-        let Answer { agreement, local_id, remote_id, welcome } = answer;
+        let ids = (local_id, reset_token);
+        let answer = greeter.answer(now, asker.source(), hello, &psk, ids, &mut self.entropy)?;
+        let Answer { agreement, remote_id, welcome } = answer;
         let path = Path::new(asker.route, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
@@ -385,5 +392,65 @@ impl<P: Placement> Endpoint<P> {
         let peer = peer.ok_or(DropReason::UnknownClientId)?;
         let connection = self.connections.get(peer).ok_or(DropReason::UnknownClientId)?;
         if connection.path.route.peer == from.peer { Ok(peer) } else { Err(DropReason::WrongSource) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ClientConfig, Config, ServerConfig, ServerIdentity};
+    use crate::datagram::Inbound;
+    use crate::placement::Alone;
+    use drumfire_crypto::{Entropy, Secret, ServerKeyPair};
+    use drumfire_wire::ConnectionId;
+    use std::collections::BTreeSet;
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    /// Connects a client to a server that draws the same numbers in each round trip.
+    fn connect(server: &mut Endpoint<Alone>, number: u8, public_key: [u8; 32]) {
+        let (here, there): (SocketAddr, SocketAddr) =
+            (([192, 0, 2, number], 5_000).into(), ([198, 51, 100, 1], 7_777).into());
+        let now = Now { monotonic: Moment::from_nanos(1_000_000_000), wall: Duration::ZERO };
+        let seed = Secret::new([number; 32]);
+        let mut client = Endpoint::client(Config::default(), ClientConfig::default(), seed).unwrap();
+        client.connect(now, there, &ServerIdentity { public_key, key_id: 0 }, None).unwrap();
+        let mut memory = [0; 1_200];
+        for _ in 0..3 {
+            while let Some(sent) = client.poll_transmit(now, &mut memory) {
+                server.entropy = Entropy::from_seed(Secret::new([9; 32]));
+                server
+                    .handle_datagrams(now, [Inbound { from: here.into(), bytes: &mut memory[..sent.bytes] }]);
+            }
+            while let Some(sent) = server.poll_transmit(now, &mut memory) {
+                client.handle_datagrams(
+                    now,
+                    [Inbound { from: there.into(), bytes: &mut memory[..sent.bytes] }],
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_connections_get_one_id() {
+        #[cfg(feature = "audit-nonce")]
+        drumfire_crypto::audit_nonce::start_world();
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let public_key = *keys.public();
+        let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
+        let mut server =
+            Endpoint::server(Config::default(), config, Alone::default(), Secret::new([4; 32])).unwrap();
+        for number in 1..=3 {
+            connect(&mut server, number, public_key);
+        }
+        assert_eq!(server.stats().connections_opened, 3);
+        let peers = (0..3).map(|place| server.connections.id_at(place).unwrap());
+        let ids: BTreeSet<_> = peers
+            .flat_map(|peer| match &server.connections.get(peer).unwrap().identity {
+                Identity::Server(given) => given.all().map(ConnectionId::to_bytes).collect::<Vec<_>>(),
+                Identity::Client(_) => Vec::new(),
+            })
+            .collect();
+        assert_eq!(ids.len(), 3 * (1 + SPARE_IDS));
     }
 }

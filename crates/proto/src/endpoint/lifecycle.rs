@@ -2,11 +2,13 @@
 
 use drumfire_wire::{CloseCode, ConnectionId};
 
+use super::receive::owner_of;
 use super::{Endpoint, Role};
 use crate::connection::{Connection, Over, Phase};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::identity::{Identity, KnownIds};
+use crate::ids::NoConnectionId;
 use crate::limits::{PUT_OFF_BEFORE_WAIT, RESUME_LIFE};
 use crate::placement::{HelloHash, Placement};
 use crate::recorder::is_abnormal;
@@ -131,6 +133,12 @@ impl<P: Placement> Endpoint<P> {
         if let Some(token) = greeter.resume_token(self.wall, grant, &mut self.entropy) {
             connection.control.push(Control::ResumeToken(Box::new(token)));
         }
+    }
+
+    /// Draws a connection id that no connection has.
+    pub(super) fn draw_id(&mut self) -> Result<ConnectionId, NoConnectionId> {
+        let Self { ids, entropy, by_id, connections, .. } = self;
+        ids.draw(entropy, |id| owner_of(id, by_id, connections).is_some())
     }
 
     /// Lets packets find a connection.

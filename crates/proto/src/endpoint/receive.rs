@@ -13,10 +13,11 @@ use crate::datagram::{Errand, Forwarded, Inbound};
 use crate::error::{CloseReason, ProtocolError};
 use crate::ids::IdVerdict;
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, STAGE_DATAGRAMS};
+use crate::lookup::Lookup;
 use crate::placement::Placement;
 use crate::route::Route;
 use crate::session::{Opened, Refusal};
-use crate::slab::PeerId;
+use crate::slab::{PeerId, Slab};
 use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
 
@@ -138,7 +139,7 @@ impl<P: Placement> Endpoint<P> {
     fn parse_packet(&self, bytes: &[u8]) -> Result<State, DropReason> {
         let header = TransportHeader::decode(bytes, self.id_length)?;
         let peer = match (self.id_length, header.connection_id) {
-            (ConnectionIdLength::Eight, Some(id)) => match self.named(id) {
+            (ConnectionIdLength::Eight, Some(id)) => match owner_of(id, &self.by_id, &self.connections) {
                 Some(peer) => Some(peer),
                 // Only an id that no connection has is looked at more closely: the check costs more than the look-up,
                 // whose hash strangers cannot aim at.
@@ -168,15 +169,6 @@ impl<P: Placement> Endpoint<P> {
         {
             connection.fetch_parts();
         }
-    }
-
-    /// The connection whose packets have this id.
-    #[inline]
-    fn named(&self, id: ConnectionId) -> Option<PeerId> {
-        self.by_id.find(u64::from_be_bytes(id.to_bytes()), |place| {
-            let peer = self.connections.id_at(place)?;
-            self.connections.get(peer).filter(|connection| connection.identity.is_own(id)).map(|_| peer)
-        })
     }
 
     fn open(&mut self, now: Moment, staged: &mut Staged<'_>) {
@@ -343,6 +335,15 @@ impl<P: Placement> Endpoint<P> {
             Err(reason) => self.stats.on_drop(reason),
         }
     }
+}
+
+/// Returns the connection whose packets have this id.
+#[inline]
+pub(super) fn owner_of(id: ConnectionId, by_id: &Lookup, connections: &Slab<Connection>) -> Option<PeerId> {
+    by_id.find(u64::from_be_bytes(id.to_bytes()), |place| {
+        let peer = connections.id_at(place)?;
+        connections.get(peer).filter(|connection| connection.identity.is_own(id)).map(|_| peer)
+    })
 }
 
 /// Where a handshake datagram was counted.

@@ -119,7 +119,9 @@ const fn told(reason: DropReason) -> Option<RefuseReason> {
     match reason {
         DropReason::WrongVersion => Some(RefuseReason::Version),
         DropReason::WrongProtocol => Some(RefuseReason::Protocol),
-        DropReason::ServerFull | DropReason::MemoryFull => Some(RefuseReason::Full),
+        DropReason::ServerFull | DropReason::MemoryFull | DropReason::NoConnectionId => {
+            Some(RefuseReason::Full)
+        }
         DropReason::TokenExpired => Some(RefuseReason::TokenExpired),
         DropReason::TokenUsed => Some(RefuseReason::TokenUsed),
         DropReason::UnexpectedToken

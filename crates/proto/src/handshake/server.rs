@@ -19,7 +19,7 @@ use super::{Agreement, key_suite};
 use crate::access::Access;
 use crate::config::{Config, Cookie, ServerConfig};
 use crate::control::SealedResume;
-use crate::ids::{ConnectionIds, FoldBuild};
+use crate::ids::FoldBuild;
 use crate::limiter::{Sources, TokenBucket};
 use crate::resets::Resets;
 use crate::stats::DropReason;
@@ -49,7 +49,6 @@ pub(crate) type RefuseBytes = [u8; wire_limits::REFUSE_MIN_BYTES];
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) agreement: Agreement,
-    pub(crate) local_id: ConnectionId,
     pub(crate) remote_id: Option<ConnectionId>,
     /// The whole Welcome.
     pub(crate) welcome: Box<[u8]>,
@@ -236,7 +235,7 @@ impl Greeter {
         source: Option<SocketAddr>,
         hello: &Hello<'_>,
         psk: &Secret<32>,
-        ids: &ConnectionIds,
+        (local_id, reset_token): (ConnectionId, [u8; 16]),
         entropy: &mut Entropy,
     ) -> Result<Answer, DropReason> {
         self.handshakes.take(now);
@@ -253,14 +252,8 @@ impl Greeter {
         let offer = hello.fields.offered_suites().ok_or(DropReason::BadOffer)?;
         let has_aes_gcm = self.has_aes_gcm && offer.has(Suite::Aes128Gcm);
         let suite = if has_aes_gcm { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 };
-        let local_id = ids.draw(entropy).map_err(|_| DropReason::ServerFull)?;
         let shared = self.shared.agreed_with(client.shared);
-        let parameters = ServerParameters {
-            connection_id: local_id,
-            reset_token: ids.reset_token(local_id),
-            suite,
-            shared,
-        };
+        let parameters = ServerParameters { connection_id: local_id, reset_token, suite, shared };
         let mut sealed = [0; wire_limits::SERVER_PARAMETERS_BYTES];
         parameters.encode(&mut sealed.as_mut_slice()).map_err(|_| DropReason::BadNoise)?;
         let mut message_2 =
@@ -272,7 +265,7 @@ impl Greeter {
             .map_err(|_| DropReason::BadNoise)?;
         let (seals, opens) = secrets.into_keys(key_suite(suite)).ok_or(DropReason::BadOffer)?;
         let agreement = Agreement { seals, opens, timeouts: shared, peer: client.shared };
-        Ok(Answer { agreement, local_id, remote_id: client.connection_id, welcome: welcome.into() })
+        Ok(Answer { agreement, remote_id: client.connection_id, welcome: welcome.into() })
     }
 
     /// Counts a connection that became half-open, and whose it is, if its address is proved: who writes the address of
