@@ -86,7 +86,9 @@ fn said(mut control: &[u8]) -> (usize, Option<IpAddr>) {
                 local = address.map(|bytes| IpAddr::from(*bytes));
             }
             ADDRESS_V6 => {
-                local = body.get(..20).and_then(<[u8]>::first_chunk::<16>).map(|bytes| IpAddr::from(*bytes));
+                let address = body.get(..20).and_then(<[u8]>::first_chunk::<16>);
+                // A multicast destination is no address of the host.
+                local = address.map(|bytes| IpAddr::from(*bytes)).filter(|address| !address.is_multicast());
             }
             _ => {}
         }

@@ -175,10 +175,8 @@ pub enum SendAction {
     Lost,
     /// The datagram counts as lost; pause this batch for a millisecond.
     LostAndPause,
-    /// Send the same datagrams one by one and stop segmenting on this worker.
-    Unsegment,
-    /// Send the datagrams of this train one by one and go on segmenting: one small path must not cost the others
-    /// their trains.
+    /// Send the datagrams of this train one by one. A datagram that fails alone too is lost. The peers of other
+    /// trains are unaffected.
     Singly,
     /// The datagram counts as lost and its peer cannot be reached from this socket: close that connection.
     Unreachable,
@@ -193,9 +191,12 @@ pub const fn send_action(fault: Fault, is_segmented: bool) -> SendAction {
         Fault::WouldBlock => SendAction::Keep,
         Fault::Interrupted => SendAction::Retry,
         Fault::OutOfMemory | Fault::NoBuffers => SendAction::LostAndPause,
-        Fault::InputOutput | Fault::InvalidArgument if is_segmented => SendAction::Unsegment,
-        // Linux answers this when one segment is larger than the path; alone it may still go, in fragments.
-        Fault::MessageTooLong if is_segmented => SendAction::Singly,
+        // Either the device cannot segment, or the address cannot be sent to at all (Linux returns `EINVAL` for
+        // port 0 and for a source address that is no longer the host's), or a segment is larger than the path.
+        // Only the single datagrams tell these apart.
+        Fault::InputOutput | Fault::InvalidArgument | Fault::MessageTooLong if is_segmented => {
+            SendAction::Singly
+        }
         Fault::AddressFamilyUnsupported | Fault::AddressNotAvailable => SendAction::Unreachable,
         Fault::BadDescriptor | Fault::NotSocket => SendAction::Close,
         // Firewalls, unreachable networks, over-long datagrams and unknown faults: this datagram is lost, the
@@ -234,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn segmentation_is_given_up_only_where_it_was_asked_for() {
-        for fault in [Fault::InputOutput, Fault::InvalidArgument] {
-            assert_eq!(send_action(fault, true), SendAction::Unsegment);
+    fn a_refused_train_is_split_and_a_refused_datagram_is_lost() {
+        for fault in [Fault::InputOutput, Fault::InvalidArgument, Fault::MessageTooLong] {
+            assert_eq!(send_action(fault, true), SendAction::Singly);
             assert_eq!(send_action(fault, false), SendAction::Lost);
         }
     }

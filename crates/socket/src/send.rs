@@ -15,6 +15,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How often an interrupted call is repeated at once.
 const MAX_RETRIES: u32 = 3;
 
+/// Trains refused in a row, with all their datagrams sent singly, after which the sender stops asking for trains. A device that
+/// cannot segment refuses every train. One peer whose route cannot (a tunnel, for example) refuses only its own.
+const REFUSED_TRAINS: u32 = 8;
+
+/// Datagrams sent without segmentation before the sender asks for a train again. Trains that one peer alone made the kernel
+/// refuse are thereby never lost to the others for long.
+const DATAGRAMS_WITHOUT_TRAINS: usize = 4_096;
+
 /// What a [`Sender`] has done since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -65,21 +73,25 @@ pub enum FlushEnd {
 #[derive(Debug)]
 pub struct Sender {
     mode: SendMode,
+    /// Trains refused since the kernel last took one.
+    refused_trains: u32,
+    /// Datagrams still to be sent without segmentation; 0 while trains are asked for.
+    without_trains: usize,
     counts: SendCounts,
 }
 
 impl Sender {
-    /// A sender that writes in this mode as long as the kernel takes it.
+    /// Returns a sender that writes in this mode as long as the kernel takes it.
     #[must_use]
     pub fn new(mode: SendMode) -> Self {
-        Self { mode, counts: SendCounts::default() }
+        Self { mode, refused_trains: 0, without_trains: 0, counts: SendCounts::default() }
     }
 
-    /// The mode in use: [`SendMode::Gso`] turns into [`SendMode::Sendmmsg`] for good when a device or kernel
-    /// refuses a train.
+    /// Returns the mode in use. [`SendMode::Gso`] becomes [`SendMode::Sendmmsg`] when the kernel or the device refuses
+    /// train after train whose datagrams then leave singly. Trains are tried again from time to time.
     #[must_use]
     pub fn mode(&self) -> SendMode {
-        self.mode
+        if self.without_trains > 0 { SendMode::Sendmmsg } else { self.mode }
     }
 
     /// What was done so far.
@@ -98,18 +110,27 @@ impl Sender {
         mut on_lost: impl FnMut(LostDatagram),
     ) -> FlushEnd {
         let mut retries = 0;
-        // Datagrams at the front that go one by one, whatever the mode.
+        // Datagrams at the front that leave one by one: what is left of a train that the kernel refused.
         let mut singly = 0_usize;
+        // Whether that train was refused as a train, as far as its datagrams sent so far can tell.
+        let mut is_train_refused = false;
         while !batch.is_empty() {
             self.counts.calls += 1;
-            let mode = if singly > 0 { SendMode::Single } else { self.mode };
+            let mode = if singly > 0 { SendMode::Single } else { self.mode() };
             let fault = match io.send(&mut batch.outgoing(), mode) {
                 Ok(count) => {
                     let taken = batch.waiting().iter().take(count);
                     self.counts.bytes += taken.map(|entry| entry.bytes as u64).sum::<u64>();
                     self.counts.datagrams += count as u64;
+                    self.without_trains = self.without_trains.saturating_sub(count);
+                    if self.refused_trains > 0 && mode == SendMode::Gso && batch.has_train(count) {
+                        self.refused_trains = 0;
+                    }
                     batch.advance(count);
                     singly = singly.saturating_sub(count);
+                    if singly == 0 && std::mem::take(&mut is_train_refused) {
+                        self.on_train_refused();
+                    }
                     retries = 0;
                     continue;
                 }
@@ -121,8 +142,11 @@ impl Sender {
             match send_action(fault, first > 1) {
                 SendAction::Keep => return FlushEnd::Blocked,
                 SendAction::Retry if retries < MAX_RETRIES => retries += 1,
-                SendAction::Unsegment => self.mode = SendMode::Sendmmsg,
-                SendAction::Singly => singly = first,
+                SendAction::Singly => {
+                    singly = first;
+                    // A segment that is too long says nothing about trains.
+                    is_train_refused = fault != Fault::MessageTooLong;
+                }
                 SendAction::Close => return FlushEnd::Closed(fault),
                 SendAction::LostAndPause => {
                     self.lose(batch, first, fault, &mut on_lost);
@@ -131,11 +155,21 @@ impl Sender {
                 SendAction::Lost | SendAction::Unreachable | SendAction::Retry => {
                     self.lose(batch, first, fault, &mut on_lost);
                     singly = singly.saturating_sub(first);
+                    // What fails singly too is the fault of its address.
+                    is_train_refused = false;
                     retries = 0;
                 }
             }
         }
         FlushEnd::Sent
+    }
+
+    /// Counts a train that the kernel refused and whose datagrams then left singly.
+    fn on_train_refused(&mut self) {
+        self.refused_trains = self.refused_trains.saturating_add(1);
+        if self.refused_trains >= REFUSED_TRAINS {
+            self.without_trains = DATAGRAMS_WITHOUT_TRAINS;
+        }
     }
 
     /// Gives up the first `count` datagrams.

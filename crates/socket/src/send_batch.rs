@@ -144,6 +144,12 @@ impl SendBatch {
         &self.entries[self.sent..]
     }
 
+    /// Returns whether the first `count` waiting datagrams hold a train of more than one.
+    pub(crate) fn has_train(&self, count: usize) -> bool {
+        // Two datagrams in a row that could be a train are one, or the first of them ends a longer one.
+        self.waiting()[..count.min(self.len())].windows(2).any(|pair| first_train(pair) > 1)
+    }
+
     /// How many went, sent or lost, since it was last empty.
     pub(crate) const fn gone(&self) -> usize {
         self.sent
@@ -236,6 +242,17 @@ mod tests {
         assert_eq!(train(&[(1, 100); 65]), 64);
         assert_eq!(train(&[(1, 1_200); 64]), 54);
         assert_eq!(train(&[(1, 65_507), (1, 10)]), 1);
+    }
+
+    #[test]
+    fn a_train_is_found_behind_lone_datagrams() {
+        let lone_then_train = batch(&[(1, 10), (2, 10), (3, 10), (3, 10)]);
+        assert_eq!(
+            [0, 1, 3, 4, 9].map(|count| lone_then_train.has_train(count)),
+            [false, false, false, true, true]
+        );
+        assert!(batch(&[(1, 10), (1, 4), (1, 4)]).has_train(3));
+        assert!(!batch(&[(1, 4), (1, 10), (2, 10)]).has_train(3));
     }
 
     #[test]

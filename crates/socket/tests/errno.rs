@@ -221,6 +221,41 @@ impl Io for Wire {
     }
 }
 
+/// A socket that refuses trains, or everything, to one peer or to all.
+#[derive(Default)]
+struct Picky {
+    /// The peer that is refused; `None` refuses all.
+    to: Option<SocketAddr>,
+    /// The answer to trains, if not to take them.
+    trains: Option<Fault>,
+    /// The answer to single datagrams, if not to take them.
+    singly: Option<Fault>,
+}
+
+impl Io for Picky {
+    fn recv(&mut self, _: &mut RecvBatch) -> Result<(), Fault> {
+        Err(Fault::WouldBlock)
+    }
+
+    fn send(&mut self, outgoing: &mut Outgoing<'_>, mode: SendMode) -> Result<usize, Fault> {
+        let first = if mode == SendMode::Gso { outgoing.first_train() } else { 1 };
+        let to = outgoing.datagrams().next().and_then(|(to, _)| to);
+        let fault = if first > 1 { self.trains } else { self.singly };
+        match fault.filter(|_| self.to.is_none() || self.to == to) {
+            Some(fault) => Err(fault),
+            None => Ok(first),
+        }
+    }
+
+    fn is_emptied_by_short_batch(&self) -> bool {
+        true
+    }
+
+    fn enable_gro(&mut self) -> bool {
+        false
+    }
+}
+
 fn peer(number: u32) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 1_000 + u16::try_from(number).expect("a small number")))
 }
@@ -361,8 +396,9 @@ fn the_send_table_is_the_one_written_down() {
         (LostAndPause, vec![Fault::NoBuffers, Fault::OutOfMemory]),
         (Unreachable, vec![Fault::AddressFamilyUnsupported, Fault::AddressNotAvailable]),
     ];
-    assert_eq!(send_action(Fault::MessageTooLong, false), Lost);
-    assert_eq!(send_action(Fault::MessageTooLong, true), SendAction::Singly);
+    for fault in [Fault::MessageTooLong, Fault::InputOutput, Fault::InvalidArgument] {
+        assert_eq!((send_action(fault, false), send_action(fault, true)), (Lost, SendAction::Singly));
+    }
     for (action, faults) in rows {
         for fault in faults {
             assert_eq!(send_action(fault, false), action, "{fault}");
@@ -391,9 +427,16 @@ fn a_kernel_without_buffers_costs_one_datagram_and_a_pause() {
     }
 }
 
+/// The faults with which the kernel refuses a train as such.
+const TRAIN_FAULTS: [Fault; 2] = [Fault::InputOutput, Fault::InvalidArgument];
+
+/// Trains in a row that have to be refused, and datagrams that then leave without trains.
+const REFUSED: usize = 8;
+const WITHOUT: usize = 4_096;
+
 #[test]
-fn a_refused_train_goes_out_unsegmented_and_no_train_follows() {
-    for fault in [Fault::InputOutput, Fault::InvalidArgument] {
+fn a_refused_train_leaves_singly_and_trains_go_on() {
+    for fault in TRAIN_FAULTS {
         for trains_before in [0, 1, 3] {
             let mut answers = vec![Answer::Take(8); trains_before];
             answers.push(Answer::Fail(fault));
@@ -401,13 +444,71 @@ fn a_refused_train_goes_out_unsegmented_and_no_train_follows() {
             let mut sender = Sender::new(SendMode::Gso);
             assert_eq!(sender.flush(&mut wire, &mut to_one(DATAGRAMS), never_lost), FlushEnd::Sent);
             assert_eq!(wire.sent, (0..DATAGRAMS).collect::<Vec<_>>(), "{fault}");
-            assert_eq!(wire.modes.pop(), Some(SendMode::Sendmmsg));
-            assert_eq!(wire.modes, vec![SendMode::Gso; trains_before + 1]);
-            assert_eq!(sender.mode(), SendMode::Sendmmsg);
+            let singly = DATAGRAMS as usize - 8 * trains_before;
+            assert_eq!(wire.modes[..=trains_before], vec![SendMode::Gso; trains_before + 1]);
+            assert_eq!(wire.modes[trains_before + 1..], vec![SendMode::Single; singly]);
             assert_eq!(sender.flush(&mut wire, &mut to_one(2), never_lost), FlushEnd::Sent);
-            assert_eq!(wire.modes.last(), Some(&SendMode::Sendmmsg));
+            assert_eq!((wire.modes.last(), sender.mode()), (Some(&SendMode::Gso), SendMode::Gso));
             assert_eq!((sender.counts().lost.total(), sender.counts().faults.count(fault)), (0, 1));
         }
+    }
+}
+
+#[test]
+fn a_device_that_refuses_every_train_is_asked_seldom() {
+    for fault in TRAIN_FAULTS {
+        let mut wire = Picky { trains: Some(fault), ..Picky::default() };
+        let mut sender = Sender::new(SendMode::Gso);
+        for train in 1..=REFUSED {
+            assert_eq!(sender.mode(), SendMode::Gso, "{fault}: {train}");
+            assert_eq!(sender.flush(&mut wire, &mut to_one(4), never_lost), FlushEnd::Sent);
+        }
+        assert_eq!(sender.mode(), SendMode::Sendmmsg, "{fault}");
+        for _ in 0..10 * WITHOUT / 4 {
+            assert_eq!(sender.flush(&mut wire, &mut to_one(4), never_lost), FlushEnd::Sent);
+        }
+        // The first eight, and one of each 4,096 datagrams and its own four.
+        assert_eq!(sender.counts().faults.count(fault), REFUSED as u64 + 9, "{fault}");
+        // A device that takes trains again gets them.
+        wire.trains = None;
+        for _ in 0..=WITHOUT / 4 {
+            assert_eq!(sender.flush(&mut wire, &mut to_one(4), never_lost), FlushEnd::Sent);
+        }
+        assert_eq!((sender.mode(), sender.counts().lost.total()), (SendMode::Gso, 0), "{fault}");
+    }
+}
+
+#[test]
+fn a_peer_without_trains_takes_them_from_no_other() {
+    for (fault, is_lost) in TRAIN_FAULTS.into_iter().flat_map(|fault| [(fault, false), (fault, true)]) {
+        let singly = is_lost.then_some(fault);
+        let mut wire = Picky { to: Some(peer(0)), trains: Some(fault), singly };
+        let mut sender = Sender::new(SendMode::Gso);
+        for _ in 0..10 * REFUSED {
+            let mut lost = Vec::new();
+            let mut batch = to_one(4);
+            // A lone datagram goes first, and the train of another peer behind it.
+            for to in [2, 1, 1, 1] {
+                assert!(batch.push(Some(peer(to)), &[0; 4]));
+            }
+            let end = sender.flush(&mut wire, &mut batch, |it| lost.push((it.to, it.fault)));
+            assert_eq!(end, FlushEnd::Sent);
+            assert_eq!(lost, vec![(Some(peer(0)), fault); if is_lost { 4 } else { 0 }]);
+            assert_eq!(sender.mode(), SendMode::Gso, "{fault}");
+        }
+    }
+}
+
+#[test]
+fn an_address_that_takes_nothing_never_ends_segmentation() {
+    for fault in TRAIN_FAULTS {
+        let mut wire = Picky { to: Some(peer(0)), trains: Some(fault), singly: Some(fault) };
+        let mut sender = Sender::new(SendMode::Gso);
+        for _ in 0..100 * REFUSED {
+            assert_eq!(sender.flush(&mut wire, &mut to_one(4), |_| {}), FlushEnd::Sent);
+            assert_eq!(sender.mode(), SendMode::Gso, "{fault}");
+        }
+        assert_eq!(sender.counts().lost.count(fault), 400 * REFUSED as u64);
     }
 }
 

@@ -248,20 +248,52 @@ fn a_peer_that_cannot_be_reached_takes_segmentation_from_nobody() {
 }
 
 #[test]
-fn a_train_the_kernel_refuses_is_tried_singly_and_the_rest_arrives_in_order() {
-    let mut inbox = bind(V4, Gro::Off);
-    let mut outbox = Outbox::new(V4);
-    let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut sent: Vec<_> = (0..3).map(|_| outbox.push(inbox.address, 50)).collect();
-    for _ in 0..2 {
-        outbox.push(nowhere, 50);
+fn trains_to_an_address_the_kernel_refuses_end_no_others() {
+    const ROUNDS: u64 = 50;
+    for (address, nowhere) in [(V4, "127.0.0.1:0"), (V6, "[::1]:0")] {
+        let nowhere: SocketAddr = nowhere.parse().expect("an address");
+        let mut inbox = bind(address, Gro::Off);
+        let mut outbox = Outbox::new(address);
+        let mut seen = Vec::new();
+        for round in 1..=ROUNDS {
+            // Trains to port 0 alone, and then among the trains of others.
+            outbox.push(nowhere, 50);
+            outbox.push(nowhere, 50);
+            assert_eq!(outbox.flush(), [(Some(nowhere), Fault::InvalidArgument); 2], "{address}");
+            let mut sent: Vec<_> = (0..3).map(|_| outbox.push(inbox.address, 50)).collect();
+            outbox.push(nowhere, 50);
+            outbox.push(nowhere, 50);
+            sent.extend((0..3).map(|_| outbox.push(inbox.address, 50)));
+            assert_eq!(outbox.flush(), [(Some(nowhere), Fault::InvalidArgument); 2], "{address}");
+            seen.clear();
+            collect(&mut inbox, 6 * round, &mut seen);
+            assert_eq!((&seen, outbox.sender.mode()), (&sent, SendMode::Gso), "{address}");
+        }
+        let counts = outbox.sender.counts();
+        assert_eq!((counts.datagrams, counts.lost.total()), (6 * ROUNDS, 4 * ROUNDS));
+        // Of each train to port 0: one call as a train, and one for each datagram.
+        assert_eq!(counts.faults.count(Fault::InvalidArgument), 6 * ROUNDS);
     }
-    sent.extend((0..3).map(|_| outbox.push(inbox.address, 50)));
-    assert_eq!(outbox.flush(), [(Some(nowhere), Fault::InvalidArgument); 2]);
-    let mut seen = Vec::new();
-    collect(&mut inbox, 6, &mut seen);
-    assert_eq!((seen, outbox.sender.mode()), (sent, SendMode::Sendmmsg));
-    let counts = outbox.sender.counts();
-    assert_eq!((counts.datagrams, counts.lost.total()), (6, 2));
-    assert_eq!(counts.faults.count(Fault::InvalidArgument), 3);
+}
+
+#[test]
+fn a_source_that_is_no_address_of_the_host_ends_no_trains() {
+    // What is answered from an address that the host has lost: no train and no datagram leaves.
+    let mut inbox = bind("0.0.0.0:0", Gro::Off);
+    let client = std::net::UdpSocket::bind(V4).expect("a client");
+    client.send_to(b"x", (std::net::Ipv4Addr::LOCALHOST, inbox.address.port())).expect("sent");
+    let mut from = None;
+    inbox.collect(1, |_, received| from = received.datagrams().next().map(|it| (it.from, it.local)));
+    let (to, local) = from.expect("a datagram");
+    let (socket, _) = &mut inbox.members[0];
+    let mut sender = Sender::new(SendMode::Gso);
+    let mut batch = SendBatch::new(8, 1_024);
+    for _ in 0..20 {
+        // The address is one of loopback, so it sends to another host from nowhere.
+        let elsewhere = SocketAddr::from(([198, 51, 100, 1], to.port()));
+        assert!((0..3).all(|_| batch.push_from(local, elsewhere, &[7; 50])));
+        let mut lost = 0;
+        assert_eq!(sender.flush(socket, &mut batch, |_| lost += 1), FlushEnd::Sent);
+        assert_eq!((lost, sender.mode()), (3, SendMode::Gso));
+    }
 }

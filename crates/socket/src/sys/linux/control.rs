@@ -42,7 +42,9 @@ impl ControlSpace {
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = value_at::<libc::in6_pktinfo>(body, 0);
-                    said.local = info.map(|info| Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                    // The destination of a multicast datagram is no address of the host: Linux refuses to send from it.
+                    let to = info.map(|info| Ipv6Addr::from(info.ipi6_addr.s6_addr));
+                    said.local = to.filter(|to| !to.is_multicast()).map(IpAddr::from);
                 }
                 _ => {}
             }
@@ -134,6 +136,15 @@ mod tests {
         }
         let mut control = ControlSpace::EMPTY;
         assert_eq!(control.write(None, None), 0);
+    }
+
+    #[test]
+    fn a_multicast_destination_is_not_an_address_of_the_host() {
+        for group in ["ff02::1", "ff05::1:3"] {
+            let mut control = ControlSpace::EMPTY;
+            let bytes = control.write(None, Some(group.parse().expect("an address")));
+            assert_eq!(control.read(bytes), Said::default(), "{group}");
+        }
     }
 
     #[test]
