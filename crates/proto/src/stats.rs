@@ -21,6 +21,8 @@ pub enum DropReason {
     PacketNumberLength,
     /// It is of a kind this end does not take.
     UnexpectedKind,
+    /// Its source cannot be answered: port 0, or an unspecified, multicast, or broadcast address.
+    UnanswerableSource,
     /// Its connection id was not made by this server.
     ForgedId,
     /// No connection has its id.
@@ -127,6 +129,7 @@ impl DropReason {
         Self::WrongLength,
         Self::PacketNumberLength,
         Self::UnexpectedKind,
+        Self::UnanswerableSource,
         Self::ForgedId,
         Self::UnknownConnection,
         Self::Misrouted,
@@ -185,6 +188,7 @@ impl DropReason {
             Self::WrongLength => "wrong_length",
             Self::PacketNumberLength => "packet_number_length",
             Self::UnexpectedKind => "unexpected_kind",
+            Self::UnanswerableSource => "unanswerable_source",
             Self::ForgedId => "forged_id",
             Self::UnknownConnection => "unknown_connection",
             Self::Misrouted => "misrouted",

@@ -128,6 +128,8 @@ impl<P: Placement> Endpoint<P> {
         add(&mut self.stats.datagrams_received, 1);
         let Inbound { from, bytes } = datagram;
         let state = match DatagramKind::of(bytes) {
+            // Otherwise a path could lead there, and the system would refuse all that is sent to it.
+            _ if !from.is_answerable() => State::Dropped(DropReason::UnanswerableSource),
             Ok(DatagramKind::Transport) => self.parse_packet(bytes).unwrap_or_else(State::Dropped),
             Ok(kind) => State::Handshake(kind),
             Err(error) => State::Dropped(error.into()),

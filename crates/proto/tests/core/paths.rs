@@ -311,3 +311,43 @@ fn a_client_that_goes_to_another_address_of_the_server_is_followed_there() {
     assert!(world.left_from[SERVER].iter().all(|local| *local == LocalAddress(4)));
     assert_eq!(world.messages(CLIENT).len(), 5);
 }
+
+/// Addresses that no datagram can be sent to.
+const UNANSWERABLE: [&str; 6] =
+    ["192.0.2.1:0", "0.0.0.0:5000", "255.255.255.255:5000", "224.0.0.1:5000", "[::]:5000", "[ff02::1]:5000"];
+
+#[test]
+fn a_path_never_leads_to_an_address_that_takes_nothing() {
+    for address in UNANSWERABLE {
+        let mut world = World::new(43, CLEAN);
+        let (client, server) = world.connected();
+        let home = world.ends[SERVER].address(server);
+        for _ in 0..10 {
+            world.reliable(SERVER, server, &[7; 1_000]).unwrap();
+        }
+        let received = world.ends[SERVER].stats().datagrams_received;
+        world.client_address = address.parse().unwrap();
+        for _ in 0..3 {
+            world.send(CLIENT, client, 1, &[7; 1_000], SendOptions::unreliable()).unwrap();
+        }
+        world.run(Duration::from_secs(5));
+        assert!(world.stray.iter().all(|(to, _)| *to != world.client_address), "{address}");
+        let stats = world.ends[SERVER].stats();
+        let dropped = stats.dropped(DropReason::UnanswerableSource);
+        assert!(dropped >= 3 && dropped == stats.datagrams_received - received, "{address}: {dropped}");
+        assert_eq!((world.ends[SERVER].address(server), stats.paths_moved), (home, 0), "{address}");
+    }
+}
+
+#[test]
+fn a_hello_from_an_address_that_takes_nothing_is_dropped() {
+    for address in UNANSWERABLE {
+        let mut world = World::new(44, CLEAN);
+        world.client_address = address.parse().unwrap();
+        world.connect();
+        world.run(Duration::from_secs(1));
+        let stats = world.ends[SERVER].stats();
+        assert!(stats.datagrams_received > 0 && stats.datagrams_sent == 0, "{address}");
+        assert_eq!(stats.dropped(DropReason::UnanswerableSource), stats.datagrams_received, "{address}");
+    }
+}
