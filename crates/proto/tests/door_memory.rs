@@ -75,7 +75,8 @@ fn hello(token: Option<&IssuedToken>) -> [u8; HELLO_BYTES] {
 fn address(number: u32) -> SocketAddr {
     let mixed = number.wrapping_mul(0x9e37_79b1);
     if number.is_multiple_of(2) {
-        return SocketAddr::from((mixed.to_be_bytes(), 7));
+        let [_, b, c, d] = mixed.to_be_bytes();
+        return SocketAddr::from(([10, b, c, d], 7));
     }
     let home = 0x2001_0db8_u128 << 96 | u128::from(mixed) << 64;
     SocketAddr::from((Ipv6Addr::from_bits(home | 1), 7))

@@ -93,7 +93,7 @@ impl Crowd {
         });
         self.peers.extend(connected.into_iter().flatten());
         while let Some(transmit) = self.counted(|server| server.poll_transmit(now, &mut memory)) {
-            let index = usize::from(transmit.to.peer.port()) - 1;
+            let index = usize::from(transmit.to.peer.port()) - 2;
             let inbound = Inbound { from: address(0).into(), bytes: &mut memory[..transmit.bytes] };
             self.clients[index].handle_datagrams(now, [inbound]);
         }
@@ -107,7 +107,7 @@ impl Crowd {
 }
 
 fn address(number: usize) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], u16::try_from(number).unwrap()))
+    SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], u16::try_from(number + 1).unwrap()))
 }
 
 #[test]
