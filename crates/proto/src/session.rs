@@ -108,11 +108,14 @@ impl Session {
         self.replay.accept(number).map_err(refused)?;
         if is_new_epoch {
             let next = self.unused();
-            if self.epoch.is_unused(next) {
-                return Err(Refusal::KeyChange);
-            }
+            let is_too_soon = self.epoch.is_unused(next);
+            // Both directions are always in the same epoch, also when the change breaks the protocol: otherwise the
+            // Close that says so would carry the key phase of one epoch and be sealed with the keys of another.
             self.sealer.step_to_next_epoch();
             self.epoch.step(now, next);
+            if is_too_soon {
+                return Err(Refusal::KeyChange);
+            }
         }
         if self.opener.has_met_current() {
             self.epoch.on_met(now, settling());
@@ -184,7 +187,7 @@ impl Session {
         }
     }
 
-    /// The key phase of packets that are sealed now.
+    /// Returns the key phase of packets that are sealed now, which is that of the opener: both step together.
     pub(crate) const fn key_phase(&self) -> bool {
         self.opener.key_phase()
     }

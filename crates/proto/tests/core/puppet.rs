@@ -4,9 +4,10 @@ use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity};
 use drumfire_crypto::{Initiator, Mac1Key, Opener, Sealer, Secret, Suite, TAG_BYTES};
 use drumfire_proto::{CloseReason, SendOptions};
 use drumfire_wire::{
-    AckDelay, AckRange, ChannelId, ClientId, ClientParameters, ConnectionId, Delivery, EncodeError,
-    FrameWriter, HelloDraft, HelloFields, Message, MessageId, PacketNumber, PacketNumberLength, Retry,
-    ServerParameters, SharedParameters, SuiteOffer, TransportHeader, VERSION, Welcome,
+    AckDelay, AckRange, ChannelId, ClientId, ClientParameters, CloseCode, ConnectionId, Delivery,
+    EncodeError, Frame, FrameWriter, Frames, HelloDraft, HelloFields, Message, MessageId, PacketNumber,
+    PacketNumberLength, Retry, ServerParameters, SharedParameters, SuiteOffer, TransportHeader, VERSION,
+    Welcome,
 };
 use std::time::Duration;
 
@@ -95,9 +96,10 @@ impl Puppet {
         puppet
     }
 
-    /// From now on it seals with the keys of the next epoch.
+    /// Begins the next key epoch, in both directions.
     pub(crate) fn change_keys(&mut self) {
         self.player.sealer.step_to_next_epoch();
+        self.player.opener.step_to_next_epoch();
         self.player.key_phase = !self.player.key_phase;
     }
 
@@ -137,6 +139,17 @@ impl Puppet {
             heard.push((number, opened));
         }
         heard
+    }
+
+    /// The code and reason of each Close that the server has sent since it was last heard.
+    pub(crate) fn closes(&mut self) -> Vec<(CloseCode, String)> {
+        let heard = self.hear();
+        let frames = heard.iter().flat_map(|(_, frames)| Frames::new(frames));
+        let closes = frames.filter_map(|frame| match frame.unwrap() {
+            Frame::Close(close) => Some((close.code, String::from_utf8_lossy(close.reason).into_owned())),
+            _ => None,
+        });
+        closes.collect()
     }
 
     pub(crate) fn ending(&self) -> Option<CloseReason> {

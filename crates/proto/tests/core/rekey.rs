@@ -2,7 +2,7 @@
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use crate::puppet::Puppet;
-use drumfire_proto::{ClientConfig, CloseReason, Config, DropReason, ProtocolError, SendOptions};
+use drumfire_proto::{ClientConfig, CloseCode, CloseReason, Config, DropReason, ProtocolError, SendOptions};
 use std::time::Duration;
 
 /// Changes keys as often as the configuration permits.
@@ -95,9 +95,12 @@ fn a_peer_that_changes_its_keys_twice_without_a_word_from_us_breaks_the_protocol
     puppet.change_keys();
     quiet(&mut puppet);
     assert_eq!(puppet.ending(), None, "once is its right");
+    puppet.hear();
     puppet.change_keys();
     quiet(&mut puppet);
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::KeyChange)));
+    // It is sealed in the peer's newest epoch, so the peer learns why.
+    assert_eq!(puppet.closes(), [(CloseCode::Protocol, "key_change".to_owned())]);
 }
 
 #[test]
