@@ -263,8 +263,12 @@ impl Connection {
         self.extend_credit();
     }
 
-    /// Gives the peer more credit, if it is worth a word.
+    /// Gives the peer more credit when that is worth a frame.
     fn extend_credit(&mut self) {
+        // Closing resets the books of what was received, so a Credit from then on would be below one that was given.
+        if self.is_closing() {
+            return;
+        }
         let held = self.receiving.held_bytes().saturating_add(self.events_bytes());
         if let Some(edge) = self.receiving.credit.extend(self.bounds.credit_bytes, held) {
             self.control.push_credit(edge);

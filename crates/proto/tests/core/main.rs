@@ -10,6 +10,7 @@
 mod admission;
 mod attacks;
 mod closing;
+mod conformance;
 mod cookies;
 mod copies;
 #[cfg(not(feature = "audit-nonce"))]

@@ -1,0 +1,83 @@
+//! Rules of PROTOCOL.md that a peer can observe and that no other test pins down.
+
+use crate::harness::{Random, SERVER};
+use crate::puppet::Puppet;
+use drumfire_proto::{CloseReason, Mode, ProtocolError, SendOptions};
+use drumfire_wire::{ChannelId, Delivery, Frame, Frames, Message, MessageId, PathData};
+use std::time::Duration;
+
+/// The frames of everything the server has sent since it was last heard.
+fn heard<T>(puppet: &mut Puppet, pick: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
+    let packets = puppet.hear();
+    packets
+        .iter()
+        .flat_map(|(_, frames)| Frames::new(frames))
+        .filter_map(|frame| pick(frame.unwrap()))
+        .collect()
+}
+
+#[test]
+fn no_credit_goes_below_one_that_was_given() {
+    let mut puppet = Puppet::connected(1);
+    // Messages that wait for id 0 use up most of the credit.
+    for id in 1..=135 {
+        puppet.reliable(id, Some(0));
+    }
+    let told = puppet.world.messages(SERVER).len();
+    // One more message is delivered, and its event is taken only after the next frame has closed the connection.
+    puppet.say(|writer| {
+        writer.message(&Message {
+            channel: ChannelId(1),
+            delivery: Delivery::Unreliable,
+            payload: b"last",
+        })?;
+        let delivery = Delivery::ReliableOrdered { id: MessageId(136), after: Some(MessageId(0)) };
+        writer.message(&Message { channel: ChannelId(0), delivery, payload: &[1; 1_000] })
+    });
+    assert_eq!(puppet.world.messages(SERVER).len(), told + 1);
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
+    // The first packet after a close makes the server repeat it, with whatever else waits.
+    puppet.say_bytes(&[1, 0, 0, 0]);
+    let given = heard(&mut puppet, |frame| if let Frame::Credit(edge) = frame { Some(edge) } else { None });
+    assert_eq!(given, Vec::<u64>::new(), "the credit of the parameters is 131,072");
+}
+
+#[test]
+fn of_two_path_challenges_the_last_is_answered() {
+    let mut puppet = Puppet::connected(2);
+    puppet.hear();
+    let data = [PathData([1; 8]), PathData([2; 8])];
+    puppet.say(|writer| data.iter().try_for_each(|data| writer.path_challenge(*data)));
+    let answers =
+        heard(&mut puppet, |frame| if let Frame::PathResponse(data) = frame { Some(data) } else { None });
+    assert_eq!(answers, [data[1]]);
+}
+
+#[test]
+fn one_unreliable_message_in_pieces_begins_in_a_packet() {
+    let mut puppet = Puppet::connected(3);
+    let peer = puppet.world.peers(SERVER)[0];
+    let (mut begun_count, mut random) = (0, Random(3));
+    for round in 0..300 {
+        for channel in 0..6 {
+            let payload = vec![7; 1 + random.below(if round % 2 == 0 { 2_500 } else { 16_384 }) as usize];
+            let mode = if channel % 2 == 0 { Mode::Unreliable } else { Mode::UnreliableSequenced };
+            // A full queue refuses some, which makes no difference here.
+            let _ = puppet.world.send(SERVER, peer, channel, &payload, SendOptions::new(mode));
+        }
+        puppet.world.now = puppet.world.now.after(Duration::from_millis(5));
+        puppet.world.flush();
+        let heard = puppet.hear();
+        for (number, frames) in &heard {
+            let begun = Frames::new(frames)
+                .filter(|frame| matches!(frame, Ok(Frame::Fragment(piece)) if piece.offset_bytes == 0))
+                .count();
+            assert!(begun <= 1, "packet {number} begins {begun} messages");
+            begun_count += begun;
+        }
+        for (number, _) in heard {
+            puppet.ack(number, number);
+        }
+    }
+    assert!(begun_count > 200, "{begun_count} messages in pieces");
+}
