@@ -33,7 +33,7 @@ use std::str::FromStr;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId {
     worker: u16,
     /// How often the worker had to begin anew.
@@ -68,8 +68,15 @@ impl fmt::Display for PeerId {
     }
 }
 
-/// A text that is no peer's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// As `PeerId(2.0.10000002a)`.
+impl fmt::Debug for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerId({self})")
+    }
+}
+
+/// The error of parsing a text that does not name a peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PeerIdTextError;
 
 impl fmt::Display for PeerIdTextError {
@@ -79,6 +86,8 @@ impl fmt::Display for PeerIdTextError {
 }
 
 impl std::error::Error for PeerIdTextError {}
+
+drumfire_proto::debug_with_display!(PeerIdTextError);
 
 /// Reads what `Display` wrote. It may name a peer that is gone, or nobody.
 impl FromStr for PeerId {
@@ -111,6 +120,7 @@ mod tests {
             let peer = PeerId::new(worker, life, drumfire_proto::PeerId::from_bits(bits));
             assert_eq!(peer.to_string().parse(), Ok(peer));
             assert_eq!(peer.id().to_bits(), bits);
+            assert_eq!(format!("{:?}", Some(peer)), format!("Some(PeerId({peer}))"));
         }
         for bad in
             ["", "1", "1.0", "1.0.", "1.0.2.3", "65536.0.1", "1.0.x", "+1.0.1", "01.0.1", "1.0.0A", "1.-0.1"]

@@ -3,6 +3,8 @@
 //! Every datagram handed in is counted once more: as a packet, as a handshake datagram that was acted on, as
 //! forwarded, or under one [`DropReason`]. So the books close. Nothing here is per connection.
 
+use core::fmt;
+
 use drumfire_wire::DatagramError;
 
 /// Why a datagram went no further.
@@ -316,7 +318,19 @@ pub struct Stats {
     pub connections_closed: u64,
     /// Flight records that were not given out, because too many waited for the application.
     pub flight_records_dropped: u64,
-    pub(crate) dropped: [u64; DropReason::COUNT],
+    pub(crate) dropped: DropCounts,
+}
+
+/// The number of dropped datagrams per [`DropReason`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DropCounts(pub(crate) [u64; DropReason::COUNT]);
+
+impl fmt::Debug for DropCounts {
+    /// Prints the reasons that occurred, by name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = DropReason::ALL.iter().map(|reason| reason.name()).zip(&self.0);
+        f.debug_map().entries(counts.filter(|(_, count)| **count > 0)).finish()
+    }
 }
 
 impl Default for Stats {
@@ -352,7 +366,7 @@ impl Default for Stats {
             connections_opened: 0,
             connections_closed: 0,
             flight_records_dropped: 0,
-            dropped: [0; DropReason::COUNT],
+            dropped: DropCounts([0; DropReason::COUNT]),
         }
     }
 }
@@ -361,13 +375,13 @@ impl Stats {
     /// Datagrams dropped for this reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.dropped.get(usize::from(reason as u8)).copied().unwrap_or(0)
+        self.dropped.0.get(usize::from(reason as u8)).copied().unwrap_or(0)
     }
 
     /// Datagrams dropped for any reason.
     #[must_use]
     pub fn dropped_count(&self) -> u64 {
-        self.dropped.iter().fold(0, |sum, count| sum.saturating_add(*count))
+        self.dropped.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Datagrams handed in that are in no other counter; 0, or the books do not close.
@@ -379,7 +393,7 @@ impl Stats {
     }
 
     pub(crate) fn on_drop(&mut self, reason: DropReason) {
-        if let Some(count) = self.dropped.get_mut(usize::from(reason as u8)) {
+        if let Some(count) = self.dropped.0.get_mut(usize::from(reason as u8)) {
             add(count, 1);
         }
     }
@@ -405,6 +419,16 @@ mod tests {
         }
         let names: HashSet<_> = DropReason::ALL.map(DropReason::name).into();
         assert_eq!((names.len(), stats.dropped_count()), (DropReason::COUNT, DropReason::COUNT as u64));
+    }
+
+    #[test]
+    fn debug_prints_only_reasons_that_occurred() {
+        let mut stats = Stats::default();
+        assert!(format!("{stats:?}").ends_with("dropped: {} }"), "{stats:?}");
+        stats.on_drop(DropReason::Forged);
+        stats.on_drop(DropReason::TokenUsed);
+        stats.on_drop(DropReason::TokenUsed);
+        assert!(format!("{stats:?}").ends_with(r#"dropped: {"forged": 1, "token_used": 2} }"#), "{stats:?}");
     }
 
     #[test]

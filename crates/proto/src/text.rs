@@ -8,7 +8,7 @@ use serde_core::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
 use crate::meter::ClockOffset;
 use crate::peer_stats::PeerStats;
-use crate::stats::{DropReason, Stats};
+use crate::stats::{DropCounts, DropReason, Stats};
 
 /// Writes fields under their own names. All of a struct's fields must be named, so that none is forgotten.
 macro_rules! serialize_fields {
@@ -65,12 +65,12 @@ impl Serialize for Stats {
 }
 
 /// Counts by the name of a reason.
-struct Dropped<'a>(&'a [u64; DropReason::COUNT]);
+struct Dropped<'a>(&'a DropCounts);
 
 impl Serialize for Dropped<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (reason, count) in DropReason::ALL.iter().zip(self.0).filter(|(_, count)| **count > 0) {
+        for (reason, count) in DropReason::ALL.iter().zip(&self.0.0).filter(|(_, count)| **count > 0) {
             map.serialize_entry(reason.name(), count)?;
         }
         map.end()

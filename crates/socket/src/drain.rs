@@ -13,6 +13,8 @@
     )
 )]
 
+use std::fmt;
+
 use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, ReceivedMut, RecvBatch};
 use crate::config_error::ConfigError;
 use crate::fault::{RecvAction, recv_action};
@@ -165,24 +167,36 @@ pub struct ReceiveCounts {
     pub calls: u64,
     /// Failed calls by fault; [`Fault::WouldBlock`] is the ordinary end of a drain.
     pub faults: FaultCounts,
-    pub(crate) drops: [u64; DropReason::ALL.len()],
+    pub(crate) drops: DropCounts,
+}
+
+/// The number of dropped datagrams per [`DropReason`].
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct DropCounts(pub(crate) [u64; DropReason::ALL.len()]);
+
+impl fmt::Debug for DropCounts {
+    /// Prints the reasons that occurred, by name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = DropReason::ALL.iter().map(|reason| reason.name()).zip(&self.0);
+        f.debug_map().entries(counts.filter(|(_, count)| **count > 0)).finish()
+    }
 }
 
 impl ReceiveCounts {
     /// Datagrams dropped for this reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops.get(reason as usize).copied().unwrap_or(0)
+        self.drops.0.get(reason as usize).copied().unwrap_or(0)
     }
 
     /// Datagrams dropped for any reason.
     #[must_use]
     pub fn dropped_in_all(&self) -> u64 {
-        self.drops.iter().sum()
+        self.drops.0.iter().sum()
     }
 
     fn drop(&mut self, reason: DropReason, datagrams: usize) {
-        if let Some(counter) = self.drops.get_mut(reason as usize) {
+        if let Some(counter) = self.drops.0.get_mut(reason as usize) {
             count(counter, datagrams);
         }
     }

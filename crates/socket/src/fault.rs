@@ -107,8 +107,15 @@ impl std::fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 /// How often each [`Fault`] came.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct FaultCounts([u64; Fault::ALL.len()]);
+
+impl std::fmt::Debug for FaultCounts {
+    /// Prints the faults that occurred, by name.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter().map(|(fault, count)| (fault.name(), count))).finish()
+    }
+}
 
 impl FaultCounts {
     /// Counts one.

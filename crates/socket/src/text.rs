@@ -22,7 +22,7 @@ impl Serialize for ReceiveCounts {
         fields.serialize_field("messages", messages)?;
         fields.serialize_field("calls", calls)?;
         fields.serialize_field("faults", faults)?;
-        fields.serialize_field("dropped", &Dropped(drops))?;
+        fields.serialize_field("dropped", &Dropped(&drops.0))?;
         fields.end()
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     fn counts_are_written_by_name_and_those_that_are_zero_are_left_out() {
         let mut received = ReceiveCounts { datagrams: 4, ..ReceiveCounts::default() };
         received.faults.add_many(Fault::WouldBlock, 3);
-        received.drops[DropReason::Overlong as usize] = 2;
+        received.drops.0[DropReason::Overlong as usize] = 2;
         let written = serde_json::to_value(&received).unwrap();
         let wanted = serde_json::json!({
             "datagrams": 4, "bytes": 0, "messages": 0, "calls": 0,
