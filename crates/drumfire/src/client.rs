@@ -14,7 +14,7 @@ use drumfire_proto::{
     SendError, SendOptions, ServerIdentity,
 };
 
-use crate::config::{BindError, ClientConfig};
+use crate::config::{BindError, ClientConfig, is_loopback};
 use crate::entropy::{self, EntropyError};
 use crate::event::{ClientEvent, Events};
 use crate::granted::Granted;
@@ -103,10 +103,7 @@ impl Client {
         token: Option<&ConnectToken>,
         config: &ClientConfig,
     ) -> Result<Self, BindError> {
-        if whom.server.port() == 0 {
-            let problem = "has port 0, which nobody can have: name the port the server was bound to";
-            return Err(BindError::Setting { field: "server", problem });
-        }
+        check_server(whom.server)?;
         config.check()?;
         let dice = Dice::new(u64::from_le_bytes(entropy::bytes()?));
         let socket = ClientSocket::connect(whom.server, config.receive_buffer_bytes)?;
@@ -139,13 +136,14 @@ impl Client {
         })
     }
 
-    /// [`Client::connect`] to a server with [`ServerKey::dev`], with the default settings: for first steps and
-    /// tests. Everybody can pose as that server.
+    /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
+    /// Any program on this host can pose as that server.
     ///
     /// # Errors
     ///
-    /// What the system answered.
+    /// [`BindError::DevServer`] for an address that is not a loopback address, else the errors of [`Client::connect`].
     pub fn connect_dev(server: SocketAddr) -> Result<Self, BindError> {
+        check_dev_server(server)?;
         Self::connect(server, ServerKey::dev().public(), &ClientConfig::default())
     }
 
@@ -350,6 +348,26 @@ impl Client {
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()
     }
+}
+
+/// Refuses an address that no server can have.
+pub(crate) fn check_server(server: SocketAddr) -> Result<(), BindError> {
+    let ip = server.ip().to_canonical();
+    let problem = if server.port() == 0 {
+        "has port 0, which no server can have: name the port that the server was bound to"
+    } else if ip.is_unspecified() {
+        "0.0.0.0 and [::] are for binding, not for connecting: name an address that clients can reach"
+    } else if ip.is_multicast() {
+        "is a multicast address: name the address of one server"
+    } else {
+        return Ok(());
+    };
+    Err(BindError::Setting { field: "server", problem })
+}
+
+/// Refuses an address where no server can have the development key.
+pub(crate) fn check_dev_server(server: SocketAddr) -> Result<(), BindError> {
+    if is_loopback(server.ip()) { Ok(()) } else { Err(BindError::DevServer { address: server }) }
 }
 
 /// To which server a client goes, and as whom.

@@ -12,6 +12,7 @@ mod tests;
 #[cfg(feature = "serde")]
 mod text;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use drumfire_proto::Config;
@@ -29,6 +30,10 @@ const BUFFER_MIN_BYTES: usize = 4_096;
 
 /// Bytes of the largest one: the system takes no larger number.
 const BUFFER_MAX_BYTES: usize = 1 << 30;
+
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
 
 /// Refuses a receive buffer that nobody can mean.
 fn check_receive_buffer(bytes: Option<usize>) -> Result<(), BindError> {

@@ -5,7 +5,7 @@ use std::fmt;
 use drumfire_proto::Secret;
 
 /// The system has no randomness to give, so no key can be made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct EntropyError(getrandom::Error);
 
 impl fmt::Display for EntropyError {
@@ -15,6 +15,8 @@ impl fmt::Display for EntropyError {
 }
 
 impl std::error::Error for EntropyError {}
+
+drumfire_proto::debug_with_display!(EntropyError);
 
 /// 32 secret bytes.
 pub(crate) fn secret() -> Result<Secret<32>, EntropyError> {
@@ -31,4 +33,10 @@ pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], EntropyError> {
 /// 32 random bits.
 pub(crate) fn bits() -> Result<u32, EntropyError> {
     getrandom::u32().map_err(EntropyError)
+}
+
+/// An error as if the system had no randomness.
+#[cfg(all(test, feature = "tokio"))]
+pub(crate) const fn failure() -> EntropyError {
+    EntropyError(getrandom::Error::UNSUPPORTED)
 }

@@ -17,7 +17,7 @@ pub struct GroupId(pub u64);
 pub const GROUPS_PER_PEER_MAX: usize = 64;
 
 /// Why a peer did not join a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupError {
     /// The id names nobody: its connection is over.
@@ -39,8 +39,10 @@ impl fmt::Display for GroupError {
 
 impl std::error::Error for GroupError {}
 
+drumfire_proto::debug_with_display!(GroupError);
+
 /// Why a message was not taken for a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BroadcastError {
     /// Longer than its mode allows: send it in parts.
@@ -67,6 +69,8 @@ impl fmt::Display for BroadcastError {
 }
 
 impl std::error::Error for BroadcastError {}
+
+drumfire_proto::debug_with_display!(BroadcastError);
 
 /// The groups of one worker's peers.
 #[derive(Debug, Default)]

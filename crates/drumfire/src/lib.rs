@@ -236,6 +236,8 @@ pub mod control;
 mod credit;
 mod crew;
 mod entropy;
+#[cfg(all(test, feature = "tokio"))]
+mod error_texts;
 mod event;
 mod front;
 mod granted;

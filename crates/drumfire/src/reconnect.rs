@@ -3,13 +3,14 @@
 //! It does no I/O and begins nothing; [`Client`](crate::Client) and [`Clients`](crate::Clients) do.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseCode, CloseReason, ConnectError, Moment, RefuseReason};
 
-use crate::client::Whom;
+use crate::client::{Whom, check_server};
 use crate::config::BindError;
 use crate::keys::ServerPublicKey;
 use crate::tokens::ConnectToken;
@@ -78,6 +79,16 @@ pub enum ReconnectReason {
     Ended(CloseReason),
     /// The last attempt came to nothing.
     Failed(ConnectError),
+}
+
+impl fmt::Display for ReconnectReason {
+    /// One line for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended(reason) => write!(f, "the connection ended: {reason}"),
+            Self::Failed(error) => write!(f, "the attempt failed: {error}"),
+        }
+    }
 }
 
 /// How something ended that was a connection, or was to become one.
@@ -283,7 +294,7 @@ impl Comeback {
                 RefuseReason::Full => Some(refusal.retry_after.unwrap_or_default()),
                 RefuseReason::TryThere => {
                     // The core tells an address only when it is the server's word.
-                    let address = refusal.address.filter(|address| is_somewhere(*address))?;
+                    let address = refusal.address.filter(|address| check_server(*address).is_ok())?;
                     self.redirected = Some(address);
                     Some(refusal.retry_after.unwrap_or_default())
                 }
@@ -336,12 +347,6 @@ fn is_worth_it(reason: CloseReason) -> bool {
         }
         CloseReason::Local { .. } | CloseReason::Protocol(_) => false,
     }
-}
-
-/// Whether a server can be there.
-fn is_somewhere(address: SocketAddr) -> bool {
-    let ip = address.ip().to_canonical();
-    address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
 }
 
 #[cfg(test)]

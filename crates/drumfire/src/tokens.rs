@@ -169,7 +169,7 @@ impl TokenAccess {
 }
 
 /// A key id that means something else: take 1 to 4,294,967,294.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyIdError;
 
 impl fmt::Display for KeyIdError {
@@ -179,6 +179,8 @@ impl fmt::Display for KeyIdError {
 }
 
 impl std::error::Error for KeyIdError {}
+
+drumfire_proto::debug_with_display!(KeyIdError);
 
 #[cfg(test)]
 mod tests {

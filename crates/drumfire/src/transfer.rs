@@ -127,7 +127,7 @@ pub struct Piece<'a> {
 }
 
 /// What came is not the next piece of this transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransferError {
     /// It is no piece at all, or not the one that is due: something else was sent on the channel.
@@ -153,6 +153,8 @@ impl fmt::Display for TransferError {
 }
 
 impl std::error::Error for TransferError {}
+
+drumfire_proto::debug_with_display!(TransferError);
 
 impl Download {
     /// Of at most so many bytes.

@@ -351,7 +351,7 @@ impl SendTo<()> for Client {
 }
 
 /// Why a value was not sent or not read; `E` is what its codec says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChannelError<E> {
     /// The value has no encoding.
@@ -379,6 +379,13 @@ impl<E: fmt::Display> fmt::Display for ChannelError<E> {
             }
             Self::Send(error) => error.fmt(f),
         }
+    }
+}
+
+// Not by `debug_with_display`, which knows no type parameters.
+impl<E: fmt::Display> fmt::Debug for ChannelError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

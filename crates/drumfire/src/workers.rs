@@ -97,7 +97,6 @@ fn shards(sockets: u16, threads: u16, most: usize) -> Staff {
 }
 
 /// Why the number of threads stays as it is.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ThreadsError {
     /// The server has no threads: it was bound with [`Workers::Inline`], or is one core's with [`Workers::Auto`].
@@ -122,6 +121,8 @@ impl fmt::Display for ThreadsError {
 }
 
 impl std::error::Error for ThreadsError {}
+
+drumfire_proto::debug_with_display!(ThreadsError);
 
 fn threads_of(quota: Option<usize>, available: usize) -> Option<NonZeroU16> {
     let most = ReuseportGroup::MAX_SOCKETS;

@@ -9,8 +9,21 @@ use drumfire_wire::{CloseCode, FrameError, Refusal, RefuseReason, VERSION};
 
 use crate::loss::AckError;
 
+/// Makes the `Debug` output of an error its `Display` text, because `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_with_display {
+    ($error:ty) => {
+        impl ::core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                ::core::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
 /// Why a message was not taken. Nothing of it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendError {
     /// The connection is closing; its `Disconnected` event is on the way.
     Closed,
@@ -38,8 +51,10 @@ impl fmt::Display for SendError {
 
 impl core::error::Error for SendError {}
 
+crate::debug_with_display!(SendError);
+
 /// Why a connection was not closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CloseError {
     /// The reason's text is longer than this many bytes.
     TextTooLong {
@@ -63,8 +78,10 @@ impl fmt::Display for CloseError {
 
 impl core::error::Error for CloseError {}
 
+crate::debug_with_display!(CloseError);
+
 /// Why a client got no connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ConnectError {
     /// No genuine Welcome came in time: is the server there, and are its address, key and protocol id right?
     Timeout,
@@ -118,7 +135,7 @@ impl fmt::Display for ConnectError {
             Self::TokenForOtherProtocol => "the token is for another protocol id: backend, server and client of one build have the same",
             Self::BadEntropy => "the source of entropy is broken",
             Self::KeysInvalidated => "all keys were invalidated meanwhile: connect again",
-            Self::Unreachable => "this host cannot send to the server's address: check its family, and that the host is on a network",
+            Self::Unreachable => "this host cannot send to the server's address: check the address and its family, and that the host is on a network",
         })
     }
 }
@@ -148,6 +165,8 @@ fn display_refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result
 }
 
 impl core::error::Error for ConnectError {}
+
+crate::debug_with_display!(ConnectError);
 
 /// How the peer broke the protocol, which PROTOCOL calls a protocol error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,7 +293,7 @@ impl CloseReason {
 }
 
 /// Why a configuration was refused: which field, and what it may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConfigError {
     /// The field's name.
     pub field: &'static str,
@@ -289,6 +308,8 @@ impl fmt::Display for ConfigError {
 }
 
 impl core::error::Error for ConfigError {}
+
+crate::debug_with_display!(ConfigError);
 
 #[cfg(test)]
 mod tests {

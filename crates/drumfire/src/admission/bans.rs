@@ -33,7 +33,7 @@ pub enum Ban {
 }
 
 /// Why nobody was banned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BanError {
     /// There are [`BANS_MAX`] bans already.
@@ -59,6 +59,8 @@ impl fmt::Display for BanError {
 }
 
 impl std::error::Error for BanError {}
+
+drumfire_proto::debug_with_display!(BanError);
 
 /// What a ban is known by: all ways to write the same one are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
 
 use super::connection::Connection;
 use super::host::Host;
-use crate::client::{ClientSocket, Whom};
+use crate::client::{ClientSocket, Whom, check_dev_server, check_server};
 use crate::config::{BindError, ClientConfig};
 use crate::entropy::EntropyError;
 use crate::granted::Granted;
@@ -77,8 +77,8 @@ impl AsyncClient {
         Self::begin(&Whom::of_token(token, config)?, config).await
     }
 
-    /// [`AsyncClient::connect`] to a server with [`ServerKey::dev`], with the default settings: for first steps and tests.
-    /// Everybody can pose as that server.
+    /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
+    /// Any program on this host can pose as that server.
     ///
     /// # Cancel safety
     ///
@@ -86,17 +86,15 @@ impl AsyncClient {
     ///
     /// # Errors
     ///
-    /// [`DialError`].
+    /// [`BindError::DevServer`] for an address that is not a loopback address, else the errors of [`AsyncClient::connect`].
     pub async fn connect_dev(server: SocketAddr) -> Result<Connection, DialError> {
+        check_dev_server(server)?;
         Self::connect(server, ServerKey::dev().public(), &ClientConfig::default()).await
     }
 
     async fn begin(whom: &Whom<'_>, config: &ClientConfig) -> Result<Connection, DialError> {
         check(config)?;
-        if whom.server.port() == 0 {
-            let problem = "has port 0, which nobody can have: name the port the server was bound to";
-            return Err(BindError::Setting { field: "server", problem }.into());
-        }
+        check_server(whom.server)?;
         let socket =
             ClientSocket::connect(whom.server, config.receive_buffer_bytes).map_err(BindError::from)?;
         let kind = CoreClient::default();
@@ -251,7 +249,6 @@ fn check(config: &ClientConfig) -> Result<(), BindError> {
 }
 
 /// Why [`AsyncClient::connect`] made no connection.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum DialError {
     /// It did not begin: a setting cannot be used, or the system gave no socket or thread.
@@ -270,6 +267,8 @@ impl fmt::Display for DialError {
 }
 
 impl std::error::Error for DialError {}
+
+drumfire_proto::debug_with_display!(DialError);
 
 impl From<BindError> for DialError {
     fn from(error: BindError) -> Self {

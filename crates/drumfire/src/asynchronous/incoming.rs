@@ -39,7 +39,7 @@ pub enum Incoming {
 }
 
 /// A connection is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Closed {
     /// Why.
@@ -59,12 +59,14 @@ impl Closed {
 
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the connection is over: {:?}", self.reason)?;
-        if self.text.is_empty() { Ok(()) } else { write!(f, ", {:?}", String::from_utf8_lossy(&self.text)) }
+        write!(f, "the connection is over: {}", self.reason)?;
+        if self.text.is_empty() { Ok(()) } else { write!(f, " ({:?})", String::from_utf8_lossy(&self.text)) }
     }
 }
 
 impl std::error::Error for Closed {}
+
+drumfire_proto::debug_with_display!(Closed);
 
 /// What becomes of a message that was sent with a receipt: a future, to be awaited once.
 ///

@@ -103,7 +103,7 @@ impl Default for LinkConfig {
 }
 
 /// A field of a [`LinkConfig`] that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LinkConfigError {
     /// Its name.
     pub field: &'static str,
@@ -118,6 +118,8 @@ impl fmt::Display for LinkConfigError {
 }
 
 impl std::error::Error for LinkConfigError {}
+
+drumfire_proto::debug_with_display!(LinkConfigError);
 
 impl LinkConfig {
     /// With this loss: fractions are 0 to 1.

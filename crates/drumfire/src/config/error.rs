@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use crate::entropy::EntropyError;
 
 /// Why a server or a client could not be made.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum BindError {
     /// A setting cannot be used.
@@ -20,6 +19,11 @@ pub enum BindError {
     /// Everybody knows the development key: use a key of your own, or bind to a loopback address with
     /// [`Access::Open`](crate::Access::Open).
     DevKey,
+    /// A server with the development key can only be on a loopback address of this host.
+    DevServer {
+        /// The address given for the server.
+        address: SocketAddr,
+    },
     /// Somebody else has this port: another server, or this one from before.
     PortTaken {
         /// Where the server was to be.
@@ -60,6 +64,10 @@ impl fmt::Display for BindError {
             Self::DevKey => f.write_str(
                 "everybody knows the development key: use a key of your own, or bind to a loopback address in open access",
             ),
+            Self::DevServer { address } => write!(
+                f,
+                "server: {address} cannot be a development server, which is on 127.0.0.1 or [::1] of the same host: give that server a key of its own, and use `connect`"
+            ),
             Self::PortTaken { address } => write!(
                 f,
                 "address: somebody else has {address}: end that program, or take another port (0 takes a free one)"
@@ -89,6 +97,8 @@ impl std::error::Error for BindError {
         }
     }
 }
+
+drumfire_proto::debug_with_display!(BindError);
 
 impl From<EntropyError> for BindError {
     fn from(error: EntropyError) -> Self {

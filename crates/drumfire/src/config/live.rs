@@ -84,7 +84,7 @@ impl LiveConfig {
 }
 
 /// Why settings were not taken; all of them stay as they are then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReconfigureError {
     /// A setting cannot be used.
@@ -104,6 +104,8 @@ impl fmt::Display for ReconfigureError {
 }
 
 impl std::error::Error for ReconfigureError {}
+
+drumfire_proto::debug_with_display!(ReconfigureError);
 
 impl From<drumfire_proto::ConfigError> for ReconfigureError {
     fn from(error: drumfire_proto::ConfigError) -> Self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use drumfire_proto::{Access as CoreAccess, Config, Congestion, Cookie, TokenAccess as CoreTokenAccess};
 use drumfire_socket::{Wait, Waiter};
 
-use super::{BindError, check_receive_buffer, core};
+use super::{BindError, check_receive_buffer, core, is_loopback};
 use crate::admission::{AcceptHook, AdmissionConfig, Applicant, Verdict};
 use crate::keys::ServerKey;
 use crate::tokens::TokenAccess;
@@ -343,8 +343,4 @@ impl ServerConfig {
         .congestion(self.congestion)
         .flight_recorder(self.flight_recorder)
     }
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
 }

@@ -21,7 +21,6 @@ pub struct Connection {
 }
 
 /// Why there is no connection.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Nothing is at the path.
@@ -37,7 +36,6 @@ pub enum OpenError {
 }
 
 /// Why there is no answer. The connection is of no use any more.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum AskError {
     /// The server is gone, or it does not answer in time.
@@ -141,4 +139,8 @@ impl fmt::Display for AskError {
 
 impl Error for OpenError {}
 
+drumfire_proto::debug_with_display!(OpenError);
+
 impl Error for AskError {}
+
+drumfire_proto::debug_with_display!(AskError);

@@ -41,7 +41,7 @@ impl Label {
 }
 
 /// A text is not the key or token that is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyTextError {
     needed: Label,
     problem: Problem,
@@ -82,6 +82,8 @@ impl fmt::Display for KeyTextError {
 }
 
 impl std::error::Error for KeyTextError {}
+
+drumfire_proto::debug_with_display!(KeyTextError);
 
 /// The bytes as text under this label.
 pub(crate) fn encode(label: Label, bytes: &[u8]) -> String {

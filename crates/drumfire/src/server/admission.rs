@@ -10,7 +10,7 @@ use crate::admission::{Ban, BanError, Gate};
 use crate::peer::PeerId;
 
 /// Why a peer was neither closed nor banned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CloseAndBanError {
     /// It cannot be closed so.
@@ -29,6 +29,8 @@ impl fmt::Display for CloseAndBanError {
 }
 
 impl std::error::Error for CloseAndBanError {}
+
+drumfire_proto::debug_with_display!(CloseAndBanError);
 
 impl Server {
     /// The switch for new players, to keep and to use from any thread.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use drumfire_proto::{PlayerId, Secret, Token, TokenError, TokenId, TokenKind};
 
 use super::{ConnectToken, TokenKey};
+use crate::client::check_server;
 use crate::clock;
 use crate::entropy::{self, EntropyError};
 use crate::keys::ServerPublicKey;
@@ -20,7 +21,7 @@ const LIFE: Duration = Duration::from_secs(60);
 pub struct TokenRequest {
     /// Whom. A player has one session at a time on a server: a newer one replaces the older.
     pub player: PlayerId,
-    /// Where the server is.
+    /// The address and UDP port at which the player reaches the server, not the address that the server binds.
     pub address: SocketAddr,
     /// By which key the server is known.
     pub server: ServerPublicKey,
@@ -127,6 +128,9 @@ impl TokenRequest {
         now: Duration,
         drawn: Drawn,
     ) -> Result<ConnectToken, IssueError> {
+        if check_server(self.address).is_err() {
+            return Err(IssueError::Address { address: self.address });
+        }
         let issued_at = Duration::from_secs(now.as_secs());
         let expires_at = issued_at.saturating_add(self.life);
         let token = Token {
@@ -155,11 +159,16 @@ pub(crate) struct Drawn {
 }
 
 /// Why a token was not issued.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum IssueError {
     /// The life must be 1 s to 10 min, and the user data at most 256 bytes.
     Bounds,
+    /// No player can connect to this address.
+    Address {
+        /// The address of the request.
+        address: SocketAddr,
+    },
     /// The system has no randomness to give.
     Entropy(EntropyError),
 }
@@ -168,12 +177,18 @@ impl fmt::Display for IssueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bounds => f.write_str("life: 1 s to 10 min; user_data: up to 256 bytes"),
+            Self::Address { address } => write!(
+                f,
+                "address: no player can connect to {address}: name the address and port that players reach, not those that the server binds"
+            ),
             Self::Entropy(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for IssueError {}
+
+drumfire_proto::debug_with_display!(IssueError);
 
 impl From<EntropyError> for IssueError {
     fn from(error: EntropyError) -> Self {
@@ -203,5 +218,16 @@ mod tests {
         assert!(matches!(request().life(Duration::ZERO).issue(&key), Err(IssueError::Bounds)));
         assert!(matches!(request().user_data(&[0; 257]).issue(&key), Err(IssueError::Bounds)));
         assert!(request().user_data(&[0; 256]).life(Duration::from_secs(600)).issue(&key).is_ok());
+    }
+
+    #[test]
+    fn tokens_name_an_address_that_players_can_reach() {
+        let key = TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
+        for bad in ["0.0.0.0:7777", "[::]:7777", "[::ffff:0.0.0.0]:7777", "192.0.2.1:0", "224.0.0.1:7777"] {
+            let address: SocketAddr = bad.parse().unwrap();
+            let request = TokenRequest::new(PlayerId(1), address, ServerPublicKey::from_bytes([1; 32]));
+            let error = request.issue(&key).err().expect(bad);
+            assert!(error.to_string().contains(&format!("no player can connect to {address}")), "{error}");
+        }
     }
 }

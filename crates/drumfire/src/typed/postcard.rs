@@ -42,10 +42,10 @@ mod codec {
     use crate::typed::guard::{Guard, Limits};
 
     /// Why [`Postcard`] could not encode a value, or decode bytes.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, PartialEq, Eq)]
     pub struct PostcardError(Problem);
 
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, PartialEq, Eq)]
     enum Problem {
         Format(postcard::Error),
         /// How many bytes are left over.
@@ -65,6 +65,8 @@ mod codec {
     }
 
     impl std::error::Error for PostcardError {}
+
+    drumfire_proto::debug_with_display!(PostcardError);
 
     impl<T: Serialize + DeserializeOwned> Codec<T> for Postcard {
         type Error = PostcardError;

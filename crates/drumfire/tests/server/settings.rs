@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::world::config;
 use drumfire::{
-    Access, AdmissionConfig, BindError, Client, ClientConfig, Clients, Congestion, ConnectToken, Cookie,
-    PlayerId, Server, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
-    TokenRequest, Wait, Workers,
+    Access, AdmissionConfig, BindError, Client, ClientConfig, Clients, Congestion, ConnectError,
+    ConnectToken, Cookie, PlayerId, Server, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey,
+    TokenMasterKey, TokenRequest, Wait, Workers,
 };
 use drumfire_socket::ReuseportGroup;
 
@@ -282,6 +282,28 @@ fn an_address_that_is_not_this_hosts_is_refused_and_named() {
     for address in ["224.0.0.1:0", "255.255.255.255:0", "[ff02::1]:0", "[::ffff:224.0.0.1]:0"] {
         assert!(matches!(bind_to(address), BindError::Setting { field: "address", .. }), "{address}");
     }
+}
+
+#[test]
+fn an_address_that_no_server_can_have_is_refused() {
+    let public = ServerKey::dev().public();
+    let config = ClientConfig::default();
+    let mut many = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config).expect("a socket");
+    for address in ["0.0.0.0:7777", "[::]:7777", "[::ffff:0.0.0.0]:7777", "224.0.0.1:7777", "127.0.0.1:0"] {
+        let server: SocketAddr = address.parse().expect("an address");
+        assert_eq!(named(Client::connect(server, public, &config)), Some("server"), "{address}");
+        assert_eq!(many.connect(server, public), Err(ConnectError::Unreachable), "{address}");
+    }
+}
+
+#[test]
+fn connect_dev_refuses_an_address_of_another_host() {
+    for address in ["203.0.113.9:7777", "[2001:db8::1]:7777", "0.0.0.0:7777"] {
+        let error = Client::connect_dev(address.parse().expect("an address")).err().expect(address);
+        assert!(matches!(error, BindError::DevServer { .. }), "{error}");
+        assert!(error.to_string().contains(address), "{error}");
+    }
+    assert!(Client::connect_dev("[::ffff:127.0.0.1]:7777".parse().expect("an address")).is_ok());
 }
 
 #[test]
