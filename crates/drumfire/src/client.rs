@@ -25,7 +25,7 @@ use crate::reconnect::{Comeback, Dice};
 use crate::stats::WorkerStats;
 use crate::tokens::ConnectToken;
 
-pub(crate) use socket::ClientSocket;
+pub(crate) use socket::{ClientSocket, ReceiveBuffer};
 
 /// How far a client has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Client {
         check_server(whom.server)?;
         config.check()?;
         let dice = Dice::new(u64::from_le_bytes(entropy::bytes()?));
-        let socket = ClientSocket::connect(whom.server, config.receive_buffer_bytes)?;
+        let socket = ClientSocket::connect(whom.server, ReceiveBuffer::new(config, 1))?;
         let inline = Inline::new(socket, config.core(), CoreClient::default())?;
         let mut client = Self::new(inline, whom, token, config, dice)?;
         client.inline.worker.send();

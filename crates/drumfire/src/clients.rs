@@ -11,7 +11,7 @@ use drumfire_proto::{
     FlightRecord, Outcome, PeerStats, ReceiptId, SendError, SendOptions,
 };
 
-use crate::client::{ClientSocket, Whom};
+use crate::client::{ClientSocket, ReceiveBuffer, Whom};
 use crate::config::{BindError, ClientConfig};
 use crate::entropy::{self, EntropyError};
 use crate::event::Events;
@@ -178,6 +178,7 @@ struct Target {
 impl Clients {
     /// Binds a socket to `address` for so many connections at most; port 0 takes a free one. The address must be able to
     /// reach the servers: `0.0.0.0:0` for those with IPv4 addresses, `[::]:0` for all where the system allows it.
+    /// The socket asks for a receive buffer by the number of connections, see [`ClientConfig::receive_buffer_bytes`].
     ///
     /// # Errors
     ///
@@ -185,7 +186,7 @@ impl Clients {
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
         config.check()?;
         let core = config.core().connections(connections);
-        let bound = ClientSocket::bind(address, config.receive_buffer_bytes);
+        let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
         let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
         let inline = Inline::new(socket, core, CoreClient::many())?;
         Ok(Self {
@@ -339,7 +340,7 @@ impl Clients {
     ///
     /// What the system answered; then everything goes on from the socket there is.
     pub fn rebind(&mut self, address: SocketAddr) -> std::io::Result<()> {
-        let (socket, address) = ClientSocket::bind(address, self.inline.receive_buffer_asked_bytes())?;
+        let (socket, address) = ClientSocket::bind(address, self.inline.receive_buffer())?;
         self.inline.rebind(socket)?;
         self.address = address;
         for (peer, _) in self.targets.iter() {

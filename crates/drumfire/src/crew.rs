@@ -126,10 +126,10 @@ impl Crew {
     }
 }
 
-/// What the sockets of a server should have that is told nothing of it: Linux gives twice that, which has room for some 10,000
-/// short datagrams, 10 ms of a million a second. Who asks for nothing gets room for 277, which a flood fills while the thread
-/// waits for its core.
-const RECEIVE_BUFFER_LEAST_BYTES: usize = 4 << 20;
+/// The receive buffer of a server's socket when the settings name no size, and the largest such buffer of a client's. Linux
+/// grants twice that, which has room for some 10,000 short datagrams, or 10 ms of a million a second. The system's default has
+/// room for 277, which a flood fills while the thread waits for its core.
+pub(crate) const RECEIVE_BUFFER_LEAST_BYTES: usize = 4 << 20;
 
 /// Binds the sockets and starts a worker for each.
 pub(crate) fn start(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint};
 use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 
-use crate::client::{ClientSocket, Whom};
+use crate::client::{ClientSocket, ReceiveBuffer, Whom};
 use crate::clock::{self, SystemClock};
 use crate::config::{BindError, DATAGRAM_START_BYTES};
 use crate::entropy::{self, EntropyError};
@@ -29,6 +29,7 @@ pub(crate) struct Inline<E> {
     home: Home<E>,
     /// Of the socket there is; in memory there is none.
     pub(crate) granted: Option<Granted>,
+    receive_buffer: ReceiveBuffer,
     /// Empty between two calls; kept for its memory.
     reports: VecDeque<Report>,
     /// A wait did the I/O, and no poll since.
@@ -41,8 +42,11 @@ impl<E> Inline<E> {
     pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, BindError> {
         let (front, link, ring) = front(core.message_max_bytes)?;
         let face = Box::new(Queue::new(&link));
+        let receive_buffer = socket.buffer;
         let (worker, granted) = worker(socket, core, kind, face, &link, ring)?;
-        Ok(Self::of(front, worker, Some(granted), Box::new(entropy::secret)))
+        let mut inline = Self::of(front, worker, Some(granted), Box::new(entropy::secret));
+        inline.receive_buffer = receive_buffer;
+        Ok(inline)
     }
 
     pub(crate) fn of(
@@ -52,7 +56,17 @@ impl<E> Inline<E> {
         draw: Draw,
     ) -> Self {
         let (home, reports) = (Home::new(), VecDeque::new());
-        Self { front, worker: Box::new(worker), home, granted, reports, has_worked: false, draw }
+        let receive_buffer = ReceiveBuffer::default();
+        Self {
+            front,
+            worker: Box::new(worker),
+            home,
+            granted,
+            receive_buffer,
+            reports,
+            has_worked: false,
+            draw,
+        }
     }
 
     /// Begins to connect; the Hello leaves with the first work after `wait`.
@@ -142,20 +156,20 @@ impl<E> Inline<E> {
         if self.worker.is_in_memory() {
             return Ok(());
         }
-        self.rebind(ClientSocket::connect(server, self.receive_buffer_asked_bytes())?)
+        self.rebind(ClientSocket::connect(server, self.receive_buffer)?)
     }
 
-    /// What was asked for the socket there is.
-    pub(crate) fn receive_buffer_asked_bytes(&self) -> Option<usize> {
-        self.granted.and_then(|granted| granted.receive_buffer_asked_bytes)
+    /// The receive buffer that each of its sockets is to have.
+    pub(crate) fn receive_buffer(&self) -> ReceiveBuffer {
+        self.receive_buffer
     }
 
     /// Goes on from another socket.
     pub(crate) fn rebind(&mut self, socket: ClientSocket) -> std::io::Result<()> {
-        let ClientSocket { socket, receive_buffer_asked_bytes, .. } = socket;
+        let ClientSocket { socket, buffer, .. } = socket;
         self.flush();
         // Asked as the one before: the same platform answers the same.
-        let granted = Granted::of(&socket, receive_buffer_asked_bytes);
+        let granted = Granted::of(&socket, buffer.asked_bytes);
         self.worker.replace_socket(socket)?;
         self.granted = Some(granted);
         Ok(())
@@ -183,8 +197,8 @@ pub(crate) fn worker(
     ring: Ring<Link>,
 ) -> Result<(SocketWorker<Alone>, Granted), BindError> {
     core.check()?;
-    let ClientSocket { mut socket, is_connected, receive_buffer_asked_bytes } = socket;
-    let granted = Granted::of(&socket, receive_buffer_asked_bytes);
+    let ClientSocket { mut socket, is_connected, buffer } = socket;
+    let granted = Granted::of(&socket, buffer.asked_bytes);
     if !granted.is_never_fragmented {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }

@@ -8,7 +8,7 @@ use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
 
 use super::connection::Connection;
 use super::host::Host;
-use crate::client::{ClientSocket, Whom, check_dev_server, check_server};
+use crate::client::{ClientSocket, ReceiveBuffer, Whom, check_dev_server, check_server};
 use crate::config::{BindError, ClientConfig};
 use crate::entropy::EntropyError;
 use crate::granted::Granted;
@@ -96,7 +96,7 @@ impl AsyncClient {
         check(config)?;
         check_server(whom.server)?;
         let socket =
-            ClientSocket::connect(whom.server, config.receive_buffer_bytes).map_err(BindError::from)?;
+            ClientSocket::connect(whom.server, ReceiveBuffer::new(config, 1)).map_err(BindError::from)?;
         let kind = CoreClient::default();
         let host = Host::start(socket, config.core(), kind, config.protocol_id)?;
         Ok(host.connect(whom).await?)
@@ -142,7 +142,7 @@ impl AsyncClients {
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
         check(config)?;
         let core = config.core().connections(connections);
-        let bound = ClientSocket::bind(address, config.receive_buffer_bytes);
+        let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
         let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
         let host = Host::start(socket, core, CoreClient::many(), config.protocol_id)?;
         Ok(Self { host, address, protocol_id: config.protocol_id })

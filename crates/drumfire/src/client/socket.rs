@@ -5,32 +5,63 @@ use std::net::SocketAddr;
 
 use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 
+use crate::config::ClientConfig;
+use crate::crew::RECEIVE_BUFFER_LEAST_BYTES;
+
+/// The buffer that a socket gets for each connection when the settings name no size. It holds what a server sends in 50 ms at
+/// 10 Mbit/s.
+const BUFFER_PER_CONNECTION_BYTES: usize = 64 * 1_024;
+
+/// The smallest buffer that a socket gets then, which also covers a game that stops for some frames.
+const BUFFER_LEAST_BYTES: usize = 4 * BUFFER_PER_CONNECTION_BYTES;
+
+/// The receive buffer that a client's socket is to have.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ReceiveBuffer {
+    /// See [`ClientConfig::receive_buffer_bytes`](crate::ClientConfig::receive_buffer_bytes).
+    pub(crate) asked_bytes: Option<usize>,
+    /// The size to raise a smaller buffer to when the settings name none.
+    least_bytes: usize,
+}
+
+impl ReceiveBuffer {
+    /// For a socket with at most `connections` connections.
+    pub(crate) fn new(config: &ClientConfig, connections: u32) -> Self {
+        let connections = usize::try_from(connections).unwrap_or(usize::MAX);
+        let least_bytes = connections
+            .saturating_mul(BUFFER_PER_CONNECTION_BYTES)
+            .clamp(BUFFER_LEAST_BYTES, RECEIVE_BUFFER_LEAST_BYTES);
+        Self { asked_bytes: config.receive_buffer_bytes, least_bytes }
+    }
+
+    fn raise(self, socket: &mut Socket) -> io::Result<()> {
+        if self.asked_bytes.is_some() { Ok(()) } else { socket.raise_receive_buffer(self.least_bytes) }
+    }
+}
+
 /// A socket that no worker has yet.
 pub(crate) struct ClientSocket {
     pub(crate) socket: Socket,
     pub(crate) is_connected: bool,
-    /// See [`ClientConfig::receive_buffer_bytes`](crate::ClientConfig::receive_buffer_bytes).
-    pub(crate) receive_buffer_asked_bytes: Option<usize>,
+    pub(crate) buffer: ReceiveBuffer,
 }
 
 impl ClientSocket {
     /// One that leads to this server and nowhere else.
-    pub(crate) fn connect(server: SocketAddr, receive_buffer_bytes: Option<usize>) -> io::Result<Self> {
-        let socket = Socket::connect(server, receive_buffer_bytes)?;
-        Ok(Self { socket, is_connected: true, receive_buffer_asked_bytes: receive_buffer_bytes })
+    pub(crate) fn connect(server: SocketAddr, buffer: ReceiveBuffer) -> io::Result<Self> {
+        let mut socket = Socket::connect(server, buffer.asked_bytes)?;
+        buffer.raise(&mut socket)?;
+        Ok(Self { socket, is_connected: true, buffer })
     }
 
     /// One at this address, and which address that is, the port resolved.
-    pub(crate) fn bind(
-        address: SocketAddr,
-        receive_buffer_bytes: Option<usize>,
-    ) -> io::Result<(Self, SocketAddr)> {
+    pub(crate) fn bind(address: SocketAddr, buffer: ReceiveBuffer) -> io::Result<(Self, SocketAddr)> {
         let mut config = GroupConfig::new(address);
-        config.receive_buffer_bytes = receive_buffer_bytes;
+        config.receive_buffer_bytes = buffer.asked_bytes;
         let group = ReuseportGroup::bind(&config)?;
         let address = group.local_addr();
-        let socket = group.into_sockets().pop().ok_or(io::ErrorKind::Other)?;
-        let bound = Self { socket, is_connected: false, receive_buffer_asked_bytes: receive_buffer_bytes };
-        Ok((bound, address))
+        let mut socket = group.into_sockets().pop().ok_or(io::ErrorKind::Other)?;
+        buffer.raise(&mut socket)?;
+        Ok((Self { socket, is_connected: false, buffer }, address))
     }
 }

@@ -50,8 +50,11 @@ pub struct ClientConfig {
     pub silent_timeout: Duration,
     /// The connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
     pub unacknowledged_timeout: Duration,
-    /// Receive buffer to ask the kernel for, per socket, in bytes, 4 KiB to 1 GiB; `None`, the default, leaves it as it is. Where
-    /// many connections share a socket, or the application looks seldom, it has to hold what comes meanwhile.
+    /// The receive buffer to ask the kernel for, per socket, in bytes, 4 KiB to 1 GiB. It has to hold what arrives between two
+    /// polls. `None`, the default, asks for 64 KiB per connection that the socket may have, at least 256 KiB and at most 4 MiB,
+    /// and never lowers the system's default. The kernel grants at most `net.core.rmem_max`; see
+    /// [`Granted`](crate::Granted). [`WorkerStats::kernel_dropped`](crate::WorkerStats::kernel_dropped) counts the datagrams for
+    /// which the buffer had no room.
     pub receive_buffer_bytes: Option<usize>,
     /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
     pub reconnect: Reconnect,

@@ -9,7 +9,7 @@ use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, ConnectError,
 use super::Handler;
 use super::engine::Engine;
 use super::remote::Remote;
-use crate::client::{ClientSocket, Whom};
+use crate::client::{ClientSocket, ReceiveBuffer, Whom};
 use crate::clock;
 use crate::config::{BindError, ClientConfig};
 use crate::inline::worker;
@@ -82,7 +82,7 @@ pub fn play<H: Handler>(
         return Err(BindError::Setting { field: "reconnect", problem });
     }
     config.check()?;
-    let bound = ClientSocket::bind(address, config.receive_buffer_bytes);
+    let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
     let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
     let links: Arc<[_]> = Arc::from([Arc::new(Link::new(Arc::default()))]);
     let (Some(link), Some(ring)) = (links.first(), rings(&links).pop()) else {

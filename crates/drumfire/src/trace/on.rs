@@ -44,15 +44,16 @@ enum Cause {
     Panic,
     Restart,
     Reopened,
+    KernelDropped,
 }
 
 /// Close reasons by name.
 const CLOSE_REASONS: usize = 9;
 
 /// Those of which there is one.
-const SINGLE_CAUSES: usize = 6;
+const SINGLE_CAUSES: usize = 7;
 
-/// Lines that there may be in one interval: 25.
+/// All causes. One worker writes at most 25 lines in one interval: only a client has a failed attempt, and it refuses nothing.
 const CAUSES: usize = SINGLE_CAUSES + CLOSE_REASONS + REFUSALS.len();
 
 impl Cause {
@@ -64,6 +65,7 @@ impl Cause {
             Self::Panic => 3,
             Self::Restart => 4,
             Self::Reopened => 5,
+            Self::KernelDropped => 6,
             Self::Disconnected(reason) => {
                 SINGLE_CAUSES
                     + match reason {
@@ -191,6 +193,15 @@ impl Trace {
 
     fn look(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
+        if let Some(count) = self.grown(now, Cause::KernelDropped, stats.kernel_dropped) {
+            warn!(
+                target: "drumfire",
+                worker,
+                count,
+                "the kernel dropped datagrams, because the receive buffer was full: \
+                 poll more often, or raise receive_buffer_bytes and net.core.rmem_max"
+            );
+        }
         let mut refused = 0;
         for (index, reason) in REFUSALS.into_iter().enumerate() {
             let count = stats.protocol.dropped(reason);
@@ -339,6 +350,7 @@ mod tests {
             Cause::Panic,
             Cause::Restart,
             Cause::Reopened,
+            Cause::KernelDropped,
         ];
         let mut names: Vec<Option<String>> = vec![None; CAUSES];
         for cause in single.into_iter().chain(closes).chain(refused) {
@@ -350,7 +362,7 @@ mod tests {
             assert!(place.as_ref().is_none_or(|taken| *taken == name), "{cause:?}: {place:?}");
             *place = Some(name);
         }
-        assert!(names.iter().all(Option::is_some) && CAUSES <= 25, "{names:?}");
+        assert!(names.iter().all(Option::is_some) && CAUSES - 1 <= 25, "{names:?}");
     }
 
     #[test]
@@ -415,6 +427,20 @@ mod tests {
         assert!(line.contains("development key"), "{line}");
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         with_default(tracing::subscriber::NoSubscriber::new(), || assert!(!has_warned_of_dev_key()));
+    }
+
+    #[test]
+    fn datagrams_that_the_kernel_dropped_are_one_warning_in_ten_seconds() {
+        let dropped = |kernel_dropped| WorkerStats { kernel_dropped, ..WorkerStats::default() };
+        let lines = said(|trace| {
+            for second in 0..20 {
+                trace.pass(at(second * 1_000), &dropped(second * 100));
+            }
+        });
+        let counts: Vec<_> =
+            lines.iter().map(|(level, line)| (*level, line.contains("net.core.rmem_max"))).collect();
+        assert_eq!(counts, [(Level::WARN, true); 2], "{lines:?}");
+        assert!(lines[0].1.contains("count=100 ") && lines[1].1.contains("count=1000 "), "{lines:?}");
     }
 
     #[test]

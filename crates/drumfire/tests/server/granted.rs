@@ -45,10 +45,32 @@ fn a_buffer_that_the_system_does_not_give_is_told_and_not_an_error() {
 #[test]
 fn a_server_that_asks_for_nothing_has_four_mebibytes_or_what_there_is_of_them() {
     let granted = Server::bind(config(Workers::Inline)).expect("a server").granted()[0].receive_buffer_bytes;
-    let untouched = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &ClientConfig::default());
-    let untouched = untouched.expect("a socket").granted().expect("told").receive_buffer_bytes;
-    let expected = if untouched < 4 << 20 { ask(4 << 20) } else { untouched };
-    assert_eq!(granted, expected);
+    assert_eq!(granted, raised(4 << 20));
+}
+
+/// The buffer of a socket that is raised to this size, if the system's default is smaller.
+fn raised(least: usize) -> usize {
+    let untouched = drumfire_socket::Socket::connect("127.0.0.1:9".parse().expect("an address"), None);
+    let untouched = untouched.expect("a socket").granted().receive_buffer_bytes;
+    if untouched < least { ask(least) } else { untouched }
+}
+
+#[test]
+fn clients_ask_for_a_buffer_by_their_number_of_connections() {
+    const KIB: usize = 1_024;
+    let (to, config) = ("127.0.0.1:9".parse().expect("an address"), ClientConfig::default());
+    let has = |granted: Option<Granted>| granted.expect("there is a socket").receive_buffer_bytes;
+    let mut client = Client::connect(to, ServerKey::dev().public(), &config).expect("a client");
+    assert_eq!(has(client.granted()), raised(256 * KIB));
+    client.rebind().expect("another socket");
+    assert_eq!(has(client.granted()), raised(256 * KIB));
+    let address = "127.0.0.1:0".parse().expect("an address");
+    for (connections, least) in [(1, 256), (4, 256), (5, 320), (64, 4_096), (300, 4_096), (u32::MAX, 4_096)] {
+        let mut clients = Clients::bind(address, connections, &config).expect("a socket");
+        assert_eq!(has(clients.granted()), raised(least * KIB), "{connections}");
+        clients.rebind(address).expect("another socket");
+        assert_eq!(has(clients.granted()), raised(least * KIB), "{connections}");
+    }
 }
 
 #[test]
@@ -121,4 +143,23 @@ fn what_the_kernel_drops_in_front_of_a_server_that_is_busy_elsewhere_is_counted(
     }
     assert!(worker.kernel_dropped > SENT / 2, "{}", worker.kernel_dropped);
     assert_eq!(worker.received.datagrams + worker.kernel_dropped, SENT);
+}
+
+#[test]
+fn what_the_kernel_drops_in_front_of_clients_is_counted() {
+    const SENT: u64 = 3_000;
+    let config = ClientConfig::default().receive_buffer_bytes(65_536);
+    let mut clients =
+        Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config).expect("a socket");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for _ in 0..SENT {
+        socket.send_to(&[0; 1_000], clients.local_addr()).expect("room");
+    }
+    clients.poll();
+    let stats = clients.stats();
+    if !has_drop_count() {
+        return assert_eq!(stats.kernel_dropped, 0);
+    }
+    assert!(stats.kernel_dropped > SENT / 2, "{}", stats.kernel_dropped);
+    assert_eq!(stats.received.datagrams + stats.kernel_dropped, SENT);
 }
