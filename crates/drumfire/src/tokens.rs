@@ -40,6 +40,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use drumfire_proto::{Secret, TokenKey as CoreKey, TokenMasterKey as CoreMaster};
+use zeroize::Zeroizing;
 
 use crate::entropy::{self, EntropyError};
 use crate::keys::text::{self, KeyTextError, Label};
@@ -108,7 +109,7 @@ impl TokenKey {
     /// The key as text, for a file that nobody else can read; parse it to have it back.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let bytes = [&self.0.id().to_be_bytes()[..], self.0.secret().expose()].concat();
+        let bytes = Zeroizing::new([&self.0.id().to_be_bytes()[..], self.0.secret().expose()].concat());
         text::encode(Label::TokenKey, &bytes)
     }
 
@@ -127,8 +128,8 @@ impl FromStr for TokenKey {
     type Err = KeyTextError;
 
     fn from_str(text: &str) -> Result<Self, KeyTextError> {
-        let bytes: [u8; 36] = text::decode_array(Label::TokenKey, text)?;
         let damaged = KeyTextError::damaged(Label::TokenKey);
+        let bytes = text::decode(Label::TokenKey, text)?;
         let (id, secret) = bytes.split_first_chunk().ok_or(damaged)?;
         let secret: [u8; 32] = secret.try_into().map_err(|_| damaged)?;
         CoreKey::new(u32::from_be_bytes(*id), Secret::new(secret)).map(Self).ok_or(damaged)

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use drumfire_proto::{IssuedToken, Secret};
+use zeroize::Zeroizing;
 
 use crate::keys::ServerPublicKey;
 use crate::keys::text::{self, KeyTextError, Label};
@@ -73,7 +74,7 @@ impl ConnectToken {
             &ip.octets(),
             &self.address.port().to_be_bytes(),
         ];
-        text::encode(Label::Connect, &fields.concat())
+        text::encode(Label::Connect, &Zeroizing::new(fields.concat()))
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {

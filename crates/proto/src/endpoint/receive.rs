@@ -230,7 +230,7 @@ impl<P: Placement> Endpoint<P> {
             }
             State::Opened(peer, opened) => {
                 let (peer, number, from) = (*peer, opened.number, staged.from);
-                let frames = staged.bytes.get(opened.frames.clone()).unwrap_or_default();
+                let frames = staged.bytes.get_mut(opened.frames.clone()).unwrap_or_default();
                 match self.deliver_packet(now, peer, from, number, frames) {
                     Ok(()) => add(&mut self.stats.packets_received, 1),
                     Err(reason) => self.stats.on_drop(reason),
@@ -248,7 +248,7 @@ impl<P: Placement> Endpoint<P> {
         peer: PeerId,
         from: Route,
         number: u64,
-        frames: &[u8],
+        frames: &mut [u8],
     ) -> Result<(), DropReason> {
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
         if matches!(connection.phase.as_deref(), Some(Phase::HalfOpen(_))) {
@@ -270,6 +270,8 @@ impl<P: Placement> Endpoint<P> {
                     self.give_resume_token(now, peer);
                 }
                 if has_id_news {
+                    // A resume token holds a secret, and nothing overwrites this memory before the slot is used again.
+                    frames.fill(0);
                     self.follow_ids(peer);
                 }
                 Ok(())

@@ -4,9 +4,9 @@ use crate::harness::{
     CLEAN, CLIENT, Flying, REFUSE_KIND, SERVER, Seen, World, address, identity, server_config,
 };
 use drumfire_proto::{
-    Access, Alone, ClientConfig, CloseCode, CloseReason, Config, ConnectError, DropReason, Endpoint,
-    IssuedToken, PlayerId, RefuseReason, Secret, Token, TokenAccess, TokenId, TokenKey, TokenKind,
-    TokenMasterKey,
+    Access, Alone, ClientConfig, CloseCode, CloseReason, Config, ConnectError, DropReason, Endpoint, Inbound,
+    IssuedToken, LocalAddress, PlayerId, RefuseReason, Route, Secret, Token, TokenAccess, TokenId, TokenKey,
+    TokenKind, TokenMasterKey,
 };
 use std::time::Duration;
 
@@ -328,6 +328,28 @@ fn resume_tokens_are_renewed_at_half_life_and_end_with_the_session() {
     let (_, until) = world.ends[CLIENT].resume_token(world.peers(CLIENT)[0]).unwrap();
     let end = drumfire_proto::Moment::from_nanos(1_000_000_000).after(Duration::from_secs(2_001));
     assert!(until <= end, "not past the session: {until:?}");
+}
+
+#[test]
+fn resume_tokens_are_wiped_from_receive_memory() {
+    let mut world = world(23);
+    connect(&mut world, Some(&issued(&token(9))));
+    let mut received = Vec::new();
+    for _ in 0..1_000 {
+        world.run(Duration::from_millis(1));
+        let to_client: Vec<_> =
+            world.flying.iter().filter(|(_, flying)| flying.to == CLIENT).map(|(key, _)| *key).collect();
+        for key in to_client {
+            let mut flying = world.flying.remove(&key).unwrap();
+            let (now, from) = (world.now(), Route { peer: flying.from, local: LocalAddress::ANY });
+            world.ends[CLIENT].handle_datagrams(now, [Inbound { from, bytes: &mut flying.bytes }]);
+            received.push(flying.bytes);
+        }
+        world.flush();
+    }
+    let psk = resume(&world).psk;
+    assert!(received.len() > 1, "the Welcome and the token passed through this memory");
+    assert!(!received.iter().any(|bytes| bytes.windows(32).any(|piece| piece == psk.expose())));
 }
 
 /// The first MAC does not cover a token, and so one cookie would be good for as many Hellos as have other bytes there.

@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use serde_core::de::{Deserialize, Deserializer, Error, MapAccess};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
+use zeroize::Zeroizing;
 
 use super::choices::entry;
 use super::form::{Choice, Fields, Form, read_choice, read_fields};
@@ -21,6 +22,9 @@ use crate::tokens::{TokenAccess, TokenKey};
 /// A key's file is at most so long; keys are some 60 letters.
 const FILE_MAX_BYTES: u64 = 4_096;
 
+/// Room for the longest text, because a string that grows leaves copies behind.
+const FILE_ROOM_BYTES: usize = 2 * 4_096;
+
 /// The key of this text.
 pub(super) fn of_text<T: FromStr<Err = KeyTextError>>(field: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|error| format!("{field}: {error}"))
@@ -29,7 +33,7 @@ pub(super) fn of_text<T: FromStr<Err = KeyTextError>>(field: &str, text: &str) -
 /// The key in this file.
 pub(super) fn of_file<T: FromStr<Err = KeyTextError>>(field: &str, path: &Path) -> Result<T, String> {
     let told = |problem: &dyn Display| format!("{field}: {}: {problem}", path.display());
-    let mut text = String::new();
+    let mut text = Zeroizing::new(String::with_capacity(FILE_ROOM_BYTES));
     let file = File::open(path).map_err(|error| told(&error))?;
     // A device or a wrong file may be of any length.
     file.take(FILE_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
@@ -96,7 +100,7 @@ impl Serialize for Access {
 /// What tokens are taken, before their keys are looked at.
 #[derive(Default)]
 pub(super) struct TokenForm {
-    keys: Vec<String>,
+    keys: Zeroizing<Vec<String>>,
     key_files: Vec<PathBuf>,
     audience: u64,
 }
@@ -120,7 +124,7 @@ impl<'de> Fields<'de> for TokenForm {
 
     fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
         match field {
-            "keys" => self.keys = map.next_value()?,
+            "keys" => self.keys = Zeroizing::new(map.next_value()?),
             "key_files" => self.key_files = map.next_value()?,
             _ => Form(self.audience) = map.next_value()?,
         }

@@ -14,10 +14,12 @@ use super::secrets::{self, AccessForm};
 use crate::config::{Access, ClientConfig, ServerConfig};
 use crate::keys::ServerKey;
 
+use zeroize::Zeroizing;
+
 /// A server's settings while they are read.
 struct ServerForm {
     address: Option<SocketAddr>,
-    key: Option<String>,
+    key: Option<Zeroizing<String>>,
     key_file: Option<PathBuf>,
     access: Option<AccessForm>,
     message_max_bytes: Option<usize>,
@@ -84,7 +86,7 @@ impl<'de> Fields<'de> for ServerForm {
         let settings = &mut self.settings;
         match field {
             "address" => self.address = map.next_value()?,
-            "key" => self.key = map.next_value()?,
+            "key" => self.key = map.next_value::<Option<String>>()?.map(Zeroizing::new),
             "key_file" => self.key_file = map.next_value()?,
             "access" => self.access = map.next_value()?,
             "admission" => settings.admission = map.next_value()?,
