@@ -158,13 +158,14 @@ pub(crate) fn start(
     if !granted.iter().all(|granted| granted.is_never_fragmented) {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
+    let server_id = config.effective_server_id(address);
     let shared = Arc::new(Shared {
         owners: Owners::behind(Arc::clone(door), workers.get(), core.connections, config.connections),
         core,
         access: config.access.core(clock::wall()),
         cookie: config.cookie,
         key: config.key,
-        server_id: config.server_id,
+        server_id,
         process_key: entropy::secret()?,
         steering,
         clock: SystemClock::start(),
@@ -209,7 +210,7 @@ struct Shared {
     owners: Arc<Owners>,
     access: Access,
     cookie: Cookie,
-    server_id: String,
+    server_id: Vec<u8>,
     process_key: Secret<32>,
     steering: Steering,
     clock: SystemClock,
@@ -225,7 +226,7 @@ impl Shared {
         let server = CoreServer::new(keys, persistent, self.process_key.duplicate())
             .access(self.access.duplicate())
             .cookie(self.cookie)
-            .server_id(self.server_id.as_bytes())
+            .server_id(&self.server_id)
             .shard(self.steering.shard(index));
         let placement = self.owners.of_worker(index);
         Ok(Endpoint::server(self.core.clone(), server, placement, entropy::secret()?)?)

@@ -23,6 +23,7 @@ use crate::monitor::Monitor;
 use crate::owners::WorkerPlacement;
 use crate::stats::Stats;
 use crate::sync::Bell;
+use crate::trace;
 use crate::worker::{Drain, Face, Undelivered};
 use crate::workers::ThreadsError;
 
@@ -56,6 +57,9 @@ impl Site {
     ) -> Result<Self, BindError> {
         config.check()?;
         config.key.warn_if_dev();
+        if config.needs_server_id() {
+            trace::warn_of_empty_server_id(config.address);
+        }
         let staff = config.workers.staff();
         let bell = Arc::new(Bell::default());
         let links: Arc<[_]> =

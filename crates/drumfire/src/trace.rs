@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 
 use drumfire_proto::{CloseReason, ConnectError};
 
-pub(crate) use chosen::{Trace, has_warned_of_dev_key};
+pub(crate) use chosen::{Trace, has_warned_of_dev_key, warn_of_empty_server_id};
 
 /// What happens to a connection.
 #[derive(Clone, Copy, Debug)]

@@ -98,7 +98,10 @@ pub struct ServerConfig {
     pub admission: AdmissionConfig,
     /// When a client must prove its address before the server does anything for it. [`Cookie::Always`] by default.
     pub cookie: Cookie,
-    /// Tells servers with the same key apart, so that none can end the connections of another. Empty by default.
+    /// Tells servers with the same [`key`](ServerConfig::key) apart: without it, one of them could end the connections of another
+    /// and accept its resume tokens. Keep it over a restart. Empty by default, which takes the address and port that the server
+    /// is bound to. That is not enough for servers with one key that are bound to `0.0.0.0` or `[::]`, or that have the same
+    /// address in different networks: give each of them a name.
     pub server_id: String,
     /// How many threads receive. [`Workers::Inline`] by default.
     pub workers: Workers,
@@ -314,8 +317,7 @@ impl ServerConfig {
 
     /// Refuses what cannot be used, by the name of its field, before anything is made of it.
     pub(crate) fn check(&self) -> Result<(), BindError> {
-        let is_public = !is_loopback(self.address.ip()) || !matches!(self.access, Access::Open);
-        if self.key.is_dev() && is_public {
+        if self.key.is_dev() && self.is_public() {
             return Err(BindError::DevKey);
         }
         let ip = self.address.ip().to_canonical();
@@ -329,6 +331,30 @@ impl ServerConfig {
         check_receive_buffer(self.receive_buffer_bytes)?;
         self.admission.check()?;
         Ok(self.core(1).check()?)
+    }
+
+    /// Returns what tells this server, bound to `address`, from others with the same key.
+    pub(crate) fn effective_server_id(&self, address: SocketAddr) -> Vec<u8> {
+        if !self.server_id.is_empty() {
+            return self.server_id.as_bytes().to_vec();
+        }
+        let ip = match address.ip().to_canonical() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        // No id in UTF-8 begins with this byte.
+        [&[0xFF], ip.octets().as_slice(), &address.port().to_be_bytes()].concat()
+    }
+
+    /// Whether other servers may have the same key and, because `server_id` is empty, the same id. An address of one host alone
+    /// is still the address of other hosts in other networks.
+    pub(crate) fn needs_server_id(&self) -> bool {
+        self.server_id.is_empty() && self.is_public()
+    }
+
+    /// Whether players of other hosts may connect, or a backend sends players.
+    fn is_public(&self) -> bool {
+        !is_loopback(self.address.ip()) || !matches!(self.access, Access::Open)
     }
 
     /// What the core is told; `workers` share the connections evenly.

@@ -45,3 +45,19 @@ fn as_many_workers_as_a_port_can_be_shared_by_are_taken_and_no_more() {
         assert_eq!((check(count).is_ok(), named), (fits, !fits), "{count}");
     }
 }
+
+#[test]
+fn an_empty_server_id_is_the_bound_address() {
+    let config = |id: &str| {
+        ServerConfig::new("0.0.0.0:0".parse().unwrap(), ServerKey::from_bytes([9; 32]), Access::Open)
+            .server_id(id)
+    };
+    let id = |address: &str| config("").effective_server_id(address.parse().unwrap());
+    assert_eq!(id("192.0.2.1:7777"), id("[::ffff:192.0.2.1]:7777"));
+    let others = ["192.0.2.1:7777", "192.0.2.1:7778", "192.0.2.2:7777", "[2001:db8::1]:7777", "0.0.0.0:7777"];
+    for (at, address) in others.iter().enumerate() {
+        assert!(others[..at].iter().all(|other| id(other) != id(address)), "{address}");
+        assert!(String::from_utf8(id(address)).is_err(), "no id of the application is the same");
+        assert_eq!(config("eu-1").effective_server_id(address.parse().unwrap()), b"eu-1");
+    }
+}

@@ -145,7 +145,7 @@ impl Shared {
         let server = CoreServer::new(keys, persistent, self.process_key.duplicate())
             .access(self.config.access.core(self.since))
             .cookie(self.config.cookie)
-            .server_id(self.config.server_id.as_bytes())
+            .server_id(&self.config.effective_server_id(self.config.address))
             .shard(self.steering.shard(index));
         Endpoint::server(self.core.clone(), server, self.owners.of_worker(index), seed)
     }

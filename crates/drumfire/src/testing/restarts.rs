@@ -464,3 +464,45 @@ fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
         world.restart_server();
     }
 }
+
+/// What becomes of a client that comes with the resume token of another server: at the other server's address, or at this one.
+fn with_the_resume_token_of(port: u16, server_id: &str) -> Option<ClientEvent> {
+    let at = |port: u16, seed| {
+        let (mut server, key, public) = server_of_tokens();
+        server.address.set_port(port);
+        server.server_id = server_id.to_owned();
+        (World::new(server, seed).unwrap(), key, public)
+    };
+    let (mut one, key, public) = at(7_001, 61);
+    let request = TokenRequest::new(PlayerId(1), one.server.local_addr(), public);
+    let token = one.issue(&request, &key).unwrap();
+    one.join_with_token(&token, &ClientConfig::default()).unwrap();
+    one.advance(SECOND);
+    one.clients[0].poll().for_each(drop);
+    let resume = one.clients[0].resume_token().expect("the server sent one").clone();
+    let (mut other, ..) = at(port, 62);
+    let resume = ConnectToken { address: other.server.local_addr(), ..resume };
+    other.join_with_token(&resume, &ClientConfig::default()).unwrap();
+    other.advance(10 * SECOND);
+    other.clients[0].poll().next()
+}
+
+#[test]
+fn a_resume_token_is_for_one_server_though_others_have_its_key() {
+    assert_eq!(
+        with_the_resume_token_of(7_001, ""),
+        Some(ClientEvent::Connected),
+        "the same server, restarted"
+    );
+    let Some(ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }) =
+        with_the_resume_token_of(7_002, "")
+    else {
+        panic!("another server took it")
+    };
+    assert_eq!(refusal.reason, RefuseReason::TokenForeign);
+    assert_eq!(
+        with_the_resume_token_of(7_002, "eu-1"),
+        Some(ClientEvent::Connected),
+        "two servers of one id"
+    );
+}

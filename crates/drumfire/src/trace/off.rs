@@ -22,6 +22,9 @@ impl Trace {
     pub(crate) const fn finish(&mut self, _stats: &WorkerStats) {}
 }
 
+/// Says nothing.
+pub(crate) const fn warn_of_empty_server_id(_address: std::net::SocketAddr) {}
+
 /// Nobody was warned here.
 pub(crate) const fn has_warned_of_dev_key() -> bool {
     false

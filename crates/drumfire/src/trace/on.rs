@@ -3,6 +3,7 @@
 //! What happens to connections is said as it happens; what is only counted, refusals and drops and panics, is found by looking
 //! at the counters once a second.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment};
@@ -246,6 +247,16 @@ fn detail(reason: &CloseReason) -> &'static str {
     }
 }
 
+/// Warns of a server whose id is its address.
+pub(crate) fn warn_of_empty_server_id(address: SocketAddr) {
+    warn!(
+        target: "drumfire",
+        %address,
+        "server_id is empty: the address that the server binds stands for it. \
+         Where several servers have one key, give each of them a server_id"
+    );
+}
+
 /// Warns of a server with the development key; answers whether somebody reads it.
 pub(crate) fn has_warned_of_dev_key() -> bool {
     let is_read = enabled!(target: "drumfire", Level::WARN);
@@ -441,6 +452,28 @@ mod tests {
             lines.iter().map(|(level, line)| (*level, line.contains("net.core.rmem_max"))).collect();
         assert_eq!(counts, [(Level::WARN, true); 2], "{lines:?}");
         assert!(lines[0].1.contains("count=100 ") && lines[1].1.contains("count=1000 "), "{lines:?}");
+    }
+
+    #[test]
+    fn a_public_server_without_an_id_is_one_warning() {
+        let bind = |access, id: &str| {
+            said(|_| {
+                let key = crate::ServerKey::from_bytes([9; 32]);
+                let config = crate::ServerConfig::new("127.0.0.1:0".parse().unwrap(), key, access);
+                drop(crate::Server::bind(config.server_id(id)).unwrap());
+            })
+        };
+        let key = crate::TokenMasterKey::from_bytes([7; 32]).token_key(1, "a").unwrap();
+        let with_tokens = || crate::Access::Token(crate::TokenAccess::new(key.clone()));
+        let warns = |lines: Vec<(Level, String)>| {
+            lines
+                .iter()
+                .filter(|(level, line)| *level == Level::WARN && line.contains("server_id is empty"))
+                .count()
+        };
+        assert_eq!(warns(bind(with_tokens(), "")), 1);
+        assert_eq!(warns(bind(with_tokens(), "eu-1")), 0);
+        assert_eq!(warns(bind(crate::Access::Open, "")), 0);
     }
 
     #[test]
