@@ -121,7 +121,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// How many there are.
-    pub const COUNT: usize = 52;
+    pub const COUNT: usize = 53;
 
     /// All of them, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
