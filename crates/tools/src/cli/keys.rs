@@ -3,12 +3,13 @@
 //! What is in a key file is read by the program, not here.
 
 use std::ffi::OsString;
+use std::iter;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use drumfire::{PlayerId, ServerPublicKey, SurveyOrder};
 
 use super::values::Bad;
@@ -33,10 +34,14 @@ pub enum KeysArgs {
 
 /// Which server is shown, and how.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(group = ArgGroup::new("socket").args(["path", "control"]).required(true))]
 pub struct Top {
     /// The server's control socket
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// The server's control socket, as a flag
     #[arg(long, value_name = "PATH")]
-    pub control: PathBuf,
+    control: Option<PathBuf>,
     /// Which connections come first: rtt, loss, queue or rate
     #[arg(long, value_name = "ORDER", default_value = "rtt", value_parser = order)]
     pub order: SurveyOrder,
@@ -50,9 +55,10 @@ pub struct Top {
 
 /// Which key is made, and where it goes.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(group = ArgGroup::new("key").args(["server", "master", "token_key"]).required(true).multiple(true))]
 pub struct Keygen {
     /// A server's secret key; its public key is printed
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["master", "token_key"])]
+    #[arg(long, value_name = "FILE")]
     pub server: Option<PathBuf>,
     /// The master key of a backend, from which the token keys of its servers are derived
     #[arg(long, value_name = "FILE")]
@@ -108,7 +114,7 @@ pub struct Token {
 
 /// Keys and tokens for drumfire servers, and a view of running ones.
 #[derive(Debug, Parser)]
-#[command(name = "drumfire", version, no_binary_name = true)]
+#[command(name = "drumfire", version, arg_required_else_help = true)]
 struct Flags {
     #[command(subcommand)]
     what: KeysArgs,
@@ -121,7 +127,18 @@ impl KeysArgs {
     ///
     /// [`Stop`] with the help or the one line to show.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+        // The library puts the program's name into each command's usage line only where it is the first argument.
+        let args = iter::once(OsString::from("drumfire")).chain(args);
         Ok(Flags::try_parse_from(args).map_err(|error| refusal::stop(&error))?.what)
+    }
+}
+
+impl Top {
+    /// The path of the control socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        // The parser requires one of both.
+        self.path.clone().or_else(|| self.control.clone()).unwrap_or_default()
     }
 }
 
@@ -151,7 +168,8 @@ fn public_key(text: &str) -> Result<ServerPublicKey, Bad> {
 
 fn address(text: &str) -> Result<SocketAddr, Bad> {
     let bad = |problem| Bad::new(problem, "give an address that players can reach, such as 203.0.113.7:7777");
-    let address: SocketAddr = text.parse().map_err(|_| bad("not an IP address and port"))?;
+    let address: SocketAddr =
+        text.parse().map_err(|_| bad("a token carries an IP address and a port, never a name"))?;
     if address.port() == 0 || address.ip().is_unspecified() {
         return Err(bad("nobody can connect there"));
     }
@@ -220,6 +238,68 @@ mod tests {
         };
         assert_eq!(parse("queue"), Ok(SurveyOrder::Queue));
         assert!(parse("ping").unwrap_err().contains("give --order rtt, loss, queue or rate"));
+    }
+
+    fn parse(line: &str) -> Result<KeysArgs, Stop> {
+        KeysArgs::parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn the_view_takes_its_socket_as_an_argument_or_a_flag() {
+        for line in ["top a.sock", "top --control a.sock", "top --once a.sock"] {
+            let KeysArgs::Top(top) = parse(line).unwrap() else { panic!("the view") };
+            assert_eq!(top.socket(), PathBuf::from("a.sock"), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_names_the_whole_command() {
+        for (line, usage) in [
+            ("", "Usage: drumfire <COMMAND>"),
+            ("--help", "Usage: drumfire <COMMAND>"),
+            (
+                "keygen --help",
+                "Usage: drumfire keygen [OPTIONS] <--server <FILE>|--master <FILE>|--token-key <FILE>>",
+            ),
+            (
+                "token --help",
+                "Usage: drumfire token [OPTIONS] --token-key <FILE> --server <KEY> --address <IP:PORT> --player <ID>",
+            ),
+            ("top --help", "Usage: drumfire top [OPTIONS] <PATH|--control <PATH>>"),
+        ] {
+            let Err(Stop::Shown(text)) = parse(line) else { panic!("no help for {line:?}") };
+            assert!(text.contains(usage), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn bad_command_lines_name_all_that_is_missing() {
+        for (line, said) in [
+            (
+                "keygen",
+                "--server, --master, --token-key: one of them is needed; give --server <FILE>, --master <FILE> or --token-key <FILE>",
+            ),
+            ("keygen --token-key x", "--from, --name: they are missing; give --from <FILE> --name <NAME>"),
+            ("keygen --token-key x --from b", "--name: it is missing; give --name <NAME>"),
+            (
+                "token",
+                "--token-key, --server, --address, --player: they are missing; \
+                 give --token-key <FILE> --server <KEY> --address <IP:PORT> --player <ID>",
+            ),
+            ("public", "--server: it is missing; give --server <FILE>"),
+            ("top", "PATH, --control: one of them is needed; give PATH or --control <PATH>"),
+            ("top a.sock --control b.sock", "PATH: it cannot be given with --control; leave one of them out"),
+            ("top a.sock b.sock", "b.sock: it follows no flag; --help lists every flag"),
+            ("top --once --once a.sock", "--once: it is there twice; give it once"),
+            (
+                "token --address game.example:7777",
+                "--address game.example:7777: a token carries an IP address and a port, never a name; \
+                 give an address that players can reach, such as 203.0.113.7:7777",
+            ),
+        ] {
+            let Err(Stop::Usage(error)) = parse(line) else { panic!("accepted: {line}") };
+            assert_eq!(error.to_string(), said, "{line}");
+        }
     }
 
     #[test]

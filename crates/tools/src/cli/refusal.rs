@@ -14,7 +14,9 @@ const SEE_HELP: &str = "--help lists every flag";
 
 pub(super) fn stop(error: &clap::Error) -> Stop {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Shown(error.to_string()),
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Stop::Shown(error.to_string()),
         _ => Stop::Usage(usage(error)),
     }
 }
@@ -41,17 +43,17 @@ fn usage(error: &clap::Error) -> UsageError {
         ErrorKind::TooManyValues => {
             UsageError::new(flag, "it takes no value", format!("give {flag} alone")).with_value(value)
         }
-        ErrorKind::MissingRequiredArgument => {
-            UsageError::new(flag, "it is missing, and nothing works without it", format!("give {shown}"))
-        }
-        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+        ErrorKind::MissingRequiredArgument => missing(error),
+        ErrorKind::MissingSubcommand => {
             UsageError::new("the command", "it is missing", "give keygen, public, token or top")
         }
         ErrorKind::InvalidSubcommand => {
             let command = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
             UsageError::new(&command, "there is no such command", "give keygen, public, token or top")
         }
-        ErrorKind::ArgumentConflict => UsageError::new(flag, "it is there twice", "give it once"),
+        ErrorKind::ArgumentConflict => {
+            conflict(flag, &text(error, ContextKind::PriorArg).unwrap_or_default())
+        }
         ErrorKind::InvalidUtf8 => UsageError::new(
             "the command line",
             "it holds bytes that are not UTF-8",
@@ -61,9 +63,43 @@ fn usage(error: &clap::Error) -> UsageError {
     }
 }
 
+/// Names every flag that is missing; of a group, whose flags are shown as `<--a <X>|--b <Y>>`, one is enough.
+fn missing(error: &clap::Error) -> UsageError {
+    let shown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(flags)) => flags.clone(),
+        _ => Vec::new(),
+    };
+    let group = shown
+        .first()
+        .and_then(|flag| flag.strip_prefix('<')?.strip_suffix('>')?.split_once('|').map(|_| flag));
+    if let Some(group) = group {
+        let choices: Vec<_> = group[1..group.len() - 1].split('|').collect();
+        let way_out = choices
+            .split_last()
+            .map_or_else(String::new, |(last, others)| format!("give {} or {last}", others.join(", ")));
+        return UsageError::new(&names(&choices), "one of them is needed", way_out);
+    }
+    let problem = if shown.len() > 1 { "they are missing" } else { "it is missing" };
+    UsageError::new(&names(&shown), problem, format!("give {}", shown.join(" ")))
+}
+
+/// The names of flags without their values.
+fn names(shown: &[impl AsRef<str>]) -> String {
+    let names = shown.iter().filter_map(|flag| flag.as_ref().split(' ').next());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn conflict(flag: &str, prior: &str) -> UsageError {
+    let prior = prior.split([' ', '=', '[']).next().unwrap_or_default();
+    if prior == flag || prior.is_empty() {
+        return UsageError::new(flag, "it is there twice", "give it once");
+    }
+    UsageError::new(flag, format!("it cannot be given with {prior}"), "leave one of them out")
+}
+
 fn unknown(error: &clap::Error, shown: &str) -> UsageError {
     if !shown.starts_with('-') {
-        return UsageError::new(shown, "every value follows a flag", SEE_HELP);
+        return UsageError::new(shown, "it follows no flag", SEE_HELP);
     }
     let way_out = text(error, ContextKind::SuggestedArg)
         .map_or_else(|| SEE_HELP.to_owned(), |flag| format!("did you mean {flag}? {SEE_HELP}"));

@@ -13,9 +13,9 @@ use crate::cli::{TopArgs, UsageError};
 use crate::top::{self, Look};
 
 pub(super) fn run(args: &TopArgs) -> Result<(), Failure> {
-    let mut connection = open(&args.control)?;
+    let mut connection = open(&args.socket())?;
     if args.once {
-        let state = top::once(&mut connection, args.order).map_err(|why| unanswered(&args.control, &why))?;
+        let state = top::once(&mut connection, args.order).map_err(|why| unanswered(&args.socket(), &why))?;
         return io::stdout()
             .write_all(top::plain(&state).as_bytes())
             .map_err(|error| Failure::Run(format!("standard output: {error}")));
@@ -24,12 +24,12 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Failure> {
     // The first answer tells whether this is a server to look at, before the screen is cleared.
     let ask = drumfire::control::Ask::Snapshot { order: args.order, most: 0 };
     if let drumfire::control::Answer::Error { text } =
-        connection.ask(ask).map_err(|error| unanswered(&args.control, &error.to_string()))?
+        connection.ask(ask).map_err(|error| unanswered(&args.socket(), &error.to_string()))?
     {
-        return Err(unanswered(&args.control, &text));
+        return Err(unanswered(&args.socket(), &text));
     }
     watch_for_interrupt();
-    let path = args.control.clone();
+    let path = args.socket();
     top::run(path, connection, args.order, look(args.no_color), &is_interrupted)
         .map_err(|error| terminal(&error))
 }

@@ -83,10 +83,9 @@ fn everything_that_is_wrong_gets_one_line_with_a_way_out() {
     };
     fs::write(folder.path().join("cut.key"), "drumfire_secret_AAAA").unwrap();
     for (args, start, way_out) in [
-        (String::new(), "the command", "give keygen"),
         ("sing".to_owned(), "sing", "give keygen"),
-        ("keygen".to_owned(), "--server", "give --server <FILE>"),
-        ("keygen --token-key a.key".to_owned(), "--from", "give --from <FILE>"),
+        ("keygen".to_owned(), "--server, --master, --token-key", "give --server <FILE>, --master <FILE> or"),
+        ("keygen --token-key a.key".to_owned(), "--from, --name", "give --from <FILE> --name <NAME>"),
         ("keygen --token-key a --from b --name c".to_owned(), "--from b", "drumfire keygen"),
         (
             "keygen --token-key a --from server.key --name c".to_owned(),
