@@ -343,8 +343,8 @@ impl Player {
         let ledger = if channel == LOSSY { &mut self.lossy } else { &mut self.ordered };
         match self.client.send(channel, ledger.next(host_ns()), options) {
             Ok(_) => ledger.on_said(),
-            // What does not fit was not said.
-            Err(SendError::Full) => {}
+            // What does not fit, or has no connection, was not said.
+            Err(SendError::Full | SendError::NotConnected) => {}
             Err(error) => self.gone = Some(error.to_string()),
         }
     }

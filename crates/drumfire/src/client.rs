@@ -30,12 +30,13 @@ pub(crate) use socket::{ClientSocket, ReceiveBuffer};
 /// How far a client has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientState {
-    /// It asked and waits for the answer. Messages may be sent already.
+    /// The client waits for the server's answer. Messages may be sent already, except by a client that
+    /// [reconnects](crate::Reconnect).
     Connecting,
     /// The server is there.
     Connected,
-    /// It had a connection, or an attempt that came to nothing, and begins anew: see [`Reconnect`](crate::Reconnect). Messages
-    /// may be sent, as while it is connecting.
+    /// The connection ended or an attempt failed, and the client tries again: see [`Reconnect`](crate::Reconnect). `send` returns
+    /// [`SendError::NotConnected`] until the client is connected.
     Reconnecting,
     /// There is no connection any more, or never was one.
     Closed,
@@ -197,7 +198,8 @@ impl Client {
     }
 
     /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
-    /// least some ten times per second.
+    /// least some ten times per second: without it and `wait` nothing is received, and the server ends the connection after its
+    /// `unacknowledged_timeout`, 10 s by default.
     pub fn poll(&mut self) -> Events<ClientEvent> {
         self.inline.work();
         self.gather();
@@ -220,16 +222,22 @@ impl Client {
     /// # Errors
     ///
     /// [`SendError`]; nothing of the message was taken then. `Full` where there is no room, and [`ClientEvent::Writable`] tells
-    /// when there is again; `UnknownPeer` once the connection is over.
+    /// when there is again; `NotConnected` for a client that [reconnects](crate::Reconnect) while it has no connection;
+    /// `UnknownPeer` once the connection is over.
     ///
-    /// While the client is [connecting or reconnecting](ClientState), what is sent waits for the connection to come; when that
-    /// attempt comes to nothing it is gone, and its receipt answered `Lost`.
+    /// A client that does not reconnect may send while it is [connecting](ClientState::Connecting): the messages leave once the
+    /// server has answered, and go with the attempt if it fails.
     pub fn send(
         &mut self,
         channel: ChannelId,
         bytes: impl Into<Bytes>,
         options: SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
+        let has_no_connection = matches!(self.state, ClientState::Connecting | ClientState::Reconnecting);
+        if has_no_connection && self.comeback.is_some() {
+            // A message for an attempt that fails would be lost without notice.
+            return Err(SendError::NotConnected);
+        }
         let receipt = self.inline.front.send(self.peer, channel, bytes.into(), options)?;
         if options.is_flushed {
             self.flush();
@@ -253,7 +261,7 @@ impl Client {
         self.inline.front.forget_key(self.peer, channel, key);
     }
 
-    /// Sends everything that was taken since the last call.
+    /// Sends everything that was taken since the last call. It receives nothing: `poll` and `wait` do.
     pub fn flush(&mut self) {
         self.inline.flush();
     }

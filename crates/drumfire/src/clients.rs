@@ -82,8 +82,8 @@ pub enum ClientsEvent {
         stats: Box<PeerStats>,
     },
     /// A connection ended, or an attempt came to nothing, and begins anew by itself: see
-    /// [`Reconnect`](crate::Reconnect). Its id names nobody any more, another takes its place. What was sent before and not
-    /// answered is gone; what is sent to the new id from now on is for the connection to come.
+    /// [`Reconnect`](crate::Reconnect). Its id names nobody any more, another takes its place. Messages that were sent before and
+    /// not acknowledged are gone; `send` returns [`SendError::NotConnected`] for the new id until its `Connected`.
     Reconnecting {
         /// Which one.
         peer: PeerId,
@@ -208,7 +208,7 @@ impl Clients {
 
     /// Begins to connect to the server at `server` that has this key, with the next `flush` or `poll`. What comes of it is
     /// an event: `Connected`, or `ConnectFailed` after 5 s at most, unless it is to try again by
-    /// [`ClientConfig::reconnect`]. Messages may be sent at once.
+    /// [`ClientConfig::reconnect`]. Messages may be sent at once, except with [`Reconnect::Within`].
     ///
     /// # Errors
     ///
@@ -262,7 +262,8 @@ impl Clients {
     /// # Errors
     ///
     /// [`SendError`]; nothing of the message was taken then. `Full` where there is no room, and [`ClientsEvent::Writable`] tells
-    /// when there is again; `UnknownPeer` once the connection is over.
+    /// when there is again; `NotConnected` for a connection that [reconnects](crate::Reconnect) while it is not there;
+    /// `UnknownPeer` once the connection is over.
     pub fn send(
         &mut self,
         peer: PeerId,
@@ -270,6 +271,12 @@ impl Clients {
         bytes: impl Into<Bytes>,
         options: SendOptions,
     ) -> Result<Option<ReceiptId>, SendError> {
+        if self.reconnect != Reconnect::Never
+            && self.comeback(peer).is_some_and(|comeback| !comeback.is_connected())
+        {
+            // A message for an attempt that fails would be lost without notice.
+            return Err(SendError::NotConnected);
+        }
         let receipt = self.inline.front.send(peer, channel, bytes.into(), options)?;
         if options.is_flushed {
             self.flush();

@@ -152,9 +152,9 @@ pub enum ClientEvent {
         stats: Box<PeerStats>,
     },
     /// The connection ended, or an attempt came to nothing, and the client begins anew by itself: see
-    /// [`Reconnect`](crate::Reconnect). What was sent before and not answered is gone; what is sent from now on is for the
-    /// connection to come. `Connected` comes again, or another of these, or `Disconnected`; where there never was a
-    /// connection `ConnectFailed`.
+    /// [`Reconnect`](crate::Reconnect). Messages that were sent before and not acknowledged are gone, and `send` returns
+    /// [`SendError::NotConnected`](crate::SendError::NotConnected) until `Connected` comes again. Another of these may come first,
+    /// or `Disconnected`; where there never was a connection `ConnectFailed`.
     Reconnecting {
         /// Why.
         reason: ReconnectReason,

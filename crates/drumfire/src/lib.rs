@@ -151,8 +151,8 @@
 //!
 //! - What was under way is answered first, `Lost`; [`ClientEvent::Reconnecting`] comes in place of `Disconnected`, `Connected`
 //!   comes again, and `Disconnected` last and once, when it gives up. Nothing of any message is carried over.
-//! - What is sent meanwhile is for the connection to come, as for one that is being connected; it is gone with an attempt that
-//!   fails.
+//! - While there is no connection, `send` returns [`SendError::NotConnected`] and takes nothing. Send on every `Connected` event
+//!   what the server has to know first, such as a login.
 //! - The server sees another peer, of the same player. Who comes back while the old session is there replaces it.
 //! - A server with tokens takes a resume token once in its life. Which tokens were used, a restarted server does not
 //!   know any more: connect tokens from before it began it refuses, resume tokens of up to ten minutes it takes once more.

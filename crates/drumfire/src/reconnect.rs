@@ -43,8 +43,17 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// another address by a refusal that proved itself. It never does when either application closed, when
 /// the server shut down for good, the player connected from elsewhere, was refused for another reason, or the protocol was broken.
 ///
-/// It connects anew: with the newest resume token, else with the token it began with, else openly. Every receipt that is open is
-/// answered `Lost` first, and nothing of any message is carried over; only channel options hold on.
+/// It connects anew: with the newest resume token, else with the token it began with, else openly. Channel options hold on.
+///
+/// # Messages
+///
+/// No message is carried over to another connection, and none is lost without notice:
+///
+/// - While there is no connection, `send` takes nothing and returns [`SendError::NotConnected`](drumfire_proto::SendError::NotConnected),
+///   also before the first one. Send on every `Connected` event what the server has to know first, such as a login.
+/// - A message that was taken before the client noticed the loss may or may not have arrived, as over every connection that ends.
+///   Its receipt, where it has one, says so: it is answered before the `Reconnecting` event, with `Lost` where the server's
+///   acknowledgment did not come.
 ///
 /// Before each attempt it waits for a random time, up to 100 ms before the first, twice as long before each further one and
 /// never above 5 s, so that the clients of a restarted server do not come all at once; a server that is full may ask for more.
@@ -235,6 +244,10 @@ impl Comeback {
     /// The application closes: there is no coming back.
     pub(crate) fn on_close(&mut self, code: u32, text: &str) {
         self.closed.get_or_insert_with(|| (code, Bytes::copy_from_slice(text.as_bytes())));
+    }
+
+    pub(crate) const fn is_connected(&self) -> bool {
+        self.connected_at.is_some()
     }
 
     pub(crate) fn on_connected(&mut self, now: Moment) {

@@ -71,6 +71,8 @@ enum DrumfireStatus
   DRUMFIRE_STATUS_NOT_THERE = 16,
   // A fault of the library, which was caught. The client it happened to is closed, and its handle is stale.
   DRUMFIRE_STATUS_PANICKED = 17,
+  // The client reconnects by itself and has no connection now: send after its next `DRUMFIRE_EVENT_KIND_CONNECTED`.
+  DRUMFIRE_STATUS_NOT_CONNECTED = 18,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -221,11 +223,11 @@ enum DrumfireState
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // It asked and waits for the answer. Messages may be sent already.
+  // It waits for the server's answer. Messages may be sent already, except by a client that reconnects.
   DRUMFIRE_STATE_CONNECTING = 0,
   // The server is there.
   DRUMFIRE_STATE_CONNECTED = 1,
-  // It begins anew by itself. Messages may be sent, for the connection to come.
+  // It connects again by itself. Messages can be sent once it is connected.
   DRUMFIRE_STATE_RECONNECTING = 2,
   // There is no connection any more, or never was one.
   DRUMFIRE_STATE_CLOSED = 3,

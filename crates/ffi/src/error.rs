@@ -33,7 +33,9 @@ impl Failure {
 impl From<BindError> for Failure {
     fn from(error: BindError) -> Self {
         let status = match error {
-            BindError::Setting { field: "server", .. } => DrumfireStatus::BadAddress,
+            BindError::Setting { field: "server", .. } | BindError::DevServer { .. } => {
+                DrumfireStatus::BadAddress
+            }
             BindError::Setting { field: "key", .. } => DrumfireStatus::BadKey,
             BindError::Setting { .. } | BindError::DevKey => DrumfireStatus::BadArgument,
             _ => DrumfireStatus::System,
@@ -47,6 +49,7 @@ impl From<SendError> for Failure {
         let status = match error {
             SendError::Closed | SendError::UnknownPeer => DrumfireStatus::Closed,
             SendError::Full => DrumfireStatus::Full,
+            SendError::NotConnected => DrumfireStatus::NotConnected,
             SendError::TooLarge { .. } => DrumfireStatus::TooLarge,
         };
         Self::new(status, error.to_string())

@@ -8,11 +8,11 @@ use drumfire::{ClientState, PeerStats, WorkerStats};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireState {
-    /// It asked and waits for the answer. Messages may be sent already.
+    /// It waits for the server's answer. Messages may be sent already, except by a client that reconnects.
     Connecting = 0,
     /// The server is there.
     Connected = 1,
-    /// It begins anew by itself. Messages may be sent, for the connection to come.
+    /// It connects again by itself. Messages can be sent once it is connected.
     Reconnecting = 2,
     /// There is no connection any more, or never was one.
     Closed = 3,

@@ -44,10 +44,12 @@ pub enum DrumfireStatus {
     NotThere = 16,
     /// A fault of the library, which was caught. The client it happened to is closed, and its handle is stale.
     Panicked = 17,
+    /// The client reconnects by itself and has no connection now: send after its next `DRUMFIRE_EVENT_KIND_CONNECTED`.
+    NotConnected = 18,
 }
 
 impl DrumfireStatus {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Ok,
         Self::NullPointer,
         Self::BadHandle,
@@ -66,6 +68,7 @@ impl DrumfireStatus {
         Self::BufferTooSmall,
         Self::NotThere,
         Self::Panicked,
+        Self::NotConnected,
     ];
 
     /// One line for people, of any number a program may hold.
@@ -96,6 +99,9 @@ impl DrumfireStatus {
             Self::BufferTooSmall => c"the buffer is too small",
             Self::NotThere => c"there is none, or not yet",
             Self::Panicked => c"a fault of the library was caught, and its client closed",
+            Self::NotConnected => {
+                c"the client reconnects and is not connected now: send after its next Connected event"
+            }
         }
     }
 }

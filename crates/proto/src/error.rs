@@ -29,6 +29,8 @@ pub enum SendError {
     Closed,
     /// The connection's send memory is full. Send less, or again after its peer has acknowledged.
     Full,
+    /// The client reconnects by itself and has no connection at the moment. Send again after its `Connected` event.
+    NotConnected,
     /// The message is larger than its mode, the configuration or the peer takes. Split it.
     TooLarge {
         /// Bytes of the largest message there may be.
@@ -43,6 +45,9 @@ impl fmt::Display for SendError {
         match self {
             Self::Closed => f.write_str("the connection is closing"),
             Self::Full => f.write_str("the connection's send memory is full, send less or later"),
+            Self::NotConnected => {
+                f.write_str("the client is not connected now, send after its next Connected event")
+            }
             Self::TooLarge { limit_bytes } => write!(f, "the message is larger than {limit_bytes} bytes"),
             Self::UnknownPeer => f.write_str("the peer is gone"),
         }

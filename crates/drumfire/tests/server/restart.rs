@@ -88,10 +88,14 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
                     renamed += 1;
                     let gone = bots.send(peer, ChannelId(0), "x", SendOptions::unreliable());
                     assert_eq!(gone, Err(SendError::UnknownPeer));
-                    let text = player.to_string();
-                    bots.send(next, ChannelId(0), text, SendOptions::reliable_ordered()).expect("room");
+                    let early = bots.send(next, ChannelId(0), "x", SendOptions::unreliable());
+                    assert_eq!(early, Err(SendError::NotConnected));
                 }
-                ClientsEvent::Connected { peer } => back += u128::from(names.contains_key(&peer)),
+                ClientsEvent::Connected { peer } => {
+                    back += u128::from(names.contains_key(&peer));
+                    let text = names[&peer].to_string();
+                    bots.send(peer, ChannelId(0), text, SendOptions::reliable_ordered()).expect("room");
+                }
                 ClientsEvent::Message { peer, bytes, .. } => {
                     heard.insert(names[&peer], bytes);
                 }
@@ -120,10 +124,14 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
         bots.poll().count() > 0
     });
     server.stop_for_restart();
-    let mut heard = Vec::new();
+    let (mut heard, mut refused) = (Vec::new(), 0);
     until("it gave up", || {
         bots.wait(Duration::from_millis(100));
         heard.extend(bots.poll());
+        if let Some(ClientsEvent::Reconnecting { next, .. }) = heard.last() {
+            let sent = bots.send(*next, ChannelId(0), "too early", SendOptions::reliable_ordered());
+            refused += u32::from(sent == Err(SendError::NotConnected));
+        }
         matches!(heard.last(), Some(ClientsEvent::Disconnected { .. }))
     });
     let mut name = peer;
@@ -134,6 +142,9 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
         name = *next;
     }
     assert_ne!(name, peer);
+    assert!(refused > 0);
+    let sent = bots.send(name, ChannelId(0), "too late", SendOptions::reliable_ordered());
+    assert_eq!(sent, Err(SendError::UnknownPeer));
     assert_eq!(*failed, ClientsEvent::ReconnectFailed { peer: name, error: ConnectError::Timeout });
     let reason = ANNOUNCED;
     assert_eq!(*last, ClientsEvent::Disconnected { peer: name, reason, text: "".into() });

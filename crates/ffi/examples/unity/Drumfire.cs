@@ -388,6 +388,7 @@ namespace Drumfire
         BufferTooSmall = 15,
         NotThere = 16,
         Panicked = 17,
+        NotConnected = 18,
     }
 
     /// <summary>What an event tells. In the order it happened: `Connected` or `ConnectFailed` first, `Disconnected` last and once.</summary>
