@@ -24,7 +24,7 @@ pub(super) fn stop(error: &clap::Error) -> Stop {
 fn usage(error: &clap::Error) -> UsageError {
     let shown = text(error, ContextKind::InvalidArg).unwrap_or_default();
     // The library shows a flag as it stands in the help, `--size <BYTES>`.
-    let flag = shown.split([' ', '=', '[']).next().unwrap_or_default();
+    let flag = name(&shown);
     let value = text(error, ContextKind::InvalidValue).unwrap_or_default();
     match error.kind() {
         ErrorKind::UnknownArgument => unknown(error, &shown),
@@ -69,28 +69,30 @@ fn missing(error: &clap::Error) -> UsageError {
         Some(ContextValue::Strings(flags)) => flags.clone(),
         _ => Vec::new(),
     };
-    let group = shown
-        .first()
-        .and_then(|flag| flag.strip_prefix('<')?.strip_suffix('>')?.split_once('|').map(|_| flag));
-    if let Some(group) = group {
-        let choices: Vec<_> = group[1..group.len() - 1].split('|').collect();
-        let way_out = choices
-            .split_last()
-            .map_or_else(String::new, |(last, others)| format!("give {} or {last}", others.join(", ")));
+    let group = shown.first().and_then(|flag| flag.strip_prefix('<')?.strip_suffix('>'));
+    let choices: Vec<_> = group.into_iter().flat_map(|group| group.split('|')).collect();
+    if let [others @ .., last] = choices.as_slice()
+        && !others.is_empty()
+    {
+        let way_out = format!("give {} or {last}", others.join(", "));
         return UsageError::new(&names(&choices), "one of them is needed", way_out);
     }
     let problem = if shown.len() > 1 { "they are missing" } else { "it is missing" };
     UsageError::new(&names(&shown), problem, format!("give {}", shown.join(" ")))
 }
 
+/// The name of an argument without its value and brackets.
+fn name(shown: &str) -> &str {
+    shown.trim_start_matches(['[', '<']).split([' ', '=', '[', ']', '>']).next().unwrap_or_default()
+}
+
 /// The names of flags without their values.
 fn names(shown: &[impl AsRef<str>]) -> String {
-    let names = shown.iter().filter_map(|flag| flag.as_ref().split(' ').next());
-    names.collect::<Vec<_>>().join(", ")
+    shown.iter().map(|flag| name(flag.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
 fn conflict(flag: &str, prior: &str) -> UsageError {
-    let prior = prior.split([' ', '=', '[']).next().unwrap_or_default();
+    let prior = name(prior);
     if prior == flag || prior.is_empty() {
         return UsageError::new(flag, "it is there twice", "give it once");
     }
