@@ -178,6 +178,8 @@ struct Reports {
     bytes: usize,
     /// The worker keeps others for which there was no room.
     is_held: bool,
+    /// The application has asked for reports at least once.
+    is_polled: bool,
 }
 
 impl Reports {
@@ -317,11 +319,17 @@ impl<W: Wake> Link<W> {
     /// Takes all reports to the end of `into`.
     pub(crate) fn take_reports(&self, into: &mut VecDeque<Report>) {
         let mut reports = lock(&self.reports);
+        reports.is_polled = true;
         reports.bytes = 0;
         move_all(&mut reports.queue, into);
         let is_held = std::mem::take(&mut reports.is_held);
         drop(reports);
         self.wake_if(is_held);
+    }
+
+    /// Whether the application has asked for reports at least once.
+    pub(crate) fn is_polled(&self) -> bool {
+        lock(&self.reports).is_polled
     }
 
     pub(crate) fn set_stats(&self, stats: &WorkerStats) {

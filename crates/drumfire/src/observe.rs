@@ -41,6 +41,11 @@ impl Observer {
         self.guarded(|observer| observer.trace.happened(now, peer, what));
     }
 
+    /// The application has not polled since the worker began.
+    pub(crate) fn never_polled(&mut self) {
+        self.guarded(|observer| observer.trace.never_polled());
+    }
+
     /// A pass is over.
     pub(crate) fn pass<P: Placement>(&mut self, now: Moment, stats: &WorkerStats, shown: &Shown<'_, P>) {
         self.guarded(|observer| {

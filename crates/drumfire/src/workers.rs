@@ -14,6 +14,10 @@ use drumfire_socket::ReuseportGroup;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
     /// No thread: `poll`, `flush` and `wait` do the work. For a match that fits half a core.
+    ///
+    /// Call `poll` or `wait` some ten times per second. While neither is called the server answers nothing, and clients end their
+    /// connections after [`unacknowledged_timeout`](crate::ServerConfig::unacknowledged_timeout), 10 s by default. A server that
+    /// loads for longer needs a thread: [`Workers::Count`].
     Inline,
     /// This many threads, 1 to 1,024 (one, where the platform shares no port), with a socket each.
     Count(u16),

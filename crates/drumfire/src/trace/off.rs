@@ -17,6 +17,8 @@ impl Trace {
 
     pub(crate) const fn happened(&mut self, _now: Moment, _peer: PeerId, _what: &Happening) {}
 
+    pub(crate) const fn never_polled(&mut self) {}
+
     pub(crate) const fn pass(&mut self, _now: Moment, _stats: &WorkerStats) {}
 
     pub(crate) const fn finish(&mut self, _stats: &WorkerStats) {}

@@ -165,6 +165,16 @@ impl Trace {
         }
     }
 
+    /// Warns of an application that never polls.
+    pub(crate) fn never_polled(&mut self) {
+        warn!(
+            target: "drumfire",
+            worker = self.worker,
+            "the application has called neither poll nor wait for 1 s: \
+             no event is delivered without them, and without threads no datagram is received"
+        );
+    }
+
     /// Says what the counters tell after a pass.
     pub(crate) fn pass(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
@@ -474,6 +484,37 @@ mod tests {
         assert_eq!(warns(bind(with_tokens(), "")), 1);
         assert_eq!(warns(bind(with_tokens(), "eu-1")), 0);
         assert_eq!(warns(bind(crate::Access::Open, "")), 0);
+    }
+
+    /// The workers that were warned of an application that never polls; a client is -1.
+    #[cfg(feature = "testing")]
+    fn never_polled(act: impl FnOnce(&mut crate::testing::World)) -> Vec<i32> {
+        let lines = said(|_| {
+            let mut world = crate::testing::World::new(crate::testing::server_config(), 1).unwrap();
+            world.join(&crate::ClientConfig::default()).unwrap();
+            act(&mut world);
+        });
+        let of_polls = lines.iter().filter(|(_, line)| line.contains("neither poll nor wait"));
+        assert!(of_polls.clone().all(|(level, _)| *level == Level::WARN), "{lines:?}");
+        [-1, 0]
+            .into_iter()
+            .filter(|worker| {
+                of_polls.clone().filter(|(_, line)| line.contains(&format!("worker={worker} "))).count() == 1
+            })
+            .collect()
+    }
+
+    #[cfg(feature = "testing")]
+    #[test]
+    fn an_application_that_never_polls_is_warned_once() {
+        let second = Duration::from_secs(1);
+        assert_eq!(never_polled(|world| world.advance(20 * second)), [-1, 0]);
+        assert_eq!(never_polled(|world| world.advance(second / 2)), [0_i32; 0]);
+        let client_only = never_polled(|world| {
+            world.server.poll().for_each(drop);
+            world.advance(20 * second);
+        });
+        assert_eq!(client_only, [-1]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{Event, Moment, Placement};
@@ -22,11 +23,46 @@ pub(crate) struct Queue {
     link: Arc<Link>,
     reports: VecDeque<Report>,
     arena: Arena,
+    poll_watch: PollWatch,
+}
+
+/// The time after which an application that never polled is warned.
+const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Whether the application has polled yet.
+#[derive(Clone, Copy)]
+enum PollWatch {
+    /// No pass was made.
+    New,
+    /// No poll was seen since the first pass.
+    Since(Moment),
+    /// A poll was seen, or the warning was given: nothing is looked at any more.
+    Over,
 }
 
 impl Queue {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
-        Self { link: Arc::clone(link), reports: VecDeque::new(), arena: Arena::default() }
+        Self {
+            link: Arc::clone(link),
+            reports: VecDeque::new(),
+            arena: Arena::default(),
+            poll_watch: PollWatch::New,
+        }
+    }
+
+    /// Warns once when the application never polls. It runs in passes, which a flush makes too.
+    fn watch_polls<P: Placement>(&mut self, core: &mut Core<P>) {
+        let now = core.now.monotonic;
+        self.poll_watch = match self.poll_watch {
+            PollWatch::Over => return,
+            _ if self.link.is_polled() => PollWatch::Over,
+            PollWatch::New => PollWatch::Since(now),
+            PollWatch::Since(begun) if now.since(begun) < POLL_EXPECTED_WITHIN => return,
+            PollWatch::Since(_) => {
+                core.observer.never_polled();
+                PollWatch::Over
+            }
+        };
     }
 
     /// The next report there is to make; `Some(None)` for an event that nobody has to hear of.
@@ -84,6 +120,7 @@ impl<P: Placement> Face<P> for Queue {
     }
 
     fn hand_over(&mut self, core: &mut Core<P>) -> bool {
+        self.watch_polls(core);
         let (mut count, mut bytes) = self.link.room();
         loop {
             if count == 0 || bytes == 0 {
