@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use drumfire_proto::limits::USED_TOKENS;
 use drumfire_proto::{
     Claim, ClaimError, Confirmed, DropReason, HelloHash, Now, Placed, Placement, Replaced, TokenLedger,
 };
@@ -114,7 +113,7 @@ impl Owners {
     /// The same behind a door, with at most so many connections in all.
     pub(crate) fn behind(door: Arc<Door>, workers: u16, most: u32, most_in_all: u32) -> Arc<Self> {
         let loads = vec![0; usize::from(workers)];
-        let tokens = TokenLedger::new(USED_TOKENS.saturating_mul(usize::from(workers)));
+        let tokens = TokenLedger::new(most_in_all);
         let sources = door.sources();
         let table = Mutex::new(Table { entries: HashMap::new(), loads, most, most_in_all, tokens, sources });
         Arc::new(Self { table, door })
@@ -179,16 +178,17 @@ impl Placement for WorkerPlacement {
         // Every worker says the same.
         let mut table = self.owners.table();
         (table.most, table.most_in_all) = (connections, in_all);
+        table.tokens.set_connections(in_all);
     }
 
     fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
         let mut table = self.owners.table();
         table.prove(hello);
         if table.is_unwelcome(now, hello, &self.owners.door) {
-            table.tokens.confirm(hello);
+            table.tokens.confirm(now.wall, hello);
             return Confirmed::Unwelcome;
         }
-        let Some(hello) = table.tokens.confirm(hello) else { return Confirmed::Alone };
+        let Some(hello) = table.tokens.confirm(now.wall, hello) else { return Confirmed::Alone };
         let shard = table.entries.get(&hello).and_then(|entry| entry.owner.worker());
         shard.map_or(Confirmed::Alone, |shard| Confirmed::Replaces(Replaced { shard, hello }))
     }
@@ -322,7 +322,9 @@ mod tests {
     use crate::link::Link;
     use crate::worker::passes;
     use drumfire_proto::limits::FULL_RETRY_AFTER;
-    use drumfire_proto::{Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId};
+    use drumfire_proto::{
+        Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId, TokenKind,
+    };
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -477,8 +479,10 @@ mod tests {
 
     fn with_token(number: u32, key: Option<u64>) -> Claim<'static> {
         let token = TokenClaim {
+            kind: TokenKind::Connect,
             token: TokenId(hash(number).0),
             player: PlayerId(1),
+            issued_at: Duration::from_secs(40),
             expires_at: Duration::from_secs(100),
         };
         Claim { key: key.map(PlacementKey), token: Some(token), ..plain(number) }
@@ -539,6 +543,63 @@ mod tests {
         }
         assert!(race(&owners, TOKENS).is_empty(), "after their close");
         assert_eq!(owners.table().entries.len(), 0);
+    }
+
+    /// A token of this player; the resume tokens of one session have one number.
+    fn token_of(player: u128, kind: TokenKind, number: u32, now: Now) -> Claim<'static> {
+        let (token, player) = (TokenId(hash(number).0), PlayerId(player));
+        let expires_at = now.wall + Duration::from_secs(600);
+        let token = TokenClaim { kind, token, player, issued_at: now.wall, expires_at };
+        Claim { token: Some(token), ..plain(0) }
+    }
+
+    #[test]
+    fn one_player_fills_no_table_by_coming_back() {
+        const OTHERS: u32 = 1_000_000;
+        for kind in [TokenKind::Resume, TokenKind::Connect] {
+            let owners = Owners::new(1, drumfire_proto::limits::CONNECTIONS);
+            let mut here = owners.of_worker(0);
+            let mut now = NOW;
+            let waiting = token_of(2, TokenKind::Resume, OTHERS, now);
+            // 67 times a second for 590 s, each time with what the last session gave, or with a token of the backend.
+            for number in 1..=40_000 {
+                let claim = Claim { hello: hash(number), ..token_of(1, kind, number - 1, now) };
+                let placed = here.place(now, &claim);
+                // No player needs more connect tokens of one second than a few.
+                let is_used = kind == TokenKind::Connect && placed == Placed::Used;
+                assert!(placed == Placed::Here || is_used, "{number}: {placed:?}");
+                here.confirm(now, hash(number));
+                here.release(hash(number - 1));
+                now.wall += Duration::from_micros(14_750);
+            }
+            let fresh = token_of(3, TokenKind::Connect, OTHERS + 1, now);
+            for (number, claim) in [(OTHERS + 2, waiting), (OTHERS + 3, fresh)] {
+                assert_eq!(here.place(now, &Claim { hello: hash(number), ..claim }), Placed::Here);
+            }
+            assert_eq!(owners.table().tokens.counts().1, 1, "one record of the player");
+        }
+    }
+
+    #[test]
+    fn all_players_of_a_full_server_come_back_after_a_restart() {
+        const PLAYERS: u32 = drumfire_proto::limits::CONNECTIONS;
+        let owners = Owners::new(1, PLAYERS);
+        let mut here = owners.of_worker(0);
+        for number in 0..PLAYERS {
+            // Issued by the process before this one.
+            let token = token_of(number.into(), TokenKind::Resume, number, NOW);
+            let claim = Claim { hello: hash(PLAYERS + number), ..token };
+            assert_eq!(here.place(NOW, &claim), Placed::Here, "{number}");
+            here.confirm(NOW, hash(PLAYERS + number));
+        }
+        // As many others get in while all of these are remembered.
+        for number in 0..PLAYERS {
+            here.release(hash(PLAYERS + number));
+            let token = token_of((PLAYERS + number).into(), TokenKind::Connect, 3 * PLAYERS + number, NOW);
+            let claim = Claim { hello: hash(2 * PLAYERS + number), ..token };
+            assert_eq!(here.place(NOW, &claim), Placed::Here, "{number}");
+            here.confirm(NOW, hash(2 * PLAYERS + number));
+        }
     }
 
     #[test]
@@ -625,7 +686,7 @@ mod tests {
         }
         assert_eq!(count.load(Ordering::Relaxed), 4);
         let table = owners.table();
-        assert_eq!((table.entries.len(), table.tokens.token_count(), &table.loads[..]), (0, 0, &[0][..]));
+        assert_eq!((table.entries.len(), table.tokens.counts(), &table.loads[..]), (0, (0, 0), &[0][..]));
     }
 
     #[test]
@@ -718,7 +779,7 @@ mod tests {
         assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here, "repeated, it counts once");
         let token = Claim { address: SocketAddr::from((one, 1)), ..with_token(3, None) };
         assert_eq!(here.place(NOW, &token), Placed::Rejected(full));
-        assert_eq!(owners.table().tokens.token_count(), 0, "its token is free");
+        assert_eq!(owners.table().tokens.counts(), (0, 0), "its token is free");
         assert_eq!(here.place(NOW, &from(other, 4)), Placed::Here);
         here.release(hash(1));
         here.release(hash(1));

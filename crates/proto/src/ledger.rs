@@ -1,25 +1,36 @@
-//! Which tokens are used, and which session is whose: what makes a token open one session, and a player have one.
+//! The used tokens and the sessions of players: the ledger sees to it that a token opens one session, and a player has one.
 //!
-//! One ledger serves all shards of a server. A token is claimed by its first Hello, free again when nothing comes of
-//! that, and consumed for good when the connection is confirmed. Nothing of a consumed token is forgotten before it
-//! has expired; what was forgotten is refused by its expiry, whatever the clocks do.
+//! One ledger serves all shards of a server. A Hello claims its token, which is free again when no connection comes of it, and
+//! used for good when the connection is confirmed.
+//!
+//! The ledger keeps one record of fixed size per player: a player who comes back as often as the network allows takes as much
+//! memory as one who came once. The id of a resume token is the Hello of the session that sent it. Once a resume token has
+//! opened a session, only resume tokens of the newest session are good, so that no list of used ones is needed. Of connect tokens
+//! the ledger remembers the last few, and refuses all that were issued before those.
+//!
+//! A record is kept until everything in it has expired. A forgotten token is refused by its expiry, whatever the clocks do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drumfire_crypto::plant::{self, Plant};
 use drumfire_crypto::token::TOKEN_CLOCK_SKEW;
-use drumfire_crypto::{PlayerId, TokenId};
+use drumfire_crypto::{PlayerId, TokenId, TokenKind};
 
+use crate::limits::{PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFE, USED_TOKENS_PER_PLAYER};
 use crate::placement::HelloHash;
 
 /// What a Hello with a good token asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenClaim {
-    /// The token.
+    /// Whether a backend or the server issued the token.
+    pub kind: TokenKind,
+    /// The token. The resume tokens of one session share their id.
     pub token: TokenId,
     /// Whom it admits.
     pub player: PlayerId,
+    /// When it was issued, since 1970.
+    pub issued_at: Duration,
     /// When it stops to be good, since 1970.
     pub expires_at: Duration,
 }
@@ -27,51 +38,107 @@ pub struct TokenClaim {
 /// Why a claim fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimError {
-    /// Another Hello has the token, or its session is over.
+    /// Another Hello has the token, or it opened a session before.
     Used,
-    /// There are too many tokens to keep in mind.
+    /// There are too many players to remember.
     Full,
 }
 
 /// The tokens and sessions of one server.
 #[derive(Debug)]
 pub struct TokenLedger {
-    tokens: BTreeMap<TokenId, Use>,
-    /// Consumed tokens by their expiry, in seconds since 1970.
-    consumed: BTreeSet<(u64, TokenId)>,
-    sessions: BTreeMap<HelloHash, Session>,
-    players: BTreeMap<PlayerId, HelloHash>,
-    token_count_max: usize,
-    /// The latest expiry of a token that was forgotten.
+    /// The claim of each Hello whose connection is half-open or open.
+    claims: BTreeMap<HelloHash, TokenClaim>,
+    /// The Hello that has a token, as long as its claim lasts.
+    holders: BTreeMap<TokenId, HelloHash>,
+    /// The newest confirmed session of each player who has one.
+    sessions: BTreeMap<PlayerId, HelloHash>,
+    players: BTreeMap<PlayerId, Player>,
+    /// All of `players` by the time when they may be forgotten.
+    expiries: BTreeSet<(u64, PlayerId)>,
+    player_count_max: usize,
+    /// The latest expiry of a record that was forgotten.
     forgotten_until: u64,
 }
 
-#[derive(Debug)]
-struct Use {
-    /// The Hello that has it; none once its session is over.
-    hello: Option<HelloHash>,
+/// The record of the tokens of one player; times are in seconds since 1970.
+#[derive(Debug, Default)]
+struct Player {
+    used: [Option<UsedToken>; USED_TOKENS_PER_PLAYER],
+    /// Connect tokens that were issued at this time or before may be among those that `used` had no place for.
+    forgotten_until: Option<u64>,
+    /// The session whose resume tokens are good; `None` as long as no resume token was used, when all are.
+    resumable: Option<HelloHash>,
+    /// When every token that this record is about has expired.
     expires_at: u64,
-    is_consumed: bool,
 }
 
-#[derive(Debug)]
-struct Session {
+/// A connect token that opened a session.
+#[derive(Debug, Clone, Copy)]
+struct UsedToken {
     token: TokenId,
-    player: PlayerId,
+    issued_at: u64,
+}
+
+impl Player {
+    /// Returns whether this token of the player has opened no session yet.
+    fn admits(&self, claim: &TokenClaim) -> bool {
+        match claim.kind {
+            TokenKind::Resume => self.resumable.is_none_or(|session| session.0 == claim.token.0),
+            TokenKind::Connect => {
+                let is_used = self.used.iter().flatten().any(|used| used.token == claim.token);
+                !is_used && self.forgotten_until.is_none_or(|until| until < claim.issued_at.as_secs())
+            }
+        }
+    }
+
+    /// Takes note that this token opened the session of this Hello.
+    fn on_used(&mut self, wall: Duration, claim: &TokenClaim, hello: HelloHash) {
+        self.expires_at = self.expires_at.max(claim.expires_at.as_secs());
+        match claim.kind {
+            TokenKind::Resume => self.resumable = Some(hello),
+            TokenKind::Connect => {
+                self.resumable = self.resumable.map(|_| hello);
+                self.remember(UsedToken { token: claim.token, issued_at: claim.issued_at.as_secs() });
+            }
+        }
+        if self.resumable.is_some() {
+            // Older sessions issue nothing after this moment.
+            self.expires_at = self.expires_at.max(wall.saturating_add(RESUME_LIFE).as_secs());
+        }
+    }
+
+    /// Remembers a connect token, in the place of the one that was issued first.
+    fn remember(&mut self, used: UsedToken) {
+        let oldest = self.used.iter_mut().min_by_key(|used| used.map(|used| used.issued_at));
+        let forgotten = oldest.and_then(|place| place.replace(used));
+        self.forgotten_until = self.forgotten_until.max(forgotten.map(|used| used.issued_at));
+    }
 }
 
 impl TokenLedger {
-    /// An empty ledger for so many tokens at once.
+    /// An empty ledger for a server with this many connections.
     #[must_use]
-    pub const fn new(token_count_max: usize) -> Self {
-        Self {
-            tokens: BTreeMap::new(),
-            consumed: BTreeSet::new(),
+    pub fn new(connections: u32) -> Self {
+        let mut ledger = Self {
+            claims: BTreeMap::new(),
+            holders: BTreeMap::new(),
             sessions: BTreeMap::new(),
             players: BTreeMap::new(),
-            token_count_max,
+            expiries: BTreeSet::new(),
+            player_count_max: 0,
             forgotten_until: 0,
-        }
+        };
+        ledger.set_connections(connections);
+        ledger
+    }
+
+    /// Sets how many connections the server may have. The ledger remembers twice as many players, and no fewer than
+    /// [`PLAYERS_REMEMBERED_MIN`]; with more it forgets none.
+    pub fn set_connections(&mut self, connections: u32) {
+        let players =
+            usize::try_from(connections).unwrap_or(usize::MAX).saturating_mul(PLAYERS_PER_CONNECTION);
+        self.player_count_max = players.max(PLAYERS_REMEMBERED_MIN);
     }
 
     /// Claims a token for a Hello at this time since 1970. The same Hello may claim it again.
@@ -80,65 +147,64 @@ impl TokenLedger {
     /// [`ClaimError`]; nothing has changed then.
     pub fn claim(&mut self, wall: Duration, claim: &TokenClaim, hello: HelloHash) -> Result<(), ClaimError> {
         self.forget_expired(wall);
-        let expires_at = claim.expires_at.as_secs();
-        if let Some(used) = self.tokens.get(&claim.token) {
-            let is_owner = used.hello == Some(hello) || plant::is(Plant::TokenTwice);
-            return if is_owner { Ok(()) } else { Err(ClaimError::Used) };
+        let is_planted = plant::is(Plant::TokenTwice);
+        if let Some(holder) = self.holders.get(&claim.token) {
+            return if *holder == hello || is_planted { Ok(()) } else { Err(ClaimError::Used) };
         }
-        if expires_at <= self.forgotten_until {
+        let is_free = match self.players.get(&claim.player) {
+            Some(player) => player.admits(claim),
+            None => claim.expires_at.as_secs() > self.forgotten_until,
+        };
+        if !is_free && !is_planted {
             return Err(ClaimError::Used);
         }
-        if self.tokens.len() >= self.token_count_max {
+        // Half-open connections may bring in a few more, which were all claimed while there was room.
+        if self.players.len() >= self.player_count_max && !self.players.contains_key(&claim.player) {
             return Err(ClaimError::Full);
         }
-        self.tokens.insert(claim.token, Use { hello: Some(hello), expires_at, is_consumed: false });
-        self.sessions.insert(hello, Session { token: claim.token, player: claim.player });
+        self.holders.insert(claim.token, hello);
+        self.claims.insert(hello, *claim);
         Ok(())
     }
 
-    /// The connection of this Hello is confirmed: its token is consumed. Answers the Hello of an older session of the
-    /// same player, which is to be closed.
-    pub fn confirm(&mut self, hello: HelloHash) -> Option<HelloHash> {
-        let session = self.sessions.get(&hello)?;
-        if let Some(used) = self.tokens.get_mut(&session.token) {
-            used.is_consumed = true;
-            self.consumed.insert((used.expires_at, session.token));
-        }
-        self.players.insert(session.player, hello).filter(|older| *older != hello)
+    /// Marks the token of this Hello as used, because its connection is confirmed at this time since 1970. Returns the Hello of an
+    /// older session of the same player, which is to be closed.
+    pub fn confirm(&mut self, wall: Duration, hello: HelloHash) -> Option<HelloHash> {
+        let claim = self.claims.get(&hello)?;
+        let player = self.players.entry(claim.player).or_default();
+        self.expiries.remove(&(player.expires_at, claim.player));
+        player.on_used(wall, claim, hello);
+        self.expiries.insert((player.expires_at, claim.player));
+        self.sessions.insert(claim.player, hello).filter(|older| *older != hello)
     }
 
     /// The connection of this Hello is over, or never came to be.
     pub fn release(&mut self, hello: HelloHash) {
-        let Some(session) = self.sessions.remove(&hello) else { return };
-        if self.players.get(&session.player) == Some(&hello) {
-            self.players.remove(&session.player);
-        }
-        match self.tokens.get_mut(&session.token) {
-            Some(used) if used.is_consumed => used.hello = None,
-            _ => {
-                self.tokens.remove(&session.token);
-            }
+        let Some(claim) = self.claims.remove(&hello) else { return };
+        self.holders.remove(&claim.token);
+        if self.sessions.get(&claim.player) == Some(&hello) {
+            self.sessions.remove(&claim.player);
         }
     }
 
     /// Whom the token of this Hello admits, while it is claimed.
     #[must_use]
     pub fn player(&self, hello: HelloHash) -> Option<PlayerId> {
-        self.sessions.get(&hello).map(|session| session.player)
+        self.claims.get(&hello).map(|claim| claim.player)
     }
 
-    /// Tokens that are kept in mind.
+    /// Returns the number of tokens that a Hello has, and of players that are remembered.
     #[must_use]
-    pub fn token_count(&self) -> usize {
-        self.tokens.len()
+    pub fn counts(&self) -> (usize, usize) {
+        (self.holders.len(), self.players.len())
     }
 
     fn forget_expired(&mut self, wall: Duration) {
-        while let Some((expires_at, token)) = self.consumed.first().copied()
+        while let Some((expires_at, player)) = self.expiries.first().copied()
             && Duration::from_secs(expires_at).saturating_add(TOKEN_CLOCK_SKEW) < wall
         {
-            self.consumed.pop_first();
-            self.tokens.remove(&token);
+            self.expiries.pop_first();
+            self.players.remove(&player);
             self.forgotten_until = self.forgotten_until.max(expires_at);
         }
     }
@@ -153,11 +219,41 @@ mod tests {
     }
 
     fn claim(token: u8, player: u128) -> TokenClaim {
-        let (token, player) = (TokenId([token; 16]), PlayerId(player));
-        TokenClaim { token, player, expires_at: Duration::from_secs(100) }
+        let mut id = [0xcc; 16];
+        id[0] = token;
+        TokenClaim {
+            kind: TokenKind::Connect,
+            token: TokenId(id),
+            player: PlayerId(player),
+            issued_at: Duration::from_secs(40),
+            expires_at: Duration::from_secs(100),
+        }
+    }
+
+    /// A resume token of the session of this Hello, issued at this second.
+    fn resume(session: u8, player: u128, issued_at: u64) -> TokenClaim {
+        let issued_at = Duration::from_secs(issued_at);
+        let (token, player) = (TokenId(hello(session).0), PlayerId(player));
+        TokenClaim { kind: TokenKind::Resume, token, player, issued_at, expires_at: issued_at + RESUME_LIFE }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
     }
 
     const NOW: Duration = Duration::from_secs(50);
+
+    /// Opens the session of this Hello with this token.
+    fn open(
+        ledger: &mut TokenLedger,
+        now: Duration,
+        claim: &TokenClaim,
+        number: u8,
+    ) -> Result<(), ClaimError> {
+        ledger.claim(now, claim, hello(number))?;
+        ledger.confirm(now, hello(number));
+        Ok(())
+    }
 
     #[test]
     fn a_token_is_its_first_hellos_until_that_comes_to_nothing() {
@@ -168,14 +264,14 @@ mod tests {
         assert_eq!((ledger.player(hello(1)), ledger.player(hello(2))), (Some(PlayerId(1)), None));
         ledger.release(hello(1));
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(2)), Ok(()));
-        assert_eq!(ledger.token_count(), 1);
+        assert_eq!(ledger.counts(), (1, 0));
     }
 
     #[test]
     fn a_consumed_token_opens_nothing_more_not_even_for_its_own_hello() {
         let mut ledger = TokenLedger::new(10);
         ledger.claim(NOW, &claim(1, 1), hello(1)).unwrap();
-        assert_eq!(ledger.confirm(hello(1)), None);
+        assert_eq!(ledger.confirm(NOW, hello(1)), None);
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "its owner says what is repeated");
         ledger.release(hello(1));
         for number in 1..=2 {
@@ -184,30 +280,113 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ledger_refuses_and_expired_tokens_make_room_five_seconds_later() {
-        let mut ledger = TokenLedger::new(2);
+    fn resume_tokens_of_a_session_open_one_session_together() {
+        let mut ledger = TokenLedger::new(10);
+        open(&mut ledger, NOW, &claim(1, 7), 1).unwrap();
+        assert_eq!(ledger.claim(NOW, &resume(1, 7, 50), hello(2)), Ok(()));
+        // The one that was sent at half its life is of the same session.
+        let later = resume(1, 7, 350);
+        assert_eq!(
+            ledger.claim(seconds(350), &later, hello(3)),
+            Err(ClaimError::Used),
+            "while it is pending"
+        );
+        assert_eq!(ledger.confirm(seconds(350), hello(2)), Some(hello(1)));
+        ledger.release(hello(1));
+        ledger.release(hello(2));
+        for used in [resume(1, 7, 50), later] {
+            assert_eq!(ledger.claim(seconds(355), &used, hello(3)), Err(ClaimError::Used));
+        }
+        assert_eq!(open(&mut ledger, seconds(355), &resume(2, 7, 350), 4), Ok(()), "the newest session's");
+        assert_eq!(open(&mut ledger, seconds(355), &resume(2, 7, 350), 5), Err(ClaimError::Used));
+    }
+
+    #[test]
+    fn a_used_resume_token_is_refused_until_it_expires() {
+        // Once by a record, and once after the record was forgotten.
+        let mut ledger = TokenLedger::new(10);
+        open(&mut ledger, NOW, &resume(9, 7, 50), 1).unwrap();
+        ledger.release(hello(1));
+        for now in [51, 300, 655, 656, 10_000] {
+            assert_eq!(
+                ledger.claim(seconds(now), &resume(9, 7, 50), hello(2)),
+                Err(ClaimError::Used),
+                "{now}"
+            );
+        }
+        assert_eq!(ledger.counts(), (0, 0));
+    }
+
+    #[test]
+    fn without_a_record_a_resume_token_is_taken_once() {
+        let mut ledger = TokenLedger::new(10);
+        assert_eq!(open(&mut ledger, NOW, &resume(9, 7, 20), 1), Ok(()), "the server was restarted");
+        ledger.release(hello(1));
+        for of_former_life in [resume(9, 7, 20), resume(8, 7, 30)] {
+            assert_eq!(ledger.claim(NOW, &of_former_life, hello(2)), Err(ClaimError::Used));
+        }
+    }
+
+    #[test]
+    fn a_new_connect_token_ends_older_resume_tokens_that_follow_one() {
+        let mut ledger = TokenLedger::new(10);
+        open(&mut ledger, NOW, &resume(9, 7, 20), 1).unwrap();
+        open(&mut ledger, NOW, &claim(2, 7), 2).unwrap();
+        assert_eq!(ledger.claim(NOW, &resume(1, 7, 50), hello(3)), Err(ClaimError::Used));
+        assert_eq!(ledger.claim(NOW, &resume(2, 7, 50), hello(3)), Ok(()));
+    }
+
+    #[test]
+    fn of_a_players_connect_tokens_the_newest_are_remembered() {
+        let mut ledger = TokenLedger::new(10);
+        let issued = |second: u8| TokenClaim { issued_at: seconds(second.into()), ..claim(second, 7) };
+        for second in [1, 3, 5, 7, 9] {
+            assert_eq!(open(&mut ledger, NOW, &issued(second), second), Ok(()));
+            ledger.release(hello(second));
+        }
+        // The first is forgotten, and with it all that are as old.
+        let tries =
+            [(1, false), (9, false), (3, false), (2, true), (3, false), (8, true), (2, false), (5, false)];
+        for (second, is_taken) in tries {
+            assert_eq!(open(&mut ledger, NOW, &issued(second), 100 + second).is_ok(), is_taken, "{second}");
+            ledger.release(hello(100 + second));
+        }
+        assert_eq!(ledger.counts(), (0, 1), "one record, whatever the player does");
+    }
+
+    #[test]
+    fn a_full_ledger_refuses_other_players_until_records_expire() {
+        let mut ledger = TokenLedger { player_count_max: 2, ..TokenLedger::new(1) };
         for number in 1..=2 {
-            ledger.claim(NOW, &claim(number, number.into()), hello(number)).unwrap();
-            ledger.confirm(hello(number));
+            open(&mut ledger, NOW, &claim(number, number.into()), number).unwrap();
             ledger.release(hello(number));
         }
-        let late = TokenClaim { expires_at: Duration::from_secs(200), ..claim(3, 3) };
-        assert_eq!(ledger.claim(NOW, &late, hello(3)), Err(ClaimError::Full));
-        assert_eq!(ledger.claim(Duration::from_secs(105), &late, hello(3)), Err(ClaimError::Full));
-        assert_eq!(ledger.claim(Duration::from_secs(106), &late, hello(3)), Ok(()));
-        assert_eq!(ledger.token_count(), 1);
+        let late = |token, player| TokenClaim { expires_at: seconds(200), ..claim(token, player) };
+        assert_eq!(ledger.claim(NOW, &late(3, 3), hello(3)), Err(ClaimError::Full));
+        assert_eq!(ledger.claim(NOW, &claim(4, 2), hello(4)), Ok(()), "a player who has a record");
+        assert_eq!(ledger.claim(seconds(105), &late(3, 3), hello(3)), Err(ClaimError::Full));
+        assert_eq!(ledger.claim(seconds(106), &late(3, 3), hello(3)), Ok(()));
+        assert_eq!(ledger.counts(), (2, 0));
+    }
+
+    #[test]
+    fn a_ledger_has_room_for_twice_the_connections() {
+        let most = |connections| TokenLedger::new(connections).player_count_max;
+        let (few, usual) = (most(1), most(crate::limits::CONNECTIONS));
+        assert_eq!((few, usual, most(200_000)), (32_768, 131_072, 400_000));
+        // As much memory as a table of that many players may take, in megabytes.
+        assert!(size_of::<Player>() * usual <= 24 << 20, "{}", size_of::<Player>());
     }
 
     #[test]
     fn a_clock_that_went_forward_and_back_opens_no_forgotten_token() {
         let mut ledger = TokenLedger::new(2);
-        ledger.claim(NOW, &claim(1, 1), hello(1)).unwrap();
-        ledger.confirm(hello(1));
+        open(&mut ledger, NOW, &claim(1, 1), 1).unwrap();
         ledger.release(hello(1));
-        let later = TokenClaim { expires_at: Duration::from_secs(4_000), ..claim(2, 2) };
-        ledger.claim(Duration::from_secs(3_700), &later, hello(2)).unwrap();
+        let later = TokenClaim { expires_at: seconds(4_000), ..claim(2, 2) };
+        ledger.claim(seconds(3_700), &later, hello(2)).unwrap();
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Err(ClaimError::Used));
-        let fresh = TokenClaim { expires_at: Duration::from_secs(101), ..claim(3, 3) };
+        let fresh = TokenClaim { expires_at: seconds(101), ..claim(3, 3) };
         assert_eq!(
             ledger.claim(NOW, &fresh, hello(3)),
             Ok(()),
@@ -221,18 +400,18 @@ mod tests {
         for number in 1..=3 {
             ledger.claim(NOW, &claim(number, 7), hello(number)).unwrap();
         }
-        assert_eq!(ledger.confirm(hello(1)), None);
-        assert_eq!(ledger.confirm(hello(2)), Some(hello(1)));
+        assert_eq!(ledger.confirm(NOW, hello(1)), None);
+        assert_eq!(ledger.confirm(NOW, hello(2)), Some(hello(1)));
         ledger.release(hello(1));
-        assert_eq!(ledger.confirm(hello(3)), Some(hello(2)));
+        assert_eq!(ledger.confirm(NOW, hello(3)), Some(hello(2)));
         ledger.release(hello(3));
-        assert_eq!(ledger.confirm(hello(2)), None, "nobody else is there");
+        assert_eq!(ledger.confirm(NOW, hello(2)), None, "nobody else is there");
     }
 
     #[test]
     fn what_was_never_claimed_can_be_released_and_confirmed_without_harm() {
         let mut ledger = TokenLedger::new(1);
         ledger.release(hello(1));
-        assert_eq!((ledger.confirm(hello(1)), ledger.token_count()), (None, 0));
+        assert_eq!((ledger.confirm(NOW, hello(1)), ledger.counts()), (None, (0, 0)));
     }
 }

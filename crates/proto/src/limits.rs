@@ -177,8 +177,15 @@ pub const TOKEN_SOURCE_HANDSHAKES_PER_SECOND: u32 = 500;
 /// The burst of attempts of one source with tokens.
 pub const TOKEN_SOURCE_HANDSHAKES_BURST: u32 = 1_000;
 
-/// Tokens a shard keeps in mind until they expire; more are refused. With lives of a minute, 546 players a second.
-pub const USED_TOKENS: usize = 32_768;
+/// Players whose used tokens a server remembers, for each connection it may have: those who are there, all back by resume token
+/// after a restart, and as many others within the ten minutes of a resume token. More are refused.
+pub const PLAYERS_PER_CONNECTION: usize = 2;
+
+/// Players that a server remembers in any case. With tokens that live a minute, 504 new players a second.
+pub const PLAYERS_REMEMBERED_MIN: usize = 32_768;
+
+/// Connect tokens of one player that are remembered one by one. Of older ones it is known that they are older.
+pub const USED_TOKENS_PER_PLAYER: usize = 4;
 
 /// Keys of tokens a server takes at once: those of a rotation, with room.
 pub const TOKEN_KEYS: usize = 8;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use drumfire_wire::RefuseReason;
 
 use crate::ledger::{ClaimError, TokenClaim, TokenLedger};
-use crate::limits::{FULL_RETRY_AFTER, USED_TOKENS};
+use crate::limits::{CONNECTIONS, FULL_RETRY_AFTER};
 use crate::stats::DropReason;
 use crate::time::Now;
 
@@ -133,7 +133,7 @@ pub struct Alone(TokenLedger);
 
 impl Default for Alone {
     fn default() -> Self {
-        Self(TokenLedger::new(USED_TOKENS))
+        Self(TokenLedger::new(CONNECTIONS))
     }
 }
 
@@ -152,8 +152,12 @@ impl Placement for Alone {
         false
     }
 
-    fn confirm(&mut self, _: Now, hello: HelloHash) -> Confirmed {
-        let older = self.0.confirm(hello).map(|hello| Replaced { shard: 0, hello });
+    fn set_limits(&mut self, _: u32, in_all: u32) {
+        self.0.set_connections(in_all);
+    }
+
+    fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
+        let older = self.0.confirm(now.wall, hello).map(|hello| Replaced { shard: 0, hello });
         older.map_or(Confirmed::Alone, Confirmed::Replaces)
     }
 

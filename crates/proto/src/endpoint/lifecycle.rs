@@ -128,9 +128,10 @@ impl<P: Placement> Endpoint<P> {
         let (Role::Server(greeter), Some(connection)) = (&self.role, self.connections.get_mut(peer)) else {
             return;
         };
+        let Some(session) = connection.hello else { return };
         let Some(grant) = connection.grant.as_mut().filter(|grant| grant.renew_at <= now) else { return };
         grant.renew_at = now.after(part(RESUME_LIFE, 2));
-        if let Some(token) = greeter.resume_token(self.wall, grant, &mut self.entropy) {
+        if let Some(token) = greeter.resume_token(self.wall, session, grant, &mut self.entropy) {
             connection.control.push(Control::ResumeToken(Box::new(token)));
         }
     }

@@ -151,10 +151,11 @@ impl Admission {
     }
 
     /// Seals a token with which the player of this grant can come back; `None` in open access, and when the session
-    /// ends too soon.
+    /// ends too soon. Its id is the Hello that made the session, by which the ledger knows the newest.
     pub(crate) fn resume_token(
         &self,
         wall: Duration,
+        session: HelloHash,
         grant: &Grant,
         protocol_id: u64,
         entropy: &mut Entropy,
@@ -165,7 +166,7 @@ impl Admission {
         let expires_at = grant.session_ends_at.map_or(latest, |ends| ends.min(latest));
         let token = Token {
             kind: TokenKind::Resume,
-            id: TokenId(entropy.bytes()),
+            id: TokenId(session.0),
             player: grant.player,
             psk: entropy.secret(),
             audience: access.audience,
@@ -204,7 +205,13 @@ impl Admission {
         verdict
             .map_err(|reason| Denied { key: Some(RefuseKey::derive(&token.psk)), ..Denied::from(reason) })?;
         let hello = proved(&Mac1Key::derive(&self.public_key, &token.psk), hello)?;
-        let claim = TokenClaim { token: token.id, player: token.player, expires_at: token.expires_at };
+        let claim = TokenClaim {
+            kind: token.kind,
+            token: token.id,
+            player: token.player,
+            issued_at: token.issued_at,
+            expires_at: token.expires_at,
+        };
         let grant = Grant {
             player: token.player,
             user_data: token.user_data,

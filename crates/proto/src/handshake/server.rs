@@ -21,6 +21,7 @@ use crate::config::{Config, Cookie, ServerConfig};
 use crate::control::SealedResume;
 use crate::ids::FoldBuild;
 use crate::limiter::{Sources, TokenBucket};
+use crate::placement::HelloHash;
 use crate::resets::Resets;
 use crate::stats::DropReason;
 use crate::time::Moment;
@@ -217,14 +218,15 @@ impl Greeter {
         self.admission.judge(wall, hello)
     }
 
-    /// What the player of this grant can come back with.
+    /// Returns the token with which the player of this session can come back.
     pub(crate) fn resume_token(
         &self,
         wall: Duration,
+        session: HelloHash,
         grant: &Grant,
         entropy: &mut Entropy,
     ) -> Option<SealedResume> {
-        self.admission.resume_token(wall, grant, self.protocol_id, entropy)
+        self.admission.resume_token(wall, session, grant, self.protocol_id, entropy)
     }
 
     /// Computes the Diffie-Hellman and the Welcome. Charges the handshake to the shard and to `source`, an address that is

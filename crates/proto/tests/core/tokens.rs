@@ -366,3 +366,52 @@ fn a_token_that_is_not_named_is_refused_before_any_key_agreement() {
     assert!(stats.dropped(DropReason::UnexpectedToken) >= 3);
     assert_eq!((stats.handshakes_computed, world.peers(SERVER).len()), (0, 0));
 }
+
+/// For how long one player comes back: as long as a resume token lives, but for the last half minute.
+fn sessions_time() -> Duration {
+    if cfg!(debug_assertions) { Duration::from_secs(15) } else { Duration::from_secs(570) }
+}
+
+/// A connect token of this player that is issued now.
+fn issued_now(world: &World, number: u8) -> IssuedToken {
+    let issued_at = Duration::from_secs(world.now().wall.as_secs());
+    issued(&Token { issued_at, expires_at: issued_at + Duration::from_secs(60), ..token(number) })
+}
+
+/// The other players' tokens are as good as ever, whatever this one does for ten minutes.
+#[test]
+fn a_player_who_comes_back_for_ten_minutes_keeps_no_one_out() {
+    let mut world = world(23);
+    world.link.delay = Duration::from_micros(2_500);
+    // It got its resume token ten minutes before the end, and comes with it when all is over.
+    connect(&mut world, Some(&issued(&token(8))));
+    world.run(Duration::from_millis(20));
+    let other = resume(&world);
+    connect(&mut world, Some(&issued(&token(9))));
+    world.run(Duration::from_millis(20));
+    let end = world.now.after(sessions_time());
+    let mut sessions = 0;
+    while world.now < end {
+        let newest = resume(&world);
+        connect(&mut world, Some(&newest));
+        // Two round trips to connect, and the next token with the answer to the first packet.
+        world.run(Duration::from_millis(15));
+        sessions += 1;
+        for end in [CLIENT, SERVER] {
+            let newest = world.peers(end).last().copied();
+            world.seen[end].retain(|(_, peer, seen)| Some(*peer) == newest && *seen == Seen::Connected);
+            world.left_from[end].clear();
+            world.records[end].clear();
+        }
+        world.sent.clear();
+        world.players.clear();
+    }
+    assert_eq!(world.ends[SERVER].stats().connections_opened, 2 + sessions, "each comes to something");
+    connect(&mut world, Some(&other));
+    let fresh = issued_now(&world, 7);
+    connect(&mut world, Some(&fresh));
+    world.run(Duration::from_millis(20));
+    let mut players: Vec<_> = world.players.iter().map(|(player, _)| player.0).collect();
+    players.sort_unstable();
+    assert_eq!(players, [7, 8]);
+}
