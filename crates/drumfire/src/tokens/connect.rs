@@ -154,6 +154,35 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_written_as_in_its_vectors() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/vectors/texts.json");
+        let entries: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        for (name, entry) in entries.as_object().unwrap() {
+            let inputs = &entry["inputs"];
+            let bytes = |name: &str| -> Vec<u8> {
+                let hex = inputs[name].as_str().unwrap();
+                (0..hex.len())
+                    .step_by(2)
+                    .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+                    .collect()
+            };
+            let token = ConnectToken {
+                address: inputs["address"].as_str().unwrap().parse().unwrap(),
+                server: ServerPublicKey::from_bytes(bytes("server_public_key").try_into().unwrap()),
+                protocol_id: inputs["protocol_id"].as_u64().unwrap(),
+                expires_at: Duration::from_secs(inputs["expires_at"].as_u64().unwrap()),
+                issued: IssuedToken {
+                    key_id: inputs["token_key_id"].as_u64().unwrap().try_into().unwrap(),
+                    sealed: bytes("sealed_token").try_into().unwrap(),
+                    psk: Secret::new(bytes("psk").try_into().unwrap()),
+                },
+            };
+            assert_eq!(token.to_text(), entry["outputs"]["text"].as_str().unwrap(), "{name}");
+        }
+    }
+
+    #[test]
     fn a_token_that_was_cut_anywhere_is_refused() {
         let text = token("192.0.2.1:1").to_text();
         for length in 0..text.len() {

@@ -1,14 +1,27 @@
-//! Cookies, refusals, ids and resets: what is made with a key and without a session.
+//! MACs, cookies, refusals, ids, and resets: everything that is made with a key and without a session.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_crypto::cookie::CookieScope;
-use drumfire_crypto::{Cookies, IdKeys, RefuseKey, Secret, ServerKeyPair};
+use drumfire_crypto::{Cookies, IdKeys, Mac1Key, RefuseKey, Secret, ServerKeyPair};
 use drumfire_wire::{ClientId, ConnectionId, Refusal, Refuse, RefuseReason, Reset, RoutingTag};
 use serde_json::{Value, json};
 
 use crate::{Inputs, check, to_hex};
+
+#[test]
+fn macs_are_as_in_their_vectors() {
+    check("macs.json", |inputs| {
+        let (psk, covered) = (Secret::new(inputs.array("psk")), inputs.bytes("covered"));
+        let mac = match inputs.text("kind") {
+            "mac1" => Mac1Key::derive(&inputs.array("server_public_key"), &psk).mac(&[&covered]),
+            "refuse" => RefuseKey::derive(&psk).mac(&covered[..35], &covered[35..]),
+            other => panic!("{other} is no kind"),
+        };
+        Some(json!({ "mac": to_hex(mac) }))
+    });
+}
 
 #[test]
 fn cookies_are_as_in_their_vectors() {

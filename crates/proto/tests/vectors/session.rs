@@ -1,4 +1,4 @@
-//! Whole sessions: the four datagrams of a handshake, and packets in two key epochs.
+//! Whole sessions: the four datagrams of a handshake, and packets in several key epochs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -69,13 +69,23 @@ fn hello(inputs: &Inputs<'_>, server: &ServerKeyPair, psk: &Secret<32>) -> (Hell
         suite_bits: inputs.number("offered_suites"),
     };
     let mut draft = HelloDraft::new(&fields, &inputs.array("sealed_token"));
-    let payload = ClientParameters { connection_id: None, shared: parameters(inputs, "client") }.encode();
+    let payload = ClientParameters {
+        connection_id: client_connection_id(inputs),
+        shared: parameters(inputs, "client"),
+    }
+    .encode();
     let (prologue, ephemeral) = (draft.prologue().concat(), Secret::new(inputs.array("client_ephemeral")));
     let message_1 = draft.noise_message_mut();
     let initiator = Initiator::new(server.public(), psk, &prologue, &payload, ephemeral, message_1).unwrap();
     let message_1 = message_1.to_vec();
     draft.set_mac1(Mac1Key::derive(server.public(), psk).mac(&draft.mac1_input()));
     (draft, initiator, message_1)
+}
+
+/// The id in packets to the client, where its socket asks for one.
+fn client_connection_id(inputs: &Inputs<'_>) -> Option<ConnectionId> {
+    let has_ids = inputs.0["client_connection_id"].is_string();
+    has_ids.then(|| ConnectionId::from_bytes(inputs.array("client_connection_id")))
 }
 
 fn encoded(draft: &HelloDraft) -> Vec<u8> {
@@ -137,7 +147,8 @@ fn packets(
     let (client_seals, client_opens) = of_client.into_keys(suite).unwrap();
     let (server_seals, server_opens) = of_server.into_keys(suite).unwrap();
     let mut to_server = Direction::new(Sealer::new(client_seals), Opener::new(server_opens), Some(id));
-    let mut to_client = Direction::new(Sealer::new(server_seals), Opener::new(client_opens), None);
+    let client_id = client_connection_id(inputs);
+    let mut to_client = Direction::new(Sealer::new(server_seals), Opener::new(client_opens), client_id);
     let datagrams = inputs.0["packets"].as_array().unwrap().iter().map(|packet| {
         let packet = Inputs(packet);
         let direction = if packet.text("from") == "client" { &mut to_server } else { &mut to_client };
