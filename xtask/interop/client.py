@@ -14,10 +14,21 @@ import socket
 import struct
 import time
 
+from frames import ORDERED, QUIET, decode
 from noise.connection import Keypair, NoiseConnection
-from standard import HELLO, PATTERN, REFUSE, RESET, RETRY, VERSION, WELCOME, Failure, Keys, Reader, expand, mac1, varint
+from standard import (
+    HELLO, PATTERN, REFUSE, RESET, RETRY, VERSION, WELCOME, Failure, Keys, are_server_parameters_good, expand, mac1, varint,
+)
 
 PATIENCE = 5.0
+
+
+class Closed(Failure):
+    """The server closed the connection."""
+
+    def __init__(self, code, application_code, reason):
+        super().__init__(f"the server closed: {code}, {application_code}, {reason}")
+        self.code, self.reason = code, reason.decode()
 
 
 class Session:
@@ -29,6 +40,7 @@ class Session:
         self.socket.bind(("127.0.0.1", 0))
         self.number, self.largest, self.received = 0, None, []
         self.owes_ack = False
+        self.acked = set()
         self.unacked = {}  # packet number -> frames to repeat
         self.sent_at = {}
         self.first_ack_of_epoch = None
@@ -71,13 +83,9 @@ class Session:
 
     def welcomed(self, noise, payload):
         self.connection_id, self.reset_token = payload[0:8], payload[8:24]
-        self.suite, largest, silent, unacknowledged = struct.unpack(">BHII", payload[24:35])
-        message_max, credit = struct.unpack(">II", payload[35:43])
-        if not self.suites & 1 << self.suite - 1:
-            raise Failure("a suite that was not offered")
-        is_room = 1024 <= message_max <= 1 << 24 and credit >= message_max + 64
-        if largest < 1200 or silent < 1000 or unacknowledged < 1000 or not is_room:
-            raise Failure("parameters out of bounds")
+        if not are_server_parameters_good(payload, self.suites):
+            raise Failure("a suite that was not offered, or parameters out of bounds")
+        self.suite = payload[24]
         protocol = noise.noise_protocol
         self.seals = Keys(bytes(protocol.cipher_state_encrypt.k), self.suite)
         self.opens = Keys(bytes(protocol.cipher_state_decrypt.k), self.suite)
@@ -99,14 +107,17 @@ class Session:
         if self.owes_ack:
             frames = self.ack() + frames
             self.owes_ack = False
-        number, self.number = self.number, self.number + 1
-        byte_0 = 0x08 | (self.seals.epoch & 1) << 2 | 3
-        header = bytes([byte_0]) + self.connection_id + struct.pack(">I", number & 0xFFFFFFFF)
-        body = frames.ljust(28 - len(header) - 16, b"\0")
-        self.send(header + self.seals.seal(number, header, body))
+        number = self.send_exactly(frames or b"\0")
         if repeats:
             self.unacked[number] = frames
             self.sent_at[number] = time.monotonic()
+        return number
+
+    def send_exactly(self, opened):
+        """Sends one packet with these bytes sealed, and nothing else in it."""
+        number, self.number = self.number, self.number + 1
+        header = bytes([0x08 | (self.seals.epoch & 1) << 2 | 3]) + self.connection_id + struct.pack(">I", number & 0xFFFFFFFF)
+        self.send(header + self.seals.seal(number, header, opened))
         return number
 
     def ack(self):
@@ -168,48 +179,24 @@ class Session:
             self.epoch_base, self.first_ack_of_epoch = self.number, None
         self.received.append(number)
         self.largest = number if self.largest is None else max(self.largest, number)
-        self.on_frames(Reader(frames))
+        self.on_frames(frames)
 
-    def on_frames(self, reader):
-        last_id = None
-        while not reader.is_empty():
-            kind = reader.take(1)[0]
-            if kind == 0x00:
-                continue
-            if kind in (0x01, 0x0C):
-                self.owes_ack = True
-            elif kind == 0x02:
-                self.on_ack(reader)
-            elif kind == 0x03:
-                code, application_code = reader.take(1)[0], reader.varint()
-                reason = reader.take(reader.varint())
-                raise Failure(f"the server closed: {code}, {application_code}, {reason}")
-            elif kind == 0x07:
-                self.send_frames(b"\x08" + reader.take(8))
-            elif kind == 0x08:
-                reader.take(8)
-            elif kind == 0x09:
-                sequence = reader.varint()
-                self.spare_ids[sequence] = (reader.take(8), reader.take(16))
-                self.owes_ack = True
-            elif kind == 0x05:
-                reader.varint()
-                self.owes_ack = True
-            elif kind == 0x0D:
-                reader.varint()
-            elif kind == 0x80:
-                channel, payload = reader.varint(), reader.take(reader.varint())
-                self.messages.append((channel, payload))
-                self.owes_ack = True
-            elif kind in (0x83, 0x93):
-                channel = reader.varint()
-                last_id = last_id + 1 if kind == 0x93 else reader.varint()
-                back = reader.varint()
-                payload = reader.take(reader.varint())
-                self.on_reliable(channel, last_id, last_id - back if back else None, payload)
-                self.owes_ack = True
-            else:
-                raise Failure(f"frame {kind:#x} is not in the standard")
+    def on_frames(self, opened):
+        for frame in decode(opened):
+            kind = frame["type"]
+            self.owes_ack |= kind not in QUIET
+            if kind == "ack":
+                self.on_ack(frame["ranges"])
+            elif kind == "close":
+                raise Closed(frame["code"], frame["application_code"], frame["reason"])
+            elif kind == "path challenge":
+                self.send_frames(b"\x08" + frame["data"])
+            elif kind == "new connection id":
+                self.spare_ids[frame["sequence"]] = frame["id"], frame["reset_token"]
+            elif kind == "message" and frame["mode"] == ORDERED:
+                self.on_reliable(frame["channel"], frame["id"], frame["after"], frame["payload"])
+            elif kind == "message":
+                self.messages.append((frame["channel"], frame["payload"]))
 
     def on_reliable(self, channel, number, after, payload):
         if number in self.delivered or number in self.waiting:
@@ -227,15 +214,11 @@ class Session:
                     ready = True
                     break
 
-    def on_ack(self, reader):
-        largest, _delay, more, first = (reader.varint() for _ in range(4))
+    def on_ack(self, ranges):
+        largest = ranges[0][1]
         if largest >= self.number:
             raise Failure("an ack of a packet that was never sent")
-        ranges, low = [(largest - first, largest)], largest - first
-        for _ in range(more):
-            high = low - reader.varint() - 2
-            low = high - reader.varint()
-            ranges.append((low, high))
+        self.acked.update(number for low, high in ranges for number in range(low, high + 1))
         for number in list(self.unacked):
             if any(low <= number <= high for low, high in ranges):
                 del self.unacked[number]

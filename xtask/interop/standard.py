@@ -8,7 +8,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 PATTERN = b"Noise_NKpsk0_25519_ChaChaPoly_BLAKE2s"
-HELLO, RETRY, REFUSE, WELCOME, RESET = 0x89, 0x8A, 0x8B, 0x8C, 0x8D
+TRANSPORT, HELLO, RETRY, REFUSE, WELCOME, RESET = 0x00, 0x89, 0x8A, 0x8B, 0x8C, 0x8D
 VERSION = 1
 
 
@@ -25,32 +25,6 @@ def varint(value):
     return bytes(out)
 
 
-class Reader:
-    """The bytes of an opened packet, from front to end."""
-
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def take(self, count):
-        part = self.data[self.at : self.at + count]
-        if len(part) < count:
-            raise Failure("a frame ends outside its packet")
-        self.at += count
-        return part
-
-    def varint(self):
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    def is_empty(self):
-        return self.at == len(self.data)
-
-
 def hkdf3(chain, data):
     def mac(key, text):
         return hmac.new(key, text, hashlib.blake2s).digest()
@@ -62,7 +36,7 @@ def hkdf3(chain, data):
 
 
 class Keys:
-    """One direction in one epoch ("Seal, keys and key epochs")."""
+    """One direction in one epoch (section 4.3)."""
 
     def __init__(self, chain, suite, epoch=0):
         self.suite, self.epoch = suite, epoch
@@ -87,7 +61,7 @@ class Keys:
 
 
 def expand(low, length, largest):
-    """The number nearest to the expected one ("Packet numbers")."""
+    """The number nearest to the expected one (section 6.2)."""
     expected = 0 if largest is None else largest + 1
     window = 1 << (8 * length)
     candidate = expected & ~(window - 1) | low
@@ -104,6 +78,35 @@ def blake2s(*parts):
 
 def keyed_blake2s(key, *parts):
     return hashlib.blake2s(b"".join(parts), key=key, digest_size=16).digest()
+
+
+def refuse_mac(psk, refuse, message_1):
+    """The MAC of a Refuse. Without a token there is no psk, and no MAC is valid (section 16)."""
+    return keyed_blake2s(blake2s(b"drumfire refuse", psk), refuse[:35], message_1)
+
+
+def are_server_parameters_good(payload, offered):
+    """Whether all fields of a Welcome's parameters are within bounds (section 5.7)."""
+    if len(payload) < 43:
+        return False
+    suite, largest, silent, unacknowledged, message_max, credit = struct.unpack(">BHIIII", payload[24:43])
+    is_offered = suite in (1, 2) and bool(offered & 1 << suite - 1)
+    is_room = 1024 <= message_max <= 1 << 24 and credit >= message_max + 64
+    return is_offered and 1200 <= largest <= 65_507 and min(silent, unacknowledged) >= 1000 and is_room
+
+
+def kind_of(datagram):
+    """The kind of a datagram by byte 0 and length (section 3.1), or why it is dropped."""
+    if not datagram:
+        return None, "empty"
+    if datagram[0] & 0x78 != 0x08:
+        return None, "fixed_bits"
+    lengths = {HELLO: (1200, 1200), RETRY: (64, 96), REFUSE: (51, 96), WELCOME: (57, 1200), RESET: (25, 25)}
+    kind = datagram[0] if datagram[0] & 0x80 else TRANSPORT
+    if kind != TRANSPORT and kind not in lengths:
+        return None, "unknown_kind"
+    low, high = lengths.get(kind, (28, 65_507))
+    return (kind, None) if low <= len(datagram) <= high else (None, "wrong_length")
 
 
 def mac1(server_public_key, psk, hello):

@@ -3,6 +3,7 @@
     python vectors.py ../../crates/wire/vectors
 """
 
+import base64
 import ipaddress
 import json
 import pathlib
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from noise.connection import Keypair, NoiseConnection
 from standard import (
-    HELLO, PATTERN, REFUSE, RESET, RETRY, WELCOME, Failure, Keys, blake2s, expand, hkdf3, keyed_blake2s, mac1,
+    HELLO, PATTERN, REFUSE, RESET, RETRY, WELCOME, Failure, Keys, blake2s, expand, hkdf3, keyed_blake2s, mac1, refuse_mac,
 )
 
 WORD = (1 << 64) - 1
@@ -85,12 +86,15 @@ def address_of(text):
     return ipaddress.ip_address(host.strip("[]")), int(port)
 
 
+def in_sixteen(host):
+    return host.packed if host.version == 6 else bytes(10) + b"\xff\xff" + host.packed
+
+
 def cookie_of(process_key, seconds, address, client_id, check):
     host, port = address_of(address)
-    in_sixteen = host.packed if host.version == 6 else bytes(10) + b"\xff\xff" + host.packed
     bucket = seconds // 5
     secret = keyed_blake2s(process_key, b"drumfire cookie", struct.pack(">Q", bucket // 12))
-    covered = in_sixteen + struct.pack(">H", port) + client_id + struct.pack(">Q", bucket) + check
+    covered = in_sixteen(host) + struct.pack(">H", port) + client_id + struct.pack(">Q", bucket) + check
     return siphash_2_4(secret, covered, is_double=True)
 
 
@@ -133,8 +137,24 @@ def refusal(inputs):
         out += struct.pack(">B16sH", host.version, host.packed, port)
     mac = bytes(16)
     if inputs["psk"] is not None:
-        mac = keyed_blake2s(blake2s(b"drumfire refuse", inputs.bytes("psk")), out, inputs.bytes("message_1"))
+        mac = refuse_mac(inputs.bytes("psk"), out, inputs.bytes("message_1"))
     return {"refuse": (out + mac).hex()}
+
+
+def mac(inputs):
+    psk, covered = inputs.bytes("psk"), inputs.bytes("covered")
+    if inputs["kind"] == "refuse":
+        return {"mac": refuse_mac(psk, covered[:35], covered[35:]).hex()}
+    key = blake2s(b"drumfire mac1", inputs.bytes("server_public_key"), psk)
+    return {"mac": keyed_blake2s(key, covered).hex()}
+
+
+def text(inputs):
+    host, port = address_of(inputs["address"])
+    ids = inputs["protocol_id"], inputs["expires_at"], inputs["token_key_id"]
+    out = b"\x01" + inputs.bytes("server_public_key") + struct.pack(">QQI", *ids) + inputs.bytes("psk")
+    out += inputs.bytes("sealed_token") + in_sixteen(host) + struct.pack(">H", port)
+    return {"text": "drumfire_connect_" + base64.urlsafe_b64encode(out).decode().rstrip("=")}
 
 
 def reset(inputs):
@@ -193,7 +213,8 @@ def session(inputs):
     head = struct.pack(">BHQ8sIIB", HELLO, inputs["version"], inputs["protocol_id"], client_id, *ids)
     prologue = head + inputs.bytes("sealed_token") + bytes(32)
     client = noise_of(inputs, prologue, public_key, is_client=True)
-    payload = bytes(9) + shared_parameters(inputs, "client")
+    client_connection_id = bytes.fromhex(inputs["client_connection_id"] or "")
+    payload = bytes([len(client_connection_id)]) + client_connection_id.ljust(8, b"\0") + shared_parameters(inputs, "client")
     message_1 = bytes(client.write_message(payload.ljust(564, b"\0")))
     hello = prologue + message_1
     hello += mac1(public_key, psk, hello)
@@ -214,11 +235,11 @@ def session(inputs):
         "hello_with_cookie": (hello[:540] + cookie + hello[572:]).hex(),
         "connection_id": name.hex(),
         "welcome": welcome.hex(),
-        "packets": packets(inputs, client.noise_protocol, name),
+        "packets": packets(inputs, client.noise_protocol, {"client": name, "server": client_connection_id}),
     }
 
 
-def packets(inputs, split, name):
+def packets(inputs, split, names):
     chains = {"client": bytes(split.cipher_state_encrypt.k), "server": bytes(split.cipher_state_decrypt.k)}
     keys = {side: Keys(chain, inputs["suite"]) for side, chain in chains.items()}
     largest = {"client": None, "server": None}
@@ -231,21 +252,23 @@ def packets(inputs, split, name):
         if expand(number & (1 << 8 * length) - 1, length, largest[side]) != number:
             raise Failure(f"packet number {number} is not found again")
         largest[side] = number
-        header = bytes([0x08 | (packet["epoch"] & 1) << 2 | length - 1]) + (name if side == "client" else b"")
+        header = bytes([0x08 | (packet["epoch"] & 1) << 2 | length - 1]) + names[side]
         header += (number & (1 << 8 * length) - 1).to_bytes(length, "big")
         out.append((header + keys[side].seal(number, header, frames)).hex())
     return out
 
 
 FILES = {
-    "cookies.json": cookie, "refusals.json": refusal, "resets.json": reset, "tokens.json": token, "sessions.json": session,
+    "cookies.json": cookie, "macs.json": mac, "refusals.json": refusal, "resets.json": reset, "sessions.json": session,
+    "texts.json": text, "tokens.json": token,
 }
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     count = 0
-    if {path.name for path in folder.glob("*.json")} != set(FILES):
+    # `malformed.py` checks the last of them.
+    if {path.name for path in folder.glob("*.json")} != {*FILES, "malformed.json"}:
         raise SystemExit(f"{folder}: not the files that this program knows")
     for file, outputs_of in FILES.items():
         for name, entry in json.loads((folder / file).read_text()).items():

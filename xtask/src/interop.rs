@@ -1,5 +1,5 @@
-//! `cargo xtask interop`: the second implementation, in Python, checks the standard's vectors and holds sessions with the
-//! server of the example `echo`.
+//! `cargo xtask interop`: the second implementation, in Python, checks the standard's vectors, sends the malformed ones to the
+//! server of the example `echo`, and holds sessions with it.
 //!
 //! Its packages go into a virtual environment of their own below the target directory.
 
@@ -34,6 +34,15 @@ pub(crate) fn run(sessions: u32) -> Result<(), Stop> {
 
     example::build(&workspace, EXAMPLE)?;
     let (mut server, address, public) = example::serve(&workspace, EXAMPLE)?;
+    let malformed = [
+        word(&scripts.join("malformed.py")),
+        word(&workspace.root.join("crates/wire/vectors/malformed.json")),
+        address.to_string(),
+        public.clone(),
+    ];
+    let malformed = CommandLine::new(&python, &malformed).env("PYTHONWARNINGS", "ignore");
+    print!("{malformed}\n{}", malformed.output(&workspace.root)?);
+
     let client = [
         &word(&scripts.join("client.py")),
         &address.to_string(),

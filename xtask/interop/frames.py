@@ -1,0 +1,236 @@
+"""Frames as crates/wire/PROTOCOL.md section 7 describes them, and what a receiver checks before it handles any of them."""
+
+from standard import Failure
+
+MESSAGE_LIMIT_BYTES = 16_777_216
+UNRELIABLE_MESSAGE_MAX_BYTES = 16_384
+MESSAGE_IDS_AHEAD = 4_096
+UNORDERED, ORDERED, SEQUENCED = 2, 3, 4
+NAMES = {
+    0x00: "padding", 0x01: "ping", 0x02: "ack", 0x03: "close", 0x04: "skip", 0x05: "credit", 0x07: "path challenge",
+    0x08: "path response", 0x09: "new connection id", 0x0A: "retire connection id", 0x0B: "resume token",
+    0x0C: "ack request", 0x0D: "timestamp",
+}
+# Frames that do not ask for an ack.
+QUIET = {"padding", "ack", "close", "path challenge", "path response", "timestamp"}
+
+
+class Malformed(Failure):
+    """A protocol error, under the name that the Close carries."""
+
+
+class Reader:
+    """The bytes of an opened packet, from front to end."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, count):
+        part = self.data[self.at : self.at + count]
+        if len(part) < count:
+            raise Malformed("truncated")
+        self.at += count
+        return part
+
+    def varint(self):
+        value = 0
+        for position in range(10):
+            byte = self.take(1)[0]
+            if position == 9 and byte > 1:
+                raise Malformed("bad_varint")
+            value |= (byte & 0x7F) << 7 * position
+            if byte < 0x80:
+                if byte == 0 and position > 0:
+                    raise Malformed("bad_varint")
+                return value
+        raise Malformed("bad_varint")
+
+    def is_empty(self):
+        return self.at == len(self.data)
+
+
+def decode(opened):
+    """All frames of a packet, as dictionaries; raises Malformed at the first error."""
+    reader, last_id, out = Reader(opened), None, []
+    while not reader.is_empty():
+        byte = reader.take(1)[0]
+        if byte & 0x80:
+            frame = decode_message(byte, reader, last_id)
+            last_id = frame.get("id", last_id)
+        elif byte in NAMES:
+            frame = DECODERS.get(byte, lambda _: {})(reader)
+            frame["type"] = NAMES[byte]
+        else:
+            raise Malformed("unknown_frame")
+        out.append(frame)
+    return out
+
+
+def decode_message(byte, reader, last_id):
+    mode, is_piece, has_n = byte & 7, bool(byte & 8), bool(byte & 16)
+    has_id = mode in (UNORDERED, ORDERED, SEQUENCED)
+    if byte & 0x60 or mode > 5 or (has_n and not has_id) or (is_piece and mode == 5):
+        raise Malformed("unknown_frame")
+    frame = {"type": "fragment" if is_piece else "message", "mode": mode, "channel": channel(reader)}
+    if has_id:
+        if not has_n:
+            frame["id"] = reader.varint()
+        elif last_id is None or last_id == (1 << 64) - 1:
+            raise Malformed("bad_message_id")
+        else:
+            frame["id"] = last_id + 1
+        if mode == ORDERED:
+            frame["after"] = order(reader, frame["id"])
+    elif mode == 5:
+        frame["key"], frame["version"] = reader.varint(), reader.varint()
+    if is_piece:
+        if not has_id:
+            frame["number"] = reader.varint()
+        frame["total"], frame["offset"] = reader.varint(), reader.varint()
+        if max(frame["total"], frame["offset"]) > MESSAGE_LIMIT_BYTES:
+            raise Malformed("bad_fragment")
+    frame["payload"] = reader.take(reader.varint())
+    if is_piece and not 0 < len(frame["payload"]) <= frame["total"] - frame["offset"]:
+        raise Malformed("bad_fragment")
+    return frame
+
+
+def channel(reader):
+    number = reader.varint()
+    if number > 65_535:
+        raise Malformed("bad_channel")
+    return number
+
+
+def order(reader, number):
+    """The id that "back" refers to, or None."""
+    back = reader.varint()
+    if back > number:
+        raise Malformed("bad_order")
+    return number - back if back else None
+
+
+def decode_ack(reader):
+    largest, delay, more, first = reader.varint(), reader.varint(), None, None
+    if delay > 2_097_151:
+        raise Malformed("bad_ack_delay")
+    more = reader.varint()
+    if more > 31:
+        raise Malformed("too_many_ack_ranges")
+    first = reader.varint()
+    ranges = [(largest - first, largest)]
+    for _ in range(more):
+        high = ranges[-1][0] - reader.varint() - 2
+        ranges.append((high - reader.varint(), high))
+    if ranges[-1][0] < 0:
+        raise Malformed("bad_ack_range")
+    return {"ranges": ranges}
+
+
+def decode_close(reader):
+    code, application_code, length = reader.take(1)[0], reader.varint(), reader.varint()
+    if code > 7 or application_code >= 1 << 32 or length > 128:
+        raise Malformed("bad_close")
+    return {"code": code, "application_code": application_code, "reason": reader.take(length)}
+
+
+def decode_skip(reader):
+    frame = {"channel": channel(reader), "id": reader.varint()}
+    frame["after"], frame["bytes"] = order(reader, frame["id"]), reader.varint()
+    if frame["bytes"] > MESSAGE_LIMIT_BYTES:
+        raise Malformed("bad_skip")
+    return frame
+
+
+DECODERS = {
+    0x02: decode_ack,
+    0x03: decode_close,
+    0x04: decode_skip,
+    0x05: lambda reader: {"bytes": reader.varint()},
+    0x07: lambda reader: {"data": reader.take(8)},
+    0x08: lambda reader: {"data": reader.take(8)},
+    0x09: lambda reader: {"sequence": reader.varint(), "id": reader.take(8), "reset_token": reader.take(16)},
+    0x0A: lambda reader: {"sequence": reader.varint()},
+    0x0B: lambda reader: {"life_seconds": reader.take(2), "psk": reader.take(32), "sealed": reader.take(512)},
+    0x0D: lambda reader: {"microseconds": reader.varint()},
+}
+
+
+class Receiver:
+    """What a receiver must remember to find every protocol error. It delivers nothing."""
+
+    def __init__(self, side, credit, message_max, ids_given=()):
+        self.side, self.credit, self.message_max = side, credit, message_max
+        self.received, self.floor, self.pieces = set(), 0, {}
+        self.ids, self.next_sequence = set(ids_given), len(ids_given)
+
+    def judge(self, number, next_number, opened):
+        """Takes packet `number` in, when `next_number` is the next one to be sent. Returns the outcome and its reason."""
+        try:
+            frames = decode(opened)
+            for frame in frames:
+                self.check(number, frame)
+            if any(self.disagrees(frame) for frame in frames):
+                return "dropped", "pieces_disagree"
+            for frame in frames:
+                if frame["type"] == "close":
+                    break
+                self.apply(next_number, frame)
+        except Malformed as error:
+            return "closed", str(error)
+        return "accepted", None
+
+    def check(self, number, frame):
+        if "id" in frame and frame["type"] != "new connection id" and frame["id"] > self.floor + MESSAGE_IDS_AHEAD:
+            raise Malformed("message_too_far_ahead")
+        length = frame.get("total", len(frame.get("payload", b"")))
+        if "id" in frame and length > self.message_max:
+            raise Malformed("message_too_long")
+        if frame["type"] == "fragment" and "id" not in frame:
+            if length > UNRELIABLE_MESSAGE_MAX_BYTES:
+                raise Malformed("message_too_long")
+            if frame["number"] > number:
+                raise Malformed("bad_fragment")
+
+    def disagrees(self, frame):
+        begun = self.pieces.get(frame.get("id")) if frame["type"] == "fragment" else None
+        return begun is not None and begun[0] != (frame["channel"], frame["mode"], frame["total"])
+
+    def apply(self, next_number, frame):
+        kind = frame["type"]
+        if kind == "ack" and frame["ranges"][0][1] >= next_number:
+            raise Malformed("ack_of_unsent")
+        if kind in ("new connection id", "resume token") and self.side == "server":
+            raise Malformed("wrong_side")
+        if kind == "retire connection id" and self.side == "client":
+            raise Malformed("wrong_side")
+        if kind == "new connection id" and frame["sequence"] not in self.ids:
+            self.ids.add(frame["sequence"])
+            if len(self.ids) > 4:
+                raise Malformed("connection_ids")
+        if kind == "retire connection id":
+            if frame["sequence"] >= self.next_sequence or self.ids == {frame["sequence"]}:
+                raise Malformed("connection_ids")
+            self.ids.discard(frame["sequence"])
+        if "id" in frame and kind in ("message", "skip", "fragment") and frame["id"] not in self.received:
+            self.receive(frame)
+
+    def receive(self, frame):
+        number, is_piece = frame["id"], frame["type"] == "fragment"
+        total = frame.get("bytes", frame.get("total", len(frame.get("payload", b""))))
+        if number not in self.pieces:
+            if is_piece and len(self.pieces) >= 64:
+                raise Malformed("too_many_in_pieces")
+            self.credit -= total + 64
+            if self.credit < 0:
+                raise Malformed("credit_exceeded")
+        if is_piece:
+            head = (frame["channel"], frame["mode"], frame["total"])
+            _, bytes_there = self.pieces.setdefault(number, (head, set()))
+            bytes_there.update(range(frame["offset"], frame["offset"] + len(frame["payload"])))
+            if len(bytes_there) < total:
+                return
+        self.pieces.pop(number, None)
+        self.received.add(number)
+        while self.floor in self.received:
+            self.floor += 1
