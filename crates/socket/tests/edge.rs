@@ -12,7 +12,7 @@ use drumfire_socket::{
 };
 
 /// Silence after which a datagram that was sent counts as stranded.
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Bursts of the long run.
 const BURSTS: u64 = if cfg!(debug_assertions) { 200_000 } else { 500_000 };

@@ -14,7 +14,7 @@ use drumfire_socket::{
 };
 
 /// Silence after which a datagram that was sent counts as stranded.
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 const SHARDS: usize = 3;
 

@@ -35,7 +35,7 @@ fn answered(server: &str, reached: &[&str], from: &str, mode: SendMode, receiver
             let client = UdpSocket::bind(from).expect("a client");
             let ip: IpAddr = ip.parse().expect("an address");
             client.connect(SocketAddr::new(ip, port)).expect("connected");
-            client.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+            client.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
             client.send(ip.to_string().as_bytes()).expect("sent");
             client
         })

@@ -8,10 +8,11 @@
 mod inbox;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use drumfire_socket::{
-    DrainEnd, DropReason, Fault, FlushEnd, Gro, GroupConfig, ReceiverConfig, ReuseportGroup, SendBatch,
-    SendMode, Sender, Socket,
+    DrainEnd, DropReason, Fault, FlushEnd, Gro, GroupConfig, Parker, Poller, Receiver, ReceiverConfig,
+    ReuseportGroup, SendBatch, SendMode, Sender, Socket,
 };
 use inbox::Inbox;
 
@@ -208,26 +209,35 @@ fn a_train_of_overlong_datagrams_is_counted_by_datagram() {
 fn a_train_costs_as_much_budget_as_its_datagrams() {
     const TRAINS: u64 = 20;
     const BUDGET: usize = 4;
-    let mut inbox = bind(V4, Gro::On);
+    let group = ReuseportGroup::bind(&GroupConfig::new(V4.parse().expect("an address"))).expect("a group");
+    let address = group.local_addr();
+    let mut socket = group.into_sockets().remove(0);
+    let mut poller = Poller::new().expect("a poller");
+    poller.register(&mut socket, 0).expect("registered");
+    let config = ReceiverConfig::default().gro(Gro::On);
+    let mut receiver = Receiver::new(&mut socket, &config).expect("a receiver");
     let mut outbox = Outbox::new(V4);
     for _ in 0..TRAINS {
         // The short end keeps each train apart from the next.
         for bytes in [100, 100, 100, 100, 100, 1] {
-            outbox.push(inbox.address, bytes);
+            outbox.push(address, bytes);
         }
     }
     assert!(outbox.flush().is_empty());
-    let (socket, receiver) = &mut inbox.members[0];
     let mut passes = 0;
     while receiver.counts().datagrams < TRAINS * 6 {
         let before = receiver.counts().messages;
-        let end = receiver.drain(socket, BUDGET, |_| {});
+        let end = receiver.drain(&mut socket, BUDGET, |_| {});
         // One call with as many slots as the budget, handed on whole: four trains overspend it.
         let taken = receiver.counts().messages - before;
         assert!(taken <= BUDGET as u64);
         assert!(taken < BUDGET as u64 || end == DrainEnd::BudgetSpent);
         passes += 1;
-        assert!(passes < 100_000, "stalled after {} datagrams", receiver.counts().datagrams);
+        if end == DrainEnd::Blocked && receiver.counts().datagrams < TRAINS * 6 {
+            // Loopback may hand datagrams over after the send has returned.
+            let ready = poller.poll(Some(Duration::from_secs(60))).expect("a poll");
+            assert_eq!(ready.readable, 1, "stalled after {} datagrams", receiver.counts().datagrams);
+        }
     }
     assert!(passes >= TRAINS / BUDGET as u64);
 }

@@ -5,6 +5,8 @@
 //! everything took is printed and not judged.
 
 mod clients;
+#[path = "../server/own_address.rs"]
+mod own_address;
 mod process;
 mod rounds;
 mod serve;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use drumfire::{PlayerId, ServerKey, TokenMasterKey, TokenRequest};
 
 use crate::clients::{ALL, Crowd, now};
+use crate::own_address::own_address;
 use crate::process::ServerProcess;
 
 const ROUNDS: u32 = 5;
@@ -24,7 +25,7 @@ pub(crate) fn killed_by_token() {
 pub(crate) fn killed_openly() {
     let key = ServerKey::generate().expect("randomness");
     let keys = [key.to_text()];
-    let server = ServerProcess::start("127.0.0.1:0".parse().expect("an address"), WORKERS, &keys);
+    let server = ServerProcess::start(own_address(1), WORKERS, &keys);
     let mut crowd = Crowd::connect(server.address, key.public(), |_| None);
     crowd.until("all are connected", |fate| fate.is_answered);
     kill_and_restart(server, &mut crowd, &keys, "openly, from one address");
@@ -54,7 +55,7 @@ fn players() -> (ServerProcess, Crowd, [String; 2]) {
     let key = ServerKey::generate().expect("randomness");
     let tokens = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
     let keys = [key.to_text(), tokens.to_text()];
-    let server = ServerProcess::start("127.0.0.1:0".parse().expect("an address"), WORKERS, &keys);
+    let server = ServerProcess::start(own_address(1), WORKERS, &keys);
     let (address, public) = (server.address, key.public());
     let mut crowd = Crowd::connect(address, public, |place| {
         let request = TokenRequest::new(PlayerId(place as u128), address, public);

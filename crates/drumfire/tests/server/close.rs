@@ -65,7 +65,7 @@ fn a_dropped_server_closes_its_clients() {
         drop(server);
         for client in &mut clients {
             while client.state() != ClientState::Closed {
-                assert!(client.wait(Duration::from_secs(20)), "nobody said goodbye");
+                assert!(client.wait(Duration::from_secs(60)), "nobody said goodbye");
                 let shutdown = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
                 assert_eq!(
                     client.poll().last(),

@@ -70,7 +70,7 @@ fn handlers_servers_hear_of_it_too() {
     };
     let connect = |server: &drumfire::Serving<()>| {
         let mut client = Client::connect_dev(server.local_addr()).expect("a client");
-        assert!(client.wait(Duration::from_secs(20)), "nothing was said");
+        assert!(client.wait(Duration::from_secs(60)), "nothing was said");
         assert_eq!(client.poll().next(), Some(ClientEvent::Connected));
     };
     connect(&server);

@@ -12,6 +12,7 @@ mod handler;
 mod limits;
 mod live;
 mod monitor;
+mod own_address;
 mod rebind;
 mod refusal;
 mod restart;

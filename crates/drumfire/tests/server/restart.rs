@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::own_address::own_address;
 use crate::world::{now, possible};
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, CloseCode,
@@ -56,7 +57,7 @@ fn tokens() -> TokenKey {
 fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_player() {
     const BOTS: u128 = 60;
     let tokens = tokens();
-    let mut server = serve("127.0.0.1:0".parse().expect("an address"), &tokens);
+    let mut server = serve(own_address(1), &tokens);
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
     let own = "127.0.0.1:0".parse().expect("an address");
     let mut bots = Clients::bind(own, 60, &back_within(30)).expect("a socket");
@@ -113,7 +114,7 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
 #[test]
 fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
     let tokens = tokens();
-    let mut server = serve("127.0.0.1:0".parse().expect("an address"), &tokens);
+    let mut server = serve(own_address(2), &tokens);
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
     let own = "127.0.0.1:0".parse().expect("an address");
     let mut bots = Clients::bind(own, 1, &back_within(1)).expect("a socket");
@@ -154,7 +155,7 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
 #[test]
 fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
     let tokens = tokens();
-    let mut server = serve("127.0.0.1:0".parse().expect("an address"), &tokens);
+    let mut server = serve(own_address(3), &tokens);
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
     let token = TokenRequest::new(PlayerId(1), address, public).issue(&tokens).expect("a token");
     let mut client = Client::connect_with_token(&token, &back_within(30)).expect("a client");

@@ -12,7 +12,7 @@ use drumfire_socket::{
 };
 
 /// Silence after which a datagram that was sent counts as stranded.
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Inbox {
     pub(crate) address: SocketAddr,

@@ -34,7 +34,7 @@ fn values(scrape: &Scrape, name: &str) -> Vec<f64> {
 
 #[test]
 fn a_scrape_in_the_middle_of_a_run_is_part_of_what_the_report_counts() {
-    let flags = format!("--threads {SEVERAL} --secs 2.5 --rate 2000 --flows 8 --json -");
+    let flags = format!("--threads {SEVERAL} --secs 3600 --rate 2000 --flows 8 --json -");
     let mut program = receiver(&format!("--with-sender --metrics-address 127.0.0.1:0 {flags}"));
     let line = program.error_line_with("metrics at http://");
     let address = line.trim_start_matches("metrics at http://").trim_end_matches("/metrics").to_owned();
@@ -48,6 +48,9 @@ fn a_scrape_in_the_middle_of_a_run_is_part_of_what_the_report_counts() {
     if cfg!(target_os = "linux") {
         assert_eq!(values(&scrape, "drumfire_busy_ratio").len(), SEVERAL as usize);
     }
+    // Some more is received before it ends.
+    program.error_line_with("   2 s  ");
+    program.interrupt_group();
     let report = Report::of(&program.end().with_code(0));
     let in_all = report.number("/received") as f64;
     let so_far: f64 = received.iter().sum();

@@ -100,12 +100,13 @@ fn an_error_line_that_nobody_reads_is_no_panic() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_a_spinning_thread_used_before_the_start_is_not_in_its_report() {
-    const BEFORE: std::time::Duration = std::time::Duration::from_secs(1);
+    const BEFORE: std::time::Duration = std::time::Duration::from_secs(2);
     let (receiver, address) = waiting_receiver("--threads 1 --wait spin --json -");
     let mut client = Client::begin_after(address, 1, || receiver.wait_for_cpu(BEFORE));
     client.send(0, 5);
     client.finish();
     let report = Report::of(&receiver.end().with_code(0));
     let used = ["cpu_user_s", "cpu_sys_s"].map(|key| report.0["threads"][0][key].as_f64().unwrap());
-    assert!(used.iter().sum::<f64>() < BEFORE.as_secs_f64() / 2.0, "{:#}", report.0);
+    // With what it used before the start, it would be more.
+    assert!(used.iter().sum::<f64>() < BEFORE.as_secs_f64(), "{:#}", report.0);
 }

@@ -50,7 +50,7 @@ fn lose_and_reopen() {
         poller.reopen(socket, 0).unwrap();
         sender.send_to(b"after", address).unwrap();
         while receiver.counts().datagrams < 2 * round {
-            let ready = poller.poll(Some(std::time::Duration::from_secs(10))).unwrap();
+            let ready = poller.poll(Some(std::time::Duration::from_secs(60))).unwrap();
             assert_eq!(ready.readable, 1);
             receiver.drain(socket, 16, |_| {});
         }
