@@ -16,6 +16,7 @@ mod deny;
 mod example;
 mod ffi;
 mod files;
+mod flaky;
 mod fuzz;
 mod guide;
 mod interop;
@@ -116,6 +117,18 @@ enum Task {
     },
     /// Compile the programs beside the C interface, in C and where there is mono in C#, and run them against the example `echo`.
     Ffi,
+    /// Repeat the tests while other threads keep the processor busy, and list every test that failed.
+    Flaky {
+        /// Runs of every test program.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+        runs: u32,
+        /// The only package whose tests run.
+        #[arg(long, value_name = "NAME")]
+        package: Option<String>,
+        /// Runs of the test programs that open sockets, if there are to be more.
+        #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+        sockets: u32,
+    },
     /// Let libFuzzer look for inputs that break what must hold, target after target, and print a line on each.
     Fuzz {
         /// F1, F2 and so on, or `all`.
@@ -270,6 +283,9 @@ impl Task {
             Task::Deny { advisories } => deny::run(advisories),
             Task::Example { name } => loopback_example::run(&name),
             Task::Ffi => ffi::run(),
+            Task::Flaky { runs, package, sockets } => {
+                flaky::run(&flaky::Ask { runs, sockets, package: package.as_deref() })
+            }
             Task::Fuzz { targets, seconds, keep, ledger } => {
                 fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep, notes: ledger })
             }
