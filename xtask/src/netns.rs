@@ -175,13 +175,14 @@ fn refusal(line: &CommandLine, said: &str) -> Stop {
 mod tests {
     use super::*;
     use crate::run::{Interrupt, finished};
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::fs::File;
 
-    /// Held by the tests that make namespaces: all of them are named after this one process.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-    fn turn() -> MutexGuard<'static, ()> {
-        ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits for the turn of a test that makes namespaces. The tests of a process name them alike, and those of all processes
+    /// remove each other's leftovers.
+    fn turn() -> File {
+        let lock = File::create(std::env::temp_dir().join("drumfire-netns.lock")).unwrap();
+        lock.lock().unwrap();
+        lock
     }
 
     /// The pair, or `None` with a word when this machine cannot make one.

@@ -18,7 +18,7 @@ const WARM_UP: u32 = 3_000;
 
 const COUNTED: u32 = 3_000;
 
-/// Of so many rounds one is without an allocation, unless messages cost some. On an idle machine the first one is.
+/// Rounds to find one without an allocation. On an idle machine, the first is one.
 const ROUNDS: usize = 20;
 
 /// A server without threads that gives back what it hears.

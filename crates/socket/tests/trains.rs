@@ -281,14 +281,14 @@ fn trains_to_an_address_the_kernel_refuses_end_no_others() {
         }
         let counts = outbox.sender.counts();
         assert_eq!((counts.datagrams, counts.lost.total()), (6 * ROUNDS, 4 * ROUNDS));
-        // Of each train to port 0: one call as a train, and one for each datagram.
+        // Each train to port 0 fails once as a train, and once for each datagram.
         assert_eq!(counts.faults.count(Fault::InvalidArgument), 6 * ROUNDS);
     }
 }
 
 #[test]
 fn a_source_that_is_no_address_of_the_host_ends_no_trains() {
-    // What is answered from an address that the host has lost: no train and no datagram leaves.
+    // An answer from an address that the host has lost leaves neither in a train nor singly.
     let mut inbox = bind("0.0.0.0:0", Gro::Off);
     let client = std::net::UdpSocket::bind(V4).expect("a client");
     client.send_to(b"x", (std::net::Ipv4Addr::LOCALHOST, inbox.address.port())).expect("sent");

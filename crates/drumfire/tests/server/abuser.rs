@@ -116,7 +116,8 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let server = Server::bind(config(Workers::Inline)).expect("a server");
+        // Junk under its id takes the abuser's share of many passes, so that its own packets may go unacknowledged for long.
+        let server = Server::bind(config(Workers::Inline).timeouts(PATIENCE, PATIENCE)).expect("a server");
         let address = server.local_addr();
         let local = "127.0.0.1:0".parse().expect("an address");
         let mut players = Clients::bind(local, 200, &ClientConfig::default()).expect("a socket");
@@ -125,8 +126,9 @@ impl Scene {
         }
         let relay = Relay::new(address);
         // It takes no notice of what its path carries.
-        let config =
-            ClientConfig::default().congestion(Congestion::Fixed { bytes_per_second: 1_000_000_000 });
+        let config = ClientConfig::default()
+            .congestion(Congestion::Fixed { bytes_per_second: 1_000_000_000 })
+            .timeouts(PATIENCE, PATIENCE);
         let at = relay.socket.local_addr().expect("bound");
         let abuser = Client::connect(at, ServerKey::dev().public(), &config).expect("a client");
         let mut scene = Self {

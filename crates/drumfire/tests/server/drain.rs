@@ -59,7 +59,7 @@ fn a_server_ends_when_all_have_received_everything() {
 #[test]
 fn a_client_that_takes_nothing_is_named_at_the_deadline() {
     for workers in [Workers::Inline, Workers::Count(2)] {
-        // Nobody polls the client.
+        // The client is not polled.
         let World { server, clients, peers, .. } = busy(workers, 1);
         let undelivered = server.shut_down(Duration::from_millis(500));
         assert_eq!(undelivered.len(), 1, "{workers:?}: {undelivered:?}");
