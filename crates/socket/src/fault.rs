@@ -198,9 +198,9 @@ pub const fn send_action(fault: Fault, is_segmented: bool) -> SendAction {
         Fault::WouldBlock => SendAction::Keep,
         Fault::Interrupted => SendAction::Retry,
         Fault::OutOfMemory | Fault::NoBuffers => SendAction::LostAndPause,
-        // Either the device cannot segment, or the address cannot be sent to at all (Linux returns `EINVAL` for
-        // port 0 and for a source address that is no longer the host's), or a segment is larger than the path.
-        // Only the single datagrams tell these apart.
+        // The device cannot segment, or a segment is larger than the path, or the address takes nothing at all:
+        // Linux returns `EINVAL` for port 0 and for a source that the host has lost. Single datagrams tell
+        // these cases apart.
         Fault::InputOutput | Fault::InvalidArgument | Fault::MessageTooLong if is_segmented => {
             SendAction::Singly
         }

@@ -19,8 +19,8 @@ const MAX_RETRIES: u32 = 3;
 /// cannot segment refuses every train. One peer whose route cannot (a tunnel, for example) refuses only its own.
 const REFUSED_TRAINS: u32 = 8;
 
-/// Datagrams sent without segmentation before the sender asks for a train again. Trains that one peer alone made the kernel
-/// refuse are thereby never lost to the others for long.
+/// Datagrams sent without segmentation before the sender asks for a train again. One peer alone never takes trains from the
+/// others for longer.
 const DATAGRAMS_WITHOUT_TRAINS: usize = 4_096;
 
 /// What a [`Sender`] has done since it was made.
