@@ -156,6 +156,11 @@ DECODERS = {
 }
 
 
+def length_of(frame):
+    """The length of the whole message that a Message, a Fragment, or a Skip is about."""
+    return frame.get("bytes", frame.get("total", len(frame.get("payload", b""))))
+
+
 class Receiver:
     """What a receiver must remember to find every protocol error. It delivers nothing."""
 
@@ -170,7 +175,7 @@ class Receiver:
             frames = decode(opened)
             for frame in frames:
                 self.check(number, frame)
-            if any(self.disagrees(frame) for frame in frames):
+            if self.disagree(frames):
                 return "dropped", "pieces_disagree"
             for frame in frames:
                 if frame["type"] == "close":
@@ -183,7 +188,7 @@ class Receiver:
     def check(self, number, frame):
         if "id" in frame and frame["type"] != "new connection id" and frame["id"] > self.floor + MESSAGE_IDS_AHEAD:
             raise Malformed("message_too_far_ahead")
-        length = frame.get("total", len(frame.get("payload", b"")))
+        length = 0 if frame["type"] == "skip" else length_of(frame)
         if "id" in frame and length > self.message_max:
             raise Malformed("message_too_long")
         if frame["type"] == "fragment" and "id" not in frame:
@@ -192,9 +197,22 @@ class Receiver:
             if frame["number"] > number:
                 raise Malformed("bad_fragment")
 
-    def disagrees(self, frame):
-        begun = self.pieces.get(frame.get("id")) if frame["type"] == "fragment" else None
-        return begun is not None and begun[0] != (frame["channel"], frame["mode"], frame["total"])
+    def disagree(self, frames):
+        """Whether a frame says something else about a message in pieces than the pieces do."""
+        begun = {number: head for number, (head, _) in self.pieces.items()}
+        for frame in frames:
+            number = frame.get("id")
+            if frame["type"] not in ("message", "fragment", "skip") or number is None or number in self.received:
+                continue
+            head = frame["channel"], frame.get("mode"), length_of(frame)
+            if frame["type"] == "fragment":
+                begun.setdefault(number, head)
+            declared = begun.get(number, head)
+            if frame["type"] == "skip":
+                head, declared = head[::2], declared[::2]
+            if head != declared:
+                return True
+        return False
 
     def apply(self, next_number, frame):
         kind = frame["type"]
@@ -217,7 +235,7 @@ class Receiver:
 
     def receive(self, frame):
         number, is_piece = frame["id"], frame["type"] == "fragment"
-        total = frame.get("bytes", frame.get("total", len(frame.get("payload", b""))))
+        total = length_of(frame)
         if number not in self.pieces:
             if is_piece and len(self.pieces) >= 64:
                 raise Malformed("too_many_in_pieces")
