@@ -57,20 +57,20 @@ enum Input {
     Frames { before: &'static [&'static str], frames: &'static str },
 }
 
-/// What the receiver does.
+/// The receiver's reaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
-    /// It takes the packet in, acknowledges it when it asks for that, and goes on.
+    /// It handles the packet, acknowledges it when the packet asks for an ack, and goes on.
     Accepted,
-    /// It drops the datagram, without an answer or an ack, and counts it under this name.
+    /// It drops the datagram without a reply or an ack, and counts it under this name.
     Dropped(&'static str),
     /// It closes the connection with code 4 and this reason.
     Closed(&'static str),
-    /// It answers with a Retry.
+    /// It sends a Retry.
     Retry,
-    /// It answers with a Refuse of this reason.
+    /// It sends a Refuse of this reason.
     Refused(u8),
-    /// It answers with a Welcome.
+    /// It sends a Welcome.
     Welcome,
     /// It counts a Refuse that proves nothing.
     Hint,

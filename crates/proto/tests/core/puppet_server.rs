@@ -15,8 +15,8 @@ pub(crate) struct PuppetServer {
 }
 
 impl PuppetServer {
-    /// Answers a Hello as PROTOCOL.md says, without asking for a cookie. Returns the Welcome too, whose parameters `change`
-    /// may change before they are sealed.
+    /// Computes the Welcome for a Hello as PROTOCOL.md says, and returns it. `change` may change the server's parameters
+    /// before they are sealed.
     pub(crate) fn answer(hello: &Hello<'_>, change: impl FnOnce(&mut [u8])) -> (Self, Vec<u8>) {
         let shared = SharedParameters {
             datagram_max_bytes: 1_200,
