@@ -1,5 +1,5 @@
-//! The stateless cookie that proves a source address before any state is kept for it (PROTOCOL.md,
-//! Handshake).
+//! The stateless cookie that proves a source address before the server keeps state for it (PROTOCOL 4.4, "Functions of servers
+//! and backends").
 //!
 //! ```text
 //! bucket  = seconds / 5          secret = keyed BLAKE2s(process key, "drumfire cookie" || bucket / 12)

@@ -1,5 +1,5 @@
-//! The keyed check inside a connection id, and the stateless reset token of a connection id (PROTOCOL.md,
-//! Connection ids that steer; Keys, reset, migration, close).
+//! The keyed check inside a connection id, and the stateless reset token of a connection id (PROTOCOL 4.4,
+//! "Functions of servers and backends").
 //!
 //! ```text
 //! (check block, reset key, -) = HKDF3(server's persistent secret, "drumfire id" || server id)

@@ -1,5 +1,5 @@
 //! The first MAC of a Hello: shows that its sender knows the server's public key and the pre-shared key,
-//! before any Diffie-Hellman (PROTOCOL.md, Handshake).
+//! before any Diffie-Hellman (PROTOCOL 4.1, "Keyed functions").
 //!
 //! ```text
 //! key  = BLAKE2s("drumfire mac1" || server public key || psk)

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use crate::suite::NONCE_BYTES;
 
-/// No packet is ever sealed with this number or a higher one (PROTOCOL.md, Keys).
+/// No packet is ever sealed with this number or a higher one (PROTOCOL 6.2, "Packet numbers").
 pub const SEAL_LIMIT: u64 = 1 << 61;
 
 /// The nonce of packet `number`.

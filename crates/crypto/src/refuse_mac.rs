@@ -1,4 +1,4 @@
-//! The MAC of a Refuse, by which a client with a token knows that its server said no (PROTOCOL.md, "Refuse").
+//! The MAC of a Refuse, which proves to a client with a token that its server refused it (PROTOCOL 16, "Refuse").
 //!
 //! ```text
 //! key = BLAKE2s("drumfire refuse" || psk)

@@ -19,7 +19,8 @@ impl<const N: usize> Secret<N> {
         Self(bytes)
     }
 
-    /// All bytes zero: the pre-shared key of open access (PROTOCOL.md, Handshake), where no secret exists.
+    /// All bytes zero: the pre-shared key of open access (PROTOCOL 4.1, "Keyed functions"), where no
+    /// secret exists.
     #[must_use]
     pub const fn zeroed() -> Self {
         Self([0; N])

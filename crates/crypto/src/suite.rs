@@ -30,7 +30,7 @@ pub const NONCE_BYTES: usize = 12;
 /// Length of a raw key in bytes; a suite with shorter keys uses the first bytes.
 pub const KEY_BYTES: usize = 32;
 
-/// A cipher suite, by its number on the wire (PROTOCOL.md, Suites).
+/// A cipher suite, by its number on the wire (PROTOCOL 4.2, "Suites").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Suite {

@@ -1,4 +1,4 @@
-//! Tokens: what a game's backend seals for a server, so that only players it knows get in (PROTOCOL.md, "Tokens").
+//! Tokens, which a game's backend seals for a server to admit only the players that it knows (PROTOCOL 15, "Tokens").
 //!
 //! ```text
 //! (key, -, -)    = HKDF3(backend's master key, "drumfire token key" || key id || server id)

@@ -25,7 +25,7 @@ const NOW: Duration = Duration::from_secs(1_700_000_000);
 /// How long before it was started: older tokens are not taken.
 const UP: Duration = Duration::from_secs(1_000);
 
-/// Bytes of a token before it is sealed (PROTOCOL, "Tokens").
+/// Bytes of a token before it is sealed (PROTOCOL 15.1, "Sealed tokens").
 const BODY_BYTES: usize = limits::SEALED_TOKEN_BYTES - 24 - limits::TAG_BYTES;
 
 fn key() -> TokenKey {

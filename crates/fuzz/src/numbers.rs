@@ -58,7 +58,7 @@ fn ranges_of(set: &BTreeSet<u64>) -> Vec<AckRange> {
     runs.into_iter().filter_map(range).collect()
 }
 
-/// Packet numbers that were skipped and are remembered (PROTOCOL, "Acknowledgements").
+/// The number of skipped packet numbers that an end remembers (PROTOCOL 9.1, "Ack").
 const SKIPPED_KEPT: usize = 16;
 
 /// The second half: a server's packets are a set, and so are the numbers that it skipped to catch who acknowledges what was

@@ -1,4 +1,5 @@
-//! What arrived and must be acknowledged: ranges of packet numbers, and when an ack is due (PROTOCOL, "Ack").
+//! Packets that arrived and must be acknowledged: ranges of packet numbers, and when an ack is due (PROTOCOL 9.2, "When an Ack is
+//! due").
 //!
 //! It writes no frame and sends nothing; whoever builds a packet asks whether an ack is due or may ride along.
 

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use crate::limits::{RELIABLE_MESSAGE_MAX_BYTES, UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
 
-/// How a message is delivered (PROTOCOL, "Messages"). Messages of different modes share a channel's number and nothing else.
+/// How a message is delivered (PROTOCOL 8, "Messages and delivery modes"). Messages of different modes in one channel share the
+/// number of the channel and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {

@@ -241,7 +241,7 @@ impl Config {
     }
 }
 
-/// When a client must prove its address by a cookie before a server does anything for it (PROTOCOL, "Retry").
+/// When a client must prove its address with a cookie before a server spends work on it (PROTOCOL 5.3, "The server's part").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Cookie {
     /// Always: a Hello from an address that did not prove itself costs a server next to nothing.

@@ -1,4 +1,4 @@
-//! When keys change: the clockwork of one connection's key epochs (RFC 9001 section 6, PROTOCOL section "Key epochs").
+//! When keys change: the key epochs of one connection (RFC 9001 section 6, and PROTOCOL 12, "Key updates").
 //!
 //! It holds no key. An epoch is over when its key has sealed enough or is old; the next one may begin once the peer has
 //! shown that it has this one's keys, and some time after.

@@ -92,7 +92,7 @@ pub enum ConnectError {
     Timeout,
     /// The server does not speak this client's version: one of the two is too old.
     VersionMismatch {
-        /// The oldest wire version the server speaks (PROTOCOL, "Versions").
+        /// The oldest wire version the server speaks (PROTOCOL 2.2, "Versions").
         min: u16,
         /// The newest wire version the server speaks.
         max: u16,
@@ -173,7 +173,7 @@ impl core::error::Error for ConnectError {}
 
 crate::debug_with_display!(ConnectError);
 
-/// How the peer broke the protocol, which PROTOCOL calls a protocol error.
+/// How the peer broke the protocol (PROTOCOL 13.4, "Protocol errors").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolError {
     /// A packet did not consist of frames.
@@ -218,7 +218,7 @@ impl ProtocolError {
     }
 }
 
-/// How a connection ended: by a word of either end (PROTOCOL, "Close"), or without one.
+/// How a connection ended: by a Close of either end (PROTOCOL 13.2, "Close"), or without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     /// This end closed it.

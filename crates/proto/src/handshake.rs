@@ -1,4 +1,4 @@
-//! How two ends come to have keys: the client's attempts and the server's answers (PROTOCOL, "Handshake").
+//! How both ends agree on keys: the client's attempts and the server's responses (PROTOCOL 5, "Handshake").
 //!
 //! Datagrams in, verdicts and datagrams out; connections are made and kept elsewhere.
 

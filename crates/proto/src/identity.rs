@@ -1,8 +1,8 @@
-//! By which ids packets of one connection find the server, and what lets a client come back (PROTOCOL, "Spare
-//! connection ids", "Reset", "Resume").
+//! The connection ids of one connection, and the token with which a client connects again (PROTOCOL 11.2, "Spare connection
+//! ids", and PROTOCOL 15.4, "Resume token").
 //!
-//! A server gives ids and takes them back; a client uses one and keeps the others for when its path changes. How the
-//! frames travel is `control`'s business.
+//! A server gives ids to the client, which uses one and keeps the others for a change of its path. The module `control` sends the
+//! frames.
 
 use drumfire_crypto::IssuedToken;
 use drumfire_crypto::plant::{self, Plant};

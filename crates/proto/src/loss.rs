@@ -282,7 +282,7 @@ impl Loss {
         self.probe_timeout().saturating_mul(KEY_CHANGE_PROBES)
     }
 
-    /// How long an ack takes that is asked for now (PROTOCOL, "probe timeout").
+    /// Returns the probe timeout (PROTOCOL 9.3, "Probe timeout and loss detection").
     pub(crate) fn probe_timeout(&self) -> Duration {
         self.round_trip.probe_timeout(ACK_DELAY_MAX)
     }

@@ -1,7 +1,7 @@
-//! Where a connection's packets go, and how that moves when the peer's address changes (PROTOCOL, "Paths").
+//! Where a connection's packets go, and how the path moves when the peer's address changes (PROTOCOL 11.4, "Paths").
 //!
-//! It decides by newest packets and answered challenges alone; what is sealed and opened is not its business. Only
-//! servers move paths.
+//! Only the newest packets and answered challenges move a path. This module neither seals nor opens packets. Only servers move
+//! paths.
 
 use std::time::Duration;
 

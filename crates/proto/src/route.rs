@@ -1,4 +1,4 @@
-//! Between which two addresses datagrams travel (PROTOCOL, "Paths").
+//! The two addresses between which datagrams travel (PROTOCOL 11.4, "Paths").
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -14,7 +14,7 @@ use crate::scenario::{Lie, Plan, Side};
 /// More than become due in a tick.
 const MANY_PROBES: u32 = 6;
 
-/// A probe follows another after 25 ms at the soonest (PROTOCOL, "probe timeout"), by clocks that may be fast.
+/// Half the shortest time between two probes (PROTOCOL 9.3, "Probe timeout and loss detection"), because clocks may be fast.
 const PROBES_APART: Duration = Duration::from_millis(12);
 
 /// A connection began: its ends change their keys as often as its plan says.

@@ -1,5 +1,5 @@
-//! What the server may send to addresses that have not shown that somebody answers there: no more than is worth to nobody
-//! (PROTOCOL, "Retry", "Reset", "Paths").
+//! How much the server may send to addresses that have not proved that a client receives there: too little to be worth an attack
+//! (PROTOCOL 5.3, "The server's part", PROTOCOL 14, "Reset", and PROTOCOL 11.4, "Paths").
 
 use std::net::{IpAddr, SocketAddr};
 

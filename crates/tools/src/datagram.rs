@@ -9,9 +9,8 @@
 //! | 21-28 | intended send time in nanoseconds, `u64`, 0 = none; only from [`STAMPED_BYTES`] on |
 //! | the rest | filler, never read |
 //!
-//! Integers are big-endian. First byte and id stand where PROTOCOL ("Datagrams", "Connection ids that steer")
-//! puts them, so the steering filter treats these datagrams as it treats real ones. Nothing here is
-//! protected: no key, no check of the id, no encryption. Whoever needs those uses the protocol itself.
+//! Integers are big-endian. The first byte and the id have the places of PROTOCOL 6.1, "Header", so the steering filter treats these
+//! datagrams like real ones. Nothing is protected: there is no key, no check of the id, and no encryption.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]

@@ -63,7 +63,7 @@ impl AckRange {
     }
 }
 
-/// An ack frame, borrowed from its packet (PROTOCOL, "Ack").
+/// An ack frame, borrowed from its packet (PROTOCOL 9.1, "Ack").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack<'a> {
     /// How long the newest packet had waited when this was sent.

@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-/// The id of a connection, made by the server that receives it (PROTOCOL, "Connection ids").
+/// The id of a connection, made by the server that receives it (PROTOCOL 11.1, "Connection ids").
 ///
 /// ```text
 ///  0        2           5           8

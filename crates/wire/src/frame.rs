@@ -25,7 +25,7 @@ use core::iter::FusedIterator;
 use crate::ack::Ack;
 use crate::reader::Reader;
 
-/// One item of a packet (PROTOCOL, "Frames").
+/// One item of a packet (PROTOCOL 7, "Frames").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Zeros that only make the packet longer.

@@ -84,7 +84,7 @@ pub use header::{ConnectionIdLength, DatagramError, DatagramKind, TransportHeade
 pub use packet_number::{PacketNumber, PacketNumberLength, TruncatedNumber};
 pub use steering::{SteeringError, SteeringSecret};
 
-/// The wire version this crate speaks, as it stands in the Hello (PROTOCOL, "Versions").
+/// The wire version that this crate implements, as the Hello names it (PROTOCOL 2.2, "Versions").
 pub const VERSION: u16 = 1;
 
 #[doc = include_str!("../PROTOCOL.md")]

@@ -1,4 +1,4 @@
-//! Variable-length integers: LEB128 for u64, little groups of seven bits first (PROTOCOL, "Integers").
+//! Variable-length integers: LEB128 for u64, the lowest group of seven bits first (PROTOCOL 2.1, "Integers").
 //!
 //! Every value has exactly one encoding here: a longer one than needed is refused. Deliberately unsigned only.
 

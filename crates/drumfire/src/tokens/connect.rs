@@ -1,6 +1,6 @@
-//! A connect token as its player gets it: where to connect, by which key the server is known, and what lets in.
+//! A connect token as its player gets it: the server's address and public key, and the token that admits the player.
 //!
-//! The layout stands in the standard, PROTOCOL section "Connect tokens as text".
+//! The layout is specified in PROTOCOL 15.3, "Connect tokens as text".
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -16,7 +16,8 @@ use crate::keys::text::{self, KeyTextError, Label};
 /// The one version of the layout.
 const VERSION: u8 = 1;
 
-/// What a player connects with (PROTOCOL, "Connect tokens as text"). It holds a secret: hand it over on an encrypted way only, and to nobody else.
+/// Everything that a player connects with (PROTOCOL 15.3, "Connect tokens as text"). It holds a secret: send it to its player
+/// only, over an encrypted channel.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConnectToken {
     pub(crate) address: SocketAddr,

@@ -1,7 +1,7 @@
-//! How many bytes of reliable messages may be sent: what a receiver has memory for is given to its sender beforehand
-//! (PROTOCOL, "Credit").
+//! How many bytes of reliable messages may be sent: a receiver gives its sender credit for the memory that it has (PROTOCOL 10,
+//! "Flow control").
 //!
-//! It counts charges and nothing else; when a Credit frame is sent, and what memory is held, is known elsewhere.
+//! This module only counts charges. Other modules decide when to send a Credit frame, and know how much memory is in use.
 
 use std::num::NonZeroU32;
 

@@ -1,8 +1,8 @@
-//! Messages coming in: reliable ones each taken once, and kept until what must be delivered before them was; sequenced
-//! ones never after a newer.
+//! Received messages. A reliable message is accepted once and kept until all messages before it were delivered. A sequenced
+//! message is never delivered after a newer one.
 //!
-//! Ids are remembered as a floor and a window above it (PROTOCOL, "Messages"). A message that is due is handed
-//! on at once and never kept here; packets, acks and the application's queue are elsewhere.
+//! Ids are remembered as a floor and a window above the floor (PROTOCOL 8.2, "Message ids"). A message that is due is
+//! delivered immediately and never kept here; packets, acks and the application's queue are elsewhere.
 
 mod kept;
 mod latest;

@@ -1,4 +1,4 @@
-//! When a Hello must bring a cookie: always, or only while a shard is under load (PROTOCOL, "Retry").
+//! When a Hello must carry a cookie: always, or only while a shard is under load (PROTOCOL 5.3, "The server's part").
 
 use crate::config::Cookie;
 use crate::limiter::TokenBucket;

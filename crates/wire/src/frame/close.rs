@@ -76,7 +76,7 @@ impl CloseCode {
     }
 }
 
-/// A close frame (PROTOCOL, "Close").
+/// A close frame (PROTOCOL 13.2, "Close").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Close<'a> {
     /// Who or what ended the connection.

@@ -13,11 +13,11 @@ use crate::varint;
 /// Bytes of the pre-shared key that goes with a resume token.
 pub(super) const PSK_BYTES: usize = 32;
 
-/// Random bytes that only who is on a path can give back (PROTOCOL, "Paths").
+/// Random bytes that only a receiver on the path can return (PROTOCOL 11.5, "Path challenge and Path response").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathData(pub [u8; PATH_CHALLENGE_BYTES]);
 
-/// One more id for packets to the server (PROTOCOL, "Spare connection ids").
+/// Another id for packets to the server (PROTOCOL 11.3, "New connection id and Retire connection id").
 ///
 /// Its `Debug` leaves the reset token out: who has it can end the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct NewConnectionId {
     pub reset_token: [u8; RESET_TOKEN_BYTES],
 }
 
-/// What a client needs to come back to this server (PROTOCOL, "Resume").
+/// A token with which a client connects to this server again (PROTOCOL 15.4, "Resume token").
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ResumeToken<'a> {
     /// How long it is good, in seconds from its sending.

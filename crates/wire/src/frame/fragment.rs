@@ -9,7 +9,7 @@ use crate::encode_error::EncodeError;
 use crate::limits::MESSAGE_LIMIT_BYTES;
 use crate::reader::Reader;
 
-/// A piece of a message (PROTOCOL, "Fragments").
+/// A piece of a message (PROTOCOL 8.6, "Fragments").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment<'a> {
     /// The message, with the piece in place of its payload.

@@ -60,7 +60,7 @@ pub enum Delivery {
     },
 }
 
-/// A message that was given up: it takes its place in the order, and nothing is delivered (PROTOCOL, "Skip").
+/// A message that its sender gave up. It keeps its place in the order, and nothing is delivered (PROTOCOL 8.7, "Skip").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skip {
     /// The channel it belonged to.
@@ -89,7 +89,7 @@ impl Skip {
     }
 }
 
-/// A whole message (PROTOCOL, "Messages").
+/// A whole message (PROTOCOL 8.1, "Message frames").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The channel it belongs to.

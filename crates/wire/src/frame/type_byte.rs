@@ -1,4 +1,4 @@
-//! The first byte of every frame (PROTOCOL, "Frames").
+//! The first byte of every frame (PROTOCOL 7, "Frames").
 //!
 //! Only what this version sends and reads; the numbers set aside for what comes later stand in the standard.
 

@@ -64,7 +64,7 @@ impl HelloFields {
     }
 }
 
-/// A Hello as it arrived, borrowed from its datagram (PROTOCOL, "Hello").
+/// A received Hello, borrowed from its datagram (PROTOCOL 5.4, "Hello").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello<'a> {
     head: &'a [u8; HEAD_BYTES],

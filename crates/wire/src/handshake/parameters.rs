@@ -19,7 +19,7 @@ use crate::reader::Reader;
 /// Bytes of a client's parameters before the zeros.
 const CLIENT_BYTES: usize = 1 + ConnectionId::BYTES + SharedParameters::BYTES;
 
-/// What either end asks for or grants (PROTOCOL, "Parameters").
+/// The parameters that both ends have in common (PROTOCOL 5.7, "Parameters").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedParameters {
     /// Bytes of the largest UDP payload this end takes, 1200 to 65,507.
@@ -87,7 +87,7 @@ fn timeout(reader: &mut Reader<'_>) -> Option<Duration> {
     (milliseconds >= TIMEOUT_MIN_MS).then(|| Duration::from_millis(u64::from(milliseconds)))
 }
 
-/// The payload of Noise message 1 (PROTOCOL, "Parameters").
+/// The payload of Noise message 1 (PROTOCOL 5.7, "Parameters").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientParameters {
     /// The id that packets to the client carry, or `None` where its socket has one connection.
@@ -131,7 +131,7 @@ impl ClientParameters {
 const _: () = assert!(CLIENT_BYTES <= ClientParameters::PAYLOAD_BYTES && ConnectionId::BYTES == 8);
 const _: () = assert!(SERVER_PARAMETERS_BYTES == ConnectionId::BYTES + 16 + 1 + SharedParameters::BYTES);
 
-/// The payload of Noise message 2 (PROTOCOL, "Parameters").
+/// The payload of Noise message 2 (PROTOCOL 5.7, "Parameters").
 ///
 /// Its `Debug` leaves the reset token out: who has it can end the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]

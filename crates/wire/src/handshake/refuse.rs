@@ -1,7 +1,7 @@
-//! The Refuse: a server that cannot take a client says why, in one datagram that costs it next to nothing.
+//! The Refuse: a server that cannot admit a client says why, in one datagram that costs the server very little.
 //!
-//! Whether a client believes it is the client's business: off-path nobody knows its client id, on-path nothing
-//! but the MAC helps. The layout holds in every version, see PROTOCOL, "Versions".
+//! The client decides whether to believe a Refuse. An attacker off the path does not know the client id; against an attacker on
+//! the path, only the MAC helps. The layout is the same in every version (PROTOCOL 2.2, "Versions").
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -52,7 +52,7 @@ pub struct Refusal {
     pub address: Option<SocketAddr>,
 }
 
-/// A Refuse (PROTOCOL, "Refuse").
+/// A Refuse (PROTOCOL 16, "Refuse").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refuse {
     /// The Hello's client id.

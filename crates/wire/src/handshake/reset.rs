@@ -12,7 +12,7 @@ use crate::reader::Reader;
 
 const _: () = assert!(RESET_BYTES == 1 + ConnectionId::BYTES + RESET_TOKEN_BYTES);
 
-/// A Reset (PROTOCOL, "Reset").
+/// A Reset (PROTOCOL 14, "Reset").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reset {
     /// The id of the packet it answers.

@@ -1,6 +1,7 @@
 //! The Retry: a server asks for the same Hello again, with a cookie, before it spends anything on it.
 //!
-//! The cookie is opaque here and to the client. Its layout holds in every version, see PROTOCOL, "Versions".
+//! The cookie is opaque here and to the client. The layout is the same in every version
+//! (PROTOCOL 2.2, "Versions").
 
 use bytes::BufMut;
 
@@ -13,7 +14,7 @@ use crate::reader::Reader;
 /// Zeros after the cookie.
 const PADDING_BYTES: usize = RETRY_MIN_BYTES - 1 - ClientId::BYTES - COOKIE_BYTES;
 
-/// A Retry (PROTOCOL, "Retry").
+/// A Retry (PROTOCOL 5.5, "Retry").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry<'a> {
     /// The Hello's client id.

@@ -2,7 +2,7 @@
 //!
 //! Deliberately only numbers: the algorithms live with the keys.
 
-/// How packets are protected (PROTOCOL, "Suites").
+/// How packets are protected (PROTOCOL 4.2, "Suites").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Suite {
     /// Suite 1, which everybody has.

@@ -15,7 +15,7 @@ const HEAD_BYTES: usize = 1 + ClientId::BYTES;
 
 const _: () = assert!(HEAD_BYTES + NOISE_MESSAGE_2_MIN_BYTES == WELCOME_MIN_BYTES);
 
-/// A Welcome (PROTOCOL, "Welcome").
+/// A Welcome (PROTOCOL 5.6, "Welcome").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome<'a> {
     /// The Hello's client id.

@@ -40,7 +40,7 @@ pub enum DatagramKind {
 }
 
 impl DatagramKind {
-    /// Sorts a datagram by its first byte and its length (PROTOCOL, "Byte 0").
+    /// Determines the kind of a datagram from its first byte and its length (PROTOCOL 3.1, "Byte 0").
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ pub enum ConnectionIdLength {
     Eight,
 }
 
-/// The header of a protected packet (PROTOCOL, "Transport header").
+/// The header of a protected packet (PROTOCOL 6.1, "Header").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransportHeader {
     /// Which of two consecutive keys sealed the packet.

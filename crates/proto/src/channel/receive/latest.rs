@@ -1,8 +1,8 @@
 //! The version of the newest value of each key, so that no older one is delivered after a newer.
 //!
-//! When there are too many keys all are forgotten; whoever asks then sees to it that packets from before bring no values
-//! (PROTOCOL, "Messages"). The newest value may come twice by that, an older one never. How long an idle connection remembers
-//! is decided elsewhere.
+//! When there are too many keys, all of them are forgotten. The caller then ignores values from earlier packets (PROTOCOL 8.5,
+//! "Values"). The newest value may therefore be delivered twice, but never an older one. Another module decides how long an
+//! idle connection remembers keys.
 
 use std::collections::HashMap;
 

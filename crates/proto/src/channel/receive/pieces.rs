@@ -1,4 +1,4 @@
-//! Messages that come in pieces, until they are whole (PROTOCOL, "Fragments").
+//! Messages that arrive in pieces, until they are complete (PROTOCOL 8.6, "Fragments").
 //!
 //! What a piece may cost is bounded here: how many messages, how many holes, and no more memory than the message declared,
 //! taken as its bytes come. Whether there is room for what was declared is decided by credit and by the connection.

@@ -1,6 +1,7 @@
 //! Which packets the newest message of each sequenced channel came with, so that no older one is delivered after it.
 //!
-//! What it forgets costs messages that are late, and never lets an older one pass (PROTOCOL, "Messages").
+//! A forgotten channel loses messages that are late, but never delivers an older message after a newer one (PROTOCOL 8.3,
+//! "Unreliable messages").
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Reliable messages that were sent, until they are acknowledged: under way, or lost and to be sent again.
 //!
-//! Ids are given at first transmission (PROTOCOL, "Messages"). How much memory they may take is not decided here.
+//! A message gets its id when it is first sent (PROTOCOL 8.2, "Message ids"). Another module limits the memory of messages.
 
 mod in_pieces;
 
