@@ -8,6 +8,7 @@ mod layout;
 mod lengths;
 mod mask;
 mod proofs;
+mod references;
 mod unsafety;
 mod weight;
 mod widths;
@@ -60,6 +61,7 @@ pub(crate) fn run() -> Result<(), Stop> {
     violations.extend(words::check(&files));
     violations.extend(widths::check(&files));
     violations.extend(proofs::check(&files));
+    violations.extend(references::check(&files));
     violations.extend(runs(&files));
     let (amounts, stray) = unsafety::check(&files, &workspace.packages);
     violations.extend(stray);
