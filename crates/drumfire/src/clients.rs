@@ -82,7 +82,7 @@ pub enum ClientsEvent {
         stats: Box<PeerStats>,
     },
     /// A connection ended, or an attempt came to nothing, and begins anew by itself: see
-    /// [`Reconnect`](crate::Reconnect). Its id names nobody any more, another takes its place. Messages that were sent before and
+    /// [`Reconnect`](crate::Reconnect). Its id names no connection any more, and another takes its place. Messages that were sent before and
     /// not acknowledged are gone; `send` returns [`SendError::NotConnected`] for the new id until its `Connected`.
     Reconnecting {
         /// Which one.
@@ -208,7 +208,7 @@ impl Clients {
 
     /// Begins to connect to the server at `server` that has this key, with the next `flush` or `poll`. What comes of it is
     /// an event: `Connected`, or `ConnectFailed` after 5 s at most, unless it is to try again by
-    /// [`ClientConfig::reconnect`]. Messages may be sent at once, except with [`Reconnect::Within`].
+    /// [`ClientConfig::reconnect`]. Messages may be sent immediately, except with [`Reconnect::Within`].
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// another address by a refusal that proved itself. It never does when either application closed, when
 /// the server shut down for good, the player connected from elsewhere, was refused for another reason, or the protocol was broken.
 ///
-/// It connects anew: with the newest resume token, else with the token it began with, else openly. Channel options hold on.
+/// It connects again with the newest resume token, else with the token it began with, else openly. Channel options hold on.
 ///
 /// # Messages
 ///

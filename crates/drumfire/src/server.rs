@@ -358,8 +358,8 @@ impl Server {
 
     /// Closes a peer's connection, with the next `flush` or `poll`, with a code of the application's own and a
     /// line for the peer's log. What its connection has taken before leaves once more as far as it may;
-    /// `Disconnected` comes last, here too. Messages of the peer that arrived before may still be delivered, also in the rest of
-    /// the batch of events that is being walked: a server that must not act on them keeps a note of whom it closed.
+    /// `Disconnected` comes last, here too. Messages of the peer that arrived before may still follow, also in the rest of the
+    /// current batch of events. A server that must not act on them remembers which peers it closed.
     ///
     /// # Errors
     ///

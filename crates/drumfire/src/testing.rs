@@ -485,6 +485,8 @@ mod copies;
 #[cfg(test)]
 mod handlers;
 #[cfg(test)]
+mod reconnect_messages;
+#[cfg(test)]
 mod restarts;
 #[cfg(test)]
 mod room;

@@ -100,8 +100,8 @@ pub struct ServerConfig {
     pub cookie: Cookie,
     /// Tells servers with the same [`key`](ServerConfig::key) apart: without it, one of them could end the connections of another
     /// and accept its resume tokens. Keep it over a restart. Empty by default, which takes the address and port that the server
-    /// is bound to. That is not enough for servers with one key that are bound to `0.0.0.0` or `[::]`, or that have the same
-    /// address in different networks: give each of them a name.
+    /// is bound to. Servers with one key need names when they are bound to `0.0.0.0` or `[::]`, or when they have the same address
+    /// in different networks.
     pub server_id: String,
     /// How many threads receive. [`Workers::Inline`] by default.
     pub workers: Workers,

@@ -226,7 +226,7 @@ mod tests {
         for bad in ["0.0.0.0:7777", "[::]:7777", "[::ffff:0.0.0.0]:7777", "192.0.2.1:0", "224.0.0.1:7777"] {
             let address: SocketAddr = bad.parse().unwrap();
             let request = TokenRequest::new(PlayerId(1), address, ServerPublicKey::from_bytes([1; 32]));
-            let error = request.issue(&key).err().expect(bad);
+            let error = request.issue(&key).expect_err(bad);
             assert!(error.to_string().contains(&format!("no player can connect to {address}")), "{error}");
         }
     }

@@ -299,7 +299,7 @@ fn an_address_that_no_server_can_have_is_refused() {
 #[test]
 fn connect_dev_refuses_an_address_of_another_host() {
     for address in ["203.0.113.9:7777", "[2001:db8::1]:7777", "0.0.0.0:7777"] {
-        let error = Client::connect_dev(address.parse().expect("an address")).err().expect(address);
+        let error = Client::connect_dev(address.parse().expect("an address")).expect_err(address);
         assert!(matches!(error, BindError::DevServer { .. }), "{error}");
         assert!(error.to_string().contains(address), "{error}");
     }

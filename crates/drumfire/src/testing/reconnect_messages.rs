@@ -1,0 +1,86 @@
+//! What becomes of messages that are sent around the loss of a connection by a client that reconnects, in virtual time.
+
+use super::restarts::{SECOND, config, connected, events, reasons, say};
+use super::*;
+use crate::{
+    ChannelId, ClientEvent, ClientState, ConnectError, Event, Outcome, ReconnectReason, SendError,
+    SendOptions,
+};
+
+fn try_to_say(world: &mut World, text: &'static str) -> Result<(), SendError> {
+    world.clients[0].send(ChannelId(0), text, SendOptions::reliable_ordered()).map(drop)
+}
+
+/// The messages that the server heard.
+fn heard_by_server(world: &mut World) -> Vec<Vec<u8>> {
+    let bytes = |event| match event {
+        Event::Message { bytes, .. } => Some(bytes.to_vec()),
+        _ => None,
+    };
+    world.server.poll().filter_map(bytes).collect()
+}
+
+#[test]
+fn a_message_sent_before_the_loss_is_noticed_is_answered_lost() {
+    let mut world = connected(1, 6);
+    world.restart_server();
+    let options = SendOptions::reliable_ordered().with_receipt();
+    let before = world.clients[0].send(ChannelId(0), "before", options).unwrap().unwrap();
+    // Until the Reset is there.
+    while world.clients[0].state() == ClientState::Connected {
+        world.advance(Duration::from_millis(1));
+    }
+    assert_eq!(try_to_say(&mut world, "while it waits"), Err(SendError::NotConnected));
+    world.advance(SECOND);
+    let heard = events(&mut world, 0);
+    let [
+        ClientEvent::Receipt { receipt, outcome: Outcome::Lost },
+        ClientEvent::Reconnecting { .. },
+        ClientEvent::Connected,
+    ] = &heard[..]
+    else {
+        panic!("{heard:?}")
+    };
+    assert_eq!(*receipt, before);
+    say(&mut world, 0, "first");
+    say(&mut world, 0, "second");
+    world.advance(SECOND);
+    assert_eq!(heard_by_server(&mut world), [b"first".to_vec(), b"second".to_vec()]);
+}
+
+#[test]
+fn send_is_refused_while_attempts_wait_and_fail() {
+    let mut world = connected(1, 7);
+    world.crash_server();
+    say(&mut world, 0, "lost with the connection");
+    let mut refused = 0;
+    for _ in 0..300 {
+        world.advance(Duration::from_millis(100));
+        if world.clients[0].state() == ClientState::Reconnecting {
+            refused += 1;
+            assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));
+        }
+    }
+    let failed = ReconnectReason::Failed(ConnectError::Timeout);
+    assert!(reasons(&events(&mut world, 0)).iter().filter(|reason| **reason == failed).count() >= 2);
+    assert!(refused > 100, "{refused}");
+    world.restart_server();
+    world.advance(12 * SECOND);
+    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    say(&mut world, 0, "at last");
+    world.advance(SECOND);
+    assert_eq!(heard_by_server(&mut world), [b"at last".to_vec()]);
+}
+
+#[test]
+fn a_client_that_reconnects_sends_once_it_is_connected() {
+    let mut world = World::new(server_config(), 8).unwrap();
+    world.join(&config()).unwrap();
+    assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));
+    world.advance(SECOND);
+    say(&mut world, 0, "in time");
+    world.join(&ClientConfig::default()).unwrap();
+    say(&mut world, 1, "with the first packets");
+    world.advance(SECOND);
+    assert_eq!(heard_by_server(&mut world), [b"in time".to_vec(), b"with the first packets".to_vec()]);
+}
