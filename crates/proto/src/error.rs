@@ -180,6 +180,8 @@ pub enum ProtocolError {
     Frame(FrameError),
     /// An ack was a lie.
     Ack(AckError),
+    /// A packet had a second ack.
+    SecondAck,
     /// A reliable message's id was too far ahead.
     MessageTooFarAhead,
     /// It gave or retired connection ids that it may not.
@@ -206,6 +208,7 @@ impl ProtocolError {
             Self::Frame(error) => error.name(),
             Self::Ack(AckError::Unsent) => "ack_of_unsent",
             Self::Ack(AckError::Skipped) => "ack_of_skipped",
+            Self::SecondAck => "second_ack",
             Self::MessageTooFarAhead => "message_too_far_ahead",
             Self::ConnectionIds => "connection_ids",
             Self::WrongSide => "wrong_side",

@@ -23,6 +23,7 @@ pub use writer::FrameWriter;
 use core::iter::FusedIterator;
 
 use crate::ack::Ack;
+use crate::limits::PACKET_FRAMES_MAX;
 use crate::reader::Reader;
 
 /// One item of a packet (PROTOCOL 7, "Frames").
@@ -117,15 +118,19 @@ pub struct Frames<'a> {
     reader: Reader<'a>,
     /// The id of the last reliable message in this packet, from which the next may be counted.
     last_id: Option<MessageId>,
+    /// How many more frames the packet may have.
+    left: u8,
 }
 
 impl<'a> Frames<'a> {
     /// The frames in the opened bytes of one packet, without header and tag.
     pub fn new(opened: &'a [u8]) -> Self {
-        Self { reader: Reader::new(opened), last_id: None }
+        Self { reader: Reader::new(opened), last_id: None, left: PACKET_FRAMES_MAX }
     }
 
     fn decode_next(&mut self, byte: u8) -> Result<Frame<'a>, FrameError> {
+        let weight = frame_weight(is_fragment(byte));
+        self.left = self.left.checked_sub(weight).ok_or(FrameError::TooManyFrames)?;
         match byte {
             type_byte::PADDING => Ok(self.padding()),
             type_byte::PING => Ok(Frame::Ping),
@@ -142,7 +147,7 @@ impl<'a> Frames<'a> {
             type_byte::SKIP => Skip::decode(&mut self.reader).map(Frame::Skip),
             type_byte::CREDIT => Ok(Frame::Credit(self.reader.varint()?)),
             type_byte::TIMESTAMP => Ok(Frame::Timestamp(self.reader.varint()?)),
-            _ if byte & type_byte::FRAGMENT != 0 && byte & type_byte::MESSAGE != 0 => {
+            _ if is_fragment(byte) => {
                 Fragment::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Fragment)
             }
             _ => Message::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Message),
@@ -173,9 +178,19 @@ impl<'a> Iterator for Frames<'a> {
 
 impl FusedIterator for Frames<'_> {}
 
+const fn is_fragment(byte: u8) -> bool {
+    byte & type_byte::FRAGMENT != 0 && byte & type_byte::MESSAGE != 0
+}
+
+/// How much of [`PACKET_FRAMES_MAX`] a frame takes: a piece costs its receiver twice what another frame does.
+const fn frame_weight(is_fragment: bool) -> u8 {
+    if is_fragment { 2 } else { 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encode_error::EncodeError;
 
     fn frames(bytes: &[u8]) -> Vec<Result<Frame<'_>, FrameError>> {
         Frames::new(bytes).collect()
@@ -187,6 +202,38 @@ mod tests {
         let wanted = [Ok(Frame::Padding { bytes: 1 }), Ok(Frame::Ping), Ok(Frame::Padding { bytes: 2 })];
         assert_eq!(frames(&[0, 1, 0, 0]), wanted);
         assert!(frames(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_packet_has_48_frames_at_most_and_a_run_of_padding_is_one() {
+        let pings = |count: usize| [1_u8, 0].repeat(count / 2);
+        assert!(frames(&pings(48)).iter().all(Result::is_ok));
+        let bytes = pings(50);
+        let too_many = frames(&bytes);
+        assert_eq!((too_many.len(), too_many.last()), (49, Some(&Err(FrameError::TooManyFrames))));
+        let mut memory = [0; 200];
+        let mut writer = FrameWriter::new(&mut memory[..]);
+        for _ in 0..48 {
+            writer.ping().unwrap();
+        }
+        assert_eq!(writer.ping(), Err(EncodeError::NoRoom { needed_bytes: 1 }));
+        assert_eq!((writer.padding(0), writer.written_bytes()), (Ok(()), 48));
+    }
+
+    #[test]
+    fn a_fragment_counts_as_two_frames() {
+        let piece = [0x8a, 0, 0, 9, 0, 1, 7];
+        assert!(frames(&piece.repeat(24)).iter().all(Result::is_ok));
+        assert_eq!(frames(&piece.repeat(25)).last(), Some(&Err(FrameError::TooManyFrames)));
+        let delivery = Delivery::ReliableUnordered { id: MessageId(0) };
+        let piece = Message { channel: ChannelId(0), delivery, payload: &[7] };
+        let fragment = Fragment { piece, number: 0, total_bytes: 9, offset_bytes: 0 };
+        let mut memory = [0; 400];
+        let mut writer = FrameWriter::new(&mut memory[..]);
+        for _ in 0..24 {
+            writer.fragment(&fragment).unwrap();
+        }
+        assert_eq!(writer.fragment(&fragment), Err(EncodeError::NoRoom { needed_bytes: 7 }));
     }
 
     #[test]

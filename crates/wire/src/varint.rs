@@ -53,22 +53,32 @@ impl core::error::Error for VarintError {}
 /// # Errors
 ///
 /// When the bytes end inside it, when it is longer than its value needs, or larger than a u64.
+#[inline]
 pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
-    let mut value = 0_u64;
-    let mut rest = bytes;
-    for shift in (0..=LAST_SHIFT).step_by(7) {
-        let (&byte, tail) = rest.split_first().ok_or(VarintError::Truncated)?;
-        rest = tail;
-        if shift == LAST_SHIFT && byte > 1 {
-            return Err(VarintError::TooLarge);
+    match bytes {
+        // Most values are small.
+        [byte @ 0..=0x7f, rest @ ..] => Ok((u64::from(*byte), rest)),
+        [first, second @ 1..=0x7f, rest @ ..] => {
+            Ok((u64::from(first & 0x7f) | u64::from(*second) << 7, rest))
         }
+        _ => decode_long(bytes),
+    }
+}
+
+fn decode_long(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
+    let (mut value, mut shift) = (0_u64, 0_u32);
+    for (place, &byte) in bytes.iter().enumerate().take(MAX_BYTES) {
         value |= u64::from(byte & 0x7f).wrapping_shl(shift);
         if byte & 0x80 == 0 {
-            let is_overlong = byte == 0 && shift > 0;
-            return if is_overlong { Err(VarintError::Overlong) } else { Ok((value, rest)) };
+            return match byte {
+                0 if shift > 0 => Err(VarintError::Overlong),
+                2.. if shift == LAST_SHIFT => Err(VarintError::TooLarge),
+                _ => Ok((value, bytes.get(place.wrapping_add(1)..).unwrap_or_default())),
+            };
         }
+        shift = shift.wrapping_add(7);
     }
-    Err(VarintError::TooLarge)
+    Err(if bytes.len() < MAX_BYTES { VarintError::Truncated } else { VarintError::TooLarge })
 }
 
 /// Writes `value`.

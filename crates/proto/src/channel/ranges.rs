@@ -32,15 +32,11 @@ impl Ranges {
         self.ranges.first().copied()
     }
 
-    /// How many ranges there would be with one more.
-    pub(super) fn count_with(&self, begin: u32, end: u32) -> usize {
+    /// Returns how many ranges there would be with one more, and how many bytes [`Self::insert`] would add.
+    pub(super) fn with(&self, begin: u32, end: u32) -> (usize, u32) {
         let touched = self.touched(begin, end);
-        self.count().saturating_sub(touched.len()).saturating_add(1)
-    }
-
-    /// Bytes that [`Self::insert`] would add.
-    pub(super) fn missing_in(&self, begin: u32, end: u32) -> u32 {
-        end.saturating_sub(begin).saturating_sub(self.bytes_in(begin, end))
+        let count = self.count().saturating_sub(touched.len()).saturating_add(1);
+        (count, end.saturating_sub(begin).saturating_sub(self.bytes_in(touched, begin, end)))
     }
 
     /// Bytes in all.
@@ -48,12 +44,11 @@ impl Ranges {
         self.bytes
     }
 
-    /// Bytes of the set from `begin` to `end`.
-    fn bytes_in(&self, begin: u32, end: u32) -> u32 {
-        let touched = self.ranges.get(self.touched(begin, end)).unwrap_or_default();
-        touched
-            .iter()
-            .fold(0, |sum, &(from, to)| sum.saturating_add(to.min(end).saturating_sub(from.max(begin))))
+    /// Bytes from `begin` to `end` that the ranges in these places have.
+    fn bytes_in(&self, places: std::ops::Range<usize>, begin: u32, end: u32) -> u32 {
+        let ranges = self.ranges.get(places).unwrap_or_default();
+        let bytes_of = |(from, to): (u32, u32)| to.min(end).saturating_sub(from.max(begin));
+        ranges.iter().fold(0, |sum, range| sum.saturating_add(bytes_of(*range)))
     }
 
     pub(super) fn insert(&mut self, begin: u32, end: u32) {
@@ -61,15 +56,19 @@ impl Ranges {
             return;
         }
         let touched = self.touched(begin, end);
-        self.bytes = self.bytes.saturating_add(self.missing_in(begin, end));
-        let from = self.ranges.get(touched.start).map_or(begin, |range| range.0.min(begin));
-        let last = touched.end.checked_sub(1).and_then(|last| self.ranges.get(last));
-        let (from, to) = if touched.is_empty() {
-            (begin, end)
-        } else {
-            (from, last.map_or(end, |range| range.1.max(end)))
-        };
-        self.ranges.splice(touched, [(from, to)]);
+        let there = self.bytes_in(touched.clone(), begin, end);
+        self.bytes = self.bytes.saturating_add(end.saturating_sub(begin).saturating_sub(there));
+        let last = touched.end.checked_sub(1).and_then(|last| self.ranges.get(last)).map(|range| range.1);
+        match self.ranges.get_mut(touched.clone()).and_then(<[_]>::first_mut) {
+            None => self.ranges.insert(touched.start, (begin, end)),
+            Some(first) => {
+                *first = (first.0.min(begin), last.map_or(end, |last| last.max(end)));
+                let rest = touched.start.saturating_add(1)..touched.end;
+                if !rest.is_empty() {
+                    self.ranges.drain(rest);
+                }
+            }
+        }
     }
 
     pub(super) fn remove(&mut self, begin: u32, end: u32) {
@@ -78,7 +77,7 @@ impl Ranges {
         if begin >= end || start >= stop {
             return;
         }
-        self.bytes = self.bytes.saturating_sub(self.bytes_in(begin, end));
+        self.bytes = self.bytes.saturating_sub(self.bytes_in(start..stop, begin, end));
         let before = self.ranges.get(start).map(|range| (range.0, begin));
         let after = stop.checked_sub(1).and_then(|last| self.ranges.get(last)).map(|range| (end, range.1));
         let rest = before.into_iter().chain(after).filter(|(from, to)| from < to);
@@ -102,8 +101,9 @@ impl Ranges {
     /// The places of the ranges that overlap or touch this one.
     fn touched(&self, begin: u32, end: u32) -> std::ops::Range<usize> {
         let start = self.ranges.partition_point(|range| range.1 < begin);
-        let stop = self.ranges.partition_point(|range| range.0 <= end);
-        start..stop.max(start)
+        let others = self.ranges.get(start..).unwrap_or_default();
+        let count = others.iter().take_while(|range| range.0 <= end).count();
+        start..start.saturating_add(count)
     }
 }
 
@@ -157,8 +157,9 @@ mod tests {
                 less.remove(begin, end);
                 assert_eq!(more, of_bits(bits | piece), "{ranges:?} and {begin}..{end}");
                 assert_eq!(less, of_bits(bits & !piece), "{ranges:?} without {begin}..{end}");
-                assert_eq!(ranges.missing_in(begin, end), (piece & !bits).count_ones());
-                assert!(begin == end || ranges.count_with(begin, end) == more.count(), "{ranges:?}");
+                let (count, missing) = ranges.with(begin, end);
+                assert_eq!(missing, (piece & !bits).count_ones());
+                assert!(begin == end || count == more.count(), "{ranges:?}");
             }
         }
     }
@@ -187,8 +188,8 @@ mod tests {
                 let end = begin + length;
                 if is_insert {
                     let missing = (begin..end).filter(|byte| !set.contains(byte)).count();
-                    prop_assert_eq!(ranges.missing_in(begin, end) as usize, missing);
-                    let count = ranges.count_with(begin, end);
+                    let (count, missing_bytes) = ranges.with(begin, end);
+                    prop_assert_eq!(missing_bytes as usize, missing);
                     ranges.insert(begin, end);
                     prop_assert!(length == 0 || ranges.count() == count);
                     set.extend(begin..end);

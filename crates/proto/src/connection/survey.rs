@@ -11,7 +11,7 @@ use crate::acks::Urgency;
 use crate::channel::receive::{Fit, Whole};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
-use crate::limits::UNRELIABLE_MESSAGE_MAX_BYTES;
+use crate::limits::{UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
 
 /// Most packets have no more frames: they are read once.
 const FEW_FRAMES: usize = 2;
@@ -78,6 +78,10 @@ impl Connection {
                 *place = Some(frame);
             }
             contents.frame_count = contents.frame_count.saturating_add(1);
+            // The work that an ack asks for is bounded; several in one packet would multiply it.
+            if matches!(frame, Frame::Ack(_)) && contents.kinds.has(FrameKinds::ACK) {
+                return Err(ProtocolError::SecondAck);
+            }
             contents.kinds = contents.kinds.with(frame.kind());
             let urgency = match frame {
                 Frame::Message(message) => self.survey_message(&message, &mut contents)?,
@@ -119,6 +123,9 @@ impl Connection {
         let bytes = charge(message.payload.len());
         contents.event_bytes = contents.event_bytes.saturating_add(bytes);
         if let Delivery::ReliableLatest { key, .. } = message.delivery {
+            if message.payload.len() > VALUE_MAX_BYTES {
+                return Err(ProtocolError::MessageTooLong);
+            }
             let is_new = !self.receiving.is_known_key(message.channel, key);
             contents.value_bytes = contents.value_bytes.saturating_add(bytes);
             contents.value_count = contents.value_count.saturating_add(1);

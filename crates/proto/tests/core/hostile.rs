@@ -3,7 +3,10 @@
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use crate::puppet::Puppet;
 use drumfire_proto::{AckError, CloseReason, DropReason, ProtocolError, SendOptions};
-use drumfire_wire::{ChannelId, Delivery, Frame, Frames, Message, MessageId, Skip};
+use drumfire_wire::{
+    AckDelay, AckRange, ChannelId, Delivery, Frame, FrameError, Frames, Message, MessageId, PacketNumber,
+    Skip,
+};
 use std::time::Duration;
 
 #[test]
@@ -160,6 +163,46 @@ fn keys_without_end_take_no_more_memory_than_their_limit_and_all_arrive() {
     let stats = puppet.world.ends[SERVER].stats();
     assert_eq!((stats.messages_delivered, stats.dropped(DropReason::ReceiveMemory)), (10_000, 0));
     assert_eq!(puppet.ending(), None);
+}
+
+#[test]
+fn a_value_of_1024_bytes_is_delivered_and_a_longer_one_closes() {
+    let mut puppet = Puppet::connected(13);
+    let value = |payload| {
+        let delivery = Delivery::ReliableLatest { key: 1, version: 1 };
+        Message { channel: ChannelId(0), delivery, payload }
+    };
+    puppet.say(|writer| writer.message(&value(&[1; 1_024])));
+    assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (1, None));
+    puppet.say(|writer| writer.message(&value(&[1; 1_025])));
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::MessageTooLong)));
+}
+
+#[test]
+fn a_second_ack_in_a_packet_closes() {
+    let mut puppet = Puppet::connected(14);
+    puppet.server_sends(1);
+    let newest = puppet.hear().last().unwrap().0;
+    let range = AckRange::new(PacketNumber(newest), PacketNumber(newest)).unwrap();
+    puppet.say(|writer| {
+        writer.ack(AckDelay::from_duration(Duration::ZERO), [range].into_iter())?;
+        writer.ack(AckDelay::from_duration(Duration::ZERO), [range].into_iter())
+    });
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::SecondAck)));
+}
+
+#[test]
+fn a_packet_of_48_frames_is_taken_and_one_with_more_closes() {
+    let mut puppet = Puppet::connected(15);
+    let message = [0x80, 0, 1, b'x'];
+    puppet.say_bytes(&message.repeat(48));
+    assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (48, None));
+    puppet.say_bytes(&message.repeat(49));
+    let error = ProtocolError::Frame(FrameError::TooManyFrames);
+    assert_eq!(
+        (puppet.world.messages(SERVER).len(), puppet.ending()),
+        (48, Some(CloseReason::Protocol(error)))
+    );
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub enum FrameError {
     BadAckDelay,
     /// A close has an unknown code, an application code above u32, or too long a reason.
     BadClose,
+    /// The packet has more frames than are allowed.
+    TooManyFrames,
 }
 
 impl FrameError {
@@ -52,6 +54,7 @@ impl FrameError {
             Self::BadAckRange => "bad_ack_range",
             Self::BadAckDelay => "bad_ack_delay",
             Self::BadClose => "bad_close",
+            Self::TooManyFrames => "too_many_frames",
         }
     }
 }
@@ -71,6 +74,7 @@ impl fmt::Display for FrameError {
             Self::BadAckRange => "an ack range reaches below packet 0",
             Self::BadAckDelay => "the ack delay is beyond all timeouts",
             Self::BadClose => "the close has an unknown code or a field out of bounds",
+            Self::TooManyFrames => "the packet has more than 48 frames",
         })
     }
 }

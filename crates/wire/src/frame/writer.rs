@@ -6,9 +6,10 @@ use bytes::BufMut;
 
 use super::control::{NewConnectionId, PathData, ResumeToken};
 use super::message::MessageId;
-use super::{Close, Fragment, FrameKinds, Message, Skip, type_byte};
+use super::{Close, Fragment, FrameKinds, Message, Skip, frame_weight, type_byte};
 use crate::ack::{self, AckDelay, AckRange};
 use crate::encode_error::{EncodeError, check_room};
+use crate::limits::PACKET_FRAMES_MAX;
 use crate::varint;
 
 /// Writes the frames of one packet into a buffer that ends where the packet must end, tag excluded.
@@ -18,6 +19,8 @@ use crate::varint;
 pub struct FrameWriter<B> {
     out: B,
     written_bytes: usize,
+    /// How many more frames the packet may have.
+    left: u8,
     last_id: Option<MessageId>,
     kinds: FrameKinds,
 }
@@ -25,7 +28,7 @@ pub struct FrameWriter<B> {
 impl<B: BufMut> FrameWriter<B> {
     /// A writer at the first frame of a packet.
     pub fn new(out: B) -> Self {
-        Self { out, written_bytes: 0, last_id: None, kinds: FrameKinds::NONE }
+        Self { out, written_bytes: 0, left: PACKET_FRAMES_MAX, last_id: None, kinds: FrameKinds::NONE }
     }
 
     /// Bytes of frames written so far.
@@ -256,9 +259,12 @@ impl<B: BufMut> FrameWriter<B> {
         Ok(())
     }
 
-    /// Makes sure that a frame of this kind fits.
+    /// Makes sure that a frame of this kind fits: there is no room either where the packet has all the frames it may have.
     fn take(&mut self, bytes: usize, kind: FrameKinds) -> Result<(), EncodeError> {
         check_room(bytes, self.out.remaining_mut())?;
+        let weight = if bytes == 0 { 0 } else { frame_weight(kind == FrameKinds::FRAGMENT) };
+        let left = self.left.checked_sub(weight).ok_or(EncodeError::NoRoom { needed_bytes: bytes })?;
+        self.left = left;
         self.kinds = self.kinds.with(kind);
         self.written_bytes = self.written_bytes.saturating_add(bytes);
         Ok(())

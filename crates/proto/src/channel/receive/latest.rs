@@ -5,6 +5,7 @@
 //! idle connection remembers keys.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use drumfire_wire::ChannelId;
 
@@ -48,14 +49,14 @@ impl Keys {
     /// Whether a value may be delivered; the caller then must.
     pub(super) fn take(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
         self.heard_at = now;
-        match self.versions.get_mut(&(channel, key)) {
-            Some(newest) if version <= *newest => false,
-            Some(newest) => {
-                *newest = version;
+        match self.versions.entry((channel, key)) {
+            Entry::Occupied(newest) if version <= *newest.get() => false,
+            Entry::Occupied(mut newest) => {
+                newest.insert(version);
                 true
             }
-            None => {
-                self.versions.insert((channel, key), version);
+            Entry::Vacant(none) => {
+                none.insert(version);
                 true
             }
         }

@@ -188,12 +188,12 @@ impl Pieces {
             return Fit::TooMany;
         }
         let have = partial.map(|partial| &partial.have);
-        let adds_range = have.is_none_or(|have| have.count_with(begin, end) > have.count());
+        let (count, new_bytes) = have.map_or((1, end.saturating_sub(begin)), |have| have.with(begin, end));
+        let adds_range = count > have.map_or(0, Ranges::count);
         if adds_range && self.range_count.saturating_add(self.survey.range_count) >= PIECE_RANGES_MAX {
             return Fit::Holes;
         }
         let had_bytes = surveyed.map_or(have.map_or(0, Ranges::bytes), |surveyed| surveyed.bytes);
-        let new_bytes = have.map_or(end.saturating_sub(begin), |have| have.missing_in(begin, end));
         let bytes = had_bytes.saturating_add(new_bytes);
         match self.survey.messages.get_mut(place).filter(|surveyed| surveyed.id == id.0) {
             Some(surveyed) => surveyed.bytes = bytes,
