@@ -41,7 +41,8 @@ pub struct Config {
     pub message_max_bytes: usize,
     /// Bytes of events that wait for the application, over all connections; at least twice the receive memory.
     pub event_memory_bytes: usize,
-    /// Unacknowledged bytes a connection may have under way, whatever its congestion controller allows; at least 2,400.
+    /// Bytes of packets in flight of a connection, whatever its congestion controller allows; at least 2,400. A connection has at
+    /// most half of `send_memory_bytes` in flight.
     pub in_flight_bytes: usize,
     /// Bytes of UDP payload of the largest datagram this end sends and takes: 1,200 to 1,472. A connection that fills its
     /// packets finds out what its path carries.
@@ -159,6 +160,12 @@ impl Config {
         u32::try_from(self.receive_memory_bytes / 2).unwrap_or(u32::MAX)
     }
 
+    /// Bytes that a connection has in flight at most. Each packet in flight takes memory, whatever it carries, so the send memory
+    /// is a limit too.
+    pub(crate) fn in_flight_limit_bytes(&self) -> usize {
+        self.in_flight_bytes.min((self.send_memory_bytes / 2).max(IN_FLIGHT_MIN_BYTES))
+    }
+
     /// With this many connections at most.
     #[must_use]
     pub const fn connections(mut self, connections: u32) -> Self {
@@ -166,7 +173,7 @@ impl Config {
         self
     }
 
-    /// With this many unacknowledged bytes under way at most.
+    /// Sets how many bytes a connection has in flight at most.
     #[must_use]
     pub const fn in_flight_bytes(mut self, bytes: usize) -> Self {
         self.in_flight_bytes = bytes;

@@ -155,7 +155,7 @@ impl<P: Placement> Endpoint<P> {
                 receive_memory_bytes: config.receive_memory_bytes,
                 message_max_bytes: config.message_max_bytes,
                 credit_bytes: config.credit_bytes(),
-                in_flight_bytes: config.in_flight_bytes,
+                in_flight_bytes: config.in_flight_limit_bytes(),
                 congestion: config.congestion,
                 pass_share_datagrams: config.pass_share_datagrams,
                 datagram_max_bytes: config.datagram_max_bytes,

@@ -49,9 +49,10 @@ pub const WORKER_MEMORY_BYTES: usize = 512 * 1_024 * 1_024;
 /// Bytes of payload that wait in an endpoint's events, over all connections.
 pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// Unacknowledged bytes a connection may have under way, whatever its congestion window: what a receive buffer of the size
-/// that sockets have by default can hold, and enough for 20 Mbit/s at 50 ms.
-pub const IN_FLIGHT_BYTES: usize = 128 * 1_024;
+/// Bytes of packets in flight of a connection, whatever its congestion window allows. Enough for 100 Mbit/s at 50 ms (625 kB).
+/// A connection has at most half its send memory in flight, so with the defaults the limit is 128 KiB: the receive buffer
+/// that sockets have by default holds as much.
+pub const IN_FLIGHT_BYTES: usize = 1_024 * 1_024;
 
 /// Between two words about what this end's clock shows.
 pub(crate) const STAMP_INTERVAL: Duration = Duration::from_secs(1);

@@ -66,9 +66,12 @@ fn client_address(client: usize) -> SocketAddr {
 
 impl Shared {
     fn new(megabits: u64, queue: u64, congestion: Congestion) -> Self {
+        Self::with(megabits, queue, Config::default().congestion(congestion))
+    }
+
+    fn with(megabits: u64, queue: u64, config: Config) -> Self {
         #[cfg(feature = "audit-nonce")]
         drumfire_crypto::audit_nonce::start_world();
-        let config = Config::default().congestion(congestion);
         let seed = Secret::new([9; 32]);
         Self {
             now: Moment::from_nanos(1_000_000_000),
@@ -92,7 +95,10 @@ impl Shared {
     }
 
     fn join(&mut self, congestion: Congestion) {
-        let config = Config::default().congestion(congestion);
+        self.join_with(Config::default().congestion(congestion));
+    }
+
+    fn join_with(&mut self, config: Config) {
         let seed = Secret::new([10 + self.clients.len() as u8; 32]);
         let mut client = Endpoint::client(config, ClientConfig::default(), seed).unwrap();
         let peer = client.connect(self.now(), address(SERVER), &identity(), None).unwrap();
@@ -174,6 +180,18 @@ fn one_transfer_uses_the_link_and_only_cubic_fills_the_queue() {
         let is_short = wait <= 30;
         assert_eq!(is_short, congestion == Congestion::Delay, "{wait}");
     }
+}
+
+#[test]
+fn a_transfer_with_more_memory_reaches_100_mbit_at_50_ms() {
+    let config = Config::default().memory_bytes(2 << 20, 2 << 20);
+    let mut world = Shared::with(100, 200, config.clone());
+    world.join_with(config);
+    world.run(Duration::from_secs(8));
+    let used = world.came(0, 4..9) * 100 / (5 * 12_500_000);
+    let wait = world.bottleneck.p95_wait_millis(Moment::from_nanos(4_000_000_000));
+    println!("{used} % of 100 Mbit/s at 50 ms are messages; p95 in the queue {wait} ms");
+    assert!(used >= 90 && wait <= 30, "{used} % and {wait} ms");
 }
 
 #[test]

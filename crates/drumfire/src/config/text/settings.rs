@@ -75,6 +75,7 @@ impl<'de> Fields<'de> for ServerForm {
         "receive_memory_bytes",
         "worker_memory_bytes",
         "message_max_bytes",
+        "in_flight_bytes",
         "congestion",
         "silent_timeout",
         "unacknowledged_timeout",
@@ -100,6 +101,7 @@ impl<'de> Fields<'de> for ServerForm {
             "receive_memory_bytes" => settings.receive_memory_bytes = map.next_value()?,
             "worker_memory_bytes" => settings.worker_memory_bytes = map.next_value()?,
             "message_max_bytes" => self.message_max_bytes = map.next_value()?,
+            "in_flight_bytes" => settings.in_flight_bytes = map.next_value()?,
             "congestion" => Form(settings.congestion) = map.next_value()?,
             "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
             "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
@@ -137,6 +139,7 @@ impl Serialize for ServerConfig {
         fields.serialize_field("receive_memory_bytes", &self.receive_memory_bytes)?;
         fields.serialize_field("worker_memory_bytes", &self.worker_memory_bytes)?;
         fields.serialize_field("message_max_bytes", &self.message_max_bytes)?;
+        fields.serialize_field("in_flight_bytes", &self.in_flight_bytes)?;
         fields.serialize_field("congestion", &Form(self.congestion))?;
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
@@ -171,6 +174,7 @@ impl<'de> Fields<'de> for ClientForm {
         "send_memory_bytes",
         "receive_memory_bytes",
         "message_max_bytes",
+        "in_flight_bytes",
         "congestion",
         "silent_timeout",
         "unacknowledged_timeout",
@@ -186,6 +190,7 @@ impl<'de> Fields<'de> for ClientForm {
             "send_memory_bytes" => settings.send_memory_bytes = map.next_value()?,
             "receive_memory_bytes" => settings.receive_memory_bytes = map.next_value()?,
             "message_max_bytes" => self.message_max_bytes = map.next_value()?,
+            "in_flight_bytes" => settings.in_flight_bytes = map.next_value()?,
             "congestion" => Form(settings.congestion) = map.next_value()?,
             "silent_timeout" => Human(settings.silent_timeout) = map.next_value()?,
             "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
@@ -216,6 +221,7 @@ impl Serialize for ClientConfig {
         fields.serialize_field("send_memory_bytes", &self.send_memory_bytes)?;
         fields.serialize_field("receive_memory_bytes", &self.receive_memory_bytes)?;
         fields.serialize_field("message_max_bytes", &self.message_max_bytes)?;
+        fields.serialize_field("in_flight_bytes", &self.in_flight_bytes)?;
         fields.serialize_field("congestion", &Form(self.congestion))?;
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
