@@ -16,13 +16,16 @@ use drumfire_socket::{
 use super::overflow::Overflow;
 use super::starved::Starved;
 use super::unsent;
-use super::{BUDGET_DATAGRAMS, Park, REOPEN_AFTER, RETRY_AFTER, Reading};
+use super::{BUDGET_DATAGRAMS, BUDGET_TIME, Clock, Park, REOPEN_AFTER, RETRY_AFTER, Reading};
 
 /// Datagrams written together.
 const BATCH_DATAGRAMS: usize = 128;
 
 /// Batches written in one pass before the socket is read again.
 const BATCHES_PER_PASS: usize = 16;
+
+/// Datagrams taken between two looks at the clock: as many as one receive call takes.
+const PORTION_DATAGRAMS: usize = 32;
 
 /// Bytes the endpoint needs to write a datagram.
 const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_FOUND_MAX_BYTES;
@@ -224,9 +227,14 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         &self.parker
     }
 
-    /// Drains the socket through the endpoint's stages, unless a wait has just said that nothing is there. Answers how many
-    /// panics that ended a connection there were.
-    pub(super) fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: &Reading) -> u64 {
+    /// Drains the socket through the endpoint's stages until the socket is empty or the budget of the pass is spent, unless a
+    /// wait has just said that nothing is there. Returns the number of panics that ended a connection.
+    pub(super) fn receive<P: Placement>(
+        &mut self,
+        endpoint: &mut Endpoint<P>,
+        now: &Reading,
+        clock: &mut impl Clock,
+    ) -> u64 {
         if std::mem::take(&mut self.is_quiet) {
             return 0;
         }
@@ -238,9 +246,20 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
         self.is_more_waiting = true;
         self.is_told = false;
-        let end = self.receiver.drain_mut(&mut self.io, BUDGET_DATAGRAMS, |mut received| {
-            panics += take_in(endpoint, now.now, received.datagrams_mut().map(inbound));
-        });
+        let mut left = BUDGET_DATAGRAMS;
+        let end = loop {
+            let (portion, arrived) = (left.min(PORTION_DATAGRAMS), self.arrivals());
+            let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
+                panics += take_in(endpoint, now.now, received.datagrams_mut().map(inbound));
+            });
+            // Failed calls cost budget too, and a train may be longer than the portion.
+            let arrived = usize::try_from(self.arrivals().saturating_sub(arrived)).unwrap_or(usize::MAX);
+            left = left.saturating_sub(arrived.max(portion));
+            let mut is_late = || clock.read().instant.duration_since(now.instant) >= BUDGET_TIME;
+            if end != DrainEnd::BudgetSpent || left == 0 || is_late() {
+                break end;
+            }
+        };
         self.is_more_waiting =
             matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved) && !plant::is(Plant::EdgeLost);
         if matches!(end, DrainEnd::Closed(_)) {

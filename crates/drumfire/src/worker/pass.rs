@@ -257,7 +257,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     }
 
     fn stages(&mut self) {
-        self.core.stats.panics += self.net.receive(&mut self.core.endpoint, &self.now);
+        self.core.stats.panics += self.net.receive(&mut self.core.endpoint, &self.now, &mut self.clock);
         self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
         self.timers();
         self.outbound();

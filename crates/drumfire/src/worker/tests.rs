@@ -4,6 +4,7 @@ mod faults;
 mod world;
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{self, Context, Poll};
 use std::time::Duration;
@@ -68,6 +69,34 @@ fn a_spent_budget_is_followed_by_a_poll_that_does_not_wait() {
         assert!(server.wire.0.borrow().inbox.is_empty());
     }
     assert_eq!(server.stats().protocol.dropped(DropReason::FixedBits), 3 * BUDGET_DATAGRAMS as u64);
+}
+
+#[test]
+fn a_pass_takes_no_more_datagrams_after_two_milliseconds() {
+    let mut world = World::new(1);
+    let elapsed = Rc::clone(&world.time.elapsed);
+    let server = &mut world.servers[0];
+    let junk = (0..BUDGET_DATAGRAMS - 1).map(|_| (SocketAddr::from(SERVER), vec![0; 40]));
+    let mut wire = server.wire.0.borrow_mut();
+    wire.inbox.extend(junk);
+    // As if the datagrams of one receive call kept the worker busy for so long.
+    wire.slow = Some((Rc::clone(&elapsed), Duration::from_micros(700)));
+    drop(wire);
+    let mut passes = 0;
+    while !server.wire.0.borrow().inbox.is_empty() {
+        let began = elapsed.get();
+        server.work();
+        let took = elapsed.get() - began;
+        assert!(took <= BUDGET_TIME + Duration::from_micros(3 * 700), "{took:?} in pass {passes}");
+        server.worker.wait(None);
+        let timeout = server.wire.0.borrow_mut().polls.pop();
+        let is_empty = server.wire.0.borrow().inbox.is_empty();
+        assert!(is_empty || timeout == Some(Some(Duration::ZERO)), "the rest raises no edge");
+        passes += 1;
+    }
+    assert!((8..=20).contains(&passes), "{passes}");
+    let taken = server.stats().protocol.dropped(DropReason::FixedBits);
+    assert_eq!(taken, BUDGET_DATAGRAMS as u64 - 1);
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) struct Wire {
     pub(super) outbox: Vec<(Option<SocketAddr>, Vec<u8>)>,
     /// Datagrams of each train that was sent.
     pub(super) trains: Vec<usize>,
+    /// How long each receive call takes, by this clock.
+    pub(super) slow: Option<(Rc<Cell<Duration>>, Duration)>,
     /// Receive calls that will panic.
     pub(super) panics: u32,
     /// What the system answers to every receive, and how many there were.
@@ -61,6 +63,9 @@ impl Io for Fake {
             panic!("a fault that somebody put there");
         }
         wire.receives += 1;
+        if let Some((elapsed, each)) = &wire.slow {
+            elapsed.set(elapsed.get() + *each);
+        }
         if wire.is_closed {
             return Err(Fault::BadDescriptor);
         }
