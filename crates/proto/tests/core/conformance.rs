@@ -81,3 +81,44 @@ fn one_unreliable_message_in_pieces_begins_in_a_packet() {
     }
     assert!(begun_count > 200, "{begun_count} messages in pieces");
 }
+
+#[test]
+fn a_packet_taken_as_lost_does_not_end_the_connection() {
+    let mut puppet = Puppet::connected(4);
+    let peer = puppet.world.peers(SERVER)[0];
+    puppet.hear();
+    puppet.world.reliable(SERVER, peer, b"never acknowledged").unwrap();
+    puppet.world.flush();
+    let lost = puppet.hear().last().unwrap().0;
+    // Everything but the first packet is acknowledged, for twice the unacknowledged timeout of 10 s.
+    for _ in 0..200 {
+        puppet.server_sends(1);
+        for (number, _) in puppet.hear() {
+            assert_ne!(number, lost);
+            puppet.ack(number, number);
+        }
+        puppet.world.run(Duration::from_millis(100));
+    }
+    assert_eq!(puppet.ending(), None);
+    // Without any acknowledgment the timeout counts from the oldest packet.
+    puppet.world.reliable(SERVER, peer, b"still waiting").unwrap();
+    for _ in 0..11 {
+        puppet.world.run(Duration::from_secs(1));
+        puppet.say_bytes(&[0; 12]);
+    }
+    assert_eq!(puppet.ending(), Some(CloseReason::Unacknowledged));
+}
+
+#[test]
+fn a_close_is_repeated_for_every_power_of_two_of_packets() {
+    let mut puppet = Puppet::connected(5);
+    puppet.say_bytes(&[0x7f; 12]);
+    assert_eq!(puppet.closes().len(), 1);
+    let repeated: Vec<_> = (1..=16)
+        .filter(|_| {
+            puppet.say_bytes(&[0; 12]);
+            !puppet.closes().is_empty()
+        })
+        .collect();
+    assert_eq!(repeated, [1, 2, 4, 8, 16]);
+}

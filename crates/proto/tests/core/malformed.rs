@@ -128,13 +128,16 @@ fn cases() -> Vec<Case> {
     [datagrams::all(), frames::all()].concat()
 }
 
-/// Resolves the notation of the table: spaces mean nothing, and `00*24` repeats a byte. `begun*64` is 64 Fragments, each with
+/// Resolves the notation of the table: spaces mean nothing, and `00*24` repeats a byte. `begun*0..24` is 24 Fragments, each with
 /// the first of the two bytes of a message, with ids from 0 on.
 fn expand(text: &str) -> String {
+    let begun = |ids: &str| -> String {
+        let (from, to) = ids.split_once("..").unwrap();
+        let ids = from.parse::<u8>().unwrap()..to.parse().unwrap();
+        ids.map(|id| format!("8a00{id:02x}02000141")).collect()
+    };
     let word = |word: &str| match word.split_once('*') {
-        Some(("begun", count)) => {
-            (0..count.parse::<u8>().unwrap()).map(|id| format!("8a00{id:02x}02000141")).collect()
-        }
+        Some(("begun", ids)) => begun(ids),
         Some((bytes, count)) => bytes.repeat(count.parse().unwrap()),
         None => word.to_owned(),
     };

@@ -218,8 +218,14 @@ const ABOUT_MESSAGES: &[Row] = &[
         "88 00 e807 02 00 01 41",
         Closed("bad_fragment"),
     ),
-    ("sixty-four-in-pieces", "as many as may be", &[], "begun*64", Accepted),
-    ("sixty-five-in-pieces", "one more", &["begun*64"], "8a 00 40 02 00 01 41", Closed("too_many_in_pieces")),
+    ("sixty-four-in-pieces", "as many as may be", &["begun*0..24", "begun*24..48"], "begun*48..64", Accepted),
+    (
+        "sixty-five-in-pieces",
+        "one more",
+        &["begun*0..24", "begun*24..48", "begun*48..64"],
+        "8a 00 40 02 00 01 41",
+        Closed("too_many_in_pieces"),
+    ),
     (
         "pieces-of-two-lengths",
         "the second says 3 bytes in place of 2",
