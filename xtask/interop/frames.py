@@ -5,6 +5,8 @@ from standard import Failure
 MESSAGE_LIMIT_BYTES = 16_777_216
 UNRELIABLE_MESSAGE_MAX_BYTES = 16_384
 MESSAGE_IDS_AHEAD = 4_096
+VALUE_MAX_BYTES = 1_024
+FRAMES_MAX = 48
 UNORDERED, ORDERED, SEQUENCED = 2, 3, 4
 NAMES = {
     0x00: "padding", 0x01: "ping", 0x02: "ack", 0x03: "close", 0x04: "skip", 0x05: "credit", 0x07: "path challenge",
@@ -51,9 +53,13 @@ class Reader:
 
 def decode(opened):
     """All frames of a packet, as dictionaries; raises Malformed at the first error."""
-    reader, last_id, out = Reader(opened), None, []
+    reader, last_id, out, weight = Reader(opened), None, [], 0
     while not reader.is_empty():
         byte = reader.take(1)[0]
+        is_run = byte == 0 and bool(out) and out[-1]["type"] == "padding"
+        weight += 0 if is_run else 2 if byte & 0x88 == 0x88 else 1
+        if weight > FRAMES_MAX:
+            raise Malformed("too_many_frames")
         if byte & 0x80:
             frame = decode_message(byte, reader, last_id)
             last_id = frame.get("id", last_id)
@@ -173,6 +179,8 @@ class Receiver:
         """Takes packet `number` in, when `next_number` is the next one to be sent. Returns the outcome and its reason."""
         try:
             frames = decode(opened)
+            if sum(frame["type"] == "ack" for frame in frames) > 1:
+                raise Malformed("second_ack")
             for frame in frames:
                 self.check(number, frame)
             if self.disagree(frames):
@@ -190,6 +198,8 @@ class Receiver:
             raise Malformed("message_too_far_ahead")
         length = 0 if frame["type"] == "skip" else length_of(frame)
         if "id" in frame and length > self.message_max:
+            raise Malformed("message_too_long")
+        if "key" in frame and length_of(frame) > VALUE_MAX_BYTES:
             raise Malformed("message_too_long")
         if frame["type"] == "fragment" and "id" not in frame:
             if length > UNRELIABLE_MESSAGE_MAX_BYTES:

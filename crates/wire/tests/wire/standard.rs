@@ -61,6 +61,7 @@ fn every_limit_in_the_text_is_the_one_in_the_code() {
         ("ACK_RANGES_KEPT", limits::ACK_RANGES_KEPT as u64),
         ("ACK_RANGES_SENT", limits::ACK_RANGES_SENT as u64),
         ("ACK_DELAY_MAX_UNITS", u64::from(limits::ACK_DELAY_MAX_UNITS)),
+        ("PACKET_FRAMES_MAX", u64::from(limits::PACKET_FRAMES_MAX)),
         ("CHANNELS", u64::from(limits::CHANNELS)),
         ("MESSAGE_IDS_AHEAD", limits::MESSAGE_IDS_AHEAD),
         ("RELIABLE_MESSAGE_MAX_BYTES", limits::RELIABLE_MESSAGE_MAX_BYTES as u64),
