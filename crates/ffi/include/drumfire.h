@@ -342,7 +342,7 @@ typedef struct {
   // Bytes of the longest reliable message, 1,024 to 16 MiB, at most a quarter of either memory; zero: 65,536. The server
   // should have the same.
   size_t message_max_bytes;
-  // Receive buffer to ask the system for, in bytes; zero: what the system gives.
+  // Receive buffer to ask the system for, in bytes; zero: 262,144, or the system's default where that is larger.
   size_t receive_buffer_bytes;
 } DrumfireConfig;
 
@@ -442,6 +442,9 @@ typedef struct {
   uint64_t send_memory_bytes;
   // Bytes of the largest datagram that the path carries.
   uint64_t datagram_max_bytes;
+  // Datagrams that the kernel dropped because the receive buffer was full, counted as long as the client lives: poll more often,
+  // or raise `receive_buffer_bytes`. Zero where the platform keeps no count.
+  uint64_t kernel_dropped;
 } DrumfireStats;
 
 #ifdef __cplusplus

@@ -48,7 +48,7 @@ pub struct DrumfireConfig {
     /// Bytes of the longest reliable message, 1,024 to 16 MiB, at most a quarter of either memory; zero: 65,536. The server
     /// should have the same.
     pub message_max_bytes: usize,
-    /// Receive buffer to ask the system for, in bytes; zero: what the system gives.
+    /// Receive buffer to ask the system for, in bytes; zero: 262,144, or the system's default where that is larger.
     pub receive_buffer_bytes: usize,
 }
 

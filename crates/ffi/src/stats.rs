@@ -65,6 +65,9 @@ pub struct DrumfireStats {
     pub send_memory_bytes: u64,
     /// Bytes of the largest datagram that the path carries.
     pub datagram_max_bytes: u64,
+    /// Datagrams that the kernel dropped because the receive buffer was full, counted as long as the client lives: poll more often,
+    /// or raise `receive_buffer_bytes`. Zero where the platform keeps no count.
+    pub kernel_dropped: u64,
 }
 
 /// What C programs see of both.
@@ -78,6 +81,7 @@ pub(crate) fn shaped(counted: &WorkerStats, measured: Option<&PeerStats>) -> Dru
         messages_resent: protocol.messages_resent,
         messages_delivered: protocol.messages_delivered,
         packets_lost: protocol.packets_lost,
+        kernel_dropped: counted.kernel_dropped,
         ..DrumfireStats::default()
     };
     let Some(path) = measured else { return counts };
@@ -120,4 +124,17 @@ fn microseconds(duration: Duration) -> u64 {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_drops_are_told_before_a_path_is_measured() {
+        let mut counted = WorkerStats::default();
+        counted.kernel_dropped = 7;
+        let stats = shaped(&counted, None);
+        assert_eq!((stats.kernel_dropped, stats.has_path), (7, 0));
+    }
 }

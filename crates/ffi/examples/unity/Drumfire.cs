@@ -357,6 +357,7 @@ namespace Drumfire
         public ulong BandwidthBytesPerSecond;
         public ulong SendMemoryBytes;
         public ulong DatagramMaxBytes;
+        public ulong KernelDropped;
     }
 
     [Flags]
