@@ -185,6 +185,12 @@ enum DrumfireReason
   DRUMFIRE_REASON_REFUSED = 40,
   // This side has no room or no entropy for a connection.
   DRUMFIRE_REASON_LOCAL_FAULT = 41,
+  // The server admits only players with a token, and there was none.
+  DRUMFIRE_REASON_TOKEN_MISSING = 42,
+  // The server cannot read the token: its issuer needs a token key that the server has.
+  DRUMFIRE_REASON_TOKEN_UNREADABLE = 43,
+  // The server takes no tokens: connect without one.
+  DRUMFIRE_REASON_TOKEN_UNEXPECTED = 44,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

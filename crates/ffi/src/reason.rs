@@ -64,10 +64,16 @@ pub enum DrumfireReason {
     Refused = 40,
     /// This side has no room or no entropy for a connection.
     LocalFault = 41,
+    /// The server admits only players with a token, and there was none.
+    TokenMissing = 42,
+    /// The server cannot read the token: its issuer needs a token key that the server has.
+    TokenUnreadable = 43,
+    /// The server takes no tokens: connect without one.
+    TokenUnexpected = 44,
 }
 
 impl DrumfireReason {
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 30] = [
         Self::None,
         Self::ClosedHere,
         Self::ClosedByServer,
@@ -95,6 +101,9 @@ impl DrumfireReason {
         Self::BadServerKey,
         Self::Refused,
         Self::LocalFault,
+        Self::TokenMissing,
+        Self::TokenUnreadable,
+        Self::TokenUnexpected,
     ];
 
     /// One line for people, of any number a program may hold.
@@ -134,6 +143,11 @@ impl DrumfireReason {
             Self::BadServerKey => c"the server's public key is not one that anybody has",
             Self::Refused => c"the server refuses for a reason of a newer version",
             Self::LocalFault => c"this side has no room or no entropy for a connection",
+            Self::TokenMissing => c"the server admits only players with a token",
+            Self::TokenUnreadable => {
+                c"the server cannot read the token: its issuer needs a token key that the server has"
+            }
+            Self::TokenUnexpected => c"the server takes no tokens: connect without one",
         }
     }
 }
@@ -201,6 +215,9 @@ const fn of_refusal(reason: RefuseReason) -> DrumfireReason {
         RefuseReason::TokenUsed => DrumfireReason::TokenUsed,
         RefuseReason::TryThere => DrumfireReason::TryThere,
         RefuseReason::Protocol => DrumfireReason::WrongProtocolId,
+        RefuseReason::TokenMissing => DrumfireReason::TokenMissing,
+        RefuseReason::TokenUnreadable => DrumfireReason::TokenUnreadable,
+        RefuseReason::TokenUnexpected => DrumfireReason::TokenUnexpected,
         RefuseReason::Other(_) => DrumfireReason::Refused,
     }
 }

@@ -158,6 +158,13 @@ fn display_refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result
         RefuseReason::Protocol => {
             "the server has another protocol id: it is another game's or another build's"
         }
+        RefuseReason::TokenMissing => {
+            "the server admits only players with a token: get one from the game's backend, and connect with it"
+        }
+        RefuseReason::TokenUnreadable => {
+            "the server cannot read the token: its issuer needs a token key that the server has, with the same key id and server id"
+        }
+        RefuseReason::TokenUnexpected => "the server takes no tokens: connect without one",
         RefuseReason::Other(_) => "the server refuses for a reason of a newer version",
     })?;
     if let Some(address) = refusal.address {
@@ -322,6 +329,24 @@ crate::debug_with_display!(ConfigError);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_token_names_the_problem_and_the_way_out() {
+        let text = |reason| {
+            let (version_min, version_max) = (VERSION, VERSION);
+            let refusal = Refusal { reason, version_min, version_max, retry_after: None, address: None };
+            ConnectError::Refused(refusal).to_string()
+        };
+        for (reason, problem, way_out) in [
+            (RefuseReason::TokenMissing, "only players with a token", "get one from the game's backend"),
+            (RefuseReason::TokenUnreadable, "cannot read the token", "a token key that the server has"),
+            (RefuseReason::TokenUnexpected, "takes no tokens", "connect without one"),
+            (RefuseReason::TokenForeign, "for another server", "get one for this server"),
+        ] {
+            let text = text(reason);
+            assert!(text.contains(problem) && text.contains(way_out), "{text}");
+        }
+    }
 
     #[test]
     fn a_reason_says_who_ended_it_and_what_to_do() {

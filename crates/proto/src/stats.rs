@@ -59,11 +59,11 @@ pub enum DropReason {
     UnexpectedToken,
     /// A Hello without a token, where one is needed.
     TokenMissing,
-    /// A Hello with a token that was not made for this server.
+    /// A Hello with a token that is for another server, or that no key of this server opens.
     TokenForeign,
     /// A Hello with a token whose time is over, or that was issued before this server began.
     TokenExpired,
-    /// A Hello with a token that says what cannot be.
+    /// A Hello whose token holds impossible values, or that has bytes of a token and names no key.
     TokenMalformed,
     /// A Hello with a token that another Hello has used.
     TokenUsed,

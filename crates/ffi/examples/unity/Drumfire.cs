@@ -439,6 +439,9 @@ namespace Drumfire
         BadServerKey = 39,
         Refused = 40,
         LocalFault = 41,
+        TokenMissing = 42,
+        TokenUnreadable = 43,
+        TokenUnexpected = 44,
     }
 
     /// <summary>What became of a message.</summary>

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_crypto::token::RESUME_KEY_ID;
+use drumfire_crypto::token::{NO_TOKEN_KEY_ID, RESUME_KEY_ID};
 use drumfire_crypto::{
     Entropy, Mac1Key, PlayerId, RefuseKey, Secret, Token, TokenError, TokenId, TokenKey, TokenKind,
 };
@@ -124,10 +124,10 @@ const fn told(reason: DropReason) -> Option<RefuseReason> {
         }
         DropReason::TokenExpired => Some(RefuseReason::TokenExpired),
         DropReason::TokenUsed => Some(RefuseReason::TokenUsed),
-        DropReason::UnexpectedToken
-        | DropReason::TokenMissing
-        | DropReason::TokenForeign
-        | DropReason::TokenMalformed => Some(RefuseReason::TokenForeign),
+        DropReason::UnexpectedToken => Some(RefuseReason::TokenUnexpected),
+        DropReason::TokenMissing => Some(RefuseReason::TokenMissing),
+        DropReason::TokenForeign => Some(RefuseReason::TokenForeign),
+        DropReason::TokenMalformed => Some(RefuseReason::TokenUnreadable),
         _ => None,
     }
 }
@@ -183,10 +183,14 @@ impl Admission {
 
     /// Judges token and first MAC at this time since 1970.
     pub(crate) fn judge(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
+        let has_token = hello.fields.token_key_id != NO_TOKEN_KEY_ID;
+        if !has_token && hello.token.iter().any(|byte| *byte != 0) {
+            // mac1 does not cover the section: one cookie must not be good for many Hellos. No client sends this, and none hears why.
+            return Err(Denied { told: None, ..DropReason::TokenMalformed.into() });
+        }
         let (access, resume) = match &self.rule {
             Rule::Open(mac1) => {
-                // mac1 does not cover the section: one cookie must not be good for many Hellos.
-                if hello.fields.token_key_id != 0 || hello.token.iter().any(|byte| *byte != 0) {
+                if has_token {
                     return Err(DropReason::UnexpectedToken.into());
                 }
                 let hello = proved(mac1, hello)?;
@@ -224,16 +228,22 @@ impl Admission {
     }
 }
 
-fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<Token, DropReason> {
+/// Opens the token of a Hello. Strangers hear the same of a key id that the server does not have and of a token that does not open:
+/// so no answer says which keys there are.
+fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<Token, Denied> {
     let fields = &hello.fields;
     let (key, kind) = match fields.token_key_id {
-        0 => return Err(DropReason::TokenMissing),
+        NO_TOKEN_KEY_ID => return Err(DropReason::TokenMissing.into()),
         RESUME_KEY_ID => (Some(resume), TokenKind::Resume),
         id => (access.keys.iter().find(|key| key.id() == id), TokenKind::Connect),
     };
-    let key = key.ok_or(DropReason::TokenForeign)?;
-    let token = key.open(hello.token, fields.protocol_id).map_err(named)?;
-    if token.kind == kind { Ok(token) } else { Err(DropReason::TokenMalformed) }
+    let unreadable = |reason: DropReason| {
+        let told = Told { reason: RefuseReason::TokenUnreadable, retry_after: None, address: None };
+        Denied { told: Some(told), ..reason.into() }
+    };
+    let key = key.ok_or_else(|| unreadable(DropReason::TokenForeign))?;
+    let token = key.open(hello.token, fields.protocol_id).map_err(|error| unreadable(named(error)))?;
+    if token.kind == kind { Ok(token) } else { Err(DropReason::TokenMalformed.into()) }
 }
 
 /// The first MAC, which is then the Hello's name: it covers all of it but the cookie and the token, which proved itself or is

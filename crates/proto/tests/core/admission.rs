@@ -238,7 +238,7 @@ fn a_hello_that_is_not_good_is_no_question_for_the_shell() {
     assert_eq!(world.outcome(Some(&without_psk)).0, Err(ConnectError::Timeout));
     assert_eq!(
         world.outcome(None).0.map_err(|error| refusal(Err(error)).reason),
-        Err(RefuseReason::TokenForeign)
+        Err(RefuseReason::TokenMissing)
     );
     assert_eq!(world.door.0.borrow().asked, []);
 }

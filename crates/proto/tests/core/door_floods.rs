@@ -133,9 +133,15 @@ fn a_million_hellos_with_bad_tokens_and_as_many_without_their_secret_cost_no_key
     }
     let without: Spoil = |hello, random| {
         hello[TOKEN_KEY_ID].fill(0);
-        fill(&mut hello[TOKEN], random);
+        hello[TOKEN].fill(0);
+        fill(&mut hello[MAC1], random);
     };
     flood(&mut door, scaled(10_000), Some(&good), without, DropReason::TokenMissing);
+    let unnamed: Spoil = |hello, random| {
+        hello[TOKEN_KEY_ID].fill(0);
+        fill(&mut hello[TOKEN], random);
+    };
+    flood(&mut door, scaled(10_000), Some(&good), unnamed, DropReason::TokenMalformed);
     // Its time is over by now, its secret is not what anybody learnt.
     let hello = door.proved(source(1), Some(&issued(&fresh(1))));
     assert!(door.welcomes(source(1), &hello));

@@ -33,6 +33,12 @@ pub enum RefuseReason {
     TryThere,
     /// The server is another game's or another build's.
     Protocol,
+    /// The server admits clients with a token only, and there was none.
+    TokenMissing,
+    /// The server cannot read the token: it was sealed with a key that the server does not have, or was changed.
+    TokenUnreadable,
+    /// The server takes no tokens.
+    TokenUnexpected,
     /// A reason of a later version.
     Other(u8),
 }
@@ -69,7 +75,7 @@ const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 
 impl RefuseReason {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::Version,
         Self::Full,
         Self::Banned,
@@ -78,6 +84,9 @@ impl RefuseReason {
         Self::TokenUsed,
         Self::TryThere,
         Self::Protocol,
+        Self::TokenMissing,
+        Self::TokenUnreadable,
+        Self::TokenUnexpected,
     ];
 
     /// The byte on the wire.
@@ -92,6 +101,9 @@ impl RefuseReason {
             Self::TokenUsed => 6,
             Self::TryThere => 7,
             Self::Protocol => 8,
+            Self::TokenMissing => 9,
+            Self::TokenUnreadable => 10,
+            Self::TokenUnexpected => 11,
             Self::Other(byte) => byte,
         }
     }
@@ -114,6 +126,9 @@ impl RefuseReason {
             Self::TokenUsed => "token_used",
             Self::TryThere => "try_there",
             Self::Protocol => "protocol",
+            Self::TokenMissing => "token_missing",
+            Self::TokenUnreadable => "token_unreadable",
+            Self::TokenUnexpected => "token_unexpected",
             Self::Other(_) => "other",
         }
     }
@@ -239,7 +254,7 @@ mod tests {
             assert_eq!(RefuseReason::from_byte(byte).to_byte(), byte);
             assert_eq!(
                 matches!(RefuseReason::from_byte(byte), RefuseReason::Other(_)),
-                !(1..=8).contains(&byte)
+                !(1..=11).contains(&byte)
             );
         }
     }

@@ -81,7 +81,7 @@ fn every_limit_in_the_text_is_the_one_in_the_code() {
 #[test]
 fn the_reasons_of_a_refuse_in_the_text_are_those_in_the_code() {
     let text: Vec<_> = table("| reason | name |").iter().map(|row| (number(row[0]), row[1])).collect();
-    let code: Vec<_> = (1..=8).map(|byte| (u64::from(byte), RefuseReason::from_byte(byte).name())).collect();
+    let code: Vec<_> = (1..=11).map(|byte| (u64::from(byte), RefuseReason::from_byte(byte).name())).collect();
     assert_eq!(text, code);
 }
 
