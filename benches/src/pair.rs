@@ -41,7 +41,9 @@ pub fn server() -> (Endpoint<Alone>, ServerIdentity) {
 pub(crate) fn server_with(settings: Config, access: Access) -> (Endpoint<Alone>, ServerIdentity) {
     let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
     let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
-    let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32])).access(access);
+    let mut config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32])).access(access);
+    // All Hellos come from one address, as often as a bench wants.
+    config.source_handshakes_burst = u32::MAX;
     match Endpoint::server(settings, config, Alone::default(), Secret::new([5; 32])) {
         Ok(server) => (server, identity),
         Err(error) => panic!("a server's settings: {error}"),
