@@ -96,8 +96,8 @@ fn reasons_that_are_named_exist_and_refusals_are_those_of_the_guide() {
         .map(|reasons| reasons.split('|').collect())
         .collect();
     let known = drumfire_proto::DropReason::ALL.map(drumfire_proto::DropReason::name);
-    let refusals = LIST.split("left without an answer, are those with").nth(1).expect("the guide's list");
-    let refusals = refusals.split("All others").next().expect("its end");
+    let refusals = LIST.split("Hellos that were refused or not answered:").nth(1).expect("the guide's list");
+    let refusals = refusals.split("All other datagrams:").next().expect("its end");
     let refusals: BTreeSet<&str> = refusals.split('`').filter(|word| known.contains(word)).collect();
     assert_eq!(named, [refusals]);
 }

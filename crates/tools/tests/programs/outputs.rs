@@ -100,7 +100,7 @@ fn an_error_line_that_nobody_reads_is_no_panic() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_a_spinning_thread_used_before_the_start_is_not_in_its_report() {
-    const BEFORE: std::time::Duration = std::time::Duration::from_secs(2);
+    const BEFORE: std::time::Duration = std::time::Duration::from_secs(1);
     let (receiver, address) = waiting_receiver("--threads 1 --wait spin --json -");
     let mut client = Client::begin_after(address, 1, || receiver.wait_for_cpu(BEFORE));
     client.send(0, 5);

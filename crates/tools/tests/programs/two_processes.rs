@@ -92,7 +92,7 @@ fn a_receiver_with_a_time_limit_ends_without_a_sender() {
 
 #[test]
 fn a_receiver_with_a_time_limit_stops_a_longer_sender_and_both_agree() {
-    let (receiver, address) = waiting_receiver("--secs 0.3 --json -");
+    let (receiver, address) = waiting_receiver("--secs 5 --json -");
     let sent = sender(address, "--secs 600 --rate 5000 --json -").end().with_code(0);
     assert_agree(&receiver.end().with_code(0), &sent);
 }
