@@ -3,7 +3,7 @@
 //! One ledger serves all shards of a server. A Hello claims its token, which is free again when no connection comes of it, and
 //! used for good when the connection is confirmed.
 //!
-//! The ledger keeps one record of fixed size per player: a player who comes back as often as the network allows takes as much
+//! The ledger keeps one record of limited size per player: a player who comes back as often as the network allows takes as much
 //! memory as one who came once. The id of a resume token is the Hello of the session that sent it. Once a resume token has
 //! opened a session, only resume tokens of the newest session are good, so that no list of used ones is needed. Of connect tokens
 //! the ledger remembers the last few, and refuses all that were issued before those.
@@ -64,7 +64,8 @@ pub struct TokenLedger {
 /// The record of the tokens of one player; times are in seconds since 1970.
 #[derive(Debug, Default)]
 struct Player {
-    used: [Option<UsedToken>; USED_TOKENS_PER_PLAYER],
+    /// At most [`USED_TOKENS_PER_PLAYER`] connect tokens.
+    used: Vec<UsedToken>,
     /// Connect tokens that were issued at this time or before may be among those that `used` had no place for.
     forgotten_until: Option<u64>,
     /// The session whose resume tokens are good; `None` as long as no resume token was used, when all are.
@@ -86,7 +87,7 @@ impl Player {
         match claim.kind {
             TokenKind::Resume => self.resumable.is_none_or(|session| session.0 == claim.token.0),
             TokenKind::Connect => {
-                let is_used = self.used.iter().flatten().any(|used| used.token == claim.token);
+                let is_used = self.used.iter().any(|used| used.token == claim.token);
                 !is_used && self.forgotten_until.is_none_or(|until| until < claim.issued_at.as_secs())
             }
         }
@@ -108,10 +109,13 @@ impl Player {
         }
     }
 
-    /// Remembers a connect token, in the place of the one that was issued first.
+    /// Remembers a connect token, where there are too many in the place of the one that was issued first.
     fn remember(&mut self, used: UsedToken) {
-        let oldest = self.used.iter_mut().min_by_key(|used| used.map(|used| used.issued_at));
-        let forgotten = oldest.and_then(|place| place.replace(used));
+        if self.used.len() < USED_TOKENS_PER_PLAYER {
+            return self.used.push(used);
+        }
+        let oldest = self.used.iter_mut().min_by_key(|used| used.issued_at);
+        let forgotten = oldest.map(|place| std::mem::replace(place, used));
         self.forgotten_until = self.forgotten_until.max(forgotten.map(|used| used.issued_at));
     }
 }
@@ -340,13 +344,22 @@ mod tests {
     fn of_a_players_connect_tokens_the_newest_are_remembered() {
         let mut ledger = TokenLedger::new(10);
         let issued = |second: u8| TokenClaim { issued_at: seconds(second.into()), ..claim(second, 7) };
-        for second in [1, 3, 5, 7, 9] {
+        let newest = 2 * u8::try_from(USED_TOKENS_PER_PLAYER).unwrap() + 1;
+        for second in (1..=newest).step_by(2) {
             assert_eq!(open(&mut ledger, NOW, &issued(second), second), Ok(()));
             ledger.release(hello(second));
         }
         // The first is forgotten, and with it all that are as old.
-        let tries =
-            [(1, false), (9, false), (3, false), (2, true), (3, false), (8, true), (2, false), (5, false)];
+        let tries = [
+            (1, false),
+            (newest, false),
+            (3, false),
+            (2, true),
+            (3, false),
+            (newest - 1, true),
+            (2, false),
+            (5, false),
+        ];
         for (second, is_taken) in tries {
             assert_eq!(open(&mut ledger, NOW, &issued(second), 100 + second).is_ok(), is_taken, "{second}");
             ledger.release(hello(100 + second));
@@ -374,8 +387,8 @@ mod tests {
         let most = |connections| TokenLedger::new(connections).player_count_max;
         let (few, usual) = (most(1), most(crate::limits::CONNECTIONS));
         assert_eq!((few, usual, most(200_000)), (32_768, 131_072, 400_000));
-        // As much memory as a table of that many players may take, in megabytes.
-        assert!(size_of::<Player>() * usual <= 24 << 20, "{}", size_of::<Player>());
+        // The most memory that a player may take, without that of the maps.
+        assert!(size_of::<Player>() + USED_TOKENS_PER_PLAYER * size_of::<UsedToken>() <= 500);
     }
 
     #[test]

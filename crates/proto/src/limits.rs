@@ -185,8 +185,9 @@ pub const PLAYERS_PER_CONNECTION: usize = 2;
 /// Players that a server remembers in any case. With tokens that live a minute, 504 new players a second.
 pub const PLAYERS_REMEMBERED_MIN: usize = 32_768;
 
-/// Connect tokens of one player that are remembered one by one. Of older ones it is known that they are older.
-pub const USED_TOKENS_PER_PLAYER: usize = 4;
+/// Used connect tokens of one player that are remembered one by one. Tokens issued before them are refused. So a player can use
+/// 16 tokens that were issued in one second.
+pub const USED_TOKENS_PER_PLAYER: usize = 16;
 
 /// Keys of tokens a server takes at once: those of a rotation, with room.
 pub const TOKEN_KEYS: usize = 8;
