@@ -62,6 +62,13 @@ const HELLOS: &[(&str, &str, Changes, Outcome)] = &[
     ),
     ("hello-without-suite-1", "bit 0 of the offer must be set", &[(27, "02")], Dropped("bad_offer")),
     ("hello-with-unknown-suites", "bits of unknown suites are ignored", &[(27, "fd")], Welcome),
+    (
+        "hello-with-a-token-of-no-key",
+        "token key id 0 and a token section that is not zero",
+        &[(28, "01")],
+        Dropped("token_malformed"),
+    ),
+    ("hello-with-a-token-in-open-access", "the server takes no tokens", &[(23, "00000001")], Refused(11)),
     ("hello-with-an-invented-cookie", "nothing proves the address", &[(540, "11*32")], Retry),
     ("hello-with-a-wrong-mac1", "a MAC of 16 zero bytes", &[(1184, "00*16")], Dropped("bad_mac1")),
     ("hello-with-a-zero-public-key", "a key agreement of zero", &[(572, "00*32")], Dropped("bad_noise")),
