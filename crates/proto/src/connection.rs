@@ -29,6 +29,7 @@ use crate::handshake::client::Attempt;
 use crate::handshake::half_open::HalfOpen;
 use crate::identity::{Identity, KnownIds};
 use crate::ids::FoldBuild;
+use crate::limits::PASS_SHARE_FRAMES;
 use crate::loss::{Due, Fate, Loss};
 use crate::path::Path;
 use crate::placement::HelloHash;
@@ -209,6 +210,12 @@ impl Connection {
         let is_left = self.pass_count < self.bounds.pass_share_datagrams;
         self.pass_count = self.pass_count.saturating_add(1);
         is_left
+    }
+
+    /// Counts the frames of a packet against the share of this pass.
+    fn count_frames(&mut self, frame_count: usize) {
+        let more = u16::try_from(frame_count / PASS_SHARE_FRAMES).unwrap_or(u16::MAX);
+        self.pass_count = self.pass_count.saturating_add(more);
     }
 
     /// Begins to close: what waits is sent once more as far as it may be, then the close.

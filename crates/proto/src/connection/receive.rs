@@ -87,6 +87,7 @@ impl Connection {
             Ok(contents) => contents,
             Err(error) => return Received::Broken(error),
         };
+        self.count_frames(contents.frame_count);
         // Silent connections, which a server has many of, stay without its memory: handshakes and keep-alives bring no messages.
         let is_busy = self.activity.is_some() || (comes_soon && contents.kinds.has_messages());
         if is_busy && let Some(session) = &mut self.session {

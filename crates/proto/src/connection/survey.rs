@@ -21,7 +21,7 @@ const FEW_FRAMES: usize = 2;
 pub(super) struct Contents<'a> {
     /// Its frames, where they are few.
     few: [Option<Frame<'a>>; FEW_FRAMES],
-    frame_count: usize,
+    pub(super) frame_count: usize,
     pub(super) kinds: FrameKinds,
     pub(super) urgency: Option<Urgency>,
     pub(super) asks_for_ack_now: bool,

@@ -1,6 +1,7 @@
 //! Limits on what one peer may use, and that none of it is anybody else's loss.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address};
+use crate::puppet::Puppet;
 use drumfire_proto::{ClientConfig, Config, Congestion, ConnectError, DropReason, Inbound, Now, SendOptions};
 use drumfire_wire::{Close, CloseCode, RefuseReason};
 use std::time::Duration;
@@ -45,6 +46,23 @@ fn a_connection_has_its_share_of_a_pass_and_others_have_theirs() {
     world.flush();
     assert_eq!(world.ends[SERVER].stats().dropped(DropReason::PassShare), 6);
     assert_eq!(world.messages(SERVER).len(), 64 + 1);
+}
+
+#[test]
+fn packets_of_many_frames_use_up_the_share_of_a_pass_sooner() {
+    for (frame_count, taken) in [(1, 64), (7, 64), (48, 32)] {
+        let mut puppet = Puppet::connected(6);
+        let frames = [0x80, 0, 1, b'x'].repeat(frame_count);
+        let mut batch: Vec<_> = (0..70).map(|_| puppet.datagram(&frames)).collect();
+        puppet.world.now = puppet.world.now.after(Duration::from_millis(1));
+        let now = puppet.world.now();
+        let datagrams = batch.iter_mut().map(|bytes| Inbound { from: address(CLIENT).into(), bytes });
+        puppet.world.ends[SERVER].handle_datagrams(now, datagrams);
+        puppet.world.flush();
+        // What is opened together is delivered together: 32 packets at a time.
+        assert_eq!(puppet.world.messages(SERVER).len(), taken * frame_count);
+        assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::PassShare), 70 - taken as u64);
+    }
 }
 
 #[test]
