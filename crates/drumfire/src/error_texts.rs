@@ -6,7 +6,6 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use crate::conditioner::LinkConfigError;
 use crate::transfer::TransferError;
 use crate::{
     BanError, BindError, BroadcastError, ChannelError, CloseAndBanError, CloseError, CloseReason, Closed,
@@ -20,7 +19,8 @@ fn errors() -> Vec<(&'static str, Box<dyn Error>)> {
     let key_text = "drumfire_public_x".parse::<ServerKey>().err().unwrap();
     let closed = Closed { reason: CloseReason::Silent, text: Bytes::new(), flight_record: None };
     let setting = ReconfigureError::Setting { field: "connections", problem: "must be at least 1" };
-    let link = LinkConfigError { field: "loss", must_be: "0 to 1" };
+    #[cfg(feature = "conditioner")]
+    let link = crate::conditioner::LinkConfigError { field: "loss", must_be: "0 to 1" };
     vec![
         ("BanError", Box::new(BanError::Full)),
         ("BindError", Box::new(BindError::PortTaken { address })),
@@ -36,6 +36,7 @@ fn errors() -> Vec<(&'static str, Box<dyn Error>)> {
         ("IssueError", Box::new(IssueError::Bounds)),
         ("KeyIdError", Box::new(KeyIdError)),
         ("KeyTextError", Box::new(key_text)),
+        #[cfg(feature = "conditioner")]
         ("LinkConfigError", Box::new(link)),
         ("PeerIdTextError", Box::new("".parse::<PeerId>().err().unwrap())),
         ("ReconfigureError", Box::new(setting)),
@@ -90,6 +91,7 @@ fn no_error_type_is_missing_from_the_list() {
     let of_features = [
         ("OpenError", cfg!(feature = "control")),
         ("AskError", cfg!(feature = "control")),
+        ("LinkConfigError", cfg!(feature = "conditioner")),
         ("PostcardError", cfg!(feature = "postcard")),
     ];
     for name in found {
