@@ -454,7 +454,7 @@ fn a_resume_token_is_for_one_server_though_others_have_its_key() {
     else {
         panic!("another server took it")
     };
-    assert_eq!(refusal.reason, RefuseReason::TokenForeign);
+    assert_eq!(refusal.reason, RefuseReason::TokenUnreadable);
     assert_eq!(
         with_the_resume_token_of(7_002, "eu-1"),
         Some(ClientEvent::Connected),
