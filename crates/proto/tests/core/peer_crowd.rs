@@ -7,14 +7,15 @@ use drumfire_proto::{
     Alone, ChannelId, Config, DropReason, Endpoint, Event, EventBatch, Inbound, Moment, Now, PeerId,
     SendOptions,
 };
-use drumfire_wire::{FrameWriter, HelloDraft};
+use drumfire_wire::FrameWriter;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::counted::BUSY_BYTES;
 use crate::harness::{Random, server_config};
-use crate::puppet::Player;
+use crate::puppet::joined;
 use crate::strategies::STRATEGIES;
+use drumfire_puppet::Client;
 
 /// Packets of each peer: enough for each strategy to fill what it can.
 const PACKETS: u64 = 300;
@@ -39,7 +40,7 @@ struct Crowd {
 }
 
 struct Member {
-    player: Player,
+    client: Client,
     peer: PeerId,
     address: SocketAddr,
     random: Random,
@@ -83,13 +84,9 @@ impl Crowd {
     fn join(&mut self, number: u32) -> bool {
         let address = SocketAddr::from(((0x0a00_0000 + number).to_be_bytes(), 5_000));
         let ephemeral = std::array::from_fn(|at| number.to_le_bytes()[at % 4] ^ at as u8);
-        let player = Player::joined(ephemeral, |hello: &HelloDraft| {
-            let mut datagram = Vec::new();
-            hello.encode(&mut datagram).unwrap();
-            self.hand(address, &mut datagram, None)
-        });
-        let Some(mut player) = player else { return false };
-        self.hand(address, &mut player.datagram(&[0; 4]), None);
+        let client = joined(ephemeral, |hello| self.hand(address, &mut hello.to_vec(), None));
+        let Some(mut client) = client else { return false };
+        self.hand(address, &mut client.datagram(&[0; 4]), None);
         let (mut joined, mut batch) = (None, EventBatch::default());
         let (server, joined_peer, events) = (&mut self.server, &mut joined, &mut batch);
         let counted = measure(|| {
@@ -105,7 +102,7 @@ impl Crowd {
         self.untaken.push(batch);
         let peer = joined.expect("it is connected");
         let strategy = number as usize % STRATEGIES.len();
-        self.members.push(Member { player, peer, address, random: Random(number.into()), strategy });
+        self.members.push(Member { client, peer, address, random: Random(number.into()), strategy });
         true
     }
 
@@ -116,7 +113,7 @@ impl Crowd {
         let mut writer = FrameWriter::new(&mut frames[..]);
         STRATEGIES[member.strategy].1(&mut writer, &mut member.random, step).unwrap();
         let bytes = writer.written_bytes();
-        let mut datagram = member.player.datagram(&frames[..bytes]);
+        let mut datagram = member.client.datagram(&frames[..bytes]);
         let (address, peer) = (member.address, member.peer);
         self.hand(address, &mut datagram, Some(peer));
     }
@@ -154,7 +151,7 @@ fn a_peer_that_skips_costs_another_peer_no_message() {
     let delivered = crowd.server.stats().messages_delivered;
     let (peer, address) = (crowd.members[1].peer, crowd.members[1].address);
     let frames = [&[0x82, 0, 0, 7][..], b"message"].concat();
-    let mut datagram = crowd.members[1].player.datagram(&frames);
+    let mut datagram = crowd.members[1].client.datagram(&frames);
     crowd.hand(address, &mut datagram, Some(peer));
     assert_eq!(crowd.server.stats().messages_delivered, delivered + 1);
     assert_eq!(crowd.server.stats().dropped(DropReason::ReceiveMemory), 0);

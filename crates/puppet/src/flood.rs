@@ -1,0 +1,127 @@
+//! Draws hostile Hellos: good ones, bad ones whose fault the server finds out late, and repeated ones.
+
+use drumfire_wire::{ClientParameters, Retry};
+
+use crate::handshake::{Handshake, default_parameters};
+use crate::random::Random;
+
+/// The fault of a Hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DrawnHello {
+    /// Nothing.
+    Good,
+    /// The Noise message does not open, which the server learns by a key agreement.
+    BadNoise,
+    /// The Noise message opens, and its payload is no parameters.
+    BadParameters,
+    /// `mac1` does not fit.
+    BadMac1,
+    /// The client has a cookie and does not show it.
+    NoCookie,
+    /// It was sent before.
+    Repeated,
+}
+
+impl DrawnHello {
+    /// All kinds.
+    pub const ALL: [Self; 6] =
+        [Self::Good, Self::BadNoise, Self::BadParameters, Self::BadMac1, Self::NoCookie, Self::Repeated];
+
+    /// Returns the name of the kind.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::BadNoise => "bad_noise",
+            Self::BadParameters => "bad_parameters",
+            Self::BadMac1 => "bad_mac1",
+            Self::NoCookie => "no_cookie",
+            Self::Repeated => "repeated",
+        }
+    }
+}
+
+/// The Hellos of one source.
+pub struct HelloFlood {
+    random: Random,
+    weights: [u64; 6],
+    server_key: [u8; 32],
+    /// Handshakes that this flood begins; from then on it repeats them.
+    begun_max: usize,
+    begun: usize,
+    /// Handshakes that have a cookie.
+    kept: Vec<Handshake>,
+    /// Handshakes that wait for their Retry.
+    asked: Vec<(DrawnHello, Handshake)>,
+}
+
+impl HelloFlood {
+    /// Draws how a flood against the server with this public key is mixed.
+    #[must_use]
+    pub fn draw(mut random: Random, server_key: [u8; 32]) -> Self {
+        let mut weights = [0; 6].map(|_: u64| if random.happens(50) { 1 << random.below(6) } else { 0 });
+        if weights == [0; 6] {
+            weights[random.index(6)] = 1;
+        }
+        let begun_max = random.pick(&[1, 4, 40]);
+        Self { random, weights, server_key, begun_max, begun: 0, kept: Vec::new(), asked: Vec::new() }
+    }
+
+    /// Returns the next Hello, and what is wrong with it.
+    pub fn next_hello(&mut self) -> (DrawnHello, Vec<u8>) {
+        let drawn = self.kind();
+        let at = self.random.index(self.kept.len());
+        if let Some(handshake) = self.kept.get(at)
+            && (matches!(drawn, DrawnHello::Repeated | DrawnHello::NoCookie) || self.begun >= self.begun_max)
+        {
+            return match drawn {
+                DrawnHello::NoCookie => (drawn, handshake.hello_without_cookie()),
+                _ => (DrawnHello::Repeated, handshake.hello()),
+            };
+        }
+        let handshake = self.begin(drawn);
+        let hello = handshake.hello();
+        self.asked.push((drawn, handshake));
+        (drawn, hello)
+    }
+
+    /// Takes what the server sent to the source of the flood. Returns the Hello that answers a Retry.
+    pub fn on_answer(&mut self, datagram: &[u8]) -> Option<(DrawnHello, Vec<u8>)> {
+        let retry = Retry::decode(datagram).ok()?;
+        let at = self.asked.iter().position(|(_, handshake)| handshake.client_id() == retry.client_id)?;
+        let (drawn, mut handshake) = self.asked.swap_remove(at);
+        handshake.on_retry(datagram);
+        let hello = handshake.hello();
+        self.kept.push(handshake);
+        Some((drawn, hello))
+    }
+
+    fn kind(&mut self) -> DrawnHello {
+        let mut at = self.random.below(self.weights.iter().sum());
+        for (kind, weight) in DrawnHello::ALL.into_iter().zip(self.weights) {
+            match at.checked_sub(weight) {
+                Some(rest) => at = rest,
+                None => return kind,
+            }
+        }
+        DrawnHello::Good
+    }
+
+    /// Begins a handshake that is as bad as it was drawn.
+    fn begin(&mut self, drawn: DrawnHello) -> Handshake {
+        self.begun += 1;
+        let (client_id, ephemeral) = (self.random.bits().to_be_bytes(), self.random.secret());
+        let payload = if drawn == DrawnHello::BadParameters {
+            [self.random.pick(&[0, 0xff]); ClientParameters::PAYLOAD_BYTES]
+        } else {
+            default_parameters().encode()
+        };
+        let mut handshake = Handshake::with_payload(&self.server_key, client_id, ephemeral, &payload);
+        match drawn {
+            DrawnHello::BadNoise => handshake.spoil_noise(self.random.index(600)),
+            DrawnHello::BadMac1 => handshake.spoil_mac1(),
+            _ => {}
+        }
+        handshake
+    }
+}

@@ -1,0 +1,197 @@
+//! A drawn frame: what a test writes into a packet, owned, so that a failure can print it.
+
+use std::time::Duration;
+
+use drumfire_wire::{
+    AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment,
+    FrameWriter, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken, Skip,
+};
+
+/// The payload of every drawn message is a part of this.
+static PAYLOAD: [u8; 1_472] = [0x5a; 1_472];
+
+/// One frame with its fields. Payloads are given by their length alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DrawnFrame {
+    /// A run of zeros.
+    Padding {
+        /// The length of the run.
+        bytes: usize,
+    },
+    /// A ping.
+    Ping,
+    /// A request for an ack.
+    AckRequest,
+    /// An ack.
+    Ack {
+        /// The delay that the ack claims.
+        delay: Duration,
+        /// The packets that the ack claims, newest first.
+        ranges: Vec<AckRange>,
+    },
+    /// A whole message.
+    Message {
+        /// The channel.
+        channel: ChannelId,
+        /// The mode, with the id, the key, or the order.
+        delivery: Delivery,
+        /// The length of the payload.
+        bytes: usize,
+    },
+    /// A piece of a message.
+    Fragment {
+        /// The channel.
+        channel: ChannelId,
+        /// The mode, with the id or the order.
+        delivery: Delivery,
+        /// The packet number that names an unreliable message.
+        number: u64,
+        /// The length of the whole message.
+        total: u32,
+        /// Where the piece begins.
+        offset: u32,
+        /// The length of the piece.
+        bytes: usize,
+    },
+    /// Word that a message will not come.
+    Skip(Skip),
+    /// Credit for the server.
+    Credit(u64),
+    /// The clock of the client.
+    Timestamp(u64),
+    /// The end of the connection.
+    Close {
+        /// The length of the reason.
+        reason_bytes: usize,
+    },
+    /// A path challenge.
+    PathChallenge(u64),
+    /// The answer to a path challenge.
+    PathResponse(u64),
+    /// A frame that only a server may send.
+    NewConnectionId(u64),
+    /// The end of one of the client's ids.
+    RetireConnectionId(u64),
+    /// A frame that only a server may send.
+    ResumeToken,
+}
+
+impl DrawnFrame {
+    /// The name of each kind, in the order of [`DrawnFrame::kind`].
+    pub const KINDS: [&str; 15] = [
+        "padding",
+        "ping",
+        "ack_request",
+        "ack",
+        "message",
+        "fragment",
+        "skip",
+        "credit",
+        "timestamp",
+        "close",
+        "path_challenge",
+        "path_response",
+        "new_connection_id",
+        "retire_connection_id",
+        "resume_token",
+    ];
+
+    /// Returns the place of this frame's kind in [`DrawnFrame::KINDS`].
+    #[must_use]
+    pub const fn kind(&self) -> usize {
+        match self {
+            Self::Padding { .. } => 0,
+            Self::Ping => 1,
+            Self::AckRequest => 2,
+            Self::Ack { .. } => 3,
+            Self::Message { .. } => 4,
+            Self::Fragment { .. } => 5,
+            Self::Skip(_) => 6,
+            Self::Credit(_) => 7,
+            Self::Timestamp(_) => 8,
+            Self::Close { .. } => 9,
+            Self::PathChallenge(_) => 10,
+            Self::PathResponse(_) => 11,
+            Self::NewConnectionId(_) => 12,
+            Self::RetireConnectionId(_) => 13,
+            Self::ResumeToken => 14,
+        }
+    }
+
+    /// Returns the id of the reliable message that the frame is about.
+    #[must_use]
+    pub fn id(&self) -> Option<MessageId> {
+        match self {
+            Self::Message { delivery, .. } | Self::Fragment { delivery, .. } => id_of(*delivery),
+            Self::Skip(skip) => Some(skip.id),
+            _ => None,
+        }
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Errors
+    ///
+    /// The error of the [`FrameWriter`]; nothing is written then.
+    pub fn write(&self, writer: &mut FrameWriter<&mut [u8]>) -> Result<(), EncodeError> {
+        match self {
+            Self::Padding { bytes } => writer.padding(*bytes),
+            Self::Ping => writer.ping(),
+            Self::AckRequest => writer.ack_request(),
+            Self::Ack { delay, ranges } => {
+                writer.ack(AckDelay::from_duration(*delay), ranges.iter().copied())
+            }
+            Self::Message { channel, delivery, bytes } => {
+                writer.message(&message(*channel, *delivery, *bytes))
+            }
+            Self::Fragment { channel, delivery, number, total, offset, bytes } => {
+                writer.fragment(&Fragment {
+                    piece: message(*channel, *delivery, *bytes),
+                    number: *number,
+                    total_bytes: *total,
+                    offset_bytes: *offset,
+                })
+            }
+            Self::Skip(skip) => writer.skip(skip),
+            Self::Credit(edge) => writer.credit(*edge),
+            Self::Timestamp(micros) => writer.timestamp(*micros),
+            Self::Close { reason_bytes } => writer.close(&Close {
+                code: CloseCode::Application,
+                application_code: 7,
+                reason: &PAYLOAD[..*reason_bytes],
+            }),
+            Self::PathChallenge(data) => writer.path_challenge(PathData(data.to_be_bytes())),
+            Self::PathResponse(data) => writer.path_response(PathData(data.to_be_bytes())),
+            Self::NewConnectionId(sequence) => writer.new_connection_id(&NewConnectionId {
+                sequence: *sequence,
+                id: ConnectionId::from_bytes([3; 8]),
+                reset_token: [4; 16],
+            }),
+            Self::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
+            Self::ResumeToken => {
+                writer.resume_token(&ResumeToken { life_seconds: 600, psk: &[5; 32], sealed: &[6; 512] })
+            }
+        }
+    }
+}
+
+/// Returns the id that the delivery names.
+pub(crate) const fn id_of(delivery: Delivery) -> Option<MessageId> {
+    match delivery {
+        Delivery::ReliableUnordered { id }
+        | Delivery::ReliableSequenced { id }
+        | Delivery::ReliableOrdered { id, .. } => Some(id),
+        Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => None,
+    }
+}
+
+/// Returns the range of these packet numbers, in either order.
+pub(crate) fn range(one: u64, other: u64) -> AckRange {
+    let (smallest, largest) = (PacketNumber(one.min(other)), PacketNumber(one.max(other)));
+    AckRange::new(smallest, largest).expect("in order")
+}
+
+fn message(channel: ChannelId, delivery: Delivery, bytes: usize) -> Message<'static> {
+    Message { channel, delivery, payload: &PAYLOAD[..bytes.min(PAYLOAD.len())] }
+}

@@ -1,0 +1,27 @@
+//! A client that a test controls: it performs the handshake and seals its own frames, from the wire format and the
+//! ciphers alone, so that it can break every rule that the core keeps.
+//!
+//! - [`Handshake`] and [`Client`] speak the protocol. They own no socket and no clock.
+//! - [`Swarm`] and [`Sender`] draw hostile traffic from a seed: frames, their fields, their order, and their packing.
+//! - [`HelloFlood`] draws hostile Hellos.
+//!
+//! The tests that use this crate judge the server.
+#![forbid(unsafe_code)]
+
+mod client;
+mod flood;
+mod frame;
+mod handshake;
+mod random;
+mod sender;
+mod state;
+mod swarm;
+
+pub use client::{Client, Heard};
+pub use flood::{DrawnHello, HelloFlood};
+pub use frame::DrawnFrame;
+pub use handshake::{Handshake, default_parameters};
+pub use random::Random;
+pub use sender::Sender;
+pub use state::{Limits, SendState};
+pub use swarm::Swarm;

@@ -1,0 +1,433 @@
+//! Draws the packets of one hostile client: which frames, with which fields, in which order, and how they are packed.
+
+use std::time::Duration;
+
+use drumfire_wire::limits::{ACK_RANGES_SENT, MESSAGE_LIMIT_BYTES};
+use drumfire_wire::{AckRange, ChannelId, Delivery, FrameWriter, MessageId, Skip};
+
+use crate::client::Heard;
+use crate::frame::{DrawnFrame, range};
+use crate::random::Random;
+use crate::state::{InPieces, SendState};
+use crate::swarm::{
+    AckChoice, AfterChoice, ChannelChoice, IdChoice, Kind, LengthChoice, Mode, OffsetChoice, Recipe, Swarm,
+    TotalChoice,
+};
+
+/// Tries in a row that make no frame, after which a packet is sent as it is.
+const TRIES_MAX: u32 = 8;
+
+/// Bytes of an unreliable message, at most.
+const UNRELIABLE_MAX_BYTES: u32 = 16 * 1_024;
+
+/// Bytes of the fields of a message frame, at most.
+const MESSAGE_FIELDS_BYTES: usize = 40;
+
+/// A packet that was drawn.
+#[derive(Debug)]
+struct Drawn {
+    /// Each frame with the credit that it spent.
+    frames: Vec<(DrawnFrame, u64)>,
+}
+
+/// Draws packets by the choices of a [`Swarm`], for one connection.
+#[derive(Debug)]
+pub struct Sender {
+    swarm: Swarm,
+    random: Random,
+    state: SendState,
+    /// The recipe that is followed, and how many more frames follow it.
+    recipe: usize,
+    left: u64,
+    /// Frames made so far.
+    made: u64,
+    last_id: u64,
+    last: Drawn,
+    ids_ahead: u64,
+}
+
+impl Sender {
+    /// A sender at the first packet of its connection.
+    #[must_use]
+    pub fn new(swarm: &Swarm, random: Random, state: SendState) -> Self {
+        let last = Drawn { frames: Vec::new() };
+        Self {
+            swarm: swarm.clone(),
+            random,
+            state,
+            recipe: 0,
+            left: 0,
+            made: 0,
+            last_id: 0,
+            last,
+            ids_ahead: 0,
+        }
+    }
+
+    /// Returns whether the first message is to be held back by connections of this swarm.
+    #[must_use]
+    pub const fn holds_back_first(swarm: &Swarm) -> bool {
+        swarm.holds_back_first
+    }
+
+    /// Returns whether the keys change after the packet that was drawn last.
+    pub fn changes_keys(&mut self) -> bool {
+        self.random.below(10_000) < self.swarm.key_changes
+    }
+
+    /// Reads a packet of the server.
+    pub fn on_heard(&mut self, heard: &Heard) {
+        self.state.on_heard(heard);
+    }
+
+    /// The server did not take the packet that was drawn last.
+    pub fn on_refused(&mut self) {
+        let frames = std::mem::take(&mut self.last.frames);
+        self.state.on_refused(&frames);
+        self.last.frames = frames;
+    }
+
+    /// Returns how many ids the server had to keep apart at a time, at most.
+    #[must_use]
+    pub const fn ids_ahead(&self) -> u64 {
+        self.ids_ahead
+    }
+
+    /// Returns the frames that were drawn last.
+    pub fn drawn(&self) -> impl Iterator<Item = &DrawnFrame> {
+        self.last.frames.iter().map(|(frame, _)| frame)
+    }
+
+    /// Draws the frames of packet `number`, at most `room` bytes, and returns them as they stand in the packet.
+    ///
+    /// # Panics
+    ///
+    /// If a frame is drawn that cannot be written although it has room, which is an error of this crate.
+    pub fn draw(&mut self, number: u64, room: usize) -> Vec<u8> {
+        let mut memory = vec![0; room];
+        let mut writer = FrameWriter::new(&mut memory[..]);
+        self.last.frames.clear();
+        let mut tries = 0;
+        if self.random.happens(self.swarm.acks_percent)
+            && let Some(ack) = self.ack(AckChoice::All)
+        {
+            self.put(&mut writer, ack);
+        }
+        while self.last.frames.len() < self.swarm.frames_max && tries < TRIES_MAX {
+            if self.left == 0 {
+                self.next_recipe();
+            }
+            self.left = self.left.saturating_sub(1);
+            let recipe = self.swarm.recipes[self.recipe];
+            let drawn = self.frame(recipe, number, writer.remaining_bytes());
+            if !drawn.is_some_and(|frame| self.put(&mut writer, frame)) {
+                tries += 1;
+                self.left = 0;
+            }
+        }
+        let written = writer.written_bytes();
+        memory.truncate(written.max(4));
+        if self.random.below(10_000) < self.swarm.garbled {
+            let at = self.random.index(memory.len());
+            memory[at] = memory[at].wrapping_add(self.random.pick(&[1, 0x80, 0xff]));
+        }
+        memory
+    }
+
+    /// Writes a frame. Returns whether there was room.
+    fn put(&mut self, writer: &mut FrameWriter<&mut [u8]>, frame: DrawnFrame) -> bool {
+        if frame.write(writer).is_err() {
+            return false;
+        }
+        let charge = self.state.on_drawn(&frame);
+        self.ids_ahead = self.ids_ahead.max(self.state.next - self.state.floor());
+        if let Some(id) = frame.id() {
+            self.last_id = id.0;
+        }
+        self.made += 1;
+        self.last.frames.push((frame, charge));
+        true
+    }
+
+    fn has_ack(&self) -> bool {
+        self.drawn().any(|frame| matches!(frame, DrawnFrame::Ack { .. }))
+    }
+
+    fn next_recipe(&mut self) {
+        let count = self.swarm.recipes.len();
+        self.recipe =
+            if self.swarm.takes_turns { (self.recipe + 1) % count } else { self.random.index(count) };
+        let run = self.swarm.recipes[self.recipe].run;
+        self.left = if run > 2 { 1 + self.random.below(run) } else { run };
+    }
+
+    /// Makes a frame that follows the recipe, or none if the rules do not allow one now.
+    fn frame(&mut self, recipe: Recipe, number: u64, room: usize) -> Option<DrawnFrame> {
+        let breaks_rules = self.random.below(10_000) < self.swarm.offences;
+        Some(match recipe.kind {
+            Kind::Message => return self.message(recipe, room, breaks_rules),
+            Kind::Fragment => return self.fragment(recipe, number, room, breaks_rules),
+            Kind::Skip => return self.skip(recipe, breaks_rules),
+            // A packet holds one ack.
+            Kind::Ack if self.has_ack() => return None,
+            Kind::Ack => return self.ack(self.swarm.ack),
+            Kind::Padding => DrawnFrame::Padding { bytes: 1 + self.random.index(room.min(64)) },
+            Kind::Ping => DrawnFrame::Ping,
+            Kind::AckRequest => DrawnFrame::AckRequest,
+            Kind::Credit => DrawnFrame::Credit(self.random.bits() >> self.random.below(64)),
+            Kind::Timestamp => DrawnFrame::Timestamp(self.random.bits() >> self.random.below(64)),
+            Kind::PathChallenge => DrawnFrame::PathChallenge(self.random.bits()),
+            Kind::PathResponse => {
+                DrawnFrame::PathResponse(self.state.challenges.pop().unwrap_or(self.random.bits()))
+            }
+            Kind::RetireConnectionId if breaks_rules => DrawnFrame::RetireConnectionId(self.random.below(9)),
+            Kind::RetireConnectionId => DrawnFrame::RetireConnectionId(self.state.spare_ids.pop()?),
+            Kind::Last if !self.random.happens(2) => DrawnFrame::Ping,
+            Kind::Last => match self.random.below(3) {
+                0 => DrawnFrame::Close { reason_bytes: self.random.pick(&[0, 1, 128]) },
+                1 => DrawnFrame::NewConnectionId(self.random.below(3)),
+                _ => DrawnFrame::ResumeToken,
+            },
+        })
+    }
+
+    fn message(&mut self, recipe: Recipe, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
+        let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
+        let known = self.id(recipe.id);
+        let pieces = known.and_then(|id| self.state.in_pieces.get(&id).copied());
+        let bytes = match (recipe.length, pieces) {
+            (LengthChoice::Matching, Some(pieces)) => pieces.total as usize,
+            (length, _) => self.length(length, room),
+        };
+        if bytes > room {
+            return None;
+        }
+        let matches = pieces.filter(|_| recipe.length == LengthChoice::Matching);
+        let (channel, delivery) = match matches {
+            Some(pieces) => (pieces.channel, pieces.delivery),
+            None => (self.channel(recipe.channel), self.delivery(recipe, known?)),
+        };
+        let frame = DrawnFrame::Message { channel, delivery, bytes };
+        self.allowed(frame, bytes as u64, breaks_rules)
+    }
+
+    fn fragment(
+        &mut self,
+        recipe: Recipe,
+        number: u64,
+        room: usize,
+        breaks_rules: bool,
+    ) -> Option<DrawnFrame> {
+        let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
+        let is_reliable =
+            matches!(recipe.mode, Mode::ReliableUnordered | Mode::ReliableSequenced | Mode::ReliableOrdered);
+        let (name, known) = if is_reliable {
+            let id = self.id(recipe.id)?;
+            (0, self.state.in_pieces.get(&id).copied())
+        } else {
+            let name = self.loose_name(recipe.id, number);
+            (name, self.state.loose.iter().find(|(other, _)| *other == name).map(|(_, pieces)| *pieces))
+        };
+        let pieces = match known {
+            Some(pieces) if !breaks_rules => pieces,
+            _ => InPieces {
+                channel: self.channel(recipe.channel),
+                delivery: match recipe.mode {
+                    Mode::Unreliable | Mode::ReliableLatest => Delivery::Unreliable,
+                    Mode::UnreliableSequenced => Delivery::UnreliableSequenced,
+                    _ => {
+                        let id = self.id(recipe.id)?;
+                        self.delivery(recipe, id)
+                    }
+                },
+                total: self.total(recipe.total, is_reliable, breaks_rules),
+                end: 0,
+                whole: 0,
+            },
+        };
+        let bytes = self.length(recipe.length, room).clamp(1, (pieces.total as usize).min(room.max(1)));
+        let last_offset = pieces.total.checked_sub(u32::try_from(bytes).ok()?)?;
+        let offset = match recipe.offset {
+            OffsetChoice::Start => 0,
+            OffsetChoice::Next => pieces.end,
+            OffsetChoice::Gap if pieces.end == 0 => 0,
+            OffsetChoice::Gap => pieces.end + 1,
+            OffsetChoice::Uniform => self.below(last_offset + 1),
+            OffsetChoice::Again => self.below(pieces.end.max(1)) & !1,
+            OffsetChoice::End => last_offset,
+        };
+        // Past the end of the message the recipe begins again.
+        let offset = if offset > last_offset { 0 } else { offset };
+        let frame = DrawnFrame::Fragment {
+            channel: pieces.channel,
+            delivery: pieces.delivery,
+            number: name,
+            total: pieces.total,
+            offset,
+            bytes,
+        };
+        let is_one_more = known.is_none() && is_reliable;
+        if is_one_more && self.state.in_pieces.len() >= self.state.limits.in_pieces && !breaks_rules {
+            return None;
+        }
+        self.allowed(frame, pieces.total.into(), breaks_rules)
+    }
+
+    fn skip(&mut self, recipe: Recipe, breaks_rules: bool) -> Option<DrawnFrame> {
+        let id = self.id(recipe.id)?;
+        let bytes = match recipe.length {
+            LengthChoice::Fill => MESSAGE_LIMIT_BYTES,
+            length => u32::try_from(self.length(length, 1_100)).ok()?,
+        };
+        let bytes = match self.state.in_pieces.get(&id) {
+            Some(pieces) if recipe.length == LengthChoice::Matching => pieces.total,
+            _ => bytes,
+        };
+        let (id, after) = (MessageId(id), self.after(recipe.after, recipe.channel, id));
+        let frame = DrawnFrame::Skip(Skip { channel: self.channel(recipe.channel), id, after, bytes });
+        self.allowed(frame, bytes.into(), breaks_rules)
+    }
+
+    /// Returns the frame if the server takes it as far as is known, or if it may break a rule.
+    fn allowed(&self, frame: DrawnFrame, bytes: u64, breaks_rules: bool) -> Option<DrawnFrame> {
+        let is_allowed = frame.id().is_none_or(|id| self.state.is_allowed(id.0, bytes));
+        (is_allowed || breaks_rules).then_some(frame)
+    }
+
+    /// Makes an ack of packets that came, or none if none came.
+    fn ack(&mut self, choice: AckChoice) -> Option<DrawnFrame> {
+        let heard = &self.state.heard;
+        let newest = *heard.back()?;
+        let mut ranges: Vec<AckRange> = Vec::new();
+        match choice {
+            AckChoice::Newest => ranges.push(range(newest, newest)),
+            AckChoice::Any => {
+                let number = heard[heard.len() - 1 - self.random.index(heard.len().min(100))];
+                ranges.push(range(number, number));
+            }
+            AckChoice::All | AckChoice::Half => {
+                let parity = newest % 2;
+                let numbers = heard.iter().rev().copied();
+                for number in numbers.filter(|number| choice == AckChoice::All || number % 2 == parity) {
+                    let count = ranges.len();
+                    match ranges.last_mut() {
+                        Some(last) if last.smallest().0 <= number + 1 => {
+                            *last = range(number.min(last.smallest().0), last.largest().0);
+                        }
+                        _ if count == ACK_RANGES_SENT => break,
+                        _ => ranges.push(range(number, number)),
+                    }
+                }
+            }
+        }
+        let delays = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(25), Duration::MAX];
+        Some(DrawnFrame::Ack { delay: self.random.pick(&delays), ranges })
+    }
+
+    fn id(&mut self, choice: IdChoice) -> Option<u64> {
+        let (next, floor, ahead) = (self.state.next, self.state.floor(), self.state.limits.ids_ahead);
+        let id = match choice {
+            IdChoice::Next => next,
+            IdChoice::Same => self.last_id,
+            IdChoice::InPieces => {
+                let at = self.random.index(self.state.in_pieces.len());
+                self.state.in_pieces.keys().nth(at).copied().unwrap_or(next)
+            }
+            IdChoice::Recent => next.saturating_sub(1 + self.random.below(32)),
+            IdChoice::Lowest if self.swarm.holds_back_first => {
+                self.state.missing.iter().nth(1).copied().unwrap_or(next)
+            }
+            IdChoice::Lowest => floor,
+            IdChoice::Ahead => floor + self.random.below(ahead),
+            IdChoice::Edge => floor + ahead - self.random.below(2),
+        };
+        // The message that is held back is never sent.
+        (id > 0 || !self.swarm.holds_back_first).then_some(id)
+    }
+
+    /// Chooses the packet number that names an unreliable message in pieces.
+    fn loose_name(&mut self, choice: IdChoice, number: u64) -> u64 {
+        match choice {
+            IdChoice::Next => number,
+            IdChoice::Same => self.state.loose.back().map_or(number, |(name, _)| *name),
+            // More than one message in a packet: names that no packet had.
+            IdChoice::Ahead | IdChoice::Edge => number.saturating_sub(self.random.below(20)),
+            IdChoice::InPieces | IdChoice::Recent | IdChoice::Lowest => {
+                let at = self.random.index(self.state.loose.len());
+                self.state.loose.get(at).map_or(number, |(name, _)| *name)
+            }
+        }
+    }
+
+    fn delivery(&mut self, recipe: Recipe, id: u64) -> Delivery {
+        let after = self.after(recipe.after, recipe.channel, id);
+        let id = MessageId(id);
+        match recipe.mode {
+            Mode::Unreliable => Delivery::Unreliable,
+            Mode::UnreliableSequenced => Delivery::UnreliableSequenced,
+            Mode::ReliableUnordered => Delivery::ReliableUnordered { id },
+            Mode::ReliableSequenced => Delivery::ReliableSequenced { id },
+            Mode::ReliableOrdered => Delivery::ReliableOrdered { id, after },
+            Mode::ReliableLatest => {
+                self.state.version += 1;
+                let key = match recipe.id {
+                    IdChoice::Next | IdChoice::Ahead => self.random.bits(),
+                    _ => self.random.below(16),
+                };
+                Delivery::ReliableLatest { key, version: self.state.version }
+            }
+        }
+    }
+
+    fn after(&mut self, choice: AfterChoice, channel: ChannelChoice, id: u64) -> Option<MessageId> {
+        let after = match choice {
+            AfterChoice::Nothing => None,
+            AfterChoice::Previous => id.checked_sub(1),
+            AfterChoice::LastOfChannel => {
+                let ChannelChoice::One(channel) = channel else { return None };
+                self.state.last_of_channel.get(&channel).copied()
+            }
+            AfterChoice::Lowest => Some(self.state.floor()),
+            AfterChoice::Earlier => id.checked_sub(1 + self.random.below(64)),
+        };
+        after.filter(|after| *after < id).map(MessageId)
+    }
+
+    fn channel(&mut self, choice: ChannelChoice) -> ChannelId {
+        ChannelId(match choice {
+            ChannelChoice::One(channel) => channel,
+            ChannelChoice::Alternate => u16::from(self.made.is_multiple_of(2)),
+            ChannelChoice::Few => u16::try_from(self.random.below(8)).unwrap_or(0),
+            ChannelChoice::Any => u16::try_from(self.random.below(65_536)).unwrap_or(0),
+        })
+    }
+
+    fn length(&mut self, choice: LengthChoice, room: usize) -> usize {
+        match choice {
+            LengthChoice::Zero | LengthChoice::Matching => 0,
+            LengthChoice::One => 1,
+            LengthChoice::Tiny => self.random.index(9),
+            LengthChoice::Small => 64,
+            LengthChoice::Uniform => self.random.index(room + 1),
+            LengthChoice::Fill => room,
+        }
+    }
+
+    fn total(&mut self, choice: TotalChoice, is_reliable: bool, breaks_rules: bool) -> u32 {
+        let largest = if is_reliable { self.state.limits.message_max_bytes } else { UNRELIABLE_MAX_BYTES };
+        let total = match choice {
+            TotalChoice::Tiny => 1 + self.below(8),
+            TotalChoice::Packet => 1_000,
+            TotalChoice::Unreliable => UNRELIABLE_MAX_BYTES,
+            TotalChoice::Largest => largest,
+            TotalChoice::Uniform => 1 + self.below(largest),
+            TotalChoice::TooLarge if breaks_rules => return largest + 1,
+            TotalChoice::TooLarge => largest,
+        };
+        total.min(largest)
+    }
+
+    fn below(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.random.below(bound.into())).unwrap_or(0)
+    }
+}

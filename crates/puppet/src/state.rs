@@ -1,0 +1,214 @@
+//! The state of a hostile client's own side: ids, pieces, credit, and what came from the server.
+//!
+//! A client that ignores all of it is closed after a packet or two and reaches nothing. This is a model of the rules,
+//! not of the server: where it is wrong, a connection ends early, and the test connects again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use drumfire_wire::{ChannelId, Delivery, Frame, Frames, SharedParameters, limits};
+
+use crate::client::Heard;
+use crate::frame::{DrawnFrame, id_of};
+
+/// Numbers of packets of the server that are remembered.
+const HEARD_MAX: usize = 512;
+
+/// Unreliable messages in pieces that are remembered.
+const LOOSE_MAX: usize = 16;
+
+/// The limits that the server sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How far an id may lie beyond the lowest that the server lacks.
+    pub ids_ahead: u64,
+    /// Reliable messages in pieces.
+    pub in_pieces: usize,
+    /// Bytes of a reliable message.
+    pub message_max_bytes: u32,
+    /// Bytes of reliable messages before the server gives more credit.
+    pub credit_bytes: u32,
+}
+
+impl Limits {
+    /// The limits that the server stated in the handshake, and those of the protocol.
+    #[must_use]
+    pub const fn of_server(parameters: &SharedParameters) -> Self {
+        Self {
+            ids_ahead: limits::MESSAGE_IDS_AHEAD,
+            in_pieces: 64,
+            message_max_bytes: parameters.message_max_bytes,
+            credit_bytes: parameters.credit_bytes,
+        }
+    }
+}
+
+/// A message in pieces, as its first piece described it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InPieces {
+    pub(crate) channel: ChannelId,
+    pub(crate) delivery: Delivery,
+    pub(crate) total: u32,
+    /// Where the last piece ended.
+    pub(crate) end: u32,
+    /// Bytes from the start on that came without a gap.
+    pub(crate) whole: u32,
+}
+
+/// What one hostile client has sent and heard.
+#[derive(Debug)]
+pub struct SendState {
+    pub(crate) limits: Limits,
+    pub(crate) next: u64,
+    /// Ids below `next` that the server did not take yet.
+    pub(crate) missing: BTreeSet<u64>,
+    pub(crate) in_pieces: BTreeMap<u64, InPieces>,
+    /// Unreliable messages in pieces, by the number that names them.
+    pub(crate) loose: VecDeque<(u64, InPieces)>,
+    pub(crate) credit_edge: u64,
+    pub(crate) credit_used: u64,
+    pub(crate) last_of_channel: BTreeMap<u16, u64>,
+    /// Numbers of the server's packets, oldest first.
+    pub(crate) heard: VecDeque<u64>,
+    /// Sequence numbers of spare ids that the server gave.
+    pub(crate) spare_ids: Vec<u64>,
+    pub(crate) challenges: Vec<u64>,
+    pub(crate) version: u64,
+}
+
+impl SendState {
+    /// The state after the handshake. With `holds_back_first` the first message is never sent.
+    #[must_use]
+    pub fn new(limits: Limits, holds_back_first: bool) -> Self {
+        Self {
+            limits,
+            next: u64::from(holds_back_first),
+            missing: (0..u64::from(holds_back_first)).collect(),
+            in_pieces: BTreeMap::new(),
+            loose: VecDeque::new(),
+            credit_edge: limits.credit_bytes.into(),
+            credit_used: 0,
+            last_of_channel: BTreeMap::new(),
+            heard: VecDeque::new(),
+            spare_ids: Vec::new(),
+            challenges: Vec::new(),
+            version: 0,
+        }
+    }
+
+    /// Returns the lowest id that the server lacks.
+    pub(crate) fn floor(&self) -> u64 {
+        self.missing.first().copied().unwrap_or(self.next)
+    }
+
+    /// Returns whether the server would take a new reliable message with this id and length.
+    pub(crate) fn is_allowed(&self, id: u64, bytes: u64) -> bool {
+        let charge = bytes + u64::from(limits::MESSAGE_CHARGE_BYTES);
+        id <= self.floor() + self.limits.ids_ahead
+            && (!self.is_new(id) || self.credit_used + charge <= self.credit_edge)
+    }
+
+    /// Returns whether the server has seen nothing of this message.
+    pub(crate) fn is_new(&self, id: u64) -> bool {
+        (id >= self.next || self.missing.contains(&id)) && !self.in_pieces.contains_key(&id)
+    }
+
+    /// Records a frame that is about to be sent: ids count as used, and credit as spent. Returns the credit that the frame
+    /// spent.
+    pub(crate) fn on_drawn(&mut self, frame: &DrawnFrame) -> u64 {
+        let mut charge = 0;
+        if let Some(id) = frame.id() {
+            if self.is_new(id.0) {
+                charge = message_bytes(frame) + u64::from(limits::MESSAGE_CHARGE_BYTES);
+                self.credit_used += charge;
+            }
+            // Beyond what is in reach nothing is taken.
+            if id.0 >= self.next && id.0 <= self.floor() + self.limits.ids_ahead {
+                self.missing.extend(self.next..=id.0);
+                self.next = id.0 + 1;
+            }
+        }
+        match frame {
+            DrawnFrame::Fragment { channel, delivery, number, total, offset, bytes } => {
+                let end = offset + u32::try_from(*bytes).unwrap_or(0);
+                let fresh =
+                    InPieces { channel: *channel, delivery: *delivery, total: *total, end: 0, whole: 0 };
+                let message = match id_of(*delivery) {
+                    Some(id) if self.is_new(id.0) || self.in_pieces.contains_key(&id.0) => {
+                        self.in_pieces.entry(id.0).or_insert(fresh)
+                    }
+                    Some(_) => return charge,
+                    None => self.loose_mut(*number, fresh),
+                };
+                message.end = end;
+                if *offset <= message.whole {
+                    message.whole = message.whole.max(end);
+                }
+                if let Some(id) = id_of(*delivery)
+                    && message.whole >= message.total
+                {
+                    self.on_whole(id.0);
+                }
+            }
+            DrawnFrame::Message { channel, .. } => {
+                if let Some(id) = frame.id() {
+                    self.last_of_channel.insert(channel.0, id.0);
+                    self.on_whole(id.0);
+                }
+            }
+            DrawnFrame::Skip(skip) => self.on_whole(skip.id.0),
+            _ => {}
+        }
+        charge
+    }
+
+    fn loose_mut(&mut self, number: u64, fresh: InPieces) -> &mut InPieces {
+        let at = self.loose.iter().position(|(other, _)| *other == number).unwrap_or_else(|| {
+            if self.loose.len() == LOOSE_MAX {
+                self.loose.pop_front();
+            }
+            self.loose.push_back((number, fresh));
+            self.loose.len() - 1
+        });
+        &mut self.loose[at].1
+    }
+
+    fn on_whole(&mut self, id: u64) {
+        self.missing.remove(&id);
+        self.in_pieces.remove(&id);
+    }
+
+    /// The server did not take these frames, each with the credit that it spent: their ids are missing again.
+    pub(crate) fn on_refused(&mut self, frames: &[(DrawnFrame, u64)]) {
+        for (frame, charge) in frames {
+            let Some(id) = frame.id().filter(|id| *charge > 0 && id.0 < self.next) else { continue };
+            self.credit_used -= charge;
+            self.missing.insert(id.0);
+            self.in_pieces.remove(&id.0);
+        }
+    }
+
+    /// Reads a packet of the server.
+    pub(crate) fn on_heard(&mut self, heard: &Heard) {
+        if self.heard.len() == HEARD_MAX {
+            self.heard.pop_front();
+        }
+        self.heard.push_back(heard.number);
+        for frame in Frames::new(&heard.frames).map_while(Result::ok) {
+            match frame {
+                Frame::Credit(edge) => self.credit_edge = self.credit_edge.max(edge),
+                Frame::NewConnectionId(new) => self.spare_ids.push(new.sequence),
+                Frame::PathChallenge(data) => self.challenges.push(u64::from_be_bytes(data.0)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn message_bytes(frame: &DrawnFrame) -> u64 {
+    match frame {
+        DrawnFrame::Message { bytes, .. } => *bytes as u64,
+        DrawnFrame::Fragment { total, .. } => (*total).into(),
+        DrawnFrame::Skip(skip) => skip.bytes.into(),
+        _ => 0,
+    }
+}
