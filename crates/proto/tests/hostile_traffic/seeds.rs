@@ -1,0 +1,52 @@
+//! Which seeds are tried, and what is asked of them.
+
+use std::ops::Range;
+
+/// The seeds of an optimized build; debug builds try the first few.
+const SEEDS: u64 = 2_000;
+const DEBUG_SEEDS: u64 = 60;
+
+/// An invariant that can be judged alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Invariant {
+    /// The memory of connections and of the server, by its own charges and by the allocator.
+    Memory,
+    /// The honest client loses nothing, waits for nothing, and stays connected.
+    Peer,
+    /// Key agreements and questions to the application stay within what one source may have.
+    Handshakes,
+}
+
+/// Returns the seeds to try: those that the environment names, or the first few of a debug build, or the first `optimized`.
+pub(crate) fn seeds(optimized: u64) -> Range<u64> {
+    let usual = if cfg!(debug_assertions) { DEBUG_SEEDS.min(optimized) } else { optimized };
+    asked("HOSTILE_SEEDS").unwrap_or(0..usual)
+}
+
+/// Returns the seeds of the tests that every run has.
+pub(crate) fn usual_seeds() -> Range<u64> {
+    seeds(SEEDS)
+}
+
+/// Returns the seeds that this variable of the environment names, as `N` or `A..B`.
+pub(crate) fn asked(variable: &str) -> Option<Range<u64>> {
+    let asked = std::env::var(variable).ok()?;
+    let parse = |number: &str| -> u64 {
+        number.parse().unwrap_or_else(|_| panic!("{variable}={asked}: N or A..B is expected"))
+    };
+    Some(match asked.split_once("..") {
+        Some((from, to)) => parse(from)..parse(to),
+        None => 0..parse(&asked),
+    })
+}
+
+/// Returns whether this invariant is judged.
+pub(crate) fn is_judged(invariant: Invariant) -> bool {
+    let Ok(only) = std::env::var("HOSTILE_ONLY") else { return true };
+    match only.as_str() {
+        "memory" => invariant == Invariant::Memory,
+        "peer" => invariant == Invariant::Peer,
+        "handshakes" => invariant == Invariant::Handshakes,
+        other => panic!("HOSTILE_ONLY={other}: memory, peer, or handshakes is expected"),
+    }
+}
