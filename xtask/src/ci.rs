@@ -134,6 +134,10 @@ fn simulator_steps(workspace: &Workspace) -> Vec<Step> {
         steps.push(hours.within(SIM_DEADLINE));
         steps.push(step("planted bugs", "xtask sim --plant all --seeds 0..2000").within(SIM_DEADLINE));
     }
+    if workspace.package_in("crates/proto").is_some() {
+        let hostile = step("hostile traffic", "xtask hostile --seeds 0..2000 --counted 20");
+        steps.push(Step { can_be_skipped: true, ..hostile.within(SIM_DEADLINE) });
+    }
     let audited = ["crates/crypto", "crates/proto"].map(|folder| workspace.package_in(folder));
     if let [Some(crypto), Some(proto)] = audited {
         let features = format!("{}/audit-nonce,{}/audit-nonce", crypto.name, proto.name);

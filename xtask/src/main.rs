@@ -19,6 +19,7 @@ mod files;
 mod flaky;
 mod fuzz;
 mod guide;
+mod hostile;
 mod interop;
 mod ledger;
 mod loom;
@@ -145,6 +146,18 @@ enum Task {
     },
     /// Copy the guide's programs out of their Markdown into a package of its own, build them, and run them.
     Guide,
+    /// Send hostile traffic drawn at random to an endpoint, in release, and count what its packets cost; needs valgrind.
+    Hostile {
+        /// From the first up to, and without, the second.
+        #[arg(long, value_name = "A..B", value_parser = sim::seeds, default_value = "0..2000")]
+        seeds: Range<u64>,
+        /// How many of the seeds are counted under valgrind too.
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+        counted: u32,
+        /// Write a row into the ledger.
+        #[arg(long)]
+        ledger: bool,
+    },
     /// Check the standard's vectors and hold sessions with a client in Python that is written from the standard alone.
     Interop {
         /// How many sessions.
@@ -290,6 +303,7 @@ impl Task {
                 fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep, notes: ledger })
             }
             Task::Guide => guide::run(),
+            Task::Hostile { seeds, counted, ledger } => hostile::run(&seeds, counted, ledger),
             Task::Interop { sessions } => interop::run(sessions),
             Task::Ledger => ledger::run(),
             Task::Loom { shuttle, seed, ledger } => {

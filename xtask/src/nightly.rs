@@ -13,22 +13,28 @@ use crate::steps::{Step, Steps, step};
 use crate::workspace::Workspace;
 
 /// Parts of a fixed size, in their order: a name, the task in its long form and in its quick one where it has one, and minutes
-/// after which it is stuck. `SEED` stands for the first seed that was not tried yet, `WORKERS` for a range of seeds from there
-/// on. One that the machine cannot do is skipped, with a word of its own.
-const PARTS: [Part; 15] = [
+/// after which it is stuck. `SEED` stands for the first seed that was not tried yet, `WORKERS` and `HOSTILE` for ranges of
+/// seeds from there on. One that the machine cannot do is skipped, with a word of its own.
+const PARTS: [Part; 16] = [
     // The crates of this project that a game takes, with their tests of large figures, and with the features that only tests need.
     Part {
         name: "tests, release",
         long: "test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
                --features drumfire/control,drumfire/hostile,drumfire-proto/measure --lib --tests",
         quick: None,
-        minutes: 9,
+        minutes: 8,
     },
     Part {
         name: "seeds of the core",
         long: "xtask seeds --seeds 1000 --strategy-seeds 1000 --ledger",
         quick: Some("xtask seeds --seeds 50 --strategy-seeds 20"),
         minutes: 6,
+    },
+    Part {
+        name: "hostile traffic",
+        long: "xtask hostile --seeds HOSTILE --counted 60 --ledger",
+        quick: Some("xtask hostile --seeds 0..200 --counted 2"),
+        minutes: 4,
     },
     Part {
         name: "planted bugs",
@@ -54,7 +60,7 @@ const PARTS: [Part; 15] = [
         name: "address sanitizer",
         long: "xtask sanitize --all --ledger",
         quick: Some("xtask sanitize"),
-        minutes: 9,
+        minutes: 8,
     },
     Part {
         name: "soak under the address sanitizer",
@@ -78,7 +84,7 @@ const PARTS: [Part; 15] = [
         name: "chaos",
         long: "xtask chaos all --ledger",
         quick: Some("xtask chaos C5 C9 --quick"),
-        minutes: 23,
+        minutes: 21,
     },
 ];
 
@@ -89,6 +95,9 @@ struct Part {
     quick: Option<&'static str>,
     minutes: u64,
 }
+
+/// Seeds of hostile traffic.
+const HOSTILE_SEEDS: u64 = 6_000;
 
 /// Seeds of a server with workers that fail.
 const WORKER_SEEDS: u64 = 20_000;
@@ -191,7 +200,9 @@ impl Part {
     fn step(&self, quick: bool, seed: u64) -> Option<Step> {
         let args = if quick { self.quick? } else { self.long };
         let workers = format!("{seed}..{}", seed + WORKER_SEEDS);
-        let args = args.replace("WORKERS", &workers).replace("SEED", &seed.to_string());
+        let hostile = format!("{seed}..{}", seed + HOSTILE_SEEDS);
+        let args =
+            args.replace("WORKERS", &workers).replace("HOSTILE", &hostile).replace("SEED", &seed.to_string());
         Some(step(self.name, &args).within(Duration::from_secs(60 * self.minutes)).skippable())
     }
 }
@@ -261,6 +272,7 @@ mod tests {
             .collect();
         for part in [
             "cargo xtask sim --worker --seeds 7000..27000 --ledger",
+            "cargo xtask hostile --seeds 7000..13000 --counted 60 --ledger",
             "cargo xtask loom --shuttle 100000 --seed 7000 --ledger",
         ] {
             assert!(commands.iter().any(|command| command == part), "{commands:#?}");

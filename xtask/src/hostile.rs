@@ -1,0 +1,76 @@
+//! `cargo xtask hostile`: hostile traffic drawn at random against a real endpoint, in release, and what its packets cost under
+//! valgrind.
+//!
+//! The tests decide what a seed does and what must hold.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::ledger::{self, Ended, Run};
+use crate::run::{CommandLine, Stop, Stopwatch};
+use crate::workspace::Workspace;
+
+/// The seeds, for the tests themselves.
+const SEEDS: &str = "HOSTILE_SEEDS";
+const COUNTED_SEEDS: &str = "HOSTILE_COUNTED_SEEDS";
+/// The package of the tests, by its folder, and the test program.
+const FOLDER: &str = "crates/proto";
+const TEST: &str = "hostile_traffic";
+/// The time for the builds.
+const DEADLINE: Duration = Duration::from_secs(300);
+/// The time for a seed at most, without valgrind and with it.
+const DEADLINE_PER_SEED: Duration = Duration::from_millis(500);
+const DEADLINE_PER_COUNTED_SEED: Duration = Duration::from_secs(20);
+
+/// Tries the seeds, and counts instructions for the first of them.
+///
+/// # Errors
+/// [`Stop::Failed`] when an invariant does not hold, which the test names with the command to replay it, and
+/// [`Stop::Needs`] without valgrind.
+pub(crate) fn run(seeds: &Range<u64>, counted: u32, keeps: bool) -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let Some(package) = workspace.package_in(FOLDER) else {
+        return Err(Stop::failed(format!("{FOLDER}: there is no such package")));
+    };
+    CommandLine::new("cargo", &["test", "--release", "-p", &package.name, "--test", TEST, "--no-run"])
+        .done(&workspace.root)?;
+    let stopwatch = Stopwatch::start();
+    let count = u32::try_from(seeds.end.saturating_sub(seeds.start)).unwrap_or(u32::MAX);
+    CommandLine::new("valgrind", &["--version"])
+        .needed(&workspace.root, "valgrind (on Debian: apt-get install valgrind)")?;
+    let counted_end = seeds.start + u64::from(counted);
+    let test =
+        CommandLine::new("cargo", &["test", "--release", "--quiet", "-p", &package.name, "--test", TEST])
+            .arg("--")
+            .arg("--nocapture")
+            .env(SEEDS, &format!("{}..{}", seeds.start, seeds.end))
+            .env(COUNTED_SEEDS, &format!("{}..{counted_end}", seeds.start));
+    println!("{test}");
+    let deadline = DEADLINE + DEADLINE_PER_SEED * count + DEADLINE_PER_COUNTED_SEED * counted;
+    let outcome = test.run(&workspace.root, Some(deadline)).and_then(|status| match status {
+        status if status.success() => Ok(()),
+        status => Err(Stop::failed(format!("hostile traffic: {status}"))),
+    });
+    let run = Run {
+        command: &format!("xtask hostile --seeds {}..{} --counted {counted}", seeds.start, seeds.end),
+        what: "hostile",
+        counts: &format!("seeds={count}"),
+        wall: stopwatch.elapsed(),
+        ended: Ended::of(&outcome),
+    };
+    ledger::note_other(&workspace.root, &run, keeps)?;
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tests_know_the_seeds_by_these_names() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(FOLDER);
+        let read = |file: &str| std::fs::read_to_string(folder.join(format!("tests/{TEST}/{file}.rs")));
+        assert!(read("seeds").unwrap().contains(&format!("\"{SEEDS}\"")));
+        assert!(read("cost").unwrap().contains(&format!("\"{COUNTED_SEEDS}\"")));
+    }
+}
