@@ -16,7 +16,17 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("crates/drumfire", &["crates/proto", "crates/socket"]),
     ("crates/ffi", &["crates/drumfire"]),
     ("crates/sim", &["crates/drumfire", "crates/proto", "crates/puppet"]),
-    ("crates/fuzz", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
+    (
+        "crates/fuzz",
+        &[
+            "crates/wire",
+            "crates/crypto",
+            "crates/socket",
+            "crates/puppet",
+            "crates/proto",
+            "crates/drumfire",
+        ],
+    ),
     ("crates/tools", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
     ("crates/chaos", &["crates/socket", "crates/drumfire", "crates/tools"]),
 ];
