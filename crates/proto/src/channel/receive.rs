@@ -151,6 +151,14 @@ impl ReceiveQueue {
         self.pieces.as_ref().is_none_or(|pieces| pieces.takes_loose(fragment))
     }
 
+    /// Returns the bytes that a piece of an unreliable message would be charged now.
+    pub(crate) fn loose_charge(&self, fragment: &Fragment<'_>) -> usize {
+        match &self.pieces {
+            Some(pieces) => pieces.loose_charge(fragment),
+            None => Pieces::new().loose_charge(fragment),
+        }
+    }
+
     /// Takes a piece of an unreliable message that fits; returns the message if it is whole.
     pub(crate) fn accept_loose_piece(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         self.pieces().put_loose(fragment)

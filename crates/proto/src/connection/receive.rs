@@ -235,7 +235,11 @@ impl Connection {
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
             Delivery::ReliableOrdered { id, after } => (id, after),
             Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => {
-                if !has_room || !self.receiving.takes_loose_piece(fragment) {
+                // The survey saw each message as it was before the packet, and a message may be completed and begun again within one.
+                let fits = has_room
+                    && self.receiving.takes_loose_piece(fragment)
+                    && self.has_memory(self.receiving.loose_charge(fragment));
+                if !fits {
                     add(&mut sink.stats.unreliable_overflows, 1);
                 } else if let Some(whole) = self.receiving.accept_loose_piece(fragment) {
                     if delivery == Delivery::Unreliable {

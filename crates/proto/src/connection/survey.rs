@@ -217,7 +217,7 @@ impl Connection {
     }
 
     /// Whether there is memory for this beside all that the peer has credit for.
-    fn has_memory(&self, charge_bytes: usize) -> bool {
+    pub(super) fn has_memory(&self, charge_bytes: usize) -> bool {
         if charge_bytes == 0 {
             return true;
         }

@@ -223,3 +223,25 @@ fn nobody_makes_a_connection_hold_more_than_it_may() {
         }
     }
 }
+
+#[test]
+fn a_message_begun_again_in_its_packet_needs_memory_too() {
+    let mut puppet = Puppet::connected(7);
+    for _ in 0..400 {
+        let mut frames = [0; 1_100];
+        let mut writer = FrameWriter::new(&mut frames[..]);
+        for bytes in [1_000, 50] {
+            let payload = &[1; 1_000][..bytes];
+            let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload };
+            let fragment = Fragment { piece, number: 1, total_bytes: 1_000, offset_bytes: 0 };
+            writer.fragment(&fragment).unwrap();
+        }
+        let bytes = writer.written_bytes();
+        let mut datagram = puppet.datagram(&frames[..bytes]);
+        puppet.hand_counted(&mut datagram, |_, _| {});
+    }
+    let server = &puppet.world.ends[SERVER];
+    let (held, delivered) = (server.held_bytes(), server.stats().messages_delivered);
+    assert!(held <= 256 * 1_024 && delivered > 100, "{held} B of {delivered} messages");
+    assert!(server.stats().unreliable_overflows > 0);
+}

@@ -277,6 +277,15 @@ impl Pieces {
         }
     }
 
+    /// Returns the charge of a piece of an unreliable message, less the charge of the message that it replaces.
+    pub(super) fn loose_charge(&self, fragment: &Fragment<'_>) -> usize {
+        if self.has_loose(fragment.number) {
+            return 0;
+        }
+        let freed = self.oldest_loose().map_or(0, |(_, partial)| partial.charge());
+        charge(fragment.total_bytes).saturating_sub(freed)
+    }
+
     fn has_loose(&self, number: u64) -> bool {
         self.loose.iter().any(|(other, _)| *other == number)
     }
