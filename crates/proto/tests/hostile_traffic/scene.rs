@@ -30,6 +30,9 @@ const HONEST_CHARGES: usize = 12 * 1_024;
 /// doubling.
 const ID_BYTES: usize = 6;
 
+/// Growth of a connection's tables of keys and ids by one packet, which is charged afterwards.
+const TABLE_BYTES: usize = 2 * 1_024;
+
 /// Memory of a connection that is over, until it is forgotten.
 const CLOSING_BYTES: i64 = 2 * 1_024;
 
@@ -328,7 +331,7 @@ impl Scene {
         let limit = self.setting.receive_bytes + sends;
         let ids: u64 = self.hostile.iter().map(|hostile| hostile.sender.ids_ahead()).sum();
         let ids = usize::try_from(ids).expect("few ids");
-        let most = clients * limit + ids * ID_BYTES + HONEST_CHARGES;
+        let most = clients * (limit + TABLE_BYTES) + ids * ID_BYTES + HONEST_CHARGES;
         let charged = self.world.server.held_bytes();
         if charged > most {
             return Err(format!("{clients} clients are charged {charged} bytes, and may be charged {most}"));
