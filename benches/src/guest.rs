@@ -203,7 +203,7 @@ impl Guest {
 }
 
 /// Messages that are to be sent by now.
-fn due(window: Window, per_second: u64, now: u64) -> u64 {
+pub(crate) fn due(window: Window, per_second: u64, now: u64) -> u64 {
     let elapsed = now.min(window.end).saturating_sub(window.start);
     let due = u128::from(elapsed) * u128::from(per_second) / 1_000_000_000;
     u64::try_from(due).unwrap_or(u64::MAX)

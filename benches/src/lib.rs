@@ -35,6 +35,7 @@ mod rounds;
 mod run;
 mod served;
 mod setup;
+mod spender;
 mod system;
 mod timed;
 mod turns;
@@ -70,6 +71,7 @@ pub use served::{
     RECEIVE_BUFFER_BYTES, close_books, close_way_back, count, counts_of, counts_text, missing, open_server,
     settle,
 };
+pub use spender::Spender;
 pub use system::{DropWatch, Memory, StealWatch, Used, Watch, memory, print_machine};
 pub use timed::{Rounds, Work, interleave_work, pin};
 pub use turns::{Schedule, Turns};

@@ -6,7 +6,7 @@ MESSAGE_LIMIT_BYTES = 16_777_216
 UNRELIABLE_MESSAGE_MAX_BYTES = 16_384
 MESSAGE_IDS_AHEAD = 4_096
 VALUE_MAX_BYTES = 1_024
-FRAMES_MAX = 48
+FRAMES_MAX = 40
 UNORDERED, ORDERED, SEQUENCED = 2, 3, 4
 NAMES = {
     0x00: "padding", 0x01: "ping", 0x02: "ack", 0x03: "close", 0x04: "skip", 0x05: "credit", 0x07: "path challenge",

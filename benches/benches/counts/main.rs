@@ -2,7 +2,8 @@
 //!
 //! Each stage runs in a process of its own, N times and two N times, and the difference counts: what happens once cancels out.
 //! What makes the stage's input, such as a client that seals, runs in the same process and is not counted, because callgrind
-//! collects within one function alone. What a stranger's datagram may cost at most is a goal here, whatever the baseline says. Keys, seeds, addresses and the clock are fixed, so that counts repeat to the
+//! collects within one function alone. What a stranger's datagram may cost at
+//! most is a goal here, whatever the baseline says, and so is what the most expensive packet of each kind of frame may cost. Keys, seeds, addresses and the clock are fixed, so that counts repeat to the
 //! instruction. They say nothing of system calls and of memory that is far away. `cargo xtask bench --gate` holds them against
 //! `benches/counts.toml`. `--quick` has a tenth of the calls and leaves out what takes long
 //! to prepare; `--only STAGE` has one stage.
@@ -10,6 +11,7 @@
 
 mod hostile;
 mod idle;
+mod packets;
 mod receive;
 mod send;
 
@@ -109,13 +111,19 @@ fn main() -> ExitCode {
     if let [COUNTED, name, count] = words[..] {
         return ending(run_counted(name, count));
     }
-    run_bench(args, &STAGES.map(|stage| stage.name), bench)
+    let packets = packets::PACKETS.iter().map(|packet| packet.name);
+    let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).chain(packets).collect();
+    run_bench(args, &names, bench)
 }
 
 /// What runs under valgrind.
 fn run_counted(name: &str, count: &str) -> Result<(), String> {
+    let count: u64 = count.parse().map_err(|_| format!("{count}: not a number of calls"))?;
+    if let Some(packet) = packets::PACKETS.iter().find(|packet| packet.name == name) {
+        packets::receive(packet, usize::try_from(count).map_err(|error| error.to_string())?);
+        return Ok(());
+    }
     let stage = STAGES.iter().find(|stage| stage.name == name).ok_or_else(|| format!("no stage {name}"))?;
-    let count = count.parse().map_err(|_| format!("{count}: not a number of calls"))?;
     (stage.run)(count);
     Ok(())
 }
@@ -150,8 +158,37 @@ fn bench(options: &Options) -> Result<(), String> {
             );
         }
     }
+    count_packets(options, &mut results)?;
     println!("{}", results.table());
     println!("written to {}", results.write()?.display());
+    Ok(())
+}
+
+/// Counts the most expensive packet of each kind, in the larger of both sizes of datagrams that is dearer.
+fn count_packets(options: &Options, results: &mut Results) -> Result<(), String> {
+    let mut one_message: Option<f64> = None;
+    for packet in packets::PACKETS.iter().filter(|packet| options.wants(packet.name)) {
+        let counted = |bytes: usize| instructions(&[COUNTED, packet.name, &bytes.to_string()], Some(WITHIN));
+        let [small, large] = packets::DATAGRAM_BYTES.map(counted);
+        let most = small?.max(large?);
+        results.figure(packet.name, Some(most as f64), "instructions", Goal::Shown, "");
+        let Some(one) = one_message else {
+            one_message = (packet.name == packets::ONE_MESSAGE).then_some(most as f64);
+            continue;
+        };
+        let (what, count, goal) = match packet.delivered {
+            0 => (packet.name.to_owned(), 1.0, packets::RATIO_MAX),
+            count => (format!("{}, each", packet.name), count.into(), packets::DELIVERED_RATIO_MAX),
+        };
+        let ratio = most as f64 / count / one;
+        results.figure(
+            format!("{what}, over {}", packets::ONE_MESSAGE),
+            Some(ratio),
+            "",
+            Goal::AtMost(goal),
+            "",
+        );
+    }
     Ok(())
 }
 

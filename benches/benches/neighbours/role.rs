@@ -4,7 +4,7 @@ use drumfire::WhenFull;
 use drumfire_benches::Manner;
 
 /// Names for `--only`; the quiet arm is always there to be compared with.
-pub(crate) const PARTS: [&str; 2] = ["stalled", "abuser"];
+pub(crate) const PARTS: [&str; 3] = ["stalled", "abuser", "spender"];
 
 /// Memory of each connection at either end, for sending and for receiving.
 pub(crate) const MEMORY_BYTES: usize = 256 * 1_024;
@@ -24,16 +24,19 @@ pub(crate) enum Role {
     Stalled(WhenFull),
     /// One who floods a task that takes everything.
     Abuser,
+    /// The same with the most expensive packets that there are.
+    Spender,
 }
 
 impl Role {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Quiet,
         Self::Stalled(WhenFull::Block),
         Self::Stalled(WhenFull::DropOldest),
         Self::Stalled(WhenFull::DropNewest),
         Self::Stalled(WhenFull::Disconnect),
         Self::Abuser,
+        Self::Spender,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Role {
             Self::Stalled(WhenFull::DropNewest) => "stalled, drop newest",
             Self::Stalled(WhenFull::Disconnect) => "stalled, disconnect",
             Self::Abuser => "abuser",
+            Self::Spender => "spender",
         }
     }
 
@@ -52,13 +56,14 @@ impl Role {
             Self::Quiet => None,
             Self::Stalled(_) => Some(PARTS[0]),
             Self::Abuser => Some(PARTS[1]),
+            Self::Spender => Some(PARTS[2]),
         }
     }
 
-    /// How the guest sends; nothing where there is none.
+    /// How the guest sends; nothing where there is none, or where it seals its packets itself.
     pub(crate) const fn manner(self, abuse_per_second: u64) -> Option<Manner> {
         let (per_second, is_reliable, when_full) = match self {
-            Self::Quiet => return None,
+            Self::Quiet | Self::Spender => return None,
             Self::Stalled(when_full) => (STALLED_PER_SECOND, true, when_full),
             Self::Abuser => (abuse_per_second, false, WhenFull::Block),
         };

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use drumfire_benches::{Cores, Counts, Guest, Load, Played, close_books, count, play};
+use drumfire_benches::{Cores, Counts, Guest, Load, Played, Spender, close_books, count, play};
 use drumfire_tools::report::Report;
 use drumfire_tools::{clock, host};
 
@@ -29,7 +29,7 @@ pub(crate) struct Beside {
 }
 
 /// What there is to say of the guest.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// Datagrams it sent in a second of the window.
     pub(crate) sent_per_second: f64,
@@ -60,8 +60,11 @@ pub(crate) fn run(
     // Before the players: to the server the first one is the guest.
     let manner = role.manner(abuse_per_second);
     let mut guest = manner.map(|manner| Guest::connect(to, manner)).transpose()?;
+    let is_spender = role == Role::Spender;
+    let mut spender = is_spender.then(|| Spender::connect(to, abuse_per_second)).transpose()?;
     let played = play(counted, load, (&server, to), |window, now| {
-        guest.as_mut().map_or(Ok(()), |guest| guest.turn(window, now))
+        guest.as_mut().map_or(Ok(()), |guest| guest.turn(window, now))?;
+        spender.as_mut().map_or(Ok(()), |spender| spender.turn(window, now))
     })?;
     let kept_bytes = match (&mut guest, role) {
         (Some(guest), Role::Stalled(_)) => {
@@ -72,11 +75,21 @@ pub(crate) fn run(
         _ => 0,
     };
     clock::pause(SETTLE);
-    let datagrams = played.crowd.carried().sent + guest.as_ref().map_or(0, Guest::sent);
+    let datagrams = played.crowd.carried().sent
+        + guest.as_ref().map_or(0, Guest::sent)
+        + spender.as_ref().map_or(0, Spender::sent);
     let drops = played.drops();
     let served = server.finish_counts()?;
     check(&played, &served, (datagrams, drops))?;
-    let seen = guest.map(|guest| see(&guest, role, &played, &served, kept_bytes)).transpose()?;
+    let seen = match (&guest, &spender) {
+        (Some(guest), _) => Some(see(guest, role, &played, &served, kept_bytes)?),
+        (None, Some(spender)) => Some(Seen {
+            sent_per_second: spender.sent_in_window() as f64 / played.window.length().as_secs_f64(),
+            heard: count(&served, "heard of the guest"),
+            ..Seen::default()
+        }),
+        (None, None) => None,
+    };
     let mut report = played.report(load, &served, drops, false);
     report.flags.insert("beside".to_owned(), role.name().into());
     let told = &played.told;
@@ -111,8 +124,8 @@ fn see(guest: &Guest, role: Role, played: &Played, served: &Counts, kept_bytes: 
             ledger.close(policy)?;
             ledger.acted(policy)
         }
-        Role::Quiet | Role::Abuser if guest.is_over() => return Err("the abuser was dropped".to_owned()),
-        Role::Quiet | Role::Abuser => 0,
+        _ if guest.is_over() => return Err("the abuser was dropped".to_owned()),
+        _ => 0,
     };
     Ok(Seen {
         sent_per_second: guest.sent_in_window() as f64 / played.window.length().as_secs_f64(),

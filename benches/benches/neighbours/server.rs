@@ -74,7 +74,7 @@ async fn serve(role: Role) -> Result<Counts, String> {
     let mut orders = orders();
     let (tally, heard) = (Arc::<Tally>::default(), Arc::<AtomicU64>::default());
     let guest = if role == Role::Quiet { None } else { server.accept().await };
-    if let (Role::Abuser, Some(guest)) = (role, &guest) {
+    if let (Role::Abuser | Role::Spender, Some(guest)) = (role, &guest) {
         tokio::spawn(hear(guest.clone(), Arc::clone(&heard)));
     }
     tokio::spawn(accept(Arc::clone(&server), Arc::clone(&tally)));

@@ -116,7 +116,11 @@ pub(crate) fn figures(
         let name = format!("{}: players' p99 over that of quiet", arm.name);
         results.figure(name, later, "ms", Goal::AtMost(P99_MS), note(quiet, arm));
         let name = format!("{}: players' messages lost", arm.name);
-        let goal = if role == Role::Abuser { Goal::AtMost(LOST_PERCENT) } else { Goal::Shown };
+        let goal = match role {
+            Role::Abuser => Goal::AtMost(LOST_PERCENT),
+            Role::Spender => Goal::AtMost(0.0),
+            _ => Goal::Shown,
+        };
         results.figure(name, Some(lost_percent(beside, role)), "%", goal, "of all rounds");
         of_guest(&arm.name, role, beside, abuse_per_second, results);
     }

@@ -100,8 +100,8 @@ pub(crate) type SocketWorker<P> = crate::testing::EitherWorker<P>;
 /// Datagrams taken in one pass before timers and commands get their turn.
 pub(crate) const BUDGET_DATAGRAMS: usize = 1_024;
 
-/// Time after which a pass takes no more datagrams, however few it has taken. What a datagram costs is its sender's choice,
-/// within bounds: the time keeps a pass short where many senders choose the most expensive.
+/// Time after which a pass takes no more datagrams, however few it has taken. The sender chooses
+/// what a datagram costs, within bounds: the time keeps a pass short where many senders choose the most expensive.
 pub(crate) const BUDGET_TIME: Duration = Duration::from_millis(2);
 
 /// Retries are due this soon where nothing will tell that there is room again.

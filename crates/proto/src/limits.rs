@@ -115,8 +115,8 @@ pub const SEQUENCED_CHANNELS: usize = 1_024;
 /// Datagrams of one connection opened in one pass, a pass being all datagrams handled at one moment.
 pub const PASS_SHARE_DATAGRAMS: u16 = 64;
 
-/// So many frames of a packet count as one more datagram in that share: a packet of many short frames costs as much as several
-/// packets.
+/// The number of frames of a packet that count as one more datagram in that share: a packet of many short frames costs as much
+/// as several packets.
 pub(crate) const PASS_SHARE_FRAMES: usize = 8;
 
 /// Datagrams a connection sends in a row before the next one gets its turn.

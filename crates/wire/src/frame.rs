@@ -205,32 +205,32 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_has_48_frames_at_most_and_a_run_of_padding_is_one() {
+    fn a_packet_has_40_frames_at_most_and_a_run_of_padding_is_one() {
         let pings = |count: usize| [1_u8, 0].repeat(count / 2);
-        assert!(frames(&pings(48)).iter().all(Result::is_ok));
-        let bytes = pings(50);
+        assert!(frames(&pings(40)).iter().all(Result::is_ok));
+        let bytes = pings(42);
         let too_many = frames(&bytes);
-        assert_eq!((too_many.len(), too_many.last()), (49, Some(&Err(FrameError::TooManyFrames))));
+        assert_eq!((too_many.len(), too_many.last()), (41, Some(&Err(FrameError::TooManyFrames))));
         let mut memory = [0; 200];
         let mut writer = FrameWriter::new(&mut memory[..]);
-        for _ in 0..48 {
+        for _ in 0..40 {
             writer.ping().unwrap();
         }
         assert_eq!(writer.ping(), Err(EncodeError::NoRoom { needed_bytes: 1 }));
-        assert_eq!((writer.padding(0), writer.written_bytes()), (Ok(()), 48));
+        assert_eq!((writer.padding(0), writer.written_bytes()), (Ok(()), 40));
     }
 
     #[test]
     fn a_fragment_counts_as_two_frames() {
         let piece = [0x8a, 0, 0, 9, 0, 1, 7];
-        assert!(frames(&piece.repeat(24)).iter().all(Result::is_ok));
-        assert_eq!(frames(&piece.repeat(25)).last(), Some(&Err(FrameError::TooManyFrames)));
+        assert!(frames(&piece.repeat(20)).iter().all(Result::is_ok));
+        assert_eq!(frames(&piece.repeat(21)).last(), Some(&Err(FrameError::TooManyFrames)));
         let delivery = Delivery::ReliableUnordered { id: MessageId(0) };
         let piece = Message { channel: ChannelId(0), delivery, payload: &[7] };
         let fragment = Fragment { piece, number: 0, total_bytes: 9, offset_bytes: 0 };
         let mut memory = [0; 400];
         let mut writer = FrameWriter::new(&mut memory[..]);
-        for _ in 0..24 {
+        for _ in 0..20 {
             writer.fragment(&fragment).unwrap();
         }
         assert_eq!(writer.fragment(&fragment), Err(EncodeError::NoRoom { needed_bytes: 7 }));

@@ -103,7 +103,7 @@ pub const ACK_DELAY_MAX_UNITS: u32 = (1 << 21) - 1;
 
 /// Frames in one packet, at most; a run of padding is one, and a fragment counts as two. More is a protocol error: a receiver
 /// works for each frame, and a frame can be as short as a byte.
-pub const PACKET_FRAMES_MAX: u8 = 48;
+pub const PACKET_FRAMES_MAX: u8 = 40;
 
 /// Channels of a connection: ids from 0 to 65,535.
 pub const CHANNELS: u32 = 65_536;

@@ -71,7 +71,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) payload: Option<&'a [u8]>,
 }
 
-/// What a whole message says about itself, or the Skip that stands for the message.
+/// The outline of a message that comes whole, or of a Skip.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Whole {
     pub(crate) channel: ChannelId,
@@ -128,7 +128,7 @@ impl ReceiveQueue {
     }
 
     /// Whether the whole message `id`, or its Skip, agrees with the pieces of the message. Pieces are charged what they
-    /// declare, so a message that became longer than its pieces said would hold memory that nobody paid for.
+    /// declare, so a message that became longer than its pieces said would hold memory that was not charged.
     #[inline]
     pub(crate) fn agrees_with_pieces(&self, id: MessageId, whole: &Whole) -> bool {
         self.pieces.as_ref().is_none_or(|pieces| pieces.agrees_with(id, whole))
@@ -207,6 +207,9 @@ impl ReceiveQueue {
     pub(crate) fn admits_values(&mut self, new_count: usize, number: u64, largest: u64) -> bool {
         if new_count > 0 && !self.newest.keys_mut().has_room(new_count) {
             self.forget_keys(largest);
+        }
+        if new_count > 0 {
+            self.newest.keys_mut().reserve(new_count);
         }
         new_count == 0 || self.newest.is_after_floor(number)
     }

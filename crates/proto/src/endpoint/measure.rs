@@ -43,11 +43,11 @@ impl<P: Placement> Endpoint<P> {
         });
     }
 
-    /// Takes a connection out of a client's endpoint and answers its sealing half, with which packets can be sent
-    /// that nobody keeps in mind. `None` for a stale id and before the handshake is over.
+    /// Takes a connection out of the endpoint and returns its sealing half, with which packets can be sent that no connection
+    /// remembers. `None` for a stale id and before the handshake is over.
     pub fn take_sealer(&mut self, peer: PeerId) -> Option<PacketSealer> {
         let connection = self.connections.get_mut(peer)?;
-        let connection_id = connection.path.remote_id?;
+        let connection_id = connection.path.remote_id;
         let mut session = connection.session.take()?;
         session.expand();
         self.remove(peer);
@@ -79,11 +79,11 @@ impl<P: Placement> Endpoint<P> {
     }
 }
 
-/// Seals packets of one unreliable message or one ack each, one after the other.
+/// Seals packets one after the other: of one unreliable message, of one ack, or of any frames.
 #[derive(Debug)]
 pub struct PacketSealer {
     session: Session,
-    connection_id: ConnectionId,
+    connection_id: Option<ConnectionId>,
 }
 
 impl PacketSealer {
@@ -118,8 +118,9 @@ impl PacketSealer {
     }
 
     /// Writes the next packet to the front of `datagram`: what `write` writes, and padding where that has fewer than
-    /// `min_bytes` or than any packet must have.
-    fn seal_frames(
+    /// `min_bytes` or than any packet must have. Returns the length of the packet; `None` when it does not fit, or when the keys
+    /// are used up.
+    pub fn seal_frames(
         &mut self,
         datagram: &mut [u8],
         min_bytes: usize,
@@ -128,7 +129,7 @@ impl PacketSealer {
         let number = PacketNumber(self.session.unused());
         let header = TransportHeader {
             key_phase: false,
-            connection_id: Some(self.connection_id),
+            connection_id: self.connection_id,
             number: number.truncate(PacketNumberLength::Four),
         };
         let (head, rest) = datagram.split_at_mut_checked(header.encoded_bytes())?;

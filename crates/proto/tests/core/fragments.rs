@@ -276,11 +276,11 @@ fn a_long_sequenced_message_that_found_no_room_stands_behind_the_packet_that_had
 #[test]
 fn pieces_beyond_a_limit_within_one_packet_close() {
     let mut puppet = Puppet::connected(27);
-    for from in [0, 21, 42] {
+    for from in [0, 16, 32, 48] {
         assert_eq!(puppet.ending(), None);
-        puppet.say(|writer| (from..from + 21).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
+        puppet.say(|writer| (from..from + 16).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
     }
-    puppet.say(|writer| (63..66).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
+    puppet.say(|writer| (64..65).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::TooManyInPieces)));
     let mut puppet = Puppet::connected(28);
     puppet.say(|writer| (0..3).try_for_each(|id| writer.fragment(&piece(id, 65_000, 0, &[1]))));
@@ -290,8 +290,8 @@ fn pieces_beyond_a_limit_within_one_packet_close() {
 #[test]
 fn holes_beyond_the_limit_within_one_packet_are_not_taken() {
     let mut puppet = Puppet::connected(29);
-    for packet in 0..15 {
-        let holes = packet * 22..(packet + 1) * 22;
+    for packet in 0..17 {
+        let holes = packet * 20..(packet + 1) * 20;
         puppet.say(|writer| {
             holes.clone().try_for_each(|hole| writer.fragment(&piece(0, 60_000, 3 * hole, &[1])))
         });

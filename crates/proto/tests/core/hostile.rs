@@ -192,16 +192,16 @@ fn a_second_ack_in_a_packet_closes() {
 }
 
 #[test]
-fn a_packet_of_48_frames_is_taken_and_one_with_more_closes() {
+fn a_packet_of_40_frames_is_taken_and_one_with_more_closes() {
     let mut puppet = Puppet::connected(15);
     let message = [0x80, 0, 1, b'x'];
-    puppet.say_bytes(&message.repeat(48));
-    assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (48, None));
-    puppet.say_bytes(&message.repeat(49));
+    puppet.say_bytes(&message.repeat(40));
+    assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (40, None));
+    puppet.say_bytes(&message.repeat(41));
     let error = ProtocolError::Frame(FrameError::TooManyFrames);
     assert_eq!(
         (puppet.world.messages(SERVER).len(), puppet.ending()),
-        (48, Some(CloseReason::Protocol(error)))
+        (40, Some(CloseReason::Protocol(error)))
     );
 }
 

@@ -143,7 +143,7 @@ fn a_peer_that_skips_costs_another_peer_no_message() {
     assert!(crowd.join(0) && crowd.join(1));
     let skips = STRATEGIES.iter().position(|(name, _)| *name == "skips on two channels");
     crowd.members[0].strategy = skips.expect("it is a strategy");
-    for step in 0..3_000 {
+    for step in 0..3_600 {
         crowd.attack(0, step);
     }
     let held_bytes = crowd.server.held_bytes();

@@ -146,7 +146,7 @@ fn whole_after_pieces(writer: &mut Frames<'_>, random: &mut Random, step: u64) -
 
 /// Skips whose events never join.
 fn skips_on_two_channels(writer: &mut Frames<'_>, _: &mut Random, step: u64) -> Result<(), EncodeError> {
-    (step * 48..(step + 1) * 48).try_for_each(|id| {
+    (step * 40..(step + 1) * 40).try_for_each(|id| {
         writer.skip(&Skip { channel: ChannelId((id % 2) as u16), id: MessageId(id), after: None, bytes: 0 })
     })
 }

@@ -46,6 +46,11 @@ impl Keys {
         self.versions.len().saturating_add(new_count) <= KEYS_REMEMBERED
     }
 
+    /// Makes room for `new_count` more keys in one step.
+    pub(super) fn reserve(&mut self, new_count: usize) {
+        self.versions.reserve(new_count);
+    }
+
     /// Whether a value may be delivered; the caller then must.
     pub(super) fn take(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
         self.heard_at = now;

@@ -36,7 +36,7 @@ pub(super) struct Pieces {
     survey: Survey,
 }
 
-/// What the fragments of one packet add, while the packet is checked as a whole. Each fragment is checked against what was
+/// The sum of what the fragments of one packet add, while the packet is checked as a whole. Each fragment is checked against what was
 /// received and against those before it in its packet, so the bounds hold within a packet too.
 #[derive(Debug, Default)]
 struct Survey {
@@ -362,7 +362,7 @@ mod tests {
         Fragment { piece, number, total_bytes: total, offset_bytes: offset }
     }
 
-    /// What the only fragment of a packet would do.
+    /// Surveys a packet with one fragment.
     fn alone(pieces: &mut Pieces, id: MessageId, fragment: &Fragment<'_>) -> Fit {
         let fit = pieces.survey(id, fragment);
         pieces.end_survey();
