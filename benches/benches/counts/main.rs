@@ -2,11 +2,11 @@
 //!
 //! Each stage runs in a process of its own, N times and two N times, and the difference counts: what happens once cancels out.
 //! What makes the stage's input, such as a client that seals, runs in the same process and is not counted, because callgrind
-//! collects within one function alone. What a stranger's datagram may cost at
-//! most is a goal here, whatever the baseline says, and so is what the most expensive packet of each kind of frame may cost. Keys, seeds, addresses and the clock are fixed, so that counts repeat to the
-//! instruction. They say nothing of system calls and of memory that is far away. `cargo xtask bench --gate` holds them against
-//! `benches/counts.toml`. `--quick` has a tenth of the calls and leaves out what takes long
-//! to prepare; `--only STAGE` has one stage.
+//! collects within one function alone. The most that a stranger's datagram may cost is a goal here, whatever the baseline says,
+//! and so is the most that a packet of each kind of frame may cost. Keys, seeds, addresses and the clock are fixed, so that
+//! counts repeat to the instruction. They say nothing of system calls and of memory that is far away. `cargo xtask bench --gate`
+//! holds them against `benches/counts.toml`. `--quick` has a tenth of the calls and leaves out what takes long to prepare;
+//! `--only STAGE` has one stage.
 #![forbid(unsafe_code)]
 
 mod hostile;

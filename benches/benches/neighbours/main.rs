@@ -5,14 +5,14 @@
 //! never calls `recv`, once for each policy of a full queue (`stalled`); one more that sends as many packets to a task that
 //! takes them (`abuser`); one more that sends as many of the most expensive packets that the protocol allows (`spender`).
 //! Printed are the players' latency from when each message was to leave and what they lost, and how much later their 99th in a
-//! hundred came than with nobody there; of the stalled one the bytes that both ends kept for it, and whether its policy counted
-//! what it did.
+//! hundred came than in the quiet arm. Of the stalled one the bytes are printed that both ends kept for it, and whether its
+//! policy counted what it did.
 //!
 //! The server runs in a process of its own on one core. All load comes from one thread on another core, which never sleeps: what
 //! the guest costs that thread is in the players' figures too, so they are no lower than the truth. Rounds are interleaved. The
 //! bench fails when the books of datagrams, of the players' messages or of the guest's do not close, or a player is dropped.
-//! `--only stalled`, `--only abuser` and `--only spender` leave out the others; `--rate N` is what abuser and spender are to
-//! send in a second; `--seconds N` runs one round of each for so long, to see what stays so (a task that takes nothing for a
+//! `--only stalled`, `--only abuser` and `--only spender` leave out the others. `--rate N` is what abuser and spender are to
+//! send in a second. `--seconds N` runs one round of each for so long, to see what stays so (a task that takes nothing for a
 //! minute: 60). `--quick` is a smoke run. `--judge` makes a missed goal a failure, as it is at night.
 #![forbid(unsafe_code)]
 

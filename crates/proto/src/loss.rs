@@ -196,7 +196,7 @@ impl Loss {
         }
         let mut under_way = self.under_way.as_deref_mut();
         if let Some(UnderWay { skipped: Some(skipped), .. }) = &under_way
-            && ack.ranges.iter().any(|range| skipped.is_any_in(range))
+            && skipped.is_any_in(ack.ranges.iter())
             && !plant::is(Plant::AckOfSkipped)
         {
             return Err(AckError::Skipped);

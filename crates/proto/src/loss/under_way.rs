@@ -284,8 +284,16 @@ impl Skipped {
         self.count = self.count.saturating_add(1);
     }
 
-    pub(super) fn is_any_in(&self, range: AckRange) -> bool {
-        self.numbers.iter().take(self.count).any(|number| is_in(range, *number))
+    /// Whether any of the numbers lies in one of `ranges`, which come newest first as in an ack.
+    pub(super) fn is_any_in(&self, mut ranges: impl Iterator<Item = AckRange>) -> bool {
+        // The numbers newest first too, so that one walk over both is enough.
+        let places = (0..self.count).rev().take(SKIPPED_KEPT);
+        let numbers = places.filter_map(|place| self.numbers.get(place.checked_rem(SKIPPED_KEPT)?));
+        let mut numbers = numbers.copied().peekable();
+        ranges.any(|range| {
+            while numbers.next_if(|number| *number > range.largest().0).is_some() {}
+            numbers.peek().is_some_and(|number| is_in(range, *number))
+        })
     }
 }
 
