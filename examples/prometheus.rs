@@ -151,7 +151,12 @@ fn scraped() -> Result<(String, Stats), Box<dyn Error>> {
     // The numbers are at most a second behind.
     for _ in 0..PATIENCE_SCRAPES {
         let text = ureq::get(format!("http://{metrics}/metrics")).call()?.body_mut().read_to_string()?;
-        if delivered(&text) >= u64::from(MESSAGES) {
+        // A worker publishes one number after the other, so a scrape can see some of them before the rest.
+        let is_complete = total(&text, "drumfire_messages_delivered_total") >= u64::from(MESSAGES)
+            && total(&text, "drumfire_connections_opened_total") > 0
+            && total(&text, "drumfire_datagrams_received_total") > 0
+            && text.contains("drumfire_round_trip_seconds_bucket{");
+        if is_complete {
             return Ok((text, server.stats()));
         }
         answer(&mut server);
@@ -162,11 +167,12 @@ fn scraped() -> Result<(String, Stats), Box<dyn Error>> {
 /// Far more than the second it may take.
 const PATIENCE_SCRAPES: u32 = 300;
 
-/// Messages that all workers of servers delivered.
-fn delivered(text: &str) -> u64 {
-    let of_servers =
-        |line: &&str| line.starts_with("drumfire_messages_delivered_total{") && !line.contains("\"client\"");
-    let values = text.lines().filter(of_servers).filter_map(|line| line.rsplit(' ').next());
+/// Returns the sum of a counter over all workers of servers.
+fn total(text: &str, name: &str) -> u64 {
+    let is_wanted = |line: &&str| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')) && !line.contains("\"client\"")
+    };
+    let values = text.lines().filter(is_wanted).filter_map(|line| line.rsplit(' ').next());
     values.filter_map(|value| value.parse::<u64>().ok()).sum()
 }
 
