@@ -23,7 +23,7 @@ pub enum DropReason {
     PacketNumberLength,
     /// It is of a kind this end does not take.
     UnexpectedKind,
-    /// Its source cannot be answered: port 0, or an unspecified, multicast, or broadcast address.
+    /// Nothing else was wrong, but its source cannot be answered: port 0, or an unspecified, multicast, or broadcast address.
     UnanswerableSource,
     /// Its connection id was not made by this server.
     ForgedId,

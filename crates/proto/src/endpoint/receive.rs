@@ -128,11 +128,16 @@ impl<P: Placement> Endpoint<P> {
         add(&mut self.stats.datagrams_received, 1);
         let Inbound { from, bytes } = datagram;
         let state = match DatagramKind::of(bytes) {
-            // Otherwise a path could lead there, and the system would refuse all that is sent to it.
-            _ if !from.is_answerable() => State::Dropped(DropReason::UnanswerableSource),
             Ok(DatagramKind::Transport) => self.parse_packet(bytes).unwrap_or_else(State::Dropped),
             Ok(kind) => State::Handshake(kind),
             Err(error) => State::Dropped(error.into()),
+        };
+        let state = match state {
+            State::Dropped(reason) => State::Dropped(reason),
+            // Otherwise a path could lead there, and the system would refuse all that is sent to it. Checked last, because
+            // most junk has another flaw and must stay cheap.
+            _ if !from.is_answerable() => State::Dropped(DropReason::UnanswerableSource),
+            state => state,
         };
         Staged { from, bytes, state }
     }
