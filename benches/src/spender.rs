@@ -1,4 +1,4 @@
-//! One more connection beside a crowd, that sends the most expensive packets that the protocol allows, at fixed times.
+//! One more connection next to a crowd. It sends the most expensive packets that the protocol allows, at fixed times.
 //!
 //! The packets are those of the bench `counts` that cost their receiver most: as many frames as a packet may have, each the
 //! value of a key that the receiver does not know. They are sealed without a connection's books, so nothing is sent again.
@@ -38,7 +38,7 @@ pub struct Spender {
 }
 
 impl Spender {
-    /// Connects it, to send so many packets in a second.
+    /// Connects it, to send `per_second` packets in a second.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ const DATAGRAM_MAX_BYTES: usize = 1_472;
 /// Packets in flight when acks are counted.
 const IN_FLIGHT: usize = 2_048;
 
-/// Those of them that were acknowledged before: two for each range of an ack.
+/// The number of them that were acknowledged before: two for each range of an ack.
 const ACKNOWLEDGED: usize = 2 * ACK_RANGES_SENT;
 
 /// Messages that wait for one: there is credit for a few more.
@@ -268,7 +268,7 @@ pub(crate) struct Receiver {
     facts: Facts,
 }
 
-/// What a packet's writer has to know of the receiver.
+/// Facts about the receiver for the writer of a packet.
 #[derive(Default)]
 pub(crate) struct Facts {
     /// The number that frames begin with: of a message, of a version, or of a packet.

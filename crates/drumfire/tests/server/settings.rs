@@ -100,6 +100,12 @@ const SERVER: &[Range<ServerConfig>] = &[
         taken: &[16 * MEBI - 1, 16 * MEBI],
     },
     Range {
+        field: "in_flight_bytes",
+        with: |n| inline().in_flight_bytes(bytes(n)),
+        refused: &[0, 2_399],
+        taken: &[2_400, 2_401, 1 << 40],
+    },
+    Range {
         field: "congestion",
         with: |n| inline().congestion(Congestion::Fixed { bytes_per_second: n }),
         refused: &[0, 1_199],
@@ -158,6 +164,12 @@ const CLIENT: &[Range<ClientConfig>] = &[
         with: |n| client().message_max_bytes(bytes(n)),
         refused: &[0, 1_023, 65_537],
         taken: &[1_024, 1_025, 65_535, 65_536],
+    },
+    Range {
+        field: "in_flight_bytes",
+        with: |n| client().in_flight_bytes(bytes(n)),
+        refused: &[0, 2_399],
+        taken: &[2_400, 2_401, 1 << 40],
     },
     Range {
         field: "congestion",
