@@ -1,7 +1,7 @@
 //! `cargo xtask flaky`: repeats the tests while other threads keep the processor busy, and lists every test that failed.
 //!
 //! It builds once and runs the test programs themselves, two at a time. A test that fails now and then shows up here before it
-//! shows up in CI. What a test checks is its own business.
+//! shows up in CI.
 
 mod programs;
 mod verdict;
@@ -15,7 +15,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::run::{CommandLine, Stop, Stopwatch, within};
-use crate::running::Running;
 use crate::workspace::Workspace;
 
 use programs::Program;
@@ -68,13 +67,7 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let jobs = jobs(&programs, ask);
     let openers = programs.iter().filter(|program| program.opens_sockets).count();
     println!("{} test programs, {openers} open sockets: {} runs under load", programs.len(), jobs.len());
-    let session = Session {
-        folder: &folder,
-        jobs: &jobs,
-        next: AtomicUsize::new(0),
-        failures: Mutex::default(),
-        is_over: AtomicBool::new(false),
-    };
+    let session = Session::new(&folder, &jobs);
     let stopwatch = Stopwatch::start();
     let ended = session.run();
     let failures = session.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -95,12 +88,8 @@ fn build(workspace: &Workspace, package: Option<&str>) -> Result<Vec<Program>, S
         Some(name) => command.arg("--package").arg(name),
         None => command.arg("--workspace"),
     };
-    let mut building = Running::start("build", &command)?;
-    let messages = building.output();
-    while !building.is_done()? {
-        std::thread::yield_now();
-    }
-    programs::listed(workspace, &messages)
+    println!("{command}");
+    programs::listed(workspace, &command.output(&workspace.root)?)
 }
 
 /// All runs, in the order in which they start: the first run of every program, then the second of every program, and so on.
@@ -113,7 +102,17 @@ fn jobs<'a>(programs: &'a [Program], ask: &Ask<'_>) -> Vec<Job<'a>> {
     rounds.filter(|job| job.run <= runs_of(job.program)).collect()
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    fn new(folder: &'a Path, jobs: &'a [Job<'a>]) -> Self {
+        Self {
+            folder,
+            jobs,
+            next: AtomicUsize::new(0),
+            failures: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
     /// Runs all jobs, with busy threads next to them.
     fn run(&self) -> Result<(), Stop> {
         std::thread::scope(|scope| {
@@ -175,7 +174,7 @@ impl Job<'_> {
     }
 }
 
-/// Makes the folder for logs anew.
+/// Empties the folder for logs.
 fn renew(folder: &PathBuf) -> Result<(), Stop> {
     // A folder that does not exist yet is as good as one that is empty.
     drop(fs::remove_dir_all(folder));
@@ -213,13 +212,7 @@ mod tests {
                       echo 'too late'; exit 101";
         let programs = [shell("good", "exit 0", false), shell("bad", script, false)];
         let jobs = jobs(&programs, &Ask { runs: 2, sockets: 0, package: None });
-        let session = Session {
-            folder: &folder,
-            jobs: &jobs,
-            next: AtomicUsize::new(0),
-            failures: Mutex::default(),
-            is_over: AtomicBool::new(false),
-        };
+        let session = Session::new(&folder, &jobs);
         session.run().unwrap();
         let failures = session.failures.into_inner().unwrap();
         let [(_, failures)] = &failures.iter().collect::<Vec<_>>()[..] else { panic!("{failures:?}") };

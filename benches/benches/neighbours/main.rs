@@ -5,8 +5,8 @@
 //! never calls `recv`, once for each policy of a full queue (`stalled`); one more that sends as many packets to a task that
 //! takes them (`abuser`); one more that sends as many of the most expensive packets that the protocol allows (`spender`).
 //! Printed are the players' latency from when each message was to leave and what they lost, and how much later their 99th in a
-//! hundred came than in the quiet arm. Of the stalled one the bytes are printed that both ends kept for it, and whether its
-//! policy counted what it did.
+//! hundred came than in the quiet arm. For the stalled connection, the bench also prints the bytes
+//! that both ends kept for it, and whether its policy counted its actions.
 //!
 //! The server runs in a process of its own on one core. All load comes from one thread on another core, which never sleeps: what
 //! the guest costs that thread is in the players' figures too, so they are no lower than the truth. Rounds are interleaved. The

@@ -14,7 +14,7 @@ use drumfire_proto::{
     SendError, SendOptions, ServerIdentity,
 };
 
-use crate::config::{BindError, ClientConfig, is_loopback};
+use crate::config::{BindError, ClientConfig, check_dev_server, check_server};
 use crate::entropy::{self, EntropyError};
 use crate::event::{ClientEvent, Events};
 use crate::granted::Granted;
@@ -356,26 +356,6 @@ impl Client {
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()
     }
-}
-
-/// Refuses an address that no server can have.
-pub(crate) fn check_server(server: SocketAddr) -> Result<(), BindError> {
-    let ip = server.ip().to_canonical();
-    let problem = if server.port() == 0 {
-        "has port 0, which no server can have: name the port that the server was bound to"
-    } else if ip.is_unspecified() {
-        "0.0.0.0 and [::] are for binding, not for connecting: name an address that clients can reach"
-    } else if ip.is_multicast() {
-        "is a multicast address: name the address of one server"
-    } else {
-        return Ok(());
-    };
-    Err(BindError::Setting { field: "server", problem })
-}
-
-/// Refuses an address where no server can have the development key.
-pub(crate) fn check_dev_server(server: SocketAddr) -> Result<(), BindError> {
-    if is_loopback(server.ip()) { Ok(()) } else { Err(BindError::DevServer { address: server }) }
 }
 
 /// To which server a client goes, and as whom.

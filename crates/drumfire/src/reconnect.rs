@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseCode, CloseReason, ConnectError, Moment, RefuseReason};
 
-use crate::client::{Whom, check_server};
-use crate::config::BindError;
+use crate::client::Whom;
+use crate::config::{BindError, check_server};
 use crate::keys::ServerPublicKey;
 use crate::tokens::ConnectToken;
 

@@ -3,69 +3,16 @@
 //! The process reads its own heap as a file. The caller's own text is the caller's to wipe, as this test does. Systems without
 //! `/proc/self` have nothing to read; the test says so and passes. It is alone in its process: other tests' memory is not looked at.
 
-use std::collections::HashSet;
-use std::fs::{self, File};
-use std::hash::{BuildHasher as _, RandomState};
-use std::hint::black_box;
-use std::io::{Read as _, Seek as _, SeekFrom};
+#[path = "../../crypto/tests/common/heap.rs"]
+mod heap;
 
 use drumfire::{ConnectToken, PlayerId, ServerKey, ServerPublicKey, TokenKey, TokenMasterKey, TokenRequest};
 use zeroize::Zeroizing;
 
+use heap::Pieces;
+
 /// Keys and tokens of each kind.
 const ROUNDS: u8 = 100;
-
-/// The length of a piece, which two places share only if one is a copy of the other.
-const PIECE_BYTES: usize = 16;
-
-/// Pieces of secrets, as hashes, so that the list itself is not what is found.
-#[derive(Default)]
-struct Pieces {
-    hashes: HashSet<u64>,
-    state: RandomState,
-}
-
-impl Pieces {
-    fn add(&mut self, secret: &[u8]) {
-        let hashes = secret.chunks_exact(PIECE_BYTES).map(|piece| self.state.hash_one(piece));
-        self.hashes.extend(hashes);
-    }
-
-    /// Returns how many places of the heap hold a piece, or `None` where the heap cannot be read.
-    fn found(&self) -> Option<usize> {
-        let maps = fs::read_to_string("/proc/self/maps").ok()?;
-        let mut memory = File::open("/proc/self/mem").ok()?;
-        // What moved over this thread's stack is overwritten by the next call.
-        let stack = u64::try_from((&raw const maps).addr()).expect("an address");
-        let mut count = 0;
-        for (begin, end) in
-            maps.lines().filter_map(heap).filter(|(begin, end)| !(begin..end).contains(&&stack))
-        {
-            let mut bytes = vec![0; usize::try_from(end - begin).expect("a length")];
-            memory.seek(SeekFrom::Start(begin)).expect("a file");
-            if memory.read_exact(&mut bytes).is_ok() {
-                let pieces = bytes.windows(PIECE_BYTES).filter(|piece| piece[0] != 0 || piece[1] != 0);
-                count += pieces.filter(|piece| self.hashes.contains(&self.state.hash_one(piece))).count();
-            }
-            // This copy must not be what the next look finds.
-            black_box(&mut bytes).fill(0);
-            black_box(&bytes);
-        }
-        Some(count)
-    }
-}
-
-/// Returns the range of a line that is memory of the allocator: writable, and of no file.
-fn heap(line: &str) -> Option<(u64, u64)> {
-    let mut words = line.split_whitespace();
-    let (range, access) = (words.next()?, words.next()?);
-    let name = words.nth(3);
-    if !access.starts_with("rw") || name.is_some_and(|name| name != "[heap]") {
-        return None;
-    }
-    let (begin, end) = range.split_once('-')?;
-    Some((u64::from_str_radix(begin, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-}
 
 /// Adds a text and the bytes that it encodes, parses it as it is and cut, and wipes it.
 fn write_and_read<T: std::str::FromStr>(pieces: &mut Pieces, text: String) -> T {
@@ -105,6 +52,6 @@ fn keys_and_tokens_as_text_leave_nothing_in_freed_memory() {
     // The highest block, so that the allocator keeps what lies below it.
     let lid = Box::new([1_u8; 64]);
     drop((servers, tokens));
-    assert_eq!(pieces.found(), Some(0), "of {} pieces", pieces.hashes.len());
+    assert_eq!(pieces.found(), Some(0), "of {} pieces", pieces.len());
     drop(lid);
 }

@@ -32,7 +32,7 @@ use crate::error::ConfigError;
 use crate::event::{Event, EventBatch, Events, charge};
 use crate::handshake::server::{Greeter, RefuseBytes};
 use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
-use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING};
+use crate::limits::{FORWARDS_USUAL, REPLIES_WAITING};
 use crate::lookup::Lookup;
 use crate::placement::{Alone, Placement};
 use crate::route::Route;
@@ -193,7 +193,7 @@ impl<P: Placement> Endpoint<P> {
             #[cfg(feature = "measure")]
             turns: 0,
             replies: VecDeque::with_capacity(REPLIES_WAITING),
-            forwards: VecDeque::with_capacity(FORWARDS_WAITING),
+            forwards: VecDeque::with_capacity(FORWARDS_USUAL),
             stats: Stats::default(),
             now: Moment::ORIGIN,
             wall: Duration::ZERO,

@@ -258,8 +258,11 @@ pub(crate) const RESET_BUCKETS: usize = 1_024;
 /// Handshake answers waiting to be sent.
 pub(crate) const REPLIES_WAITING: usize = 1_024;
 
-/// Datagrams waiting to be taken to another shard.
-pub(crate) const FORWARDS_WAITING: usize = 256;
+/// Datagrams waiting to be taken to another shard, at most. The burst of attempts of one source leaves room for others.
+pub(crate) const FORWARDS_WAITING: usize = 2 * TOKEN_SOURCE_HANDSHAKES_BURST as usize;
+
+/// Datagrams waiting to be taken to another shard for which an endpoint has memory from the start.
+pub(crate) const FORWARDS_USUAL: usize = 256;
 
 /// Sources told apart by the limits per source; sources that fall together share what is theirs.
 pub(crate) const SOURCE_BUCKETS: usize = 4_096;

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::run::{CommandLine, Stop, word};
 use crate::workspace::Workspace;
 
-/// A target whose files hold one of these opens sockets, or starts programs that do.
+/// A target whose files have one of these opens sockets, or starts programs that do. A target that has one only in its documentation
+/// runs more often than necessary.
 const SOCKET_WORDS: [&str; 6] = [
     "CARGO_BIN_EXE_",
     "Client::connect",
@@ -82,25 +83,24 @@ fn program(workspace: &Workspace, artifact: &Value) -> Result<Option<Program>, S
         folder,
         executable: executable.into(),
         arguments: Vec::new(),
-        opens_sockets: opens_sockets(&source, &kind),
+        opens_sockets: opens_sockets(&source),
     }))
 }
 
-/// Returns whether the files of a target say that it opens sockets: one file, or a folder with a `main.rs`. The unit tests of
-/// libraries and programs run in virtual time, except those of the socket crate.
-fn opens_sockets(source: &Path, kind: &str) -> bool {
-    let is_main = source.file_name().is_some_and(|name| name == "main.rs");
-    match (kind, source.parent()) {
-        ("test" | "example", Some(folder)) if is_main => {
-            let files = fs::read_dir(folder).into_iter().flatten().flatten();
-            files.into_iter().any(|file| has_socket_word(&file.path()))
-        }
-        ("test" | "example", _) => has_socket_word(source),
-        _ => source.ends_with("crates/socket/src/lib.rs"),
+/// Returns whether the files of a target say that it opens sockets: one file, or the folder around a `main.rs` or a `lib.rs`.
+fn opens_sockets(source: &Path) -> bool {
+    let has_folder = source.file_name().is_some_and(|name| name == "main.rs" || name == "lib.rs");
+    match source.parent().filter(|_| has_folder) {
+        Some(folder) => has_socket_word(folder),
+        None => has_socket_word(source),
     }
 }
 
+/// Returns whether a file, or any file below a folder, has one of [`SOCKET_WORDS`].
 fn has_socket_word(path: &Path) -> bool {
+    if let Ok(entries) = fs::read_dir(path) {
+        return entries.flatten().any(|entry| has_socket_word(&entry.path()));
+    }
     let text = fs::read_to_string(path).unwrap_or_default();
     SOCKET_WORDS.iter().any(|word| text.contains(word))
 }
@@ -162,17 +162,26 @@ mod tests {
     #[test]
     fn targets_that_open_sockets_are_told_from_those_in_virtual_time() {
         let root = Workspace::load().unwrap().root;
-        let opens = |path: &str, kind: &str| opens_sockets(&root.join(path), kind);
-        for path in ["socket/tests/reopen.rs", "drumfire/tests/server/main.rs", "ffi/tests/boundary.rs"] {
-            assert!(opens(&format!("crates/{path}"), "test"), "{path}");
+        let opens = |path: &str| opens_sockets(&root.join(path));
+        for path in [
+            "crates/socket/tests/reopen.rs",
+            "crates/socket/src/lib.rs",
+            "crates/drumfire/tests/server/main.rs",
+            "crates/drumfire/tests/asynchronous/main.rs",
+            "crates/drumfire/src/lib.rs",
+            "crates/ffi/tests/boundary.rs",
+            "crates/tools/tests/programs/main.rs",
+            "examples/echo.rs",
+        ] {
+            assert!(opens(path), "{path}");
         }
-        for path in ["tools/tests/programs/main.rs", "drumfire/tests/asynchronous/main.rs"] {
-            assert!(opens(&format!("crates/{path}"), "test"), "{path}");
+        for path in [
+            "socket/tests/errno.rs",
+            "proto/tests/core/main.rs",
+            "proto/src/lib.rs",
+            "drumfire/tests/admission.rs",
+        ] {
+            assert!(!opens(&format!("crates/{path}")), "{path}");
         }
-        assert!(opens("examples/echo.rs", "example") && opens("crates/socket/src/lib.rs", "lib"));
-        for path in ["socket/tests/errno.rs", "proto/tests/core/main.rs", "drumfire/tests/admission.rs"] {
-            assert!(!opens(&format!("crates/{path}"), "test"), "{path}");
-        }
-        assert!(!opens("crates/drumfire/src/lib.rs", "lib"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the output of a test program says about a failed run, and the summary of all runs.
+//! Reads failures out of the output of a test program, and sums up all runs.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};

@@ -1,7 +1,7 @@
-//! The tests that EVIDENCE.md names as proofs: a promise whose test was renamed or dropped is a promise without one, and so is one
-//! whose test no command runs, because it stands behind a feature that the document's command leaves off.
+//! Checks that every test that EVIDENCE.md names as a proof exists, and that a command runs it. A promise whose test was renamed or
+//! dropped has no proof. A test behind a feature has none either, if the document's command does not enable the feature.
 //!
-//! It knows names and features alone. Whether a test proves what stands beside it is for people to judge.
+//! It knows names and features only. People judge whether a test proves its promise.
 
 use toml::Table;
 

@@ -8,8 +8,8 @@ use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
 
 use super::connection::Connection;
 use super::host::Host;
-use crate::client::{ClientSocket, ReceiveBuffer, Whom, check_dev_server, check_server};
-use crate::config::{BindError, ClientConfig};
+use crate::client::{ClientSocket, ReceiveBuffer, Whom};
+use crate::config::{BindError, ClientConfig, check_dev_server, check_server};
 use crate::entropy::EntropyError;
 use crate::granted::Granted;
 use crate::keys::{ServerKey, ServerPublicKey};

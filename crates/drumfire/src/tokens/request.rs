@@ -7,8 +7,8 @@ use std::time::Duration;
 use drumfire_proto::{PlayerId, Secret, Token, TokenError, TokenId, TokenKind};
 
 use super::{ConnectToken, TokenKey};
-use crate::client::check_server;
 use crate::clock;
+use crate::config::check_server;
 use crate::entropy::{self, EntropyError};
 use crate::keys::ServerPublicKey;
 

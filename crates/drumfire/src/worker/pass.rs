@@ -27,7 +27,7 @@ use super::core::Core;
 use super::face::Face;
 use super::net::Net;
 use super::{Clock, Park, RETRY_AFTER, Reading, Ring};
-use crate::client::check_server;
+use crate::config::check_server;
 use crate::credit::Credit;
 use crate::link::{Command, Link};
 use crate::observe::Shown;
@@ -177,6 +177,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         token: Option<&IssuedToken>,
         wait: Duration,
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
+        // All clients connect here, also to an address that a server named in a refusal.
         check_server(server).map_err(|_| ConnectError::Unreachable)?;
         self.read_clock();
         let id = self.core.endpoint.connect_after(self.now.now, wait, server, identity, token)?;

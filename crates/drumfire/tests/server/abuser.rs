@@ -269,7 +269,7 @@ fn who_floods_with_junk_and_messages_costs_two_hundred_others_next_to_nothing() 
     assert!(said > 10_000, "they played meanwhile");
     assert!((said - back) * 1_000 < said, "{said} said, {heard} heard, {back} came back");
     assert_eq!(scene.reliable.heard, scene.reliable.said, "each once");
-    // None of the junk went any further. What has the number of a packet that came before it is not opened.
+    // The server opened no junk. A junk packet with the number of an earlier packet is dropped before it is opened.
     let known = stats.dropped(DropReason::Duplicate) + stats.dropped(DropReason::TooOld);
     let kernel = stats.workers[0].kernel_dropped;
     let refused = forged + beyond_share + known + kernel;

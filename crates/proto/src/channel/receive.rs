@@ -10,7 +10,7 @@ mod pieces;
 mod sequenced;
 
 use std::collections::VecDeque;
-use std::mem::Discriminant;
+use std::mem::{Discriminant, discriminant};
 
 use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
@@ -71,13 +71,33 @@ pub(crate) struct Arrival<'a> {
     pub(crate) payload: Option<&'a [u8]>,
 }
 
-/// The outline of a message that comes whole, or of a Skip.
+/// Slots of the window: the lowest id that is missing, and all ids that can be ahead of it.
+#[expect(clippy::cast_possible_truncation, reason = "4,096 fits every usize")]
+const WINDOW_SLOTS_MAX: usize = MESSAGE_IDS_AHEAD as usize + 1;
+
+/// The properties of a reliable message that all frames about it have in common: its fragments, the whole message, and its Skip.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Whole {
+pub(crate) struct Outline {
     pub(crate) channel: ChannelId,
-    /// `None` in a Skip.
+    /// `None` in a Skip, which does not carry the mode.
     pub(crate) mode: Option<Discriminant<Delivery>>,
-    pub(crate) bytes: usize,
+    pub(crate) total_bytes: u32,
+}
+
+impl Outline {
+    fn of(fragment: &Fragment<'_>) -> Self {
+        Self {
+            channel: fragment.piece.channel,
+            mode: Some(discriminant(&fragment.piece.delivery)),
+            total_bytes: fragment.total_bytes,
+        }
+    }
+
+    /// Returns whether two frames can be about one message.
+    fn agrees_with(&self, other: &Self) -> bool {
+        let is_same_mode = self.mode.zip(other.mode).is_none_or(|(one, other)| one == other);
+        self.channel == other.channel && self.total_bytes == other.total_bytes && is_same_mode
+    }
 }
 
 impl ReceiveQueue {
@@ -127,11 +147,11 @@ impl ReceiveQueue {
         self.pieces().survey_loose(fragment)
     }
 
-    /// Whether the whole message `id`, or its Skip, agrees with the pieces of the message. Pieces are charged what they
+    /// Returns whether the whole message `id`, or its Skip, agrees with the pieces of the message. Pieces are charged what they
     /// declare, so a message that became longer than its pieces said would hold memory that was not charged.
     #[inline]
-    pub(crate) fn agrees_with_pieces(&self, id: MessageId, whole: &Whole) -> bool {
-        self.pieces.as_ref().is_none_or(|pieces| pieces.agrees_with(id, whole))
+    pub(crate) fn agrees_with_pieces(&self, id: MessageId, outline: &Outline) -> bool {
+        self.pieces.as_ref().is_none_or(|pieces| pieces.agrees_with(id, outline))
     }
 
     /// Ends the survey of a packet.
@@ -319,12 +339,18 @@ impl Ahead {
         (true, passed)
     }
 
-    /// The slot of this place, made if need be.
+    /// Returns the slot of this place, and creates it if necessary.
     fn slot_for(&mut self, place: u64) -> Option<&mut Slot> {
         let at = usize::try_from(place).ok()?;
         if at >= self.window.len() {
+            let wanted = at.saturating_add(1);
+            if wanted > self.window.capacity() {
+                // Slots are not charged to the connection, so doubling ends at as many as the ids that can be ahead.
+                let capacity = wanted.saturating_mul(2).min(WINDOW_SLOTS_MAX).max(wanted);
+                self.window.reserve_exact(capacity.saturating_sub(self.window.len()));
+            }
             let empty = Slot { is_received: false, kept: NONE, first_waiting: NONE };
-            self.window.resize(at.saturating_add(1), empty);
+            self.window.resize(wanted, empty);
         }
         self.window.get_mut(at)
     }

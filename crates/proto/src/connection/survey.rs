@@ -8,7 +8,7 @@ use drumfire_wire::{Delivery, Fragment, Frame, FrameError, FrameKinds, Frames, M
 
 use super::Connection;
 use crate::acks::Urgency;
-use crate::channel::receive::{Fit, Whole};
+use crate::channel::receive::{Fit, Outline};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::limits::{UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
@@ -89,9 +89,8 @@ impl Connection {
                 Frame::Skip(skip) => {
                     contents.event_bytes = contents.event_bytes.saturating_add(charge(0));
                     self.check_id(skip.id)?;
-                    let bytes = usize::try_from(skip.bytes).unwrap_or(usize::MAX);
-                    let whole = Whole { channel: skip.channel, mode: None, bytes };
-                    self.survey_whole(skip.id, &whole, &mut contents);
+                    let outline = Outline { channel: skip.channel, mode: None, total_bytes: skip.bytes };
+                    self.survey_whole(skip.id, &outline, &mut contents);
                     Urgency::High
                 }
                 Frame::Ping
@@ -141,14 +140,15 @@ impl Connection {
             return Err(ProtocolError::MessageTooLong);
         }
         let mode = Some(discriminant(&message.delivery));
-        let whole = Whole { channel: message.channel, mode, bytes: message.payload.len() };
-        self.survey_whole(id, &whole, contents);
+        // A fragment never says that its message is as long as the fallback, so such a message agrees with no pieces.
+        let total_bytes = u32::try_from(message.payload.len()).unwrap_or(u32::MAX);
+        self.survey_whole(id, &Outline { channel: message.channel, mode, total_bytes }, contents);
         Ok(Urgency::High)
     }
 
     /// Checks a message that comes whole, or its Skip, against the pieces of it that came before.
-    fn survey_whole(&self, id: MessageId, whole: &Whole, contents: &mut Contents<'_>) {
-        if !self.receiving.agrees_with_pieces(id, whole) {
+    fn survey_whole(&self, id: MessageId, outline: &Outline, contents: &mut Contents<'_>) {
+        if !self.receiving.agrees_with_pieces(id, outline) {
             contents.refused = Some(Fit::Disagrees);
         }
     }

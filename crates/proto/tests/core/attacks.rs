@@ -22,7 +22,7 @@ fn mutant(genuine: &[u8], random: &mut Random) -> Vec<u8> {
     while bytes == genuine {
         for _ in 0..=random.below(16) {
             let at = random.below(bytes.len() as u64) as usize;
-            bytes[at] = random.next().to_le_bytes()[0];
+            bytes[at] = random.bits().to_le_bytes()[0];
         }
     }
     bytes
@@ -111,7 +111,7 @@ fn forged(client_id: &[u8], random: &mut Random) -> Vec<u8> {
     // Few Welcomes, because each costs the client a key agreement.
     let kinds = [(RETRY, 64), (REFUSE, 51), (RESET, 25), (0x09, 60)];
     let (kind, bytes) = if random.below(100) == 0 { (WELCOME, 92) } else { kinds[random.below(4) as usize] };
-    let mut forged: Vec<u8> = (0..bytes).map(|_| random.next().to_le_bytes()[0]).collect();
+    let mut forged: Vec<u8> = (0..bytes).map(|_| random.bits().to_le_bytes()[0]).collect();
     forged[0] = kind;
     // Off path nobody knows the client id.
     if random.happens(70) {

@@ -38,7 +38,7 @@ fn stray_kinds(world: &World) -> Vec<(SocketAddr, u8)> {
 /// A Hello of a client of its own.
 fn hello(number: u64) -> Vec<u8> {
     let mut random = Random(number);
-    let seed = Secret::new(std::array::from_fn(|_| random.next() as u8));
+    let seed = Secret::new(std::array::from_fn(|_| random.bits() as u8));
     let mut client = Endpoint::client(Config::default(), ClientConfig::default(), seed).unwrap();
     let now = drumfire_proto::Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
     client.connect(now, address(SERVER), &crate::harness::identity(), None).unwrap();

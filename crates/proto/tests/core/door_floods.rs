@@ -21,7 +21,7 @@ fn scaled(tries: u32) -> u32 {
 
 fn fill(bytes: &mut [u8], random: &mut Random) {
     for chunk in bytes.chunks_mut(8) {
-        chunk.copy_from_slice(&random.next().to_be_bytes()[..chunk.len()]);
+        chunk.copy_from_slice(&random.bits().to_be_bytes()[..chunk.len()]);
     }
 }
 

@@ -18,7 +18,7 @@ fn scaled(tries: u32) -> u32 {
 }
 
 fn fill(bytes: &mut [u8], random: &mut Random) {
-    bytes.iter_mut().for_each(|byte| *byte = random.next().to_le_bytes()[0]);
+    bytes.iter_mut().for_each(|byte| *byte = random.bits().to_le_bytes()[0]);
 }
 
 /// All packets that arrived at this end so far.

@@ -107,6 +107,24 @@ fn declined() -> Placed {
 }
 
 #[test]
+fn a_burst_of_one_source_leaves_room_to_forward_others() {
+    let script = Scripted(Rc::new(RefCell::new((Placed::Elsewhere(0), 0))));
+    let mut door = Door::behind(by_token(), script);
+    let burst = by_token().source_handshakes_burst;
+    let tokens = [1, 77].map(|number| issued(&token(number)));
+    let mut flooding = hello(door.now, 1, Some(&tokens[0]));
+    door.prove(source(1), &mut flooding);
+    let other = door.proved(source(2), Some(&tokens[1]));
+    let flood = (0..burst).map(|_| (source(1), flooding));
+    for (from, mut bytes) in flood.chain([(source(2), other)]) {
+        let datagram = drumfire_proto::Inbound { from: from.into(), bytes: &mut bytes };
+        door.server.handle_datagrams(door.now, [datagram]);
+    }
+    let stats = door.server.stats();
+    assert_eq!((stats.forwarded, stats.dropped(DropReason::ForwardFull)), (u64::from(burst) + 1, 0));
+}
+
+#[test]
 fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
     let expired = Token {
         issued_at: NOW - Duration::from_secs(9),

@@ -204,7 +204,7 @@ fn a_pending_client_outlives_ten_thousand_forged_replies() {
     for round in 0..10_000_u64 {
         let (kind, bytes) =
             [(RETRY, 64), (WELCOME, 92), (0x8b, 96), (0x8d, 25), (0x09, 60)][(round % 5) as usize];
-        let mut forged: Vec<u8> = (0..bytes).map(|_| world.random.next().to_le_bytes()[0]).collect();
+        let mut forged: Vec<u8> = (0..bytes).map(|_| world.random.bits().to_le_bytes()[0]).collect();
         forged[0] = kind;
         let at = world.now.after(Duration::from_micros(5 * round));
         world.inject(at, Flying { from: address(SERVER), to: CLIENT, bytes: forged });

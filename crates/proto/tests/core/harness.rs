@@ -13,34 +13,13 @@ use drumfire_proto::{
     LocalAddress, Moment, Now, Outcome, PeerId, PlayerId, ReceiptId, Route, Secret, SendError, SendOptions,
     ServerConfig, ServerIdentity, ServerKeyPair, Transmit,
 };
+pub(crate) use drumfire_puppet::Random;
 
 pub(crate) const CLIENT: usize = 0;
 pub(crate) const SERVER: usize = 1;
 
 /// The first byte of a Refuse.
 pub(crate) const REFUSE_KIND: u8 = 0x8b;
-
-/// A repeatable generator (SplitMix64).
-#[derive(Clone)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn happens(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// What the network does, in percent of the datagrams, both ways.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +105,7 @@ pub(crate) fn server_config() -> ServerConfig {
 
 fn seed(seed: u64, end: usize) -> Secret<32> {
     let mut random = Random(seed ^ (end as u64) << 60);
-    Secret::new(std::array::from_fn(|_| random.next().to_le_bytes()[0]))
+    Secret::new(std::array::from_fn(|_| random.bits().to_le_bytes()[0]))
 }
 
 impl World {

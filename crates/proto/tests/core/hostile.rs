@@ -131,10 +131,10 @@ fn any_bytes_of_any_length_end_under_a_name() {
     let recorded: Vec<Vec<u8>> = world.sent.iter().map(|(_, _, bytes)| bytes.clone()).collect();
     for round in 0..30_000_u64 {
         let mut bytes = if round % 3 == 0 {
-            recorded[(random.next() % recorded.len() as u64) as usize].clone()
+            recorded[(random.bits() % recorded.len() as u64) as usize].clone()
         } else {
             let length = if round % 100 == 1 { random.below(65_508) } else { random.below(120) };
-            (0..length).map(|_| random.next().to_le_bytes()[0]).collect()
+            (0..length).map(|_| random.bits().to_le_bytes()[0]).collect()
         };
         if round % 3 == 0 {
             bytes.truncate(random.below(bytes.len() as u64 + 1) as usize);

@@ -97,7 +97,7 @@ fn a_million_forged_packets_with_higher_numbers_move_nothing_and_what_was_late_i
         TransportHeader { key_phase: number % 2 == 1, number: made_up, ..header }
             .encode(&mut packet)
             .unwrap();
-        packet.extend((0..40).map(|_| random.next() as u8));
+        packet.extend((0..40).map(|_| random.bits() as u8));
         hand(&mut world, number, &packet);
     }
     assert_eq!(forged(&world), count);

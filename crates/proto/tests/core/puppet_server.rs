@@ -2,11 +2,11 @@
 
 use crate::harness::server_keys;
 use drumfire_crypto::{Opener, Responder, Sealer, Secret, Suite, TAG_BYTES};
+use drumfire_puppet::default_parameters;
 use drumfire_wire::{
     CloseCode, ConnectionId, ConnectionIdLength, Frame, Frames, Hello, PacketNumber, PacketNumberLength,
-    ServerParameters, SharedParameters, TransportHeader, Welcome,
+    ServerParameters, TransportHeader, Welcome,
 };
-use std::time::Duration;
 
 /// The keys of its one connection.
 pub(crate) struct PuppetServer {
@@ -18,19 +18,12 @@ impl PuppetServer {
     /// Computes the Welcome for a Hello as PROTOCOL.md says, and returns it. `change` may change the server's parameters
     /// before they are sealed.
     pub(crate) fn answer(hello: &Hello<'_>, change: impl FnOnce(&mut [u8])) -> (Self, Vec<u8>) {
-        let shared = SharedParameters {
-            datagram_max_bytes: 1_200,
-            silent_timeout: Duration::from_secs(30),
-            unacknowledged_timeout: Duration::from_secs(10),
-            message_max_bytes: 65_536,
-            credit_bytes: 196_608,
-        };
         let connection_id = ConnectionId::from_bytes([0; 8]);
         let parameters = ServerParameters {
             connection_id,
             reset_token: [6; 16],
             suite: drumfire_wire::Suite::ChaCha20Poly1305,
-            shared,
+            shared: default_parameters().shared,
         };
         let mut payload = Vec::new();
         parameters.encode(&mut payload).unwrap();

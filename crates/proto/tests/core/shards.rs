@@ -218,7 +218,7 @@ fn a_full_server_forwards_and_computes_nothing() {
 }
 
 #[test]
-fn more_than_256_waiting_to_be_forwarded_are_dropped_and_counted() {
+fn more_than_2000_waiting_forwards_are_dropped_and_counted() {
     let mut shards = Shards::new(2, Some(1));
     shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     for _ in 0..2 {
@@ -226,10 +226,10 @@ fn more_than_256_waiting_to_be_forwarded_are_dropped_and_counted() {
     }
     let mut memory = [0; 1_200];
     let transmit = shards.client.poll_transmit(shards.now, &mut memory).unwrap();
-    for sent in 1..=257 {
+    for sent in 1..=2_001 {
         let bytes = &mut memory[..transmit.bytes];
         shards.servers[0].handle_datagrams(shards.now, [Inbound { from: address(CLIENT).into(), bytes }]);
-        assert_eq!(shards.servers[0].stats().dropped(DropReason::ForwardFull), u64::from(sent > 256));
+        assert_eq!(shards.servers[0].stats().dropped(DropReason::ForwardFull), u64::from(sent > 2_000));
     }
     assert_eq!(shards.servers[0].stats().unexplained(), 0);
 }

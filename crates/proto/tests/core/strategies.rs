@@ -108,7 +108,7 @@ fn window_violations(writer: &mut Frames<'_>, _: &mut Random, step: u64) -> Resu
 
 fn channel_sprays(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
     fill(writer, |writer| {
-        let (channel, key) = (ChannelId(random.next() as u16), random.next());
+        let (channel, key) = (ChannelId(random.bits() as u16), random.bits());
         let delivery = match random.below(3) {
             0 => Delivery::UnreliableSequenced,
             1 => Delivery::ReliableLatest { key, version: step },
@@ -156,7 +156,7 @@ fn ack_requests(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<
 }
 
 fn credits(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
-    fill(writer, |writer| writer.credit(random.next() >> random.below(64)))
+    fill(writer, |writer| writer.credit(random.bits() >> random.below(64)))
 }
 
 /// All of them.

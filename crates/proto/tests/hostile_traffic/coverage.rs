@@ -95,14 +95,18 @@ impl Coverage {
 }
 
 impl fmt::Display for Coverage {
+    /// Prints what a test counts; a flood of Hellos has no packets and no frames.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seeds, packets, connections, honest_messages, .. } = self;
-        writeln!(
-            f,
-            "{seeds} seeds, {packets} hostile packets, {connections} hostile connections, {honest_messages} honest messages"
-        )?;
-        writeln!(f, "frames: {:?}", self.frames)?;
-        writeln!(f, "closed: {:?}", self.closed)?;
+        writeln!(f, "{seeds} seeds")?;
+        if *packets > 0 {
+            writeln!(
+                f,
+                "{packets} hostile packets, {connections} hostile connections, {honest_messages} honest messages"
+            )?;
+            writeln!(f, "frames: {:?}", self.frames)?;
+            writeln!(f, "closed: {:?}", self.closed)?;
+        }
         writeln!(f, "dropped: {:?}", self.dropped)?;
         write!(f, "counters: {:?}", self.counters)
     }

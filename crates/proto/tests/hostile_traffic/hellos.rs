@@ -2,7 +2,6 @@
 //! questions to the application, and honest clients from elsewhere connect as if nothing happened.
 
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use drumfire_proto::limits::SOURCE_HANDSHAKES_PER_SECOND;
@@ -11,7 +10,7 @@ use drumfire_puppet::{DrawnHello, HelloFlood, Random};
 
 use crate::coverage::Coverage;
 use crate::seeds::{Invariant, is_judged, seeds};
-use crate::violation::Violation;
+use crate::violation::{Violation, caught, run_all};
 use crate::world::{DELAY, Gate, World, server_key};
 
 /// Seeds of an optimized build.
@@ -109,8 +108,7 @@ impl Flood {
 
 fn run_seed(seed: u64, all: &mut Coverage) -> Result<(), Violation> {
     let mut flood = Flood::new(seed);
-    let ended =
-        catch_unwind(AssertUnwindSafe(|| flood.run())).unwrap_or_else(|_| Err("it panicked".to_owned()));
+    let ended = caught(|| flood.run());
     flood.coverage.on_stats(flood.world.server.stats());
     all.merge(&flood.coverage);
     ended.map_err(|what| Violation {
@@ -125,16 +123,9 @@ fn run_seed(seed: u64, all: &mut Coverage) -> Result<(), Violation> {
 
 #[test]
 fn hostile_hellos_take_no_more_than_their_source_may() {
-    let (mut coverage, mut violations, seeds) = (Coverage::default(), Vec::new(), seeds(SEEDS));
+    let seeds = seeds(SEEDS);
     let count = seeds.end - seeds.start;
-    for seed in seeds {
-        if let Err(violation) = run_seed(seed, &mut coverage) {
-            println!("{violation}\n");
-            violations.push(violation.seed);
-        }
-    }
-    println!("{coverage}");
-    assert!(violations.is_empty(), "{} of {count} seeds failed: {violations:?}", violations.len());
+    let coverage = run_all(seeds, run_seed);
     let missing = coverage.missing_counters(DrawnHello::ALL.map(DrawnHello::name));
     assert!(count < 50 || missing.is_empty(), "Hellos that never came prove nothing: {missing:?}");
 }

@@ -1,8 +1,12 @@
 //! What did not hold: in which seed, at which packet, and how to see it again.
 
 use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use drumfire_puppet::DrawnFrame;
+
+use crate::coverage::Coverage;
 
 /// Frames of a packet that are printed.
 const SHOWN_FRAMES: usize = 12;
@@ -40,4 +44,30 @@ impl fmt::Display for Violation {
              -- {test} --nocapture"
         )
     }
+}
+
+/// Runs a seed, and turns a panic into a violation.
+pub(crate) fn caught(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("it panicked".to_owned()))
+}
+
+/// Runs all seeds, prints every violation and the coverage, and returns the coverage.
+///
+/// # Panics
+///
+/// If a seed failed.
+pub(crate) fn run_all(
+    seeds: Range<u64>,
+    run_seed: impl Fn(u64, &mut Coverage) -> Result<(), Violation>,
+) -> Coverage {
+    let (mut coverage, mut violations, count) = (Coverage::default(), Vec::new(), seeds.end - seeds.start);
+    for seed in seeds {
+        if let Err(violation) = run_seed(seed, &mut coverage) {
+            println!("{violation}\n");
+            violations.push(violation.seed);
+        }
+    }
+    println!("{coverage}");
+    assert!(violations.is_empty(), "{} of {count} seeds failed: {violations:?}", violations.len());
+    coverage
 }

@@ -74,7 +74,7 @@ impl fmt::Display for FrameError {
             Self::BadAckRange => "an ack range reaches below packet 0",
             Self::BadAckDelay => "the ack delay is beyond all timeouts",
             Self::BadClose => "the close has an unknown code or a field out of bounds",
-            Self::TooManyFrames => "the packet has more than 40 frames",
+            Self::TooManyFrames => "the packet has too many frames",
         })
     }
 }

@@ -4,12 +4,12 @@
 //! taken as its bytes come. Whether there is room for what was declared is decided by credit and by the connection.
 
 use std::collections::{HashMap, VecDeque};
-use std::mem::{Discriminant, discriminant};
+use std::mem::discriminant;
 
 use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
-use super::Whole;
+use super::Outline;
 use crate::channel::ranges::Ranges;
 use crate::ids::FoldBuild;
 use crate::limits::{
@@ -36,8 +36,8 @@ pub(super) struct Pieces {
     survey: Survey,
 }
 
-/// The sum of what the fragments of one packet add, while the packet is checked as a whole. Each fragment is checked against what was
-/// received and against those before it in its packet, so the bounds hold within a packet too.
+/// The sum of what the fragments of one packet add, while the packet is checked as a whole. Each fragment is checked against the
+/// received ones and against those before it in its packet, so the bounds hold within a packet too.
 #[derive(Debug, Default)]
 struct Survey {
     /// The reliable messages that the packet has fragments of, by ascending id.
@@ -46,8 +46,8 @@ struct Survey {
     begun_count: usize,
     /// Ranges that the fragments of reliable messages add at most.
     range_count: usize,
-    /// Fragments of unreliable messages of which nothing was received.
-    loose_count: usize,
+    /// Whether the packet has a fragment of an unreliable message of which nothing was received.
+    begins_loose: bool,
 }
 
 /// A reliable message of which the packet under survey has fragments.
@@ -57,14 +57,6 @@ struct Surveyed {
     outline: Outline,
     /// Bytes that the message has with these fragments at most.
     bytes: u32,
-}
-
-/// What every piece of a message says about it, and the whole message and its Skip too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Outline {
-    channel: ChannelId,
-    mode: Discriminant<Delivery>,
-    total_bytes: u32,
 }
 
 #[derive(Debug)]
@@ -87,24 +79,6 @@ pub(crate) enum Fit {
     Holes,
     /// There are too many messages in pieces.
     TooMany,
-}
-
-impl Outline {
-    fn of(fragment: &Fragment<'_>) -> Self {
-        let piece = &fragment.piece;
-        Self {
-            channel: piece.channel,
-            mode: discriminant(&piece.delivery),
-            total_bytes: fragment.total_bytes,
-        }
-    }
-
-    /// Whether a whole message says the same. A Skip does not tell the mode.
-    fn agrees_with(&self, whole: &Whole) -> bool {
-        self.channel == whole.channel
-            && whole.mode.is_none_or(|mode| mode == self.mode)
-            && at(self.total_bytes) == whole.bytes
-    }
 }
 
 impl Partial {
@@ -179,7 +153,7 @@ impl Pieces {
         let place = self.survey.messages.partition_point(|surveyed| surveyed.id < id.0);
         let surveyed = self.survey.messages.get(place).filter(|surveyed| surveyed.id == id.0);
         let known = partial.map(|partial| partial.outline).or(surveyed.map(|surveyed| surveyed.outline));
-        if known.is_some_and(|known| known != outline) {
+        if known.is_some_and(|known| !known.agrees_with(&outline)) {
             return Fit::Disagrees;
         }
         if known.is_none()
@@ -206,13 +180,13 @@ impl Pieces {
     }
 
     /// Whether a whole message, or a Skip, says the same as the pieces of its id, which a packet under survey may have too.
-    pub(super) fn agrees_with(&self, id: MessageId, whole: &Whole) -> bool {
+    pub(super) fn agrees_with(&self, id: MessageId, outline: &Outline) -> bool {
         let partial = self.reliable.get(&id.0).map(|partial| partial.outline);
-        let outline = partial.or_else(|| {
+        let known = partial.or_else(|| {
             let place = self.survey.messages.binary_search_by_key(&id.0, |surveyed| surveyed.id).ok()?;
             self.survey.messages.get(place).map(|surveyed| surveyed.outline)
         });
-        outline.is_none_or(|outline| outline.agrees_with(whole))
+        known.is_none_or(|known| known.agrees_with(outline))
     }
 
     /// Forgets the packet that was surveyed.
@@ -235,7 +209,7 @@ impl Pieces {
             self.reliable_bytes = self.reliable_bytes.saturating_add(charge(outline.total_bytes));
             Partial::new(outline)
         });
-        debug_assert_eq!(partial.outline, outline, "the survey refuses pieces that disagree");
+        debug_assert!(partial.outline.agrees_with(&outline), "the survey refuses pieces that disagree");
         let before = partial.have.count();
         partial.put(fragment);
         let after = partial.have.count();
@@ -260,18 +234,19 @@ impl Pieces {
         if self.has_loose(fragment.number) {
             return Some(0);
         }
-        // A message that takes the place of the oldest is charged the difference. The oldest goes only once.
-        let is_first = self.survey.loose_count == 0;
-        let freed = self.oldest_loose().filter(|_| is_first).map_or(0, |(_, partial)| partial.charge());
-        self.survey.loose_count = self.survey.loose_count.saturating_add(1);
-        Some(charge(fragment.total_bytes).saturating_sub(freed))
+        // The oldest message makes room only once.
+        if std::mem::replace(&mut self.survey.begins_loose, true) {
+            return Some(charge(fragment.total_bytes));
+        }
+        Some(self.loose_charge(fragment))
     }
 
     /// Whether a fragment of an unreliable message fits what was received.
     pub(super) fn takes_loose(&self, fragment: &Fragment<'_>) -> bool {
         match self.loose.iter().find(|(number, _)| *number == fragment.number) {
             Some((_, partial)) => {
-                partial.have.count() < UNRELIABLE_RANGES_MAX && partial.outline == Outline::of(fragment)
+                partial.have.count() < UNRELIABLE_RANGES_MAX
+                    && partial.outline.agrees_with(&Outline::of(fragment))
             }
             None => self.oldest_loose().is_none_or(|(oldest, _)| fragment.number >= *oldest),
         }
@@ -315,7 +290,7 @@ impl Pieces {
 
     /// A message of this sequenced channel was delivered: older ones will not be.
     pub(super) fn forget_older(&mut self, channel: ChannelId, number: u64) {
-        let sequenced = discriminant(&Delivery::UnreliableSequenced);
+        let sequenced = Some(discriminant(&Delivery::UnreliableSequenced));
         while let Some(place) = self.loose.iter().position(|(other, partial)| {
             *other < number && (partial.outline.channel, partial.outline.mode) == (channel, sequenced)
         }) {
@@ -416,14 +391,17 @@ mod tests {
     #[test]
     fn a_whole_message_and_a_skip_must_agree_with_pieces() {
         let mode = |delivery: Delivery| Some(discriminant(&delivery));
-        let whole =
-            Whole { channel: ChannelId(1), mode: mode(Delivery::ReliableUnordered { id: ID }), bytes: 100 };
-        let skip = Whole { mode: None, ..whole };
+        let whole = Outline {
+            channel: ChannelId(1),
+            mode: mode(Delivery::ReliableUnordered { id: ID }),
+            total_bytes: 100,
+        };
+        let skip = Outline { mode: None, ..whole };
         let others = [
-            Whole { bytes: 101, ..whole },
-            Whole { bytes: 99, ..skip },
-            Whole { channel: ChannelId(2), ..skip },
-            Whole { mode: mode(Delivery::ReliableSequenced { id: ID }), ..whole },
+            Outline { total_bytes: 101, ..whole },
+            Outline { total_bytes: 99, ..skip },
+            Outline { channel: ChannelId(2), ..skip },
+            Outline { mode: mode(Delivery::ReliableSequenced { id: ID }), ..whole },
         ];
         let check = |pieces: &Pieces| {
             assert!(pieces.agrees_with(ID, &whole) && pieces.agrees_with(ID, &skip));

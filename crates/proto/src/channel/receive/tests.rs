@@ -57,6 +57,16 @@ fn messages_wait_for_the_one_before_and_then_come_in_order() {
 }
 
 #[test]
+fn the_window_never_has_more_slots_than_ids_can_be_ahead() {
+    let mut world = World::new();
+    for id in 1..=MESSAGE_IDS_AHEAD {
+        assert!(world.arrive(0, id, None));
+        let slots = world.queue.ahead.as_ref().unwrap().window.capacity();
+        assert!(slots <= WINDOW_SLOTS_MAX, "{slots} slots for {id} ids");
+    }
+}
+
+#[test]
 fn what_will_not_come_takes_its_place_in_the_order_and_what_came_is_not_taken_back() {
     let mut world = World::new();
     world.arrive(0, 3, Some(2));
