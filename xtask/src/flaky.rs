@@ -1,6 +1,6 @@
 //! `cargo xtask flaky`: repeats the tests while other threads keep the processor busy, and lists every test that failed.
 //!
-//! It builds once and runs the test programs themselves, two at a time. A test that fails now and then shows up here before it
+//! It builds once and runs the test programs themselves, six at a time. A test that fails now and then shows up here before it
 //! shows up in CI.
 
 mod programs;
@@ -23,7 +23,7 @@ use verdict::Failure;
 /// Threads that do nothing but compute.
 const BUSY_THREADS: usize = 4;
 /// Test programs that run at the same time.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 6;
 /// A test program that is still running after this time hangs.
 const DEADLINE: Duration = Duration::from_secs(900);
 
