@@ -198,6 +198,9 @@ enum Task {
         /// Go on behind a failure.
         #[arg(long)]
         keep_going: bool,
+        /// Which of the parts that run every third night run; by the present day if absent.
+        #[arg(long, value_name = "0..2", value_parser = clap::value_parser!(u64).range(0..=2))]
+        turn: Option<u64>,
     },
     /// Run the property tests of all packages, in release and with many cases each.
     Props {
@@ -230,20 +233,26 @@ enum Task {
         #[arg(long)]
         ledger: bool,
     },
-    /// Run the simulator's scenarios over a range of seeds, in release and on all cores.
+    /// Run the simulator's scenarios over a range of seeds, in a copy of the project where every packet is audited.
     Sim {
-        /// From the first up to, and without, the second.
-        #[arg(long, value_name = "A..B", value_parser = sim::seeds, required_unless_present = "plant")]
+        /// The seeds, from A up to and without B. A planted bug has seeds of its own.
+        #[arg(long, value_name = "A..B", value_parser = sim::seeds, required_unless_present_any = ["plant", "tests", "refresh"])]
         seeds: Option<Range<u64>>,
-        /// With several workers, whose sockets, threads and code fail too.
+        /// Run scenarios with several workers, whose sockets, threads, and code fail too.
         #[arg(long, conflicts_with = "plant")]
         worker: bool,
-        /// With many clients who come and go, for an hour of virtual time each.
+        /// Run scenarios with many clients who come and go, for an hour of virtual time each.
         #[arg(long, conflicts_with_all = ["plant", "worker"])]
         long: bool,
-        /// With the bug of this number planted, which must be found; `all`, one after the other, to see that each is.
+        /// Plant the bug of this number, which must be found; `all` plants one after the other.
         #[arg(long, value_name = "N", value_parser = sim::plant)]
         plant: Option<sim::Plant>,
+        /// Run the tests that need the copy instead: the core with every packet audited, and panics of connections.
+        #[arg(long, conflicts_with_all = ["seeds", "plant", "worker", "long"])]
+        tests: bool,
+        /// Renew the patch of the bug of this number.
+        #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "plant", "worker", "long", "tests"])]
+        refresh: Option<u32>,
         /// Write a row into the ledger.
         #[arg(long)]
         ledger: bool,
@@ -310,8 +319,8 @@ impl Task {
                 loom::run(&loom::Ask { schedules: shuttle, seed, keeps: ledger })
             }
             Task::MinimalVersions => minimal_versions::run(),
-            Task::Nightly { minutes, quick, keep_going } => {
-                nightly::run(&nightly::Ask { minutes, quick, keep_going })
+            Task::Nightly { minutes, quick, keep_going, turn } => {
+                nightly::run(&nightly::Ask { minutes, quick, keep_going, turn })
             }
             Task::Package { verify } => package::run(verify),
             Task::Props { cases } => props::run(cases),
@@ -319,13 +328,18 @@ impl Task {
             Task::Sanitize { all, ledger } => sanitize::run(all, ledger),
             Task::Secrets => secrets::run(),
             Task::Seeds { seeds, strategy_seeds, ledger } => seeds::run(seeds, strategy_seeds, ledger),
-            Task::Sim { seeds, worker, long, plant, ledger } => {
+            Task::Sim { seeds, worker, long, plant, tests, refresh, ledger: keeps } => {
                 let kind = match (worker, long) {
                     (true, _) => sim::Kind::Workers,
                     (_, true) => sim::Kind::Long,
                     _ => sim::Kind::Short,
                 };
-                sim::run(&sim::Ask { seeds: seeds.as_ref(), kind, plant, keeps: ledger })
+                sim::run(&match (refresh, plant, &seeds) {
+                    (Some(number), ..) => sim::Ask::Refresh(number),
+                    (_, Some(plant), _) => sim::Ask::Plant { plant, seeds: seeds.as_ref(), keeps },
+                    (_, _, Some(seeds)) if !tests => sim::Ask::Seeds { seeds, kind, keeps },
+                    _ => sim::Ask::Tests,
+                })
             }
             Task::Tidy => tidy::run(),
             Task::TwoHostsExample { name } => two_hosts_example::run(&name),

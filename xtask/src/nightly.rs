@@ -4,7 +4,7 @@
 //! Whatever it finds is a failure, and so is what the time did not suffice for.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::fuzz::at_once;
 use crate::ledger;
@@ -12,88 +12,84 @@ use crate::run::Stop;
 use crate::steps::{Step, Steps, step};
 use crate::workspace::Workspace;
 
-/// Parts of a fixed size, in their order: a name, the task in its long form and in its quick one where it has one, and minutes
-/// after which it is stuck. `SEED` stands for the first seed that was not tried yet, `WORKERS` and `HOSTILE` for ranges of
-/// seeds from there on. One that the machine cannot do is skipped, with a word of its own.
-const PARTS: [Part; 16] = [
-    // The crates of this project that a game takes, with their tests of large figures, and with the features that only tests need.
-    Part {
-        name: "tests, release",
-        long: "test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
-               --features drumfire/control,drumfire/hostile,drumfire-proto/measure --lib --tests",
-        quick: None,
-        minutes: 8,
-    },
-    Part {
-        name: "seeds of the core",
-        long: "xtask seeds --seeds 1000 --strategy-seeds 1000 --ledger",
-        quick: Some("xtask seeds --seeds 50 --strategy-seeds 20"),
-        minutes: 6,
-    },
-    Part {
-        name: "hostile traffic",
-        long: "xtask hostile --seeds HOSTILE --counted 60 --ledger",
-        quick: Some("xtask hostile --seeds 0..200 --counted 2"),
-        minutes: 4,
-    },
-    Part {
-        name: "planted bugs",
-        long: "xtask sim --plant all --ledger",
-        quick: Some("xtask sim --plant all --seeds 0..400 --ledger"),
-        minutes: 2,
-    },
-    Part {
-        name: "simulator, workers that fail",
-        long: "xtask sim --worker --seeds WORKERS --ledger",
-        quick: Some("xtask sim --worker --seeds 0..200"),
-        minutes: 5,
-    },
-    Part { name: "every interleaving", long: "xtask loom --ledger", quick: Some("xtask loom"), minutes: 3 },
+/// Parts of a fixed size, in their order. A part that the machine cannot run is skipped. `SEED` stands for the first seed that was
+/// not tried yet, `WORKERS` and `HOSTILE` for ranges of seeds from there on, `SHARD` for one of the shards of mutants.
+const PARTS: [Part; 24] = [
+    part(
+        "tests, release",
+        "test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
+         --features drumfire/control --lib --tests",
+        8,
+    ),
+    part("seeds of the core", "xtask seeds --seeds 1000 --strategy-seeds 1000 --ledger", 6)
+        .quick("xtask seeds --seeds 50 --strategy-seeds 20"),
+    part("hostile traffic", "xtask hostile --seeds HOSTILE --counted 60 --ledger", 4)
+        .quick("xtask hostile --seeds 0..200 --counted 2"),
+    part("planted bugs", "xtask sim --plant all --ledger", 15).quick("xtask sim --plant 1"),
+    part("simulator, failing workers", "xtask sim --worker --seeds WORKERS --ledger", 5)
+        .quick("xtask sim --worker --seeds 0..200"),
     // More than a million in all.
-    Part {
-        name: "interleavings at random",
-        long: "xtask loom --shuttle 100000 --seed SEED --ledger",
-        quick: Some("xtask loom --shuttle 10000 --seed SEED"),
-        minutes: 3,
-    },
-    Part {
-        name: "address sanitizer",
-        long: "xtask sanitize --all --ledger",
-        quick: Some("xtask sanitize"),
-        minutes: 8,
-    },
-    Part {
-        name: "soak under the address sanitizer",
-        long: "xtask chaos C1 --sanitized --ledger",
-        quick: None,
-        minutes: 7,
-    },
-    Part { name: "back ends of the ciphers", long: "xtask backends", quick: None, minutes: 4 },
-    Part { name: "secrets", long: "xtask secrets", quick: None, minutes: 2 },
-    Part { name: "packages alone", long: "xtask package --verify", quick: None, minutes: 3 },
-    Part { name: "plugin for Bevy", long: "xtask bevy", quick: None, minutes: 5 },
-    Part { name: "coverage", long: "xtask coverage --ledger", quick: None, minutes: 4 },
-    // What one player may do to the others.
-    Part {
-        name: "neighbours",
-        long: "bench -p drumfire-benches --bench neighbours -- --judge",
-        quick: None,
-        minutes: 5,
-    },
-    Part {
-        name: "chaos",
-        long: "xtask chaos all --ledger",
-        quick: Some("xtask chaos C5 C9 --quick"),
-        minutes: 21,
-    },
+    part("interleavings at random", "xtask loom --shuttle 100000 --seed SEED --ledger", 3)
+        .quick("xtask loom --shuttle 10000 --seed SEED"),
+    part("secrets", "xtask secrets", 2),
+    // What one player can do to the others.
+    part("neighbors", "bench -p drumfire-benches --bench neighbours -- --judge", 4),
+    part("chaos, first half", "xtask chaos C1 C2 C3 C4 C5 C6 --ledger", 11)
+        .quick("xtask chaos C5 --quick")
+        .turn(0),
+    part("chaos, second half", "xtask chaos C7 C8 C9 C10 C11 C12 --ledger", 11)
+        .quick("xtask chaos C9 --quick")
+        .turn(1),
+    part("mutants", "mutants --shard SHARD", 30).needs("cargo-mutants").turn(0),
+    part("address sanitizer", "xtask sanitize --all --ledger", 8).quick("xtask sanitize").turn(1),
+    part("soak under the address sanitizer", "xtask chaos C1 --sanitized --ledger", 7).turn(1),
+    part("back ends of the ciphers", "xtask backends", 4).turn(1),
+    part("packages alone", "xtask package --verify", 3).turn(2),
+    part("oldest dependencies", "xtask minimal-versions", 2).turn(2),
+    part("properties", "xtask props", 4).turn(2),
+    part("coverage", "xtask coverage --ledger", 4).turn(2),
+    part("plugin for Bevy", "xtask bevy", 5).turn(2),
+    part("round with Agones", "xtask agones", 2).turn(2),
+    part("live view", "test -p drumfire-tools --features top top", 2).turn(2),
+    part(
+        "portable sockets, both ends",
+        "test -p drumfire --features drumfire-socket/portable --test it --test restart --test foreign",
+        3,
+    )
+    .turn(2),
+    part("portable sockets, documentation", "test -p drumfire --features drumfire-socket/portable --doc", 2)
+        .turn(2),
+    part(
+        "portable sockets, main job",
+        "run --release -p drumfire-tools --features portable --bin receiver -- --with-sender --threads 1 --secs 1",
+        2,
+    )
+    .turn(2),
 ];
 
+/// Nights after which every part was run.
+const TURNS: u64 = 3;
+/// Shards of mutants. One takes about half an hour.
+const SHARDS: u64 = 8;
+
 /// A part of a fixed size.
+#[derive(Clone, Copy)]
 struct Part {
     name: &'static str,
     long: &'static str,
+    /// The arguments for a quick run; `None` where there is none.
     quick: Option<&'static str>,
+    /// Minutes after which it hangs.
     minutes: u64,
+    /// The nights in which it runs, by their number modulo [`TURNS`]; `None` for all.
+    turn: Option<u64>,
+    /// The program that has to be installed.
+    needs: Option<&'static str>,
+}
+
+/// Returns a part that runs every night.
+const fn part(name: &'static str, long: &'static str, minutes: u64) -> Part {
+    Part { name, long, quick: None, minutes, turn: None, needs: None }
 }
 
 /// Seeds of hostile traffic.
@@ -130,6 +126,8 @@ pub(crate) struct Ask {
     pub(crate) quick: bool,
     /// Whether it goes on behind a failure.
     pub(crate) keep_going: bool,
+    /// Which of the parts that do not run every night run; by the present day if absent.
+    pub(crate) turn: Option<u64>,
 }
 
 /// Runs all parts.
@@ -143,8 +141,9 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
     let turns = targets(root)?.div_ceil(at_once() as u64);
     let seed = ledger::next_seed(root)?;
     let pieces = pieces(seed, ask.quick);
+    let night = (!ask.quick).then(|| ask.turn.unwrap_or_else(today));
     let parts: Vec<_> =
-        PARTS.iter().filter_map(|part| part.step(ask.quick, seed)).chain([hours(seed, ask.quick)]).collect();
+        PARTS.iter().filter_map(|part| part.step(night, seed)).chain([hours(seed, ask.quick)]).collect();
     let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
     for part in &parts {
         go(&mut steps, part, ask)?;
@@ -197,14 +196,39 @@ fn go(steps: &mut Steps<'_>, step: &Step, ask: &Ask) -> Result<(), Stop> {
 }
 
 impl Part {
-    fn step(&self, quick: bool, seed: u64) -> Option<Step> {
-        let args = if quick { self.quick? } else { self.long };
+    const fn quick(self, args: &'static str) -> Self {
+        Self { quick: Some(args), ..self }
+    }
+
+    const fn turn(self, turn: u64) -> Self {
+        Self { turn: Some(turn), ..self }
+    }
+
+    const fn needs(self, program: &'static str) -> Self {
+        Self { needs: Some(program), ..self }
+    }
+
+    /// Returns its step in a night, if it has one: the quick one where there is no night.
+    fn step(&self, night: Option<u64>, seed: u64) -> Option<Step> {
+        let args = match night {
+            None => self.quick?,
+            Some(night) if self.turn.is_none_or(|turn| turn == night % TURNS) => self.long,
+            Some(_) => return None,
+        };
         let workers = format!("{seed}..{}", seed + WORKER_SEEDS);
         let hostile = format!("{seed}..{}", seed + HOSTILE_SEEDS);
-        let args =
-            args.replace("WORKERS", &workers).replace("HOSTILE", &hostile).replace("SEED", &seed.to_string());
-        Some(step(self.name, &args).within(Duration::from_secs(60 * self.minutes)).skippable())
+        let shard = format!("{}/{SHARDS}", night.unwrap_or(0) / TURNS % SHARDS);
+        let args = args.replace("WORKERS", &workers).replace("HOSTILE", &hostile);
+        let args = args.replace("SEED", &seed.to_string()).replace("SHARD", &shard);
+        let step = step(self.name, &args).within(Duration::from_secs(60 * self.minutes)).skippable();
+        Some(Step { needs: self.needs, ..step })
     }
+}
+
+/// Returns the number of the present day. Parts that do not run every night run by it.
+fn today() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since_1970.as_secs() / (24 * 60 * 60)
 }
 
 /// The simulator's hours, from this seed on.
@@ -267,7 +291,7 @@ mod tests {
     fn chance_and_workers_go_on_where_the_last_night_ended() {
         let commands: Vec<_> = PARTS
             .iter()
-            .filter_map(|part| part.step(false, 7_000))
+            .filter_map(|part| part.step(Some(0), 7_000))
             .map(|step| step.command.to_string())
             .collect();
         for part in [
@@ -280,6 +304,17 @@ mod tests {
     }
 
     #[test]
+    fn all_shards_of_mutants_come_within_24_nights() {
+        let shards: std::collections::BTreeSet<_> = (0..TURNS * SHARDS)
+            .flat_map(|night| PARTS.iter().filter_map(move |part| part.step(Some(night), 0)))
+            .map(|step| step.command.to_string())
+            .filter(|command| command.starts_with("cargo mutants"))
+            .collect();
+        assert_eq!(shards.len() as u64, SHARDS);
+        assert!(shards.contains("cargo mutants --shard 7/8"));
+    }
+
+    #[test]
     fn a_night_that_takes_too_long_is_a_failure() {
         let budget = Duration::from_secs(5_400);
         assert!(in_time(budget, budget).is_ok());
@@ -289,12 +324,17 @@ mod tests {
 
     #[test]
     fn every_part_has_a_deadline_and_may_say_that_the_machine_lacks_something() {
-        for (part, quick) in PARTS.iter().flat_map(|part| [(part, true), (part, false)]) {
-            let Some(step) = part.step(quick, 0) else { continue };
-            assert!(step.can_be_skipped && step.deadline.is_some(), "{}", part.name);
+        for night in [None, Some(0), Some(1), Some(2)] {
+            let parts = PARTS.iter().filter(|part| part.step(night, 0).is_some());
+            for part in parts.clone() {
+                let step = part.step(night, 0).unwrap();
+                assert!(step.can_be_skipped && step.deadline.is_some(), "{}", part.name);
+            }
+            let minutes: u64 = parts.map(|part| part.minutes).sum();
+            assert!(minutes <= 90, "night {night:?}: {minutes}");
         }
-        let minutes: u64 = PARTS.iter().map(|part| part.minutes).sum();
-        assert!(minutes <= 90, "{minutes}");
+        let turns = PARTS.iter().filter_map(|part| part.turn).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(turns, (0..TURNS).collect());
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         assert!(targets(root).unwrap() > 10);
     }

@@ -1,8 +1,11 @@
-//! `cargo xtask sim`: the simulator's scenarios over a range of seeds, in release, as they are or with bugs planted.
+//! `cargo xtask sim`: the simulator's scenarios over a range of seeds, as they are or with bugs planted.
 //!
-//! It builds and runs the simulator; what holds, what is printed, and how many threads run is the simulator's business.
+//! The simulator is built from a copy of the project. In the copy every sealed packet is audited, connections change their keys
+//! often, and a test can make the code of a connection panic, so that no published crate has a hook for tests. What holds, what is
+//! printed, and how many threads run is the simulator's business.
 
-mod plant;
+mod bugs;
+mod copy;
 
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
@@ -14,11 +17,11 @@ use crate::ledger;
 use crate::run::{CommandLine, Stop, end};
 use crate::workspace::Workspace;
 
-/// Seeds within which a planted bug must be found.
-const PLANTED_SEEDS: Range<u64> = 0..2_000;
-/// What the simulator's line of figures begins with.
+use copy::Copy;
+
+/// The first words of the simulator's line of figures.
 const COUNTED: &str = "counted: ";
-/// What its line of a finding begins with.
+/// The first words of its line that names a seed that failed.
 const FAILED: &str = "FAILED: seed ";
 
 /// Which bug is planted.
@@ -26,90 +29,121 @@ const FAILED: &str = "FAILED: seed ";
 pub(crate) enum Plant {
     /// All of them, one after the other: each must be found.
     All,
-    /// The one of this number, which must be found too, and then is a failure like any other.
+    /// The one of this number. Finding it is a failure like any other.
     One(u32),
 }
 
-/// Which scenarios.
+/// Which scenarios run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of some seconds.
+    /// Scenarios of some seconds.
     Short,
-    /// With several workers, whose sockets, threads and code fail too.
+    /// Scenarios with several workers, whose sockets, threads, and code fail too.
     Workers,
-    /// Of an hour.
+    /// Scenarios of an hour.
     Long,
 }
 
 /// What to do.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
-    /// Where bugs are planted, the first 2,000 when none are named.
-    pub(crate) seeds: Option<&'a Range<u64>>,
-    pub(crate) kind: Kind,
-    pub(crate) plant: Option<Plant>,
-    /// Whether the figures are written into the ledger.
-    pub(crate) keeps: bool,
+pub(crate) enum Ask<'a> {
+    /// Run scenarios as they are.
+    Seeds {
+        seeds: &'a Range<u64>,
+        kind: Kind,
+        /// Whether the figures are written into the ledger.
+        keeps: bool,
+    },
+    /// Run the scenarios of a bug's patch with the bug, or those of all bugs.
+    Plant {
+        plant: Plant,
+        /// The seeds, instead of those that the patch names.
+        seeds: Option<&'a Range<u64>>,
+        /// Whether the figures are written into the ledger.
+        keeps: bool,
+    },
+    /// Run the tests that need the copy: the core's tests with every packet audited, and panics in a connection's code.
+    Tests,
+    /// Renew the patch of the bug of this number.
+    Refresh(u32),
 }
 
-/// Runs the scenarios of these seeds.
+/// Does what was asked for.
 ///
 /// # Errors
-/// [`Stop::Failed`] when one did not hold; the simulator has printed which, why, and how to replay it. With all bugs planted
+/// [`Stop::Failed`] when a scenario did not hold; the simulator has printed which, why, and how to replay it. With all bugs planted
 /// in turn, when one was not found.
 pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
-    let Some(package) = workspace.package_in("crates/sim") else {
-        return Err(Stop::failed("crates/sim: there is no such package"));
-    };
-    let features = if ask.plant.is_some() { "plant" } else { "audit-nonce,hostile" };
-    let args = ["build", "--release", "--quiet", "-p", &package.name, "--features", features];
-    let build = CommandLine::new("cargo", &args).arg("--bin").arg(package.name.clone());
-    println!("{build}");
-    if !build.run(root, None)?.success() {
-        return Err(Stop::failed(format!("{build} failed")));
-    }
-    let program = workspace.target.join("release").join(&package.name).to_string_lossy().into_owned();
-    let seeds = ask.seeds.unwrap_or(&PLANTED_SEEDS);
-    let program = CommandLine::new::<&str>(&program, &[]);
-    let flags = ask.flags(seeds);
-    let with = |flags: &[String]| flags.iter().fold(program.clone(), CommandLine::arg);
-    match ask.plant {
-        Some(Plant::All) => plant::run(root, &program, seeds, ask.keeps),
-        Some(Plant::One(number)) => {
-            let kind = plant::kind_of(root, &program, number)?;
-            let kind = kind.filter(|kind| !flags.contains(kind));
-            let flags: Vec<_> = kind.into_iter().chain(flags).collect();
-            judge(watch(root, &with(&flags).arg("--plant").arg(number.to_string()))?.status)
+    let copy = Copy::of(root, &workspace.target)?;
+    match *ask {
+        Ask::Seeds { seeds, kind, keeps } => {
+            copy.write(None)?;
+            build(&copy)?;
+            simulate(root, &copy, &kind.flags(seeds), keeps)
         }
-        None => simulate(root, &with(&flags), &flags.join(" "), ask.keeps),
+        Ask::Plant { plant: Plant::All, seeds, keeps } => bugs::run(root, &copy, seeds, keeps),
+        Ask::Plant { plant: Plant::One(number), seeds, .. } => {
+            let bug = bugs::of(&copy, number)?;
+            let heard = bugs::plant(&copy, bug, &bugs::flags(bug, seeds)?, true)?;
+            copy.write(None)?;
+            judge(heard.status)
+        }
+        Ask::Tests => {
+            copy.write(None)?;
+            TESTS.iter().try_for_each(|test| copy.cargo(test).done(&copy.tree()))
+        }
+        Ask::Refresh(number) => copy.refresh(root, bugs::of(&copy, number)?),
     }
 }
 
-impl Ask<'_> {
-    /// What the simulator and this task both call it.
-    fn flags(&self, seeds: &Range<u64>) -> Vec<String> {
+/// Checks that all patches apply.
+///
+/// # Errors
+/// [`Stop::Failed`] with the first that does not.
+pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
+    Copy::of(&workspace.root, &workspace.target)?.check_bugs()
+}
+
+/// Tests that run in the copy. One test of the core seals two packets under one number on purpose.
+const TESTS: [&str; 2] = [
+    "test --profile sim -p drumfire-crypto --lib --test audit_nonce -- audit_nonce:: keys_that_outlive",
+    "test --profile sim -p drumfire-proto --test core -- --skip copies_that_go_on_seal_two_packets_under_one_number",
+];
+
+/// Builds the simulator from the copy.
+fn build(copy: &Copy) -> Result<(), Stop> {
+    let command = copy.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
+    let status = command.run(&copy.tree(), None)?;
+    if status.success() { Ok(()) } else { Err(Stop::failed(format!("{command}: {status}"))) }
+}
+
+impl Kind {
+    /// Returns the flags that this task and the simulator have in common.
+    fn flags(self, seeds: &Range<u64>) -> Vec<String> {
         let range = ["--seeds".to_owned(), format!("{}..{}", seeds.start, seeds.end)];
-        let kind = match self.kind {
-            Kind::Short => None,
-            Kind::Workers => Some("--worker".to_owned()),
-            Kind::Long => Some("--long".to_owned()),
+        let kind = match self {
+            Self::Short => None,
+            Self::Workers => Some("--worker".to_owned()),
+            Self::Long => Some("--long".to_owned()),
         };
         kind.into_iter().chain(range).collect()
     }
 }
 
-/// One run as it is, with its line for the ledger.
-fn simulate(root: &Path, command: &CommandLine, flags: &str, keeps: bool) -> Result<(), Stop> {
-    let heard = watch(root, command)?;
-    let figures = match (&heard.counted, heard.failed) {
+/// Runs scenarios without a bug, and writes a line for the ledger.
+fn simulate(root: &Path, copy: &Copy, flags: &[String], keeps: bool) -> Result<(), Stop> {
+    let command = flags.iter().fold(copy.program(), CommandLine::arg);
+    println!("{command}");
+    let heard = listen(&copy.tree(), &command, true)?;
+    let figures = match (&heard.counted, &heard.failed) {
         (Some(counted), None) => format!("{counted} {} findings=0", cpu::field(heard.cpu_seconds)),
-        // The others have run, and are not counted: their figures are lost with the run.
-        (_, Some(seed)) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
+        // The other seeds ran, but their figures are lost with the run.
+        (_, Some((seed, _))) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
         (None, None) => return judge(heard.status),
     };
-    ledger::note(root, &format!("xtask sim {flags}"), &[figures], keeps)?;
+    ledger::note(root, &format!("xtask sim {}", flags.join(" ")), &[figures], keeps)?;
     judge(heard.status)
 }
 
@@ -117,28 +151,35 @@ fn judge(status: ExitStatus) -> Result<(), Stop> {
     if status.success() { Ok(()) } else { Err(Stop::failed(format!("sim: {status}"))) }
 }
 
-/// What the simulator said.
+/// What the simulator printed.
 struct Heard {
     status: ExitStatus,
     /// Its figures.
     counted: Option<String>,
-    /// The seed that did not hold.
-    failed: Option<u64>,
-    /// `None` where the system does not tell.
+    /// The seed that did not hold, and why.
+    failed: Option<(u64, String)>,
+    /// `None` where the system does not say.
     cpu_seconds: Option<u64>,
 }
 
-/// Runs the simulator, passes on what it says, and listens.
-fn watch(root: &Path, command: &CommandLine) -> Result<Heard, Stop> {
-    println!("{command}");
+/// Runs the simulator and reads its output, which is passed on if `is_loud`.
+fn listen(folder: &Path, command: &CommandLine, is_loud: bool) -> Result<Heard, Stop> {
     let failed = |why: std::io::Error| Stop::failed(format!("{command}: {why}"));
-    let mut child = command.command().current_dir(root).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut ready = command.command();
+    ready.current_dir(folder).stdout(Stdio::piped());
+    if !is_loud {
+        // Where a bug is planted, panics are expected.
+        ready.stderr(Stdio::null());
+    }
+    let mut child = ready.spawn().map_err(failed)?;
     let (mut counted, mut seed) = (None, None);
     for line in child.stdout.take().into_iter().flat_map(|said| BufReader::new(said).lines()) {
         let Ok(line) = line else { break };
-        println!("{line}");
+        if is_loud {
+            println!("{line}");
+        }
         counted = counted.or_else(|| line.strip_prefix(COUNTED).map(str::to_owned));
-        seed = seed.or_else(|| failing(&line).map(|(seed, _)| seed));
+        seed = seed.or_else(|| failing(&line).map(|(seed, why)| (seed, why.to_owned())));
     }
     let cpu_seconds = cpu::seconds_of(&child);
     let status = child.wait().map_err(|why| {
@@ -148,7 +189,7 @@ fn watch(root: &Path, command: &CommandLine) -> Result<Heard, Stop> {
     Ok(Heard { status, counted, failed: seed, cpu_seconds })
 }
 
-/// The seed of a line that tells of a finding, and what was found.
+/// Returns the seed and the reason of a line that reports a failure.
 fn failing(line: &str) -> Option<(u64, &str)> {
     let (seed, reason) = line.strip_prefix(FAILED)?.split_once(": ")?;
     Some((seed.parse().ok()?, reason))
@@ -170,12 +211,9 @@ pub(crate) fn seeds(text: &str) -> Result<Range<u64>, String> {
 /// # Errors
 /// What is wrong with the text.
 pub(crate) fn plant(text: &str) -> Result<Plant, String> {
-    if text == "all" {
-        return Ok(Plant::All);
-    }
-    match text.parse() {
-        Ok(number) if (1..=plant::COUNT).contains(&number) => Ok(Plant::One(number)),
-        _ => Err(format!("write a number from 1 to {}, or all", plant::COUNT)),
+    match text {
+        "all" => Ok(Plant::All),
+        number => number.parse().map(Plant::One).map_err(|_| "write the number of a bug, or all".to_owned()),
     }
 }
 
@@ -193,16 +231,16 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_is_known_by_its_number() {
+    fn a_bug_has_a_number() {
         assert_eq!(plant("all"), Ok(Plant::All));
         assert_eq!(plant("24"), Ok(Plant::One(24)));
-        for bad in ["", "0", "25", "x", "ALL"] {
+        for bad in ["", "x", "ALL", "-1"] {
             assert!(plant(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn a_finding_has_a_seed_and_a_reason() {
+    fn a_failure_has_a_seed_and_a_reason() {
         assert_eq!(failing("FAILED: seed 7: after 3 s: came twice"), Some((7, "after 3 s: came twice")));
         for other in ["", "100 of 200 seeds held", "FAILED: seed x: y", "FAILED: seed 7"] {
             assert_eq!(failing(other), None, "{other}");
@@ -210,10 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn the_simulator_is_listened_to() {
+    fn what_the_simulator_prints_is_understood() {
         let script = "echo counted: seeds=0..9; echo 'FAILED: seed 4: it broke'; exit 1";
-        let heard = watch(Path::new("."), &CommandLine::new("sh", &["-c", script])).unwrap();
-        assert_eq!((heard.counted.as_deref(), heard.failed), (Some("seeds=0..9"), Some(4)));
+        let heard = listen(Path::new("."), &CommandLine::new("sh", &["-c", script]), false).unwrap();
+        assert_eq!(heard.counted.as_deref(), Some("seeds=0..9"));
+        assert_eq!(heard.failed, Some((4, "it broke".to_owned())));
         assert!(judge(heard.status).is_err());
     }
 }

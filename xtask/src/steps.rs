@@ -2,6 +2,7 @@
 //!
 //! Which steps there are, and what a failure means for those behind it, is the business of the task.
 
+use std::env::consts::EXE_SUFFIX;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -14,15 +15,17 @@ pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) command: CommandLine,
     pub(crate) deadline: Option<Duration>,
-    /// Whether the command may answer that the machine cannot run it.
+    /// Whether the command may end with the code that says that the machine cannot run it.
     pub(crate) can_be_skipped: bool,
+    /// A program without which the step is skipped.
+    pub(crate) needs: Option<&'static str>,
 }
 
 /// A step that runs cargo with these arguments, separated by spaces.
 pub(crate) fn step(name: &str, cargo_args: &str) -> Step {
     let args: Vec<&str> = cargo_args.split(' ').collect();
     let command = CommandLine::new("cargo", &args);
-    Step { name: name.to_owned(), command, deadline: None, can_be_skipped: false }
+    Step { name: name.to_owned(), command, deadline: None, can_be_skipped: false, needs: None }
 }
 
 impl Step {
@@ -44,6 +47,13 @@ impl Step {
             Err(Stop::failed(status.to_string()))
         }
     }
+}
+
+/// Returns whether a program of this name is in a folder of `PATH`.
+fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(format!("{program}{EXE_SUFFIX}")).is_file())
+    })
 }
 
 /// Steps that ran so far.
@@ -75,7 +85,13 @@ impl<'a> Steps<'a> {
         let place = format!("[{}/{}] {}", self.times.len() + 1, self.count, step.name);
         println!("\n{place}: {}", step.command);
         let stopwatch = Stopwatch::start();
-        let outcome = step.command.run(self.root, step.deadline).and_then(|status| step.judge(status));
+        let outcome = match step.needs.filter(|program| !is_installed(program)) {
+            Some(program) => {
+                println!("needs {program}: cargo install {program}");
+                Ok("skipped")
+            }
+            None => step.command.run(self.root, step.deadline).and_then(|status| step.judge(status)),
+        };
         let seconds = stopwatch.elapsed().as_secs_f64();
         let (word, end) = match outcome {
             Ok(word) => {
@@ -133,5 +149,8 @@ mod tests {
         assert!(steps.run(&shell("may", "exit 3").skippable()).is_ok());
         assert!(steps.run(&shell("may not", "exit 3")).is_err());
         assert!(steps.times[0].contains("skipped") && steps.times[1].contains("FAILED"));
+        let lacks = Step { needs: Some("drumfire-is-no-program"), ..shell("lacks", "exit 1") };
+        assert!(steps.run(&lacks).is_ok());
+        assert!(steps.run(&Step { needs: Some("sh"), ..shell("has", "exit 1") }).is_err());
     }
 }

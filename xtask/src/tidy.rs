@@ -21,6 +21,7 @@ use std::path::Path;
 use crate::files::listed;
 use crate::ledger;
 use crate::run::{CommandLine, Stop};
+use crate::sim;
 use crate::workspace::Workspace;
 
 /// A text file of the project.
@@ -63,6 +64,7 @@ pub(crate) fn run() -> Result<(), Stop> {
     violations.extend(proofs::check(&files));
     violations.extend(references::check(&files));
     violations.extend(runs(&files));
+    violations.extend(patches(&workspace)?);
     let (amounts, stray) = unsafety::check(&files, &workspace.packages);
     violations.extend(stray);
     let (crates, heavy) = weight::check(root, &workspace.packages)?;
@@ -85,6 +87,16 @@ pub(crate) fn run() -> Result<(), Stop> {
 fn runs(files: &[File]) -> Option<Violation> {
     let ledger = files.iter().find(|file| file.path == ledger::PATH)?;
     ledger::check(&ledger.text).err().map(|(line, why)| ledger.violation(line, why))
+}
+
+/// The patches for the simulator, which must apply to the files as they are.
+fn patches(workspace: &Workspace) -> Result<Option<Violation>, Stop> {
+    match sim::check_patches(workspace) {
+        Err(Stop::Failed(what)) => {
+            Ok(Some(Violation { path: "crates/sim/patches".to_owned(), line: 1, what }))
+        }
+        outcome => outcome.map(|()| None),
+    }
 }
 
 /// The text files among them; one with a NUL byte is no text.

@@ -22,7 +22,6 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::hash::keyed_16;
 use crate::mac1::MAC1_BYTES;
-use crate::plant::{self, Plant};
 use crate::secret::{Secret, is_equal};
 
 /// Length of a cookie in bytes.
@@ -85,10 +84,8 @@ impl Cookies {
     fn cookie_of_bucket(&mut self, bucket: u64, scope: &CookieScope<'_>) -> Cookie {
         let secret = self.secret_of_minute(bucket / BUCKETS_PER_MINUTE);
         let mut hasher = SipHasher24::new_with_key(secret);
-        if !plant::is(Plant::CookieForAll) {
-            hasher.write(&canonical(scope.source.ip()));
-            hasher.write(&scope.source.port().to_be_bytes());
-        }
+        hasher.write(&canonical(scope.source.ip()));
+        hasher.write(&scope.source.port().to_be_bytes());
         hasher.write(&scope.client_id);
         hasher.write(&bucket.to_be_bytes());
         hasher.write(scope.mac1);

@@ -133,12 +133,6 @@ impl EpochKeys {
     pub(crate) const fn secrets(&self) -> [&[u8]; 2] {
         [self.key.expose(), self.next_chain.expose()]
     }
-
-    /// A name for these keys that can be stored without giving them away.
-    #[cfg(feature = "audit-nonce")]
-    pub(crate) fn fingerprint(&self) -> [u8; 16] {
-        crate::hash::keyed_16(&self.key, &[b"drumfire audit", &[self.suite.id()]])
-    }
 }
 
 impl fmt::Debug for EpochKeys {

@@ -18,7 +18,7 @@
 //! | [`secret`] | bytes that are wiped on drop and never printed |
 //!
 //! Feature `accel` (default) adds the accelerated provider. Without it everything is pure Rust, and
-//! AES-128-GCM is not offered. Features `audit-nonce` and `plant` are for tests: see the modules of these names.
+//! AES-128-GCM is not offered.
 //!
 //! Known gaps: the accelerated provider does not wipe its expanded keys, and neither the Noise implementation
 //! nor the hash functions wipe their inner state. What this crate owns (chains, secrets, seeds) is wiped on
@@ -36,8 +36,6 @@
     )
 )]
 
-#[cfg(feature = "audit-nonce")]
-pub mod audit_nonce;
 pub mod cookie;
 pub mod entropy;
 pub mod handshake;
@@ -47,7 +45,6 @@ pub mod keys;
 pub mod mac1;
 pub mod nonce;
 pub mod opener;
-pub mod plant;
 pub mod refuse_mac;
 pub mod replay;
 #[cfg(test)]

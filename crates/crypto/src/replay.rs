@@ -12,7 +12,6 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use self::words::Words;
-use crate::plant::{self, Plant};
 
 /// Size of the window in packet numbers unless configured otherwise.
 pub const DEFAULT_WINDOW: u32 = 1_024;
@@ -239,9 +238,6 @@ impl<const LOG2: u32> Bitmap<LOG2> {
         let Some(depth) = self.highest.checked_sub(number) else { return Ok(()) };
         if depth >= u64::from(self.size) {
             return Err(ReplayError::TooOld);
-        }
-        if plant::is(Plant::WindowOffByOne) && depth == 0 {
-            return Ok(());
         }
         let word = self.words.get(self.place_of(number)).ok_or(ReplayError::TooOld)?;
         if word & Self::bit(number) == 0 { Ok(()) } else { Err(ReplayError::Duplicate) }

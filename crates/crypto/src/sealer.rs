@@ -8,7 +8,6 @@ use std::fmt;
 
 use crate::keys::{SealKeys, Working};
 use crate::nonce::{PacketNumbers, nonce};
-use crate::plant::{self, Plant};
 use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 
 /// Seals packets, each with a number of its own.
@@ -76,8 +75,6 @@ impl Sealer {
     pub fn seal(&mut self, aad: &[u8], body: &mut [u8], tag: &mut [u8; TAG_BYTES]) -> Result<u64, SealError> {
         let number = self.numbers.take().ok_or(SealError::Exhausted)?;
         let keys = self.keys.epoch_keys();
-        #[cfg(feature = "audit-nonce")]
-        crate::audit_nonce::record(keys.fingerprint(), number);
         let mut seal =
             |working: &Working| working.provider.seal_in_place(nonce(working.iv(), number), aad, body, tag);
         let sealed = match &self.working {
@@ -113,9 +110,6 @@ impl Sealer {
 
     /// Drops the expanded key; what it is derived from stays.
     pub fn drop_expanded(&mut self) {
-        if plant::is(Plant::NumbersReset) {
-            self.numbers = PacketNumbers::new();
-        }
         self.working = None;
     }
 
@@ -164,8 +158,6 @@ mod tests {
 
     fn seal(sealer: &mut Sealer, body: &[u8]) -> (Result<u64, SealError>, Vec<u8>) {
         // These tests give several sealers the same keys on purpose.
-        #[cfg(feature = "audit-nonce")]
-        crate::audit_nonce::start_world();
         let (mut body, mut tag) = (body.to_vec(), [0; TAG_BYTES]);
         let number = sealer.seal(b"header", &mut body, &mut tag);
         body.extend(tag);

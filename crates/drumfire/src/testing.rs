@@ -53,10 +53,6 @@ use crate::workers::Workers;
 use crate::{Client, Server};
 
 pub use clockwork::ClockConfig;
-#[cfg(feature = "audit-nonce")]
-pub use drumfire_proto::audit_nonce::count as audited_nonces;
-#[cfg(feature = "plant")]
-pub use drumfire_proto::plant;
 #[cfg(feature = "hostile")]
 pub use drumfire_proto::{Claims, Inside, Tamper};
 pub(crate) use either::{EitherWaker, EitherWorker};
@@ -172,8 +168,6 @@ impl<S: Served> World<S> {
         if config.address.port() == 0 {
             config.address.set_port(SERVER_PORT);
         }
-        #[cfg(feature = "audit-nonce")]
-        drumfire_proto::audit_nonce::start_world();
         let mut random = Random::new(seed);
         let network = SharedNetwork::new(Network::new(config.address, workers, sockets, random.bits()));
         let (config, start) = (Arc::new(config), network.now());

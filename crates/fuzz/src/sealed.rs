@@ -15,9 +15,6 @@ use crate::puppet::Puppet;
 /// Bytes of frames that a packet holds at most.
 const FRAMES_MAX_BYTES: usize = 1_100;
 
-/// What the nonce audit may hold beside.
-pub(crate) const AUDIT_BYTES: i64 = if cfg!(feature = "audit-nonce") { 64 * 1_024 } else { 0 };
-
 /// F7: one packet, with or without a change of keys before it.
 pub(crate) fn packet(data: &[u8]) {
     let mut input = Input::new(data);
@@ -83,7 +80,7 @@ pub(crate) fn packets(data: &[u8]) {
                 let _ = server.send(now, peer, ChannelId(1), payload, options);
             }
         });
-        assert!(held <= BOTH_BYTES + AUDIT_BYTES, "{held} bytes held");
+        assert!(held <= BOTH_BYTES, "{held} bytes held");
     }
     puppet.world.run(Duration::ZERO);
     let ending = puppet.ending();

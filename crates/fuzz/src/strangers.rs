@@ -15,7 +15,6 @@ use drumfire_proto::{
 
 use crate::harness::{SERVER, address, identity, server_config};
 use crate::input::Input;
-use crate::sealed::AUDIT_BYTES;
 
 /// What a datagram that is dropped, or answered at once, may take meanwhile.
 const DROPPED_BYTES: u64 = 2 * 1_024;
@@ -58,8 +57,6 @@ struct Gate {
 
 impl Gate {
     fn new(is_calm: bool) -> Self {
-        #[cfg(feature = "audit-nonce")]
-        drumfire_proto::audit_nonce::start_world();
         let cookie = if is_calm { Cookie::UnderLoad } else { Cookie::Always };
         let config: ServerConfig = server_config().cookie(cookie);
         let seed = Secret::new([5; 32]);
@@ -138,7 +135,7 @@ impl Gate {
             assert!(*given <= got * AMPLIFICATION, "{given} bytes to {to} for {got}");
             assert!(declined * 10 <= got, "{declined} bytes of no to {to} for {got}");
         }
-        let limit = self.tables_bytes() + AUDIT_BYTES + self.computed() * HALF_OPEN_BYTES;
+        let limit = self.tables_bytes() + self.computed() * HALF_OPEN_BYTES;
         let is_alone = self.peers.is_empty();
         assert!(!is_alone || self.held <= limit, "{} of {limit} bytes held", self.held);
     }

@@ -126,10 +126,7 @@ pub use slab::PeerId;
 pub use stats::{DropReason, Stats};
 pub use time::{Moment, Now};
 
-#[cfg(feature = "audit-nonce")]
-pub use drumfire_crypto::audit_nonce;
 #[doc(hidden)]
-pub use drumfire_crypto::plant;
 pub use drumfire_crypto::{
     IssuedToken, PlayerId, Secret, ServerKeyPair, Token, TokenError, TokenId, TokenKey, TokenKind,
     TokenMasterKey,

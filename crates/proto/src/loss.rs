@@ -8,7 +8,6 @@ mod under_way;
 
 use std::time::Duration;
 
-use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{Ack, MessageId, PacketNumber};
 
 use self::under_way::UnderWay;
@@ -191,13 +190,12 @@ impl Loss {
         mut fate: impl FnMut(Fate, MessageId, u64),
     ) -> Result<AckNews, AckError> {
         let largest = ack.ranges.largest();
-        if largest.0 >= next_number && !plant::is(Plant::AckOfUnsent) {
+        if largest.0 >= next_number {
             return Err(AckError::Unsent);
         }
         let mut under_way = self.under_way.as_deref_mut();
         if let Some(UnderWay { skipped: Some(skipped), .. }) = &under_way
             && skipped.is_any_in(ack.ranges.iter())
-            && !plant::is(Plant::AckOfSkipped)
         {
             return Err(AckError::Skipped);
         }
@@ -221,7 +219,6 @@ impl Loss {
         // would ever bring another ack.
         if let Some(under_way) = under_way
             && (news.acknowledged_count > 0 || is_newer)
-            && !(plant::is(Plant::SilenceForever) && under_way.probe_count >= PROBES_BEFORE_SILENCE)
         {
             under_way.progress_at = now;
             under_way.probe_count = 0;
@@ -233,7 +230,7 @@ impl Loss {
     /// When something must be done: lost packets named, or a probe sent.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let under_way = self.under_way.as_ref().filter(|under_way| under_way.in_flight.count > 0)?;
-        if under_way.loss_at.is_some() || plant::is(Plant::ProbeNeverDue) {
+        if under_way.loss_at.is_some() {
             return under_way.loss_at;
         }
         let smoothed = self.round_trip.smoothed();

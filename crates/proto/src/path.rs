@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use drumfire_crypto::Entropy;
-use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ConnectionId, PathData};
 
 use crate::limits::{
@@ -167,10 +166,6 @@ impl Path {
             if let Some(candidate) = self.search.as_mut().and_then(|search| search.find(from)) {
                 candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
             }
-            return;
-        }
-        if plant::is(Plant::PathUnchallenged) {
-            (self.route, self.search) = (from, None);
             return;
         }
         let search = self.search.get_or_insert_with(Search::new);

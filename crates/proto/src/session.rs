@@ -6,7 +6,6 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use drumfire_crypto::plant::{self, Plant};
 use drumfire_crypto::{
     Entropy, OpenError, OpenKeys, Opener, ReplayError, ReplayWindow, SealError, SealKeys, Sealer, TAG_BYTES,
 };
@@ -180,9 +179,7 @@ impl Session {
     /// Forgets them, if it is time.
     pub(crate) fn forget_due(&mut self, now: Moment) {
         if self.epoch.forget_at().is_some_and(|at| at <= now) {
-            if !plant::is(Plant::OldKeysKept) {
-                self.opener.forget_previous();
-            }
+            self.opener.forget_previous();
             self.epoch.on_forgotten();
         }
     }
@@ -301,8 +298,6 @@ mod tests {
     const SETTLING: Duration = Duration::from_millis(300);
 
     fn pair() -> (Session, Session) {
-        #[cfg(feature = "audit-nonce")]
-        drumfire_crypto::audit_nonce::start_world();
         let (keys, psk) = (ServerKeyPair::from_secret(Secret::new([1; 32])), Secret::zeroed());
         let (mut message_1, mut message_2) = ([0; MESSAGE_1_OVERHEAD_BYTES], [0; MESSAGE_2_OVERHEAD_BYTES]);
         let ephemeral = Secret::new([2; 32]);

@@ -1,8 +1,6 @@
 //! In steady state neither end allocates: not to receive, not to acknowledge, not to send.
 //!
-//! Payloads are the application's: here they share one static buffer. The nonce audit keeps books, so with it this
-//! is not asked.
-#![cfg(not(feature = "audit-nonce"))]
+//! Payloads are the application's: here they share one static buffer.
 
 use allocation_counter::measure;
 use bytes::Bytes;

@@ -1,8 +1,5 @@
 //! Channels that were used and are used no more cost their connection nothing: no byte, counted by the allocator, and no look,
 //! counted where looks are counted.
-//!
-//! The nonce audit keeps books, so with it this is not asked.
-#![cfg(not(feature = "audit-nonce"))]
 
 use allocation_counter::measure;
 use bytes::Bytes;

@@ -25,8 +25,6 @@ mod insides;
 mod ledger;
 mod memory;
 mod message;
-#[cfg(feature = "plant")]
-pub mod plants;
 mod run;
 mod scenario;
 mod swarm;

@@ -3,8 +3,6 @@
 //!
 //! The core has the same test with more seeds and a closer look. `HOSTILE_SEEDS=N` tries the first N, `HOSTILE_SEEDS=A..B` those
 //! from A up to and without B.
-// The nonce audit keeps books of its own, which the allocator would count too.
-#![cfg(not(feature = "audit-nonce"))]
 
 use std::net::SocketAddr;
 use std::ops::Range;

@@ -166,8 +166,8 @@ mod tests {
         for path in [
             "crates/socket/tests/reopen.rs",
             "crates/socket/src/lib.rs",
-            "crates/drumfire/tests/server/main.rs",
-            "crates/drumfire/tests/asynchronous/main.rs",
+            "crates/drumfire/tests/it/main.rs",
+            "crates/drumfire/tests/restart/main.rs",
             "crates/drumfire/src/lib.rs",
             "crates/ffi/tests/boundary.rs",
             "crates/tools/tests/programs/main.rs",
@@ -179,7 +179,7 @@ mod tests {
             "socket/tests/errno.rs",
             "proto/tests/core/main.rs",
             "proto/src/lib.rs",
-            "drumfire/tests/admission.rs",
+            "drumfire/tests/metrics.rs",
         ] {
             assert!(!opens(&format!("crates/{path}")), "{path}");
         }

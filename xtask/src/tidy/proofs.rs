@@ -1,5 +1,6 @@
 //! Checks that every test that EVIDENCE.md names as a proof exists, and that a command runs it. A promise whose test was renamed or
-//! dropped has no proof. A test behind a feature has none either, if the document's command does not enable the feature.
+//! dropped has no proof. A test behind a feature has none either, if the document's command does not enable the feature, nor does
+//! a test that only the simulator's copy of the project has, if the document does not name the task that runs it.
 //!
 //! It knows names and features only. People judge whether a test proves its promise.
 
@@ -11,6 +12,9 @@ use super::{File, Violation, line_at, starts_of};
 const DOCUMENT: &str = "crates/drumfire/docs/EVIDENCE.md";
 /// A name of more words than this, in backticks and lower case, is a test's: no setting, feature or program has one.
 const WORDS_MAX: usize = 3;
+
+/// The folder of tests that only the simulator's copy of the project has, and the task that runs them.
+const COPIED: (&str, &str) = ("crates/sim/patches/", "`cargo xtask sim --tests`");
 
 /// What opens a test's feature, on a line before it.
 const GATE: &str = "#[cfg(feature = \"";
@@ -30,6 +34,10 @@ fn stray(document: &File, files: &[File]) -> Vec<Violation> {
                 violations.push(document.violation(number, format!("there is no test `{name}`")));
                 continue;
             };
+            if file.path.starts_with(COPIED.0) && !line.contains(COPIED.1) {
+                let what = format!("`{name}` is no test of a package: write {} beside it", COPIED.1);
+                violations.push(document.violation(number, what));
+            }
             let feature = feature_of(file, name).filter(|feature| !is_on(files, file, feature));
             if let Some(feature) = feature.filter(|feature| !has_command(line, feature)) {
                 let what = format!(

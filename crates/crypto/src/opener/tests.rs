@@ -10,8 +10,6 @@ fn open_keys(chain: u8) -> OpenKeys {
 }
 
 fn sealer(suite: Suite) -> Sealer {
-    #[cfg(feature = "audit-nonce")]
-    crate::audit_nonce::start_world();
     Sealer::new(SealKeys::first(&Secret::new([3; 32]), suite).unwrap())
 }
 

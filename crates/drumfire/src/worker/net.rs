@@ -6,7 +6,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use drumfire_proto::plant::{self, Plant};
 use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement, Route};
 use drumfire_socket::{
     DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, Poller, Receiver, SendBatch, SendMode,
@@ -260,8 +259,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
                 break end;
             }
         };
-        self.is_more_waiting =
-            matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved) && !plant::is(Plant::EdgeLost);
+        self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
         if matches!(end, DrainEnd::Closed(_)) {
             self.reopen(now.now.monotonic);
         }
@@ -322,9 +320,6 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             self.reopen(now.monotonic);
         }
         let is_blocked = end == FlushEnd::Blocked;
-        if is_blocked && plant::is(Plant::HeadDropped) {
-            self.batch.clear();
-        }
         if is_blocked != self.is_watching_room {
             self.parker.watch_writable(&mut self.io, is_blocked);
             self.is_watching_room = is_blocked;

@@ -15,7 +15,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::plant::{self, Plant};
 use drumfire_proto::{
     CloseCode, ConnectError, Endpoint, IssuedToken, Moment, Now, Placement, ServerIdentity,
 };
@@ -341,9 +340,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
 
     /// Replaces the endpoint; all its peers are gone.
     pub(crate) fn begin_anew(&mut self) {
-        if !plant::is(Plant::AnewUntold) {
-            self.face.abandon(&mut self.core);
-        }
+        self.face.abandon(&mut self.core);
         self.panics_in_a_row = 0;
         self.core.stats.restarts += 1;
         self.core.life = self.core.life.wrapping_add(1);

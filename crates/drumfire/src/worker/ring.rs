@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use drumfire_proto::plant::{self, Plant};
 use drumfire_proto::{Endpoint, Forwarded, Now, Placement};
 
 /// Ends the wait of one worker's thread.
@@ -57,9 +56,6 @@ impl<W: Wake> Ring<W> {
         // As many as there were room for: what comes meanwhile has its own wake-up.
         for forwarded in self.inbox.try_iter().take(RING_DATAGRAMS) {
             count += 1;
-            if plant::is(Plant::ForwardedTwice) {
-                endpoint.handle_forwarded(now, forwarded.clone());
-            }
             endpoint.handle_forwarded(now, forwarded);
         }
         count

@@ -9,7 +9,7 @@ mod alarm;
 #[cfg(target_os = "linux")]
 mod other;
 #[cfg(target_os = "linux")]
-#[path = "../server/world.rs"]
+#[path = "../it/server/world.rs"]
 mod world;
 
 #[cfg(target_os = "linux")]

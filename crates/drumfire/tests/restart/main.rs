@@ -5,7 +5,7 @@
 //! everything took is printed and not judged.
 
 mod clients;
-#[path = "../server/own_address.rs"]
+#[path = "../it/server/own_address.rs"]
 mod own_address;
 mod process;
 mod rounds;

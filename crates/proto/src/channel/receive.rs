@@ -12,7 +12,6 @@ mod sequenced;
 use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
 
-use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
 use self::kept::{Kept, NONE};
@@ -319,12 +318,12 @@ impl Ahead {
         mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> (bool, u64) {
         let Some(slot) = self.slot_for(place) else { return (false, 0) };
-        if slot.is_received && !plant::is(Plant::ReliableTwice) {
+        if slot.is_received {
             return (false, 0);
         }
         slot.is_received = true;
         match arrival.after {
-            Some(after) if !self.is_delivered(floor, after.0) && !plant::is(Plant::OrderIgnored) => {
+            Some(after) if !self.is_delivered(floor, after.0) => {
                 self.keep(floor, arrival, after.0);
             }
             _ => {

@@ -15,7 +15,6 @@ mod waiting;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, MessageId};
 
 use self::latest::{Latest, Older, is_value};
@@ -158,8 +157,7 @@ impl SendQueue {
         let limit_bytes = options.priority.share_of(limit_bytes);
         let bytes = charge(payload.len());
         let mut dropped_count = 0;
-        let counted = if plant::is(Plant::CapInMessages) { 1 } else { bytes };
-        if self.used_bytes.saturating_add(counted) > limit_bytes {
+        if self.used_bytes.saturating_add(bytes) > limit_bytes {
             match self.make_room(limit_bytes, bytes, channel, options.mode) {
                 Pushed::Taken(count) => dropped_count = count,
                 refused => {

@@ -433,8 +433,6 @@ mod tests {
 
     #[test]
     fn no_two_connections_get_one_id() {
-        #[cfg(feature = "audit-nonce")]
-        drumfire_crypto::audit_nonce::start_world();
         let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
         let public_key = *keys.public();
         let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));

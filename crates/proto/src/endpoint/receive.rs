@@ -3,7 +3,6 @@
 //! Each datagram goes forward or leaves under a counted name, and none of them stops another. Handshake
 //! datagrams wait for the last stage, so that everything happens in the order of the batch.
 
-use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::limits::TAG_BYTES;
 use drumfire_wire::{ConnectionId, ConnectionIdLength, DatagramKind, TransportHeader};
 
@@ -91,9 +90,6 @@ impl<P: Placement> Endpoint<P> {
                 self.open(now, staged);
             }
             for staged in stage.iter_mut().flatten() {
-                if plant::is(Plant::BatchAborted) && matches!(staged.state, State::Dropped(_)) {
-                    return self.settle_last();
-                }
                 deliver(self, now, staged);
             }
             if count < STAGE_DATAGRAMS {
@@ -212,11 +208,7 @@ impl<P: Placement> Endpoint<P> {
             return Err(Refusal::Drop(DropReason::PassShare));
         }
         let Connection { session, loss, .. } = connection;
-        let opened = session.as_mut().ok_or(gone)?.open(now, || loss.settling_time(), header, bytes);
-        if plant::is(Plant::JunkKeepsAlive) && opened.is_err() {
-            connection.liveness.on_received(now);
-        }
-        opened
+        session.as_mut().ok_or(gone)?.open(now, || loss.settling_time(), header, bytes)
     }
 
     pub(super) fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {
@@ -311,9 +303,6 @@ impl<P: Placement> Endpoint<P> {
     ) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         let Connection { path, session: Some(session), .. } = connection else { return };
-        if plant::is(Plant::PathByCopy) {
-            path.route = from;
-        }
         if path.is_searching() && session.is_copy_of_newest(header, bytes) {
             path.on_copy(now, from, bytes.len(), &mut self.entropy);
         }

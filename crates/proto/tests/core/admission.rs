@@ -72,8 +72,6 @@ struct World {
 
 impl World {
     fn new(answer: Placed, server: ServerConfig) -> Self {
-        #[cfg(feature = "audit-nonce")]
-        drumfire_crypto::audit_nonce::start_world();
         let script = Script { answer, confirmed: Confirmed::Alone, asked: Vec::new() };
         let door = Door(Rc::new(RefCell::new(script)));
         let start = Moment::from_nanos(1_000_000_000);

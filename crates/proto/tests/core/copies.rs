@@ -56,7 +56,6 @@ fn repeats(of_one: &[Vec<u8>], of_other: &[Vec<u8>]) -> usize {
 }
 
 #[test]
-#[cfg(not(feature = "audit-nonce"))]
 fn copies_that_go_on_seal_two_packets_under_one_number() {
     let ((_, one), (_, other)) = (resumed(1, false), resumed(2, false));
     assert!(repeats(&one, &other) >= 10, "{} packets, {} packets", one.len(), other.len());
@@ -74,7 +73,7 @@ fn copies_seal_nothing_under_keys_of_before_once_they_are_invalidated_in_each() 
 
 #[test]
 fn a_client_hears_of_it_with_its_next_packet_and_gets_other_keys_from_each_copy() {
-    // The books of the audit, where it is on, are those of the world that was made last: both copies go on in them.
+    // The record of the nonce audit is that of the newest world: both copies continue in it.
     let (mut one, client, _) = snapshot();
     let (mut copy, of_copy, _) = snapshot();
     for (world, seed) in [(&mut one, 1), (&mut copy, 2)] {

@@ -1,6 +1,4 @@
 //! What a puppet's server holds, as the allocator counts it, and how much that may be.
-//!
-//! The nonce audit keeps books of its own, which are counted too.
 
 use crate::harness::{CLIENT, SERVER, address};
 use crate::puppet::Puppet;

@@ -86,8 +86,6 @@ impl<P: Placement> Door<P> {
     }
 
     fn with(config: ServerConfig, placement: P) -> Self {
-        #[cfg(feature = "audit-nonce")]
-        drumfire_crypto::audit_nonce::start_world();
         let server = Endpoint::server(Config::default(), config, placement, Secret::new([8; 32]));
         let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: NOW };
         Self { server: server.unwrap(), now, made: 0 }

@@ -114,8 +114,6 @@ impl World {
     }
 
     pub(crate) fn with(number: u64, link: Link, config: Config, client: ClientConfig) -> Self {
-        #[cfg(feature = "audit-nonce")]
-        drumfire_crypto::audit_nonce::start_world();
         let client = Endpoint::client(config.clone(), client, seed(number, CLIENT)).unwrap();
         let server =
             Endpoint::server(config, server_config(), drumfire_proto::Alone::default(), seed(number, SERVER))

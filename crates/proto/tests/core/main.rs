@@ -13,12 +13,10 @@ mod closing;
 mod conformance;
 mod cookies;
 mod copies;
-#[cfg(not(feature = "audit-nonce"))]
 mod counted;
 mod crowd;
 mod delivery;
 mod door_addresses;
-#[cfg(not(feature = "audit-nonce"))]
 mod door_empties;
 mod door_floods;
 mod door_forgeries;
@@ -26,7 +24,6 @@ mod door_hellos;
 mod door_limits;
 mod door_slow;
 mod door_sources;
-#[cfg(not(feature = "audit-nonce"))]
 mod door_spoilt;
 mod fragments;
 mod full;
@@ -40,9 +37,7 @@ mod paths;
 mod peer_acks;
 mod peer_batches;
 mod peer_clocks;
-#[cfg(not(feature = "audit-nonce"))]
 mod peer_crowd;
-#[cfg(not(feature = "audit-nonce"))]
 mod peer_ids;
 mod peer_rekeys;
 mod peer_reordering;
@@ -55,7 +50,6 @@ mod recovery;
 mod rekey;
 mod shards;
 mod stats;
-#[cfg(not(feature = "audit-nonce"))]
 mod strategies;
 mod terms;
 mod timeouts;

@@ -1,7 +1,5 @@
 //! A client that takes back ids as fast as it can and acknowledges nothing: it costs the server no more than what may be under
 //! way to it.
-//!
-//! The nonce audit keeps books of its own, so with it this is not asked.
 
 use crate::counted::RECEIVE_BYTES;
 use crate::harness::{CLIENT, SERVER, address};

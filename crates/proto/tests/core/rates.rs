@@ -70,8 +70,6 @@ impl Shared {
     }
 
     fn with(megabits: u64, queue: u64, config: Config) -> Self {
-        #[cfg(feature = "audit-nonce")]
-        drumfire_crypto::audit_nonce::start_world();
         let seed = Secret::new([9; 32]);
         Self {
             now: Moment::from_nanos(1_000_000_000),

@@ -64,8 +64,6 @@ impl Shards {
 
     /// Shards of which each names its own owner of everything.
     fn with(count: u16, owner: impl Fn(u16) -> Option<u16>) -> Self {
-        #[cfg(feature = "audit-nonce")]
-        drumfire_crypto::audit_nonce::start_world();
         let log = Rc::new(RefCell::new(Vec::new()));
         let servers = (0..count).map(|index| {
             let shard = Shard {

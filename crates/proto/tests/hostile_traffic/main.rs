@@ -6,9 +6,6 @@
 //! invariant alone, so that one violation does not hide another. Time is virtual. Where valgrind is installed, it counts the
 //! instructions of packets, for the seeds of `HOSTILE_COUNTED_SEEDS`.
 
-// The nonce audit keeps books of its own, which the allocator would count too.
-#![cfg(not(feature = "audit-nonce"))]
-
 mod applications;
 mod cost;
 mod coverage;

@@ -1,7 +1,6 @@
 //! Runs the scenarios of a range of seeds on all cores and stops at the first that fails:
-//! `drumfire-sim --seeds 0..1000`, and with `--plant 7` behind it with that bug planted (feature `plant`). With `--worker` before
-//! it the server has several workers, whose sockets, threads and code fail too, and it prints how often each kind of that
-//! happened; with `--long` each scenario lasts an hour.
+//! `drumfire-sim --seeds 0..1000`. With `--worker` before it the server has several workers, whose sockets, threads, and code fail
+//! too, and it prints how often each fault happened; with `--long` each scenario lasts an hour.
 //!
 //! It keeps no records. Exit code 0: all held; 1: one did not; 2: bad usage.
 #![forbid(unsafe_code)]
@@ -57,80 +56,30 @@ impl Kind {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag] = &args[..]
-        && flag == "--list-plants"
-    {
-        Plant::list();
-        return ExitCode::SUCCESS;
-    }
     let (kind, rest) = match &args[..] {
         [flag, rest @ ..] if flag == "--worker" => (Kind::Workers, rest),
         [flag, rest @ ..] if flag == "--long" => (Kind::Hour, rest),
         all => (Kind::Short, all),
     };
-    let ask = match rest {
-        [flag, seeds] if flag == "--seeds" => parse(seeds).map(|seeds| (seeds, None)),
-        [flag, seeds, plant, number] if flag == "--seeds" && plant == "--plant" => {
-            let planted = number.parse().ok().filter(|number| Plant::find(*number).is_some());
-            parse(seeds).zip(planted.map(Some))
-        }
+    let seeds = match rest {
+        [flag, seeds] if flag == "--seeds" => parse(seeds),
         _ => None,
     };
-    let Some((seeds, planted)) = ask else {
-        eprintln!(
-            "usage: drumfire-sim [--worker | --long] --seeds A..B [--plant N] \
-             (from A up to, and without, B; N from 1 to 24)"
-        );
+    let Some(seeds) = seeds else {
+        eprintln!("usage: drumfire-sim [--worker | --long] --seeds A..B (from A up to, and without, B)");
         return ExitCode::from(2);
     };
-    match sweep(seeds, kind, planted) {
+    match sweep(seeds, kind) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { seed, reason, .. }) => {
             let kind = kind.flag();
-            let plant = planted.map_or(String::new(), |number| format!("--plant {number} "));
             let next = seed.saturating_add(1);
             println!(
-                "FAILED: seed {seed}: {reason}\nreplay it with: cargo xtask sim {kind}{plant}--seeds {seed}..{next}"
+                "FAILED: seed {seed}: {reason}\nreplay it with: cargo xtask sim {kind}--seeds {seed}..{next}"
             );
             ExitCode::FAILURE
         }
     }
-}
-
-/// Bugs that can be planted; none without the feature.
-struct Plant;
-
-impl Plant {
-    #[cfg(feature = "plant")]
-    fn find(number: usize) -> Option<drumfire_sim::plants::Planted> {
-        drumfire_sim::plants::by_number(number)
-    }
-
-    #[cfg(not(feature = "plant"))]
-    fn find(_number: usize) -> Option<()> {
-        None
-    }
-
-    /// A line for each: its number, its name, what it is, its file, and what the scenarios that show it are called.
-    fn list() {
-        #[cfg(feature = "plant")]
-        for planted in drumfire_sim::plants::all() {
-            let kind = if planted.needs_workers() { Kind::Workers } else { Kind::Short };
-            let drumfire_sim::plants::Planted { number, plant, what, file } = planted;
-            println!("{number}\t{plant:?}\t{what}\t{file}\t{}", kind.flag().trim_end());
-        }
-    }
-
-    /// Plants it in what this thread runs from now on.
-    #[cfg(feature = "plant")]
-    fn put(number: Option<usize>) {
-        if let Some(planted) = number.and_then(Self::find) {
-            drumfire_sim::plants::plant(planted);
-        }
-    }
-
-    #[cfg(not(feature = "plant"))]
-    fn put(_number: Option<usize>) {}
 }
 
 fn parse(seeds: &str) -> Option<Range<u64>> {
@@ -143,8 +92,6 @@ fn parse(seeds: &str) -> Option<Range<u64>> {
 struct Sweep {
     seeds: Range<u64>,
     kind: Kind,
-    /// Which bug is planted.
-    planted: Option<usize>,
     next: AtomicU64,
     found: Mutex<Found>,
 }
@@ -157,10 +104,10 @@ struct Found {
 }
 
 /// Runs every seed; answers the failure with the lowest.
-fn sweep(seeds: Range<u64>, kind: Kind, planted: Option<usize>) -> Result<(), Failure> {
+fn sweep(seeds: Range<u64>, kind: Kind) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let next = AtomicU64::new(seeds.start);
-    let sweep = Sweep { seeds: seeds.clone(), kind, planted, next, found: Mutex::default() };
+    let sweep = Sweep { seeds: seeds.clone(), kind, next, found: Mutex::default() };
     std::thread::scope(|scope| {
         for _ in 0..cores.min(THREADS_MAX) {
             scope.spawn(|| sweep.run());
@@ -216,7 +163,6 @@ fn count(seeds: &Range<u64>, toll: &Toll) {
 
 impl Sweep {
     fn run(&self) {
-        Plant::put(self.planted);
         loop {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
             if seed >= self.seeds.end {

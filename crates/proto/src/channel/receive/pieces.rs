@@ -6,7 +6,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::discriminant;
 
-use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
 use super::Outline;
@@ -101,9 +100,7 @@ impl Partial {
             }
             self.bytes.resize(to, 0);
         }
-        let back =
-            if plant::is(Plant::PieceMisplaced) { from.saturating_sub(at(self.have.bytes())) } else { 0 };
-        if let Some(place) = self.bytes.get_mut(from.saturating_sub(back)..to.saturating_sub(back)) {
+        if let Some(place) = self.bytes.get_mut(from..to) {
             place.copy_from_slice(fragment.piece.payload);
         }
         self.have.insert(begin, end);

@@ -3,7 +3,6 @@
 //! What is kept of a message that was written is its mode's business.
 
 use bytes::BufMut;
-use drumfire_crypto::plant::{self, Plant};
 use drumfire_wire::{Delivery, EncodeError, FrameWriter, Message, MessageId};
 
 use super::lines::Name;
@@ -132,12 +131,7 @@ impl SendQueue {
         let is_short = waiting.payload.len() <= MESSAGE_MAX_BYTES;
         match is_short.then(|| reliable.write_first(writer, waiting)) {
             Some(Ok(first)) => {
-                if let Some(mut waiting) = lines.pop(name, true) {
-                    if plant::is(Plant::ReceiptOfSending)
-                        && let Some(receipt) = waiting.extras.terms.receipt.take()
-                    {
-                        self.receipts.get_or_insert_default().answer(receipt, Outcome::Acknowledged);
-                    }
+                if let Some(waiting) = lines.pop(name, true) {
                     let redundancy = lines.options_of(waiting.channel).redundancy;
                     reliable.keep(waiting, first, class, packet.number, redundancy);
                 }

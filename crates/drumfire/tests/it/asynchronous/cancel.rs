@@ -1,0 +1,182 @@
+//! Futures that are polled once and dropped: nothing is lost, and nothing happens twice.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use drumfire::{AsyncClient, AsyncClients, AsyncServer, ClientConfig, Outcome, SendOptions, ServerKey};
+
+use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
+
+/// Polls once and gives up.
+fn try_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn a_recv_that_is_given_up_again_and_again_loses_no_message_and_doubles_none() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let sending = tokio::spawn(async move {
+        for number in 0..3_000 {
+            client.send(CHANNEL, numbered(number, 200), SendOptions::reliable_ordered()).await.unwrap();
+        }
+        client
+    });
+    soon("all messages", async {
+        let mut wanted = 0;
+        while wanted < 3_000 {
+            // Given up while it waits, in the company of one that goes on waiting.
+            let patient = at_server.recv();
+            let mut patient = pin!(patient);
+            for _ in 0..3 {
+                if let Some(incoming) = try_once(at_server.recv()) {
+                    let drumfire::Incoming::Message { bytes, .. } = incoming.unwrap() else { panic!() };
+                    assert_eq!(number_of(&bytes), wanted);
+                    wanted += 1;
+                }
+            }
+            if wanted < 3_000 {
+                let drumfire::Incoming::Message { bytes, .. } = patient.as_mut().await.unwrap() else {
+                    panic!()
+                };
+                assert_eq!(number_of(&bytes), wanted);
+                wanted += 1;
+            }
+        }
+    })
+    .await;
+    let _client = sending.await.unwrap();
+    assert_eq!(at_server.try_recv(), Ok(None));
+}
+
+#[tokio::test]
+async fn a_recv_that_was_woken_and_is_given_up_wakes_the_next() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let mut first = Box::pin(at_server.recv());
+    assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let ear = at_server.clone();
+    let second = tokio::spawn(async move { message(&ear).await });
+    // So that the second one waits too, behind the first.
+    tokio::task::yield_now().await;
+    let receipt = client.send_with_receipt(CHANNEL, "one", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(soon("the receipt", receipt).await, Outcome::Acknowledged);
+    drop(first);
+    assert_eq!(soon("the message", second).await.unwrap(), "one");
+}
+
+#[tokio::test]
+async fn a_send_that_is_given_up_has_sent_nothing() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let options = SendOptions::reliable_ordered();
+    let (mut next, mut given_up) = (0, 0);
+    let mut heard = 0;
+    while given_up < 50 {
+        // What is taken at once is sent; what would wait is given up, and its number used again.
+        match try_once(client.send(CHANNEL, numbered(next, 2_000), options)) {
+            Some(sent) => {
+                sent.unwrap();
+                next += 1;
+            }
+            None => {
+                given_up += 1;
+                assert_eq!(number_of(&message(&at_server).await), heard);
+                heard += 1;
+            }
+        }
+    }
+    soon("the last", client.send(CHANNEL, numbered(next, 4), options)).await.unwrap();
+    for number in heard..=next {
+        assert_eq!(number_of(&message(&at_server).await), number);
+    }
+    assert_eq!(at_server.try_recv(), Ok(None));
+}
+
+#[tokio::test]
+async fn a_send_that_is_given_up_lets_the_next_have_its_turn() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let options = SendOptions::reliable_ordered();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut sent = 0;
+    let first = loop {
+        let mut next = Box::pin(client.send(CHANNEL, numbered(sent, 2_000), options));
+        match next.as_mut().poll(&mut context) {
+            Poll::Ready(taken) => taken.unwrap(),
+            Poll::Pending => break next,
+        }
+        sent += 1;
+    };
+    let mut second = pin!(client.send(CHANNEL, numbered(u32::MAX, 2_000), options));
+    assert!(second.as_mut().poll(&mut context).is_pending(), "it is the first one's turn");
+    drop(first);
+    let hearing = async {
+        for number in 0..sent {
+            assert_eq!(number_of(&message(&at_server).await), number);
+        }
+        assert_eq!(number_of(&message(&at_server).await), u32::MAX);
+    };
+    let (taken, ()) = tokio::join!(second, hearing);
+    taken.unwrap();
+}
+
+#[tokio::test]
+async fn an_accept_that_is_given_up_takes_nobody() {
+    let server = AsyncServer::bind(config()).unwrap();
+    let mut clients = Vec::new();
+    for number in 0..10 {
+        assert!(try_once(server.accept()).is_none(), "nobody is there");
+        let client = connect(&server).await;
+        client.send(CHANNEL, numbered(number, 4), SendOptions::reliable_ordered()).await.unwrap();
+        let connection = match try_once(server.accept()) {
+            Some(connection) => connection.unwrap(),
+            None => accept(&server).await,
+        };
+        assert_eq!(number_of(&message(&connection).await), number);
+        clients.push((client, connection));
+    }
+}
+
+#[tokio::test]
+async fn answers_to_questions_that_were_given_up_are_nobodys() {
+    let Pair { server: _server, client, at_server: _at_server } = Pair::new(config()).await;
+    for _ in 0..100 {
+        // The worker may be faster.
+        let _ = try_once(client.stats());
+        assert!(try_once(client.closed()).is_none());
+    }
+    soon("stats", client.stats()).await.unwrap();
+    client.close(4, "").unwrap();
+    soon("the end", client.closed()).await;
+}
+
+#[tokio::test]
+async fn a_connect_that_is_given_up_leaves_no_connection() {
+    let server = AsyncServer::bind(config()).unwrap();
+    assert!(try_once(AsyncClient::connect_dev(server.local_addr())).is_none());
+
+    let clients = AsyncClients::bind("127.0.0.1:0".parse().unwrap(), 4, &ClientConfig::default()).unwrap();
+    let key = ServerKey::dev().public();
+    for _ in 0..3 {
+        assert!(try_once(clients.connect(server.local_addr(), key)).is_none());
+    }
+    let kept = soon("connect", clients.connect(server.local_addr(), key)).await.unwrap();
+    kept.send(CHANNEL, "kept", SendOptions::reliable_ordered()).await.unwrap();
+    soon("the one that is kept", async {
+        loop {
+            let connection = accept(&server).await;
+            match connection.recv().await {
+                Ok(incoming) => {
+                    assert!(matches!(incoming, drumfire::Incoming::Message { bytes, .. } if bytes == "kept"));
+                    break;
+                }
+                // Given up when it was there already.
+                Err(closed) => drop(closed),
+            }
+        }
+        while server.stats().connections() > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,168 @@
+//! Clients on threads of ours: many over one socket, refused ones, and players who come back.
+
+use std::net::UdpSocket;
+use std::pin::pin;
+
+use drumfire::{
+    Access, AsyncClient, AsyncClients, AsyncServer, BindError, ClientConfig, CloseReason, ConnectError,
+    DialError, PlayerId, Refusal, RefuseReason, SendError, SendOptions, ServerConfig, ServerKey, TokenAccess,
+    TokenMasterKey, TokenRequest,
+};
+
+use super::world::{CHANNEL, PATIENCE, accept, config, connect, message, number_of, numbered, soon};
+
+fn many(count: u32) -> AsyncClients {
+    AsyncClients::bind("127.0.0.1:0".parse().unwrap(), count, &ClientConfig::default()).unwrap()
+}
+
+#[tokio::test]
+async fn each_of_many_connections_over_one_socket_hears_its_own() {
+    let server = AsyncServer::bind(config()).unwrap();
+    let clients = many(40);
+    let mut bots = Vec::new();
+    for number in 0..40 {
+        let bot = clients.connect(server.local_addr(), ServerKey::dev().public());
+        let bot = soon("connect", bot).await.unwrap();
+        let at_server = accept(&server).await;
+        assert_eq!(at_server.address(), clients.local_addr());
+        for part in 0..20 {
+            let message = numbered(number * 20 + part, 300);
+            at_server.send(CHANNEL, message, SendOptions::reliable_ordered()).await.unwrap();
+        }
+        bots.push((bot, at_server));
+    }
+    for (number, (bot, _)) in (0..).zip(&bots) {
+        for part in 0..20 {
+            assert_eq!(number_of(&message(bot).await), number * 20 + part);
+        }
+    }
+    // The end of one is nobody else's, and leaves its place free.
+    let (gone, at_server) = bots.swap_remove(7);
+    drop(gone);
+    soon("the end", at_server.closed()).await;
+    let again = async {
+        loop {
+            match clients.connect(server.local_addr(), ServerKey::dev().public()).await {
+                Err(ConnectError::TooManyConnections) => {}
+                other => break other.unwrap(),
+            }
+        }
+    };
+    let again = soon("another one", again).await;
+    again.send(CHANNEL, "again", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(&accept(&server).await).await, "again");
+    let (bot, at_server) = bots.first().unwrap();
+    // Connections outlive what made them.
+    drop(clients);
+    bot.send(CHANNEL, "still here", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(at_server).await, "still here");
+}
+
+#[tokio::test]
+async fn why_there_is_no_connection_is_told() {
+    let server = AsyncServer::bind(config().connections(1)).unwrap();
+    let _first = soon("connect", AsyncClient::connect_dev(server.local_addr())).await.unwrap();
+    let full = soon("the refusal", AsyncClient::connect_dev(server.local_addr())).await.err().unwrap();
+    let reason = |error| match error {
+        DialError::Connect(ConnectError::Refused(Refusal { reason, .. })) => Some(reason),
+        _ => None,
+    };
+    assert_eq!(reason(full), Some(RefuseReason::Full));
+
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = AsyncClient::connect_dev(nobody.local_addr().unwrap());
+    let silent = soon("the timeout", silent).await.err();
+    assert!(matches!(silent, Some(DialError::Connect(ConnectError::Timeout))), "{silent:?}");
+
+    let reconnect = drumfire::Reconnect::Within(std::time::Duration::from_secs(1));
+    let stubborn = ClientConfig::default().reconnect(reconnect);
+    let refused = AsyncClient::connect(server.local_addr(), ServerKey::dev().public(), &stubborn).await;
+    let is_named = matches!(refused, Err(DialError::Bind(BindError::Setting { field: "reconnect", .. })));
+    assert!(is_named, "tasks begin anew themselves");
+
+    let tight = ClientConfig::default().memory_bytes(1, 1);
+    let refused = AsyncClient::connect(server.local_addr(), ServerKey::dev().public(), &tight).await;
+    assert!(matches!(refused, Err(DialError::Bind(_))));
+}
+
+#[tokio::test]
+async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
+    let master = TokenMasterKey::generate().unwrap();
+    let token_key = || master.token_key(1, "eu").unwrap();
+    let server_key = ServerKey::generate().unwrap();
+    let public = server_key.public();
+    let config = ServerConfig::new(
+        "127.0.0.1:0".parse().unwrap(),
+        server_key,
+        Access::Token(TokenAccess::new(token_key())),
+    );
+    let server = AsyncServer::bind(config).unwrap();
+    let request = TokenRequest::new(PlayerId(77), server.local_addr(), public).user_data(b"red");
+    let token = request.issue(&token_key()).unwrap();
+    let settings = ClientConfig::default();
+    let first = soon("connect", AsyncClient::connect_with_token(&token, &settings)).await.unwrap();
+    let at_server = accept(&server).await;
+    let player = at_server.player().unwrap();
+    assert_eq!((player.id, &player.user_data[..]), (PlayerId(77), &b"red"[..]));
+    let resume = soon("a token to come back with", async {
+        loop {
+            if let Some(token) = first.resume_token().await {
+                break token;
+            }
+        }
+    })
+    .await;
+    at_server.close(1, "").unwrap();
+    soon("the end", first.closed()).await;
+    assert!(first.resume_token().await.is_some(), "it is wanted now");
+    assert!(at_server.resume_token().await.is_none());
+    let second = soon("connect", AsyncClient::connect_with_token(&resume, &settings)).await;
+    let _second = second.unwrap();
+    assert_eq!(accept(&server).await.player().unwrap().id, PlayerId(77));
+}
+
+#[tokio::test]
+async fn clients_that_invalidate_all_keys_lose_every_connection_and_attempt_and_can_connect_anew() {
+    const INVALIDATED: CloseReason = CloseReason::KeysInvalidated;
+    let server = AsyncServer::bind(config()).unwrap();
+    let (clients, key) = (many(3), ServerKey::dev().public());
+    let mut bots = Vec::new();
+    for _ in 0..2 {
+        bots.push(soon("connect", clients.connect(server.local_addr(), key)).await.unwrap());
+    }
+    let at_server = [accept(&server).await, accept(&server).await];
+    // An attempt is under way as soon as somebody hears of it who does not answer.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut attempt = pin!(clients.connect(silent.local_addr().unwrap(), key));
+    tokio::select! {
+        biased;
+        connected = &mut attempt => panic!("{connected:?}"),
+        () = std::future::ready(()) => silent.recv(&mut [0; 2_048]).map(drop).unwrap(),
+    }
+    clients.invalidate_all_keys().unwrap();
+    for bot in &bots {
+        assert_eq!(soon("the end", bot.closed()).await.reason, INVALIDATED);
+        let late = bot.try_send(CHANNEL, "late", SendOptions::reliable_ordered());
+        assert_eq!(late, Err(SendError::Closed));
+    }
+    assert_eq!(soon("the attempt", attempt).await.err(), Some(ConnectError::KeysInvalidated));
+    let again = soon("connect", clients.connect(server.local_addr(), key)).await.unwrap();
+    again.send(CHANNEL, "again", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(&accept(&server).await).await, "again");
+    assert!(at_server.iter().all(|connection| connection.try_recv() == Ok(None)), "no word was said");
+}
+
+#[tokio::test]
+async fn a_client_alone_that_invalidates_its_keys_ends_and_the_next_one_connects() {
+    let server = AsyncServer::bind(config()).unwrap();
+    let client = connect(&server).await;
+    let at_server = accept(&server).await;
+    client.invalidate_all_keys().unwrap();
+    assert_eq!(soon("the end", client.closed()).await.reason, CloseReason::KeysInvalidated);
+    client.invalidate_all_keys().unwrap();
+    let next = connect(&server).await;
+    next.send(CHANNEL, "next", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(&accept(&server).await).await, "next");
+    assert_eq!(at_server.try_recv(), Ok(None), "no word was said");
+}

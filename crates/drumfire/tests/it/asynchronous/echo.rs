@@ -1,0 +1,203 @@
+//! Messages there and back, on every number of workers and on executors of every kind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use drumfire::{
+    AsyncClient, AsyncServer, CloseCode, CloseReason, Connection, Incoming, SendOptions, Workers,
+};
+
+use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
+
+/// Gives back what comes until the end, and answers why that came.
+async fn echo(connection: Connection) -> CloseReason {
+    loop {
+        match connection.recv().await {
+            Ok(Incoming::Message { channel, bytes }) => {
+                // The end is told by `recv`.
+                let _ = connection.send(channel, bytes, SendOptions::reliable_ordered()).await;
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(closed) => return closed.reason,
+        }
+    }
+}
+
+/// Sends so many messages of growing length, and takes the answers in meanwhile.
+async fn talk(connection: &Connection, count: u32) {
+    let sending = async {
+        for number in 0..count {
+            let message = numbered(number, usize::try_from(number % 3_000).unwrap());
+            connection.send(CHANNEL, message, SendOptions::reliable_ordered()).await.unwrap();
+        }
+    };
+    let receiving = async {
+        for number in 0..count {
+            let wanted = numbered(number, usize::try_from(number % 3_000).unwrap());
+            assert_eq!(message(connection).await, wanted);
+        }
+    };
+    tokio::join!(sending, receiving);
+}
+
+async fn echoes(workers: Workers) {
+    let server = AsyncServer::bind(config().workers(workers)).unwrap();
+    let address = server.local_addr();
+    let clients: Vec<_> = (0..6)
+        .map(|_| {
+            tokio::spawn(async move {
+                let connection = AsyncClient::connect_dev(address).await.unwrap();
+                assert_eq!((connection.address(), connection.player()), (address, None));
+                soon("the echoes", talk(&connection, 1_000)).await;
+                connection.close(3, "done").unwrap();
+            })
+        })
+        .collect();
+    let mut sessions = Vec::new();
+    for _ in 0..6 {
+        sessions.push(tokio::spawn(echo(accept(&server).await)));
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(server.stats().unexplained(), 0);
+    // A close is told once, and may be lost where so much is under way; what the server itself says is not.
+    drop(server);
+    for session in sessions {
+        let reason = soon("the end", session).await.unwrap();
+        let is_known = matches!(
+            reason,
+            CloseReason::Remote { application_code: 3, .. }
+                | CloseReason::Local { code: CloseCode::Shutdown, .. }
+        );
+        assert!(is_known, "{reason:?}");
+    }
+}
+
+#[tokio::test]
+async fn everything_comes_back_from_one_worker() {
+    echoes(Workers::Count(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_comes_back_from_two_workers_to_tasks_on_several_threads() {
+    // Elsewhere no port is shared.
+    if drumfire_socket::ReuseportGroup::MAX_SOCKETS > 1 {
+        echoes(Workers::Count(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_threads_of_the_configuration_has_one() {
+    echoes(Workers::Inline).await;
+}
+
+#[test]
+fn no_runtime_needs_to_be_there() {
+    let server = AsyncServer::bind(config()).unwrap();
+    let address = server.local_addr();
+    let session = std::thread::spawn(move || {
+        pollster::block_on(async {
+            let connection = server.accept().await.unwrap();
+            echo(connection).await
+        })
+    });
+    pollster::block_on(async {
+        let connection = AsyncClient::connect_dev(address).await.unwrap();
+        for number in 0..100 {
+            connection.send(CHANNEL, numbered(number, 100), SendOptions::reliable_ordered()).await.unwrap();
+        }
+        for number in 0..100 {
+            let Ok(Incoming::Message { bytes, .. }) = connection.recv().await else { panic!("a message") };
+            assert_eq!(number_of(&bytes), number);
+        }
+    });
+    assert!(matches!(session.join().unwrap(), CloseReason::Remote { application_code: 0, .. }));
+}
+
+#[tokio::test]
+async fn connections_are_accepted_in_the_order_in_which_they_came() {
+    let server = AsyncServer::bind(config()).unwrap();
+    let mut clients = Vec::new();
+    for number in 0..20 {
+        let client = connect(&server).await;
+        // When this is answered the server has heard of it, and not only the client of the server.
+        let sent = client.send_with_receipt(CHANNEL, numbered(number, 4), SendOptions::reliable_ordered());
+        soon("the receipt", sent.await.unwrap()).await;
+        clients.push(client);
+    }
+    for number in 0..20 {
+        assert_eq!(number_of(&message(&accept(&server).await).await), number);
+    }
+}
+
+#[tokio::test]
+async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let count = Arc::new(AtomicU32::new(0));
+    let ears: Vec<_> = (0..4)
+        .map(|_| {
+            let (ear, count) = (at_server.clone(), Arc::clone(&count));
+            tokio::spawn(async move {
+                let mut heard = Vec::new();
+                while let Ok(Incoming::Message { bytes, .. }) = ear.recv().await {
+                    heard.push(number_of(&bytes));
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                heard
+            })
+        })
+        .collect();
+    let mouths: Vec<_> = (0..4)
+        .map(|mouth| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                for number in 0..500 {
+                    let message = numbered(mouth * 500 + number, 400);
+                    client.send(CHANNEL, message, SendOptions::reliable_ordered()).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for mouth in mouths {
+        soon("a mouth", mouth).await.unwrap();
+    }
+    // A close does not wait for what was lost on the way.
+    soon("all of it", async {
+        while count.load(Ordering::Relaxed) < 2_000 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    client.close(0, "").unwrap();
+    let mut heard = Vec::new();
+    for ear in ears {
+        heard.extend(soon("an ear", ear).await.unwrap());
+    }
+    heard.sort_unstable();
+    assert!(heard.iter().copied().eq(0..2_000));
+}
+
+#[tokio::test]
+async fn stats_are_there_when_they_are_asked_for() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    for number in 0..10 {
+        client.send(CHANNEL, numbered(number, 4), SendOptions::reliable_ordered()).await.unwrap();
+        message(&at_server).await;
+    }
+    let (first, second) = tokio::join!(client.stats(), client.stats());
+    assert!(first.unwrap().packets_sent >= 10 && second.unwrap().packets_sent >= 10);
+    assert!(soon("stats", at_server.stats()).await.unwrap().packets_received >= 10);
+    client.close(0, "").unwrap();
+    soon("the end", client.closed()).await;
+    client.stats().await.unwrap_err();
+}
+
+#[test]
+fn handles_go_wherever_tasks_go() {
+    fn is_shared<T: Send + Sync + 'static>() {}
+    is_shared::<Connection>();
+    is_shared::<AsyncServer>();
+    is_shared::<drumfire::AsyncClients>();
+    is_shared::<drumfire::Receipt>();
+}

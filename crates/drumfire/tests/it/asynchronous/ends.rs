@@ -1,0 +1,245 @@
+//! How connections and servers end: with a reason, last, and for everybody who waits.
+
+use drumfire::{
+    AsyncServer, BindError, CLOSE_TEXT_MAX_BYTES, Client, ClientEvent, ClientState, CloseCode, CloseError,
+    CloseReason, Incoming, SendError, SendOptions, ServerKey,
+};
+
+use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
+
+fn remote(code: CloseCode, application_code: u32) -> CloseReason {
+    CloseReason::Remote { code, application_code }
+}
+
+fn local(code: CloseCode, application_code: u32) -> CloseReason {
+    CloseReason::Local { code, application_code }
+}
+
+#[tokio::test]
+async fn the_end_comes_behind_all_messages_with_its_reason_and_stays() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let mut receipts = Vec::new();
+    for number in 0..50 {
+        let sent = client.send_with_receipt(CHANNEL, numbered(number, 500), SendOptions::reliable_ordered());
+        receipts.push(sent.await.unwrap());
+    }
+    for receipt in receipts {
+        soon("a receipt", receipt).await;
+    }
+    client.close(42, "good night").unwrap();
+    let closed = soon("the end", at_server.closed()).await;
+    assert_eq!((closed.reason, &closed.text[..]), (remote(CloseCode::Application, 42), &b"good night"[..]));
+    for number in 0..50 {
+        assert_eq!(number_of(&message(&at_server).await), number);
+    }
+    for _ in 0..3 {
+        assert_eq!(at_server.recv().await, Err(closed.clone()));
+        assert_eq!(at_server.try_recv(), Err(closed.clone()));
+    }
+    assert_eq!(soon("the end", client.recv()).await.unwrap_err().reason, local(CloseCode::Application, 42));
+    let late = at_server.send(CHANNEL, "late", SendOptions::reliable_ordered()).await;
+    assert_eq!(late, Err(SendError::Closed));
+    assert_eq!(at_server.close(1, ""), Err(CloseError::UnknownPeer));
+}
+
+#[tokio::test]
+async fn everybody_who_waits_hears_of_the_end() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let tasks: Vec<_> = (0..8)
+        .map(|number| {
+            let connection = at_server.clone();
+            tokio::spawn(async move {
+                if number % 2 == 0 { connection.closed().await } else { connection.recv().await.unwrap_err() }
+            })
+        })
+        .collect();
+    // One that waits for room: nobody takes any of this.
+    let mouth = at_server.clone();
+    let sending = tokio::spawn(async move {
+        loop {
+            if let Err(error) = mouth.send(CHANNEL, numbered(0, 2_000), SendOptions::reliable_ordered()).await
+            {
+                break error;
+            }
+        }
+    });
+    while at_server.try_send(CHANNEL, numbered(0, 2_000), SendOptions::reliable_ordered()).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    client.close(5, "").unwrap();
+    for task in tasks {
+        assert_eq!(soon("the end", task).await.unwrap().reason, remote(CloseCode::Application, 5));
+    }
+    assert_eq!(soon("the sender's end", sending).await.unwrap(), SendError::Closed);
+}
+
+#[tokio::test]
+async fn the_last_handle_closes_with_code_0_behind_what_was_sent() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let clone = client.clone();
+    drop(client);
+    clone.send(CHANNEL, "still here", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(&at_server).await, "still here");
+    clone.send(CHANNEL, "and gone", SendOptions::reliable_ordered()).await.unwrap();
+    drop(clone);
+    assert_eq!(message(&at_server).await, "and gone");
+    let closed = soon("the end", at_server.recv()).await.unwrap_err();
+    assert_eq!(closed.reason, remote(CloseCode::Application, 0));
+}
+
+#[tokio::test]
+async fn a_dropped_connection_of_a_server_is_closed_for_its_client() {
+    let Pair { server, client, at_server } = Pair::new(config()).await;
+    drop(at_server);
+    let closed = soon("the end", client.recv()).await.unwrap_err();
+    assert_eq!(closed.reason, remote(CloseCode::Application, 0));
+    let again = connect(&server).await;
+    let at_server = accept(&server).await;
+    again.send(CHANNEL, "the next one", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(&at_server).await, "the next one");
+}
+
+#[tokio::test]
+async fn a_dropped_server_ends_everything_at_both_ends() {
+    let Pair { server, client, at_server } = Pair::new(config()).await;
+    let waiting = at_server.clone();
+    let waiting = tokio::spawn(async move { waiting.recv().await });
+    drop(server);
+    assert_eq!(soon("the end", waiting).await.unwrap().unwrap_err().reason, local(CloseCode::Shutdown, 0));
+    assert_eq!(soon("the end", at_server.recv()).await.unwrap_err().reason, local(CloseCode::Shutdown, 0));
+    assert_eq!(soon("the end", client.recv()).await.unwrap_err().reason, remote(CloseCode::Shutdown, 0));
+    let late = at_server.send(CHANNEL, "late", SendOptions::reliable_ordered()).await;
+    assert_eq!(late, Err(SendError::Closed));
+    at_server.stats().await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_closed_server_accepts_those_who_came_and_then_nobody() {
+    let server = std::sync::Arc::new(AsyncServer::bind(config()).unwrap());
+    let accepting = tokio::spawn({
+        let server = std::sync::Arc::clone(&server);
+        async move {
+            let mut accepted = Vec::new();
+            while let Some(connection) = server.accept().await {
+                accepted.push(connection);
+            }
+            accepted.len()
+        }
+    });
+    let first = connect(&server).await;
+    let second = connect(&server).await;
+    for client in [&first, &second] {
+        let receipt = client.send_with_receipt(CHANNEL, "here", SendOptions::reliable_ordered()).await;
+        soon("the receipt", receipt.unwrap()).await;
+    }
+    server.close();
+    assert_eq!(soon("the end", accepting).await.unwrap(), 2);
+    assert!(soon("nobody", server.accept()).await.is_none());
+    assert_eq!(soon("the end", first.recv()).await.unwrap_err().reason, remote(CloseCode::Shutdown, 0));
+    soon("the end", second.closed()).await;
+}
+
+#[tokio::test]
+async fn what_a_client_left_before_it_was_accepted_is_heard() {
+    let server = AsyncServer::bind(config()).unwrap();
+    let client = connect(&server).await;
+    let receipt = client.send_with_receipt(CHANNEL, "I was here", SendOptions::reliable_ordered());
+    soon("the receipt", receipt.await.unwrap()).await;
+    client.close(9, "").unwrap();
+    while server.stats().workers[0].protocol.connections_closed == 0 {
+        tokio::task::yield_now().await;
+    }
+    let at_server = accept(&server).await;
+    assert_eq!(message(&at_server).await, "I was here");
+    assert_eq!(at_server.recv().await.unwrap_err().reason, remote(CloseCode::Application, 9));
+}
+
+#[tokio::test]
+async fn of_those_who_left_before_they_were_accepted_the_newest_are_kept_and_the_others_counted() {
+    const KEPT: u32 = 256;
+    let server = AsyncServer::bind(config()).unwrap();
+    let staying = connect(&server).await;
+    staying.send(CHANNEL, "staying", SendOptions::reliable_ordered()).await.unwrap();
+    let address = "127.0.0.1:0".parse().unwrap();
+    let clients = drumfire::AsyncClients::bind(address, 1_000, &drumfire::ClientConfig::default()).unwrap();
+    for number in 0..KEPT + 10 {
+        let client = clients.connect(server.local_addr(), ServerKey::dev().public());
+        let client = soon("connect", client).await.unwrap();
+        client.close(number, "").unwrap();
+    }
+    soon("all are gone", async {
+        while server.stats().workers[0].connections_unaccepted < 10 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(server.stats().workers[0].connections_unaccepted, 10);
+    assert_eq!(message(&accept(&server).await).await, "staying", "who is there waits on");
+    for number in 10..KEPT + 10 {
+        let closed = accept(&server).await.recv().await.unwrap_err();
+        assert_eq!(closed.reason, remote(CloseCode::Application, number));
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_is_too_long_closes_nothing() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let text = "x".repeat(CLOSE_TEXT_MAX_BYTES + 1);
+    let limit_bytes = CLOSE_TEXT_MAX_BYTES;
+    assert_eq!(client.close(1, &text), Err(CloseError::TextTooLong { limit_bytes }));
+    client.send(CHANNEL, "still here", SendOptions::reliable_ordered()).await.unwrap();
+    assert_eq!(message(&at_server).await, "still here");
+}
+
+#[tokio::test]
+async fn a_bad_setting_is_named() {
+    let refused = AsyncServer::bind(config().memory_bytes(1, 1)).unwrap_err();
+    assert!(matches!(refused, BindError::Setting { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn clients_of_other_faces_are_served() {
+    let server = AsyncServer::bind(config()).unwrap();
+    let address = server.local_addr();
+    let ticking = std::thread::spawn(move || {
+        let mut client = Client::connect_dev(address).unwrap();
+        client.send(CHANNEL, "tick", SendOptions::reliable_ordered()).unwrap();
+        let mut answer = None;
+        while client.state() != ClientState::Closed {
+            client.wait(std::time::Duration::from_millis(1));
+            for event in client.poll() {
+                if let ClientEvent::Message { bytes, .. } = event {
+                    client.close(1, "").unwrap();
+                    answer = Some(bytes);
+                }
+            }
+        }
+        answer
+    });
+    let connection = accept(&server).await;
+    let Ok(Incoming::Message { channel, bytes }) = connection.recv().await else { panic!("a message") };
+    connection.send(channel, bytes, SendOptions::reliable_ordered()).await.unwrap();
+    soon("the end", connection.closed()).await;
+    assert_eq!(ticking.join().unwrap().unwrap(), "tick");
+}
+
+#[tokio::test]
+async fn a_connection_that_broke_ends_with_what_happened_last_to_it() {
+    let brief = std::time::Duration::from_secs(3);
+    let server = AsyncServer::bind(config().timeouts(brief, brief).flight_recorder(true)).unwrap();
+    let mut client = Client::connect_dev(server.local_addr()).unwrap();
+    while client.state() != ClientState::Connected {
+        client.wait(std::time::Duration::from_millis(1));
+        client.poll().for_each(drop);
+    }
+    client.send(CHANNEL, "hello", SendOptions::reliable_ordered()).unwrap();
+    client.flush();
+    let connection = accept(&server).await;
+    assert_eq!(message(&connection).await, "hello");
+    // Nobody polls the client, so it answers nothing.
+    connection.send(CHANNEL, "anybody there?", SendOptions::reliable_ordered()).await.unwrap();
+    let closed = soon("the end", connection.recv()).await.unwrap_err();
+    assert!(matches!(closed.reason, CloseReason::Silent | CloseReason::Unacknowledged), "{closed}");
+    let record = closed.flight_record.unwrap();
+    assert_eq!((record.is_server, record.reason), (true, Some(closed.reason)));
+}

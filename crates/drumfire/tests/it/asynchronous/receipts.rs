@@ -1,0 +1,71 @@
+//! What becomes of messages: one answer for each, whatever happens to the connection.
+
+use drumfire::{ChannelId, Outcome, SendError, SendOptions};
+
+use super::world::{CHANNEL, Pair, config, message, numbered, soon};
+
+#[tokio::test]
+async fn a_receipt_tells_that_a_message_is_there() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let mut receipts = Vec::new();
+    for number in 0..100 {
+        let options =
+            if number % 2 == 0 { SendOptions::reliable_ordered() } else { SendOptions::reliable_unordered() };
+        receipts.push(client.send_with_receipt(CHANNEL, numbered(number, 100), options).await.unwrap());
+    }
+    for receipt in receipts {
+        assert_eq!(soon("a receipt", receipt).await, Outcome::Acknowledged);
+    }
+    for _ in 0..100 {
+        message(&at_server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_receipt_can_be_awaited_bit_by_bit_and_be_dropped() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    let options = SendOptions::reliable_ordered();
+    drop(client.send_with_receipt(CHANNEL, "unasked", options).await.unwrap());
+    let mut receipt = client.try_send_with_receipt(CHANNEL, "asked", options).unwrap();
+    let outcome = soon("the receipt", async {
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut receipt => break outcome,
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    });
+    assert_eq!(outcome.await, Outcome::Acknowledged);
+    assert_eq!((message(&at_server).await, message(&at_server).await), ("unasked".into(), "asked".into()));
+}
+
+#[tokio::test]
+async fn what_nobody_knows_at_the_end_is_lost() {
+    let Pair { server: _server, client, at_server } = Pair::new(config()).await;
+    // Nobody takes these, so most never leave.
+    let mut receipts = Vec::new();
+    loop {
+        let message = numbered(0, 2_000);
+        match client.try_send_with_receipt(ChannelId(1), message, SendOptions::reliable_ordered()) {
+            Ok(receipt) => receipts.push(receipt),
+            Err(error) => {
+                assert_eq!(error, SendError::Full);
+                break;
+            }
+        }
+    }
+    at_server.close(1, "enough").unwrap();
+    soon("the end", client.closed()).await;
+    let mut lost = 0;
+    for receipt in receipts {
+        match soon("a receipt", receipt).await {
+            Outcome::Acknowledged => {}
+            Outcome::Lost => lost += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(lost > 0);
+    let refused = client.send_with_receipt(CHANNEL, "late", SendOptions::reliable_ordered()).await;
+    assert_eq!(refused.err(), Some(SendError::Closed));
+}

@@ -1,0 +1,83 @@
+//! The flight record of a connection, as a game gets it.
+
+use std::time::Duration;
+
+use drumfire::conditioner::{LinkConfig, Loss};
+use drumfire::testing::{self, World};
+use drumfire::{ChannelId, Client, ClientConfig, ClientEvent, CloseReason, Event, FlightRecord, SendOptions};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A connected pair with recorders, cut off from each other while both have something to say.
+fn cut_off(is_on: bool) -> World {
+    let config = testing::server_config().flight_recorder(is_on);
+    let mut world = World::new(config, 1).unwrap();
+    world.join(&ClientConfig::default().flight_recorder(is_on)).unwrap();
+    world.advance(SECOND);
+    let Some(Event::Connected { peer, .. }) = world.server.poll().next() else { panic!("a peer") };
+    assert_eq!(world.clients[0].poll().next(), Some(ClientEvent::Connected));
+    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.server.send(peer, ChannelId(0), "anybody?", SendOptions::reliable_ordered()).unwrap();
+    world.clients[0].send(ChannelId(0), "anybody?", SendOptions::reliable_ordered()).unwrap();
+    world.advance(11 * SECOND);
+    world
+}
+
+fn check(record: &FlightRecord, is_server: bool) {
+    assert_eq!((record.is_server, record.reason), (is_server, Some(CloseReason::Unacknowledged)));
+    assert!(record.to_string().contains("no ack in time"), "{record}");
+    assert!(record.to_qlog().contains("recovery:loss_timer_updated"));
+}
+
+#[test]
+fn a_connection_that_breaks_brings_its_record_right_before_the_last_event_at_both_ends() {
+    let mut world = cut_off(true);
+    let events: Vec<Event> = world.server.poll().collect();
+    let [Event::FlightRecord { peer, record }, Event::Disconnected { peer: gone, reason, .. }] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((peer, *reason), (gone, CloseReason::Unacknowledged));
+    check(record, true);
+    let events: Vec<ClientEvent> = world.clients[0].poll().collect();
+    let [ClientEvent::FlightRecord { record }, ClientEvent::Disconnected { .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    check(record, false);
+}
+
+#[test]
+fn without_recorders_there_is_only_the_last_event() {
+    let mut world = cut_off(false);
+    assert!(matches!(world.server.poll().collect::<Vec<_>>()[..], [Event::Disconnected { .. }]));
+    assert!(matches!(world.clients[0].poll().collect::<Vec<_>>()[..], [ClientEvent::Disconnected { .. }]));
+}
+
+#[test]
+fn a_client_that_asks_gets_the_record_of_a_connection_that_lives() {
+    let mut world = testing::pair(1);
+    world.join(&ClientConfig::default().flight_recorder(true)).unwrap();
+    let record = |client: &mut Client| {
+        client.poll().find_map(|event| match event {
+            ClientEvent::FlightRecord { record } => Some(record),
+            _ => None,
+        })
+    };
+    world.clients[1].request_flight_record();
+    world.advance(SECOND);
+    assert!(record(&mut world.clients[1]).is_none(), "there was no connection yet");
+    for _ in 0..10 {
+        world.clients[1].send(ChannelId(0), "state", SendOptions::unreliable()).unwrap();
+        world.advance(SECOND / 10);
+    }
+    world.clients[1].request_flight_record();
+    world.advance(SECOND / 10);
+    let taken = record(&mut world.clients[1]).expect("a record");
+    assert!(taken.reason.is_none() && taken.entries.len() >= 10, "{taken}");
+}
+
+#[test]
+fn events_stay_small() {
+    assert!(size_of::<Event>() <= 64, "{}", size_of::<Event>());
+    assert!(size_of::<ClientEvent>() <= 112, "{}", size_of::<ClientEvent>());
+}

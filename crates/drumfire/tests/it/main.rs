@@ -1,0 +1,12 @@
+//! Tests of the public interface that share one program. Tests that count allocations or install something for the whole process
+//! have programs of their own.
+
+#[cfg(feature = "testing")]
+mod admission;
+#[cfg(feature = "tokio")]
+mod asynchronous;
+#[cfg(feature = "control")]
+mod control;
+#[cfg(feature = "testing")]
+mod flight;
+mod server;

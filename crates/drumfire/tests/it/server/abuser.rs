@@ -1,0 +1,280 @@
+//! One client that sends junk under its own connection id and messages as fast as it can, on the one worker on which all others
+//! play: they lose next to nothing.
+//!
+//! The server takes in what there is before anybody sends more. What a system's full queue drops is not looked at here: that is a
+//! matter of how fast the machine is.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use super::world::{config, now};
+use drumfire::{
+    ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, Congestion, DropReason,
+    Event, PeerId, SendError, SendOptions, Server, ServerKey, Workers,
+};
+
+/// Junk datagrams, and messages of the abuser.
+const ABUSE: u64 = 100_000;
+
+/// Of either, in each turn.
+const ABUSE_PER_TURN: u64 = 100;
+
+const PLAYERS: usize = 200;
+
+/// Of the others, in each turn: all in ten turns.
+const SPEAKERS_PER_TURN: usize = 20;
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const UNRELIABLE: ChannelId = ChannelId(1);
+const RELIABLE: ChannelId = ChannelId(2);
+
+/// Bytes of a header before the packet's number: a byte and the connection's id.
+const ID_END: usize = 9;
+
+/// Stands between the abuser and the server, knows what its packets begin with, and sends others that begin so.
+struct Relay {
+    socket: UdpSocket,
+    server: SocketAddr,
+    client: Option<SocketAddr>,
+    /// What a packet to the server looks like.
+    packet: Option<Vec<u8>>,
+    junk_count: u64,
+}
+
+impl Relay {
+    fn new(server: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.set_nonblocking(true).expect("a socket that does not wait");
+        Self { socket, server, client: None, packet: None, junk_count: 0 }
+    }
+
+    /// Hands over what came from either side.
+    fn carry(&mut self) {
+        let mut bytes = [0; 2_048];
+        loop {
+            let (length, from) = match self.socket.recv_from(&mut bytes) {
+                Ok(received) => received,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => panic!("{error}"),
+            };
+            let datagram = &bytes[..length];
+            let to = if from == self.server {
+                self.client.expect("it spoke first")
+            } else {
+                self.client = Some(from);
+                // Handshakes have the highest bit.
+                if datagram[0] & 0x80 == 0 {
+                    self.packet = Some(datagram.to_vec());
+                }
+                self.server
+            };
+            self.socket.send_to(datagram, to).expect("room on the loopback");
+        }
+    }
+
+    /// Sends a packet with the header of the newest one and a body that nobody sealed. Some have other numbers.
+    fn send_junk(&mut self) {
+        let mut junk = self.packet.clone().expect("a packet was seen");
+        junk.resize(100, 0);
+        let from = if self.junk_count.is_multiple_of(2) { ID_END } else { ID_END + 4 };
+        let mut noise = self.junk_count.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for byte in &mut junk[from..] {
+            noise ^= noise << 13;
+            noise ^= noise >> 7;
+            noise ^= noise << 17;
+            *byte = noise.to_le_bytes()[0];
+        }
+        self.socket.send_to(&junk, self.server).expect("room on the loopback");
+        self.junk_count += 1;
+    }
+}
+
+/// What the players said, what the server heard of it, and what they heard back: by channel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    said: u64,
+    heard: u64,
+    back: u64,
+}
+
+struct Scene {
+    server: Server,
+    players: Clients,
+    peers: Vec<PeerId>,
+    /// Who says something next.
+    turn: usize,
+    unreliable: Counts,
+    reliable: Counts,
+    abuser: Client,
+    relay: Relay,
+    abuser_said: u64,
+    abuser_heard: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        // Junk under its id takes the abuser's share of many passes, so that its own packets may go unacknowledged for long.
+        let server = Server::bind(config(Workers::Inline).timeouts(PATIENCE, PATIENCE)).expect("a server");
+        let address = server.local_addr();
+        let local = "127.0.0.1:0".parse().expect("an address");
+        let mut players = Clients::bind(local, 200, &ClientConfig::default()).expect("a socket");
+        for _ in 0..PLAYERS {
+            players.connect(address, ServerKey::dev().public()).expect("a place");
+        }
+        let relay = Relay::new(address);
+        // It takes no notice of what its path carries.
+        let config = ClientConfig::default()
+            .congestion(Congestion::Fixed { bytes_per_second: 1_000_000_000 })
+            .timeouts(PATIENCE, PATIENCE);
+        let at = relay.socket.local_addr().expect("bound");
+        let abuser = Client::connect(at, ServerKey::dev().public(), &config).expect("a client");
+        let mut scene = Self {
+            server,
+            players,
+            peers: Vec::new(),
+            turn: 0,
+            unreliable: Counts::default(),
+            reliable: Counts::default(),
+            abuser,
+            relay,
+            abuser_said: 0,
+            abuser_heard: 0,
+        };
+        scene.until("all are connected", |scene| {
+            let abuser_is = scene.abuser.state() == ClientState::Connected && scene.relay.packet.is_some();
+            scene.peers.len() == PLAYERS && abuser_is
+        });
+        scene
+    }
+
+    fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
+        let deadline = now() + PATIENCE;
+        while !is_true(self) {
+            assert!(now() < deadline, "not in time: {what}; {self:?}");
+            self.server.wait(Duration::from_millis(1));
+            self.step();
+        }
+    }
+
+    /// Everybody takes in what there is and answers.
+    fn step(&mut self) {
+        self.relay.carry();
+        self.serve();
+        self.relay.carry();
+        for event in self.abuser.poll() {
+            match event {
+                ClientEvent::Connected | ClientEvent::Message { .. } | ClientEvent::Writable => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        for event in self.players.poll() {
+            match event {
+                ClientsEvent::Connected { peer } => self.peers.push(peer),
+                ClientsEvent::Message { channel: UNRELIABLE, .. } => self.unreliable.back += 1,
+                ClientsEvent::Message { channel: RELIABLE, .. } => self.reliable.back += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The server takes in all that came, and answers.
+    fn serve(&mut self) {
+        let mut taken = 0;
+        loop {
+            for event in self.server.poll() {
+                match event {
+                    Event::Message { peer, channel, bytes } if bytes[0] == b'a' => {
+                        self.abuser_heard += 1;
+                        // Who does not take the answers does not get them.
+                        let _ = self.server.send(peer, channel, bytes, SendOptions::unreliable());
+                    }
+                    Event::Message { peer, channel, bytes } => {
+                        let (counts, options) = match channel {
+                            RELIABLE => (&mut self.reliable, SendOptions::reliable_ordered()),
+                            _ => (&mut self.unreliable, SendOptions::unreliable()),
+                        };
+                        counts.heard += 1;
+                        self.server.send(peer, channel, bytes, options).expect("room");
+                    }
+                    Event::Connected { .. } | Event::Writable { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            self.server.flush();
+            let before = std::mem::replace(&mut taken, self.taken());
+            if taken == before {
+                return;
+            }
+        }
+    }
+
+    /// Datagrams that the server took in.
+    fn taken(&self) -> u64 {
+        self.server.stats().workers[0].received.datagrams
+    }
+
+    /// Junk and messages of the abuser, as much of either as there is room for, and then a few words of the others.
+    fn play(&mut self) {
+        for _ in 0..ABUSE_PER_TURN.min(ABUSE - self.relay.junk_count) {
+            self.relay.send_junk();
+        }
+        for _ in 0..ABUSE_PER_TURN.min(ABUSE - self.abuser_said) {
+            match self.abuser.send(UNRELIABLE, vec![b'a'; 64], SendOptions::unreliable()) {
+                Ok(_) => self.abuser_said += 1,
+                Err(SendError::Full) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        self.abuser.flush();
+        for _ in 0..SPEAKERS_PER_TURN {
+            let peer = self.peers[self.turn % PLAYERS];
+            self.turn += 1;
+            for (channel, options, counts) in [
+                (UNRELIABLE, SendOptions::unreliable(), &mut self.unreliable),
+                (RELIABLE, SendOptions::reliable_ordered(), &mut self.reliable),
+            ] {
+                self.players.send(peer, channel, vec![b'p'; 40], options).expect("room");
+                counts.said += 1;
+            }
+        }
+        self.players.flush();
+        self.step();
+    }
+}
+
+impl std::fmt::Debug for Scene {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { unreliable, reliable, abuser_said, abuser_heard, .. } = self;
+        write!(f, "players: unreliable {unreliable:?}, reliable {reliable:?}; ")?;
+        write!(f, "abuser: {abuser_heard} of {abuser_said} messages, {} junk", self.relay.junk_count)
+    }
+}
+
+#[test]
+fn who_floods_with_junk_and_messages_costs_two_hundred_others_next_to_nothing() {
+    let mut scene = Scene::new();
+    let deadline = now() + PATIENCE;
+    while scene.relay.junk_count < ABUSE || scene.abuser_said < ABUSE {
+        assert!(now() < deadline, "not in time: {scene:?}");
+        scene.play();
+    }
+    scene.until("all that is reliable came back", |scene| scene.reliable.back == scene.reliable.said);
+    let stats = scene.server.stats();
+    let (forged, beyond_share) = (stats.dropped(DropReason::Forged), stats.dropped(DropReason::PassShare));
+    println!("{scene:?}; {forged} did not open, {beyond_share} beyond the share of a pass");
+    let Counts { said, heard, back } = scene.unreliable;
+    assert!(said > 10_000, "they played meanwhile");
+    assert!((said - back) * 1_000 < said, "{said} said, {heard} heard, {back} came back");
+    assert_eq!(scene.reliable.heard, scene.reliable.said, "each once");
+    // The server opened no junk. A junk packet with the number of an earlier packet is dropped before it is opened.
+    let known = stats.dropped(DropReason::Duplicate) + stats.dropped(DropReason::TooOld);
+    let kernel = stats.workers[0].kernel_dropped;
+    let refused = forged + beyond_share + known + kernel;
+    assert!(forged <= ABUSE && refused >= ABUSE, "{forged} {beyond_share} {known} {kernel}");
+    assert!(beyond_share > 0, "a turn of it is more than its share of a pass");
+    assert!(scene.abuser_heard > 0, "it plays too");
+    assert_eq!((stats.connections(), stats.unexplained()), (PLAYERS + 1, 0));
+}

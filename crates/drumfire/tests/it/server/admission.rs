@@ -1,0 +1,220 @@
+//! Who is let in, and where, on real sockets and several workers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::tokens::{has_connected, join, world_with};
+use super::world::{World, config, now};
+use drumfire::{
+    AdmissionConfig, Ban, ClientEvent, CloseAndBanError, CloseError, ConnectError, DropReason, Placement,
+    PlayerId, Refusal, RefuseReason, Verdict, Workers,
+};
+
+/// A worker that computes all the time has more than this share of a core on any machine that runs tests.
+const BUSY_PERCENT: u8 = 1;
+
+/// The time after which a worker that had nothing to do is no longer taken for busy, and some more.
+const RETRY_AFTER: Duration = Duration::from_millis(2_500);
+
+/// What this client was told.
+fn refusal(world: &World, client: usize) -> Refusal {
+    match world.heard[client].as_slice() {
+        [ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }] => *refusal,
+        heard => panic!("{heard:?}"),
+    }
+}
+
+fn all_heard(world: &mut World) {
+    world.until("all were answered", |world| world.heard.iter().all(|heard| !heard.is_empty()));
+}
+
+#[test]
+fn the_hook_knows_the_player_and_decides_who_comes_in() {
+    for workers in [Workers::Inline, Workers::Count(4)] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&asked);
+        let there = "192.0.2.7:7777".parse().expect("an address");
+        let (mut world, backend) = world_with(workers, |config| {
+            config.accept(move |applicant| {
+                let player = applicant.player.expect("a token says who");
+                assert!(applicant.address.ip().is_loopback() && applicant.is_address_proved);
+                notes.lock().expect("whole").push((player.id, player.user_data.to_vec()));
+                match player.id.0 % 3 {
+                    0 => Verdict::Accept,
+                    1 => Verdict::TryThere { address: there, retry_after: None },
+                    _ => {
+                        let retry_after = Some(Duration::from_millis(1_500));
+                        Verdict::Refuse { reason: RefuseReason::Banned, retry_after }
+                    }
+                }
+            })
+        });
+        for player in 0..12 {
+            let token = backend.token(&world, player);
+            join(&mut world, &token);
+        }
+        all_heard(&mut world);
+        for client in 0..12 {
+            match client % 3 {
+                0 => assert!(has_connected(&world.heard[client])),
+                1 => assert_eq!(refusal(&world, client).address, Some(there)),
+                _ => {
+                    let Refusal { reason, retry_after, address, .. } = refusal(&world, client);
+                    assert_eq!((reason, address), (RefuseReason::Banned, None));
+                    assert_eq!(retry_after, Some(Duration::from_secs(2)));
+                }
+            }
+        }
+        let mut asked = asked.lock().expect("whole");
+        asked.sort_unstable();
+        let players = (0..12_u128).map(|player| (PlayerId(player), player.to_be_bytes().to_vec()));
+        assert!(asked.iter().cloned().eq(players), "each once: {asked:?}");
+        world.until("it is counted", |world| world.server.stats().dropped(DropReason::Declined) == 8);
+    }
+}
+
+#[test]
+fn in_open_access_the_hook_says_which_worker() {
+    let by_room = |room| move |_: &drumfire::Applicant<'_>| Verdict::AcceptAt(Placement::Key(room));
+    let mut world = World::connected(config(Workers::Count(4)).accept(by_room(9)), 12);
+    let connections = |world: &World| {
+        let stats = world.server.stats();
+        let mut connections: Vec<_> = stats.workers.iter().map(|worker| worker.connections).collect();
+        connections.sort_unstable();
+        connections
+    };
+    world.until("all are in one place", |world| connections(world).last() == Some(&12));
+}
+
+#[test]
+fn a_hook_that_panics_refuses_that_one_and_nobody_else() {
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let (mut world, backend) = world_with(workers, |config| {
+            config.accept(|applicant| {
+                let player = applicant.player.map_or(0, |player| player.id.0);
+                assert!(player != 2, "a fault in the application");
+                Verdict::Accept
+            })
+        });
+        for player in 1..=3 {
+            let token = backend.token(&world, player);
+            join(&mut world, &token);
+        }
+        all_heard(&mut world);
+        assert!(has_connected(&world.heard[0]) && has_connected(&world.heard[2]));
+        let Refusal { reason, retry_after, .. } = refusal(&world, 1);
+        assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
+        world.until("it is counted", |world| {
+            world.server.stats().dropped(DropReason::AcceptPanicked) == 1 && world.peers.len() == 2
+        });
+        assert!(world.server.stats().workers.iter().all(|worker| (worker.panics, worker.restarts) == (0, 0)));
+    }
+}
+
+#[test]
+fn a_peer_that_is_closed_and_banned_finds_every_worker_shut() {
+    for workers in [Workers::Inline, Workers::Count(4)] {
+        let mut world = World::connected(config(workers), 1);
+        let (peer, hour) = (world.peers[0], Duration::from_secs(3_600));
+        let long = "x".repeat(129);
+        let error = world.server.close_and_ban(peer, 1, &long, hour).expect_err("too long a text");
+        assert!(matches!(error, CloseAndBanError::Close(CloseError::TextTooLong { .. })), "{error}");
+        assert!(world.server.bans().is_empty());
+        let ban = world.server.close_and_ban(peer, 1, "cheats", hour).expect("it is there");
+        assert!(matches!(ban, Ban::Address(address) if address.is_loopback()), "{ban:?}");
+        world.until("it is gone", |world| world.peers.is_empty());
+        let error = world.server.close_and_ban(peer, 1, "again", hour).expect_err("it is gone");
+        assert_eq!(error, CloseAndBanError::Close(CloseError::UnknownPeer));
+        for _ in 0..6 {
+            world.join();
+        }
+        all_heard(&mut world);
+        for client in 1..7 {
+            assert_eq!(refusal(&world, client).reason, RefuseReason::Banned);
+        }
+        assert!(world.server.unban(ban) && !world.server.unban(ban));
+        world.join();
+        world.until("it may come again", |world| world.peers.len() == 1);
+    }
+}
+
+#[test]
+fn behind_a_closed_gate_every_worker_sends_the_new_away_and_the_others_stay() {
+    for workers in [Workers::Inline, Workers::Count(4)] {
+        let (mut world, backend) = world_with(workers, |config| config);
+        let (gate, there) = (world.server.gate(), "192.0.2.8:7777".parse().expect("an address"));
+        assert!(gate.admits());
+        let come = |world: &mut World, players: std::ops::Range<u128>| {
+            for player in players {
+                let token = backend.token(world, player);
+                join(world, &token);
+            }
+            all_heard(world);
+        };
+        come(&mut world, 0..4);
+        gate.close(None);
+        assert!(!world.server.gate().admits());
+        come(&mut world, 4..8);
+        gate.close(Some(there));
+        come(&mut world, 8..12);
+        gate.open();
+        come(&mut world, 12..16);
+        for client in 0..16 {
+            match client / 4 {
+                1 => {
+                    let Refusal { reason, retry_after, address, .. } = refusal(&world, client);
+                    assert_eq!((reason, address), (RefuseReason::Full, None));
+                    assert_eq!(retry_after, Some(Duration::from_secs(10)));
+                }
+                2 => {
+                    let Refusal { reason, retry_after, address, .. } = refusal(&world, client);
+                    assert_eq!((reason, retry_after), (RefuseReason::TryThere, None));
+                    assert_eq!(address, Some(there));
+                }
+                _ => assert_eq!(world.heard[client], [ClientEvent::Connected]),
+            }
+        }
+        world.until("all that came are there", |world| {
+            world.peers.len() == 8 && world.server.stats().dropped(DropReason::NotAdmitting) == 8
+        });
+    }
+}
+
+#[test]
+fn a_worker_without_time_sends_the_new_away_and_keeps_its_players_until_it_has_time_again() {
+    for workers in [Workers::Inline, Workers::Count(1)] {
+        let admission = AdmissionConfig::default().busy_max_percent(BUSY_PERCENT);
+        let is_slow = Arc::new(AtomicBool::new(true));
+        let hook_is_slow = Arc::clone(&is_slow);
+        let (mut world, backend) = world_with(workers, |config| {
+            config.admission(admission).accept(move |_| {
+                // A worker is measured once per second.
+                let until = now() + Duration::from_millis(1_200);
+                while hook_is_slow.load(Ordering::Relaxed) && now() < until {}
+                Verdict::Accept
+            })
+        });
+        let next = |world: &mut World| {
+            let token = backend.token(world, world.heard.len() as u128);
+            join(world, &token);
+            all_heard(world);
+            has_connected(world.heard.last().expect("some"))
+        };
+        // The second one is sent away. On a machine so slow that it comes late, it is let in, and one behind it is sent away.
+        while next(&mut world) {}
+        is_slow.store(false, Ordering::Relaxed);
+        let sent_away = world.heard.len() - 1;
+        let Refusal { reason, retry_after, .. } = refusal(&world, sent_away);
+        assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
+        world.until("it is counted", |world| world.server.stats().dropped(DropReason::Overloaded) == 1);
+        loop {
+            let then = now() + RETRY_AFTER;
+            world.until("the next may come", |_| now() >= then);
+            if next(&mut world) {
+                break;
+            }
+        }
+        assert!(world.heard[..sent_away].iter().all(|heard| heard.as_slice() == [ClientEvent::Connected]));
+    }
+}

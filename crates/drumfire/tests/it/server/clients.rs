@@ -1,0 +1,228 @@
+//! Many connections over one socket: what each hears is its own, and the end of one is nobody else's.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::world::{config, now, possible};
+use drumfire::{
+    Access, ChannelId, ClientConfig, Clients, ClientsEvent, CloseReason, ConnectError, Event, PeerId,
+    PlayerId, SendOptions, Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey, TokenRequest,
+    Workers,
+};
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Servers that echo, and one socket with connections to them.
+struct Bots {
+    servers: Vec<Server>,
+    bots: Clients,
+    heard: HashMap<PeerId, Vec<ClientsEvent>>,
+    /// Where the servers saw somebody.
+    addresses: BTreeSet<std::net::SocketAddr>,
+    players: BTreeSet<u128>,
+}
+
+impl Bots {
+    fn new(servers: Vec<Server>, connections: u32) -> Self {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let bots = Clients::bind(address, connections, &ClientConfig::default()).expect("a socket");
+        let (addresses, players) = (BTreeSet::new(), BTreeSet::new());
+        Self { servers, bots, heard: HashMap::new(), addresses, players }
+    }
+
+    fn step(&mut self) {
+        self.bots.wait(Duration::from_millis(1));
+        for event in self.bots.poll() {
+            let (ClientsEvent::Connected { peer }
+            | ClientsEvent::ConnectFailed { peer, .. }
+            | ClientsEvent::Message { peer, .. }
+            | ClientsEvent::Disconnected { peer, .. }) = &event
+            else {
+                panic!("{event:?}")
+            };
+            self.heard.entry(*peer).or_default().push(event);
+        }
+        for server in &mut self.servers {
+            server.wait(Duration::from_millis(1));
+            for event in server.poll() {
+                match event {
+                    Event::Connected { address, player, .. } => {
+                        self.addresses.insert(address);
+                        self.players.extend(player.map(|player| player.id.0));
+                    }
+                    Event::Message { peer, channel, bytes } => {
+                        server.send(peer, channel, bytes, SendOptions::reliable_ordered()).expect("room");
+                    }
+                    _ => {}
+                }
+            }
+            server.flush();
+        }
+    }
+
+    fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let deadline = now() + PATIENCE;
+        while !is_so(self) {
+            assert!(now() < deadline, "not in time: {what}");
+            self.step();
+        }
+    }
+
+    fn connect(&mut self, server: usize) -> PeerId {
+        let address = self.servers[server].local_addr();
+        self.bots.connect(address, ServerKey::dev().public()).expect("room")
+    }
+
+    fn say(&mut self, peer: PeerId, text: &str) {
+        let bytes = text.to_owned().into_bytes();
+        self.bots.send(peer, ChannelId(3), bytes, SendOptions::reliable_ordered()).expect("room");
+    }
+
+    /// What a connection was told by its server.
+    fn told(&self, peer: PeerId) -> Vec<String> {
+        let text = |event: &ClientsEvent| match event {
+            ClientsEvent::Message { bytes, .. } => Some(String::from_utf8_lossy(bytes).into_owned()),
+            _ => None,
+        };
+        self.heard.get(&peer).into_iter().flatten().filter_map(text).collect()
+    }
+
+    fn is_connected(&self, peer: PeerId) -> bool {
+        self.heard.get(&peer).is_some_and(|heard| heard[0] == ClientsEvent::Connected { peer })
+    }
+}
+
+fn server(workers: Workers) -> Server {
+    Server::bind(config(workers)).expect("a server")
+}
+
+#[test]
+fn two_hundred_connections_to_two_servers_share_one_socket_and_hear_what_is_theirs() {
+    let mut bots = Bots::new(vec![server(Workers::Count(2)), server(Workers::Inline)], 200);
+    let peers: Vec<PeerId> = (0..200).map(|number| bots.connect(number % 2)).collect();
+    for (number, peer) in peers.iter().enumerate() {
+        bots.say(*peer, &format!("I am {number}"));
+    }
+    bots.until("all are answered", |bots| peers.iter().all(|peer| !bots.told(*peer).is_empty()));
+    for (number, peer) in peers.iter().enumerate() {
+        assert!(bots.is_connected(*peer));
+        assert_eq!(bots.told(*peer), [format!("I am {number}")]);
+    }
+    assert_eq!(bots.addresses, [bots.bots.local_addr()].into());
+    assert_eq!(bots.bots.stats().connections, 200);
+    assert_eq!(bots.bots.stats().unexplained(), 0);
+}
+
+#[test]
+fn an_address_of_another_family_fails_at_once_and_costs_the_others_nothing() {
+    let mut bots = Bots::new(vec![server(Workers::Inline)], 2);
+    let good = bots.connect(0);
+    let other_family = "[::1]:9".parse().expect("an address");
+    let bad = bots.bots.connect(other_family, ServerKey::dev().public()).expect("room");
+    bots.until("one is connected and one refused", |bots| {
+        bots.is_connected(good) && bots.heard.contains_key(&bad)
+    });
+    // The system said it of the first datagram: nobody waited for an answer.
+    assert_eq!(
+        bots.heard[&bad],
+        [ClientsEvent::ConnectFailed { peer: bad, error: ConnectError::Unreachable }]
+    );
+    assert_eq!(bots.bots.stats().sent.lost.total(), 1);
+    bots.say(good, "still here");
+    bots.until("it is answered", |bots| bots.told(good) == ["still here"]);
+}
+
+#[test]
+fn the_end_of_one_connection_leaves_the_others_and_makes_room_for_another() {
+    let mut bots = Bots::new(vec![server(Workers::Inline)], 3);
+    let peers: Vec<PeerId> = (0..3).map(|_| bots.connect(0)).collect();
+    bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
+    let (address, key) = (bots.servers[0].local_addr(), ServerKey::dev().public());
+    assert_eq!(bots.bots.connect(address, key), Err(ConnectError::TooManyConnections));
+    bots.bots.close(peers[1], 4, "enough").expect("open");
+    bots.until("one is closed", |bots| {
+        matches!(
+            bots.heard[&peers[1]].last(),
+            Some(ClientsEvent::Disconnected { reason: CloseReason::Local { .. }, .. })
+        )
+    });
+    assert!(bots.bots.send(peers[1], ChannelId(0), "?", SendOptions::unreliable()).is_err());
+    bots.until("its place is free", |bots| bots.bots.stats().connections == 2);
+    let another = bots.connect(0);
+    assert_ne!(another, peers[1]);
+    for peer in [peers[0], another, peers[2]] {
+        bots.say(peer, "still here");
+    }
+    bots.until("all are answered", |bots| {
+        [peers[0], another, peers[2]].iter().all(|peer| bots.told(*peer) == ["still here"])
+    });
+}
+
+#[test]
+fn all_connections_go_on_from_another_socket() {
+    let mut bots = Bots::new(vec![server(Workers::Count(2))], 20);
+    let peers: Vec<PeerId> = (0..20).map(|_| bots.connect(0)).collect();
+    bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
+    let before = bots.bots.local_addr();
+    bots.bots.rebind("127.0.0.1:0".parse().expect("an address")).expect("another socket");
+    assert_ne!(bots.bots.local_addr(), before);
+    for peer in &peers {
+        bots.say(*peer, "from here");
+    }
+    bots.until("all are answered", |bots| peers.iter().all(|peer| bots.told(*peer) == ["from here"]));
+}
+
+#[test]
+fn every_connection_may_have_a_token_of_its_own() {
+    let key = ServerKey::generate().expect("randomness");
+    let token_key = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
+    let (public, access) = (key.public(), Access::Token(TokenAccess::new(token_key.clone())));
+    let config = ServerConfig::new("127.0.0.1:0".parse().expect("an address"), key, access);
+    let server = Server::bind(config.workers(possible(Workers::Count(2)))).expect("a server");
+    let address = server.local_addr();
+    let mut bots = Bots::new(vec![server], 10);
+    let token = |player, protocol_id| {
+        let request = TokenRequest::new(PlayerId(player), address, public).protocol_id(protocol_id);
+        request.issue(&token_key).expect("a token")
+    };
+    let peers: Vec<PeerId> =
+        (0..10).map(|player| bots.bots.connect_with_token(&token(player, 0)).expect("room")).collect();
+    bots.until("all are connected", |bots| bots.players.len() == 10);
+    assert!(bots.players.iter().copied().eq(0..10));
+    bots.until("all can come back", |bots| peers.iter().all(|peer| bots.bots.resume_token(*peer).is_some()));
+    let other = bots.bots.connect_with_token(&token(11, 5));
+    assert_eq!(other, Err(ConnectError::TokenForOtherProtocol));
+}
+
+#[test]
+fn packets_of_many_connections_on_one_socket_go_straight_to_their_workers() {
+    const CONNECTIONS: u32 = 40;
+    let server = Server::bind(config(Workers::Count(4))).expect("a server");
+    let address = server.local_addr();
+    let mut world = Bots::new(vec![server], CONNECTIONS);
+    let key = ServerKey::dev().public();
+    let peers: Vec<PeerId> =
+        (0..CONNECTIONS).map(|_| world.bots.connect(address, key).expect("a place")).collect();
+    world.until("all are connected", |world| world.heard.len() == CONNECTIONS as usize);
+    world.until("all Hellos are through", |world| {
+        world.servers[0].stats().connections() == CONNECTIONS as usize
+    });
+    for _ in 0..20 {
+        world.step();
+    }
+    let before = world.servers[0].stats().forwarded();
+    for _ in 0..10 {
+        // All of one length: what a system would put into one train.
+        for peer in &peers {
+            world
+                .bots
+                .send(*peer, ChannelId(0), &[7; 200][..], SendOptions::reliable_ordered())
+                .expect("room");
+        }
+        world.bots.flush();
+        world.step();
+    }
+    world.until("all came back", |world| world.heard.values().all(|heard| heard.len() == 11));
+    assert_eq!(world.servers[0].stats().forwarded(), before);
+}

@@ -1,0 +1,110 @@
+//! How connections end: heard on both sides, with the reason, exactly once.
+
+use std::time::Duration;
+
+use super::world::{World, config};
+use drumfire::{
+    ChannelId, ClientEvent, ClientState, CloseCode, CloseError, CloseReason, Event, SendError, SendOptions,
+    Workers,
+};
+
+const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
+
+#[test]
+fn a_client_hears_the_servers_code_and_line() {
+    for workers in ALL {
+        let mut world = World::connected(config(workers), 2);
+        let peer = world.peers[0];
+        world.server.send(peer, ChannelId(0), "last words", SendOptions::reliable_ordered()).expect("room");
+        world.server.close(peer, 7, "the match is over").expect("it is there");
+        assert_eq!(
+            world.server.send(peer, ChannelId(0), "more", SendOptions::unreliable()),
+            Err(SendError::Closed)
+        );
+        assert_eq!(world.server.close(peer, 8, "again"), Ok(()), "closing twice is fine");
+        world.until("one client was told", |world| world.heard.iter().any(|heard| heard.len() == 2));
+        let heard = world.heard.iter().find(|heard| heard.len() == 2).expect("one was told");
+        assert!(matches!(&heard[0], ClientEvent::Message { bytes, .. } if bytes == "last words"));
+        let reason = CloseReason::Remote { code: CloseCode::Application, application_code: 7 };
+        assert_eq!(heard[1], ClientEvent::Disconnected { reason, text: "the match is over".into() });
+        world.until("the server heard of it too", |world| world.comings[&peer] == (1, 1));
+        let reason = CloseReason::Local { code: CloseCode::Application, application_code: 7 };
+        let text = "the match is over".into();
+        assert!(world.events.contains(&Event::Disconnected { peer, reason, text }));
+        assert_eq!(world.server.close(peer, 0, ""), Err(CloseError::UnknownPeer));
+    }
+}
+
+#[test]
+fn the_server_hears_a_clients_code_and_line() {
+    for workers in ALL {
+        let mut world = World::connected(config(workers), 1);
+        let peer = world.peers[0];
+        world.clients[0].close(3, "bored").expect("it is there");
+        world.until("the server was told", |world| world.comings[&peer] == (1, 1));
+        let reason = CloseReason::Remote { code: CloseCode::Application, application_code: 3 };
+        assert_eq!(world.events, [Event::Disconnected { peer, reason, text: "bored".into() }]);
+        assert_eq!(world.clients[0].state(), ClientState::Closed);
+        let late = world.clients[0].send(ChannelId(0), "late", SendOptions::unreliable());
+        assert_eq!(late, Err(SendError::UnknownPeer));
+    }
+}
+
+#[test]
+fn a_dropped_client_says_goodbye() {
+    let mut world = World::connected(config(Workers::Count(2)), 3);
+    world.clients.clear();
+    world.until("all are gone", |world| world.peers.is_empty());
+    assert!(world.comings.values().all(|comings| *comings == (1, 1)));
+}
+
+#[test]
+fn a_dropped_server_closes_its_clients() {
+    for workers in ALL {
+        let World { server, mut clients, .. } = World::connected(config(workers), 5);
+        drop(server);
+        for client in &mut clients {
+            while client.state() != ClientState::Closed {
+                assert!(client.wait(Duration::from_secs(60)), "nobody said goodbye");
+                let shutdown = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
+                assert_eq!(
+                    client.poll().last(),
+                    Some(ClientEvent::Disconnected { reason: shutdown, text: "".into() })
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn an_id_that_is_stale_names_nobody_though_its_place_is_taken() {
+    let mut world = World::connected(config(Workers::Count(1)).connections(1), 1);
+    let stale = world.peers[0];
+    world.clients.clear();
+    world.heard.clear();
+    world.until("the first is forgotten", |world| world.server.stats().connections() == 0);
+    world.join();
+    world.until("the second is there", |world| world.peers.len() == 1 && world.peers[0] != stale);
+    let sent = world.server.send(stale, ChannelId(0), "for the first", SendOptions::reliable_ordered());
+    assert_eq!(sent, Err(SendError::UnknownPeer));
+    assert_eq!(world.server.close(stale, 0, ""), Err(CloseError::UnknownPeer));
+    let peer = world.peers[0];
+    world.server.send(peer, ChannelId(0), "for the second", SendOptions::reliable_ordered()).expect("room");
+    world.until("it arrived", |world| world.heard[0].len() == 2);
+    assert!(matches!(&world.heard[0][1], ClientEvent::Message { bytes, .. } if bytes == "for the second"));
+}
+
+#[test]
+fn a_close_text_ends_at_its_limit() {
+    let mut world = World::connected(config(Workers::Inline), 1);
+    let peer = world.peers[0];
+    let text = "x".repeat(drumfire::CLOSE_TEXT_MAX_BYTES + 1);
+    let too_long = Err(CloseError::TextTooLong { limit_bytes: drumfire::CLOSE_TEXT_MAX_BYTES });
+    assert_eq!(world.server.close(peer, 0, &text), too_long);
+    assert_eq!(world.clients[0].close(0, &text), too_long);
+    assert_eq!(world.server.close(peer, 0, &text[1..]), Ok(()));
+    world.until("the client was told", |world| !world.heard[0].is_empty());
+    assert!(
+        matches!(&world.heard[0][0], ClientEvent::Disconnected { text: heard, .. } if *heard == text[1..])
+    );
+}

@@ -1,0 +1,99 @@
+//! The end of a server that takes its time.
+
+use std::time::Duration;
+
+use super::world::{World, config, now};
+use drumfire::{
+    ChannelId, Client, ClientEvent, CloseCode, CloseReason, ConnectError, RefuseReason, SendOptions, Workers,
+};
+
+const RELIABLE: SendOptions = SendOptions::reliable_ordered();
+
+/// A server that takes this long to end does not end by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Plays on until the connection is over, and returns how many messages came, and why it ended.
+fn play(mut client: Client) -> (usize, Option<CloseReason>) {
+    let (mut messages, deadline) = (0, now() + PATIENCE);
+    while now() < deadline {
+        client.wait(Duration::from_millis(1));
+        for event in client.poll() {
+            match event {
+                ClientEvent::Message { .. } => messages += 1,
+                ClientEvent::Disconnected { reason, .. } => return (messages, Some(reason)),
+                _ => {}
+            }
+        }
+    }
+    (messages, None)
+}
+
+/// Messages to each client, more than leave before the first ack.
+const MESSAGES: usize = 300;
+
+/// A server with clients, to each of which it has sent [`MESSAGES`].
+fn busy(workers: Workers, clients: usize) -> World {
+    let mut world = World::connected(config(workers), clients);
+    for peer in world.peers.clone() {
+        for _ in 0..MESSAGES {
+            world.server.send(peer, ChannelId(0), &[7; 500][..], RELIABLE).expect("room");
+        }
+    }
+    world
+}
+
+#[test]
+fn a_server_ends_when_all_have_received_everything() {
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let World { server, clients, .. } = busy(workers, 4);
+        let players: Vec<_> =
+            clients.into_iter().map(|client| std::thread::spawn(move || play(client))).collect();
+        assert_eq!(server.shut_down(PATIENCE), [], "{workers:?}");
+        for player in players {
+            let goodbye = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
+            assert_eq!(player.join().expect("no panic"), (MESSAGES, Some(goodbye)));
+        }
+    }
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_named_at_the_deadline() {
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        // The client is not polled.
+        let World { server, clients, peers, .. } = busy(workers, 1);
+        let undelivered = server.shut_down(Duration::from_millis(500));
+        assert_eq!(undelivered.len(), 1, "{workers:?}: {undelivered:?}");
+        assert!(undelivered[0].peer == peers[0] && undelivered[0].bytes > 100_000, "{undelivered:?}");
+        drop(clients);
+    }
+}
+
+#[test]
+fn nobody_comes_in_while_a_server_ends() {
+    let mut world = World::connected(config(Workers::Count(1)), 1);
+    let (peer, address) = (world.peers[0], world.server.local_addr());
+    world.server.send(peer, ChannelId(0), "for who is asleep", RELIABLE).expect("room");
+    let World { server, clients, .. } = world;
+    let end = std::thread::spawn(move || server.shut_down(PATIENCE));
+    let mut late = None;
+    for _ in 0..200 {
+        let mut client = Client::connect_dev(address).expect("a client");
+        client.wait(PATIENCE);
+        match client.poll().next() {
+            // It came before the server heard of its end.
+            Some(ClientEvent::Connected) => {}
+            other => {
+                late = other;
+                break;
+            }
+        }
+    }
+    let is_refused = matches!(
+        late,
+        Some(ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }) if refusal.reason == RefuseReason::Full
+    );
+    assert!(is_refused, "{late:?}");
+    // It waits for the one that is asleep, and for nothing once that one has left.
+    drop(clients);
+    end.join().expect("no panic");
+}

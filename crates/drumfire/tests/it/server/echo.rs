@@ -1,0 +1,186 @@
+//! Messages there and back, over real sockets, with and without threads.
+
+use super::world::{World, config, possible, shares_ports};
+use std::net::SocketAddr;
+
+use drumfire::{
+    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, Outcome, SendOptions, ServerConfig,
+    ServerKey, Workers,
+};
+
+const RELIABLE: ChannelId = ChannelId(0);
+const UNRELIABLE: ChannelId = ChannelId(1);
+
+fn options(channel: ChannelId) -> SendOptions {
+    if channel == RELIABLE { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
+}
+
+fn payload(client: usize, number: u32) -> Bytes {
+    let mut bytes = vec![u8::try_from(client).expect("few clients"); 20 + number as usize % 100];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes.into()
+}
+
+/// The numbers a client heard on a channel, after a look at every byte.
+fn numbers(heard: &[ClientEvent], client: usize, on: ChannelId) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    for event in heard {
+        if let ClientEvent::Message { channel, bytes } = event
+            && *channel == on
+        {
+            let number = u32::from_be_bytes(bytes[..4].try_into().expect("four bytes"));
+            assert_eq!(*bytes, payload(client, number));
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+fn answer(world: &mut World) {
+    for event in std::mem::take(&mut world.events) {
+        if let Event::Message { peer, channel, bytes } = event {
+            world.server.send(peer, channel, bytes, options(channel)).expect("room for an answer");
+        }
+    }
+    world.server.flush();
+}
+
+fn echo(workers: Workers) {
+    const MESSAGES: u32 = 100;
+    let mut world = World::connected(config(workers), 6);
+    for (client, at) in world.clients.iter_mut().zip(0..) {
+        for number in 0..MESSAGES {
+            for channel in [RELIABLE, UNRELIABLE] {
+                client.send(channel, payload(at, number), options(channel)).expect("room");
+            }
+        }
+        client.flush();
+    }
+    world.until("every reliable message came back", |world| {
+        answer(world);
+        world.heard.iter().zip(0..).all(|(heard, at)| numbers(heard, at, RELIABLE).len() == MESSAGES as usize)
+    });
+    for (heard, at) in world.heard.iter().zip(0..) {
+        assert!(numbers(heard, at, RELIABLE).into_iter().eq(0..MESSAGES), "in order, each once");
+        let mut unreliable = numbers(heard, at, UNRELIABLE);
+        assert!(!unreliable.is_empty());
+        unreliable.sort_unstable();
+        assert!(unreliable.windows(2).all(|pair| pair[0] < pair[1]), "at most once");
+    }
+    assert_eq!(world.server.stats().unexplained(), 0);
+}
+
+#[test]
+fn messages_come_back_without_a_thread() {
+    echo(Workers::Inline);
+}
+
+#[test]
+fn messages_come_back_from_one_two_and_four_threads() {
+    for threads in [1, 2, 4] {
+        echo(Workers::Count(threads));
+    }
+}
+
+#[test]
+fn messages_come_back_from_as_many_threads_as_there_are_cores() {
+    echo(Workers::Auto);
+}
+
+#[test]
+fn messages_sent_before_the_connection_stands_arrive_after_connected() {
+    let mut world = World::new(config(Workers::Count(2)), 1);
+    world.clients[0].send(RELIABLE, "early", options(RELIABLE)).expect("room");
+    world.until("the message arrived", |world| world.events.len() == 2);
+    assert!(matches!(world.events[0], Event::Connected { .. }));
+    assert!(matches!(&world.events[1], Event::Message { bytes, .. } if bytes == "early"));
+}
+
+#[test]
+fn events_that_a_loop_left_come_with_the_next_poll() {
+    let mut world = World::connected(config(Workers::Inline), 1);
+    for number in 0..10 {
+        world.clients[0].send(RELIABLE, payload(0, number), options(RELIABLE)).expect("room");
+    }
+    world.clients[0].flush();
+    let mut seen = Vec::new();
+    while seen.len() < 10 {
+        world.server.wait(std::time::Duration::from_millis(1));
+        seen.extend(world.server.poll().next());
+        world.clients[0].poll();
+    }
+    for (event, number) in seen.iter().zip(0..) {
+        assert!(matches!(event, Event::Message { bytes, .. } if *bytes == payload(0, number)));
+    }
+}
+
+#[test]
+fn a_server_for_all_addresses_answers_from_the_one_that_was_asked() {
+    let loopback = [[127, 0, 0, 1], [127, 0, 0, 2], [127, 9, 9, 9]];
+    // Where the platform cannot tell, only the first is promised.
+    let count = if shares_ports() { loopback.len() } else { 1 };
+    let reached = &loopback[..count];
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let key = ServerKey::generate().expect("randomness");
+        let public = key.public();
+        let config = ServerConfig::new("0.0.0.0:0".parse().expect("an address"), key, Access::Open);
+        let mut world = World::new(config.workers(possible(workers)), 0);
+        let port = world.server.local_addr().port();
+        for ip in reached {
+            let server = SocketAddr::from((*ip, port));
+            world.clients.push(Client::connect(server, public, &ClientConfig::default()).expect("a client"));
+            world.heard.push(Vec::new());
+        }
+        world.until("all are connected", |world| {
+            world.peers.len() == reached.len() && world.heard.iter().all(|heard| !heard.is_empty())
+        });
+    }
+}
+
+#[test]
+fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let mut world = World::connected(config(workers), 1);
+        let options = SendOptions::reliable_ordered().with_receipt();
+        let sent: Vec<_> = (0..10)
+            .map(|number| {
+                world.clients[0]
+                    .send(RELIABLE, payload(0, number), options)
+                    .expect("room")
+                    .expect("a receipt")
+            })
+            .collect();
+        assert_eq!(world.clients[0].send(RELIABLE, "none", SendOptions::reliable_ordered()), Ok(None));
+        let answered = |world: &World| -> Vec<_> {
+            let receipts = world.heard[0].iter().filter_map(|event| match event {
+                ClientEvent::Receipt { receipt, outcome } => Some((*receipt, *outcome)),
+                _ => None,
+            });
+            receipts.collect()
+        };
+        world.until("all are answered", |world| answered(world).len() == 10);
+        assert!(
+            answered(&world).into_iter().eq(sent.into_iter().map(|receipt| (receipt, Outcome::Acknowledged)))
+        );
+        // What is under way when the connection ends is answered before its end.
+        let last = world.clients[0].send(RELIABLE, "and gone", options).expect("room").expect("a receipt");
+        world.clients[0].close(1, "bye").expect("open");
+        world.until("it is over", |world| {
+            matches!(world.heard[0].last(), Some(ClientEvent::Disconnected { .. }))
+        });
+        assert_eq!(answered(&world).len(), 11);
+        assert_eq!(answered(&world)[10].0, last);
+    }
+}
+
+#[test]
+fn a_message_that_is_flushed_now_takes_along_what_was_taken_before() {
+    let mut world = World::connected(config(Workers::Inline), 1);
+    let client = &mut world.clients[0];
+    client.send(RELIABLE, "waits", SendOptions::reliable_ordered()).expect("room");
+    let before = client.stats().sent.datagrams;
+    client.send(RELIABLE, "goes", SendOptions::reliable_ordered().flush_now()).expect("room");
+    // Neither polled nor flushed.
+    assert_eq!(client.stats().sent.datagrams, before + 1);
+    world.until("both are there", |world| world.events.len() == 2);
+}

@@ -1,0 +1,146 @@
+//! Groups over real sockets: who hears a broadcast, and who misses it.
+
+use super::world::{World, config};
+use drumfire::{
+    BroadcastError, Bytes, ChannelId, ClientEvent, Event, GROUPS_PER_PEER_MAX, GroupError, GroupId,
+    SendOptions, Workers,
+};
+
+const RELIABLE: SendOptions = SendOptions::reliable_ordered();
+const TALK: ChannelId = ChannelId(0);
+
+fn texts(world: &World, client: usize) -> Vec<Bytes> {
+    let texts = world.heard[client].iter().filter_map(|event| match event {
+        ClientEvent::Message { bytes, .. } => Some(bytes.clone()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[test]
+fn members_hear_it_once_and_others_never() {
+    for workers in [Workers::Inline, Workers::Count(3)] {
+        let mut world = World::connected(config(workers), 9);
+        let (red, blue) = (GroupId(1), GroupId(u64::MAX));
+        for (at, peer) in world.peers.clone().into_iter().enumerate() {
+            world.server.join(if at < 5 { red } else { blue }, peer).expect("it is there");
+            world.server.join(if at < 5 { red } else { blue }, peer).expect("twice is once");
+        }
+        let (left, speaker) = (world.peers[0], world.peers[1]);
+        world.server.leave(red, left);
+        world.server.leave(blue, left);
+        world.server.broadcast(red, TALK, "to the red", RELIABLE).expect("room");
+        world.server.broadcast_except(speaker, red, TALK, "from one of you", RELIABLE).expect("room");
+        world.server.broadcast(GroupId(3), TALK, "to nobody", RELIABLE).expect("room");
+        for peer in world.peers.clone() {
+            world.server.send(peer, TALK, "to each", RELIABLE).expect("room");
+        }
+        let is_last = |texts: &Vec<Bytes>| texts.last().is_some_and(|text| text == "to each");
+        world.until("all heard", |world| (0..9).all(|client| is_last(&texts(world, client))));
+        let mut counts: Vec<usize> = (0..9).map(|client| texts(&world, client).len()).collect();
+        counts.sort_unstable();
+        // Who left and the blue: one; the speaker: two; the other red ones: three.
+        assert_eq!(counts, [1, 1, 1, 1, 1, 2, 3, 3, 3], "{workers:?}");
+    }
+}
+
+#[test]
+fn a_member_that_does_not_keep_up_misses_it_and_the_others_do_not_wait() {
+    const ROUNDS: usize = 200;
+    let mut world = World::connected(config(Workers::Count(2)).memory_bytes(16_384, 16_384), 3);
+    let everybody = GroupId(0);
+    for peer in world.peers.clone() {
+        world.server.join(everybody, peer).expect("it is there");
+    }
+    // One of them takes nothing any more.
+    let sleeper = world.clients.remove(0);
+    world.heard.remove(0);
+    for round in 0..ROUNDS {
+        world
+            .server
+            .broadcast(everybody, TALK, vec![u8::try_from(round).expect("few"); 500], RELIABLE)
+            .expect("room");
+        world.until("those who are awake heard", |world| {
+            (0..2).all(|client| texts(world, client).len() == round + 1)
+        });
+    }
+    let missed: u32 = world
+        .events
+        .iter()
+        .map(|event| if let Event::Missed { count, .. } = event { *count } else { 0 })
+        .sum();
+    let of: std::collections::HashSet<_> = world
+        .events
+        .iter()
+        .filter_map(|event| if let Event::Missed { peer, .. } = event { Some(*peer) } else { None })
+        .collect();
+    assert!(missed > 100 && (missed as usize) < ROUNDS, "{missed}");
+    assert_eq!(of.len(), 1, "one of them alone");
+    drop(sleeper);
+}
+
+#[test]
+fn a_broadcast_to_a_member_that_is_closing_is_counted_and_reaches_the_others() {
+    let mut world = World::connected(config(Workers::Inline), 3);
+    let everybody = GroupId(0);
+    for peer in world.peers.clone() {
+        world.server.join(everybody, peer).expect("it is there");
+    }
+    world.server.broadcast(everybody, TALK, "all are here", RELIABLE).expect("room");
+    world.until("all heard", |world| (0..3).all(|client| texts(world, client).len() == 1));
+    let undelivered = |world: &World| world.server.stats().workers[0].broadcasts_undelivered;
+    assert_eq!(undelivered(&world), 0);
+    world.server.close(world.peers[0], 7, "").expect("it is there");
+    for text in ["one is closing", "and still is"] {
+        world.server.broadcast(everybody, TALK, text, RELIABLE).expect("room");
+    }
+    world.until("the others heard", |world| {
+        (0..3).filter(|client| texts(world, *client).len() == 3).count() == 2
+    });
+    assert_eq!(undelivered(&world), 2);
+    assert!(!world.events.iter().any(|event| matches!(event, Event::Missed { .. })));
+    // Who is gone is no member any more.
+    world.until("it is gone", |world| world.peers.len() == 2);
+    world.server.broadcast(everybody, TALK, "two are left", RELIABLE).expect("room");
+    world.until("both heard", |world| (0..3).filter(|client| texts(world, *client).len() == 4).count() == 2);
+    assert_eq!(undelivered(&world), 2);
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let mut world = World::connected(config(Workers::Inline), 1);
+    let peer = world.peers[0];
+    for group in 0..GROUPS_PER_PEER_MAX as u64 {
+        assert_eq!(world.server.join(GroupId(group), peer), Ok(()));
+    }
+    let one_more = GroupId(GROUPS_PER_PEER_MAX as u64);
+    assert_eq!(world.server.join(one_more, peer), Err(GroupError::TooMany));
+    assert_eq!(world.server.join(GroupId(0), peer), Ok(()), "it is in already");
+    world.server.leave(GroupId(0), peer);
+    assert_eq!(world.server.join(one_more, peer), Ok(()));
+    let receipt = world.server.broadcast(one_more, TALK, "x", RELIABLE.with_receipt());
+    assert_eq!(receipt, Err(BroadcastError::Receipt));
+    let long = world.server.broadcast(one_more, TALK, vec![0; 65_537], RELIABLE);
+    assert_eq!(long, Err(BroadcastError::TooLarge { limit_bytes: 65_536 }));
+    world.clients.clear();
+    world.heard.clear();
+    world.until("it is gone", |world| world.peers.is_empty());
+    assert_eq!(world.server.join(GroupId(0), peer), Err(GroupError::UnknownPeer));
+}
+
+#[test]
+fn broadcasts_that_no_worker_takes_end_at_a_bound() {
+    let mut world = World::connected(config(Workers::Inline), 1);
+    let message = Bytes::from_static(&[0; 60_000]);
+    let mut taken = 0;
+    let full = loop {
+        match world.server.broadcast(GroupId(0), TALK, message.clone(), RELIABLE) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, BroadcastError::Full);
+    assert!((100..=140).contains(&taken), "{taken}");
+    world.server.flush();
+    assert_eq!(world.server.broadcast(GroupId(0), TALK, message, RELIABLE), Ok(()));
+}

@@ -1,0 +1,376 @@
+//! Handlers over real sockets: what they are told, what they answer, and what their panics cost.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::world::{config, granted, now};
+use drumfire::{
+    Arrival, ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseReason, ConnectError, Context,
+    GroupError, GroupId, Handler, Outcome, PeerId, Playing, ReceiptId, SendError, SendOptions, ServerKey,
+    Serving, Workers, play, serve,
+};
+
+const RELIABLE: SendOptions = SendOptions::reliable_ordered();
+const TALK: ChannelId = ChannelId(0);
+const ALL: GroupId = GroupId(7);
+
+/// What all handlers of a server were told, in their order.
+type Told = Arc<Mutex<Vec<What>>>;
+
+#[derive(Clone, Debug, PartialEq)]
+enum What {
+    Connected(PeerId),
+    Message(PeerId, Vec<u8>),
+    Receipt(PeerId, ReceiptId, Outcome),
+    Disconnected(PeerId, CloseReason),
+    Note(usize, u32),
+    Tick(usize),
+}
+
+/// Does what messages say.
+struct Obedient {
+    told: Told,
+    period: Option<Duration>,
+}
+
+impl Obedient {
+    fn tell(&self, what: What) {
+        self.told.lock().expect("no panic in here").push(what);
+    }
+}
+
+impl Handler for Obedient {
+    type Note = u32;
+
+    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
+        assert!(arrival.address.ip().is_loopback() && arrival.player.is_none());
+        self.tell(What::Connected(peer));
+        context.join(ALL, peer).expect("it is there");
+    }
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+        self.tell(What::Message(peer, bytes.to_vec()));
+        match bytes {
+            b"panic" => panic!("a fault that a player found"),
+            b"close" => context.close(peer, 9, "as you wish").expect("it is there"),
+            b"all" => context.broadcast(ALL, channel, bytes, RELIABLE).expect("room"),
+            b"others" => context.broadcast_except(peer, ALL, channel, bytes, RELIABLE).expect("room"),
+            b"receipt" => {
+                let receipt = context.send(peer, channel, bytes, RELIABLE.with_receipt()).expect("room");
+                assert!(receipt.is_some());
+            }
+            _ => assert_eq!(context.send(peer, channel, bytes, RELIABLE), Ok(None)),
+        }
+    }
+
+    fn on_receipt(&mut self, _: &mut Context<'_>, peer: PeerId, receipt: ReceiptId, outcome: Outcome) {
+        self.tell(What::Receipt(peer, receipt, outcome));
+    }
+
+    fn on_disconnect(&mut self, context: &mut Context<'_>, peer: PeerId, reason: CloseReason, _: &[u8]) {
+        self.tell(What::Disconnected(peer, reason));
+        assert_eq!(context.send(peer, TALK, b"too late", RELIABLE), Err(SendError::UnknownPeer));
+        assert_eq!(context.join(ALL, peer), Err(GroupError::UnknownPeer));
+    }
+
+    fn on_note(&mut self, context: &mut Context<'_>, note: u32) {
+        self.tell(What::Note(context.worker(), note));
+        if note == 13 {
+            panic!("a fault in a note");
+        }
+    }
+
+    fn tick_period(&self) -> Option<Duration> {
+        self.period
+    }
+
+    fn on_tick(&mut self, context: &mut Context<'_>) {
+        self.tell(What::Tick(context.worker()));
+    }
+}
+
+struct World {
+    server: Serving<u32>,
+    clients: Vec<Client>,
+    heard: Vec<Vec<ClientEvent>>,
+    told: Told,
+    is_inline: bool,
+}
+
+impl World {
+    fn new(workers: Workers, period: Option<Duration>, clients: usize) -> Self {
+        let told = Told::default();
+        let make = |_| Obedient { told: Arc::clone(&told), period };
+        let server = serve(config(workers), make).expect("a free port on the loopback");
+        let connect = |_| Client::connect_dev(server.local_addr()).expect("a client");
+        let clients: Vec<Client> = (0..clients).map(connect).collect();
+        let heard = clients.iter().map(|_| Vec::new()).collect();
+        let is_inline = workers == Workers::Inline;
+        let mut world = Self { server, clients, heard, told, is_inline };
+        world.until("all are connected", |world| {
+            world.clients.iter().all(|client| client.state() == ClientState::Connected)
+        });
+        world
+    }
+
+    fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
+        let deadline = now() + Duration::from_secs(30);
+        while !is_true(self) {
+            assert!(now() < deadline, "not in time: {what}; {:?}", self.server.stats());
+            if self.is_inline {
+                self.server.wait(Duration::from_millis(1));
+            }
+            for (client, heard) in self.clients.iter_mut().zip(&mut self.heard) {
+                client.wait(Duration::from_micros(200));
+                heard.extend(client.poll());
+            }
+        }
+    }
+
+    fn say(&mut self, client: usize, text: &'static str) {
+        self.clients[client].send(TALK, text, RELIABLE).expect("room");
+        self.clients[client].flush();
+    }
+
+    fn texts(&self, client: usize) -> Vec<&[u8]> {
+        let texts = self.heard[client].iter().filter_map(|event| match event {
+            ClientEvent::Message { bytes, .. } => Some(&bytes[..]),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    fn told(&self) -> MutexGuard<'_, Vec<What>> {
+        self.told.lock().expect("no panic in here")
+    }
+
+    fn count(&self, is_one: impl Fn(&What) -> bool) -> usize {
+        self.told().iter().filter(|what| is_one(what)).count()
+    }
+}
+
+#[test]
+fn a_handler_answers_in_place_with_and_without_threads() {
+    for workers in [Workers::Inline, Workers::Count(1), Workers::Count(2)] {
+        let mut world = World::new(workers, None, 4);
+        for _ in 0..100 {
+            for client in 0..4 {
+                world.say(client, "echo");
+            }
+        }
+        world.until("everything came back", |world| (0..4).all(|client| world.texts(client).len() == 100));
+        let stats = world.server.stats();
+        assert_eq!((stats.unexplained(), stats.connections()), (0, 4), "{workers:?}");
+    }
+}
+
+#[test]
+fn a_peers_story_begins_with_its_connect_and_ends_with_its_disconnect() {
+    let mut world = World::new(Workers::Count(1), None, 1);
+    world.say(0, "receipt");
+    world.until("the receipt came", |world| world.count(|what| matches!(what, What::Receipt(..))) == 1);
+    world.say(0, "receipt");
+    world.say(0, "close");
+    world.until("it ended", |world| world.count(|what| matches!(what, What::Disconnected(..))) == 1);
+    let told = world.told().clone();
+    let What::Connected(peer) = told[0] else { panic!("{told:?}") };
+    assert!(matches!(told[1], What::Message(from, _) if from == peer));
+    assert!(matches!(told[2], What::Receipt(of, _, Outcome::Acknowledged) if of == peer), "{told:?}");
+    assert_eq!(
+        world.count(|what| matches!(what, What::Receipt(..))),
+        2,
+        "each once, known or lost: {told:?}"
+    );
+    assert!(matches!(told.last(), Some(What::Disconnected(of, CloseReason::Local { .. })) if *of == peer));
+    world.until("the client heard why", |world| {
+        let is_why = |event: &ClientEvent| {
+            matches!(event, ClientEvent::Disconnected { reason: CloseReason::Remote { application_code: 9, .. }, text } if text == "as you wish")
+        };
+        world.heard[0].iter().any(is_why)
+    });
+}
+
+#[test]
+fn a_group_reaches_over_all_workers() {
+    let mut world = World::new(Workers::Count(2), None, 6);
+    world.until("all joined", |world| world.count(|what| matches!(what, What::Connected(_))) == 6);
+    world.say(0, "all");
+    world.until("all heard", |world| (0..6).all(|client| world.texts(client) == [b"all"]));
+    world.say(0, "others");
+    world.until("the others heard", |world| (1..6).all(|client| world.texts(client).len() == 2));
+    world.say(0, "echo");
+    world.until("the speaker heard itself", |world| world.texts(0).len() == 2);
+    assert_eq!(world.texts(0), [&b"all"[..], b"echo"], "and not what was for others");
+    world.server.remote().broadcast(ALL, TALK, "from afar", RELIABLE).expect("room");
+    world.until("all heard", |world| {
+        (0..6).all(|client| world.texts(client).last() == Some(&&b"from afar"[..]))
+    });
+}
+
+#[test]
+fn other_threads_reach_handlers_and_their_peers() {
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let mut world = World::new(workers, None, 3);
+        let remote = world.server.remote();
+        world.until("all are there", |world| world.count(|what| matches!(what, What::Connected(_))) == 3);
+        let told = world.told().clone();
+        let peers: Vec<PeerId> = told
+            .iter()
+            .filter_map(|what| if let What::Connected(peer) = what { Some(*peer) } else { None })
+            .collect();
+        let last = remote.workers() - 1;
+        assert_eq!(remote.tell(remote.workers(), 1), Err(1), "there is no such worker");
+        let thread = std::thread::spawn(move || {
+            for peer in &peers {
+                remote.send(*peer, TALK, "psst", RELIABLE).expect("room");
+            }
+            remote.tell(last, 5).expect("room");
+            remote.close(peers[0], 3, "that was all").expect("short");
+        });
+        thread.join().expect("no panic");
+        world.until("they were told", |world| {
+            let heard = (0..3).all(|client| world.texts(client) == [b"psst"]);
+            let is_over = world.count(|what| matches!(what, What::Disconnected(..))) == 1;
+            heard && is_over && world.count(|what| *what == What::Note(last, 5)) == 1
+        });
+        let gone = |world: &World| {
+            let all = world.heard.iter().flatten();
+            all.filter(|event| matches!(event, ClientEvent::Disconnected { .. })).count()
+        };
+        world.until("the one that was closed heard it", |world| gone(world) > 0);
+        assert_eq!(gone(&world), 1);
+    }
+}
+
+#[test]
+fn ticks_come_although_nothing_happens() {
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let mut world = World::new(workers, Some(Duration::from_millis(2)), 0);
+        let count = if workers == Workers::Inline { 1 } else { usize::from(granted(2)) };
+        world.until("ten of each", |world| {
+            world.server.wait(Duration::from_millis(1));
+            (0..count).all(|worker| world.count(|what| *what == What::Tick(worker)) >= 10)
+        });
+    }
+}
+
+#[test]
+fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_message() {
+    const PANICS: usize = 1_000;
+    let mut world = World::new(Workers::Count(2), None, 8);
+    let server = world.server.local_addr();
+    let mut lost = 0;
+    for round in 0..PANICS {
+        let mut victim = Client::connect_dev(server).expect("a client");
+        victim.send(TALK, "panic", RELIABLE).expect("room");
+        victim.flush();
+        world.say(round % 8, "echo");
+        world.until("the one is gone", |_| {
+            victim.wait(Duration::from_micros(100));
+            lost += victim.poll().filter(|event| matches!(event, ClientEvent::Disconnected { .. })).count();
+            lost == round + 1
+        });
+    }
+    world.until("the others lost nothing", |world| {
+        (0..8).all(|client| world.texts(client).len() == PANICS / 8)
+    });
+    let stats = world.server.stats();
+    let panics: u64 = stats.workers.iter().map(|worker| worker.panics).sum();
+    let restarts: u64 = stats.workers.iter().map(|worker| worker.restarts).sum();
+    assert_eq!((panics, restarts), (PANICS as u64, 0));
+    assert_eq!(world.count(|what| matches!(what, What::Disconnected(..))), PANICS);
+    assert!(world.heard.iter().flatten().all(|event| !matches!(event, ClientEvent::Disconnected { .. })));
+}
+
+/// A client's side: says one thing, and notes what becomes of it.
+struct Player(Arc<Mutex<Vec<String>>>);
+
+impl Player {
+    fn tell(&self, what: String) {
+        self.0.lock().expect("no panic in here").push(what);
+    }
+}
+
+impl Handler for Player {
+    type Note = PeerId;
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, bytes: &[u8]) {
+        self.tell(format!("heard {}", String::from_utf8_lossy(bytes)));
+        context.close(peer, 1, "enough").expect("it is there");
+    }
+
+    fn on_note(&mut self, context: &mut Context<'_>, peer: PeerId) {
+        context.send(peer, TALK, b"early", RELIABLE.with_receipt()).expect("room");
+    }
+
+    fn on_connect(&mut self, _: &mut Context<'_>, _: PeerId, _: &Arrival<'_>) {
+        self.tell("connected".to_owned());
+    }
+
+    fn on_connect_failed(&mut self, _: &mut Context<'_>, _: PeerId, error: ConnectError) {
+        self.tell(format!("failed: {error}"));
+    }
+
+    fn on_receipt(&mut self, _: &mut Context<'_>, _: PeerId, _: ReceiptId, outcome: Outcome) {
+        self.tell(format!("{outcome:?}"));
+    }
+
+    fn on_disconnect(&mut self, _: &mut Context<'_>, _: PeerId, _: CloseReason, _: &[u8]) {
+        self.tell("gone".to_owned());
+    }
+}
+
+#[test]
+fn a_client_with_a_handler_hears_of_everything_too() {
+    let told = Told::default();
+    let make = |_| Obedient { told: Arc::clone(&told), period: None };
+    let server = serve(config(Workers::Count(1)).connections(1), make).expect("a server");
+    let (address, key) = (server.local_addr(), ServerKey::dev().public());
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let player = Player(Arc::clone(&heard));
+    let mut bots = play("127.0.0.1:0".parse().expect("an address"), 2, &ClientConfig::default(), player)
+        .expect("a socket");
+    let lines = |bots: &mut Playing<PeerId>, count: usize| {
+        let deadline = now() + Duration::from_secs(30);
+        while heard.lock().expect("no panic").len() < count {
+            assert!(now() < deadline, "{:?}", heard.lock());
+            bots.wait(Duration::from_millis(1));
+        }
+        std::mem::take(&mut *heard.lock().expect("no panic"))
+    };
+    // A message may be sent before the server has answered.
+    let first = bots.connect(address, key).expect("a place");
+    bots.remote().tell(0, first).expect("room");
+    let told = lines(&mut bots, 4);
+    assert_eq!(told[0], "connected");
+    assert!(told.contains(&"heard early".to_owned()) && told.contains(&"gone".to_owned()), "{told:?}");
+    assert_eq!(told.iter().filter(|line| ["Acknowledged", "Lost"].contains(&line.as_str())).count(), 1);
+    assert_eq!(told.last().map(String::as_str), Some("gone"), "{told:?}");
+    let mut other = Client::connect_dev(address).expect("a client");
+    while other.state() != ClientState::Connected {
+        other.wait(Duration::from_millis(1));
+        bots.wait(Duration::from_millis(1));
+        if let Some(ClientEvent::ConnectFailed { .. }) = other.poll().last() {
+            // The one before was not forgotten yet.
+            other = Client::connect_dev(address).expect("a client");
+        }
+    }
+    bots.connect(address, key).expect("a place");
+    let told = lines(&mut bots, 1);
+    assert!(told[0].starts_with("failed: ") && told[0].contains("full"), "{told:?}");
+}
+
+#[test]
+fn a_note_that_panics_is_told_once_and_those_behind_it_too() {
+    let mut world = World::new(Workers::Count(1), None, 1);
+    let remote = world.server.remote();
+    for note in [12, 13, 14] {
+        remote.tell(0, note).expect("room");
+    }
+    world.until("all were told", |world| world.count(|what| matches!(what, What::Note(..))) == 3);
+    let told = world.told().clone();
+    let notes: Vec<&What> = told.iter().filter(|what| matches!(what, What::Note(..))).collect();
+    assert_eq!(notes, [&What::Note(0, 12), &What::Note(0, 13), &What::Note(0, 14)]);
+    world.say(0, "echo");
+    world.until("it still answers", |world| world.texts(0) == [b"echo"]);
+}

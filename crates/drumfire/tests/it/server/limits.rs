@@ -1,0 +1,108 @@
+//! Bounds that the application meets: the largest message, the room of a peer, an application that does not poll.
+
+use std::time::Duration;
+
+use super::world::{World, config};
+use drumfire::{Bytes, ChannelId, ClientEvent, Event, MESSAGE_MAX_BYTES, SendError, SendOptions, Workers};
+
+const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
+
+#[test]
+fn the_largest_message_arrives_and_a_larger_one_is_refused() {
+    let mut world = World::connected(config(Workers::Count(2)), 1);
+    let peer = world.peers[0];
+    for (options, most) in [(SendOptions::reliable_ordered(), 65_536), (SendOptions::unreliable(), 16_384)] {
+        let too_large = Err(SendError::TooLarge { limit_bytes: most });
+        world.heard[0].clear();
+        let message = |bytes| Bytes::from(vec![0xA5; bytes]);
+        assert_eq!(world.server.send(peer, ChannelId(0), message(most + 1), options), too_large);
+        assert_eq!(world.clients[0].send(ChannelId(0), message(most + 1), options), too_large);
+        for bytes in [most, MESSAGE_MAX_BYTES, 0] {
+            assert_eq!(world.server.send(peer, ChannelId(0), message(bytes), options), Ok(None));
+        }
+        world.until("three messages arrived", |world| world.heard[0].len() == 3);
+        let lengths: Vec<usize> = world.heard[0].iter().map(length).collect();
+        assert_eq!(lengths, [most, MESSAGE_MAX_BYTES, 0]);
+    }
+}
+
+fn length(event: &ClientEvent) -> usize {
+    if let ClientEvent::Message { bytes, .. } = event { bytes.len() } else { usize::MAX }
+}
+
+/// Sends numbered messages until the answer is `Full`; answers how many were taken.
+fn fill(world: &mut World) -> u32 {
+    let peer = world.peers[0];
+    for number in 0_u32.. {
+        let message = Bytes::copy_from_slice(&[number.to_be_bytes(); 50].concat());
+        match world.server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered()) {
+            Ok(_) => {}
+            Err(SendError::Full) => return number,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("memory is bounded")
+}
+
+#[test]
+fn a_peer_that_is_sent_too_much_is_full_at_once_and_gets_all_that_was_taken_in_order() {
+    for workers in ALL {
+        let mut world = World::connected(config(workers).memory_bytes(8_192, 8_192), 1);
+        let taken = fill(&mut world);
+        assert_eq!(taken, 8_192 / 264, "each of 200 bytes is charged 64 more");
+        world.until("everything arrived", |world| world.heard[0].len() == taken as usize);
+        for (event, number) in world.heard[0].iter().zip(0_u32..) {
+            assert!(
+                matches!(event, ClientEvent::Message { bytes, .. } if bytes[..4] == number.to_be_bytes())
+            );
+        }
+        assert_eq!(fill(&mut world), taken, "the room came back");
+    }
+}
+
+#[test]
+fn a_peer_that_stays_full_costs_a_bounded_amount_and_loses_nothing() {
+    for workers in ALL {
+        let mut world = World::connected(config(workers).memory_bytes(4_096, 4_096), 1);
+        let peer = world.peers[0];
+        let mut sent = 0_u32;
+        // Rounds of sending as much as there is room for, with the connection's own memory full behind it.
+        while sent < 2_000 {
+            let message = Bytes::copy_from_slice(&sent.to_be_bytes());
+            match world.server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered()) {
+                Ok(_) => sent += 1,
+                Err(SendError::Full) => world.step(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        world.until("everything arrived", |world| world.heard[0].len() == sent as usize);
+        for (event, number) in world.heard[0].iter().zip(0_u32..) {
+            assert!(matches!(event, ClientEvent::Message { bytes, .. } if **bytes == number.to_be_bytes()));
+        }
+    }
+}
+
+#[test]
+fn an_application_that_does_not_poll_loses_nothing_reliable() {
+    const MESSAGES: u32 = 40_000;
+    let mut world = World::connected(config(Workers::Count(1)), 1);
+    let mut sent = 0_u32;
+    let deadline = super::world::now() + Duration::from_secs(60);
+    // More than the ring takes: the worker has to keep some, and the client has to wait.
+    while world.server.stats().workers[0].events_held == 0 {
+        assert!(super::world::now() < deadline, "the ring never filled");
+        let message = Bytes::copy_from_slice(&sent.to_be_bytes());
+        if sent < MESSAGES
+            && world.clients[0].send(ChannelId(0), message, SendOptions::reliable_ordered()).is_ok()
+        {
+            sent += 1;
+        } else {
+            world.clients[0].wait(Duration::from_millis(1));
+            assert!(world.clients[0].poll().all(|event| event == ClientEvent::Writable));
+        }
+    }
+    world.until("everything arrived", |world| world.events.len() == sent as usize);
+    for (event, number) in world.events.iter().zip(0_u32..) {
+        assert!(matches!(event, Event::Message { bytes, .. } if **bytes == number.to_be_bytes()));
+    }
+}

@@ -1,0 +1,123 @@
+//! What an operator sees of a server on real sockets, from a thread of its own, and what the operator's hand does.
+
+use std::time::Duration;
+
+use super::world::{World, config};
+use drumfire::{
+    Ban, ChannelId, ClientEvent, CloseAndBanError, CloseCode, CloseError, CloseReason, ConnectError, Event,
+    FlightRecord, Refusal, RefuseReason, SendOptions, Survey, SurveyOrder, Workers,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
+
+/// A survey, while the application goes on.
+fn survey(world: &mut World, order: SurveyOrder, most: usize) -> Survey {
+    let mut pending = world.server.monitor().survey(order, most);
+    world.until("all workers have answered", |_| pending.is_complete());
+    pending.wait(Duration::ZERO)
+}
+
+#[test]
+fn a_survey_tells_of_every_connection_and_of_no_more_than_asked_for() {
+    for workers in ALL {
+        let mut world = World::connected(config(workers), 12);
+        let found = survey(&mut world, SurveyOrder::RoundTrip, 100);
+        let mut peers: Vec<_> = found.peers.iter().map(|peer| peer.peer).collect();
+        assert!(found.peers.is_sorted_by(|a, b| a.round_trip >= b.round_trip));
+        peers.sort_unstable();
+        world.peers.sort_unstable();
+        assert_eq!((peers, found.seen_count), (world.peers.clone(), 12));
+        assert_eq!(found.workers.len(), world.server.stats().workers.len());
+        assert!(found.workers.iter().all(|worker| worker.busy_percent.is_some()));
+        assert_eq!(found.workers.iter().map(|worker| worker.stats.connections).sum::<usize>(), 12);
+        let few = survey(&mut world, SurveyOrder::Queue, 3);
+        assert_eq!((few.peers.len(), few.seen_count), (3, 12));
+        assert!(world.events.is_empty(), "the application hears nothing of it");
+    }
+}
+
+#[test]
+fn a_server_that_nobody_polls_is_seen_as_far_as_that_goes() {
+    let world = World::connected(config(Workers::Inline), 1);
+    let found = world.server.monitor().survey(SurveyOrder::Rate, 1).wait(Duration::from_millis(1));
+    assert_eq!((found.seen_count, found.workers.len()), (0, 1));
+    assert_eq!((found.workers[0].busy_percent, found.workers[0].stats.connections), (None, 1));
+}
+
+#[test]
+fn events_that_nobody_takes_are_seen_waiting() {
+    let mut world = World::connected(config(Workers::Count(1)), 1);
+    world.clients[0].send(ChannelId(0), "anybody?", SendOptions::reliable_ordered()).expect("room");
+    world.clients[0].flush();
+    let monitor = world.server.monitor();
+    let deadline = super::world::now() + PATIENCE;
+    loop {
+        world.clients[0].wait(Duration::from_millis(1));
+        let found = monitor.survey(SurveyOrder::Rate, 1).wait(PATIENCE);
+        if found.workers[0].events_waiting == 1 {
+            return;
+        }
+        assert!(super::world::now() < deadline, "nothing waits: {found:?}");
+    }
+}
+
+#[test]
+fn an_operator_closes_and_bans_and_the_application_hears_of_it() {
+    for workers in ALL {
+        let mut world = World::connected(config(workers), 2);
+        let (first, second) = (world.peers[0], world.peers[1]);
+        let monitor = world.server.monitor();
+        let long = "x".repeat(drumfire::CLOSE_TEXT_MAX_BYTES + 1);
+        assert!(matches!(monitor.close(first, 1, &long), Err(CloseError::TextTooLong { .. })));
+        monitor.close(first, 9, "until tomorrow").expect("it is there");
+        world.until("it is gone", |world| world.comings[&first] == (1, 1));
+        let reason = CloseReason::Local { code: CloseCode::Application, application_code: 9 };
+        let text = "until tomorrow".into();
+        assert!(world.events.contains(&Event::Disconnected { peer: first, reason, text }));
+        let (hour, loopback) = (Duration::from_secs(3_600), "127.0.0.1".parse().expect("an address"));
+        let ban = std::thread::spawn(move || {
+            let gone = monitor.close_and_ban(first, 0, "", hour, PATIENCE);
+            assert_eq!(gone, Err(CloseAndBanError::Close(CloseError::UnknownPeer)));
+            monitor.close_and_ban(second, 8, "and stay there", hour, PATIENCE)
+        });
+        world.until("the operator has an answer", |_| ban.is_finished());
+        assert_eq!(ban.join().expect("no panic"), Ok(Ban::Address(loopback)));
+        world.until("the other is gone too", |world| world.comings[&second] == (1, 1));
+        assert!(
+            world.server.bans().iter().any(|(ban, left)| *ban == Ban::Address(loopback) && *left <= hour)
+        );
+        world.join();
+        world.until("it is refused", |world| !world.heard[2].is_empty());
+        let ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) } = &world.heard[2][0] else {
+            panic!("{:?}", world.heard[2])
+        };
+        assert!(matches!(refusal, Refusal { reason: RefuseReason::Banned, .. }));
+    }
+}
+
+#[test]
+fn a_flight_record_comes_to_who_asked_and_not_to_the_application() {
+    let mut world = World::connected(config(Workers::Count(2)).flight_recorder(true), 1);
+    let (peer, monitor) = (world.peers[0], world.server.monitor());
+    world.clients[0].send(ChannelId(0), "hello", SendOptions::reliable_ordered()).expect("room");
+    world.until("it came", |world| world.events.iter().any(|event| matches!(event, Event::Message { .. })));
+    let record: Box<FlightRecord> = monitor.flight_record(peer).wait(PATIENCE).expect("it is busy");
+    assert!(record.is_server && record.to_string().contains("received"), "{record}");
+    assert!(!world.events.iter().any(|event| matches!(event, Event::FlightRecord { .. })));
+    world.clients.clear();
+    world.until("it is gone", |world| world.comings[&peer] == (1, 1));
+    assert_eq!(monitor.flight_record(peer).wait(PATIENCE), None);
+}
+
+#[test]
+fn an_operator_of_a_server_that_is_over_waits_for_nobody() {
+    let world = World::connected(config(Workers::Count(2)), 1);
+    let (peer, monitor) = (world.peers[0], world.server.monitor());
+    drop(world);
+    assert_eq!(monitor.survey(SurveyOrder::Loss, 9).wait(PATIENCE).seen_count, 0);
+    assert_eq!(monitor.flight_record(peer).wait(PATIENCE), None);
+    let gone = monitor.close_and_ban(peer, 0, "", PATIENCE, PATIENCE);
+    assert_eq!(gone, Err(CloseAndBanError::Close(CloseError::UnknownPeer)));
+}

@@ -1,0 +1,165 @@
+//! Clients whose source ports change while they play: nobody reconnects, nothing reliable is lost or comes twice, and packets go
+//! straight to their workers from every port.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::world::{config, granted, now};
+use drumfire::{
+    ChannelId, Client, ClientEvent, ClientState, Event, PeerId, SendError, SendOptions, Server, ServerConfig,
+    Workers,
+};
+
+const CLIENTS: usize = 20;
+
+/// Of each client.
+const REBINDS: usize = 50;
+
+const WORKERS: u16 = 4;
+
+/// Messages of one side that may wait for those of the other, so that there are always some on their way.
+const AHEAD: u64 = 8;
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const UP: ChannelId = ChannelId(1);
+const DOWN: ChannelId = ChannelId(2);
+
+/// What one end said and heard of the other, each side by numbers from 1.
+#[derive(Clone, Copy, Debug, Default)]
+struct Talk {
+    said: u64,
+    heard: u64,
+}
+
+impl Talk {
+    /// Takes the next number in.
+    #[track_caller]
+    fn hear(&mut self, bytes: &[u8]) {
+        let number = u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+        assert_eq!(number, self.heard + 1, "each once and in order");
+        self.heard = number;
+    }
+}
+
+/// Both ends say numbers all the time.
+struct Game {
+    server: Server,
+    clients: Vec<(Client, Talk)>,
+    /// By peer, at the server.
+    peers: HashMap<PeerId, Talk>,
+}
+
+impl Game {
+    fn new(config: ServerConfig) -> Self {
+        let server = Server::bind(config).expect("a server");
+        let address = server.local_addr();
+        let client = |_| (Client::connect_dev(address).expect("a client"), Talk::default());
+        let mut game = Self { server, clients: (0..CLIENTS).map(client).collect(), peers: HashMap::new() };
+        game.until("all talk", |game| game.least() > AHEAD);
+        game
+    }
+
+    /// The number that everybody has heard by now, at both ends.
+    fn least(&self) -> u64 {
+        let clients = self.clients.iter().map(|(_, talk)| talk.heard);
+        let peers = self.peers.values().map(|talk| talk.heard);
+        let is_complete = self.peers.len() == self.clients.len();
+        clients.chain(peers).min().filter(|_| is_complete).unwrap_or(0)
+    }
+
+    fn step(&mut self) {
+        self.server.wait(Duration::from_micros(500));
+        for event in self.server.poll() {
+            match event {
+                Event::Connected { peer, .. } => {
+                    assert!(self.peers.insert(peer, Talk::default()).is_none(), "an id came again");
+                }
+                Event::Message { peer, channel: UP, bytes } => {
+                    self.peers.get_mut(&peer).expect("it is connected").hear(&bytes);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        for (peer, talk) in &mut self.peers {
+            while talk.said < talk.heard + AHEAD {
+                let number = (talk.said + 1).to_be_bytes().to_vec();
+                match self.server.send(*peer, DOWN, number, SendOptions::reliable_ordered()) {
+                    Ok(_) => talk.said += 1,
+                    Err(SendError::Full) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        self.server.flush();
+        for (client, talk) in &mut self.clients {
+            Self::step_client(client, talk);
+        }
+    }
+
+    fn step_client(client: &mut Client, talk: &mut Talk) {
+        for event in client.poll() {
+            match event {
+                ClientEvent::Connected => assert_eq!((talk.said, talk.heard), (0, 0), "it came again"),
+                ClientEvent::Message { channel: DOWN, bytes } => talk.hear(&bytes),
+                other => panic!("{other:?}"),
+            }
+        }
+        while client.state() == ClientState::Connected && talk.said < talk.heard + AHEAD {
+            let number = (talk.said + 1).to_be_bytes().to_vec();
+            match client.send(UP, number, SendOptions::reliable_ordered()) {
+                Ok(_) => talk.said += 1,
+                Err(SendError::Full) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        client.flush();
+    }
+
+    fn until(&mut self, what: &str, mut is_true: impl FnMut(&Self) -> bool) {
+        let deadline = now() + PATIENCE;
+        while !is_true(self) {
+            assert!(now() < deadline, "not in time: {what}");
+            self.step();
+        }
+    }
+
+    fn paths_moved(&self) -> u64 {
+        self.server.stats().workers.iter().map(|worker| worker.protocol.paths_moved).sum()
+    }
+}
+
+#[test]
+fn a_thousand_changes_of_ports_cost_no_connection_no_message_and_no_detour() {
+    let mut game = Game::new(config(Workers::Count(WORKERS)));
+    let forwarded = game.server.stats().forwarded();
+    for round in 0..REBINDS {
+        // Half of them between two turns of the others, so that somebody always moves while somebody talks.
+        for half in 0..2 {
+            for at in (half..CLIENTS).step_by(2) {
+                game.clients[at].0.rebind().expect("another socket");
+            }
+            // What they hear now comes to the new ports: the old sockets are gone.
+            let goals: Vec<u64> = game.clients.iter().map(|(_, talk)| talk.heard + 2 * AHEAD).collect();
+            game.until("all go on from there", |game| {
+                game.clients.iter().zip(&goals).all(|((_, talk), goal)| talk.heard >= *goal)
+            });
+        }
+        // A new port is spoken to before it has answered for itself.
+        game.until("all were followed", |game| game.paths_moved() >= ((round + 1) * CLIENTS) as u64);
+    }
+    let stats = game.server.stats();
+    let loads: Vec<usize> = stats.workers.iter().map(|worker| worker.connections).collect();
+    println!(
+        "{} changes of ports, {} followed, {} messages each way at least, workers {loads:?}",
+        REBINDS * CLIENTS,
+        game.paths_moved(),
+        game.least()
+    );
+    assert_eq!(stats.forwarded(), forwarded, "packets were forwarded");
+    assert_eq!((stats.connections(), stats.unexplained()), (CLIENTS, 0));
+    let workers = usize::from(granted(WORKERS));
+    assert_eq!(loads, vec![CLIENTS / workers; workers]);
+    assert_eq!(game.peers.len(), CLIENTS, "nobody came again");
+}

@@ -1,0 +1,94 @@
+//! What must not work, and how it says so: strangers' bytes, wrong keys, servers that are not there.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use super::world::{World, config};
+use drumfire::{
+    ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectError, DropReason, Event, SendOptions,
+    Server, ServerKey, Workers,
+};
+
+fn is_refused(client: &mut Client) {
+    assert!(client.wait(Duration::from_secs(60)), "nothing was said");
+    let events: Vec<ClientEvent> = client.poll().collect();
+    assert_eq!(events, [ClientEvent::ConnectFailed { error: ConnectError::Timeout }]);
+    assert_eq!(client.state(), ClientState::Closed);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_a_timeout() {
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let mut client = Client::connect_dev(silent.local_addr().expect("bound")).expect("a client");
+    assert_eq!(client.state(), ClientState::Connecting);
+    is_refused(&mut client);
+}
+
+#[test]
+fn a_port_that_nobody_has_is_a_timeout() {
+    let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    is_refused(&mut Client::connect_dev(address).expect("a client"));
+}
+
+#[test]
+fn a_wrong_key_connects_to_nobody() {
+    let server = Server::bind(config(Workers::Count(2))).expect("a server");
+    let other = ServerKey::generate().expect("randomness").public();
+    let mut client = Client::connect(server.local_addr(), other, &ClientConfig::default()).expect("a client");
+    is_refused(&mut client);
+    let stats = server.stats();
+    assert!(stats.dropped(DropReason::BadMac1) > 0);
+    assert_eq!((stats.connections(), stats.unexplained()), (0, 0));
+}
+
+#[test]
+fn a_wrong_protocol_id_connects_to_nobody_and_says_so() {
+    let server = Server::bind(config(Workers::Count(1)).protocol_id(1)).expect("a server");
+    let config = ClientConfig::default().protocol_id(2);
+    let key = ServerKey::dev().public();
+    let mut client = Client::connect(server.local_addr(), key, &config).expect("a client");
+    assert!(client.wait(Duration::from_secs(60)), "nothing was said");
+    let Some(ClientEvent::ConnectFailed { error: error @ ConnectError::Refused(_) }) = client.poll().next()
+    else {
+        panic!("not refused");
+    };
+    assert!(error.to_string().contains("another protocol id"), "{error}");
+    assert!(server.stats().dropped(DropReason::WrongProtocol) > 0);
+}
+
+#[test]
+fn junk_is_counted_by_name_and_disturbs_nobody() {
+    const ROUNDS: u64 = 50;
+    for workers in [Workers::Inline, Workers::Count(2)] {
+        let mut world = World::connected(config(workers), 2);
+        let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        stranger.connect(world.server.local_addr()).expect("connected");
+        let mut forged = [0x55; 60];
+        forged[0] = 0x09;
+        let kinds: [(DropReason, &[u8]); 4] = [
+            (DropReason::FixedBits, &[0x00; 40]),
+            (DropReason::WrongLength, &[0x89; 700]),
+            (DropReason::ForgedId, &forged),
+            (DropReason::UnknownKind, &[0x88; 64]),
+        ];
+        let before: Vec<u64> =
+            kinds.iter().map(|(reason, _)| world.server.stats().dropped(*reason)).collect();
+        for _ in 0..ROUNDS {
+            for (_, junk) in &kinds {
+                stranger.send(junk).expect("sent");
+            }
+            // Few enough at a time for any receive buffer.
+            world.step();
+        }
+        world.until("all junk is counted", |world| {
+            let stats = world.server.stats();
+            kinds.iter().zip(&before).all(|((reason, _), before)| stats.dropped(*reason) - before == ROUNDS)
+        });
+        assert_eq!(world.server.stats().unexplained(), 0);
+        for client in &mut world.clients {
+            client.send(ChannelId(0), "still here", SendOptions::reliable_ordered()).expect("room");
+        }
+        world.until("both still talk", |world| world.events.len() == 2);
+        assert!(world.events.iter().all(|event| matches!(event, Event::Message { .. })));
+    }
+}

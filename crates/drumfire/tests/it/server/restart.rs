@@ -1,0 +1,178 @@
+//! Clients that come back by themselves to a server that was stopped and bound anew, over real sockets.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::own_address::own_address;
+use super::world::{now, possible};
+use drumfire::{
+    Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, CloseCode,
+    CloseReason, ConnectError, Event, PeerId, PlayerId, Reconnect, ReconnectReason, SendError, SendOptions,
+    Server, ServerConfig, ServerKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
+};
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const ANNOUNCED: CloseReason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 1 };
+
+fn back_within(seconds: u64) -> ClientConfig {
+    ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(seconds)))
+}
+
+fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = now() + PATIENCE;
+    while !is_true() {
+        assert!(now() < deadline, "not in time: {what}");
+    }
+}
+
+/// Serves by token; the same server each time.
+fn serve(address: std::net::SocketAddr, tokens: &TokenKey) -> Server {
+    let access = Access::Token(TokenAccess::new(tokens.clone()));
+    let config = ServerConfig::new(address, ServerKey::from_bytes([7; 32]), access);
+    Server::bind(config.server_id("eu-1").workers(possible(Workers::Count(2)))).expect("the port is free")
+}
+
+/// Lets a server answer; what it is told is sent back.
+fn echo(server: &mut Server, players: &mut Vec<u128>) {
+    server.wait(Duration::from_millis(1));
+    for event in server.poll() {
+        match event {
+            Event::Connected { player: Some(player), .. } => players.push(player.id.0),
+            Event::Message { peer, channel, bytes } => {
+                server.send(peer, channel, bytes, SendOptions::reliable_ordered()).expect("room");
+            }
+            _ => {}
+        }
+    }
+    server.flush();
+}
+
+fn tokens() -> TokenKey {
+    TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id")
+}
+
+#[test]
+fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_player() {
+    const BOTS: u128 = 60;
+    let tokens = tokens();
+    let mut server = serve(own_address(1), &tokens);
+    let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
+    let own = "127.0.0.1:0".parse().expect("an address");
+    let mut bots = Clients::bind(own, 60, &back_within(30)).expect("a socket");
+    let mut names: HashMap<PeerId, u128> = HashMap::new();
+    for player in 0..BOTS {
+        let token = TokenRequest::new(PlayerId(player), address, public).issue(&tokens).expect("a token");
+        names.insert(bots.connect_with_token(&token).expect("room"), player);
+    }
+    let mut players = Vec::new();
+    until("all can come back", || {
+        echo(&mut server, &mut players);
+        bots.poll().for_each(|event| assert!(matches!(event, ClientsEvent::Connected { .. }), "{event:?}"));
+        names.keys().all(|peer| bots.resume_token(*peer).is_some())
+    });
+    // The newest tokens are kept with one of the next polls.
+    bots.poll().for_each(drop);
+    server.stop_for_restart();
+    let mut server = serve(address, &tokens);
+    let (mut renamed, mut back, mut heard) = (0, 0, HashMap::new());
+    players.clear();
+    until("all are back and were answered", || {
+        echo(&mut server, &mut players);
+        for event in bots.poll() {
+            match event {
+                ClientsEvent::Reconnecting { peer, next, reason, attempt: 1, .. } => {
+                    assert_eq!(reason, ReconnectReason::Ended(ANNOUNCED));
+                    let player = names.remove(&peer).expect("one of ours");
+                    assert_eq!(names.insert(next, player), None);
+                    renamed += 1;
+                    let gone = bots.send(peer, ChannelId(0), "x", SendOptions::unreliable());
+                    assert_eq!(gone, Err(SendError::UnknownPeer));
+                    let early = bots.send(next, ChannelId(0), "x", SendOptions::unreliable());
+                    assert_eq!(early, Err(SendError::NotConnected));
+                }
+                ClientsEvent::Connected { peer } => {
+                    back += u128::from(names.contains_key(&peer));
+                    let text = names[&peer].to_string();
+                    bots.send(peer, ChannelId(0), text, SendOptions::reliable_ordered()).expect("room");
+                }
+                ClientsEvent::Message { peer, bytes, .. } => {
+                    heard.insert(names[&peer], bytes);
+                }
+                event => panic!("{event:?}"),
+            }
+        }
+        heard.len() as u128 == BOTS
+    });
+    assert_eq!((renamed, back), (BOTS, BOTS));
+    assert!(heard.iter().all(|(player, bytes)| *bytes == player.to_string()), "{heard:?}");
+    players.sort_unstable();
+    assert!(players.into_iter().eq(0..BOTS));
+}
+
+#[test]
+fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
+    let tokens = tokens();
+    let mut server = serve(own_address(2), &tokens);
+    let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
+    let own = "127.0.0.1:0".parse().expect("an address");
+    let mut bots = Clients::bind(own, 1, &back_within(1)).expect("a socket");
+    let token = TokenRequest::new(PlayerId(1), address, public).issue(&tokens).expect("a token");
+    let peer = bots.connect_with_token(&token).expect("room");
+    until("it is connected", || {
+        echo(&mut server, &mut Vec::new());
+        bots.poll().count() > 0
+    });
+    server.stop_for_restart();
+    let (mut heard, mut refused) = (Vec::new(), 0);
+    until("it gave up", || {
+        bots.wait(Duration::from_millis(100));
+        heard.extend(bots.poll());
+        if let Some(ClientsEvent::Reconnecting { next, .. }) = heard.last() {
+            let sent = bots.send(*next, ChannelId(0), "too early", SendOptions::reliable_ordered());
+            refused += u32::from(sent == Err(SendError::NotConnected));
+        }
+        matches!(heard.last(), Some(ClientsEvent::Disconnected { .. }))
+    });
+    let mut name = peer;
+    let [between @ .., failed, last] = &heard[..] else { panic!("{heard:?}") };
+    for event in between {
+        let ClientsEvent::Reconnecting { peer, next, .. } = event else { panic!("{heard:?}") };
+        assert_eq!(*peer, name);
+        name = *next;
+    }
+    assert_ne!(name, peer);
+    assert!(refused > 0);
+    let sent = bots.send(name, ChannelId(0), "too late", SendOptions::reliable_ordered());
+    assert_eq!(sent, Err(SendError::UnknownPeer));
+    assert_eq!(*failed, ClientsEvent::ReconnectFailed { peer: name, error: ConnectError::Timeout });
+    let reason = ANNOUNCED;
+    assert_eq!(*last, ClientsEvent::Disconnected { peer: name, reason, text: "".into() });
+    assert!(bots.connect(address, public).is_ok(), "its place is free");
+}
+
+#[test]
+fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
+    let tokens = tokens();
+    let mut server = serve(own_address(3), &tokens);
+    let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
+    let token = TokenRequest::new(PlayerId(1), address, public).issue(&tokens).expect("a token");
+    let mut client = Client::connect_with_token(&token, &back_within(30)).expect("a client");
+    until("it can come back", || {
+        echo(&mut server, &mut Vec::new());
+        client.poll().for_each(drop);
+        client.resume_token().is_some()
+    });
+    server.stop_for_restart();
+    let server = serve(address, &tokens);
+    // Nobody polls it meanwhile: each wait ends when there is something to hear.
+    let mut heard = Vec::new();
+    until("it is back", || {
+        assert!(client.wait(PATIENCE), "nothing was said");
+        heard.extend(client.poll());
+        client.state() == ClientState::Connected
+    });
+    let [ClientEvent::Reconnecting { .. }, ClientEvent::Connected] = &heard[..] else { panic!("{heard:?}") };
+    drop(server);
+}

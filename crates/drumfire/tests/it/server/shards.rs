@@ -1,0 +1,267 @@
+//! More sockets than threads: threads come and go while clients play, and nobody notices. Where the platform shares no port
+//! there is one of each, and nothing to move.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::world::{config, now, shares_ports};
+use drumfire::{
+    BindError, ChannelId, ClientConfig, Clients, ClientsEvent, CloseCode, CloseReason, Event, PeerId,
+    SendError, SendOptions, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
+};
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Each says the next number when the one before came back.
+struct Game {
+    server: Server,
+    /// Every one is a socket, with some connections.
+    players: Vec<Clients>,
+    /// By socket and connection: the number that is on its way.
+    said: HashMap<(usize, PeerId), u64>,
+    /// By connection of the server: the number that came last.
+    heard: HashMap<PeerId, u64>,
+    ended: Vec<CloseReason>,
+}
+
+fn shards(sockets: u16, threads: u16) -> Workers {
+    Workers::Shards { sockets, threads }
+}
+
+impl Game {
+    fn new(config: ServerConfig, sockets: usize, connections: u32) -> Self {
+        let server = Server::bind(config).expect("a server");
+        let (said, heard) = (HashMap::new(), HashMap::new());
+        let mut game = Self { server, players: Vec::new(), said, heard, ended: Vec::new() };
+        for socket in 0..sockets {
+            let local = "127.0.0.1:0".parse().expect("an address");
+            let players = Clients::bind(local, connections, &ClientConfig::default());
+            game.players.push(players.expect("a socket"));
+            for _ in 0..connections {
+                let (address, key) = (game.server.local_addr(), ServerKey::dev().public());
+                let peer = game.players[socket].connect(address, key).expect("room");
+                game.say(socket, peer, 1);
+            }
+        }
+        game.until("all were answered", |game| game.least() > 1);
+        game
+    }
+
+    fn say(&mut self, socket: usize, peer: PeerId, number: u64) {
+        let bytes = number.to_be_bytes().to_vec();
+        let taken = self.players[socket].send(peer, ChannelId(1), bytes, SendOptions::reliable_ordered());
+        // One that is over has its end among the events that follow.
+        if taken != Err(SendError::UnknownPeer) {
+            taken.expect("room");
+            self.said.insert((socket, peer), number);
+        }
+    }
+
+    /// The number that every player has said by now.
+    fn least(&self) -> u64 {
+        self.said.values().copied().min().unwrap_or(0)
+    }
+
+    fn step(&mut self) {
+        self.server.wait(Duration::from_micros(200));
+        for event in self.server.poll() {
+            match event {
+                Event::Message { peer, channel, bytes } => {
+                    let number = number(&bytes);
+                    let before = self.heard.insert(peer, number).unwrap_or(0);
+                    assert_eq!(number, before + 1, "each once and in order");
+                    self.server.send(peer, channel, bytes, SendOptions::reliable_ordered()).expect("room");
+                }
+                Event::Connected { peer, .. } => assert_eq!(self.heard.get(&peer), None),
+                other => panic!("{other:?}"),
+            }
+        }
+        self.server.flush();
+        self.step_players();
+    }
+
+    fn step_players(&mut self) {
+        for socket in 0..self.players.len() {
+            let players = &mut self.players[socket];
+            let events: Vec<ClientsEvent> = players.poll().collect();
+            for event in events {
+                match event {
+                    ClientsEvent::Message { peer, bytes, .. } => {
+                        let number = number(&bytes);
+                        assert_eq!(number, self.said[&(socket, peer)], "each once and in order");
+                        self.say(socket, peer, number + 1);
+                    }
+                    ClientsEvent::Connected { .. } => {}
+                    ClientsEvent::Disconnected { reason, .. } => self.ended.push(reason),
+                    other => panic!("{other:?}"),
+                }
+            }
+            self.players[socket].flush();
+        }
+    }
+
+    fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
+        let deadline = now() + PATIENCE;
+        while !is_true(self) {
+            assert!(now() < deadline, "not in time: {what}; {:?}", self.server.stats().threads);
+            self.step();
+        }
+    }
+
+    /// Everybody is answered some times more.
+    fn play(&mut self, rounds: u64) {
+        let goal = self.least() + rounds;
+        self.until("all go on", |game| game.least() >= goal);
+    }
+
+    /// So many threads run, and each drives its part.
+    fn settle(&mut self, threads: &[u16]) {
+        self.until("all shards have moved", |game| {
+            let mut driven = game.server.stats().threads;
+            driven.sort_unstable_by(|one, other| other.cmp(one));
+            driven == threads
+        });
+    }
+
+    /// Nobody came again, and every worker has its players still.
+    #[track_caller]
+    fn assert_untouched(&self) {
+        let stats = self.server.stats();
+        assert_eq!(self.heard.len(), self.said.len(), "somebody came again");
+        assert!(self.ended.is_empty(), "{:?}", self.ended);
+        assert_eq!((stats.connections(), stats.unexplained()), (self.said.len(), 0));
+        let players = self.said.len() / stats.workers.len();
+        assert!(stats.workers.iter().all(|worker| worker.connections == players), "the spread is even");
+        assert!(stats.workers.iter().all(|worker| (worker.panics, worker.wait_faults) == (0, 0)));
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+#[test]
+fn threads_come_and_go_while_a_hundred_clients_play_and_nobody_notices() {
+    if !shares_ports() {
+        return;
+    }
+    for wait in [Wait::best(), Wait::Notify, Wait::Gather(Duration::from_millis(1))] {
+        // A socket for each: of several connections on one, trains of packets go where their first one belongs.
+        let mut game = Game::new(config(shards(4, 1)).wait(wait), 100, 1);
+        let forwarded = game.server.stats().forwarded();
+        assert_eq!(game.server.stats().threads, [4]);
+        for (threads, driven) in [(4, &[1, 1, 1, 1][..]), (2, &[2, 2]), (3, &[2, 1, 1]), (1, &[4])] {
+            game.server.set_threads(threads).expect("in range");
+            game.play(3);
+            game.settle(driven);
+            let before = game.server.stats();
+            // Each worker has 25 of them.
+            game.play(10);
+            let after = game.server.stats();
+            for (before, after) in before.workers.iter().zip(&after.workers) {
+                assert!(after.received.datagrams > before.received.datagrams, "a shard stands still");
+            }
+            game.assert_untouched();
+            assert_eq!(after.forwarded(), forwarded, "packets were forwarded");
+        }
+    }
+}
+
+#[test]
+fn moves_that_overtake_each_other_end_where_the_last_one_says() {
+    if !shares_ports() {
+        return;
+    }
+    let mut game = Game::new(config(shards(8, 2)), 1, 48);
+    for turn in 0..120_u16 {
+        game.server.set_threads(1 + turn * 5 % 8).expect("in range");
+        game.step();
+    }
+    for (threads, driven) in [(3, &[3, 3, 2][..]), (8, &[1; 8]), (1, &[8])] {
+        // The first is overtaken at once.
+        game.server.set_threads(5).expect("in range");
+        game.server.set_threads(threads).expect("in range");
+        game.play(5);
+        game.settle(driven);
+    }
+    game.assert_untouched();
+}
+
+#[test]
+fn a_core_that_never_sleeps_serves_several_sockets() {
+    if !shares_ports() {
+        return;
+    }
+    let mut game = Game::new(config(shards(3, 1)).wait(Wait::Spin), 1, 12);
+    game.play(20);
+    game.server.set_threads(2).expect("in range");
+    game.play(20);
+    game.settle(&[2, 1]);
+    game.assert_untouched();
+}
+
+#[test]
+fn a_server_that_ends_in_the_middle_of_a_move_says_goodbye_to_all() {
+    if !shares_ports() {
+        return;
+    }
+    for round in 0..20_u16 {
+        let mut game = Game::new(config(shards(6, 1 + round % 6)), 2, 6);
+        game.server.set_threads(1 + (round * 7 + 3) % 6).expect("in range");
+        if round % 2 == 0 {
+            game.server.set_threads(1).expect("in range");
+        }
+        let Game { server, .. } = &mut game;
+        // Another one takes its place, so that it can end.
+        drop(std::mem::replace(server, Server::bind(config(Workers::Inline)).expect("a server")));
+        let deadline = now() + PATIENCE;
+        while game.ended.len() < 12 {
+            assert!(now() < deadline, "round {round}: {} of 12 were told", game.ended.len());
+            game.step_players();
+        }
+        let is_goodbye =
+            |reason: &CloseReason| matches!(reason, CloseReason::Remote { code: CloseCode::Shutdown, .. });
+        assert!(game.ended.iter().all(is_goodbye), "round {round}: {:?}", game.ended);
+    }
+}
+
+#[test]
+fn a_server_with_a_thread_for_each_socket_may_do_with_fewer_and_have_them_back() {
+    if !shares_ports() {
+        return;
+    }
+    let mut game = Game::new(config(Workers::Count(3)), 1, 12);
+    for (threads, driven) in [(1, &[3][..]), (3, &[1, 1, 1])] {
+        game.server.set_threads(threads).expect("in range");
+        game.play(5);
+        game.settle(driven);
+    }
+    game.assert_untouched();
+}
+
+#[test]
+fn numbers_of_threads_that_cannot_be_are_refused_by_name_and_change_nothing() {
+    if !shares_ports() {
+        return;
+    }
+    let mut inline = Server::bind(config(Workers::Inline)).expect("a server");
+    assert!(matches!(inline.set_threads(1), Err(ThreadsError::Inline)));
+    assert!(inline.stats().threads.is_empty());
+    let mut game = Game::new(config(shards(4, 2)), 1, 8);
+    for threads in [0, 5, u16::MAX] {
+        let refused = game.server.set_threads(threads).expect_err("refused");
+        assert!(matches!(refused, ThreadsError::OutOfRange { most: 4 }), "{refused:?}");
+        assert!(refused.to_string().contains("1 to 4"), "{refused}");
+    }
+    game.play(3);
+    game.settle(&[2, 2]);
+}
+
+#[test]
+fn threads_and_sockets_that_cannot_be_are_refused_by_name() {
+    for (sockets, threads) in [(0, 0), (0, 1), (4, 0), (4, 5), (1_025, 1)] {
+        let refused = Server::bind(config(Workers::Shards { sockets, threads })).map(drop);
+        assert!(matches!(refused, Err(BindError::Setting { field: "workers", .. })), "{refused:?}");
+    }
+}

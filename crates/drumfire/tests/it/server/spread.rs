@@ -1,0 +1,62 @@
+//! Placement over real sockets: even from the first client on, and packets go straight to their owner.
+
+use super::world::{World, config, granted};
+use drumfire::{ChannelId, SendOptions, Workers};
+
+/// The busiest worker has at most five percent more than its share, and that is a whole number of clients.
+#[track_caller]
+fn assert_even(world: &World, workers: usize) {
+    let mut loads = vec![0_usize; workers];
+    for peer in &world.peers {
+        loads[peer.worker()] += 1;
+    }
+    let busiest = loads.iter().copied().max().expect("some workers");
+    let share = world.peers.len().div_ceil(workers);
+    assert!(busiest * 100 <= share * 105, "{loads:?}");
+}
+
+#[test]
+fn from_four_clients_for_each_worker_on_they_spread_evenly_and_no_packet_is_forwarded() {
+    for (workers, clients) in [(2, 8), (4, 16), (3, 13), (4, 33), (8, 40), (4, 200)] {
+        let mut world = World::connected(config(Workers::Count(workers)), clients);
+        assert_even(&world, usize::from(granted(workers)));
+        assert_straight(&mut world, clients);
+    }
+}
+
+/// Packets of all clients go to their own workers, and all that was forwarded are Hellos.
+#[track_caller]
+fn assert_straight(world: &mut World, clients: usize) {
+    let before = world.server.stats();
+    for _ in 0..3 {
+        for client in &mut world.clients {
+            client.send(ChannelId(0), "to my worker", SendOptions::reliable_ordered()).expect("room");
+        }
+        world.events.clear();
+        world.until("all messages arrived", |world| world.events.len() == clients);
+    }
+    let after = world.server.stats();
+    assert_eq!(after.forwarded(), before.forwarded(), "packets were forwarded");
+    assert_eq!((after.connections(), after.unexplained()), (clients, 0));
+    assert!(after.forwarded() <= 2 * clients as u64, "{} Hellos forwarded", after.forwarded());
+    let taken: u64 = after.workers.iter().map(|worker| worker.forwarded_in).sum();
+    assert_eq!(taken, after.forwarded());
+}
+
+#[test]
+fn places_of_clients_that_left_are_taken_again() {
+    let mut world = World::connected(config(Workers::Count(2)).connections(8), 8);
+    for round in 0..3 {
+        world.clients.clear();
+        world.heard.clear();
+        world.until("all left and are forgotten", |world| {
+            world.peers.is_empty() && world.server.stats().connections() == 0
+        });
+        for _ in 0..8 {
+            world.join();
+        }
+        world.until("all places are taken", |world| world.peers.len() == 8);
+        let first = world.peers.iter().filter(|peer| peer.worker() == 0).count();
+        assert_eq!(first, 8 / usize::from(granted(2)), "round {round}");
+    }
+}

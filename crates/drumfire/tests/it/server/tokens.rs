@@ -1,0 +1,163 @@
+//! Access by token on real sockets and several workers: who gets in, once.
+
+use std::time::Duration;
+
+use super::world::{World, possible};
+use drumfire::{
+    Access, Client, ClientConfig, ClientEvent, CloseCode, CloseReason, ConnectError, ConnectToken, Event,
+    PlayerId, RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
+    TokenRequest, Workers,
+};
+
+pub(crate) struct Backend {
+    key: TokenKey,
+    public: ServerPublicKey,
+}
+
+fn world(workers: Workers) -> (World, Backend) {
+    world_with(workers, |config| config)
+}
+
+/// The same with other settings.
+pub(crate) fn world_with(
+    workers: Workers,
+    set: impl FnOnce(ServerConfig) -> ServerConfig,
+) -> (World, Backend) {
+    let server = ServerKey::generate().expect("randomness");
+    let key = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
+    let backend = Backend { key: key.clone(), public: server.public() };
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let config = ServerConfig::new(address, server, Access::Token(TokenAccess::new(key)));
+    (World::new(set(config.workers(possible(workers))), 0), backend)
+}
+
+impl Backend {
+    pub(crate) fn token(&self, world: &World, player: u128) -> ConnectToken {
+        let request = TokenRequest::new(PlayerId(player), world.server.local_addr(), self.public);
+        request.user_data(&player.to_be_bytes()).issue(&self.key).expect("a token")
+    }
+}
+
+pub(crate) fn join(world: &mut World, token: &ConnectToken) {
+    let client = Client::connect_with_token(token, &ClientConfig::default()).expect("a client");
+    world.clients.push(client);
+    world.heard.push(Vec::new());
+}
+
+pub(crate) fn has_connected(heard: &[ClientEvent]) -> bool {
+    heard.first() == Some(&ClientEvent::Connected)
+}
+
+#[test]
+fn every_player_of_many_gets_in_and_is_known_on_every_worker() {
+    let (mut world, backend) = world(Workers::Count(4));
+    for player in 0..40 {
+        let token = backend.token(&world, player);
+        join(&mut world, &token);
+    }
+    world.until("all are connected", |world| world.peers.len() == 40);
+    let mut players: Vec<u128> = Vec::new();
+    for event in &world.events {
+        let Event::Connected { player: Some(player), .. } = event else { panic!("{event:?}") };
+        assert_eq!(player.user_data[..], player.id.0.to_be_bytes());
+        players.push(player.id.0);
+    }
+    players.sort_unstable();
+    assert!(players.into_iter().eq(0..40));
+}
+
+#[test]
+fn a_token_that_many_race_for_opens_one_session() {
+    for workers in [Workers::Inline, Workers::Count(4)] {
+        let (mut world, backend) = world(workers);
+        let token = backend.token(&world, 7);
+        for _ in 0..20 {
+            join(&mut world, &token);
+        }
+        world.until("all were answered", |world| {
+            world.peers.len() == 1 && world.heard.iter().all(|heard| !heard.is_empty())
+        });
+        let (winners, losers): (Vec<_>, Vec<_>) = world.heard.iter().partition(|heard| has_connected(heard));
+        assert_eq!((winners.len(), world.peers.len()), (1, 1));
+        for heard in losers {
+            let [ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }] = heard.as_slice()
+            else {
+                panic!("{heard:?}")
+            };
+            assert_eq!(refusal.reason, RefuseReason::TokenUsed);
+        }
+    }
+}
+
+#[test]
+fn a_player_who_comes_again_replaces_the_session_on_whatever_worker_it_lives() {
+    let (mut world, backend) = world(Workers::Count(4));
+    for round in 0..8 {
+        let token = backend.token(&world, 7);
+        join(&mut world, &token);
+        world.until("connected", |world| has_connected(&world.heard[round]));
+        world.until("the older one is gone", |world| world.peers.len() == 1);
+    }
+    let replaced = CloseReason::Remote { code: CloseCode::Replaced, application_code: 0 };
+    let is_told = |heard: &Vec<ClientEvent>| matches!(heard.last(), Some(ClientEvent::Disconnected { reason, .. }) if *reason == replaced);
+    world.until("all but the last heard it", |world| world.heard[..7].iter().all(is_told));
+    assert_eq!(world.heard[7].len(), 1);
+}
+
+#[test]
+fn without_a_token_or_with_one_for_another_server_nobody_gets_in_and_is_told_why() {
+    let (mut world, backend) = world(Workers::Count(2));
+    let other = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
+    let foreign = Backend { key: other, public: backend.public }.token(&world, 1);
+    join(&mut world, &foreign);
+    let config = ClientConfig::default();
+    let open = Client::connect(world.server.local_addr(), backend.public, &config).expect("a client");
+    world.clients.push(open);
+    world.heard.push(Vec::new());
+    world.until("both were answered", |world| world.heard.iter().all(|heard| !heard.is_empty()));
+    for (heard, reason) in world.heard.iter().zip([RefuseReason::TokenUnreadable, RefuseReason::TokenMissing])
+    {
+        let ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) } = &heard[0] else {
+            panic!("{heard:?}")
+        };
+        assert_eq!(refusal.reason, reason);
+    }
+    let wrong_build = Client::connect_with_token(&foreign, &config.protocol_id(9));
+    let error = wrong_build.expect_err("another protocol id").to_string();
+    assert!(error.starts_with("protocol_id: must be the token's"), "{error}");
+    let late = TokenRequest::new(PlayerId(2), world.server.local_addr(), backend.public);
+    let long_ago = Duration::from_secs(1_000_000);
+    join(&mut world, &late.issue_at(&backend.key, long_ago).expect("a token"));
+    world.until("it was answered", |world| !world.heard[2].is_empty());
+    assert_eq!(world.heard[2], [ClientEvent::ConnectFailed { error: ConnectError::TokenExpired }]);
+}
+
+#[test]
+fn a_player_comes_back_by_resume_token_and_the_old_session_gives_way() {
+    let (mut world, backend) = world(Workers::Count(2));
+    let token = backend.token(&world, 7);
+    join(&mut world, &token);
+    world.until("a resume token came", |world| world.clients[0].resume_token().is_some());
+    let resume = world.clients[0].resume_token().expect("a token").clone();
+    assert_ne!(resume, token);
+    assert_eq!((resume.address(), resume.server()), (token.address(), token.server()));
+    // It is for the same way as any other token.
+    let resume: ConnectToken = resume.to_text().parse().expect("its text");
+    join(&mut world, &resume);
+    world.until("the player is back", |world| has_connected(&world.heard[1]));
+    world.until("the old session is over", |world| {
+        matches!(world.heard[0].last(), Some(ClientEvent::Disconnected { .. }))
+    });
+    // The two live on different workers, whose events come in no order.
+    world.until("the server heard of both", |world| players(world).len() == 2);
+    assert_eq!(players(&world), [PlayerId(7); 2]);
+}
+
+/// The players whose connection the server heard of.
+fn players(world: &World) -> Vec<PlayerId> {
+    let player = |event: &Event| match event {
+        Event::Connected { player, .. } => player.as_ref().map(|player| player.id),
+        _ => None,
+    };
+    world.events.iter().filter_map(player).collect()
+}

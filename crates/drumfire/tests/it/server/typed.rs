@@ -1,0 +1,81 @@
+//! Values instead of bytes, through every kind of end.
+
+use std::time::Duration;
+
+use super::world::{config, now};
+use drumfire::{
+    Channel, ChannelError, ChannelId, Client, ClientConfig, ClientEvent, Clients, ClientsEvent, Codec, Event,
+    SendError, SendOptions, Server, ServerKey, Workers,
+};
+
+/// A number in four bytes.
+#[derive(Clone, Copy)]
+struct Four;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NotFour;
+
+impl std::fmt::Display for NotFour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("not four bytes")
+    }
+}
+
+impl std::error::Error for NotFour {}
+
+impl Codec<u32> for Four {
+    type Error = NotFour;
+
+    fn encode(&self, value: &u32, into: &mut Vec<u8>) -> Result<(), NotFour> {
+        into.extend_from_slice(&value.to_be_bytes());
+        Ok(())
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<u32, NotFour> {
+        bytes.try_into().map(u32::from_be_bytes).map_err(|_| NotFour)
+    }
+}
+
+const NUMBERS: Channel<u32, Four> =
+    Channel::with_codec(ChannelId(4), SendOptions::reliable_ordered().with_receipt(), Four);
+
+#[test]
+fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
+    let mut server = Server::bind(config(Workers::Inline)).expect("a server");
+    let mut client = Client::connect_dev(server.local_addr()).expect("a client");
+    let mut bots = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &ClientConfig::default())
+        .expect("a socket");
+    let bot = bots.connect(server.local_addr(), ServerKey::dev().public()).expect("room");
+    assert!(matches!(NUMBERS.send(&mut client, (), &7), Ok(Some(_))), "with a receipt");
+    NUMBERS.send(&mut bots, bot, &8).expect("room");
+    client.send(NUMBERS.id(), "five.", SendOptions::reliable_ordered()).expect("room");
+    let (mut answers, mut told, deadline) = (Vec::new(), Vec::new(), now() + Duration::from_secs(30));
+    while answers.len() < 2 || told.is_empty() {
+        assert!(now() < deadline, "{answers:?} {told:?}");
+        for event in server.poll() {
+            if let Event::Message { peer, bytes, .. } = event {
+                match NUMBERS.decode(&bytes) {
+                    Ok(number) => drop(NUMBERS.send(&mut server, peer, &(number * 10)).expect("room")),
+                    Err(error) => told.push(error),
+                }
+            }
+        }
+        server.wait(Duration::from_millis(1));
+        client.wait(Duration::from_millis(1));
+        bots.wait(Duration::from_millis(1));
+        for event in client.poll() {
+            if let ClientEvent::Message { bytes, .. } = event {
+                answers.push(NUMBERS.decode(&bytes).expect("a number"));
+            }
+        }
+        for event in bots.poll() {
+            if let ClientsEvent::Message { bytes, .. } = event {
+                answers.push(NUMBERS.decode(&bytes).expect("a number"));
+            }
+        }
+    }
+    answers.sort_unstable();
+    assert_eq!((answers.as_slice(), told.as_slice()), (&[70, 80][..], &[ChannelError::Decode(NotFour)][..]));
+    bots.close(bot, 0, "").expect("it is there");
+    assert_eq!(NUMBERS.send(&mut bots, bot, &9), Err(ChannelError::Send(SendError::Closed)));
+}
