@@ -4,17 +4,27 @@
 //! The kernel itself takes no part; the socket crate's tests ask it.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
 use drumfire_crypto::{IdKeys, Secret};
-use drumfire_socket::model::{run_program, said_by_control_messages};
 use drumfire_socket::{
-    DropReason, Fault, Gro, Io, Outgoing, Receiver, ReceiverConfig, RecvBatch, SendMode, SteeringFilter,
+    DropReason, Fault, Gro, Instruction, Io, Outgoing, Receiver, ReceiverConfig, RecvBatch, SendMode,
+    SteeringFilter,
 };
 use drumfire_wire::{ConnectionId, ConnectionIdLength, RoutingTag, SteeringSecret, TransportHeader, limits};
 
 use crate::input::Input;
+
+#[path = "../../socket/tests/common/bpf.rs"]
+mod bpf;
+#[cfg(target_os = "linux")]
+mod control;
+/// Other platforms have no control messages.
+#[cfg(not(target_os = "linux"))]
+mod control {
+    pub(super) const fn check(_: &[u8]) {}
+}
 
 /// F14: the program for the kernel and the function in Rust send every payload to the same socket, and a packet to the
 /// socket that its connection id names.
@@ -33,7 +43,7 @@ pub(crate) fn steering(data: &[u8]) {
         let is_possible = offset + 2 <= least && least <= limits::DATAGRAM_MAX_BYTES;
         return assert!(!is_possible, "a filter for {offset}, {least} was refused");
     };
-    let index = run_program(&filter.program(), payload).expect("the kernel takes the program") as usize;
+    let index = bpf::run(&filter.program(), payload).expect("the kernel takes the program") as usize;
     assert_eq!(Some(index).filter(|index| *index < filter.sockets()), filter.socket_of(payload));
     if let Ok(header) = TransportHeader::decode(payload, ConnectionIdLength::Eight)
         && let Some(id) = header.connection_id
@@ -54,47 +64,6 @@ fn check_id(id: ConnectionId) {
     let right = keys.check(&id.checked_part());
     assert_eq!(keys.is_valid(&id.checked_part(), id.check()), right == id.check());
     assert!(keys.is_valid(&id.checked_part(), right));
-}
-
-/// Bytes of a control message's head: its length, its level, its kind.
-const HEAD_BYTES: usize = 16;
-/// Room that a receiver gives the kernel: the stride of a train and an address.
-const CONTROL_BYTES: usize = 24 + 40;
-
-/// The numbers of `linux/in.h`, `linux/in6.h` and `linux/udp.h`.
-const GRO: (i32, i32) = (17, 104);
-const ADDRESS_V4: (i32, i32) = (0, 8);
-const ADDRESS_V6: (i32, i32) = (41, 50);
-
-/// Control messages read as `cmsg(3)` says, in safe code, on a machine with words of eight bytes.
-fn said(mut control: &[u8]) -> (usize, Option<IpAddr>) {
-    let (mut stride, mut local) = (0, None);
-    if control.len() > CONTROL_BYTES {
-        return (0, None);
-    }
-    while let (Some(length), Some(level), Some(kind)) =
-        (control.first_chunk::<8>(), control.get(8..12), control.get(12..16))
-    {
-        let number = |bytes: &[u8]| bytes.try_into().map_or(0, i32::from_ne_bytes);
-        let length = usize::try_from(u64::from_ne_bytes(*length)).unwrap_or(usize::MAX);
-        let Some(body) = control.get(HEAD_BYTES..length) else { break };
-        match (number(level), number(kind)) {
-            GRO => stride = body.get(..4).map_or(0, |bytes| usize::try_from(number(bytes)).unwrap_or(0)),
-            // The index of the interface, the address it came to, the one it named.
-            ADDRESS_V4 => {
-                let address = body.get(..12).and_then(|info| info.get(4..8)?.first_chunk::<4>());
-                local = address.map(|bytes| IpAddr::from(*bytes));
-            }
-            ADDRESS_V6 => {
-                let address = body.get(..20).and_then(<[u8]>::first_chunk::<16>);
-                // A multicast destination is no address of the host.
-                local = address.map(|bytes| IpAddr::from(*bytes)).filter(|address| !address.is_multicast());
-            }
-            _ => {}
-        }
-        control = control.get(length.next_multiple_of(8)..).unwrap_or_default();
-    }
-    (stride, local)
 }
 
 /// A message as the kernel hands it over, and the stride it named.
@@ -165,9 +134,7 @@ impl<'a> Taken<'a> {
 pub(crate) fn received(data: &[u8]) {
     let mut input = Input::new(data);
     let (length, gro) = (usize::from(input.u8()), input.u8() & 1 == 0);
-    let control = input.bytes(length);
-    let heard = said_by_control_messages(control);
-    assert!(heard.is_none_or(|heard| heard == said(control)), "{heard:?} of {control:?}");
+    control::check(input.bytes(length));
     let mut queue = Queue(VecDeque::new());
     while !input.is_empty() {
         let (stride, bytes) = (usize::from(input.u16()), usize::from(input.u16()) % 4_096);

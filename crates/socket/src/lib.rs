@@ -67,8 +67,6 @@ mod group;
 mod hub;
 mod io;
 mod local;
-#[cfg(feature = "model")]
-pub mod model;
 mod poller;
 mod send;
 mod send_batch;

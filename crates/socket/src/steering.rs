@@ -14,15 +14,13 @@
     )
 )]
 
-#[cfg(any(test, feature = "model"))]
-mod interpreter;
+#[cfg(test)]
+#[path = "../tests/common/bpf.rs"]
+mod bpf;
 
 use std::num::NonZeroU32;
 
 use crate::config_error::ConfigError;
-
-#[cfg(feature = "model")]
-pub(crate) use interpreter::run;
 
 /// One classic BPF instruction (`struct sock_filter`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +159,7 @@ mod op {
 
 #[cfg(test)]
 mod tests {
-    use super::interpreter::run;
+    use super::bpf::run;
     use super::*;
 
     fn steered(filter: &SteeringFilter, payload: &[u8]) -> Option<usize> {

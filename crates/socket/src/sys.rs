@@ -18,7 +18,6 @@
 //! | `thread_cpu_time` | the calling thread's own, or `None` |
 //! | `watch_poll`, `forget_poll` | a poll as one more thing that a poll watches; called only with `HAS_GROUPS` |
 //! | `number_of`, `bound_to` | the system's list of the sockets on a port, and a socket's number there, or `Unsupported` |
-//! | `said_by` | the stride and the local address that control messages name, or `None` where there are no such messages |
 //! | `fault` | the name of an error |
 //!
 //! `open`, `recv_one` and `send_one` are the same everywhere and stand here.

@@ -32,13 +32,6 @@ pub(crate) const HAS_BATCHES: bool = true;
 pub(crate) const HAS_GROUPS: bool = true;
 pub(crate) const HAS_FINE_SLEEP: bool = true;
 
-/// What these control messages say.
-#[cfg(feature = "model")]
-pub(crate) fn said_by(control: &[u8]) -> Option<(usize, Option<std::net::IpAddr>)> {
-    let said = control::ControlSpace::holding(control).read(control.len());
-    Some((said.segment_bytes, said.local))
-}
-
 /// Places in the answer to `SO_MEMINFO` (`linux/sock_diag.h`).
 mod meminfo {
     pub(super) const RECEIVE_ALLOC: usize = 0;

@@ -55,12 +55,6 @@ pub(crate) fn recv_batch(
     super::recv_one(udp, parts)
 }
 
-/// Plain calls bring no control messages.
-#[cfg(feature = "model")]
-pub(crate) fn said_by(_control: &[u8]) -> Option<(usize, Option<IpAddr>)> {
-    None
-}
-
 /// Without batches a batch is sent one by one; a train is refused, which makes the sender give trains up.
 pub(crate) fn send_batch(
     udp: &mio::net::UdpSocket,

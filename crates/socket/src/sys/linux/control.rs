@@ -1,6 +1,10 @@
-//! Control messages: what the kernel says of a message beside its bytes, and is told of one.
+//! Control messages: facts about a message that the kernel and this crate exchange in addition to its bytes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod parse;
+
+use std::net::IpAddr;
+
+use parse::ControlFacts;
 
 /// Room for the two control messages that are ever in use: the stride of a train and an address of the host.
 #[derive(Clone, Copy)]
@@ -11,54 +15,12 @@ const SPACE_BYTES: usize = space(size_of::<u32>()) + space(size_of::<libc::in6_p
 
 const HEADER_BYTES: usize = aligned(size_of::<libc::cmsghdr>());
 
-/// What a received message's control messages say.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    /// The stride of a train; 0 where the kernel wrote none.
-    pub(super) segment_bytes: usize,
-    /// Which of the host's addresses it came to.
-    pub(super) local: Option<IpAddr>,
-}
-
 impl ControlSpace {
     pub(super) const EMPTY: Self = Self([0; SPACE_BYTES]);
 
-    /// Reads what the kernel wrote, `written` bytes of it.
-    pub(super) fn read(&self, written: usize) -> Said {
-        let mut said = Said::default();
-        let mut rest = self.0.get(..written).unwrap_or_default();
-        while let Some(header) = value_at::<libc::cmsghdr>(rest, 0) {
-            let length = header.cmsg_len;
-            let Some(body) = rest.get(HEADER_BYTES..length) else { break };
-            match (header.cmsg_level, header.cmsg_type) {
-                (libc::SOL_UDP, libc::UDP_GRO) => {
-                    let stride = value_at::<libc::c_int>(body, 0);
-                    said.segment_bytes = stride.and_then(|stride| usize::try_from(stride).ok()).unwrap_or(0);
-                }
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    let info = value_at::<libc::in_pktinfo>(body, 0);
-                    said.local =
-                        info.map(|info| Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr)).into());
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let info = value_at::<libc::in6_pktinfo>(body, 0);
-                    // The destination of a multicast datagram is no address of the host: Linux refuses to send from it.
-                    let to = info.map(|info| Ipv6Addr::from(info.ipi6_addr.s6_addr));
-                    said.local = to.filter(|to| !to.is_multicast()).map(IpAddr::from);
-                }
-                _ => {}
-            }
-            rest = rest.get(aligned(length)..).unwrap_or_default();
-        }
-        said
-    }
-
-    /// The space with these bytes in it, as far as they fit.
-    #[cfg(feature = "model")]
-    pub(super) fn holding(bytes: &[u8]) -> Self {
-        let mut space = Self::EMPTY;
-        space.0.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
-        space
+    /// Returns what the first `written` bytes state, which the kernel wrote.
+    pub(super) fn read(&self, written: usize) -> ControlFacts {
+        parse::parse(self.0.get(..written).unwrap_or_default())
     }
 
     /// Writes what a message to be sent needs; answers how many bytes that is, 0 for nothing.
@@ -102,14 +64,6 @@ impl ControlSpace {
     }
 }
 
-/// A value made of plain integers that begins at `at`; `None` where it does not lie whole in the bytes.
-fn value_at<T: Copy>(bytes: &[u8], at: usize) -> Option<T> {
-    let place = bytes.get(at..at.checked_add(size_of::<T>())?)?;
-    // SAFETY: the place is borrowed and as long as the value; the types this is called with, integers and structures of
-    // them, are valid for every bit pattern, and the read needs no alignment.
-    Some(unsafe { place.as_ptr().cast::<T>().read_unaligned() })
-}
-
 /// As `CMSG_ALIGN`.
 const fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(size_of::<usize>())
@@ -130,7 +84,7 @@ mod tests {
             let address: IpAddr = text.parse().expect("an address");
             let mut control = ControlSpace::EMPTY;
             let bytes = control.write(None, Some(address));
-            assert_eq!(control.read(bytes), Said { segment_bytes: 0, local: Some(address) });
+            assert_eq!(control.read(bytes), ControlFacts { segment_bytes: 0, local: Some(address) });
             let bytes = control.write(Some(1_200), Some(address));
             assert_eq!(control.read(bytes).local, Some(address), "a stride of another kind goes before");
         }
@@ -143,7 +97,7 @@ mod tests {
         for group in ["ff02::1", "ff05::1:3"] {
             let mut control = ControlSpace::EMPTY;
             let bytes = control.write(None, Some(group.parse().expect("an address")));
-            assert_eq!(control.read(bytes), Said::default(), "{group}");
+            assert_eq!(control.read(bytes), ControlFacts::default(), "{group}");
         }
     }
 
@@ -152,7 +106,7 @@ mod tests {
         for fill in [0x00, 0x01, 0x10, 0x7f, 0xff] {
             let control = ControlSpace([fill; SPACE_BYTES]);
             for written in 0..=SPACE_BYTES + 9 {
-                assert_eq!(control.read(written), Said::default(), "{fill} {written}");
+                assert_eq!(control.read(written), ControlFacts::default(), "{fill} {written}");
             }
         }
     }

@@ -82,9 +82,9 @@ pub(crate) fn recv_batch(
         slot.bytes = (message.msg_len as usize).min(parts.slot_bytes);
         slot.is_truncated = flags & libc::MSG_TRUNC != 0;
         slot.is_control_truncated = flags & libc::MSG_CTRUNC != 0;
-        let said = control.read(message.msg_hdr.msg_controllen as _);
-        slot.segment_bytes = said.segment_bytes;
-        slot.local = match (&mut *locals, said.local) {
+        let facts = control.read(message.msg_hdr.msg_controllen as _);
+        slot.segment_bytes = facts.segment_bytes;
+        slot.local = match (&mut *locals, facts.local) {
             (Some(locals), Some(address)) => locals.number_of(address),
             _ => LocalAddress::ANY,
         };

@@ -1,12 +1,27 @@
-//! For tests only: a steering program run as the kernel runs it, over a payload in memory.
+//! An interpreter for steering programs: it runs classic BPF over a payload in memory, as the kernel does.
 //!
-//! It knows the operations that [`SteeringFilter`](super::SteeringFilter) writes, and no others.
+//! It knows the operations that `SteeringFilter` writes, and no others. The file is included by path; the parent module has
+//! `Instruction` in scope.
 
-use super::{Instruction, op};
+use super::Instruction;
 
-/// What a program answers for this payload, with the kernel's rules: arithmetic modulo 2^32, a load beyond the end of the
-/// payload ends with 0. `None` for a program that the kernel would not take: an unknown operation, a jump out of it, a
-/// shift by more than there is, a division by zero.
+/// Operations of classic BPF (`linux/bpf_common.h`), class | size | mode.
+mod op {
+    pub(super) const LOAD_LENGTH: u16 = 0x80;
+    pub(super) const LOAD_BYTE: u16 = 0x30;
+    pub(super) const LOAD_HALF: u16 = 0x28;
+    pub(super) const JUMP_AT_LEAST: u16 = 0x35;
+    pub(super) const JUMP_BITS_SET: u16 = 0x45;
+    pub(super) const MULTIPLY: u16 = 0x24;
+    pub(super) const SHIFT_RIGHT: u16 = 0x74;
+    pub(super) const MODULO: u16 = 0x94;
+    pub(super) const RETURN_ACCUMULATOR: u16 = 0x16;
+    pub(super) const RETURN_CONSTANT: u16 = 0x06;
+}
+
+/// Returns the result of the program for this payload by the kernel's rules: arithmetic is modulo 2^32, and a load beyond the
+/// end of the payload ends the program with 0. Returns `None` for a program that the kernel refuses: an unknown operation, a
+/// jump out of the program, a shift by 32 or more, or a division by zero.
 pub(crate) fn run(program: &[Instruction], payload: &[u8]) -> Option<u32> {
     let mut accumulator = 0_u32;
     let mut rest = program.iter();
@@ -35,7 +50,7 @@ pub(crate) fn run(program: &[Instruction], payload: &[u8]) -> Option<u32> {
     None
 }
 
-/// So many bytes of the payload, big-endian.
+/// Returns `bytes` bytes of the payload as a big-endian number.
 fn load(payload: &[u8], from: u32, bytes: usize) -> Option<u32> {
     let from = usize::try_from(from).ok()?;
     let loaded = payload.get(from..from.checked_add(bytes)?)?;
