@@ -2,8 +2,8 @@
 
 use drumfire_crypto::{OpenKeys, Opener, SealKeys, Sealer, TAG_BYTES};
 use drumfire_wire::{
-    ConnectionId, ConnectionIdLength, PacketNumber, PacketNumberLength, ServerParameters, SharedParameters,
-    TransportHeader,
+    CloseCode, ConnectionId, ConnectionIdLength, Frame, Frames, PacketNumber, PacketNumberLength,
+    ServerParameters, SharedParameters, TransportHeader,
 };
 
 /// A connected client under the test's own control.
@@ -17,13 +17,26 @@ pub struct Client {
     parameters: SharedParameters,
 }
 
-/// A packet of the server, opened.
+/// A packet of the peer, opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The packet number.
     pub number: u64,
     /// The frames.
     pub frames: Vec<u8>,
+}
+
+impl Heard {
+    /// Returns the code and the reason of each Close in the packet. Reading ends at the first frame that does not decode.
+    #[must_use]
+    pub fn closes(&self) -> Vec<(CloseCode, String)> {
+        let frames = Frames::new(&self.frames).map_while(Result::ok);
+        let closes = frames.filter_map(|frame| match frame {
+            Frame::Close(close) => Some((close.code, String::from_utf8_lossy(close.reason).into_owned())),
+            _ => None,
+        });
+        closes.collect()
+    }
 }
 
 impl Client {

@@ -1,11 +1,11 @@
-//! A client that a test controls: it performs the handshake and seals its own frames, from the wire format and the
-//! ciphers alone, so that it can break every rule that the core keeps.
+//! Ends of a connection that a test controls: each performs the handshake and seals its own frames, from the wire format and
+//! the ciphers alone, so that it can break every rule that the core keeps.
 //!
-//! - [`Handshake`] and [`Client`] speak the protocol. They own no socket and no clock.
+//! - [`Handshake`] and [`Client`] speak a client's part of the protocol, [`Server`] a server's. They own no socket and no clock.
 //! - [`Swarm`] and [`Sender`] draw hostile traffic from a seed: frames, their fields, their order, and their packing.
 //! - [`HelloFlood`] draws hostile Hellos.
 //!
-//! The tests that use this crate judge the server.
+//! The tests that use this crate judge the other end.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -14,6 +14,7 @@ mod frame;
 mod handshake;
 mod random;
 mod sender;
+mod server;
 mod state;
 mod swarm;
 
@@ -23,5 +24,6 @@ pub use frame::DrawnFrame;
 pub use handshake::{Handshake, default_parameters};
 pub use random::Random;
 pub use sender::Sender;
+pub use server::Server;
 pub use state::{Limits, SendState};
 pub use swarm::Swarm;

@@ -43,7 +43,6 @@ mod peer_rekeys;
 mod peer_reordering;
 mod peer_replays;
 mod puppet;
-mod puppet_server;
 mod rates;
 mod recorder;
 mod recovery;

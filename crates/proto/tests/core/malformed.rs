@@ -15,10 +15,10 @@ use drumfire_proto::{CloseCode, CloseReason, ConnectError, DropReason};
 use drumfire_wire::{DatagramKind, Hello};
 use serde_json::{Map, Value, json};
 
-use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity};
+use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity, server_keys};
 use crate::puppet::Puppet;
-use crate::puppet_server::PuppetServer;
 use drumfire_crypto::{Initiator, Mac1Key, RefuseKey, Secret};
+use drumfire_puppet::Server;
 
 /// A malformed input, or a neighbor that is just within bounds.
 #[derive(Clone, Copy)]
@@ -190,7 +190,7 @@ fn malformed_input_ends_as_its_vector_says() {
             (Input::Hello { set, parameters }, _) => hello(set, parameters),
             (Input::Refuse { head, psk }, _) => refuse(head, psk),
             (Input::Welcome { parameters }, _) => {
-                to_connecting(|hello| PuppetServer::answer(hello, |payload| change(payload, parameters)).1)
+                to_connecting(|hello| answer(hello, |payload| change(payload, parameters)).1)
             }
             (Input::Frames { before, frames }, End::Server) => frames_to_server(before, frames),
             (Input::Frames { before, frames }, _) => frames_to_client(before, frames),
@@ -343,7 +343,7 @@ fn frames_to_server(before: &[&str], frames: &str) -> Outcome {
 
 fn frames_to_client(before: &[&str], frames: &str) -> Outcome {
     let (mut world, hello) = connecting();
-    let (mut server, welcome) = PuppetServer::answer(&Hello::decode(&hello).unwrap(), |_| {});
+    let (mut server, welcome) = answer(&Hello::decode(&hello).unwrap(), |_| {});
     world.hand(CLIENT, address(SERVER), &welcome);
     world.flush();
     for frames in before {
@@ -359,8 +359,13 @@ fn frames_to_client(before: &[&str], frames: &str) -> Outcome {
         _ => None,
     });
     let sent: Vec<_> = world.sent.iter().filter(|(_, end, _)| *end == CLIENT).collect();
-    let closes: Vec<_> = sent.iter().flat_map(|(_, _, bytes)| server.closes(bytes)).collect();
+    let heard = sent.iter().map(|(_, _, bytes)| server.open(bytes.clone()).expect("a packet of the client"));
+    let closes: Vec<_> = heard.flat_map(|heard| heard.closes()).collect();
     outcome(dropped(&world), ending, &closes)
+}
+
+fn answer(hello: &Hello<'_>, change: impl FnOnce(&mut [u8])) -> (Server, Vec<u8>) {
+    Server::answer(&server_keys(), hello, change).expect("the Hello opens")
 }
 
 /// Frames as they are sealed: a packet is at least 28 bytes long. The padding is in front, for some of them do not end.

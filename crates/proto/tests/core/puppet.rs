@@ -2,10 +2,10 @@
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity};
 use drumfire_proto::{CloseReason, SendOptions};
-use drumfire_puppet::{Client, Handshake};
+use drumfire_puppet::{Client, Handshake, Heard};
 use drumfire_wire::{
-    AckDelay, AckRange, ChannelId, CloseCode, Delivery, EncodeError, Frame, FrameWriter, Frames, Message,
-    MessageId, PacketNumber,
+    AckDelay, AckRange, ChannelId, CloseCode, Delivery, EncodeError, FrameWriter, Message, MessageId,
+    PacketNumber,
 };
 use std::time::Duration;
 
@@ -56,21 +56,18 @@ impl Puppet {
 
     /// The numbers and frames of what the server has sent since it was last asked.
     pub(crate) fn hear(&mut self) -> Vec<(u64, Vec<u8>)> {
+        self.packets().into_iter().map(|heard| (heard.number, heard.frames)).collect()
+    }
+
+    fn packets(&mut self) -> Vec<Heard> {
         let sent = std::mem::take(&mut self.world.sent);
         let packets = sent.into_iter().filter(|(_, end, bytes)| *end == SERVER && bytes[0] < 0x80);
-        let heard = packets.map(|(_, _, bytes)| self.client.open(bytes).expect("a packet of the server"));
-        heard.map(|heard| (heard.number, heard.frames)).collect()
+        packets.map(|(_, _, bytes)| self.client.open(bytes).expect("a packet of the server")).collect()
     }
 
     /// The code and reason of each Close that the server has sent since it was last heard.
     pub(crate) fn closes(&mut self) -> Vec<(CloseCode, String)> {
-        let heard = self.hear();
-        let frames = heard.iter().flat_map(|(_, frames)| Frames::new(frames));
-        let closes = frames.filter_map(|frame| match frame.unwrap() {
-            Frame::Close(close) => Some((close.code, String::from_utf8_lossy(close.reason).into_owned())),
-            _ => None,
-        });
-        closes.collect()
+        self.packets().iter().flat_map(Heard::closes).collect()
     }
 
     pub(crate) fn ending(&self) -> Option<CloseReason> {
