@@ -1,19 +1,14 @@
 //! The client after its handshake: it seals the packets that the test writes, and opens those of the server.
 
-use drumfire_crypto::{OpenKeys, Opener, SealKeys, Sealer, TAG_BYTES};
-use drumfire_wire::{
-    CloseCode, ConnectionId, ConnectionIdLength, Frame, Frames, PacketNumber, PacketNumberLength,
-    ServerParameters, SharedParameters, TransportHeader,
-};
+use drumfire_crypto::{OpenKeys, SealKeys};
+use drumfire_wire::{CloseCode, ConnectionIdLength, Frame, Frames, ServerParameters, SharedParameters};
+
+use crate::packet::{PacketOpener, PacketSealer};
 
 /// A connected client under the test's own control.
 pub struct Client {
-    sealer: Sealer,
-    opener: Opener,
-    server_id: ConnectionId,
-    key_phase: bool,
-    /// The largest packet number that came from the server.
-    largest: Option<PacketNumber>,
+    sealer: PacketSealer,
+    opener: PacketOpener,
     parameters: SharedParameters,
 }
 
@@ -42,11 +37,8 @@ impl Heard {
 impl Client {
     pub(crate) fn new(seals: SealKeys, opens: OpenKeys, parameters: &ServerParameters) -> Self {
         Self {
-            sealer: Sealer::new(seals),
-            opener: Opener::new(opens),
-            server_id: parameters.connection_id,
-            key_phase: false,
-            largest: None,
+            sealer: PacketSealer::new(seals, Some(parameters.connection_id)),
+            opener: PacketOpener::new(opens, ConnectionIdLength::Zero),
             parameters: parameters.shared,
         }
     }
@@ -73,35 +65,24 @@ impl Client {
     ///
     /// If the packet numbers are used up, which no test does.
     pub fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
-        let number = PacketNumber(self.next_number());
-        let header = TransportHeader {
-            key_phase: self.key_phase,
-            connection_id: Some(self.server_id),
-            number: number.truncate(PacketNumberLength::Four),
-        };
-        let mut datagram = Vec::new();
-        header.encode(&mut datagram).expect("a vector has room");
-        let (mut body, mut tag) = (frames.to_vec(), [0; TAG_BYTES]);
-        self.sealer.seal(&datagram, &mut body, &mut tag).expect("packet numbers are left");
-        datagram.extend(body);
-        datagram.extend(tag);
-        datagram
+        self.sealer.datagram(frames)
     }
 
     /// Opens a packet of the server. Returns `None` for any other datagram.
     pub fn open(&mut self, mut datagram: Vec<u8>) -> Option<Heard> {
-        let header = TransportHeader::decode(&datagram, ConnectionIdLength::Zero).ok()?;
-        let number = header.number.expand(self.largest);
-        let (aad, sealed) = datagram.split_at_mut(header.encoded_bytes());
-        let frames = self.opener.open(number.0, header.key_phase, aad, sealed).ok()?.body.to_vec();
-        self.largest = self.largest.max(Some(number));
-        Some(Heard { number: number.0, frames })
+        let (number, frames) = self.opener.open(&mut datagram)?;
+        Some(Heard { number, frames: frames.to_vec() })
     }
 
     /// Begins the next key epoch, in both directions.
     pub fn change_keys(&mut self) {
-        self.sealer.step_to_next_epoch();
-        self.opener.step_to_next_epoch();
-        self.key_phase = !self.key_phase;
+        self.sealer.change_keys();
+        self.opener.change_keys();
+    }
+
+    /// Returns the sealing half, with which packets can be sent that the client does not remember.
+    #[must_use]
+    pub fn into_sealer(self) -> PacketSealer {
+        self.sealer
     }
 }

@@ -16,6 +16,14 @@ use crate::client::Client;
 /// Where a Hello has its cookie.
 const COOKIE: Range<usize> = 540..572;
 
+/// Returns the suite of the ciphers for a suite of the wire format.
+pub(crate) const fn key_suite(suite: drumfire_wire::Suite) -> Suite {
+    match suite {
+        drumfire_wire::Suite::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
+        drumfire_wire::Suite::Aes128Gcm => Suite::Aes128Gcm,
+    }
+}
+
 /// A handshake that has begun.
 pub struct Handshake {
     hello: HelloDraft,
@@ -60,13 +68,29 @@ impl Handshake {
         ephemeral: [u8; 32],
         payload: &[u8; ClientParameters::PAYLOAD_BYTES],
     ) -> Self {
+        Self::with_offer(server_key, client_id, ephemeral, payload, SuiteOffer::mandatory())
+    }
+
+    /// Begins a handshake like [`Self::with_payload`], with this offer of suites.
+    ///
+    /// # Panics
+    ///
+    /// If the public key is one of the few that are not valid.
+    #[must_use]
+    pub fn with_offer(
+        server_key: &[u8; 32],
+        client_id: [u8; 8],
+        ephemeral: [u8; 32],
+        payload: &[u8; ClientParameters::PAYLOAD_BYTES],
+        offer: SuiteOffer,
+    ) -> Self {
         let fields = HelloFields {
             version: VERSION,
             protocol_id: 0,
             client_id: ClientId(client_id),
             server_key_id: 0,
             token_key_id: 0,
-            suite_bits: SuiteOffer::mandatory().to_bits(),
+            suite_bits: offer.to_bits(),
         };
         let mut hello = HelloDraft::new(&fields, &[0; 512]);
         let prologue = hello.prologue().concat();
@@ -141,7 +165,7 @@ impl Handshake {
         let mut payload = [0; 1_200];
         let (bytes, secrets) = self.initiator.read_reply(welcome.noise_message, &mut payload).ok()?;
         let parameters = ServerParameters::decode(&payload[..bytes])?;
-        let (seals, opens) = secrets.into_keys(Suite::ChaCha20Poly1305)?;
+        let (seals, opens) = secrets.into_keys(key_suite(parameters.suite))?;
         Some(Client::new(seals, opens, &parameters))
     }
 }

@@ -2,6 +2,8 @@
 //! the ciphers alone, so that it can break every rule that the core keeps.
 //!
 //! - [`Handshake`] and [`Client`] speak a client's part of the protocol, [`Server`] a server's. They own no socket and no clock.
+//! - [`Connector`] performs a whole handshake. [`PacketSealer`] and [`PacketOpener`] are the halves of the connection after it:
+//!   tools and benches use them where an endpoint's own work must not be measured.
 //! - [`Swarm`] and [`Sender`] draw hostile traffic from a seed: frames, their fields, their order, and their packing.
 //! - [`HelloFlood`] draws hostile Hellos.
 //!
@@ -9,9 +11,11 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod connector;
 mod flood;
 mod frame;
 mod handshake;
+mod packet;
 mod random;
 mod sender;
 mod server;
@@ -19,11 +23,13 @@ mod state;
 mod swarm;
 
 pub use client::{Client, Heard};
+pub use connector::Connector;
 pub use flood::{DrawnHello, HelloFlood};
 pub use frame::DrawnFrame;
 pub use handshake::{Handshake, default_parameters};
+pub use packet::{PacketOpener, PacketSealer};
 pub use random::Random;
 pub use sender::Sender;
-pub use server::Server;
+pub use server::{HelloError, Server};
 pub use state::{Limits, SendState};
 pub use swarm::Swarm;

@@ -1,0 +1,131 @@
+//! A whole handshake of a client that keeps no connection: the tools and benches that use it need the keys alone.
+
+use std::time::Duration;
+
+use drumfire_wire::{
+    AckDelay, AckRange, ClientParameters, FrameWriter, Frames, PacketNumber, Refuse, SuiteOffer, Welcome,
+};
+
+use crate::client::Client;
+use crate::handshake::Handshake;
+use crate::packet::PacketSealer;
+
+/// Frames that ask for an immediate ack: AckRequest and Padding.
+const ACK_REQUEST: [u8; 4] = [3, 0, 0, 0];
+
+/// Connects and then acknowledges every packet of the server, until its sealing half is taken.
+///
+/// Pass each datagram of the server to [`Self::on_datagram`] and send what it returns. Call [`Self::resend`] when nothing came for
+/// a while, first of all for the first datagram.
+pub struct Connector {
+    state: State,
+    is_confirmed: bool,
+    refusal: Option<String>,
+}
+
+enum State {
+    Handshake(Box<Handshake>),
+    Connected(Box<Client>),
+    Failed,
+}
+
+impl Connector {
+    /// Begins a handshake with the server that has this public key. Two clients need two `ephemeral` secrets.
+    ///
+    /// # Panics
+    ///
+    /// If the public key is one of the few that are not valid.
+    #[must_use]
+    pub fn new(
+        server_key: &[u8; 32],
+        client_id: [u8; 8],
+        ephemeral: [u8; 32],
+        parameters: &ClientParameters,
+        offer: SuiteOffer,
+    ) -> Self {
+        let payload = parameters.encode();
+        let handshake = Handshake::with_offer(server_key, client_id, ephemeral, &payload, offer);
+        Self { state: State::Handshake(handshake.into()), is_confirmed: false, refusal: None }
+    }
+
+    /// Returns whether the server has opened a packet of the connection and answered it.
+    #[must_use]
+    pub const fn is_confirmed(&self) -> bool {
+        self.is_confirmed
+    }
+
+    /// Returns the reason why there will be no connection, or `None` while there may be one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    /// Returns the datagram that is due when the server does not answer: the Hello, or a packet that asks for an ack. Returns
+    /// `None` once the connection is confirmed.
+    pub fn resend(&mut self) -> Option<Vec<u8>> {
+        match &mut self.state {
+            State::Handshake(handshake) => Some(handshake.hello()),
+            State::Connected(client) => (!self.is_confirmed).then(|| client.datagram(&ACK_REQUEST)),
+            State::Failed => None,
+        }
+    }
+
+    /// Takes a datagram of the server and returns the answer to it, if it has one.
+    pub fn on_datagram(&mut self, datagram: Vec<u8>) -> Option<Vec<u8>> {
+        match &mut self.state {
+            State::Handshake(handshake) => {
+                if handshake.on_retry(&datagram) {
+                    return self.resend();
+                }
+                if let Ok(refuse) = Refuse::decode(&datagram) {
+                    self.fail(format!("the server refuses the connection: {:?}", refuse.refusal.reason));
+                    return None;
+                }
+                // Datagrams that are nothing of this handshake are ignored.
+                Welcome::decode(&datagram)
+                    .ok()
+                    .filter(|welcome| welcome.client_id == handshake.client_id())?;
+                match std::mem::replace(&mut self.state, State::Failed) {
+                    State::Handshake(handshake) => match handshake.on_welcome(&datagram) {
+                        Some(client) => self.state = State::Connected(client.into()),
+                        None => self.fail("the server's Welcome does not open".to_owned()),
+                    },
+                    state => self.state = state,
+                }
+                self.resend()
+            }
+            State::Connected(client) => {
+                let heard = client.open(datagram)?;
+                self.is_confirmed = true;
+                let mut frames = Frames::new(&heard.frames).map_while(Result::ok);
+                frames.any(|frame| frame.is_ack_eliciting()).then(|| client.datagram(&ack_of(heard.number)))
+            }
+            State::Failed => None,
+        }
+    }
+
+    /// Returns the sealing half of the connection, or `None` if there is no connection.
+    #[must_use]
+    pub fn into_sealer(self) -> Option<PacketSealer> {
+        match self.state {
+            State::Connected(client) => Some(client.into_sealer()),
+            State::Handshake(_) | State::Failed => None,
+        }
+    }
+
+    fn fail(&mut self, line: String) {
+        self.state = State::Failed;
+        self.refusal = Some(line);
+    }
+}
+
+/// Returns a frame that acknowledges this packet alone.
+fn ack_of(number: u64) -> Vec<u8> {
+    let number = PacketNumber(number);
+    let mut frame = Vec::new();
+    let ranges = AckRange::new(number, number).into_iter();
+    FrameWriter::new(&mut frame)
+        .ack(AckDelay::from_duration(Duration::ZERO), ranges)
+        .expect("a vector has room for one range");
+    frame
+}
