@@ -4,11 +4,11 @@
 //! Whatever it finds is a failure, and so is what the time did not suffice for.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::fuzz::at_once;
 use crate::ledger;
-use crate::run::Stop;
+use crate::run::{CommandLine, Stop};
 use crate::steps::{Step, Steps, step};
 use crate::workspace::Workspace;
 
@@ -141,7 +141,11 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
     let turns = targets(root)?.div_ceil(at_once() as u64);
     let seed = ledger::next_seed(root)?;
     let pieces = pieces(seed, ask.quick);
-    let night = (!ask.quick).then(|| ask.turn.unwrap_or_else(today));
+    let night = match (ask.quick, ask.turn) {
+        (true, _) => None,
+        (false, Some(turn)) => Some(turn),
+        (false, None) => Some(today(root)?),
+    };
     let parts: Vec<_> =
         PARTS.iter().filter_map(|part| part.step(night, seed)).chain([hours(seed, ask.quick)]).collect();
     let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
@@ -226,9 +230,11 @@ impl Part {
 }
 
 /// Returns the number of the present day. Parts that do not run every night run by it.
-fn today() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since_1970.as_secs() / (24 * 60 * 60)
+fn today(root: &Path) -> Result<u64, Stop> {
+    let seconds = CommandLine::new("date", &["-u", "+%s"]).output(root)?;
+    let seconds: u64 =
+        seconds.trim().parse().map_err(|why| Stop::failed(format!("date: {seconds}: {why}")))?;
+    Ok(seconds / (24 * 60 * 60))
 }
 
 /// The simulator's hours, from this seed on.
