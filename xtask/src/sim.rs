@@ -114,7 +114,8 @@ const TESTS: [&str; 2] = [
 
 /// Builds the simulator from the copy.
 fn build(copy: &Copy) -> Result<(), Stop> {
-    let command = copy.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
+    let command =
+        copy.cargo("build --profile sim --quiet -p drumfire-sim --features hostile --bin drumfire-sim");
     let status = command.run(&copy.tree(), None)?;
     if status.success() { Ok(()) } else { Err(Stop::failed(format!("{command}: {status}"))) }
 }
