@@ -107,9 +107,9 @@ impl Sender {
             .congestion(UNLIMITED)
             .memory_bytes(memory_bytes, memory_bytes)
             .has_aes_gcm(true);
-        let crowd = Crowd::connect_to(settings, 1, true).expect("a connection");
+        let mut crowd = Crowd::connect_to(settings, 1, true).expect("a connection");
         let peer = crowd.peers[0];
-        let in_flight_bytes = crowd.server.in_flight_bytes(peer).expect("a connection");
+        let in_flight_bytes = in_flight_bytes(&mut crowd, peer);
         assert_eq!(in_flight_bytes, 0, "a connection with nothing under way");
         let mut sender = Self {
             case,
@@ -244,13 +244,18 @@ impl Sender {
 
     /// The server knows the same of what is under way. A packet just below the newest acknowledged one is not lost yet.
     fn check(&mut self, last_lost: Option<u64>) {
-        let server = &self.crowd.server;
-        let known = server.in_flight_bytes(self.peer).expect("the connection is open");
+        let known = in_flight_bytes(&mut self.crowd, self.peer);
         let most =
             if last_lost.is_some() { self.in_flight_bytes + DATAGRAM_BYTES } else { self.in_flight_bytes };
         assert!((self.in_flight_bytes..=most).contains(&known), "{known} B under way, not {most}");
-        assert_eq!(server.stats().dropped_count(), 0, "acks were dropped");
+        assert_eq!(self.crowd.server.stats().dropped_count(), 0, "acks were dropped");
     }
+}
+
+/// Returns the bytes that the server has in flight on this connection.
+fn in_flight_bytes(crowd: &mut Crowd, peer: PeerId) -> usize {
+    let Crowd { server, now, .. } = crowd;
+    server.peer_stats(*now, peer).expect("the connection is open").in_flight_bytes
 }
 
 /// Those that fit: of a new packet in each range, twice as many must be under way as two acks settle.

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use drumfire_benches::pair::Crowd;
-use drumfire_proto::PacketSealer;
+use drumfire_puppet::PacketSealer;
 
 const DATAGRAM_BYTES: [usize; 4] = [64, 128, 512, 1_200];
 

@@ -6,11 +6,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    Access, Alone, ClientConfig, Config, Endpoint, Event, Moment, Now, PacketSealer, PeerId, Secret,
-    ServerConfig, ServerIdentity, ServerKeyPair,
+    Access, Alone, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret, ServerConfig,
+    ServerIdentity, ServerKeyPair,
 };
-
-use crate::group::exchange;
+use drumfire_puppet::{Connector, PacketSealer, Server, default_parameters};
+use drumfire_wire::{
+    ClientParameters, ConnectionId, Hello, ServerParameters, SharedParameters, Suite, SuiteOffer,
+};
 
 /// How long an attempt may take, in virtual time.
 const PATIENCE_MS: u64 = 2_000;
@@ -47,6 +49,17 @@ pub(crate) fn server_with(settings: Config, access: Access) -> (Endpoint<Alone>,
     match Endpoint::server(settings, config, Alone::default(), Secret::new([5; 32])) {
         Ok(server) => (server, identity),
         Err(error) => panic!("a server's settings: {error}"),
+    }
+}
+
+/// Returns the parameters of an end with these settings.
+fn parameters(settings: &Config) -> SharedParameters {
+    SharedParameters {
+        datagram_max_bytes: settings.datagram_max_bytes,
+        silent_timeout: settings.silent_timeout,
+        unacknowledged_timeout: settings.unacknowledged_timeout,
+        message_max_bytes: u32::try_from(settings.message_max_bytes).unwrap_or(u32::MAX),
+        ..default_parameters().shared
     }
 }
 
@@ -109,23 +122,29 @@ impl Crowd {
         let (mut sealers, mut elapsed) = (Vec::new(), 0);
         for number in 0..count {
             let address = SocketAddr::from(([192, 0, 2, number], 50_000));
-            let mut client = client(number, has_aes_gcm);
-            let connected = client.connect(at_ms(elapsed), server_address(), &identity, None);
-            let peer = connected.map_err(|error| error.to_string())?;
+            let shared = parameters(&Config::default());
+            let client = ClientParameters { connection_id: None, shared };
+            let offer = SuiteOffer::mandatory();
+            let offer = if has_aes_gcm { offer.with(Suite::Aes128Gcm) } else { offer };
+            let mut client = Connector::new(&identity.public_key, [number; 8], [number; 32], &client, offer);
             let deadline = elapsed + PATIENCE_MS;
             let mut memory = [0; 1_200];
-            while !matches!(client.poll_event(), Some(Event::Connected { .. })) {
-                let now = at_ms(elapsed);
-                exchange(&mut client, &mut server, now, address, &mut memory);
-                exchange(&mut server, &mut client, now, server_address(), &mut memory);
-                client.handle_timeout(now);
-                elapsed += 1;
+            while !client.is_confirmed() {
                 if elapsed > deadline {
                     return Err(format!("connection {number} was not made"));
                 }
+                let now = at_ms(elapsed);
+                let mut sent = Vec::from_iter(client.resend());
+                while let Some(mut bytes) = sent.pop() {
+                    server.handle_datagrams(now, [Inbound { from: address.into(), bytes: &mut bytes }]);
+                    while let Some(transmit) = server.poll_transmit(now, &mut memory) {
+                        let bytes = memory.get(..transmit.bytes).unwrap_or_default();
+                        sent.extend(client.on_datagram(bytes.to_vec()));
+                    }
+                }
+                elapsed += 1;
             }
-            exchange(&mut client, &mut server, at_ms(elapsed), address, &mut memory);
-            let sealer = client.take_sealer(peer).ok_or("a connection without keys")?;
+            let sealer = client.into_sealer().ok_or("a connection without keys")?;
             sealers.push((address, sealer));
         }
         let mut peers = Vec::new();
@@ -135,5 +154,59 @@ impl Crowd {
             }
         }
         Ok(Self { server, sealers, peers, now: at_ms(elapsed) })
+    }
+}
+
+/// A client's endpoint whose server only seals.
+#[derive(Debug)]
+pub struct ServedClient {
+    /// The client, which may have many connections.
+    pub client: Endpoint<Alone>,
+    /// The server, at the client.
+    pub peer: PeerId,
+    /// What seals the server's packets.
+    pub sealer: PacketSealer,
+    /// The virtual time.
+    pub now: Now,
+}
+
+impl ServedClient {
+    /// Connects a client with these settings.
+    ///
+    /// # Errors
+    /// One line, when the settings are refused or the connection is not made.
+    pub fn connect(settings: &Config) -> Result<Self, String> {
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+        let mut client = Endpoint::client(settings.clone(), ClientConfig::many(), Secret::new([6; 32]))
+            .map_err(|error| error.to_string())?;
+        let (now, mut memory) = (at_ms(0), [0; 1_200]);
+        let peer =
+            client.connect(now, server_address(), &identity, None).map_err(|error| error.to_string())?;
+        let hello = client.poll_transmit(now, &mut memory).ok_or("the client sends no Hello")?;
+        let hello = Hello::decode(memory.get(..hello.bytes).unwrap_or_default());
+        let hello = hello.map_err(|error| error.to_string())?;
+        let server = ServerParameters {
+            connection_id: ConnectionId::from_bytes([7; 8]),
+            reset_token: [8; 16],
+            suite: Suite::ChaCha20Poly1305,
+            shared: parameters(settings),
+        };
+        let accepted = Server::accept(&keys, &hello, &server, &Secret::new([9; 32]), |_| {});
+        let (mut server, welcome) = accepted.map_err(|error| format!("{error:?}"))?;
+        let mut sent = vec![welcome];
+        while let Some(mut bytes) = sent.pop() {
+            client.handle_datagrams(now, [Inbound { from: server_address().into(), bytes: &mut bytes }]);
+            while let Some(transmit) = client.poll_transmit(now, &mut memory) {
+                let bytes = memory.get(..transmit.bytes).unwrap_or_default().to_vec();
+                let ack = server.open(bytes).and_then(|heard| heard.ack());
+                sent.extend(ack.map(|ack| server.datagram(&ack)));
+            }
+        }
+        if !matches!(client.poll_event(), Some(Event::Connected { .. })) {
+            return Err("the connection was not made".to_owned());
+        }
+        let (sealer, _) = server.into_halves();
+        Ok(Self { client, peer, sealer, now })
     }
 }

@@ -7,12 +7,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::ServerPublicKey;
-use drumfire_crypto::Secret;
-use drumfire_proto::{
-    ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PacketSealer, ServerIdentity,
-};
+use drumfire_crypto::Suite as KeySuite;
+use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_tools::clock;
-use drumfire_wire::{Delivery, Message, limits::PACKET_FRAMES_MAX};
+use drumfire_wire::{ChannelId, Delivery, Message, Suite, SuiteOffer, limits::PACKET_FRAMES_MAX};
 
 use crate::echoes::Window;
 use crate::guest::due;
@@ -20,6 +18,9 @@ use crate::wire::Wire;
 
 /// How long connecting may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time without an answer after which a datagram is sent again.
+const RESEND_AFTER: Duration = Duration::from_millis(100);
 
 /// Packets between two looks of the crowd, at most.
 const TRAIN: u64 = 32;
@@ -44,36 +45,35 @@ impl Spender {
     ///
     /// One line: what could not be opened, or that there is no connection.
     pub fn connect((server, key): (SocketAddr, ServerPublicKey), per_second: u64) -> Result<Self, String> {
-        let fail = |error: &dyn std::fmt::Display| format!("the spender: {error}");
         let mut wire = Wire::connect(server, 8)?;
-        let seed = Secret::new([0x5e; 32]);
-        let mut endpoint = Endpoint::client(Config::default(), ClientConfig::default(), seed)
-            .map_err(|error| fail(&error))?;
-        let identity = ServerIdentity { public_key: key.to_bytes(), key_id: 0 };
+        let offer = SuiteOffer::mandatory();
+        let offer = if KeySuite::Aes128Gcm.is_offered() { offer.with(Suite::Aes128Gcm) } else { offer };
+        let mut client = Connector::new(&key.to_bytes(), [0x5e; 8], [0x5e; 32], &default_parameters(), offer);
         let began = clock::now();
-        let peer = endpoint.connect(now(), server, &identity, None).map_err(|error| fail(&error))?;
-        let mut is_connected = false;
-        let mut memory = [0; DATAGRAM_BYTES];
-        while !is_connected {
-            if clock::now().duration_since(began) > PATIENCE {
+        let mut sent_at = None;
+        while !client.is_confirmed() {
+            let now = clock::now();
+            if now.duration_since(began) > PATIENCE {
                 return Err("the spender was not connected in time".to_owned());
             }
+            let mut answers = Vec::new();
             wire.receive(|mut received| {
-                let inbound = received
-                    .datagrams_mut()
-                    .map(|datagram| Inbound { from: datagram.from.into(), bytes: datagram.bytes });
-                endpoint.handle_datagrams(now(), inbound);
+                for datagram in received.datagrams_mut() {
+                    answers.extend(client.on_datagram(datagram.bytes.to_vec()));
+                }
             });
-            endpoint.handle_timeout(now());
-            while let Some(event) = endpoint.poll_event() {
-                is_connected |= matches!(event, Event::Connected { .. });
+            if sent_at.is_none_or(|at| now.duration_since(at) >= RESEND_AFTER) {
+                answers.extend(client.resend());
             }
-            while let Some(sent) = endpoint.poll_transmit(now(), &mut memory) {
-                wire.push(&memory[..sent.bytes]);
+            if !answers.is_empty() {
+                sent_at = Some(now);
+            }
+            for datagram in &answers {
+                wire.push(datagram);
             }
             wire.flush()?;
         }
-        let sealer = endpoint.take_sealer(peer).ok_or("the spender has no keys")?;
+        let sealer = client.into_sealer().ok_or("the spender has no keys")?;
         Ok(Self { wire, sealer, per_second, offered: 0, sent_before: None })
     }
 
@@ -117,8 +117,4 @@ impl Spender {
     pub fn sent(&self) -> u64 {
         self.wire.datagrams_sent()
     }
-}
-
-fn now() -> Now {
-    Now { monotonic: Moment::from_nanos(clock::host_ns()), wall: Duration::ZERO }
 }

@@ -2,8 +2,7 @@
 //!
 //! Virtual time and datagrams in memory, real endpoints at both ends; one client holds all connections, and only the
 //! server's share of each tick is timed: taking acks in, timers, sending, sealing (AES-128-GCM). System calls are not part of
-//! it. The channels that were used and the one that is active may differ in time, and must not in visits: the bench fails
-//! when a tick looks at lines of other channels than those with something to send. `players` alone is real: sockets, real time and
+//! it. A unit test of the core shows that a tick visits no channel without messages. `players` alone is real: sockets, real time and
 //! a server in a process of its own. `--quick` is a smoke run, `--full` has all cells, and `--soak HOURS` plays so many hours of
 //! virtual time and fails when memory grows (five minutes of it are played by default). A part that fails shows no figures, and
 //! the others are run all the same.

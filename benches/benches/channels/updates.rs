@@ -40,7 +40,6 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
         ("datagrams to clients per second", of(&|share| share.datagrams as f64 / seconds), 0),
         ("bytes to clients per second", of(&|share| share.bytes as f64 / seconds), 0),
         ("datagrams lost per second, both ways", of(&|share| share.lost as f64 / seconds), 0),
-        ("visits per update", of(&|share| share.visits as f64 / (share.ticks / UPDATE_TICKS) as f64), 0),
         (
             "void",
             Some(Spread { median: arm.voided.into(), least: arm.voided.into(), most: arm.voided.into() }),

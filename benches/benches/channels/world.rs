@@ -38,7 +38,6 @@ pub(super) struct Path {
 pub(super) struct Share {
     pub(super) took: Duration,
     pub(super) ticks: u64,
-    pub(super) visits: u64,
     pub(super) datagrams: u64,
     pub(super) bytes: u64,
     pub(super) lost: u64,
@@ -50,7 +49,6 @@ impl Share {
         Self {
             took: self.took + other.took,
             ticks: self.ticks + other.ticks,
-            visits: self.visits + other.visits,
             datagrams: self.datagrams + other.datagrams,
             bytes: self.bytes + other.bytes,
             lost: self.lost + other.lost,
@@ -140,7 +138,6 @@ impl World {
         Share {
             took,
             ticks,
-            visits: now.visits.saturating_sub(before.visits),
             datagrams: now.datagrams - before.datagrams,
             bytes: now.bytes - before.bytes,
             lost: now.lost - before.lost,
@@ -149,11 +146,9 @@ impl World {
 
     /// All counts so far, without time.
     pub(super) fn counts(&self) -> Share {
-        let Group { server, links, .. } = &self.group;
-        let visits = links.iter().filter_map(|link| server.lines_visited(link.client)).sum();
-        let stats = server.stats();
+        let stats = self.group.server.stats();
         let (datagrams, bytes) = (stats.datagrams_sent, stats.bytes_sent);
-        Share { took: Duration::ZERO, ticks: 0, visits, datagrams, bytes, lost: self.lost }
+        Share { took: Duration::ZERO, ticks: 0, datagrams, bytes, lost: self.lost }
     }
 
     /// One tick: what was under way long enough arrives, the server sends, the client answers. `heard` hears which
@@ -211,9 +206,11 @@ impl World {
     }
 
     /// Whether every message was delivered and acknowledged.
-    pub(super) fn is_drained(&self) -> bool {
-        let Group { server, links, .. } = &self.group;
-        self.delivered >= self.sent && links.iter().all(|link| server.in_flight_bytes(link.client) == Some(0))
+    pub(super) fn is_drained(&mut self) -> bool {
+        let Group { server, links, now, .. } = &mut self.group;
+        let mut stats = links.iter().map(|link| server.peer_stats(*now, link.client));
+        self.delivered >= self.sent
+            && stats.all(|stats| stats.is_some_and(|stats| stats.in_flight_bytes == 0))
     }
 }
 

@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::group::{Group, UNLIMITED, client_address};
-use drumfire_benches::pair::{server_address, take_messages};
-use drumfire_proto::{Alone, ChannelId, Config, Endpoint, Inbound, Now, PacketSealer, PeerId, SendOptions};
+use drumfire_benches::group::UNLIMITED;
+use drumfire_benches::pair::{Crowd, ServedClient, server_address, take_messages};
+use drumfire_proto::{Alone, ChannelId, Config, Endpoint, Inbound, Now, PeerId, SendOptions};
+use drumfire_puppet::PacketSealer;
 use drumfire_wire::limits::ACK_RANGES_SENT;
 use drumfire_wire::{
     AckDelay, AckRange, Close, CloseCode, ConnectionId, ConnectionIdLength, Delivery, EncodeError, Fragment,
@@ -265,6 +266,8 @@ pub(crate) struct Receiver {
     sealer: PacketSealer,
     from: SocketAddr,
     now: Now,
+    /// The length of the ids in the receiver's own packets.
+    id_length: ConnectionIdLength,
     facts: Facts,
 }
 
@@ -283,16 +286,19 @@ impl Receiver {
             .congestion(UNLIMITED)
             .memory_bytes(1 << 20, 256 << 10)
             .in_flight_bytes(64 << 20);
-        let Group { mut server, mut client, links, now } =
-            Group::connect(1, &settings).expect("a connection");
-        let link = links[0];
-        let (endpoint, peer, sealer, from) = if is_client {
-            (client, link.server, server.take_sealer(link.client), server_address())
+        let facts = Facts::default();
+        let mut receiver = if is_client {
+            let ServedClient { client, peer, sealer, now } =
+                ServedClient::connect(&settings).expect("a connection");
+            let id_length = ConnectionIdLength::Eight;
+            Self { endpoint: client, peer, sealer, from: server_address(), now, id_length, facts }
         } else {
-            (server, link.client, client.take_sealer(link.server), client_address())
+            let mut crowd = Crowd::connect_to(settings, 1, false).expect("a connection");
+            let (from, sealer) = crowd.sealers.remove(0);
+            let Crowd { server, peers, now, .. } = crowd;
+            let id_length = ConnectionIdLength::Zero;
+            Self { endpoint: server, peer: peers[0], sealer, from, now, id_length, facts }
         };
-        let sealer = sealer.expect("a connection");
-        let mut receiver = Self { endpoint, peer, sealer, from, now, facts: Facts::default() };
         // The connection is busy, and has what a busy connection has.
         for _ in 0..4 {
             receiver.hear(|_, frames| frames.message(&unreliable(0, &[7; 64])), DATAGRAM_MAX_BYTES, false);
@@ -388,15 +394,14 @@ fn make_loose(receiver: &mut Receiver) {
 /// Many packets of the receiver are in flight, each with the value of a key whose fate it follows.
 fn send_many(receiver: &mut Receiver) {
     let mut memory = [0; 1_200];
-    let Receiver { endpoint, peer, now, facts: Facts { numbers, .. }, .. } = receiver;
+    let Receiver { endpoint, peer, now, id_length, facts: Facts { numbers, .. }, .. } = receiver;
     for key in 0.. {
         let (payload, options) = (Bytes::from_static(&[7; 8]), SendOptions::reliable_latest(key));
         endpoint.send(*now, *peer, ChannelId(0), payload, options).expect("room for a message");
         for _ in 0..1_000 {
             now.monotonic = now.monotonic.after(Duration::from_micros(1));
             if let Some(sent) = endpoint.poll_transmit(*now, &mut memory) {
-                // A client with many connections has ids.
-                let header = TransportHeader::decode(&memory[..sent.bytes], ConnectionIdLength::Eight);
+                let header = TransportHeader::decode(&memory[..sent.bytes], *id_length);
                 let number = header.expect("a packet").number.expand(numbers.last().copied());
                 numbers.push(number);
                 break;

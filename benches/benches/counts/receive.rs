@@ -9,9 +9,8 @@ use drumfire_benches::OpenAlone;
 use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
 use drumfire_benches::pair::{Crowd, server_address, take_messages};
 use drumfire_crypto::Suite;
-use drumfire_proto::{
-    Alone, ChannelId, Config, DropReason, Endpoint, Inbound, Now, PacketSealer, SendOptions,
-};
+use drumfire_proto::{Alone, ChannelId, Config, DropReason, Endpoint, Inbound, Now, SendOptions};
+use drumfire_puppet::PacketSealer;
 use drumfire_wire::{
     ConnectionId, ConnectionIdLength, Delivery, FrameWriter, Frames, Message, PacketNumber,
     PacketNumberLength, TransportHeader,
@@ -93,13 +92,14 @@ pub(crate) fn find(count: u64) {
     // One more, so that no copy is of the newest packet, which might tell of another path.
     for mut opened in [copies.clone(), packets(&mut crowd, 1)] {
         pass(&mut crowd.now);
-        crowd.server.open_datagrams(crowd.now, inbound(&mut opened), |_| {});
+        crowd.server.handle_datagrams(crowd.now, inbound(&mut opened));
+        take_messages(&mut crowd.server);
     }
     batches(count, |batch| {
         let mut copies = copies.clone();
         pass(&mut crowd.now);
         let (server, now) = (&mut crowd.server, crowd.now);
-        counted_part(|| server.open_datagrams(now, inbound(&mut copies[..batch]), |_| {}));
+        counted_part(|| server.handle_datagrams(now, inbound(&mut copies[..batch])));
     });
     assert_eq!(crowd.server.stats().dropped(DropReason::Duplicate), count, "every copy ends under its name");
 }

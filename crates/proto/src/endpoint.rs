@@ -10,8 +10,6 @@ mod greet;
 mod invalidate;
 mod lifecycle;
 pub(crate) mod live;
-#[cfg(feature = "measure")]
-pub(crate) mod measure;
 mod receive;
 mod transmit;
 mod unsent;
@@ -75,9 +73,6 @@ pub struct Endpoint<P = Alone> {
     unsettled: Option<PeerId>,
     /// Datagrams the front of `active` has sent in this turn.
     turn_count: u32,
-    /// How often a connection was looked at to find what there is to send.
-    #[cfg(feature = "measure")]
-    turns: u64,
     replies: VecDeque<Reply>,
     forwards: VecDeque<Forwarded>,
     events: Events,
@@ -190,8 +185,6 @@ impl<P: Placement> Endpoint<P> {
             has_news: false,
             unsettled: None,
             turn_count: 0,
-            #[cfg(feature = "measure")]
-            turns: 0,
             replies: VecDeque::with_capacity(REPLIES_WAITING),
             forwards: VecDeque::with_capacity(FORWARDS_USUAL),
             stats: Stats::default(),
@@ -366,3 +359,6 @@ fn release(
 fn whole_milliseconds(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests;

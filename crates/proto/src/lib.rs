@@ -99,6 +99,7 @@ mod text;
 mod time;
 mod timers;
 mod together;
+mod visits;
 
 pub use access::{Access, TokenAccess};
 pub use channel::receipt::{Outcome, ReceiptId};
@@ -108,8 +109,6 @@ pub use congestion::Congestion;
 pub use datagram::{Forwarded, Inbound, Transmit};
 pub use endpoint::Endpoint;
 pub use endpoint::live::LiveConfig;
-#[cfg(feature = "measure")]
-pub use endpoint::measure::PacketSealer;
 pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};
 pub use event::{Event, EventBatch};
 pub use ids::Shard;

@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use crate::time::Moment;
+use crate::visits::{self, Visit};
 
 /// A tick is so many bits of nanoseconds: 65.5 us.
 const TICK_BITS: u32 = 16;
@@ -50,9 +51,6 @@ pub(crate) struct Timers {
     occupied: [u64; LEVELS as usize],
     /// The tick up to which everything has come down.
     reached: u64,
-    /// How many slots and timers were looked at to find what is due.
-    #[cfg(feature = "measure")]
-    visits: u64,
 }
 
 /// A timer, and its neighbours in its list.
@@ -69,14 +67,7 @@ const UNARMED: Timer = Timer { deadline: Moment::ORIGIN, next: NOWHERE, before: 
 impl Default for Timers {
     fn default() -> Self {
         let heads = (0..=FIRED).map(|_| NOWHERE).collect();
-        Self {
-            timers: Vec::new(),
-            heads,
-            occupied: [0; LEVELS as usize],
-            reached: 0,
-            #[cfg(feature = "measure")]
-            visits: 0,
-        }
+        Self { timers: Vec::new(), heads, occupied: [0; LEVELS as usize], reached: 0 }
     }
 }
 
@@ -173,11 +164,11 @@ impl Timers {
         let now_tick = tick(now);
         while let Some((list, slot_tick)) = self.first().filter(|(_, tick)| *tick <= now_tick) {
             self.reached = self.reached.max(slot_tick);
-            self.on_visit();
+            visits::count(Visit::Connection);
             let is_lowest = list < SLOTS;
             let mut index = self.head(list);
             while let Some(&Timer { deadline, next, .. }) = self.timer(index) {
-                self.on_visit();
+                visits::count(Visit::Connection);
                 if deadline <= now {
                     self.disarm(index);
                     self.link(index, deadline, FIRED);
@@ -193,21 +184,6 @@ impl Timers {
             }
         }
         self.reached = self.reached.max(now_tick);
-    }
-
-    /// Counts a slot or a timer that is looked at.
-    #[cfg(feature = "measure")]
-    const fn on_visit(&mut self) {
-        self.visits = self.visits.saturating_add(1);
-    }
-
-    #[cfg(not(feature = "measure"))]
-    const fn on_visit(&mut self) {}
-
-    /// How many slots and timers were looked at so far to find what is due.
-    #[cfg(feature = "measure")]
-    pub(crate) const fn visits(&self) -> u64 {
-        self.visits
     }
 
     /// The slot that comes first, and its first tick.

@@ -1,7 +1,12 @@
 //! The client after its handshake: it seals the packets that the test writes, and opens those of the server.
 
+use std::time::Duration;
+
 use drumfire_crypto::{OpenKeys, SealKeys};
-use drumfire_wire::{CloseCode, ConnectionIdLength, Frame, Frames, ServerParameters, SharedParameters};
+use drumfire_wire::{
+    AckDelay, AckRange, CloseCode, ConnectionIdLength, Frame, FrameWriter, Frames, PacketNumber,
+    ServerParameters, SharedParameters,
+};
 
 use crate::packet::{PacketOpener, PacketSealer};
 
@@ -22,6 +27,24 @@ pub struct Heard {
 }
 
 impl Heard {
+    /// Returns the frames of an ack for this packet, or `None` if the packet does not ask for one.
+    ///
+    /// # Panics
+    ///
+    /// Never: a vector has room for an ack of one range.
+    #[must_use]
+    pub fn ack(&self) -> Option<Vec<u8>> {
+        let mut frames = Frames::new(&self.frames).map_while(Result::ok);
+        frames.any(|frame| frame.is_ack_eliciting()).then(|| {
+            let mut ack = Vec::new();
+            let number = PacketNumber(self.number);
+            FrameWriter::new(&mut ack)
+                .ack(AckDelay::from_duration(Duration::ZERO), AckRange::new(number, number).into_iter())
+                .expect("a vector has room");
+            ack
+        })
+    }
+
     /// Returns the code and the reason of each Close in the packet. Reading ends at the first frame that does not decode.
     #[must_use]
     pub fn closes(&self) -> Vec<(CloseCode, String)> {

@@ -1,17 +1,10 @@
 //! A whole handshake of a client that keeps no connection: the tools and benches that use it need the keys alone.
 
-use std::time::Duration;
-
-use drumfire_wire::{
-    AckDelay, AckRange, ClientParameters, FrameWriter, Frames, PacketNumber, Refuse, SuiteOffer, Welcome,
-};
+use drumfire_wire::{ClientParameters, FrameWriter, Refuse, SuiteOffer, Welcome};
 
 use crate::client::Client;
 use crate::handshake::Handshake;
 use crate::packet::PacketSealer;
-
-/// Frames that ask for an immediate ack: AckRequest and Padding.
-const ACK_REQUEST: [u8; 4] = [3, 0, 0, 0];
 
 /// Connects and then acknowledges every packet of the server, until its sealing half is taken.
 ///
@@ -65,7 +58,7 @@ impl Connector {
     pub fn resend(&mut self) -> Option<Vec<u8>> {
         match &mut self.state {
             State::Handshake(handshake) => Some(handshake.hello()),
-            State::Connected(client) => (!self.is_confirmed).then(|| client.datagram(&ACK_REQUEST)),
+            State::Connected(client) => (!self.is_confirmed).then(|| client.datagram(&ack_request())),
             State::Failed => None,
         }
     }
@@ -97,8 +90,7 @@ impl Connector {
             State::Connected(client) => {
                 let heard = client.open(datagram)?;
                 self.is_confirmed = true;
-                let mut frames = Frames::new(&heard.frames).map_while(Result::ok);
-                frames.any(|frame| frame.is_ack_eliciting()).then(|| client.datagram(&ack_of(heard.number)))
+                heard.ack().map(|ack| client.datagram(&ack))
             }
             State::Failed => None,
         }
@@ -119,13 +111,10 @@ impl Connector {
     }
 }
 
-/// Returns a frame that acknowledges this packet alone.
-fn ack_of(number: u64) -> Vec<u8> {
-    let number = PacketNumber(number);
-    let mut frame = Vec::new();
-    let ranges = AckRange::new(number, number).into_iter();
-    FrameWriter::new(&mut frame)
-        .ack(AckDelay::from_duration(Duration::ZERO), ranges)
-        .expect("a vector has room for one range");
-    frame
+/// Returns frames that ask for an immediate ack, padded to the shortest length of a packet.
+fn ack_request() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut frames = FrameWriter::new(&mut bytes);
+    frames.ack_request().and_then(|()| frames.padding(3)).expect("a vector has room");
+    bytes
 }

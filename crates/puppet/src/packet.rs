@@ -143,7 +143,16 @@ impl PacketOpener {
     /// Opens a packet in place, and returns its number and its frames. Returns `None` for any other datagram.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<(u64, &'a mut [u8])> {
         let header = TransportHeader::decode(datagram, self.id_length).ok()?;
-        let number = self.number(&header);
+        self.open_with(&header, datagram)
+    }
+
+    /// Opens a packet whose header was decoded before, like [`Self::open`].
+    pub fn open_with<'a>(
+        &mut self,
+        header: &TransportHeader,
+        datagram: &'a mut [u8],
+    ) -> Option<(u64, &'a mut [u8])> {
+        let number = self.number(header);
         let (aad, sealed) = datagram.split_at_mut_checked(header.encoded_bytes())?;
         let opened = self.opener.open(number, header.key_phase, aad, sealed).ok()?;
         self.largest = self.largest.max(Some(PacketNumber(number)));

@@ -32,7 +32,7 @@ pub enum HelloError {
 const ONLY_ID: [u8; ConnectionId::BYTES] = [0; ConnectionId::BYTES];
 
 impl Server {
-    /// Answers a Hello with the Welcome that PROTOCOL.md describes, and returns the connection and the Welcome. `change` may
+    /// Accepts a Hello and returns the connection and the Welcome that PROTOCOL.md describes. `change` may
     /// change the server's parameters before they are sealed. Returns `None` if the Hello does not open with these keys.
     #[must_use]
     pub fn answer(
@@ -49,7 +49,7 @@ impl Server {
         Self::accept(keys, hello, &parameters, &Secret::new([8; 32]), change).ok()
     }
 
-    /// Answers a Hello like [`Self::answer`], with these parameters. Two connections need two `ephemeral` secrets.
+    /// Accepts a Hello like [`Self::answer`], with these parameters. Two connections need two `ephemeral` secrets.
     ///
     /// # Errors
     ///

@@ -13,6 +13,7 @@ mod kernel_drops;
 mod ledger;
 mod limit;
 mod lobby;
+pub(crate) mod opening;
 mod outcome;
 mod panel;
 pub(crate) mod pipeline;

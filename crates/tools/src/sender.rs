@@ -5,6 +5,7 @@
 mod client;
 mod flow;
 mod group;
+mod handshake;
 mod schedule;
 mod talk;
 mod worker;

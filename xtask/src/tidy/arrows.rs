@@ -27,7 +27,17 @@ const CRATES: [(&str, &[&str]); 11] = [
             "crates/drumfire",
         ],
     ),
-    ("crates/tools", &["crates/wire", "crates/crypto", "crates/socket", "crates/proto", "crates/drumfire"]),
+    (
+        "crates/tools",
+        &[
+            "crates/wire",
+            "crates/crypto",
+            "crates/socket",
+            "crates/puppet",
+            "crates/proto",
+            "crates/drumfire",
+        ],
+    ),
     ("crates/chaos", &["crates/socket", "crates/drumfire", "crates/tools"]),
 ];
 /// Packages beside them that may use any crate.

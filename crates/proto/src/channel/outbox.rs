@@ -114,12 +114,6 @@ impl Outbox {
         self.queue().is_some_and(SendQueue::has_sendable)
     }
 
-    /// As [`SendQueue::visits`].
-    #[cfg(feature = "measure")]
-    pub(crate) fn visits(&self) -> u64 {
-        self.queue().map_or(0, SendQueue::visits)
-    }
-
     /// The next answer to somebody who wanted to know what became of a message.
     #[inline]
     pub(crate) fn pop_receipt(&mut self) -> Option<(ReceiptId, Outcome)> {

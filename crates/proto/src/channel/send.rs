@@ -235,12 +235,6 @@ impl SendQueue {
         has_lost || self.lines.as_ref().is_some_and(|lines| lines.has_sendable(self.may_give_id()))
     }
 
-    /// How many lines were looked at so far to fill packets; counted anew when all memory was given back.
-    #[cfg(any(test, feature = "measure"))]
-    pub(crate) fn visits(&self) -> u64 {
-        self.lines.as_ref().map_or(0, |lines| lines.visits())
-    }
-
     fn may_give_id(&self) -> bool {
         let has_ids = self.reliable.as_ref().is_none_or(|reliable| reliable.may_give_id());
         has_ids && !self.lines.as_ref().is_some_and(|lines| lines.is_short_of_credit())

@@ -27,7 +27,7 @@ const CROWD: usize = 256;
 const HEADER_MIN_BYTES: usize = 1 + ConnectionId::BYTES + 2;
 
 /// A datagram on its way through the stages.
-pub(super) struct Staged<'a> {
+struct Staged<'a> {
     from: Route,
     bytes: &'a mut [u8],
     state: State,
@@ -44,27 +44,9 @@ enum State {
     Dropped(DropReason),
 }
 
-#[cfg(feature = "measure")]
-impl Staged<'_> {
-    /// The frames of a packet that was opened.
-    pub(super) fn frames(&self) -> Option<&[u8]> {
-        if let State::Opened(_, opened) = &self.state { self.bytes.get(opened.frames.clone()) } else { None }
-    }
-}
-
 impl<P: Placement> Endpoint<P> {
     /// Takes datagrams in; they are opened where they lie.
     pub fn handle_datagrams<'a>(&mut self, now: Now, batch: impl IntoIterator<Item = Inbound<'a>>) {
-        self.stages(now, batch, Self::deliver);
-    }
-
-    /// The stages, whose last is `deliver`.
-    pub(super) fn stages<'a>(
-        &mut self,
-        now: Now,
-        batch: impl IntoIterator<Item = Inbound<'a>>,
-        mut deliver: impl FnMut(&mut Self, Moment, &mut Staged<'a>),
-    ) {
         let now = self.advance(now);
         let mut batch = batch.into_iter();
         if batch.size_hint() == (1, Some(1)) {
@@ -72,7 +54,7 @@ impl<P: Placement> Endpoint<P> {
             for datagram in batch {
                 let mut staged = self.parse(datagram);
                 self.open(now, &mut staged);
-                deliver(self, now, &mut staged);
+                self.deliver(now, &mut staged);
             }
             return self.settle_last();
         }
@@ -90,7 +72,7 @@ impl<P: Placement> Endpoint<P> {
                 self.open(now, staged);
             }
             for staged in stage.iter_mut().flatten() {
-                deliver(self, now, staged);
+                self.deliver(now, staged);
             }
             if count < STAGE_DATAGRAMS {
                 return self.settle_last();
@@ -211,7 +193,7 @@ impl<P: Placement> Endpoint<P> {
         session.as_mut().ok_or(gone)?.open(now, || loss.settling_time(), header, bytes)
     }
 
-    pub(super) fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {
+    fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {
         match &staged.state {
             State::Dropped(reason) => self.stats.on_drop(*reason),
             State::Unknown(id) => {

@@ -15,6 +15,7 @@ use crate::route::Route;
 use crate::slab::PeerId;
 use crate::stats::add;
 use crate::time::{Moment, Now};
+use crate::visits::{self, Visit};
 
 impl<P: Placement> Endpoint<P> {
     /// Writes the next datagram to the front of `out`, which must hold 1200 bytes, and 1472 for all that paths may carry;
@@ -92,8 +93,7 @@ impl<P: Placement> Endpoint<P> {
 
     fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<Transmit> {
         while let Some(&peer) = self.active.front() {
-            #[cfg(feature = "measure")]
-            add(&mut self.turns, 1);
+            visits::count(Visit::Connection);
             let Some(connection) = self.connections.get_mut(peer) else {
                 self.end_turn();
                 continue;

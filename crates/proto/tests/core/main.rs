@@ -43,6 +43,7 @@ mod peer_rekeys;
 mod peer_reordering;
 mod peer_replays;
 mod puppet;
+mod puppet_halves;
 mod rates;
 mod recorder;
 mod recovery;

@@ -101,8 +101,8 @@ impl fmt::Display for Mode {
 
 #[cfg(test)]
 mod tests {
-    use drumfire_proto::PacketSealer;
     use drumfire_proto::limits::{MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
+    use drumfire_puppet::PacketSealer;
 
     use super::*;
 

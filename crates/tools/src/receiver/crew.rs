@@ -96,7 +96,6 @@ impl Crew {
         let shared = Arc::new(Shared {
             boards: sockets.iter().map(|_| Arc::default()).collect(),
             session: OnceLock::new(),
-            has_started: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
         });
         let meters = Meters::new(sockets.iter().map(meter).collect::<Result<_, _>>()?);
@@ -166,11 +165,6 @@ impl Crew {
         while !self.shared.boards.iter().all(|board| board.has_session()) && clock::now() < patience {
             clock::pause(Duration::from_millis(1));
         }
-    }
-
-    /// Tells the threads that the sender's first datagram may come.
-    pub(super) fn on_start(&self) {
-        self.shared.has_started.store(true, Ordering::Release);
     }
 
     /// Whether the system keeps an account of what it drops.

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
-use drumfire_proto::{DropReason, PacketSealer, Stats};
+use drumfire_proto::{DropReason, Stats};
+use drumfire_puppet::PacketSealer;
 
 use super::ledger::StageTotals;
 use super::promise::Promise;

@@ -215,8 +215,7 @@ impl Handler {
                 board.on_session();
             }
             let ours_before = self.engine.ledger().ours();
-            let has_started = shared.has_started.load(Ordering::Acquire);
-            self.engine.take_parcels(&mut parcels, &mut self.io, has_started);
+            self.engine.take_parcels(&mut parcels, &mut self.io);
             parcels.clear();
             if self.engine.ledger().ours() > ours_before {
                 board.on_ours(clock::host_ns());

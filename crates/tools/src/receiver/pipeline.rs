@@ -1,14 +1,23 @@
-//! The stages of real connections on one receiver thread: parse, open, and either count there or acknowledge and
-//! deliver, with the very core that serves games.
+//! The stage `deliver` on one receiver thread: the endpoint that serves games parses, opens, acknowledges, and delivers.
 //!
-//! Each message holds a raw datagram, so that flows are followed as in the stages without connections. Handshakes
-//! are answered in both stages. It owns no socket and waits for nothing.
+//! Each message holds a raw datagram, so that flows are followed as in the stages without connections. The pipeline owns no
+//! socket and waits for nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::board::Board;
+use super::delivery::{Delivery, OF_ITS_OWNER};
+use super::ledger::{Ledger, StageTotals};
+use super::opening::Handover;
+use super::promise::Promise;
+use crate::choices::{Mode, Suite};
+use crate::clock;
+use crate::datagram::RouteId;
+use crate::limits::{MAX_FLOWS, MAX_RUN};
+use crate::table::thousands;
 use drumfire::worker::{self, Owners, Ring, WorkerPlacement};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
@@ -16,23 +25,12 @@ use drumfire_proto::{
     SteeringSecret,
 };
 use drumfire_socket::{DatagramMut, Io, ReceivedMut, SendBatch, SendMode, Sender};
-use drumfire_wire::{Frame, Frames};
-
-use super::board::Board;
-use super::delivery::{Delivery, OF_ITS_OWNER};
-use super::ledger::{Ledger, StageTotals};
-use super::promise::Promise;
-use crate::choices::{Mode, Stage, Suite};
-use crate::clock;
-use crate::datagram::RouteId;
-use crate::limits::{MAX_FLOWS, MAX_RUN};
-use crate::table::thousands;
 
 /// Datagrams written together.
 const BATCH: usize = 64;
 
-/// Silence is no reason to end a connection while a run may last: packets that are only opened look like it.
-const TIMEOUT: Duration = Duration::from_secs(2 * MAX_RUN.as_secs());
+/// A connection does not end for silence during a run: a sender without an endpoint acknowledges nothing.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2 * MAX_RUN.as_secs());
 
 /// Handshakes that may be done in a second: all flows of a sender come from one address.
 const HANDSHAKES: u32 = 1_000_000;
@@ -42,24 +40,26 @@ pub(crate) fn config(suite: Suite) -> Config {
     suite.config().timeouts(TIMEOUT, TIMEOUT)
 }
 
-/// What the pipelines of all threads have in common.
+/// The settings and secrets that the stages with connections share on all threads.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
-    suite: Suite,
+    pub(super) suite: Suite,
     mode: Mode,
     keys: Arc<[u8; 32]>,
-    persistent: Arc<[u8; 32]>,
+    pub(super) persistent: Arc<[u8; 32]>,
     process_key: Arc<[u8; 32]>,
-    /// Who owns which connection, where tags steer; else each thread keeps what the kernel's hash brings it.
-    shared: Option<SharedIds>,
+    /// The owner of each connection, if tags steer. Otherwise each thread keeps the connections that the kernel's hash assigns
+    /// to it.
+    pub(super) shared: Option<SharedIds>,
 }
 
-/// What makes ids name their thread.
+/// The parts of a service by which connection ids name their thread.
 #[derive(Clone, Debug)]
-struct SharedIds {
+pub(super) struct SharedIds {
     owners: Arc<Owners>,
-    steering: SteeringSecret,
-    threads: NonZeroU16,
+    pub(super) handover: Arc<Handover>,
+    pub(super) steering: SteeringSecret,
+    pub(super) threads: NonZeroU16,
 }
 
 impl Service {
@@ -83,6 +83,7 @@ impl Service {
             process_key: secret()?,
             shared: steering.map(|(steering, threads)| SharedIds {
                 owners: Owners::new(threads.get(), MAX_FLOWS),
+                handover: Arc::new(Handover::new(threads)),
                 steering,
                 threads,
             }),
@@ -94,7 +95,7 @@ impl Service {
         *self.pair().public()
     }
 
-    fn pair(&self) -> ServerKeyPair {
+    pub(super) fn pair(&self) -> ServerKeyPair {
         ServerKeyPair::from_secret(Secret::new(*self.keys))
     }
 
@@ -103,7 +104,7 @@ impl Service {
         // A sender as fast as it can, not a game's client.
         config.pass_share_datagrams = u16::MAX;
         let (shard, placement) = match &self.shared {
-            Some(SharedIds { owners, steering, threads }) => {
+            Some(SharedIds { owners, steering, threads, .. }) => {
                 (Shard { index, count: *threads, steering: *steering }, owners.of_worker(index))
             }
             None => (Shard::ONLY, Owners::new(1, MAX_FLOWS).of_worker(0)),
@@ -131,7 +132,6 @@ pub(super) struct PipelinePart {
 
 /// One thread's pipeline.
 pub(super) struct Pipeline {
-    stage: Stage,
     mode: Mode,
     /// Whether messages are delivered as promised, in the modes that have some.
     promise: Option<Promise>,
@@ -147,11 +147,10 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn new(stage: Stage, part: PipelinePart, has_gso: bool) -> Result<Self, String> {
+    pub(super) fn new(part: PipelinePart, has_gso: bool) -> Result<Self, String> {
         let PipelinePart { service, index, ring } = part;
         let endpoint = service.endpoint(index)?;
         Ok(Self {
-            stage,
             mode: service.mode,
             promise: None,
             before: *endpoint.stats(),
@@ -177,33 +176,18 @@ impl Pipeline {
         self.endpoint.poll_timeout().map(|due| due.since(now().monotonic))
     }
 
-    /// Takes one batch. Until the sender has started, packets belong to handshakes and are taken in whole.
-    pub(super) fn take(&mut self, mut received: ReceivedMut<'_>, has_started: bool) {
-        self.take_datagrams(received.datagrams_mut(), has_started);
+    /// Takes one batch.
+    pub(super) fn take(&mut self, mut received: ReceivedMut<'_>) {
+        self.take_datagrams(received.datagrams_mut());
     }
 
-    /// As [`Self::take`], of datagrams that lie anywhere.
-    pub(super) fn take_datagrams<'a>(
-        &mut self,
-        datagrams: impl Iterator<Item = DatagramMut<'a>>,
-        has_started: bool,
-    ) {
+    /// Takes datagrams like [`Self::take`], from any memory.
+    pub(super) fn take_datagrams<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
         let now = now();
         let batch = datagrams.map(worker::inbound);
         let mut handled_ns = 0;
-        let Self { endpoint, ledger, promise, stage, .. } = self;
-        if *stage == Stage::Open && has_started {
-            endpoint.open_datagrams(now, batch, |frames| {
-                for frame in Frames::new(frames).map_while(Result::ok) {
-                    if let Frame::Message(message) = frame {
-                        ledger.enter(message.payload);
-                        ledger.sample_latency(message.payload, 1, &mut handled_ns);
-                    }
-                }
-            });
-        } else {
-            endpoint.handle_datagrams(now, batch);
-        }
+        let Self { endpoint, ledger, promise, .. } = self;
+        endpoint.handle_datagrams(now, batch);
         while let Some(event) = endpoint.poll_event() {
             if let Event::Message { bytes, .. } = event {
                 if let Some((header, promise)) = ledger.enter(bytes).zip(promise.as_mut()) {

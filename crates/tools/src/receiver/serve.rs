@@ -189,7 +189,6 @@ impl Station {
         let deadline = clock::now() + START_PATIENCE;
         let started = end.wait_for_start(|| clock::now() < deadline && !(watch.is_stopped)());
         started.map_err(|error| if (watch.is_stopped)() { ServeError::Stopped } else { error.into() })?;
-        self.crew.on_start();
         let started = clock::now();
         let host_start_ns = clock::host_ns();
         // A thread that spins was busy while the sender made its sockets, and that is no part of the window.

@@ -34,8 +34,6 @@ pub(super) struct Session {
 pub(super) struct Shared {
     pub(super) boards: Vec<Arc<Board>>,
     pub(super) session: OnceLock<Session>,
-    /// The sender's first datagram may come from now on.
-    pub(super) has_started: AtomicBool,
     pub(super) is_stopping: AtomicBool,
 }
 
@@ -150,8 +148,7 @@ impl Ready {
                 board.on_session();
             }
             let (before, ours_before) = (arrivals(receiver.counts()), engine.ledger().ours());
-            let has_started = shared.has_started.load(Ordering::Acquire);
-            let end = engine.pass(&mut receiver, &mut worker.socket, has_started);
+            let end = engine.pass(&mut receiver, &mut worker.socket);
             let new = arrivals(receiver.counts()) - before;
             waiter.on_pass(clock::now(), new);
             if new > 0 {

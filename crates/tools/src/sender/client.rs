@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
-    Alone, ClientConfig, Congestion, Endpoint, Event, Inbound, Moment, Now, PacketSealer, PeerId, Secret,
-    ServerIdentity, Stats,
+    Alone, ClientConfig, Congestion, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret, ServerIdentity,
+    Stats,
 };
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, Parker, Poller, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
@@ -19,8 +19,8 @@ use crate::clock;
 use crate::control::Sealed;
 use crate::receiver::pipeline;
 
-/// Datagrams taken in a row before somebody else has a turn.
-const BUDGET: usize = 256;
+/// Datagrams that one client receives in a row.
+pub(super) const BUDGET: usize = 256;
 
 /// Datagrams written together.
 const BATCH: usize = 64;
@@ -56,9 +56,9 @@ impl From<io::Error> for HandshakeError {
 
 /// What the clients of a thread receive and send with, one after the other.
 pub(super) struct Hands {
-    receiver: Receiver,
+    pub(super) receiver: Receiver,
     pub(super) sender: Sender,
-    batch: SendBatch,
+    pub(super) batch: SendBatch,
     scratch: Box<[u8]>,
     /// Bytes of packets that the kernel took.
     pub(super) sent_bytes: u64,
@@ -95,8 +95,8 @@ impl Hands {
         })
     }
 
-    /// Sends the batch; answers how many of its datagrams the kernel took.
-    fn flush(&mut self, socket: &mut Socket, parker: &mut Poller) -> u64 {
+    /// Sends the batch. Returns how many of its datagrams the kernel took.
+    pub(super) fn flush(&mut self, socket: &mut Socket, parker: &mut Poller) -> u64 {
         let Self { sender, batch, .. } = self;
         let (datagrams, bytes) = (sender.counts().datagrams, sender.counts().bytes);
         for _ in 0..BLOCKED_TRIES {
@@ -143,18 +143,10 @@ impl Client {
         self.end.clone().map_or(Ok(()), |line| Err(HandshakeError::Failed(line)))
     }
 
-    /// Keeps what seals packets, and the socket; nobody acknowledges or repeats anything any more.
-    pub(super) fn into_sealer(mut self) -> Result<(Socket, PacketSealer), HandshakeError> {
-        let sealer = self.endpoint.take_sealer(self.server);
-        let sealer = sealer.ok_or_else(|| HandshakeError::Failed("the connection has no keys".to_owned()))?;
-        Ok((self.socket, sealer))
-    }
-
-    /// Whether everything it was given has left and was acknowledged, or given up.
+    /// Returns whether everything it was given was sent and acknowledged, or given up.
     pub(super) fn is_settled(&mut self) -> bool {
-        let under_way = self.endpoint.in_flight_bytes(self.server);
         let stats = self.endpoint.peer_stats(now(), self.server);
-        under_way == Some(0) && stats.is_some_and(|stats| stats.send_memory_bytes == 0)
+        stats.is_some_and(|stats| stats.in_flight_bytes == 0 && stats.send_memory_bytes == 0)
     }
 
     /// What the endpoint has counted.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use drumfire_proto::PacketSealer;
+use drumfire_puppet::PacketSealer;
 use drumfire_socket::{SendBatch, Socket};
 
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};

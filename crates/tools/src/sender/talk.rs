@@ -7,7 +7,8 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drumfire_proto::{PacketSealer, SendError, Stats};
+use drumfire_proto::{SendError, Stats};
+use drumfire_puppet::PacketSealer;
 use drumfire_wire::ChannelId;
 
 use super::client::{self, Client, Hands};

@@ -13,6 +13,7 @@ use drumfire_socket::{FlushEnd, Granted, Parker, Poller, SendBatch, SendCounts, 
 use super::client::{Hands, HandshakeError};
 use super::flow::Flow;
 use super::group::{GROUP, Group};
+use super::handshake;
 use super::schedule::Schedule;
 use super::talk::{Talk, TalkTotals};
 use crate::clock;
@@ -122,27 +123,24 @@ impl Part {
             let flows = places.map(|(&(index, id), socket)| Flow::new(index, id, socket, None));
             return Ok(Prepared::Flows(flows.collect(), Poller::new().map_err(PartError::Sockets)?));
         };
-        let has_messages = sealed.mode.has_messages();
-        // Without messages nothing but handshakes goes by these hands.
-        let send_mode = if has_messages { self.mode } else { SendMode::Single };
-        let mut hands = Hands::new(first, send_mode).map_err(PartError::Sockets)?;
+        if !sealed.mode.has_messages() {
+            let mut hands = Hands::new(first, SendMode::Single).map_err(PartError::Sockets)?;
+            let flows = self.flows.iter().zip(sockets).map(|(&(index, id), mut socket)| {
+                let sealer = handshake::connect(&mut socket, &mut hands, &sealed)?;
+                Ok(Flow::new(index, id, socket, Some((sealer, self.size))))
+            });
+            let flows = flows.collect::<Result<Vec<_>, HandshakeError>>()?;
+            return Ok(Prepared::Flows(flows, Poller::new().map_err(PartError::Sockets)?));
+        }
+        let mut hands = Hands::new(first, self.mode).map_err(PartError::Sockets)?;
         let mut groups = Vec::with_capacity(sockets.len().div_ceil(GROUP));
         while !sockets.is_empty() {
             let rest = sockets.split_off(sockets.len().min(GROUP));
             let group = std::mem::replace(&mut sockets, rest);
             groups.push(Group::connect(group, self.to, &sealed, &mut hands)?);
         }
-        if has_messages {
-            let talk = Talk::new(sealed.mode, self.burst(), self.size, groups, hands, &self.flows);
-            return Ok(Prepared::Talk(talk.into()));
-        }
-        let clients = groups.into_iter().flat_map(|group| group.clients);
-        let flows = self.flows.iter().zip(clients).map(|(&(index, id), client)| {
-            let (socket, sealer) = client.into_sealer()?;
-            Ok(Flow::new(index, id, socket, Some((sealer, self.size))))
-        });
-        let flows = flows.collect::<Result<Vec<_>, HandshakeError>>()?;
-        Ok(Prepared::Flows(flows, Poller::new().map_err(PartError::Sockets)?))
+        let talk = Talk::new(sealed.mode, self.burst(), self.size, groups, hands, &self.flows);
+        Ok(Prepared::Talk(talk.into()))
     }
 
     /// Sends messages until all are settled.

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use drumfire_proto::{
-    ClientConfig, Config, Endpoint, Inbound, Moment, Now, PacketSealer, Secret, ServerIdentity,
-};
+use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_tools::choices::{SendMode, Suite};
 use drumfire_tools::control::{self, Finished, Hello, SenderEnd, Welcome};
 use drumfire_tools::datagram::{self, Header};
 use drumfire_tools::{clock, host};
+use drumfire_wire::SuiteOffer;
 
 use crate::process::{receiver, sender, waiting_receiver};
 use crate::report::{IS_NATIVE, Report, SEVERAL};
@@ -34,26 +33,29 @@ impl Flow {
         socket.connect(to).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let sealed = welcome.sealed.unwrap();
-        let config = Config::default().has_aes_gcm(sealed.suite == Suite::Aes128Gcm);
-        let seed = Secret::new([u8::try_from(flow).unwrap() + 1; 32]);
-        let mut endpoint = Endpoint::client(config, ClientConfig::default(), seed).unwrap();
-        let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
-        let peer = endpoint.connect(now(), to, &identity, None).unwrap();
+        let offer = SuiteOffer::mandatory();
+        let offer = match sealed.suite {
+            Suite::Aes128Gcm => offer.with(drumfire_wire::Suite::Aes128Gcm),
+            Suite::ChaCha20Poly1305 => offer,
+        };
+        let ephemeral = [u8::try_from(flow).unwrap() + 1; 32];
+        let key = sealed.public_key.to_bytes();
+        let mut client = Connector::new(&key, [ephemeral[0]; 8], ephemeral, &default_parameters(), offer);
         let deadline = clock::now() + PATIENCE;
         let (mut memory, mut packets) = ([0; 2_048], 0);
-        while endpoint.stats().packets_received == 0 {
+        while !client.is_confirmed() {
             assert!(clock::now() < deadline, "flow {flow} does not connect");
-            while let Some(transmit) = endpoint.poll_transmit(now(), &mut memory) {
-                packets += u64::from(memory[0] < 0x80);
-                socket.send(&memory[..transmit.bytes]).unwrap();
+            let mut next = client.resend();
+            while let Some(datagram) = next.take() {
+                packets += u64::from(datagram[0] < 0x80);
+                socket.send(&datagram).unwrap();
+                if let Ok(length) = socket.recv(&mut memory) {
+                    next = client.on_datagram(memory[..length].to_vec());
+                }
             }
-            if let Ok(length) = socket.recv(&mut memory) {
-                endpoint.handle_datagrams(now(), [Inbound { from: to.into(), bytes: &mut memory[..length] }]);
-            }
-            endpoint.handle_timeout(now());
         }
         let header = Header { id: welcome.ids[flow as usize], flow, sequence: 0, stamp: None };
-        Self { socket, packets, sealer: endpoint.take_sealer(peer).unwrap(), header, newest: Vec::new() }
+        Self { socket, packets, sealer: client.into_sealer().unwrap(), header, newest: Vec::new() }
     }
 
     pub(crate) fn send(&mut self, count: u64) {
@@ -67,10 +69,6 @@ impl Flow {
             self.packets += 1;
         }
     }
-}
-
-fn now() -> Now {
-    Now { monotonic: Moment::from_nanos(clock::host_ns()), wall: Duration::ZERO }
 }
 
 pub(crate) fn greet(to: SocketAddr, flows: u32) -> (SenderEnd<TcpStream>, Welcome) {
@@ -216,9 +214,12 @@ fn sealed_stages_close_their_books_with_every_sender() {
 #[test]
 fn connections_are_spread_evenly_over_the_threads() {
     if IS_NATIVE {
-        let flags = "--with-sender --stage deliver --threads 4 --flows 32 --secs 0.2 --rate 16000 --json -";
-        let report = Report::of(&receiver(flags).end().with_code(0));
-        assert!(report.0["spread_max_over_mean"].as_f64().unwrap() <= 1.05, "{:#}", report.0["threads"]);
+        for stage in ["open", "deliver"] {
+            let flags =
+                format!("--with-sender --stage {stage} --threads 4 --flows 32 --secs 0.2 --rate 16000");
+            let report = Report::of(&receiver(&format!("{flags} --json -")).end().with_code(0));
+            assert!(report.0["spread_max_over_mean"].as_f64().unwrap() <= 1.05, "{:#}", report.0["threads"]);
+        }
     }
 }
 

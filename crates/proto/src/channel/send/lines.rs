@@ -15,6 +15,7 @@ use super::waiting::{Progress, Standing, Waiting};
 use crate::channel::{ChannelOptions, Mode, Priority};
 use crate::ids::FoldBuild;
 use crate::time::Moment;
+use crate::visits::{self, Visit};
 
 /// Bytes that a line of weight 1 may send before the next has its turn.
 const QUANTUM_BYTES: u32 = 256;
@@ -42,9 +43,6 @@ pub(super) struct Lines {
     sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
     /// Of channels that differ from others.
     options: HashMap<ChannelId, ChannelOptions, FoldBuild>,
-    /// How many lines were looked at to find whose turn it is.
-    #[cfg(any(test, feature = "measure"))]
-    visits: u64,
 }
 
 /// A line: messages with ids and without do not hold each other up.
@@ -99,8 +97,6 @@ impl Lines {
             is_short_of_credit: false,
             sequenced: HashMap::with_hasher(hash),
             options: HashMap::with_hasher(hash),
-            #[cfg(any(test, feature = "measure"))]
-            visits: 0,
         }
     }
 
@@ -256,7 +252,7 @@ impl Lines {
     /// The message of this class whose turn it is.
     pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(Name, Standing<'_>)> {
         if self.only.is_some() {
-            self.on_visit();
+            visits::count(Visit::Line);
         }
         if let Some((name, line)) = &self.only {
             let standing = self.places.get(line.first)?;
@@ -268,7 +264,7 @@ impl Lines {
         }
         let name = loop {
             let name = *self.turns.get(class)?.front()?;
-            self.on_visit();
+            visits::count(Visit::Line);
             let turns = self.turns.get_mut(class)?;
             let is_alone = turns.len() == 1;
             let line = self.lines.get_mut(&name)?;
@@ -287,21 +283,6 @@ impl Lines {
         };
         let line = self.lines.get(&name)?;
         Some((name, self.places.get(line.first)?))
-    }
-
-    /// Counts a line that is looked at.
-    #[cfg(any(test, feature = "measure"))]
-    const fn on_visit(&mut self) {
-        self.visits = self.visits.saturating_add(1);
-    }
-
-    #[cfg(not(any(test, feature = "measure")))]
-    const fn on_visit(&mut self) {}
-
-    /// How many lines were looked at so far.
-    #[cfg(any(test, feature = "measure"))]
-    pub(super) const fn visits(&self) -> u64 {
-        self.visits
     }
 
     /// Takes out the first message of this line, which has its turn: because it is sent, or given up.

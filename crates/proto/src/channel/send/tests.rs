@@ -3,6 +3,7 @@
 use super::*;
 use crate::channel::Redundancy;
 use crate::limits::SEND_MEMORY_BYTES;
+use crate::visits::{Visit, counted};
 use drumfire_wire::{Delivery, Frame, FrameWriter, Frames, Message};
 
 /// What a packet of `room` bytes takes: (channel, id and what it comes after, payload).
@@ -442,14 +443,14 @@ fn channels_that_were_used_and_acknowledged_take_no_byte_and_no_visit() {
         assert_eq!((queue.used_bytes, queue.reliable.as_ref().unwrap().standing().1), (0, 0));
         queue.shrink();
         assert!(queue.lines.is_none() && queue.reliable.is_none() && queue.latest.is_none());
-        let before = queue.visits();
-        for number in 0..10 {
-            let id = u64::from(created) + number;
-            reliable(&mut queue, 0, 0);
-            assert_eq!(packet(&mut queue, id, 1_000).len(), 1);
-            queue.on_fate(Fate::Acknowledged, MessageId(id), id);
-        }
-        queue.visits() - before
+        counted(Visit::Line, || {
+            for number in 0..10 {
+                let id = u64::from(created) + number;
+                reliable(&mut queue, 0, 0);
+                assert_eq!(packet(&mut queue, id, 1_000).len(), 1);
+                queue.on_fate(Fate::Acknowledged, MessageId(id), id);
+            }
+        })
     };
     assert_eq!((visits_of(1), visits_of(1_024)), (20, 20));
 }

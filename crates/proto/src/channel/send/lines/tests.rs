@@ -3,6 +3,7 @@
 use super::*;
 use crate::channel::send::waiting::Extras;
 use crate::limits::MESSAGE_MAX_BYTES;
+use crate::visits::counted;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::num::NonZeroU8;
@@ -164,12 +165,12 @@ fn a_tick_visits_active_channels_alone_however_many_were_used_before() {
             assert!(lines.turns.iter().chain(&lines.blocked).all(VecDeque::is_empty));
             (0..3)
                 .map(|_| {
-                    let before = lines.visits();
-                    for channel in 0..active {
-                        push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
-                    }
-                    assert_eq!(drain(&mut lines, true).len(), usize::from(active));
-                    lines.visits() - before
+                    counted(Visit::Line, || {
+                        for channel in 0..active {
+                            push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
+                        }
+                        assert_eq!(drain(&mut lines, true).len(), usize::from(active));
+                    })
                 })
                 .collect::<Vec<_>>()
         });
@@ -186,9 +187,8 @@ fn a_tick_without_active_channels_visits_none() {
         push(&mut lines, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
     }
     drain(&mut lines, true);
-    let before = lines.visits();
-    assert_eq!(drain(&mut lines, true), []);
-    assert_eq!(lines.visits(), before);
+    let visits = counted(Visit::Line, || assert_eq!(drain(&mut lines, true), []));
+    assert_eq!(visits, 0);
 }
 
 /// The longest message that is not sent in pieces.

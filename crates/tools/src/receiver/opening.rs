@@ -1,0 +1,296 @@
+//! The stage `open` on one receiver thread: it accepts connections without an endpoint, opens their packets, and counts them.
+//!
+//! The handshake, the ciphers, and the replay window are those of a server. Packets are neither acknowledged nor delivered, except
+//! that a request for an ack is answered. It owns no socket and waits for nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use drumfire::worker;
+use drumfire_crypto::{Entropy, IdKeys, ReplayError, ReplayWindow, Secret, ServerKeyPair};
+use drumfire_proto::{DropReason, Inbound, Route, Shard};
+use drumfire_puppet::{HelloError, PacketOpener, PacketSealer, Server};
+use drumfire_socket::{DatagramMut, Io, SendBatch, SendMode, Sender};
+use drumfire_wire::{
+    AckRange, ConnectionId, ConnectionIdLength, DatagramKind, Frame, Frames, Hello, PacketNumber,
+    ServerParameters, SharedParameters, TransportHeader, VERSION, limits as wire_limits,
+};
+
+use super::ledger::{Ledger, StageTotals};
+use super::pipeline::{PipelinePart, Service, TIMEOUT};
+use crate::choices::Suite;
+use crate::datagram::RouteId;
+use crate::limits::MAX_FLOWS;
+use crate::table::thousands;
+
+/// Answers sent together. A client that gets no answer because the batch is full asks again.
+const BATCH: usize = 64;
+
+/// Room for an ack of one packet.
+const ACK_BYTES: usize = 64;
+
+/// A connection that was accepted.
+struct Connection {
+    id: ConnectionId,
+    opener: PacketOpener,
+    window: ReplayWindow,
+    sealer: PacketSealer,
+}
+
+/// Connections on their way from the thread that accepted them to the thread that owns them.
+pub(super) struct Handover {
+    next: AtomicU16,
+    waiting: Vec<Mutex<Vec<Connection>>>,
+}
+
+impl Handover {
+    pub(super) fn new(threads: NonZeroU16) -> Self {
+        let waiting = (0..threads.get()).map(|_| Mutex::default()).collect();
+        Self { next: AtomicU16::new(0), waiting }
+    }
+
+    /// Returns the owner of the next connection. Each thread gets its turn, so that connections are spread evenly.
+    fn owner(&self) -> u16 {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        next.checked_rem(u16::try_from(self.waiting.len()).unwrap_or(0)).unwrap_or(0)
+    }
+
+    fn queue(&self, owner: u16) -> Option<std::sync::MutexGuard<'_, Vec<Connection>>> {
+        let queue = self.waiting.get(usize::from(owner))?;
+        Some(queue.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl std::fmt::Debug for Handover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handover").field("threads", &self.waiting.len()).finish_non_exhaustive()
+    }
+}
+
+/// The stage of one thread.
+pub(super) struct Opening {
+    suite: Suite,
+    keys: ServerKeyPair,
+    id_keys: IdKeys,
+    shard: Shard,
+    handover: Arc<Handover>,
+    shared: SharedParameters,
+    replay_window: u32,
+    entropy: Entropy,
+    connections: HashMap<ConnectionId, Connection>,
+    /// The Welcome for each Hello that was accepted, by its mac1: a repeated Hello gets the same answer.
+    welcomes: HashMap<[u8; wire_limits::MAC1_BYTES], Vec<u8>>,
+    pub(super) ledger: Ledger,
+    drops: BTreeMap<&'static str, u64>,
+    acks_sent: u64,
+    batch: SendBatch,
+    sender: Sender,
+}
+
+impl Opening {
+    pub(super) fn new(part: PipelinePart) -> Result<Self, String> {
+        let PipelinePart { service, index, .. } = part;
+        let (shard, handover) = match &service.shared {
+            Some(shared) => (
+                Shard { index, count: shared.threads, steering: shared.steering },
+                Arc::clone(&shared.handover),
+            ),
+            None => (Shard::ONLY, Arc::new(Handover::new(NonZeroU16::MIN))),
+        };
+        let config = service.suite.config();
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|error| format!("the system has no randomness: {error}"))?;
+        Ok(Self {
+            suite: service.suite,
+            keys: service.pair(),
+            id_keys: id_keys(&service),
+            shard,
+            handover,
+            shared: shared_parameters(),
+            replay_window: config.replay_window,
+            entropy: Entropy::from_seed(Secret::new(seed)),
+            connections: HashMap::new(),
+            welcomes: HashMap::new(),
+            ledger: Ledger::new(),
+            drops: BTreeMap::new(),
+            acks_sent: 0,
+            batch: SendBatch::new(BATCH, BATCH * wire_limits::WELCOME_MAX_BYTES),
+            sender: Sender::new(SendMode::Single),
+        })
+    }
+
+    /// Starts a session. Datagrams that came before are not counted in it.
+    pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
+        self.drops.clear();
+        self.ledger.begin(ids, is_one_host);
+    }
+
+    /// Takes datagrams.
+    pub(super) fn take<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
+        let mut handled_ns = 0;
+        for datagram in datagrams {
+            let Inbound { from, bytes } = worker::inbound(datagram);
+            let taken = match DatagramKind::of(bytes) {
+                Ok(DatagramKind::Transport) => self.open(from, bytes, &mut handled_ns),
+                Ok(DatagramKind::Hello) => self.accept(from, bytes),
+                Ok(_) => Err(DropReason::UnexpectedKind),
+                Err(error) => Err(error.into()),
+            };
+            if let Err(reason) = taken {
+                *self.drops.entry(reason.name()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Sends the answers of a pass.
+    pub(super) fn finish_pass<I: Io>(&mut self, io: &mut I) {
+        if !self.batch.is_empty() {
+            self.sender.flush(io, &mut self.batch, |_| {});
+            // The network may lose datagrams, and so may a full socket.
+            self.batch.clear();
+        }
+    }
+
+    pub(super) fn into_totals(self) -> StageTotals {
+        let mut totals = self.ledger.into_totals(true);
+        for (name, count) in self.drops {
+            *totals.strays.entry(name.to_owned()).or_default() += count;
+        }
+        totals.notes.push(format!(
+            "{} connections, {} acks sent alone",
+            thousands(self.connections.len() as u64),
+            thousands(self.acks_sent),
+        ));
+        totals
+    }
+
+    fn open(&mut self, from: Route, bytes: &mut [u8], handled_ns: &mut u64) -> Result<(), DropReason> {
+        let header = TransportHeader::decode(bytes, ConnectionIdLength::Eight)?;
+        let id = header.connection_id.ok_or(DropReason::UnknownConnection)?;
+        if !self.connections.contains_key(&id) {
+            self.receive_connections(id)?;
+        }
+        let connection = self.connections.get_mut(&id).ok_or(DropReason::UnknownConnection)?;
+        let number = connection.opener.number(&header);
+        connection.window.check(number).map_err(refused)?;
+        let (_, frames) = connection.opener.open_with(&header, bytes).ok_or(DropReason::Forged)?;
+        connection.window.accept(number).map_err(refused)?;
+        for frame in Frames::new(frames).map_while(Result::ok) {
+            match frame {
+                Frame::Message(message) => {
+                    self.ledger.enter(message.payload);
+                    self.ledger.sample_latency(message.payload, 1, handled_ns);
+                }
+                Frame::AckRequest => {
+                    let mut ack = [0; ACK_BYTES];
+                    let ranges = AckRange::new(PacketNumber(number), PacketNumber(number)).into_iter();
+                    let sealed = connection.sealer.seal_ack(&mut ack, Duration::ZERO, ranges);
+                    let ack = sealed.and_then(|bytes| ack.get(..bytes));
+                    let is_sent = ack.is_some_and(|ack| worker::push(&mut self.batch, from, ack));
+                    self.acks_sent += u64::from(is_sent);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the connections that other threads accepted for this one, because a packet with an unknown id came.
+    fn receive_connections(&mut self, id: ConnectionId) -> Result<(), DropReason> {
+        if !self.id_keys.is_valid(&id.checked_part(), id.check()) {
+            return Err(DropReason::ForgedId);
+        }
+        let waiting = self.handover.queue(self.shard.index).map(|mut queue| std::mem::take(&mut *queue));
+        let waiting = waiting.unwrap_or_default();
+        self.connections.extend(waiting.into_iter().map(|connection| (connection.id, connection)));
+        Ok(())
+    }
+
+    fn accept(&mut self, from: Route, bytes: &[u8]) -> Result<(), DropReason> {
+        let hello = Hello::decode(bytes)?;
+        let fields = &hello.fields;
+        if fields.version != VERSION {
+            return Err(DropReason::WrongVersion);
+        }
+        if fields.protocol_id != 0 {
+            return Err(DropReason::WrongProtocol);
+        }
+        if fields.server_key_id != 0 {
+            return Err(DropReason::UnknownServerKey);
+        }
+        if !self.welcomes.contains_key(hello.mac1) {
+            if self.welcomes.len() >= MAX_FLOWS as usize {
+                return Err(DropReason::ServerFull);
+            }
+            let welcome = self.connect(&hello)?;
+            self.welcomes.insert(*hello.mac1, welcome);
+        }
+        if let Some(welcome) = self.welcomes.get(hello.mac1) {
+            // A client that gets no answer asks again.
+            let _ = worker::push(&mut self.batch, from, welcome);
+        }
+        Ok(())
+    }
+
+    /// Makes a connection for the thread whose turn it is, and returns its Welcome.
+    fn connect(&mut self, hello: &Hello<'_>) -> Result<Vec<u8>, DropReason> {
+        let owner = self.handover.owner();
+        let id = self.draw_id(owner)?;
+        let offer = hello.fields.offered_suites().ok_or(DropReason::BadOffer)?;
+        let aes = drumfire_wire::Suite::Aes128Gcm;
+        let has_aes = self.suite == Suite::Aes128Gcm && offer.has(aes);
+        let parameters = ServerParameters {
+            connection_id: id,
+            reset_token: self.id_keys.reset_token(&id.to_bytes()),
+            suite: if has_aes { aes } else { drumfire_wire::Suite::ChaCha20Poly1305 },
+            shared: self.shared,
+        };
+        let ephemeral = self.entropy.secret();
+        let accepted = Server::accept(&self.keys, hello, &parameters, &ephemeral, |_| {});
+        let (server, welcome) = accepted.map_err(|error| match error {
+            HelloError::BadMac1 => DropReason::BadMac1,
+            HelloError::BadNoise => DropReason::BadNoise,
+            HelloError::BadParameters => DropReason::BadParameters,
+            HelloError::BadOffer => DropReason::BadOffer,
+        })?;
+        let (sealer, opener) = server.into_halves();
+        let window = ReplayWindow::new(self.replay_window).unwrap_or_default();
+        let connection = Connection { id, opener, window, sealer };
+        if let Some(mut queue) = self.handover.queue(owner) {
+            queue.push(connection);
+        }
+        Ok(welcome)
+    }
+
+    /// Draws an id whose routing tag steers to `owner`.
+    fn draw_id(&mut self, owner: u16) -> Result<ConnectionId, DropReason> {
+        let Self { shard, entropy, id_keys, .. } = self;
+        let tag = shard.steering.tag_for(owner, shard.count, || u16::from_be_bytes(entropy.bytes()));
+        let (tag, random) = (tag.map_err(|_| DropReason::NoConnectionId)?, entropy.bytes());
+        let unchecked = ConnectionId::new(tag, random, [0; 3]);
+        Ok(ConnectionId::new(tag, random, id_keys.check(&unchecked.checked_part())))
+    }
+}
+
+fn id_keys(service: &Service) -> IdKeys {
+    IdKeys::derive(&Secret::new(*service.persistent), &[])
+}
+
+/// Returns the parameters of a connection that does not end for silence during a run.
+pub(crate) fn shared_parameters() -> SharedParameters {
+    SharedParameters {
+        silent_timeout: TIMEOUT,
+        unacknowledged_timeout: TIMEOUT,
+        ..drumfire_puppet::default_parameters().shared
+    }
+}
+
+fn refused(error: ReplayError) -> DropReason {
+    match error {
+        ReplayError::Duplicate => DropReason::Duplicate,
+        ReplayError::TooOld => DropReason::TooOld,
+    }
+}

@@ -1,0 +1,74 @@
+//! The handshake of a flow whose packets are sealed without an endpoint: it acknowledges and repeats nothing afterwards.
+
+use std::io;
+use std::time::Duration;
+
+use drumfire_puppet::{Connector, PacketSealer};
+use drumfire_socket::{DrainEnd, Parker, Poller, Socket};
+use drumfire_wire::{ClientParameters, SuiteOffer};
+
+use super::client::{BUDGET, Hands, HandshakeError};
+use crate::choices::Suite;
+use crate::clock;
+use crate::control::Sealed;
+use crate::receiver::opening;
+
+/// A handshake takes two round trips and the work of both ends.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The time without an answer after which a datagram is sent again.
+const RESEND_AFTER: Duration = Duration::from_millis(100);
+
+/// Connects this socket, and waits until the receiver has acknowledged a packet. Returns the sealing half of the connection.
+pub(super) fn connect(
+    socket: &mut Socket,
+    hands: &mut Hands,
+    sealed: &Sealed,
+) -> Result<PacketSealer, HandshakeError> {
+    let mut client = begin(sealed)?;
+    let mut poller = Poller::new()?;
+    poller.register(socket, 0)?;
+    let deadline = clock::now() + PATIENCE;
+    while !client.is_confirmed() {
+        if let Some(line) = client.failure() {
+            return Err(HandshakeError::Failed(line.to_owned()));
+        }
+        if clock::now() >= deadline {
+            let line = "the server did not answer: check its address and public key";
+            return Err(HandshakeError::Failed(line.to_owned()));
+        }
+        let mut answers = Vec::from_iter(client.resend());
+        while !answers.is_empty() {
+            for answer in answers.drain(..) {
+                let _ = hands.batch.push(None, &answer);
+                hands.flush(socket, &mut poller);
+            }
+            // A wait that fails ends early, and the datagram is sent again.
+            let _ = poller.poll(Some(RESEND_AFTER));
+            let end = hands.receiver.drain(socket, BUDGET, |received| {
+                for datagram in received.datagrams() {
+                    answers.extend(client.on_datagram(datagram.bytes.to_vec()));
+                }
+            });
+            if let DrainEnd::Closed(fault) = end {
+                return Err(HandshakeError::Failed(format!("its socket is gone: {fault}")));
+            }
+        }
+    }
+    let failed = || HandshakeError::Failed("the connection has no keys".to_owned());
+    client.into_sealer().ok_or_else(failed)
+}
+
+fn begin(sealed: &Sealed) -> Result<Connector, HandshakeError> {
+    let (mut client_id, mut ephemeral) = ([0; 8], [0; 32]);
+    getrandom::fill(&mut client_id).map_err(io::Error::other)?;
+    getrandom::fill(&mut ephemeral).map_err(io::Error::other)?;
+    let parameters = ClientParameters { connection_id: None, shared: opening::shared_parameters() };
+    let offer = SuiteOffer::mandatory();
+    let offer = match sealed.suite {
+        Suite::Aes128Gcm => offer.with(drumfire_wire::Suite::Aes128Gcm),
+        Suite::ChaCha20Poly1305 => offer,
+    };
+    let key = sealed.public_key.to_bytes();
+    Ok(Connector::new(&key, client_id, ephemeral, &parameters, offer))
+}
