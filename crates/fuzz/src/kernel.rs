@@ -18,13 +18,7 @@ use crate::input::Input;
 
 #[path = "../../socket/tests/common/bpf.rs"]
 mod bpf;
-#[cfg(target_os = "linux")]
 mod control;
-/// Other platforms have no control messages.
-#[cfg(not(target_os = "linux"))]
-mod control {
-    pub(super) const fn check(_: &[u8]) {}
-}
 
 /// F14: the program for the kernel and the function in Rust send every payload to the same socket, and a packet to the
 /// socket that its connection id names.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-// The socket crate keeps its parser private, and the file depends on `libc` alone.
+// The socket crate keeps its parser private.
 #[path = "../../../socket/src/sys/linux/control/parse.rs"]
 mod parse;
 
