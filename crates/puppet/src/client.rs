@@ -58,10 +58,15 @@ impl Heard {
 }
 
 impl Client {
-    pub(crate) fn new(seals: SealKeys, opens: OpenKeys, parameters: &ServerParameters) -> Self {
+    pub(crate) fn new(
+        seals: SealKeys,
+        opens: OpenKeys,
+        parameters: &ServerParameters,
+        id_length: ConnectionIdLength,
+    ) -> Self {
         Self {
             sealer: PacketSealer::new(seals, Some(parameters.connection_id)),
-            opener: PacketOpener::new(opens, ConnectionIdLength::Zero),
+            opener: PacketOpener::new(opens, id_length),
             parameters: parameters.shared,
         }
     }

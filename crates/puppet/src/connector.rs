@@ -41,6 +41,12 @@ impl Connector {
         Self { state: State::Handshake(handshake.into()), is_confirmed: false, refusal: None }
     }
 
+    /// Returns whether the handshake is over. The server does not know it before a packet of the connection has arrived.
+    #[must_use]
+    pub const fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_))
+    }
+
     /// Returns whether the server has opened a packet of the connection and answered it.
     #[must_use]
     pub const fn is_confirmed(&self) -> bool {

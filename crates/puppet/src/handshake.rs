@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use drumfire_crypto::{Initiator, Mac1Key, Secret, Suite};
 use drumfire_wire::{
-    ClientId, ClientParameters, HelloDraft, HelloFields, Retry, ServerParameters, SharedParameters,
-    SuiteOffer, VERSION, Welcome,
+    ClientId, ClientParameters, ConnectionIdLength, HelloDraft, HelloFields, Retry, ServerParameters,
+    SharedParameters, SuiteOffer, VERSION, Welcome,
 };
 
 use crate::client::Client;
@@ -30,6 +30,8 @@ pub struct Handshake {
     initiator: Initiator,
     mac1_key: Mac1Key,
     client_id: ClientId,
+    /// The length of the ids in packets to the client, by its parameters.
+    id_length: ConnectionIdLength,
 }
 
 /// Returns the parameters of a client that asks for nothing special.
@@ -99,7 +101,10 @@ impl Handshake {
         let initiator = Initiator::new(server_key, &psk, &prologue, payload, ephemeral, message_1)
             .expect("the server's public key is valid");
         let mac1_key = Mac1Key::derive(server_key, &psk);
-        let mut handshake = Self { hello, initiator, mac1_key, client_id: fields.client_id };
+        let parameters = ClientParameters::decode(payload);
+        let has_id = parameters.is_some_and(|parameters| parameters.connection_id.is_some());
+        let id_length = if has_id { ConnectionIdLength::Eight } else { ConnectionIdLength::Zero };
+        let mut handshake = Self { hello, initiator, mac1_key, client_id: fields.client_id, id_length };
         handshake.remake_mac1();
         handshake
     }
@@ -166,6 +171,6 @@ impl Handshake {
         let (bytes, secrets) = self.initiator.read_reply(welcome.noise_message, &mut payload).ok()?;
         let parameters = ServerParameters::decode(&payload[..bytes])?;
         let (seals, opens) = secrets.into_keys(key_suite(parameters.suite))?;
-        Some(Client::new(seals, opens, &parameters))
+        Some(Client::new(seals, opens, &parameters, self.id_length))
     }
 }
