@@ -11,7 +11,8 @@ use drumfire_proto::{
 };
 use drumfire_puppet::{Connector, PacketSealer, Server, default_parameters};
 use drumfire_wire::{
-    ClientParameters, ConnectionId, Hello, ServerParameters, SharedParameters, Suite, SuiteOffer,
+    ClientParameters, ConnectionId, FrameWriter, Hello, NewConnectionId, ServerParameters, SharedParameters,
+    Suite, SuiteOffer,
 };
 
 /// How long an attempt may take, in virtual time.
@@ -118,31 +119,53 @@ impl Crowd {
     /// # Panics
     /// When the settings are refused.
     pub fn connect_to(settings: Config, count: u8, has_aes_gcm: bool) -> Result<Self, String> {
+        Self::connect_as(settings, count, has_aes_gcm, None)
+    }
+
+    /// One connection of a client with many: packets to it carry an id.
+    ///
+    /// # Errors
+    /// When it was not made in time.
+    ///
+    /// # Panics
+    /// When the settings are refused.
+    pub fn connect_one_of_many(settings: Config) -> Result<Self, String> {
+        let has_aes_gcm = settings.has_aes_gcm;
+        Self::connect_as(settings, 1, has_aes_gcm, Some(ConnectionId::from_bytes([7; 8])))
+    }
+
+    fn connect_as(
+        settings: Config,
+        count: u8,
+        has_aes_gcm: bool,
+        connection_id: Option<ConnectionId>,
+    ) -> Result<Self, String> {
         let (mut server, identity) = server_with(settings, Access::Open);
         let (mut sealers, mut elapsed) = (Vec::new(), 0);
         for number in 0..count {
             let address = SocketAddr::from(([192, 0, 2, number], 50_000));
-            let shared = parameters(&Config::default());
-            let client = ClientParameters { connection_id: None, shared };
+            let client = ClientParameters { connection_id, shared: parameters(&Config::default()) };
             let offer = SuiteOffer::mandatory();
             let offer = if has_aes_gcm { offer.with(Suite::Aes128Gcm) } else { offer };
             let mut client = Connector::new(&identity.public_key, [number; 8], [number; 32], &client, offer);
             let deadline = elapsed + PATIENCE_MS;
             let mut memory = [0; 1_200];
-            while !client.is_confirmed() {
-                if elapsed > deadline {
-                    return Err(format!("connection {number} was not made"));
-                }
+            let mut sent = client.resend();
+            while let Some(mut bytes) = sent.take() {
                 let now = at_ms(elapsed);
-                let mut sent = Vec::from_iter(client.resend());
-                while let Some(mut bytes) = sent.pop() {
-                    server.handle_datagrams(now, [Inbound { from: address.into(), bytes: &mut bytes }]);
-                    while let Some(transmit) = server.poll_transmit(now, &mut memory) {
-                        let bytes = memory.get(..transmit.bytes).unwrap_or_default();
-                        sent.extend(client.on_datagram(bytes.to_vec()));
-                    }
+                server.handle_datagrams(now, [Inbound { from: address.into(), bytes: &mut bytes }]);
+                if client.is_connected() {
+                    // The first packet of the connection has arrived.
+                    break;
+                }
+                while let Some(transmit) = server.poll_transmit(now, &mut memory) {
+                    let bytes = memory.get(..transmit.bytes).unwrap_or_default();
+                    sent = client.on_datagram(bytes.to_vec()).or(sent);
                 }
                 elapsed += 1;
+                if elapsed > deadline || sent.is_none() {
+                    return Err(format!("connection {number} was not made"));
+                }
             }
             let sealer = client.into_sealer().ok_or("a connection without keys")?;
             sealers.push((address, sealer));
@@ -186,15 +209,22 @@ impl ServedClient {
         let hello = client.poll_transmit(now, &mut memory).ok_or("the client sends no Hello")?;
         let hello = Hello::decode(memory.get(..hello.bytes).unwrap_or_default());
         let hello = hello.map_err(|error| error.to_string())?;
+        let has_aes = hello.fields.offered_suites().is_some_and(|offer| offer.has(Suite::Aes128Gcm));
         let server = ServerParameters {
             connection_id: ConnectionId::from_bytes([7; 8]),
             reset_token: [8; 16],
-            suite: Suite::ChaCha20Poly1305,
+            suite: if has_aes { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 },
             shared: parameters(settings),
         };
         let accepted = Server::accept(&keys, &hello, &server, &Secret::new([9; 32]), |_| {});
         let (mut server, welcome) = accepted.map_err(|error| format!("{error:?}"))?;
-        let mut sent = vec![welcome];
+        // As a server does, it gives the client a spare id.
+        let mut spare = Vec::new();
+        let id = ConnectionId::from_bytes([10; 8]);
+        FrameWriter::new(&mut spare)
+            .new_connection_id(&NewConnectionId { sequence: 1, id, reset_token: [11; 16] })
+            .map_err(|error| error.to_string())?;
+        let mut sent = vec![server.datagram(&spare), welcome];
         while let Some(mut bytes) = sent.pop() {
             client.handle_datagrams(now, [Inbound { from: server_address().into(), bytes: &mut bytes }]);
             while let Some(transmit) = client.poll_transmit(now, &mut memory) {

@@ -266,8 +266,6 @@ pub(crate) struct Receiver {
     sealer: PacketSealer,
     from: SocketAddr,
     now: Now,
-    /// The length of the ids in the receiver's own packets.
-    id_length: ConnectionIdLength,
     facts: Facts,
 }
 
@@ -290,14 +288,12 @@ impl Receiver {
         let mut receiver = if is_client {
             let ServedClient { client, peer, sealer, now } =
                 ServedClient::connect(&settings).expect("a connection");
-            let id_length = ConnectionIdLength::Eight;
-            Self { endpoint: client, peer, sealer, from: server_address(), now, id_length, facts }
+            Self { endpoint: client, peer, sealer, from: server_address(), now, facts }
         } else {
-            let mut crowd = Crowd::connect_to(settings, 1, false).expect("a connection");
+            let mut crowd = Crowd::connect_one_of_many(settings).expect("a connection");
             let (from, sealer) = crowd.sealers.remove(0);
             let Crowd { server, peers, now, .. } = crowd;
-            let id_length = ConnectionIdLength::Zero;
-            Self { endpoint: server, peer: peers[0], sealer, from, now, id_length, facts }
+            Self { endpoint: server, peer: peers[0], sealer, from, now, facts }
         };
         // The connection is busy, and has what a busy connection has.
         for _ in 0..4 {
@@ -394,14 +390,15 @@ fn make_loose(receiver: &mut Receiver) {
 /// Many packets of the receiver are in flight, each with the value of a key whose fate it follows.
 fn send_many(receiver: &mut Receiver) {
     let mut memory = [0; 1_200];
-    let Receiver { endpoint, peer, now, id_length, facts: Facts { numbers, .. }, .. } = receiver;
+    let Receiver { endpoint, peer, now, facts: Facts { numbers, .. }, .. } = receiver;
     for key in 0.. {
         let (payload, options) = (Bytes::from_static(&[7; 8]), SendOptions::reliable_latest(key));
         endpoint.send(*now, *peer, ChannelId(0), payload, options).expect("room for a message");
         for _ in 0..1_000 {
             now.monotonic = now.monotonic.after(Duration::from_micros(1));
             if let Some(sent) = endpoint.poll_transmit(*now, &mut memory) {
-                let header = TransportHeader::decode(&memory[..sent.bytes], *id_length);
+                // A client with many connections has ids.
+                let header = TransportHeader::decode(&memory[..sent.bytes], ConnectionIdLength::Eight);
                 let number = header.expect("a packet").number.expand(numbers.last().copied());
                 numbers.push(number);
                 break;
