@@ -23,12 +23,10 @@ const C_INTERFACE: [&str; 2] = ["libc::", "std::os::fd"];
 /// What a `cfg` may ask anywhere, and the words that combine.
 const PORTABLE: [&str; 8] = ["test", "doc", "doctest", "feature", "debug_assertions", "all", "any", "not"];
 /// What a `cfg` may ask in one more place, since nothing portable tells it.
-const EXCEPTIONS: [(&str, &str); 10] = [
+const EXCEPTIONS: [(&str, &str); 9] = [
     // One system alone has the devices and the filters that a chaos takes.
     ("crates/chaos/src/platform", "target_os"),
     // Threads are pinned, and limits raised, by calls that each platform has of its own or not at all.
-    // The file of the Linux control messages is fuzzed where it compiles.
-    ("crates/fuzz/src/kernel", "target_os"),
     ("crates/tools/src/host", "target_os"),
     // A processor's features have names of its own.
     ("crates/crypto/src/suite", "target_arch"),
