@@ -15,12 +15,13 @@ fn take(server: &mut Endpoint<Alone>, now: Now, bytes: &mut [u8]) {
     server.handle_datagrams(now, [Inbound { from: SocketAddr::from(CLIENT).into(), bytes }]);
 }
 
-/// Returns a server, and a client after its handshake with it.
-fn connect(config: Config) -> (Endpoint<Alone>, Connector) {
+/// Returns a server, and a client after its handshake with it. Each test has an ephemeral secret of its own, so that no two tests
+/// seal packets under the same key.
+fn connect(config: Config, ephemeral: [u8; 32]) -> (Endpoint<Alone>, Connector) {
     let mut server =
         Endpoint::server(config, server_config(), Alone::default(), Secret::new([4; 32])).unwrap();
     let key = identity().public_key;
-    let mut client = Connector::new(&key, [9; 8], [6; 32], &default_parameters(), SuiteOffer::mandatory());
+    let mut client = Connector::new(&key, [9; 8], ephemeral, &default_parameters(), SuiteOffer::mandatory());
     assert_eq!(client.on_datagram(vec![0x8c; 1_200]), None, "a datagram of a stranger");
     let (now, mut memory) = (Now::default(), [0; 1_200]);
     let mut sent = Vec::from_iter(client.resend());
@@ -34,8 +35,8 @@ fn connect(config: Config) -> (Endpoint<Alone>, Connector) {
     (server, client)
 }
 
-fn connected() -> (Endpoint<Alone>, PacketSealer) {
-    let (mut server, client) = connect(Config::default());
+fn connected(ephemeral: [u8; 32]) -> (Endpoint<Alone>, PacketSealer) {
+    let (mut server, client) = connect(Config::default(), ephemeral);
     assert!(client.is_confirmed() && client.failure().is_none());
     let Some(Event::Connected { peer, .. }) = server.poll_event() else { panic!("no connection") };
     let stats = server.peer_stats(Now::default(), peer).unwrap();
@@ -45,7 +46,7 @@ fn connected() -> (Endpoint<Alone>, PacketSealer) {
 
 #[test]
 fn a_sealed_packet_has_the_requested_length() {
-    let (mut server, mut sealer) = connected();
+    let (mut server, mut sealer) = connected([1; 32]);
     for bytes in 32..=1_200 {
         let payload = vec![7; PacketSealer::payload_bytes(bytes).unwrap()];
         let mut datagram = vec![0; bytes];
@@ -60,7 +61,7 @@ fn a_sealed_packet_has_the_requested_length() {
 
 #[test]
 fn a_payload_of_another_length_is_not_sealed() {
-    let (_, mut sealer) = connected();
+    let (_, mut sealer) = connected([2; 32]);
     assert_eq!(PacketSealer::payload_bytes(31), None);
     assert_eq!(PacketSealer::payload_bytes(32), Some(0));
     assert_eq!(PacketSealer::payload_bytes(159), Some(127));
@@ -73,7 +74,7 @@ fn a_payload_of_another_length_is_not_sealed() {
 
 #[test]
 fn a_sealed_ack_is_as_short_as_it_can_be() {
-    let (mut server, mut sealer) = connected();
+    let (mut server, mut sealer) = connected([3; 32]);
     let mut datagram = [0; 100];
     let first = PacketNumber(0);
     let ranges = AckRange::new(first, first).into_iter();
@@ -86,7 +87,7 @@ fn a_sealed_ack_is_as_short_as_it_can_be() {
 
 #[test]
 fn a_client_reports_why_it_was_refused() {
-    let (server, client) = connect(Config::default().protocol_id(7));
+    let (server, client) = connect(Config::default().protocol_id(7), [4; 32]);
     assert_eq!(server.stats().dropped(DropReason::WrongProtocol), 1);
     assert!(client.failure().unwrap().contains("Protocol"), "{:?}", client.failure());
     assert!(client.into_sealer().is_none());
