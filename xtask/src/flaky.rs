@@ -8,12 +8,13 @@ mod verdict;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::files::{make_empty, write};
 use crate::run::{CommandLine, Stop, Stopwatch, within};
 use crate::workspace::Workspace;
 
@@ -63,7 +64,7 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let programs = build(&workspace, ask.package)?;
     let folder = workspace.target.join("flaky");
-    renew(&folder)?;
+    make_empty(&folder)?;
     let jobs = jobs(&programs, ask);
     let openers = programs.iter().filter(|program| program.opens_sockets).count();
     println!("{} test programs, {openers} open sockets: {} runs under load", programs.len(), jobs.len());
@@ -73,7 +74,7 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let failures = session.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     let summary = verdict::summary(&failures, jobs.len(), stopwatch.elapsed());
     print!("{summary}");
-    write(&folder.join("summary.txt"), &summary)?;
+    write(&folder.join("summary.txt"), summary.as_bytes())?;
     ended?;
     if failures.is_empty() { Ok(()) } else { Err(Stop::failed(format!("logs: {}", folder.display()))) }
 }
@@ -174,17 +175,6 @@ impl Job<'_> {
     }
 }
 
-/// Empties the folder for logs.
-fn renew(folder: &PathBuf) -> Result<(), Stop> {
-    // A folder that does not exist yet is as good as one that is empty.
-    drop(fs::remove_dir_all(folder));
-    fs::create_dir_all(folder).map_err(|why| Stop::failed(format!("{}: {why}", folder.display())))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Stop> {
-    fs::write(path, text).map_err(|why| Stop::failed(format!("{}: {why}", path.display())))
-}
-
 #[cfg(test)]
 mod tests {
     use super::programs::samples::shell;
@@ -207,7 +197,7 @@ mod tests {
     #[test]
     fn a_run_that_fails_leaves_its_log_and_its_message() {
         let folder = std::env::temp_dir().join(format!("drumfire-flaky-{}", std::process::id()));
-        renew(&folder).unwrap();
+        make_empty(&folder).unwrap();
         let script = "echo 'test one ... FAILED'; echo '---- one stdout ----'; echo \"thread 'one' (7) panicked at a.rs:1:2:\"; \
                       echo 'too late'; exit 101";
         let programs = [shell("good", "exit 0", false), shell("bad", script, false)];

@@ -247,14 +247,14 @@ enum Task {
         /// Plant the bug of this number, which must be found; `all` plants one after the other.
         #[arg(long, value_name = "N", value_parser = sim::plant)]
         plant: Option<sim::Plant>,
-        /// Run the tests that need the copy instead: the core with every packet audited, and panics of connections.
+        /// Run the tests that need the copy instead: the core's tests with every packet audited.
         #[arg(long, conflicts_with_all = ["seeds", "plant", "worker", "long"])]
         tests: bool,
-        /// Renew the patch of the bug of this number.
-        #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "plant", "worker", "long", "tests"])]
-        refresh: Option<u32>,
+        /// Renew the patch of this name, such as 07-junk-keeps-alive, after a change of the lines around it.
+        #[arg(long, value_name = "NAME", conflicts_with_all = ["seeds", "plant", "worker", "long", "tests"])]
+        refresh: Option<String>,
         /// Write a row into the ledger.
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["tests", "refresh"])]
         ledger: bool,
     },
     /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths, proofs.
@@ -334,8 +334,8 @@ impl Task {
                     (_, true) => sim::Kind::Long,
                     _ => sim::Kind::Short,
                 };
-                sim::run(&match (refresh, plant, &seeds) {
-                    (Some(number), ..) => sim::Ask::Refresh(number),
+                sim::run(&match (&refresh, plant, &seeds) {
+                    (Some(name), ..) => sim::Ask::Refresh(name),
                     (_, Some(plant), _) => sim::Ask::Plant { plant, seeds: seeds.as_ref(), keeps },
                     (_, _, Some(seeds)) if !tests => sim::Ask::Seeds { seeds, kind, keeps },
                     _ => sim::Ask::Tests,

@@ -27,7 +27,7 @@ pub(crate) fn run() -> Result<(), Stop> {
         return Err(Stop::failed("crates/drumfire: there is no such package"));
     };
     let copy = workspace.target.join(COPY);
-    files::copy(&workspace.root, &files::listed(&workspace.root)?, &copy)?;
+    files::make_equal(&copy, &files::project(&workspace.root)?)?;
     // The option is not stable; what it chooses is built without it.
     let lower =
         CommandLine::new("cargo", &["update", "-Zdirect-minimal-versions"]).env("RUSTC_BOOTSTRAP", "1");

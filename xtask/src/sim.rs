@@ -1,11 +1,10 @@
 //! `cargo xtask sim`: the simulator's scenarios over a range of seeds, as they are or with bugs planted.
 //!
-//! The simulator is built from a copy of the project. In the copy every sealed packet is audited, connections change their keys
-//! often, and a test can make the code of a connection panic, so that no published crate has a hook for tests. What holds, what is
-//! printed, and how many threads run is the simulator's business.
+//! The simulator is built from a copy of the project, in which every sealed packet is audited and bugs are planted. So no published
+//! crate has the hooks for that. The simulator decides what has to hold, what it prints, and how many threads run.
 
 mod bugs;
-mod copy;
+mod tree;
 
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
@@ -17,7 +16,7 @@ use crate::ledger;
 use crate::run::{CommandLine, Stop, end};
 use crate::workspace::Workspace;
 
-use copy::Copy;
+use tree::Tree;
 
 /// The first words of the simulator's line of figures.
 const COUNTED: &str = "counted: ";
@@ -62,10 +61,10 @@ pub(crate) enum Ask<'a> {
         /// Whether the figures are written into the ledger.
         keeps: bool,
     },
-    /// Run the tests that need the copy: the core's tests with every packet audited, and panics in a connection's code.
+    /// Run the tests that need the copy: those of the audit, and the core's with every packet audited.
     Tests,
-    /// Renew the patch of the bug of this number.
-    Refresh(u32),
+    /// Renew the patch of this name.
+    Refresh(&'a str),
 }
 
 /// Does what was asked for.
@@ -76,25 +75,22 @@ pub(crate) enum Ask<'a> {
 pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
-    let copy = Copy::of(root, &workspace.target)?;
+    let tree = Tree::of(root, &workspace.target)?;
     match *ask {
         Ask::Seeds { seeds, kind, keeps } => {
-            copy.write(None)?;
-            build(&copy)?;
-            simulate(root, &copy, &kind.flags(seeds), keeps)
+            tree.write(None)?;
+            build(&tree)?;
+            run_seeds(root, &tree, &kind.flags(seeds), keeps)
         }
-        Ask::Plant { plant: Plant::All, seeds, keeps } => bugs::run(root, &copy, seeds, keeps),
+        Ask::Plant { plant: Plant::All, seeds, keeps } => bugs::run(root, &tree, seeds, keeps),
         Ask::Plant { plant: Plant::One(number), seeds, .. } => {
-            let bug = bugs::of(&copy, number)?;
-            let heard = bugs::plant(&copy, bug, &bugs::flags(bug, seeds)?, true)?;
-            copy.write(None)?;
-            judge(heard.status)
+            judge(bugs::run_one(&tree, number, seeds)?.status)
         }
         Ask::Tests => {
-            copy.write(None)?;
-            TESTS.iter().try_for_each(|test| copy.cargo(test).done(&copy.tree()))
+            tree.write(None)?;
+            TESTS.iter().try_for_each(|test| tree.cargo(test).done(&tree.path()))
         }
-        Ask::Refresh(number) => copy.refresh(root, bugs::of(&copy, number)?),
+        Ask::Refresh(name) => tree.refresh(root, name),
     }
 }
 
@@ -103,21 +99,21 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
 /// # Errors
 /// [`Stop::Failed`] with the first that does not.
 pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
-    Copy::of(&workspace.root, &workspace.target)?.check_bugs()
+    Tree::of(&workspace.root, &workspace.target)?.check()
 }
 
-/// Tests that run in the copy. Those of `peer_crowd` give several peers the same keys, and one test of the core seals two packets
-/// under one number on purpose.
+/// Tests that run in the copy, without two kinds in which packets share keys and numbers on purpose: the peers of `peer_crowd`, and
+/// copies of an endpoint.
 const TESTS: [&str; 2] = [
     "test --profile sim -p drumfire-crypto --lib --test audit_nonce -- audit_nonce:: keys_that_outlive",
     "test --profile sim -p drumfire-proto --test core -- --skip peer_crowd:: --skip copies_that_go_on_seal_two_packets_under_one_number",
 ];
 
 /// Builds the simulator from the copy.
-fn build(copy: &Copy) -> Result<(), Stop> {
+fn build(tree: &Tree) -> Result<(), Stop> {
     let command =
-        copy.cargo("build --profile sim --quiet -p drumfire-sim --features hostile --bin drumfire-sim");
-    let status = command.run(&copy.tree(), None)?;
+        tree.cargo("build --profile sim --quiet -p drumfire-sim --features hostile --bin drumfire-sim");
+    let status = command.run(&tree.path(), None)?;
     if status.success() { Ok(()) } else { Err(Stop::failed(format!("{command}: {status}"))) }
 }
 
@@ -135,10 +131,8 @@ impl Kind {
 }
 
 /// Runs scenarios without a bug, and writes a line for the ledger.
-fn simulate(root: &Path, copy: &Copy, flags: &[String], keeps: bool) -> Result<(), Stop> {
-    let command = flags.iter().fold(copy.program(), CommandLine::arg);
-    println!("{command}");
-    let heard = listen(&copy.tree(), &command, true)?;
+fn run_seeds(root: &Path, tree: &Tree, flags: &[String], keeps: bool) -> Result<(), Stop> {
+    let heard = simulate(tree, flags, true)?;
     let figures = match (&heard.counted, &heard.failed) {
         (Some(counted), None) => format!("{counted} {} findings=0", cpu::field(heard.cpu_seconds)),
         // The other seeds ran, but their figures are lost with the run.
@@ -153,7 +147,7 @@ fn judge(status: ExitStatus) -> Result<(), Stop> {
     if status.success() { Ok(()) } else { Err(Stop::failed(format!("sim: {status}"))) }
 }
 
-/// What the simulator printed.
+/// The outcome of a run of the simulator.
 struct Heard {
     status: ExitStatus,
     /// Its figures.
@@ -164,7 +158,16 @@ struct Heard {
     cpu_seconds: Option<u64>,
 }
 
-/// Runs the simulator and reads its output, which is passed on if `is_loud`.
+/// Runs the simulator with these flags. Its output is passed on if `is_loud`.
+fn simulate(tree: &Tree, flags: &[String], is_loud: bool) -> Result<Heard, Stop> {
+    let command = flags.iter().fold(tree.program(), CommandLine::arg);
+    if is_loud {
+        println!("{command}");
+    }
+    listen(&tree.path(), &command, is_loud)
+}
+
+/// Runs a command and reads its output, which is passed on if `is_loud`.
 fn listen(folder: &Path, command: &CommandLine, is_loud: bool) -> Result<Heard, Stop> {
     let failed = |why: std::io::Error| Stop::failed(format!("{command}: {why}"));
     let mut ready = command.command();

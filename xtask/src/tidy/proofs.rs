@@ -1,6 +1,6 @@
 //! Checks that every test that EVIDENCE.md names as a proof exists, and that a command runs it. A promise whose test was renamed or
-//! dropped has no proof. A test behind a feature has none either, if the document's command does not enable the feature, nor does
-//! a test that only the simulator's copy of the project has, if the document does not name the task that runs it.
+//! dropped has no proof. A test behind a feature counts only where the document's command enables the feature. A test that only
+//! the simulator's copy of the project has counts only where the document names the task that runs it.
 //!
 //! It knows names and features only. People judge whether a test proves its promise.
 
