@@ -9,7 +9,7 @@ use drumfire_proto::{
     Access, Alone, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret, ServerConfig,
     ServerIdentity, ServerKeyPair,
 };
-use drumfire_puppet::{Connector, PacketSealer, Server, default_parameters};
+use drumfire_puppet::{Connector, PacketSealer, accept_hello, default_parameters};
 use drumfire_wire::{
     ClientParameters, ConnectionId, FrameWriter, Hello, NewConnectionId, ServerParameters, SharedParameters,
     Suite, SuiteOffer,
@@ -216,7 +216,7 @@ impl ServedClient {
             suite: if has_aes { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 },
             shared: parameters(settings),
         };
-        let accepted = Server::accept(&keys, &hello, &server, &Secret::new([9; 32]), |_| {});
+        let accepted = accept_hello(&keys, &hello, &server, &Secret::new([9; 32]), |_| {});
         let (mut server, welcome) = accepted.map_err(|error| format!("{error:?}"))?;
         // As a server does, it gives the client a spare id.
         let mut spare = Vec::new();

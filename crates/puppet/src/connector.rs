@@ -2,7 +2,7 @@
 
 use drumfire_wire::{ClientParameters, FrameWriter, Refuse, SuiteOffer, Welcome};
 
-use crate::client::Client;
+use crate::connection::Connection;
 use crate::handshake::Handshake;
 use crate::packet::PacketSealer;
 
@@ -13,13 +13,13 @@ use crate::packet::PacketSealer;
 pub struct Connector {
     state: State,
     is_confirmed: bool,
-    refusal: Option<String>,
 }
 
 enum State {
     Handshake(Box<Handshake>),
-    Connected(Box<Client>),
-    Failed,
+    Connected(Box<Connection>),
+    /// There will be no connection, for this reason.
+    Failed(String),
 }
 
 impl Connector {
@@ -38,7 +38,7 @@ impl Connector {
     ) -> Self {
         let payload = parameters.encode();
         let handshake = Handshake::with_offer(server_key, client_id, ephemeral, &payload, offer);
-        Self { state: State::Handshake(handshake.into()), is_confirmed: false, refusal: None }
+        Self { state: State::Handshake(handshake.into()), is_confirmed: false }
     }
 
     /// Returns whether the handshake is over. The server does not know it before a packet of the connection has arrived.
@@ -56,7 +56,7 @@ impl Connector {
     /// Returns the reason why there will be no connection, or `None` while there may be one.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
-        self.refusal.as_deref()
+        if let State::Failed(reason) = &self.state { Some(reason) } else { None }
     }
 
     /// Returns the datagram that is due when the server does not answer: the Hello, or a packet that asks for an ack. Returns
@@ -65,7 +65,7 @@ impl Connector {
         match &mut self.state {
             State::Handshake(handshake) => Some(handshake.hello()),
             State::Connected(client) => (!self.is_confirmed).then(|| client.datagram(&ack_request())),
-            State::Failed => None,
+            State::Failed(_) => None,
         }
     }
 
@@ -77,19 +77,19 @@ impl Connector {
                     return self.resend();
                 }
                 if let Ok(refuse) = Refuse::decode(&datagram) {
-                    self.fail(format!("the server refuses the connection: {:?}", refuse.refusal.reason));
+                    let reason = refuse.refusal.reason;
+                    self.state = State::Failed(format!("the server refuses the connection: {reason:?}"));
                     return None;
                 }
-                // Datagrams that are nothing of this handshake are ignored.
-                Welcome::decode(&datagram)
-                    .ok()
-                    .filter(|welcome| welcome.client_id == handshake.client_id())?;
-                match std::mem::replace(&mut self.state, State::Failed) {
-                    State::Handshake(handshake) => match handshake.on_welcome(&datagram) {
-                        Some(client) => self.state = State::Connected(client.into()),
-                        None => self.fail("the server's Welcome does not open".to_owned()),
-                    },
-                    state => self.state = state,
+                let welcome = Welcome::decode(&datagram).ok()?;
+                // Datagrams of other handshakes are ignored.
+                (welcome.client_id == handshake.client_id()).then_some(())?;
+                // A Welcome uses up the handshake, whether it opens or not.
+                let failed = State::Failed("the server's Welcome does not open".to_owned());
+                if let State::Handshake(handshake) = std::mem::replace(&mut self.state, failed)
+                    && let Some(client) = handshake.on_welcome(&datagram)
+                {
+                    self.state = State::Connected(client.into());
                 }
                 self.resend()
             }
@@ -98,7 +98,7 @@ impl Connector {
                 self.is_confirmed = true;
                 heard.ack().map(|ack| client.datagram(&ack))
             }
-            State::Failed => None,
+            State::Failed(_) => None,
         }
     }
 
@@ -106,14 +106,9 @@ impl Connector {
     #[must_use]
     pub fn into_sealer(self) -> Option<PacketSealer> {
         match self.state {
-            State::Connected(client) => Some(client.into_sealer()),
-            State::Handshake(_) | State::Failed => None,
+            State::Connected(client) => Some(client.into_halves().0),
+            State::Handshake(_) | State::Failed(_) => None,
         }
-    }
-
-    fn fail(&mut self, line: String) {
-        self.state = State::Failed;
-        self.refusal = Some(line);
     }
 }
 

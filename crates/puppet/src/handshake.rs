@@ -11,7 +11,7 @@ use drumfire_wire::{
     SharedParameters, SuiteOffer, VERSION, Welcome,
 };
 
-use crate::client::Client;
+use crate::connection::Connection;
 
 /// Where a Hello has its cookie.
 const COOKIE: Range<usize> = 540..572;
@@ -165,12 +165,12 @@ impl Handshake {
 
     /// Reads a Welcome. Returns `None` if the datagram is not the Welcome of this handshake.
     #[must_use]
-    pub fn on_welcome(mut self, datagram: &[u8]) -> Option<Client> {
+    pub fn on_welcome(mut self, datagram: &[u8]) -> Option<Connection> {
         let welcome = Welcome::decode(datagram).ok()?;
         let mut payload = [0; 1_200];
         let (bytes, secrets) = self.initiator.read_reply(welcome.noise_message, &mut payload).ok()?;
         let parameters = ServerParameters::decode(&payload[..bytes])?;
-        let (seals, opens) = secrets.into_keys(key_suite(parameters.suite))?;
-        Some(Client::new(seals, opens, &parameters, self.id_length))
+        let keys = secrets.into_keys(key_suite(parameters.suite))?;
+        Some(Connection::new(keys, Some(parameters.connection_id), self.id_length, parameters.shared))
     }
 }

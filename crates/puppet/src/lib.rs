@@ -1,7 +1,8 @@
 //! Ends of a connection that a test controls: each performs the handshake and seals its own frames, from the wire format and
 //! the ciphers alone, so that it can break every rule that the core keeps.
 //!
-//! - [`Handshake`] and [`Client`] speak a client's part of the protocol, [`Server`] a server's. They own no socket and no clock.
+//! - [`Handshake`] performs a client's part of the handshake, [`answer_hello`] a server's. Both lead to a [`Connection`], which owns
+//!   no socket and no clock.
 //! - [`Connector`] performs a whole handshake. [`PacketSealer`] and [`PacketOpener`] are the halves of the connection after it:
 //!   tools and benches use them where an endpoint's own work must not be measured.
 //! - [`Swarm`] and [`Sender`] draw hostile traffic from a seed: frames, their fields, their order, and their packing.
@@ -10,7 +11,7 @@
 //! The tests that use this crate judge the other end.
 #![forbid(unsafe_code)]
 
-mod client;
+mod connection;
 mod connector;
 mod flood;
 mod frame;
@@ -22,7 +23,7 @@ mod server;
 mod state;
 mod swarm;
 
-pub use client::{Client, Heard};
+pub use connection::{Connection, Heard};
 pub use connector::Connector;
 pub use flood::{DrawnHello, HelloFlood};
 pub use frame::DrawnFrame;
@@ -30,6 +31,6 @@ pub use handshake::{Handshake, default_parameters};
 pub use packet::{PacketOpener, PacketSealer};
 pub use random::Random;
 pub use sender::Sender;
-pub use server::{HelloError, Server};
+pub use server::{HelloError, accept_hello, answer_hello};
 pub use state::{Limits, SendState};
 pub use swarm::Swarm;

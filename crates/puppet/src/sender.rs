@@ -5,7 +5,7 @@ use std::time::Duration;
 use drumfire_wire::limits::{ACK_RANGES_SENT, MESSAGE_LIMIT_BYTES};
 use drumfire_wire::{AckRange, ChannelId, Delivery, FrameWriter, MessageId, Skip};
 
-use crate::client::Heard;
+use crate::connection::Heard;
 use crate::frame::{DrawnFrame, range};
 use crate::random::Random;
 use crate::state::{InPieces, SendState};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use drumfire_wire::{ChannelId, Delivery, Frame, Frames, SharedParameters, limits};
 
-use crate::client::Heard;
+use crate::connection::Heard;
 use crate::frame::{DrawnFrame, id_of};
 
 /// Numbers of packets of the server that are remembered.

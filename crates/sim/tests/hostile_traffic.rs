@@ -16,7 +16,9 @@ use drumfire::testing::{self, World};
 use drumfire::{
     ChannelId, ClientConfig, ClientEvent, ClientState, Event, PeerId, RefuseReason, SendOptions, Verdict,
 };
-use drumfire_puppet::{Client, DrawnFrame, Handshake, HelloFlood, Limits, Random, SendState, Sender, Swarm};
+use drumfire_puppet::{
+    Connection, DrawnFrame, Handshake, HelloFlood, Limits, Random, SendState, Sender, Swarm,
+};
 
 /// Seeds of an optimized build; debug builds try the first few.
 const SEEDS: u64 = 200;
@@ -211,7 +213,7 @@ fn server_key() -> [u8; 32] {
 
 /// A hostile client that is connected.
 struct Hostile {
-    client: Client,
+    client: Connection,
     sender: Sender,
     address: SocketAddr,
 }
@@ -227,7 +229,7 @@ impl Hostile {
         let mut client = handshake.on_welcome(&welcome)?;
         stage.hand(address, &client.datagram(&[1, 0, 0, 0]));
         let swarm = Swarm::draw(random);
-        let limits = Limits::of_server(&client.server_parameters());
+        let limits = Limits::of_server(&client.peer_parameters());
         let state = SendState::new(limits, Sender::holds_back_first(&swarm));
         let sender = Sender::new(&swarm, Random::of_seed(random.bits()), state);
         Some(Self { client, sender, address })

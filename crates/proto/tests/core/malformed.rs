@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity, server_keys};
 use crate::puppet::Puppet;
 use drumfire_crypto::{Initiator, Mac1Key, RefuseKey, Secret};
-use drumfire_puppet::Server;
+use drumfire_puppet::{Connection, answer_hello};
 
 /// A malformed input, or a neighbor that is just within bounds.
 #[derive(Clone, Copy)]
@@ -364,8 +364,8 @@ fn frames_to_client(before: &[&str], frames: &str) -> Outcome {
     outcome(dropped(&world), ending, &closes)
 }
 
-fn answer(hello: &Hello<'_>, change: impl FnOnce(&mut [u8])) -> (Server, Vec<u8>) {
-    Server::answer(&server_keys(), hello, change).expect("the Hello opens")
+fn answer(hello: &Hello<'_>, change: impl FnOnce(&mut [u8])) -> (Connection, Vec<u8>) {
+    answer_hello(&server_keys(), hello, change).expect("the Hello opens")
 }
 
 /// Frames as they are sealed: a packet is at least 28 bytes long. The padding is in front, for some of them do not end.

@@ -15,7 +15,7 @@ use crate::counted::BUSY_BYTES;
 use crate::harness::{Random, server_config};
 use crate::puppet::joined;
 use crate::strategies::STRATEGIES;
-use drumfire_puppet::Client;
+use drumfire_puppet::Connection;
 
 /// Packets of each peer: enough for each strategy to fill what it can.
 const PACKETS: u64 = 300;
@@ -40,7 +40,7 @@ struct Crowd {
 }
 
 struct Member {
-    client: Client,
+    client: Connection,
     peer: PeerId,
     address: SocketAddr,
     random: Random,

@@ -2,7 +2,7 @@
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity};
 use drumfire_proto::{CloseReason, SendOptions};
-use drumfire_puppet::{Client, Handshake, Heard};
+use drumfire_puppet::{Connection, Handshake, Heard};
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, CloseCode, Delivery, EncodeError, FrameWriter, Message, MessageId,
     PacketNumber,
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A client under the test's own control.
 pub(crate) struct Puppet {
     pub(crate) world: World,
-    client: Client,
+    client: Connection,
 }
 
 type Writer<'a> = FrameWriter<&'a mut [u8]>;
@@ -102,7 +102,7 @@ impl Puppet {
 pub(crate) fn joined(
     ephemeral: [u8; 32],
     mut exchange: impl FnMut(&[u8]) -> Option<Vec<u8>>,
-) -> Option<Client> {
+) -> Option<Connection> {
     let mut handshake = Handshake::begin(&identity().public_key, [7; 8], ephemeral);
     let retry = exchange(&handshake.hello())?;
     handshake.on_retry(&retry).then_some(())?;

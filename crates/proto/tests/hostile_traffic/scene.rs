@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::PeerId;
-use drumfire_puppet::{Client, DrawnFrame, Handshake, Limits, Random, SendState, Sender};
+use drumfire_puppet::{Connection, DrawnFrame, Handshake, Limits, Random, SendState, Sender};
 use drumfire_wire::{ChannelId, Close, CloseCode, Delivery, FrameWriter};
 
 use crate::applications::Application;
@@ -63,7 +63,7 @@ const ROOM: usize = 1_170;
 /// One hostile client.
 struct Hostile {
     number: u8,
-    client: Client,
+    client: Connection,
     sender: Sender,
     peer: PeerId,
     address: SocketAddr,
@@ -154,7 +154,7 @@ impl Scene {
         self.application.read(&mut self.world, true);
         let peer = self.application.connected.take()?;
         let swarm = &self.phase.swarms[usize::from(number)];
-        let limits = Limits::of_server(&client.server_parameters());
+        let limits = Limits::of_server(&client.peer_parameters());
         let state = SendState::new(limits, Sender::holds_back_first(swarm));
         let sender = Sender::new(swarm, Random::of_seed(self.random.bits()), state);
         self.coverage.connections += 1;

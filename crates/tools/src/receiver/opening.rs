@@ -12,7 +12,7 @@ use std::time::Duration;
 use drumfire::worker;
 use drumfire_crypto::{Entropy, IdKeys, ReplayError, ReplayWindow, Secret, ServerKeyPair};
 use drumfire_proto::{DropReason, Inbound, Route, Shard};
-use drumfire_puppet::{HelloError, PacketOpener, PacketSealer, Server};
+use drumfire_puppet::{HelloError, PacketOpener, PacketSealer, accept_hello};
 use drumfire_socket::{DatagramMut, Io, SendBatch, SendMode, Sender};
 use drumfire_wire::{
     AckRange, ConnectionId, ConnectionIdLength, DatagramKind, Frame, Frames, Hello, PacketNumber,
@@ -26,7 +26,7 @@ use crate::datagram::RouteId;
 use crate::limits::MAX_FLOWS;
 use crate::table::thousands;
 
-/// Answers sent together. A client that gets no answer because the batch is full asks again.
+/// The number of answers that one pass can send. A client whose answer has no room in the batch asks again.
 const BATCH: usize = 64;
 
 /// Room for an ack of one packet.
@@ -170,10 +170,13 @@ impl Opening {
     fn open(&mut self, from: Route, bytes: &mut [u8], handled_ns: &mut u64) -> Result<(), DropReason> {
         let header = TransportHeader::decode(bytes, ConnectionIdLength::Eight)?;
         let id = header.connection_id.ok_or(DropReason::UnknownConnection)?;
-        if !self.connections.contains_key(&id) {
-            self.receive_connections(id)?;
-        }
-        let connection = self.connections.get_mut(&id).ok_or(DropReason::UnknownConnection)?;
+        let connection = match self.connections.get_mut(&id) {
+            Some(connection) => connection,
+            None => {
+                self.receive_connections(id)?;
+                self.connections.get_mut(&id).ok_or(DropReason::UnknownConnection)?
+            }
+        };
         let number = connection.opener.number(&header);
         connection.window.check(number).map_err(refused)?;
         let (_, frames) = connection.opener.open_with(&header, bytes).ok_or(DropReason::Forged)?;
@@ -249,7 +252,7 @@ impl Opening {
             shared: self.shared,
         };
         let ephemeral = self.entropy.secret();
-        let accepted = Server::accept(&self.keys, hello, &parameters, &ephemeral, |_| {});
+        let accepted = accept_hello(&self.keys, hello, &parameters, &ephemeral, |_| {});
         let (server, welcome) = accepted.map_err(|error| match error {
             HelloError::BadMac1 => DropReason::BadMac1,
             HelloError::BadNoise => DropReason::BadNoise,

@@ -8,6 +8,14 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drumfire::worker::{self, Owners, Ring, WorkerPlacement};
+use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
+use drumfire_proto::{
+    Config, DropReason, Endpoint, Event, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard, Stats,
+    SteeringSecret,
+};
+use drumfire_socket::{DatagramMut, Io, ReceivedMut, SendBatch, SendMode, Sender};
+
 use super::board::Board;
 use super::delivery::{Delivery, OF_ITS_OWNER};
 use super::ledger::{Ledger, StageTotals};
@@ -18,13 +26,6 @@ use crate::clock;
 use crate::datagram::RouteId;
 use crate::limits::{MAX_FLOWS, MAX_RUN};
 use crate::table::thousands;
-use drumfire::worker::{self, Owners, Ring, WorkerPlacement};
-use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
-use drumfire_proto::{
-    Config, DropReason, Endpoint, Event, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard, Stats,
-    SteeringSecret,
-};
-use drumfire_socket::{DatagramMut, Io, ReceivedMut, SendBatch, SendMode, Sender};
 
 /// Datagrams written together.
 const BATCH: usize = 64;

@@ -1,20 +1,20 @@
-//! The client after its handshake: it seals the packets that the test writes, and opens those of the server.
+//! One end of a connection after its handshake: it seals the frames that the test writes, and opens the packets of the other end.
 
 use std::time::Duration;
 
 use drumfire_crypto::{OpenKeys, SealKeys};
 use drumfire_wire::{
-    AckDelay, AckRange, CloseCode, ConnectionIdLength, Frame, FrameWriter, Frames, PacketNumber,
-    ServerParameters, SharedParameters,
+    AckDelay, AckRange, CloseCode, ConnectionId, ConnectionIdLength, Frame, FrameWriter, Frames,
+    PacketNumber, SharedParameters,
 };
 
 use crate::packet::{PacketOpener, PacketSealer};
 
-/// A connected client under the test's own control.
-pub struct Client {
+/// One end of a connection, under the test's own control.
+pub struct Connection {
     sealer: PacketSealer,
     opener: PacketOpener,
-    parameters: SharedParameters,
+    peer_parameters: SharedParameters,
 }
 
 /// A packet of the peer, opened.
@@ -57,24 +57,23 @@ impl Heard {
     }
 }
 
-impl Client {
+impl Connection {
+    /// Returns this end. `peer_id` is the connection id in packets to the other end, and `own_id_length` the length of the id in
+    /// packets to this end.
     pub(crate) fn new(
-        seals: SealKeys,
-        opens: OpenKeys,
-        parameters: &ServerParameters,
-        id_length: ConnectionIdLength,
+        (seals, opens): (SealKeys, OpenKeys),
+        peer_id: Option<ConnectionId>,
+        own_id_length: ConnectionIdLength,
+        peer_parameters: SharedParameters,
     ) -> Self {
-        Self {
-            sealer: PacketSealer::new(seals, Some(parameters.connection_id)),
-            opener: PacketOpener::new(opens, id_length),
-            parameters: parameters.shared,
-        }
+        let (sealer, opener) = (PacketSealer::new(seals, peer_id), PacketOpener::new(opens, own_id_length));
+        Self { sealer, opener, peer_parameters }
     }
 
-    /// Returns what the server said in the handshake about its limits.
+    /// Returns the limits that the other end stated in the handshake.
     #[must_use]
-    pub const fn server_parameters(&self) -> SharedParameters {
-        self.parameters
+    pub const fn peer_parameters(&self) -> SharedParameters {
+        self.peer_parameters
     }
 
     /// Returns the number of the next packet.
@@ -96,7 +95,7 @@ impl Client {
         self.sealer.datagram(frames)
     }
 
-    /// Opens a packet of the server. Returns `None` for any other datagram.
+    /// Opens a packet of the other end. Returns `None` for any other datagram.
     pub fn open(&mut self, mut datagram: Vec<u8>) -> Option<Heard> {
         let (number, frames) = self.opener.open(&mut datagram)?;
         Some(Heard { number, frames: frames.to_vec() })
@@ -108,9 +107,9 @@ impl Client {
         self.opener.change_keys();
     }
 
-    /// Returns the sealing half, with which packets can be sent that the client does not remember.
+    /// Returns the two halves of the connection.
     #[must_use]
-    pub fn into_sealer(self) -> PacketSealer {
-        self.sealer
+    pub fn into_halves(self) -> (PacketSealer, PacketOpener) {
+        (self.sealer, self.opener)
     }
 }
