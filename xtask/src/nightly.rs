@@ -16,11 +16,12 @@ use crate::workspace::Workspace;
 /// not tried yet, `WORKERS` and `HOSTILE` for ranges of seeds from there on, `SHARD` for one of the shards of mutants.
 const PARTS: [Part; 24] = [
     part(
-        "tests, release",
+        "tests, full",
         "test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
          --features drumfire/control --lib --tests",
         8,
-    ),
+    )
+    .full(),
     part("seeds of the core", "xtask seeds --seeds 1000 --strategy-seeds 1000 --ledger", 6)
         .quick("xtask seeds --seeds 50 --strategy-seeds 20"),
     part("hostile traffic", "xtask hostile --seeds HOSTILE --counted 60 --ledger", 4)
@@ -83,13 +84,15 @@ struct Part {
     minutes: u64,
     /// The nights in which it runs, by their number modulo [`TURNS`]; `None` for all.
     turn: Option<u64>,
+    /// Whether its tests try all that they name.
+    is_full: bool,
     /// The program that has to be installed.
     needs: Option<&'static str>,
 }
 
 /// Returns a part that runs every night.
 const fn part(name: &'static str, long: &'static str, minutes: u64) -> Part {
-    Part { name, long, quick: None, minutes, turn: None, needs: None }
+    Part { name, long, quick: None, minutes, turn: None, is_full: false, needs: None }
 }
 
 /// Seeds of hostile traffic.
@@ -208,6 +211,10 @@ impl Part {
         Self { turn: Some(turn), ..self }
     }
 
+    const fn full(self) -> Self {
+        Self { is_full: true, ..self }
+    }
+
     const fn needs(self, program: &'static str) -> Self {
         Self { needs: Some(program), ..self }
     }
@@ -224,7 +231,10 @@ impl Part {
         let shard = format!("{}/{SHARDS}", night.unwrap_or(0) / TURNS % SHARDS);
         let args = args.replace("WORKERS", &workers).replace("HOSTILE", &hostile);
         let args = args.replace("SEED", &seed.to_string()).replace("SHARD", &shard);
-        let step = step(self.name, &args).within(Duration::from_secs(60 * self.minutes)).skippable();
+        let mut step = step(self.name, &args).within(Duration::from_secs(60 * self.minutes)).skippable();
+        if self.is_full {
+            step.command = step.command.env("DRUMFIRE_FULL", "1");
+        }
         Some(Step { needs: self.needs, ..step })
     }
 }

@@ -325,6 +325,7 @@ mod tests {
     use drumfire_proto::{
         Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId, TokenKind,
     };
+    use drumfire_tries::tries;
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -827,14 +828,15 @@ mod tests {
             count <= MOST && capacity <= 4 * MOST && table.entries.capacity() <= 4 * MOST
         };
         let mut taken = 0;
-        for number in 0..500_000 {
+        let half = tries(500_000);
+        for number in 0..half {
             taken += usize::from(here.place(NOW, &from(number)) == Placed::Here);
         }
         assert!(taken == MOST && is_bounded(&owners), "{taken}");
-        for number in 0..500_000 {
+        for number in 0..half {
             here.release(hash(number));
         }
-        for number in 500_000..1_000_000 {
+        for number in half..2 * half {
             assert_eq!(here.place(NOW, &from(number)), Placed::Here);
             here.release(hash(number));
         }

@@ -14,9 +14,9 @@ use drumfire::{
 const MESSAGE: &[u8] = &[7; 200];
 
 /// Messages there and back before anything is counted: memory grows to what it needs.
-const WARM_UP: u32 = 3_000;
+const WARM_UP: u32 = 1_000;
 
-const COUNTED: u32 = 3_000;
+const COUNTED: u32 = 1_000;
 
 /// Rounds to find one without an allocation. On an idle machine, the first is one.
 const ROUNDS: usize = 20;

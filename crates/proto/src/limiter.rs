@@ -124,6 +124,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drumfire_tries::tries;
     use proptest::prelude::*;
     use std::net::Ipv4Addr;
 
@@ -245,8 +246,10 @@ mod tests {
         assert!(sources.take_attempt(ms(51), one) && sources.may_begin(ms(51), one));
     }
 
-    /// How many sources an attacker chooses: a million where the compiler optimizes, else a twentieth of it.
-    const CHOSEN: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+    /// The number of sources that an attacker chooses.
+    fn chosen() -> u64 {
+        tries(1_000_000).into()
+    }
 
     fn v4(word: u64) -> SocketAddr {
         SocketAddr::from((u32::try_from(word).unwrap().to_be_bytes(), 1))
@@ -288,20 +291,20 @@ mod tests {
         const { assert!(SOURCE_BUCKETS == 1 << 12) };
         for secret in secrets() {
             let random = |number: u64| FoldBuild::new(!secret).hash_one(number) ^ number.rotate_left(40);
-            let (visits, fullest) = shared(secret, (0..CHOSEN).map(|number| v6(random(number))));
+            let (visits, fullest) = shared(secret, (0..chosen()).map(|number| v6(random(number))));
             let check = |chosen: &str, (crafted_visits, crafted_fullest): (f64, u16)| {
                 assert!(crafted_visits <= 2.0 * visits, "{chosen}: {crafted_visits} for {visits}");
                 assert!(crafted_fullest <= 2 * fullest, "{chosen}: {crafted_fullest} for {fullest}");
             };
             // Under any odd factor the last bits are those of the address.
-            check("last bits, v4", shared(secret, (0..CHOSEN).map(|number| v4(number << 12 | 7))));
-            check("last bits, v6", shared(secret, (0..CHOSEN).map(|number| v6(number << 12 | 7))));
-            check("first bits, v6", shared(secret, (0..CHOSEN).map(|number| v6(number << 44))));
+            check("last bits, v4", shared(secret, (0..chosen()).map(|number| v4(number << 12 | 7))));
+            check("last bits, v6", shared(secret, (0..chosen()).map(|number| v6(number << 12 | 7))));
+            check("first bits, v6", shared(secret, (0..chosen()).map(|number| v6(number << 44))));
             for factor in FACTORS {
                 let inverse = inverse(factor);
                 let crafted = |number: u64| (0x5a5 << 52 | number).wrapping_mul(inverse);
                 assert!((0..9).all(|number| crafted(number).wrapping_mul(factor) >> 52 == 0x5a5));
-                check("one factor", shared(secret, (0..CHOSEN).map(|number| v6(crafted(number)))));
+                check("one factor", shared(secret, (0..chosen()).map(|number| v6(crafted(number)))));
             }
         }
     }
@@ -314,7 +317,7 @@ mod tests {
             hasher.write(&number.to_be_bytes());
             hasher.finish().is_multiple_of(4_096)
         };
-        let found: Vec<u64> = (0..CHOSEN * 8).filter(together).collect();
+        let found: Vec<u64> = (0..chosen() * 8).filter(together).collect();
         let sources = || found.iter().map(|number| v6(*number));
         let fell = u16::try_from(found.len()).unwrap();
         assert_eq!(shared(0x0123_4567_89ab_cdef, sources()), (fell.into(), fell), "they were found well");

@@ -8,6 +8,7 @@ use drumfire_proto::{
     Secret, ServerConfig, ServerIdentity, ServerKeyPair, Token, TokenAccess, TokenId, TokenKey, TokenKind,
     TokenMasterKey,
 };
+use drumfire_tries::tries;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
@@ -18,7 +19,7 @@ const COOKIE_OF_RETRY: Range<usize> = 9..41;
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 
 fn hellos() -> u32 {
-    if cfg!(debug_assertions) { 20_000 } else { 1_000_000 }
+    tries(1_000_000)
 }
 
 fn keys() -> ServerKeyPair {

@@ -4,6 +4,7 @@
 //! The core has the same test with more seeds and a closer look. `HOSTILE_SEEDS=N` tries the first N, `HOSTILE_SEEDS=A..B` those
 //! from A up to and without B.
 
+use drumfire_tries::tries;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,9 +21,8 @@ use drumfire_puppet::{
     Connection, DrawnFrame, Handshake, HelloFlood, Limits, Random, SendState, Sender, Swarm,
 };
 
-/// Seeds of an optimized build; debug builds try the first few.
-const SEEDS: u64 = 200;
-const DEBUG_SEEDS: u64 = 20;
+/// The full number of seeds.
+const SEEDS: u32 = 2_000;
 
 /// Between the honest client and the server, each way.
 const DELAY: Duration = Duration::from_millis(10);
@@ -53,8 +53,7 @@ const REPORTS_BYTES: i64 = 16_384 * 128;
 const SOURCE_HANDSHAKES: u64 = 20;
 
 fn seeds() -> Range<u64> {
-    let usual = if cfg!(debug_assertions) { DEBUG_SEEDS } else { SEEDS };
-    let Ok(asked) = std::env::var("HOSTILE_SEEDS") else { return 0..usual };
+    let Ok(asked) = std::env::var("HOSTILE_SEEDS") else { return 0..tries(SEEDS).into() };
     let parse = |number: &str| number.parse().unwrap_or_else(|_| panic!("HOSTILE_SEEDS={asked}: N or A..B"));
     match asked.split_once("..") {
         Some((from, to)) => parse(from)..parse(to),

@@ -200,7 +200,7 @@ mod tests {
             ("crates/crypto/src/suites.rs", processor, false),
             ("crates/crypto/src/keys.rs", processor, false),
             ("crates/crypto/src/suite.rs", system, false),
-            ("crates/socket/tests/group.rs", system, true),
+            ("crates/socket/tests/it/group.rs", system, true),
             ("crates/drumfire/tests/foreign/main.rs", system, true),
             ("crates/drumfire/src/lookout.rs", system, false),
             ("crates/tools/tests/programs/main.rs", system, true),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::test_support::TestRandom;
+use drumfire_tries::tries;
 use std::collections::{HashSet, VecDeque};
 
 #[test]
@@ -54,7 +55,7 @@ fn a_check_moves_nothing() {
     let mut window = ReplayWindow::default();
     window.accept(10).unwrap();
     let mut random = TestRandom(3);
-    for _ in 0..100_000 {
+    for _ in 0..tries(1_000_000) {
         assert_eq!(window.check(11 + random.below(u64::MAX - 11)), Ok(()));
     }
     assert_eq!(window.highest(), Some(10));
@@ -196,7 +197,7 @@ fn expected_of_narrow(accepted: &HashSet<u64>, highest: u64, number: u64) -> Res
 fn a_narrow_window_agrees_with_a_set() {
     let mut window = ReplayWindow::narrow(1_024).unwrap();
     let (mut accepted, mut highest, mut random) = (HashSet::new(), 0_u64, TestRandom(5));
-    for _ in 0..100_000 {
+    for _ in 0..tries(1_000_000) {
         let number = match random.below(20) {
             // A step further, and it is narrow no more.
             0 => highest + random.below(64),

@@ -33,8 +33,7 @@ pub(crate) fn while_it_is_there() {
     println!("alarm after {} ms", now().duration_since(came_at).as_millis());
     let mut rounds = 0;
     world.until("all played on", |world| {
-        play(world);
-        rounds += 1;
+        rounds += usize::from(play(world));
         rounds >= ROUNDS
     });
     for client in &mut world.clients {
@@ -65,12 +64,17 @@ fn is_last(event: &Event) -> bool {
     matches!(event, Event::Message { channel: ChannelId(1), .. })
 }
 
-/// All clients say something, and only what must arrive is kept.
-fn play(world: &mut World) {
-    for client in &mut world.clients {
-        client.send(ChannelId(0), "here I am", SendOptions::unreliable()).expect("room");
+/// All clients say something when nothing was heard in the last turn, so that the test does not spin. Returns whether they did, and
+/// forgets the messages that need not arrive.
+fn play(world: &mut World) -> bool {
+    let is_quiet = world.events.is_empty();
+    if is_quiet {
+        for client in &mut world.clients {
+            client.send(ChannelId(0), "here I am", SendOptions::unreliable()).expect("room");
+        }
     }
     world.events.clear();
+    is_quiet
 }
 
 pub(crate) fn never_with_one_socket() {

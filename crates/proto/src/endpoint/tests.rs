@@ -3,6 +3,7 @@
 //!
 //! Release builds make 64k connections. Builds with debug assertions make 4k, because each handshake costs them some milliseconds.
 
+use drumfire_tries::tries;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,7 +15,10 @@ use crate::{
     Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
-const CROWD: u32 = if cfg!(debug_assertions) { 4_096 } else { 65_536 };
+/// The number of connections on a crowded server.
+fn crowd() -> u32 {
+    tries(65_536)
+}
 
 const FEW: u32 = 64;
 
@@ -78,7 +82,7 @@ impl World {
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
         // One slot more, for the player.
         let config = Config::default().connections(slots + 1);
-        let crowd = Config::default().connections(CROWD);
+        let crowd = Config::default().connections(crowd());
         Self {
             server: Endpoint::server(config, server, Alone::default(), Secret::new([4; 32])).unwrap(),
             identity,
@@ -204,8 +208,8 @@ impl World {
 #[test]
 fn a_pass_visits_no_free_slot() {
     let few = World::new(FEW).crowd(0, Then::Stays);
-    let much_room = World::new(CROWD).crowd(0, Then::Stays);
-    let all_left = World::new(CROWD).crowd(CROWD, Then::Leaves);
+    let much_room = World::new(crowd()).crowd(0, Then::Stays);
+    let all_left = World::new(crowd()).crowd(crowd(), Then::Leaves);
     let visits = [few, much_room, all_left].map(|mut world| {
         let empty = world.visits();
         world.player();
@@ -213,7 +217,7 @@ fn a_pass_visits_no_free_slot() {
         assert_eq!(world.answered, PASSES / PASSES_PER_MESSAGE);
         (empty, one)
     });
-    println!("visits of {PASSES} passes without and with a player: {visits:?}; {CROWD} had left");
+    println!("visits of {PASSES} passes without and with a player: {visits:?}; {} had left", crowd());
     assert_eq!(visits.map(|(empty, _)| empty), [0; 3]);
     let few = visits[0].1;
     assert!(few > 0, "the player is visited");
@@ -222,13 +226,13 @@ fn a_pass_visits_no_free_slot() {
 
 #[test]
 fn silent_connections_cost_only_their_keep_alives() {
-    let mut silent = World::new(CROWD).crowd(CROWD, Then::Stays);
+    let mut silent = World::new(crowd()).crowd(crowd(), Then::Stays);
     let visits = silent.visits();
-    println!("visits of {PASSES} passes with {CROWD} silent connections: {visits}");
+    println!("visits of {PASSES} passes with {} silent connections: {visits}", crowd());
     // In ten seconds each connection sends one or two pings. Each ping is answered once and moves some timers.
-    let of_each = visits / u64::from(CROWD);
+    let of_each = visits / u64::from(crowd());
     assert!((1..=20).contains(&of_each), "{of_each}");
-    assert!(visits < PASSES * u64::from(CROWD) / 100, "no pass visits all of them");
+    assert!(visits < PASSES * u64::from(crowd()) / 100, "no pass visits all of them");
 }
 
 #[test]

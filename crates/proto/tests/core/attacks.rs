@@ -2,6 +2,7 @@
 
 use crate::harness::{CLEAN, CLIENT, Flying, Link, Random, SERVER, World, address};
 use drumfire_proto::{DropReason, SendOptions};
+use drumfire_tries::tries;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -10,11 +11,6 @@ const RETRY: u8 = 0x8a;
 const REFUSE: u8 = 0x8b;
 const WELCOME: u8 = 0x8c;
 const RESET: u8 = 0x8d;
-
-/// `tries` in an optimized build, else a hundredth of them.
-fn scaled(tries: u64) -> u64 {
-    if cfg!(debug_assertions) { tries / 100 } else { tries }
-}
 
 /// Some bytes of a datagram are changed, sixteen at most.
 fn mutant(genuine: &[u8], random: &mut Random) -> Vec<u8> {
@@ -43,7 +39,7 @@ fn before_the_second_hello(seed: u64) -> (World, Vec<u8>) {
 fn no_mutant_of_a_hello_makes_a_connection() {
     let (mut world, hello) = before_the_second_hello(1);
     let mut random = Random(1);
-    for number in 0..scaled(900_000) {
+    for number in 0..u64::from(tries(900_000)) {
         let mutant = mutant(&hello, &mut random);
         world.hand(SERVER, address(CLIENT), &mutant);
         if number % 100 == 0 {
@@ -67,7 +63,7 @@ fn no_mutant_of_a_welcome_connects_and_the_genuine_one_still_does() {
     let welcome = world.sent.iter().find(|(_, _, bytes)| bytes[0] == WELCOME).unwrap().2.clone();
     world.flying.clear();
     let mut random = Random(2);
-    for _ in 0..scaled(100_000) {
+    for _ in 0..u64::from(tries(100_000)) {
         let mutant = mutant(&welcome, &mut random);
         world.hand(CLIENT, address(SERVER), &mutant);
     }
@@ -85,7 +81,7 @@ fn a_million_hellos_from_as_many_addresses_cost_no_key_agreement_and_no_more_tha
     hello[0] = HELLO;
     hello[2] = 1;
     hello[27] = 1;
-    for number in 0..u32::try_from(scaled(1_000_000)).unwrap() {
+    for number in 0..tries(1_000_000) {
         hello[11..15].copy_from_slice(&number.to_be_bytes());
         // Half of them bring a cookie, which is not theirs.
         hello[540] = u8::from(number % 2 == 0);
@@ -122,7 +118,7 @@ fn forged(client_id: &[u8], random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn ten_thousand_forged_replies_keep_no_client_out() {
-    for seed in 0..scaled(1_000) {
+    for seed in 0..u64::from(tries(1_000)) {
         let link = Link { delay: Duration::from_millis(5 + seed % 60), ..CLEAN };
         let (mut world, mut random) = (World::new(seed, link), Random(seed));
         world.connect();
@@ -144,7 +140,7 @@ fn packets_that_were_recorded_are_never_taken_again() {
     let mut world = World::new(5, CLEAN);
     let (client, server) = world.connected();
     let mut random = Random(5);
-    for round in 0..scaled(20_000) {
+    for round in 0..u64::from(tries(20_000)) {
         world.send(CLIENT, client, 0, &round.to_be_bytes(), SendOptions::unreliable()).unwrap();
         world.send(SERVER, server, 0, &round.to_be_bytes(), SendOptions::unreliable()).unwrap();
         world.run(Duration::from_millis(2));
@@ -176,7 +172,7 @@ fn an_hour_of_changing_addresses_and_copied_packets_loses_nothing_and_moves_to_n
     let copier: SocketAddr = "203.0.113.66:4444".parse().unwrap();
     let (mut world, mut random) = (World::new(6, CLEAN), Random(6));
     let (client, server) = world.connected();
-    let end = world.now.after(Duration::from_secs(scaled(3_600)));
+    let end = world.now.after(Duration::from_secs(u64::from(tries(3_600))));
     let (mut moved_at, mut said) = (world.now, 0_u32);
     while world.now < end {
         if moved_at <= world.now {

@@ -7,12 +7,15 @@ use crate::harness::{CLIENT, SERVER, address};
 use crate::puppet::Puppet;
 use allocation_counter::measure;
 use drumfire_proto::{CloseReason, Event, Inbound, ProtocolError};
+use drumfire_tries::tries;
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId, PacketNumber,
 };
 use std::time::Duration;
 
-const MESSAGES: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
+fn messages() -> u64 {
+    tries(10_000_000).into()
+}
 
 /// A client that sends nothing but messages of nothing.
 struct Emptier {
@@ -92,7 +95,7 @@ impl Emptier {
 
     /// All of them.
     fn flood(&mut self, delivery: impl Fn(u64) -> Delivery) {
-        while self.sent < MESSAGES {
+        while self.sent < messages() {
             for _ in 0..50 {
                 self.packet(&delivery);
             }

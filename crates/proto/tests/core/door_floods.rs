@@ -4,6 +4,7 @@ use crate::door_hellos::{COOKIE, Door, Hello, MAC1, by_token, exempt, source};
 use crate::harness::{Random, server_config};
 use crate::tokens::{NOW, issued, key, token};
 use drumfire_proto::{DropReason, IssuedToken, Secret, Token, TokenMasterKey};
+use drumfire_tries::tries;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -13,11 +14,6 @@ const SUITES: usize = 27;
 const TOKEN: Range<usize> = 28..540;
 
 type Spoil = fn(&mut Hello, &mut Random);
-
-/// `tries` in an optimized build, else the five hundredth part of them.
-fn scaled(tries: u32) -> u32 {
-    if cfg!(debug_assertions) { tries / 500 } else { tries }
-}
 
 fn fill(bytes: &mut [u8], random: &mut Random) {
     for chunk in bytes.chunks_mut(8) {
@@ -55,7 +51,7 @@ fn flood(door: &mut Door, tries: u32, token: Option<&IssuedToken>, spoil: Spoil,
 fn a_million_hellos_without_a_cookie_and_as_many_with_a_bad_one_cost_no_key_agreement() {
     let mut door = Door::new(server_config());
     let (mut random, good) = (Random(1), door.proved(source(1), None));
-    for number in 0..scaled(2_000_000) {
+    for number in 0..tries(2_000_000) {
         let (from, mut hello) = (source(number), good);
         if number % 2 == 0 {
             hello[COOKIE].fill(0);
@@ -82,7 +78,7 @@ fn a_million_hellos_with_a_bad_mac_and_many_of_every_other_class_cost_no_key_agr
     // Each is handed in twice, the first time for its cookie.
     flood(
         &mut door,
-        scaled(500_000),
+        tries(500_000),
         None,
         |hello, random| fill(&mut hello[MAC1], random),
         DropReason::BadMac1,
@@ -98,7 +94,7 @@ fn a_million_hellos_with_a_bad_mac_and_many_of_every_other_class_cost_no_key_agr
         ),
     ];
     for (spoil, counted_as) in others {
-        flood(&mut door, scaled(10_000), None, spoil, counted_as);
+        flood(&mut door, tries(10_000), None, spoil, counted_as);
     }
     assert!(door.lets_in(source(1)));
 }
@@ -109,8 +105,8 @@ fn a_million_hellos_with_bad_tokens_and_as_many_without_their_secret_cost_no_key
     let good = issued(&token(1));
     let bad_mac1: Spoil = |hello, random| fill(&mut hello[MAC1], random);
     let bad_token: Spoil = |hello, random| fill(&mut hello[TOKEN], random);
-    flood(&mut door, scaled(1_000_000), Some(&good), bad_token, DropReason::TokenForeign);
-    flood(&mut door, scaled(500_000), Some(&good), bad_mac1, DropReason::BadMac1);
+    flood(&mut door, tries(1_000_000), Some(&good), bad_token, DropReason::TokenForeign);
+    flood(&mut door, tries(500_000), Some(&good), bad_mac1, DropReason::BadMac1);
     let expired = Token {
         issued_at: NOW - Duration::from_secs(9),
         expires_at: NOW - Duration::from_secs(6),
@@ -129,19 +125,19 @@ fn a_million_hellos_with_bad_tokens_and_as_many_without_their_secret_cost_no_key
         (IssuedToken { psk: Secret::new([0; 32]), ..issued(&fresh(6)) }, DropReason::BadMac1),
     ];
     for (token, counted_as) in others {
-        flood(&mut door, scaled(10_000), Some(&token), bad_mac1, counted_as);
+        flood(&mut door, tries(10_000), Some(&token), bad_mac1, counted_as);
     }
     let without: Spoil = |hello, random| {
         hello[TOKEN_KEY_ID].fill(0);
         hello[TOKEN].fill(0);
         fill(&mut hello[MAC1], random);
     };
-    flood(&mut door, scaled(10_000), Some(&good), without, DropReason::TokenMissing);
+    flood(&mut door, tries(10_000), Some(&good), without, DropReason::TokenMissing);
     let unnamed: Spoil = |hello, random| {
         hello[TOKEN_KEY_ID].fill(0);
         fill(&mut hello[TOKEN], random);
     };
-    flood(&mut door, scaled(10_000), Some(&good), unnamed, DropReason::TokenMalformed);
+    flood(&mut door, tries(10_000), Some(&good), unnamed, DropReason::TokenMalformed);
     // Its time is over by now, its secret is not what anybody learnt.
     let hello = door.proved(source(1), Some(&issued(&fresh(1))));
     assert!(door.welcomes(source(1), &hello));

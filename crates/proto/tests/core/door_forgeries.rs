@@ -4,6 +4,7 @@
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use drumfire_proto::{Close, CloseCode, CloseReason, DropReason, Moment, PeerId};
+use drumfire_tries::tries;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,11 +12,6 @@ const CLIENT_ID: std::ops::Range<usize> = 11..19;
 /// Of a packet to the server; a client's have none.
 const CONNECTION_ID: std::ops::Range<usize> = 1..9;
 const SECOND: Duration = Duration::from_secs(1);
-
-/// `tries` in an optimized build, else a tenth.
-fn scaled(tries: u32) -> u32 {
-    if cfg!(debug_assertions) { tries / 10 } else { tries }
-}
 
 fn fill(bytes: &mut [u8], random: &mut Random) {
     bytes.iter_mut().for_each(|byte| *byte = random.bits().to_le_bytes()[0]);
@@ -136,7 +132,7 @@ fn talked(seed: u64) -> (World, [PeerId; 2]) {
 #[test]
 fn a_million_forged_closes_resets_and_replays_at_each_end_close_neither() {
     let (mut world, peers) = talked(1);
-    let tries = scaled(1_000_000);
+    let tries = tries(1_000_000);
     for end in [CLIENT, SERVER] {
         let mut forger = Forger::new(&world, end);
         let before = world.ends[end].stats().dropped_count();
@@ -171,7 +167,7 @@ fn forge_on(world: &mut World, end: usize, duration: Duration) {
     let mut forger = Forger::new(world, end);
     world.link.loss = 100;
     world.flying.clear();
-    let tries = scaled(100_000);
+    let tries = tries(100_000);
     for _ in 0..tries {
         let (from, bytes) = forger.next();
         world.hand(end, from, &bytes);

@@ -6,15 +6,11 @@ use crate::door_hellos::{Door, by_token, hello, source};
 use crate::harness::server_config;
 use crate::tokens::{key, token};
 use drumfire_proto::{DropReason, ServerConfig, Token, TokenId};
+use drumfire_tries::tries;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 const NANO: Duration = Duration::from_nanos(1);
-
-/// `number` in an optimized build, else this much smaller.
-fn scaled(number: u32, by: u32) -> u32 {
-    if cfg!(debug_assertions) { number / by } else { number }
-}
 
 /// A token of its own.
 fn numbered(number: u32) -> Token {
@@ -49,7 +45,7 @@ fn the_limits_are_those_that_are_written_down() {
 #[test]
 fn the_last_half_open_connection_there_may_be_is_made_and_the_next_when_the_first_is_five_seconds_old() {
     let mut config = server_config();
-    config.half_open = scaled(config.half_open, 32);
+    config.half_open = config.half_open.min(tries(12_800));
     let (most, mut door) = (config.half_open, Door::new(config));
     for number in 0..most {
         assert!(door.lets_in(source(number)), "{number}");
@@ -75,7 +71,7 @@ fn the_last_half_open_connection_there_may_be_is_made_and_the_next_when_the_firs
 #[test]
 fn a_server_does_as_many_handshakes_at_once_as_in_a_second_and_the_next_when_the_first_is_paid_for() {
     let mut config = server_config();
-    config.handshakes_per_second = scaled(config.handshakes_per_second, 20);
+    config.handshakes_per_second = config.handshakes_per_second.min(tries(10_000));
     let (most, mut door) = (config.handshakes_per_second, Door::new(config));
     for number in 0..most {
         assert!(door.lets_in(source(number)), "{number}");
@@ -132,7 +128,7 @@ fn one_source_has_256_half_open_connections_with_tokens() {
 fn one_source_begins_a_thousand_handshakes_with_tokens_at_once_and_one_more_each_2_ms() {
     let mut config = by_token();
     config.half_open_per_source = u16::MAX;
-    config.source_handshakes_burst = scaled(config.source_handshakes_burst, 10);
+    config.source_handshakes_burst = config.source_handshakes_burst.min(tries(10_000));
     let (burst, mut door) = (config.source_handshakes_burst, Door::new(config));
     assert_eq!(let_in_by_token(&mut door, source(1), 0..burst - 1), burst as usize - 1);
     assert_eq!(let_in_by_token(&mut door, source(1), burst - 1..burst + 2), 1);

@@ -6,14 +6,20 @@
 use crate::door_hellos::{COOKIE, Door, Hello, hello, source};
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address, identity, server_config};
 use drumfire_proto::{ClientConfig, Config, DropReason, Endpoint, Event, Inbound, Moment, Secret};
+use drumfire_tries::tries;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
-const PART: u32 = if cfg!(debug_assertions) { 32 } else { 1 };
-/// Attempts that stop somewhere, and the time over which they are spread.
-const ATTEMPTS: u32 = 100_000 / PART;
+/// Attempts that stop somewhere in a full run, and the time over which they are spread.
+const ATTEMPTS: u32 = 100_000;
 const SECONDS: u32 = 12;
+
+/// What the attempts and the limits of the server are divided by. A server with smaller limits has no place for two sources.
+fn part() -> u32 {
+    (ATTEMPTS / tries(ATTEMPTS)).min(32)
+}
+
 /// Hellos of each hostile source: more than it may have half-open.
 const HELLOS: u32 = 20;
 
@@ -38,8 +44,8 @@ impl Street {
     /// With so many hostile sources.
     fn new(sources: u32) -> Self {
         let mut config = server_config();
-        config.half_open = config.half_open.div_ceil(PART);
-        config.handshakes_per_second = config.handshakes_per_second.div_ceil(PART);
+        config.half_open = config.half_open.div_ceil(part());
+        config.handshakes_per_second = config.handshakes_per_second.div_ceil(part());
         let door = Door::with_its_retries(config);
         let now = door.now;
         let of = |number: u32| (0..HELLOS).map(|nth| hello(now, number * HELLOS + nth, None)).collect();
@@ -116,12 +122,12 @@ impl Street {
 
     /// All attempts, and a player each 700 ms.
     fn attack(&mut self) {
-        let milliseconds = SECONDS * 1_000;
+        let (attempts, milliseconds) = (ATTEMPTS / part(), SECONDS * 1_000);
         for number in 0..milliseconds {
             if number % 700 == 0 {
                 self.player_comes();
             }
-            self.step(ATTEMPTS * (number + 1) / milliseconds - ATTEMPTS * number / milliseconds);
+            self.step(attempts * (number + 1) / milliseconds - attempts * number / milliseconds);
         }
         assert_eq!(self.door.server.stats().unexplained(), 0);
     }
@@ -135,7 +141,7 @@ impl Street {
 
 /// Half-open connections of the server.
 fn half_open() -> u32 {
-    server_config().half_open.div_ceil(PART)
+    server_config().half_open.div_ceil(part())
 }
 
 /// As many hostile sources as fill the server's half-open connections all but for one source's.

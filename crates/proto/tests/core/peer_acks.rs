@@ -3,6 +3,7 @@
 use crate::harness::{Random, SERVER};
 use crate::puppet::Puppet;
 use drumfire_proto::{AckError, CloseReason, ProtocolError, SendOptions};
+use drumfire_tries::tries;
 use drumfire_wire::{AckDelay, AckRange, PacketNumber};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Game {
 
 /// Clients of each kind.
 fn clients() -> u64 {
-    if cfg!(debug_assertions) { 4 } else { 400 }
+    tries(400).into()
 }
 
 /// A server whose game goes on, and what became of its packets.

@@ -3,6 +3,7 @@
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use drumfire_proto::{ClientConfig, CloseReason, Config, DropReason, Inbound, Moment, Now, SendOptions};
+use drumfire_tries::tries;
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(10);
@@ -43,7 +44,7 @@ impl Wrong {
 /// `DRUMFIRE_SEEDS=10000` for more.
 fn seeds() -> u64 {
     let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(if cfg!(debug_assertions) { 4 } else { 200 })
+    asked.unwrap_or_else(|| tries(200).into())
 }
 
 /// What an end takes for the time.

@@ -3,12 +3,13 @@
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use drumfire_proto::{ClientConfig, Config, DropReason, Endpoint, SendOptions};
+use drumfire_tries::tries;
 use std::time::Duration;
 
 /// `DRUMFIRE_SEEDS=10000` for more.
 fn seeds() -> u64 {
     let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(if cfg!(debug_assertions) { 2 } else { 60 })
+    asked.unwrap_or_else(|| tries(200).into())
 }
 
 /// A minute in which both ends say the same at the same time; answers how often each began to change its keys.

@@ -3,6 +3,7 @@
 
 use crate::harness::{CLEAN, CLIENT, Flying, Random, SERVER, World};
 use drumfire_proto::{ClientConfig, Config, Congestion, DropReason, PeerId, SendOptions};
+use drumfire_tries::tries;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const MODES: [SendOptions; 3] =
 /// `DRUMFIRE_SEEDS=10000` for more.
 fn seeds() -> u64 {
     let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(if cfg!(debug_assertions) { 2 } else { 100 })
+    asked.unwrap_or_else(|| tries(200).into())
 }
 
 /// What is under way to one end.

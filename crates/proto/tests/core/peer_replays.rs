@@ -3,13 +3,9 @@
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address};
 use drumfire_proto::{DropReason, PeerId, SendOptions};
+use drumfire_tries::tries;
 use drumfire_wire::{ConnectionIdLength, PacketNumber, PacketNumberLength, TransportHeader};
 use std::time::Duration;
-
-/// `tries` in an optimized build, else the hundredth part of them.
-fn scaled(tries: u64) -> u64 {
-    if cfg!(debug_assertions) { tries / 100 } else { tries }
-}
 
 /// Hands a packet to the server as one of many, for which a connection has its share of a pass.
 fn hand(world: &mut World, number: u64, packet: &[u8]) {
@@ -36,7 +32,7 @@ fn a_million_captured_packets_that_come_again_are_each_dropped() {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
     let (mut captured, mut random) = (Vec::new(), Random(1));
-    while (captured.len() as u64) < scaled(1_000_000) {
+    while (captured.len() as u64) < u64::from(tries(1_000_000)) {
         captured.extend(packets(&mut world, client, 32));
         world.run(Duration::from_millis(10));
         world.seen[SERVER].clear();
@@ -87,7 +83,7 @@ fn a_million_forged_packets_with_higher_numbers_move_nothing_and_what_was_late_i
     world.seen[SERVER].clear();
     let header = TransportHeader::decode(&newest, ConnectionIdLength::Eight).unwrap();
     let highest = header.number.expand(Some(PacketNumber(1_000))).0;
-    let count = scaled(1_000_000);
+    let count = u64::from(tries(1_000_000));
     let forged = |world: &World| world.ends[SERVER].stats().dropped(DropReason::Forged);
     for number in 0..count {
         // Far and near, as far as a number of four bytes can be ahead.

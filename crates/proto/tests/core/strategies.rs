@@ -5,6 +5,7 @@ use crate::counted::{BOTH_BYTES, RECEIVE_BYTES};
 use crate::harness::{Random, SERVER};
 use crate::puppet::Puppet;
 use drumfire_proto::{CloseReason, SendOptions};
+use drumfire_tries::tries;
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, Delivery, EncodeError, Fragment, FrameWriter, Message, MessageId,
     PacketNumber, Skip,
@@ -17,7 +18,7 @@ const PACKETS: u64 = 600;
 /// Seeds of each strategy; `STRATEGY_SEEDS=1000` for more, in three minutes.
 fn seeds() -> u64 {
     let asked = std::env::var("STRATEGY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    asked.unwrap_or(if cfg!(debug_assertions) { 10 } else { 100 })
+    asked.unwrap_or_else(|| tries(500).into())
 }
 
 pub(crate) type Frames<'a> = FrameWriter<&'a mut [u8]>;

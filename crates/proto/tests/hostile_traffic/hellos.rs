@@ -13,8 +13,8 @@ use crate::seeds::{Invariant, is_judged, seeds};
 use crate::violation::{Violation, caught, run_all};
 use crate::world::{DELAY, Gate, World, server_key};
 
-/// Seeds of an optimized build.
-const SEEDS: u64 = 400;
+/// The full number of seeds.
+const SEEDS: u32 = 1_000;
 
 /// How long a flood lasts.
 const LASTS: Duration = Duration::from_secs(1);

@@ -1,10 +1,10 @@
 //! Which seeds are tried, and what is asked of them.
 
+use drumfire_tries::tries;
 use std::ops::Range;
 
-/// The seeds of an optimized build; debug builds try the first few.
-const SEEDS: u64 = 2_000;
-const DEBUG_SEEDS: u64 = 60;
+/// The full number of seeds.
+const SEEDS: u32 = 2_000;
 
 /// An invariant that can be judged alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +17,9 @@ pub(crate) enum Invariant {
     Handshakes,
 }
 
-/// Returns the seeds to try: those that the environment names, or the first few of a debug build, or the first `optimized`.
-pub(crate) fn seeds(optimized: u64) -> Range<u64> {
-    let usual = if cfg!(debug_assertions) { DEBUG_SEEDS.min(optimized) } else { optimized };
-    asked("HOSTILE_SEEDS").unwrap_or(0..usual)
+/// Returns the seeds to try: those that the environment names, or else the first ones.
+pub(crate) fn seeds(full: u32) -> Range<u64> {
+    asked("HOSTILE_SEEDS").unwrap_or_else(|| 0..tries(full).into())
 }
 
 /// Returns the seeds of the tests that every run has.

@@ -2,8 +2,12 @@
 //!
 //! The same bytes give the same mutants each time; what must hold for them is the caller's business.
 
-/// A million of each kind in an optimized build, a hundredth of that in any other.
-pub(crate) const MUTANTS: u64 = if cfg!(debug_assertions) { 10_000 } else { 1_000_000 };
+use drumfire_tries::tries;
+
+/// The number of mutants of each kind.
+pub(crate) fn count() -> u64 {
+    tries(1_000_000).into()
+}
 
 /// Calls `look` with so many mutants of these bytes.
 pub(crate) fn of(genuine: &[u8], count: u64, mut look: impl FnMut(&[u8])) {

@@ -4,6 +4,7 @@
 //! The server takes in what there is before anybody sends more. What a system's full queue drops is not looked at here: that is a
 //! matter of how fast the machine is.
 
+use drumfire_tries::tries;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -15,7 +16,9 @@ use drumfire::{
 };
 
 /// Junk datagrams, and messages of the abuser.
-const ABUSE: u64 = 100_000;
+fn abuse() -> u64 {
+    tries(1_000_000).into()
+}
 
 /// Of either, in each turn.
 const ABUSE_PER_TURN: u64 = 100;
@@ -218,10 +221,10 @@ impl Scene {
 
     /// Junk and messages of the abuser, as much of either as there is room for, and then a few words of the others.
     fn play(&mut self) {
-        for _ in 0..ABUSE_PER_TURN.min(ABUSE - self.relay.junk_count) {
+        for _ in 0..ABUSE_PER_TURN.min(abuse() - self.relay.junk_count) {
             self.relay.send_junk();
         }
-        for _ in 0..ABUSE_PER_TURN.min(ABUSE - self.abuser_said) {
+        for _ in 0..ABUSE_PER_TURN.min(abuse() - self.abuser_said) {
             match self.abuser.send(UNRELIABLE, vec![b'a'; 64], SendOptions::unreliable()) {
                 Ok(_) => self.abuser_said += 1,
                 Err(SendError::Full) => break,
@@ -257,7 +260,7 @@ impl std::fmt::Debug for Scene {
 fn who_floods_with_junk_and_messages_costs_two_hundred_others_next_to_nothing() {
     let mut scene = Scene::new();
     let deadline = now() + PATIENCE;
-    while scene.relay.junk_count < ABUSE || scene.abuser_said < ABUSE {
+    while scene.relay.junk_count < abuse() || scene.abuser_said < abuse() {
         assert!(now() < deadline, "not in time: {scene:?}");
         scene.play();
     }
@@ -266,14 +269,14 @@ fn who_floods_with_junk_and_messages_costs_two_hundred_others_next_to_nothing() 
     let (forged, beyond_share) = (stats.dropped(DropReason::Forged), stats.dropped(DropReason::PassShare));
     println!("{scene:?}; {forged} did not open, {beyond_share} beyond the share of a pass");
     let Counts { said, heard, back } = scene.unreliable;
-    assert!(said > 10_000, "they played meanwhile");
+    assert!(said > 1_000, "they played meanwhile");
     assert!((said - back) * 1_000 < said, "{said} said, {heard} heard, {back} came back");
     assert_eq!(scene.reliable.heard, scene.reliable.said, "each once");
     // The server opened no junk. A junk packet with the number of an earlier packet is dropped before it is opened.
     let known = stats.dropped(DropReason::Duplicate) + stats.dropped(DropReason::TooOld);
     let kernel = stats.workers[0].kernel_dropped;
     let refused = forged + beyond_share + known + kernel;
-    assert!(forged <= ABUSE && refused >= ABUSE, "{forged} {beyond_share} {known} {kernel}");
+    assert!(forged <= abuse() && refused >= abuse(), "{forged} {beyond_share} {known} {kernel}");
     assert!(beyond_share > 0, "a turn of it is more than its share of a pass");
     assert!(scene.abuser_heard > 0, "it plays too");
     assert_eq!((stats.connections(), stats.unexplained()), (PLAYERS + 1, 0));

@@ -1,6 +1,7 @@
 //! Clients whose source ports change while they play: nobody reconnects, nothing reliable is lost or comes twice, and packets go
 //! straight to their workers from every port.
 
+use drumfire_tries::tries;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use drumfire::{
 const CLIENTS: usize = 20;
 
 /// Of each client.
-const REBINDS: usize = 50;
+fn rebinds() -> usize {
+    tries(300) as usize
+}
 
 const WORKERS: u16 = 4;
 
@@ -134,7 +137,7 @@ impl Game {
 fn a_thousand_changes_of_ports_cost_no_connection_no_message_and_no_detour() {
     let mut game = Game::new(config(Workers::Count(WORKERS)));
     let forwarded = game.server.stats().forwarded();
-    for round in 0..REBINDS {
+    for round in 0..rebinds() {
         // Half of them between two turns of the others, so that somebody always moves while somebody talks.
         for half in 0..2 {
             for at in (half..CLIENTS).step_by(2) {
@@ -153,7 +156,7 @@ fn a_thousand_changes_of_ports_cost_no_connection_no_message_and_no_detour() {
     let loads: Vec<usize> = stats.workers.iter().map(|worker| worker.connections).collect();
     println!(
         "{} changes of ports, {} followed, {} messages each way at least, workers {loads:?}",
-        REBINDS * CLIENTS,
+        rebinds() * CLIENTS,
         game.paths_moved(),
         game.least()
     );

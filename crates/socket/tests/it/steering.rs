@@ -4,16 +4,13 @@
 //! The program's arithmetic alone is tested beside it; groups without a filter in another file.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
-#[path = "common/inbox.rs"]
-mod inbox;
-
 use std::collections::HashSet;
 use std::net::UdpSocket;
 
+use crate::inbox::Inbox;
 use drumfire_socket::{
     Gro, GroupConfig, ReceiverConfig, ReuseportGroup, SendBatch, SendMode, Sender, SteeringFilter,
 };
-use inbox::Inbox;
 
 /// Where these tests keep the tag, and the shortest datagram that is steered.
 const TAG_OFFSET: usize = 1;

@@ -2,17 +2,14 @@
 //!
 //! Which socket gets which datagram and which settings are refused are subjects of other files.
 
-#[path = "common/inbox.rs"]
-mod inbox;
-
 use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
+use crate::inbox::Inbox;
 use drumfire_socket::{
     DrainEnd, GroupConfig, Receiver, ReceiverConfig, ReuseportGroup, SendBatch, SendMode, Sender, Socket,
 };
-use inbox::Inbox;
 
 /// Sockets in one group: as many as the platform lets share a port.
 const SOCKETS: usize = if ReuseportGroup::MAX_SOCKETS < 6 { ReuseportGroup::MAX_SOCKETS } else { 6 };

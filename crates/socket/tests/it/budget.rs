@@ -3,12 +3,9 @@
 //!
 //! No real socket: the edges a real poll may lose are the subject of another file.
 
-#[path = "common/script.rs"]
-mod script;
-
+use crate::script::{Script, Step, number_of, numbered};
 use drumfire_socket::{Drain, DrainEnd, DropReason, Fault, Receiver, ReceiverConfig};
 use proptest::prelude::*;
-use script::{Script, Step, number_of, numbered};
 
 /// Longest datagram wanted in these tests, in bytes.
 const MAX_BYTES: usize = 16;

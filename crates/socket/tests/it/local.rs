@@ -3,16 +3,13 @@
 
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
-#[path = "common/inbox.rs"]
-mod inbox;
-
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use crate::inbox::Inbox;
 use drumfire_socket::{
     FlushEnd, Gro, GroupConfig, LocalAddress, ReceiverConfig, SendBatch, SendMode, Sender,
 };
-use inbox::Inbox;
 
 /// A server's address, where clients reach it, and what they bind.
 const CASES: [(&str, &[&str], &str); 3] = [

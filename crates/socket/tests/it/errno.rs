@@ -3,18 +3,15 @@
 //!
 //! No real socket: the kernel's own errors are the other files' subject.
 
-#[path = "common/script.rs"]
-mod script;
-
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::script::{Script, Step, number_of, numbered};
 use drumfire_socket::{
     DrainEnd, DropReason, Fault, FlushEnd, Io, LostDatagram, Outgoing, Receiver, ReceiverConfig, RecvAction,
     RecvBatch, SendAction, SendBatch, SendMode, Sender, recv_action, send_action,
 };
-use script::{Script, Step, number_of, numbered};
 
 /// Datagrams in one script.
 const DATAGRAMS: u32 = 64;

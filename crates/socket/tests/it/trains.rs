@@ -4,17 +4,14 @@
 //! How much faster trains are is a benchmark's question.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
-#[path = "common/inbox.rs"]
-mod inbox;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::inbox::Inbox;
 use drumfire_socket::{
     DrainEnd, DropReason, Fault, FlushEnd, Gro, GroupConfig, Parker, Poller, Receiver, ReceiverConfig,
     ReuseportGroup, SendBatch, SendMode, Sender, Socket,
 };
-use inbox::Inbox;
 
 const V4: &str = "127.0.0.1:0";
 const V6: &str = "[::1]:0";

@@ -1,0 +1,17 @@
+//! Tests of the sockets, in one program. What counts allocations or open files of the whole process has a program of its own.
+
+mod inbox;
+mod script;
+
+mod accounting;
+mod budget;
+mod edge;
+mod errno;
+mod gathering;
+mod group;
+mod hub;
+mod local;
+mod settings;
+mod steering;
+mod trains;
+mod watch;
