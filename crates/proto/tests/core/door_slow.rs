@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 const ATTEMPTS: u32 = 100_000;
 const SECONDS: u32 = 12;
 
-/// What the attempts and the limits of the server are divided by. A server with smaller limits has no place for two sources.
+/// The divisor of the attempts and of the server's limits. A server with smaller limits has no place for two sources.
 fn part() -> u32 {
     (ATTEMPTS / tries(ATTEMPTS)).min(32)
 }

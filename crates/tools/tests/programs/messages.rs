@@ -47,7 +47,7 @@ fn every_mode_closes_both_books_with_every_drain_and_sender() {
             assert!(report.number("/messages/offered") > 0, "{ways}");
             assert!(report.number("/messages/received") > 0, "{ways}");
             assert!(report.number("/messages/answers") > 0, "{ways}: nothing was acknowledged");
-            // Of the messages of a thread one in sixteen is measured.
+            // Each thread measures one message in sixteen.
             let is_measured = report.number("/messages/received") >= 16 * u64::from(SEVERAL);
             assert!(!is_measured || report.number("/latency_ns/count") > 0, "{ways}");
             if WHOLE.contains(&mode) {
