@@ -1,4 +1,4 @@
-//! Tests of the sockets, in one program. What counts allocations or open files of the whole process has a program of its own.
+//! Tests of the sockets, in one program. Tests that count allocations or open files of the whole process have programs of their own.
 
 mod inbox;
 mod script;
