@@ -55,6 +55,7 @@ pub(crate) fn run() -> Result<(), Stop> {
 
     let mut violations = layout::top_level(&paths);
     violations.extend(layout::documents(&files));
+    violations.extend(layout::document_lengths(&files));
     violations.extend(layout::rust_version(&workspace.packages, &rustc));
     violations.extend(layout::machine_paths(&files, &root.to_string_lossy()));
     violations.extend(arrows::check(&workspace.packages));

@@ -1,5 +1,5 @@
-//! The project as a stranger finds it: what the top level holds, the commands the README promises, the toolchain, and
-//! that no file tells on the machine it was written on.
+//! The project as a stranger finds it: what the top level holds, the commands the README promises, the lengths of the
+//! documents, the toolchain, and paths of the machine that a file was written on.
 //!
 //! It runs none of the commands; `cargo xtask ci` does.
 
@@ -25,6 +25,12 @@ const TOP: [&str; 12] = [
 const REQUIRED: [&str; 5] = ["Cargo.toml", "Cargo.lock", "README.md", "LICENSE-MIT", ".ci/run"];
 /// The one command that runs the main job, and the one that runs the tests.
 const COMMANDS: [&str; 2] = ["cargo run --release --bin receiver -- --with-sender", "cargo test --workspace"];
+/// The documents that are read first, each with the most lines and words that it may have. A longer one is not read to its end.
+const DOCUMENTS: [(&str, usize, usize); 3] = [
+    ("README.md", 150, 1_100),
+    ("CONTRIBUTING.md", 120, usize::MAX),
+    ("SECURITY.md", 40, usize::MAX),
+];
 /// Folders that exist under this name on one machine only. Joined, so that this file does not name them itself.
 const PRIVATE: [&str; 2] = [concat!("/ho", "me/"), concat!("/ro", "ot/")];
 
@@ -52,6 +58,25 @@ pub(super) fn documents(files: &[File]) -> Vec<Violation> {
         commands.map(|command| file.violation(1, format!("show the command `{command}`"))).collect::<Vec<_>>()
     };
     readme.flat_map(lacking).collect()
+}
+
+/// Compares the documents that are read first with the lengths that they may have.
+pub(super) fn document_lengths(files: &[File]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (path, lines_max, words_max) in DOCUMENTS {
+        for file in files.iter().filter(|file| file.path == path) {
+            let lengths = [
+                (file.text.lines().count(), lines_max, "lines"),
+                (file.text.split_whitespace().count(), words_max, "words"),
+            ];
+            for (length, most, unit) in lengths.into_iter().filter(|(length, most, _)| length > most) {
+                let what =
+                    format!("{length} {unit}, at most {most}: move details into a document that it links to");
+                violations.push(file.violation(1, what));
+            }
+        }
+    }
+    violations
 }
 
 /// `rust-version` is what really runs, so that it promises neither more nor less.
@@ -128,6 +153,22 @@ mod tests {
         assert_eq!(with(COMMANDS[0]), 1);
         assert_eq!(with(COMMANDS[1]), 1);
         assert_eq!(with(""), 2);
+    }
+
+    #[test]
+    fn a_document_has_at_most_its_lines_and_words() {
+        let found = |path, text: String| {
+            let violations = document_lengths(&[File::new(path, &text)]);
+            violations.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let details = "move details into a document that it links to";
+        assert_eq!(found("SECURITY.md", "a\n".repeat(40)), [""; 0]);
+        let long = format!("SECURITY.md:1: 41 lines, at most 40: {details}");
+        assert_eq!(found("SECURITY.md", "a\n".repeat(41)), [long]);
+        assert_eq!(found("README.md", "a ".repeat(1_100)), [""; 0]);
+        let wordy = format!("README.md:1: 1101 words, at most 1100: {details}");
+        assert_eq!(found("README.md", "a ".repeat(1_101)), [wordy]);
+        assert_eq!(found("crates/wire/README.md", "a\n".repeat(200)), [""; 0]);
     }
 
     #[test]
