@@ -26,11 +26,8 @@ const REQUIRED: [&str; 5] = ["Cargo.toml", "Cargo.lock", "README.md", "LICENSE-M
 /// The one command that runs the main job, and the one that runs the tests.
 const COMMANDS: [&str; 2] = ["cargo run --release --bin receiver -- --with-sender", "cargo test --workspace"];
 /// The documents that are read first, each with the most lines and words that it may have. A longer one is not read to its end.
-const DOCUMENTS: [(&str, usize, usize); 3] = [
-    ("README.md", 150, 1_100),
-    ("CONTRIBUTING.md", 120, usize::MAX),
-    ("SECURITY.md", 40, usize::MAX),
-];
+const DOCUMENTS: [(&str, usize, usize); 3] =
+    [("README.md", 150, 1_100), ("CONTRIBUTING.md", 120, usize::MAX), ("SECURITY.md", 40, usize::MAX)];
 /// Folders that exist under this name on one machine only. Joined, so that this file does not name them itself.
 const PRIVATE: [&str; 2] = [concat!("/ho", "me/"), concat!("/ro", "ot/")];
 

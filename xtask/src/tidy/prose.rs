@@ -1,0 +1,287 @@
+//! Prose that is hard to read: words that the project avoids, sentences without a named subject, and sentences that are too
+//! long. It reads comments in lines of their own and Markdown, without code, link targets, and text between backticks.
+//!
+//! It knows phrases and lengths, not grammar. A reader judges whether a text is clear.
+
+use super::ratchet::{Faults, Places};
+use super::{File, Violation};
+
+/// A sentence has at most 25 words by the rules for authors. More than this many are a fault without exception.
+const SENTENCE_WORDS_MAX: usize = 30;
+
+/// Phrases, each with its replacement. A word may have alternatives; `!` excludes words that would follow.
+const AVOIDED: [(&str, &str); 20] = [
+    ("nobody|somebody|anybody|everybody|whoever|whomever", "the peer, the caller, the client"),
+    ("anew", "again"),
+    ("beside", "next to, in addition to"),
+    ("meanwhile", "in the meantime, or nothing"),
+    ("stands|stood !for", "is, is stored, is written"),
+    ("told", "is notified, receives an event"),
+    ("tell|tells of|about|who|what|whether", "report, show"),
+    ("answers what|whether|how|so|true|false|none|nothing", "returns"),
+    ("for|of|by|to|from|with|than who !it|we|you|they", "a noun: a client that .."),
+    ("so many", "the number, or the name of the parameter"),
+    ("save that|for|where|when", "except"),
+    ("come|comes|came to nothing", "fails"),
+    ("for ever", "forever, indefinitely"),
+    ("take|takes|took|taken apart", "parse, analyze"),
+    ("no good", "invalid"),
+    ("nor|neither is|are|does|do|has|have|can", "a plain negation"),
+    ("at once", "immediately, or in one call"),
+    ("halts", "stops, blocks"),
+    ("at hand", "available"),
+    ("wherefore|whereof|thereof|thereby|therein|hitherto", "a modern word"),
+];
+/// Starts of sentences whose subject is a clause or a pronoun, or comes too late. Questions may have them.
+const STARTS: [(&str, &str); 6] = [
+    ("who|whose|whom|what|those|none|nor", "name the subject"),
+    ("of those|these|them|the|what|which|whom|a|each|all", "put the subject first"),
+    ("to|by who|whom|what", "put the subject first"),
+    ("that is|was|it|they|there", "name the subject"),
+    ("answers !what|whether|how|so|true|false|none|nothing", "returns"),
+    ("tells !of|about|who|what|whether", "reports, shows"),
+];
+
+/// A word as it is written, with the line that it is on.
+struct Word<'a> {
+    line: usize,
+    text: &'a str,
+    /// The word in lower case, without punctuation around it.
+    plain: String,
+}
+
+/// Counts the faults of each crate, and of each document at the top level.
+pub(super) fn check(files: &[File]) -> Places {
+    let mut places = Places::new();
+    for file in files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md")) {
+        let found = faults(file);
+        if !found.is_empty() {
+            let faults: &mut Faults = places.entry(place(&file.path)).or_default();
+            faults.count += found.len();
+            faults.found.extend(found);
+        }
+    }
+    places
+}
+
+/// `crates/wire` of a file in there, and the first part of any other path.
+fn place(path: &str) -> String {
+    let parts = if path.starts_with("crates/") { 2 } else { 1 };
+    path.split('/').take(parts).collect::<Vec<_>>().join("/")
+}
+
+fn faults(file: &File) -> Vec<Violation> {
+    let mut found = one_word_docs(file);
+    let prose = prose(file);
+    let mut paragraph: Vec<Word<'_>> = Vec::new();
+    for (line, text) in &prose {
+        let starts = text.trim_start();
+        let is_apart = starts.starts_with(['#', '|']);
+        let item = item(starts);
+        if is_apart || starts.is_empty() || item.is_some() {
+            check_sentences(file, &paragraph, &mut found);
+            paragraph.clear();
+        }
+        let words = item.unwrap_or(starts).split_whitespace().map(|text| Word {
+            line: *line,
+            text,
+            plain: plain(text).to_lowercase(),
+        });
+        if is_apart {
+            check_phrases(file, &words.collect::<Vec<_>>(), &mut found);
+        } else {
+            paragraph.extend(words);
+        }
+    }
+    check_sentences(file, &paragraph, &mut found);
+    found
+}
+
+/// Finds docs that are one word, from which no reader learns the unit, the range, or the meaning.
+fn one_word_docs(file: &File) -> Vec<Violation> {
+    let lines: Vec<&str> = file.text.lines().map(str::trim_start).collect();
+    let is_docs = |at: usize| file.is_rust() && lines.get(at).is_some_and(|line| line.starts_with("///"));
+    let is_alone = |at: &usize| is_docs(*at) && !is_docs(at + 1) && (*at == 0 || !is_docs(at - 1));
+    let is_word = |at: &usize| {
+        let word = lines[*at].trim_start_matches(['/', ' ']).strip_suffix('.');
+        word.is_some_and(|word| word.chars().all(char::is_alphabetic))
+    };
+    let found = (0..lines.len()).filter(is_alone).filter(is_word);
+    found.map(|at| file.violation(at + 1, "docs of one word: write a sentence with the meaning")).collect()
+}
+
+/// The lines of prose, without code. An empty one is between paragraphs.
+fn prose(file: &File) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    let (mut is_fenced, mut is_code) = (false, false);
+    for (line, text) in (1..).zip(file.text.lines()) {
+        let text = text.trim_start();
+        let comment = text.strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']).trim_start());
+        let Some(text) = (if file.is_rust() { comment } else { Some(text) }) else {
+            is_fenced = false;
+            is_code = false;
+            lines.push((line, String::new()));
+            continue;
+        };
+        let is_fence = text.starts_with("```");
+        is_fenced ^= is_fence;
+        if is_fence || is_fenced || text.is_empty() {
+            is_code = false;
+            lines.push((line, String::new()));
+        } else {
+            lines.push((line, without_code(text, &mut is_code)));
+        }
+    }
+    lines
+}
+
+/// The text with each span of code as a lone backtick, and links without their targets. A span may begin on an earlier line.
+fn without_code(text: &str, is_code: &mut bool) -> String {
+    let mut prose = String::new();
+    let mut is_target = false;
+    for c in text.chars() {
+        if c == '`' {
+            *is_code = !*is_code;
+            if *is_code {
+                prose.push(c);
+            }
+        } else if !*is_code && !is_target {
+            is_target = c == '(' && prose.ends_with(']');
+            prose.push(c);
+        } else if is_target && c == ')' {
+            is_target = false;
+        }
+    }
+    prose
+}
+
+/// The text of an item of a list.
+fn item(text: &str) -> Option<&str> {
+    let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let marked =
+        if number.len() < text.len() { number.strip_prefix('.') } else { text.strip_prefix(['-', '*']) };
+    marked?.strip_prefix(' ')
+}
+
+fn check_sentences(file: &File, paragraph: &[Word<'_>], found: &mut Vec<Violation>) {
+    check_phrases(file, paragraph, found);
+    for sentence in paragraph.split_inclusive(|word| ends_sentence(word.text)) {
+        // A link or a quotation at the start is a name.
+        let is_exempt =
+            sentence[0].text.starts_with(['[', '"']) || sentence[sentence.len() - 1].text.contains('?');
+        let start = STARTS.iter().find(|(phrase, _)| !is_exempt && is_at(sentence, phrase));
+        if let Some((_, instead)) = start {
+            let first = &sentence[0];
+            let what = format!("a sentence starts with \"{}\": {instead}", plain(first.text));
+            found.push(file.violation(first.line, what));
+        }
+        let length =
+            sentence.iter().filter(|word| word.text.contains(|c: char| c.is_alphanumeric() || c == '`'));
+        let length = length.count();
+        if length > SENTENCE_WORDS_MAX {
+            let what = format!("a sentence of {length} words, at most {SENTENCE_WORDS_MAX}: write two");
+            found.push(file.violation(sentence[0].line, what));
+        }
+    }
+}
+
+fn check_phrases(file: &File, words: &[Word<'_>], found: &mut Vec<Violation>) {
+    for at in 0..words.len() {
+        for (phrase, instead) in AVOIDED.iter().filter(|(phrase, _)| is_at(&words[at..], phrase)) {
+            let length = phrase.split(' ').filter(|slot| !slot.starts_with('!')).count();
+            let written: Vec<&str> = words[at..at + length].iter().map(|word| plain(word.text)).collect();
+            let what = format!("avoid \"{}\": {instead}", written.join(" "));
+            found.push(file.violation(words[at].line, what));
+        }
+    }
+}
+
+/// Whether the words begin with the phrase, with no punctuation inside it.
+fn is_at(words: &[Word<'_>], phrase: &str) -> bool {
+    let is_word = |word: &Word<'_>, slot: &str| slot.split('|').any(|own| word.plain == own);
+    phrase.split(' ').enumerate().all(|(at, slot)| match (words.get(at), slot.strip_prefix('!')) {
+        (word, Some(excluded)) => !word.is_some_and(|word| is_word(word, excluded)),
+        (Some(word), None) => {
+            let is_joined = at == 0 || !words[at - 1].text.ends_with([',', ';', ':', '.', '!', '?', ')']);
+            is_joined && is_word(word, slot)
+        }
+        (None, None) => false,
+    })
+}
+
+/// The word without punctuation around it.
+fn plain(word: &str) -> &str {
+    word.trim_matches(|c: char| !c.is_alphanumeric() && c != '`')
+}
+
+fn ends_sentence(word: &str) -> bool {
+    let end = word.trim_end_matches(['"', ')', '*', '_']);
+    end.ends_with(['.', '!', '?']) && !["e.g.", "i.e.", "vs.", "etc."].contains(&end) && !end.ends_with("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let at = |violation: &Violation| format!("{}: {}", violation.line, violation.what);
+        faults(&File::new(path, text)).iter().map(at).collect()
+    }
+
+    #[test]
+    fn a_phrase_is_found_across_lines_and_not_across_punctuation() {
+        let once = "1: avoid \"at once\": immediately, or in one call";
+        assert_eq!(found("a.rs", "/// Sends all at\n/// once.\n"), [once]);
+        assert_eq!(found("a.md", "# All at once\n"), [once]);
+        assert_eq!(found("a.md", "All of them, at. Once more.\n"), [""; 0]);
+        assert_eq!(found("a.md", "All at\n\nonce\n"), [""; 0]);
+        assert_eq!(found("a.md", "It stands for one. A client for who we are.\n"), [""; 0]);
+        assert_eq!(found("a.md", "It stands. A gift for who asks.\n").len(), 2);
+    }
+
+    #[test]
+    fn a_sentence_starts_with_a_named_subject() {
+        let what = "1: a sentence starts with \"What\": name the subject";
+        assert_eq!(found("a.md", "What it sends is lost.\n"), [what]);
+        assert_eq!(found("a.md", "It is sent. What it sends is lost.\n"), [what]);
+        assert_eq!(found("a.md", "What is lost?\n\n[What is lost](b) is a page.\n"), [""; 0]);
+        assert_eq!(found("a.md", "It knows\nwhat it sends.\n"), [""; 0]);
+        assert_eq!(found("a.md", "- Those of a peer.\n1. None.\n").len(), 2);
+    }
+
+    #[test]
+    fn a_sentence_has_at_most_its_words() {
+        let words = |count| format!("{}.\n", vec!["word"; count].join(" "));
+        assert_eq!(found("a.md", &words(SENTENCE_WORDS_MAX)), [""; 0]);
+        let long = "1: a sentence of 31 words, at most 30: write two";
+        assert_eq!(found("a.md", &words(SENTENCE_WORDS_MAX + 1)), [long]);
+        assert_eq!(found("a.md", &words(20).repeat(2)), [""; 0]);
+    }
+
+    #[test]
+    fn docs_have_more_than_one_word() {
+        assert_eq!(
+            found("a.rs", "/// Why.\nwhy: u8,\n"),
+            ["1: docs of one word: write a sentence with the meaning"]
+        );
+        assert_eq!(found("a.rs", "/// The reason.\n/// Why.\n// Why.\n\n/// [`Why`].\n"), [""; 0]);
+    }
+
+    #[test]
+    fn code_and_link_targets_are_not_prose() {
+        for text in ["`at once`", "`a\nat once`", "[a](at once)", "```sh\nat once\n```"] {
+            assert_eq!(found("a.md", text), [""; 0], "{text}");
+        }
+        assert_eq!(found("a.md", "```sh\n```\nat once").len(), 1);
+        assert_eq!(found("a.md", "[a](b) at once").len(), 1);
+        assert_eq!(found("a.rs", "let at = once; // at once\n"), [""; 0]);
+    }
+
+    #[test]
+    fn faults_are_counted_by_crate_and_document() {
+        let files = ["crates/wire/src/a.rs", "crates/wire/b.md", "README.md", "a.toml"];
+        let places = check(&files.map(|path| File::new(path, "// at once\n")));
+        let counts: Vec<_> = places.iter().map(|(place, faults)| (place.as_str(), faults.count)).collect();
+        assert_eq!(counts, [("README.md", 1), ("crates/wire", 2)]);
+    }
+}
