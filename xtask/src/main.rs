@@ -257,7 +257,8 @@ enum Task {
         #[arg(long, conflicts_with_all = ["tests", "refresh"])]
         ledger: bool,
     },
-    /// Check what the compiler does not: lengths, module docs, crate arrows, unsafe, platform code, stray words and paths, proofs.
+    /// Check what the compiler does not: lengths, module docs, prose, crate arrows, import circles, type names, unsafe, platform
+    /// code, stray words and paths, proofs.
     Tidy {
         /// Lower the numbers in `xtask/tidy-ratchet.toml` to the faults that are left.
         #[arg(long)]

@@ -4,9 +4,12 @@
 //! It looks at the files as they are; history decides only which of too many faults it shows.
 
 mod arrows;
+mod circles;
 mod layout;
 mod lengths;
 mod mask;
+mod modules;
+mod names;
 mod proofs;
 mod prose;
 mod ratchet;
@@ -20,12 +23,12 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use self::ratchet::{Added, PATH, Ratchet, Rules};
+use self::ratchet::{Added, PATH, Places, Ratchet, Rules};
 use crate::files::{self, listed};
 use crate::ledger;
 use crate::run::{CommandLine, Stop};
 use crate::sim;
-use crate::workspace::Workspace;
+use crate::workspace::{Package, Workspace};
 
 /// A text file of the project.
 #[derive(Debug)]
@@ -55,7 +58,8 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let root = &workspace.root;
     let paths = listed(root)?;
     let mut files = read(root, &paths)?;
-    let rules = rules(&files);
+    let rules =
+        rules(&files, &workspace.packages).map_err(|violation| Stop::Failed(violation.to_string()))?;
     if is_blessed {
         bless(root, &mut files, &rules)?;
     }
@@ -98,8 +102,19 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
 }
 
 /// The faults of the rules that the project does not keep everywhere yet.
-fn rules(files: &[File]) -> Rules {
-    Rules::from([("lines", lengths::too_long(files)), ("prose", prose::check(files))])
+fn rules(files: &[File], packages: &[Package]) -> Result<Rules, Violation> {
+    let (mut circles, mut names) = (Places::new(), Places::new());
+    for package in packages {
+        let crates = modules::crates(package, files)?;
+        circles.insert(package.folder.clone(), circles::check(&crates));
+        names.insert(package.folder.clone(), names::check(&crates, files));
+    }
+    Ok(Rules::from([
+        ("circles", circles),
+        ("lines", lengths::too_long(files)),
+        ("names", names),
+        ("prose", prose::check(files)),
+    ]))
 }
 
 /// Lowers the numbers of faults that are left, in the file and among the files that were read.

@@ -23,11 +23,11 @@ const SHOWN_MAX: usize = 10;
 pub(super) struct Faults {
     /// The number that the ratchet compares.
     pub(super) count: usize,
-    /// What is shown when the number is too high.
+    /// The violations to show when the number is too high.
     pub(super) found: Vec<Violation>,
 }
 
-/// The faults of one rule by place. A place without faults is absent.
+/// The faults of one rule by place.
 pub(super) type Places = BTreeMap<String, Faults>;
 /// The faults of each rule by the name of its table.
 pub(super) type Rules = BTreeMap<&'static str, Places>;

@@ -1,0 +1,402 @@
+//! The modules of a crate as its source declares them: which types each defines, and which names of others it uses. Code for
+//! tests is left out.
+//!
+//! It resolves paths through `use`, also through re-exports and globs. It expands no macro and knows no types, so the call of
+//! a method is no use of the module that defines it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::parse::Parser as _;
+use syn::punctuated::Punctuated;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, File as Source, Item, Meta, Token, UseTree, Visibility};
+
+use super::{File, Violation};
+use crate::workspace::Package;
+
+/// More re-exports in a row lead back to where they began.
+const REEXPORTS_MAX: usize = 8;
+
+/// A path in source, as its names: `crate`, `super`, or the first name, and so on.
+type Names = Vec<String>;
+
+/// A crate. Its first module is the root.
+#[derive(Debug, Default)]
+pub(super) struct Crate {
+    pub(super) modules: Vec<Module>,
+}
+
+/// A module, in a file of its own or not.
+#[derive(Debug, Default)]
+pub(super) struct Module {
+    /// Path of its file below the project's root.
+    pub(super) file: String,
+    /// The structs, enums, traits, unions, and type aliases that it defines outside of functions.
+    pub(super) types: Vec<String>,
+    /// The condition that it, or else a module around it, is built under.
+    pub(super) condition: Option<Condition>,
+    parent: usize,
+    children: BTreeMap<String, usize>,
+    /// Everything with a name that it defines, types included.
+    items: BTreeSet<String>,
+    /// The names that it imports or re-exports, with the path of each.
+    imports: BTreeMap<String, Names>,
+    globs: Vec<Names>,
+    /// The paths that its code and its private imports have. A re-export alone is no use.
+    used: Vec<Names>,
+}
+
+/// A condition of one crate, without the `not` around it.
+#[derive(Clone, Debug)]
+pub(super) struct Condition {
+    pub(super) asked: String,
+    pub(super) is_negated: bool,
+}
+
+/// The crates of a package except its tests, as far as git lists their files.
+pub(super) fn crates(package: &Package, files: &[File]) -> Result<Vec<Crate>, Violation> {
+    let targets =
+        package.targets.iter().filter(|target| !["test", "custom-build"].contains(&target.kind.as_str()));
+    targets.map(|target| Crate::read(&target.source, files)).collect()
+}
+
+impl Crate {
+    /// Reads the crate with this root file.
+    pub(super) fn read(root: &str, files: &[File]) -> Result<Self, Violation> {
+        let files: BTreeMap<&str, &File> = files.iter().map(|file| (file.path.as_str(), file)).collect();
+        let mut read = Self::default();
+        let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
+        read.add_file(0, root, folder, &files)?;
+        Ok(read)
+    }
+
+    /// Adds the module of a file. Its children are in `folder`.
+    fn add_file(
+        &mut self,
+        parent: usize,
+        path: &str,
+        folder: &str,
+        files: &BTreeMap<&str, &File>,
+    ) -> Result<Option<usize>, Violation> {
+        // A file that git does not list is generated.
+        let Some(file) = files.get(path) else { return Ok(None) };
+        let source: Source = syn::parse_str(&file.text)
+            .map_err(|why| file.violation(1, format!("is not Rust that compiles: {why}")))?;
+        self.add(parent, path, folder, &source.items, files).map(Some)
+    }
+
+    fn add(
+        &mut self,
+        parent: usize,
+        path: &str,
+        folder: &str,
+        items: &[Item],
+        files: &BTreeMap<&str, &File>,
+    ) -> Result<usize, Violation> {
+        let at = self.modules.len();
+        self.modules.push(Module { parent, file: path.to_owned(), ..Module::default() });
+        for item in items.iter().filter(|item| !attributes(item).iter().any(is_for_tests)) {
+            let Item::Mod(module) = item else {
+                self.modules[at].add(item);
+                continue;
+            };
+            let name = module.ident.to_string();
+            let inside = format!("{folder}/{name}");
+            let first = self.modules.len();
+            let child = match (&module.content, module.attrs.iter().find_map(other_path)) {
+                (Some((_, items)), _) => Some(self.add(at, path, &inside, items, files)?),
+                (None, None) => self.add_file(at, &format!("{inside}.rs"), &inside, files)?,
+                (None, Some(other)) => {
+                    let beside = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                    let path = joined(beside, &other);
+                    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+                    self.add_file(at, &path, &folder, files)?
+                }
+            };
+            if let Some(condition) = module.attrs.iter().find_map(condition) {
+                for module in &mut self.modules[first..] {
+                    module.condition.get_or_insert_with(|| condition.clone());
+                }
+            }
+            self.modules[at].children.extend(child.map(|child| (name, child)));
+        }
+        Ok(at)
+    }
+
+    /// Returns the files that a module uses an item of.
+    pub(super) fn used_files(&self, module: usize) -> BTreeSet<&str> {
+        let used = self.modules[module].used.iter();
+        let defining = used.filter_map(|names| match self.resolve(module, names, 0)? {
+            // A module is a part of its parent, and may use it.
+            Found::Item(defining) if defining == self.modules[module].parent => None,
+            Found::Item(defining) => Some(self.modules[defining].file.as_str()),
+            // To name a module on the way to an item of another one is no use of it.
+            Found::Module(_) => None,
+        });
+        defining.collect()
+    }
+
+    /// Finds the module or the item of a path, or nothing when it is in another crate.
+    fn resolve(&self, from: usize, names: &[String], depth: usize) -> Option<Found> {
+        let mut at = from;
+        let mut is_own = false;
+        for name in names {
+            match name.as_str() {
+                "crate" => at = 0,
+                "super" => at = self.modules[at].parent,
+                "self" => {}
+                _ => match self.find(at, name, depth) {
+                    Some(Found::Module(module)) => at = module,
+                    // A macro defines what no source of this crate shows.
+                    None if is_own => return Some(Found::Item(at)),
+                    other => return other,
+                },
+            }
+            is_own = true;
+        }
+        Some(Found::Module(at))
+    }
+
+    fn find(&self, at: usize, name: &str, depth: usize) -> Option<Found> {
+        let module = &self.modules[at];
+        if depth > REEXPORTS_MAX {
+            return None;
+        }
+        if let Some(child) = module.children.get(name) {
+            return Some(Found::Module(*child));
+        }
+        if module.items.contains(name) {
+            return Some(Found::Item(at));
+        }
+        if let Some(import) = module.imports.get(name) {
+            return self.resolve(at, import, depth + 1);
+        }
+        module.globs.iter().find_map(|glob| match self.resolve(at, glob, depth + 1)? {
+            Found::Module(module) if module != at => self.find(module, name, depth + 1),
+            _ => None,
+        })
+    }
+}
+
+/// A module, or the module that defines an item.
+enum Found {
+    Module(usize),
+    Item(usize),
+}
+
+impl Module {
+    fn add(&mut self, item: &Item) {
+        let defined = match item {
+            Item::Use(import) => {
+                let mut imported = Vec::new();
+                flatten(&import.tree, &mut Vec::new(), &mut imported);
+                if matches!(import.vis, Visibility::Inherited) {
+                    self.used.extend(imported.iter().map(|(_, names)| names.clone()));
+                }
+                for (name, names) in imported {
+                    match name {
+                        Some(name) => drop(self.imports.insert(name, names)),
+                        None => self.globs.push(names),
+                    }
+                }
+                return;
+            }
+            Item::Struct(item) => Some((&item.ident, true)),
+            Item::Enum(item) => Some((&item.ident, true)),
+            Item::Trait(item) => Some((&item.ident, true)),
+            Item::Type(item) => Some((&item.ident, true)),
+            Item::Union(item) => Some((&item.ident, true)),
+            Item::Const(item) => Some((&item.ident, false)),
+            Item::Static(item) => Some((&item.ident, false)),
+            Item::Fn(item) => Some((&item.sig.ident, false)),
+            Item::Macro(item) => item.ident.as_ref().map(|name| (name, false)),
+            _ => None,
+        };
+        if let Some((name, is_type)) = defined {
+            self.items.insert(name.to_string());
+            self.types.extend(is_type.then(|| name.to_string()));
+        }
+        Paths { used: &mut self.used }.visit_item(item);
+    }
+}
+
+/// Collects the paths in code.
+struct Paths<'a> {
+    used: &'a mut Vec<Names>,
+}
+
+impl Visit<'_> for Paths<'_> {
+    fn visit_path(&mut self, path: &syn::Path) {
+        if path.leading_colon.is_none() {
+            self.used.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_item_use(&mut self, import: &syn::ItemUse) {
+        let mut imported = Vec::new();
+        flatten(&import.tree, &mut Vec::new(), &mut imported);
+        self.used.extend(imported.into_iter().map(|(_, names)| names));
+    }
+
+    fn visit_macro(&mut self, call: &syn::Macro) {
+        visit::visit_macro(self, call);
+        // Most macros take expressions. The body of another one stays unread.
+        let arguments = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(call.tokens.clone());
+        arguments.iter().flatten().for_each(|argument| self.visit_expr(argument));
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &syn::ImplItemFn) {
+        if !function.attrs.iter().any(is_for_tests) {
+            visit::visit_impl_item_fn(self, function);
+        }
+    }
+
+    fn visit_attribute(&mut self, _: &Attribute) {}
+}
+
+/// Splits an import into its paths, each with the name that it has here. A glob has none.
+fn flatten(tree: &UseTree, before: &mut Names, imported: &mut Vec<(Option<String>, Names)>) {
+    match tree {
+        UseTree::Path(path) => {
+            before.push(path.ident.to_string());
+            flatten(&path.tree, before, imported);
+            before.pop();
+        }
+        UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, before, imported)),
+        UseTree::Glob(_) => imported.push((None, before.clone())),
+        UseTree::Name(name) if name.ident == "self" => {
+            imported.push((before.last().cloned(), before.clone()));
+        }
+        UseTree::Name(name) => imported.push((Some(name.ident.to_string()), with(before, &name.ident))),
+        UseTree::Rename(name) => {
+            let names = if name.ident == "self" { before.clone() } else { with(before, &name.ident) };
+            imported.push((Some(name.rename.to_string()), names));
+        }
+    }
+}
+
+fn with(before: &[String], last: &syn::Ident) -> Names {
+    before.iter().cloned().chain([last.to_string()]).collect()
+}
+
+/// Whether the item exists in test builds only.
+fn is_for_tests(attribute: &Attribute) -> bool {
+    asked(attribute).is_some_and(|asked| asked == "test" || asked.starts_with("all(test,"))
+}
+
+fn condition(attribute: &Attribute) -> Option<Condition> {
+    let asked = asked(attribute)?;
+    match asked.strip_prefix("not(").and_then(|asked| asked.strip_suffix(')')) {
+        Some(asked) => Some(Condition { asked: asked.to_owned(), is_negated: true }),
+        None => Some(Condition { asked, is_negated: false }),
+    }
+}
+
+/// Returns the question of a `cfg`, without spaces.
+fn asked(attribute: &Attribute) -> Option<String> {
+    let Meta::List(list) = &attribute.meta else { return None };
+    list.path.is_ident("cfg").then(|| list.tokens.to_string().split_whitespace().collect())
+}
+
+/// The value of `#[path = ".."]`.
+fn other_path(attribute: &Attribute) -> Option<String> {
+    let Meta::NameValue(pair) = &attribute.meta else { return None };
+    match &pair.value {
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) if pair.path.is_ident("path") => {
+            Some(text.value())
+        }
+        _ => None,
+    }
+}
+
+/// The path from a folder, without `..` in it.
+fn joined(folder: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').collect();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The files that the module of the first file uses, in a crate of these files.
+    fn used(files: &[(&str, &str)]) -> Vec<String> {
+        let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
+        let read = Crate::read("src/lib.rs", &files).unwrap();
+        let module = read.modules.iter().position(|module| module.file == files[0].path).unwrap();
+        read.used_files(module).into_iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_import_leads_to_the_file_that_defines_the_item() {
+        let root = ("src/lib.rs", "mod a; mod b; pub use b::*; pub use b::inner::Deep as D;");
+        let b = ("src/b.rs", "pub mod inner; pub struct B; pub fn b() {}");
+        let inner = ("src/b/inner.rs", "pub struct Deep;");
+        let of_a = |text| used(&[("src/a.rs", text), root, b, inner]);
+        for text in
+            ["use crate::b::B;", "use crate::{B};", "use super::B as C;", "fn f() { use super::b::b; }"]
+        {
+            assert_eq!(of_a(text), ["src/b.rs"], "{text}");
+        }
+        for text in
+            ["use crate::D;", "use crate::b::{self, inner::*}; struct A(Deep);", "fn f(_: crate::D) {}"]
+        {
+            assert_eq!(of_a(text), ["src/b/inner.rs"], "{text}");
+        }
+        assert_eq!(of_a("use crate::b; fn f() { assert!(b::b() == 1, \"{}\", 2); }"), ["src/b.rs"]);
+    }
+
+    #[test]
+    fn a_declaration_and_the_code_of_tests_are_no_imports() {
+        let b = ("src/b.rs", "pub struct B;");
+        for text in [
+            "mod b; pub use b::B; pub(crate) use std::fmt;",
+            "mod b; use b::Gone as _; #[cfg(test)] use b::B; #[cfg(all(test, unix))] mod tests { use super::b::B; }",
+            "mod b; struct A; impl A { #[cfg(test)] fn f(_: b::B) {} }",
+        ] {
+            let found = used(&[("src/lib.rs", text), b]);
+            assert!(found.is_empty() || text.contains("Gone"), "{text}: {found:?}");
+        }
+        assert_eq!(used(&[("src/lib.rs", "mod b; pub use b::B; fn f(_: B) {}"), b]), ["src/b.rs"]);
+        assert_eq!(used(&[b, ("src/lib.rs", "mod b; struct A;")]), [""; 0]);
+    }
+
+    #[test]
+    fn a_module_may_use_its_parent() {
+        let root = ("src/lib.rs", "mod a; struct Root;");
+        let a = ("src/a.rs", "mod inner; struct A;");
+        let of_inner = |text| used(&[("src/a/inner.rs", text), root, a]);
+        assert_eq!(of_inner("use super::A;"), [""; 0]);
+        assert_eq!(of_inner("use crate::Root;"), ["src/lib.rs"]);
+    }
+
+    #[test]
+    fn another_path_is_followed() {
+        let root = ("src/lib.rs", "#[path = \"../x/b.rs\"] mod b; fn f() { b::c::C }");
+        assert_eq!(used(&[root, ("x/b.rs", "mod c;"), ("x/c.rs", "struct C;")]), ["x/c.rs"]);
+    }
+}
