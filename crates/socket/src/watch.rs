@@ -34,6 +34,10 @@ impl PortWatch {
     /// The most sockets that one look tells of.
     pub const MAX_FOUND: usize = 1_024;
 
+    /// The number of times that one look reads the list. The kernel writes the list in parts, and a socket that closes between two
+    /// parts can hide sockets behind it.
+    const READS: usize = 5;
+
     pub(crate) fn new(address: SocketAddr, is_only_v6: bool, sockets: &[Socket]) -> io::Result<Self> {
         let own = sockets.iter().map(Socket::number).collect::<io::Result<_>>()?;
         Ok(Self { address, is_only_v6, own })
@@ -69,22 +73,25 @@ impl PortWatch {
     /// What the system answers, `Unsupported` where it keeps no such list or the list does not show the group's own
     /// sockets: then nobody knows whether there are others.
     pub fn look(&self) -> io::Result<Vec<IpAddr>> {
-        let (mut has_own, mut others) = (false, Vec::new());
-        sys::bound_to(self.address.port(), |number, address| {
-            if self.own.contains(&number) {
-                has_own = true;
-            } else if others.len() < Self::MAX_FOUND && meets(self.address.ip(), self.is_only_v6, address) {
-                others.push((number, address));
+        for _ in 0..Self::READS {
+            let (mut has_own, mut others) = (false, Vec::new());
+            sys::bound_to(self.address.port(), |number, address| {
+                if self.own.contains(&number) {
+                    has_own = true;
+                } else if others.len() < Self::MAX_FOUND && meets(self.address.ip(), self.is_only_v6, address)
+                {
+                    others.push((number, address));
+                }
+            })?;
+            if has_own {
+                // A socket can appear in two parts of the list.
+                others.sort_unstable();
+                others.dedup();
+                return Ok(others.into_iter().map(|(_, address)| address).collect());
             }
-        })?;
-        if !has_own {
-            let why = "the system's list of sockets does not show those of this process";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        // While sockets come and go, the kernel may list one twice.
-        others.sort_unstable();
-        others.dedup();
-        Ok(others.into_iter().map(|(_, address)| address).collect())
+        let why = "the system's list of sockets does not show those of this process";
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 }
 

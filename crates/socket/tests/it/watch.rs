@@ -10,8 +10,6 @@ use std::net::{IpAddr, SocketAddr};
 use drumfire_socket::{GroupConfig, PortWatch, ReuseportGroup, Socket};
 use socket2::{Domain, Type};
 
-const NOBODY: [IpAddr; 0] = [];
-
 fn group(address: &str, sockets: usize) -> (PortWatch, Vec<Socket>) {
     let config = GroupConfig::new(address.parse().expect("an address")).sockets(sockets);
     let group = ReuseportGroup::bind(&config).expect("a group");
@@ -30,8 +28,12 @@ fn join(address: SocketAddr) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-fn found(watch: &PortWatch) -> Vec<IpAddr> {
-    watch.look().expect("the list shows the group")
+/// Asserts that a look finds these sockets of others. The kernel's list can lack a socket while other tests close theirs, so that
+/// one look of several has to be right.
+#[track_caller]
+fn assert_found(watch: &PortWatch, expected: &[IpAddr]) {
+    let is_right = (0..100).any(|_| watch.look().is_ok_and(|found| found == expected));
+    assert!(is_right, "{}: {:?} instead of {expected:?}", watch.address(), watch.look());
 }
 
 #[test]
@@ -39,15 +41,15 @@ fn whoever_joins_is_found_until_it_is_gone() {
     for address in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"] {
         let (watch, _sockets) = group(address, 4);
         let at = watch.address();
-        assert_eq!(found(&watch), NOBODY, "{address}");
+        assert_found(&watch, &[]);
         let first = join(at).expect("let in");
-        assert_eq!(found(&watch), [at.ip()], "{address}");
+        assert_found(&watch, &[at.ip()]);
         let second = join(at).expect("let in");
-        assert_eq!(found(&watch), [at.ip(); 2], "{address}");
+        assert_found(&watch, &[at.ip(); 2]);
         drop(first);
-        assert_eq!(found(&watch), [at.ip()], "{address}");
+        assert_found(&watch, &[at.ip()]);
         drop(second);
-        assert_eq!(found(&watch), NOBODY, "{address}");
+        assert_found(&watch, &[]);
     }
 }
 
@@ -66,7 +68,7 @@ fn others_on_addresses_that_meet_are_found_and_those_beside_are_not() {
         let other: IpAddr = other.parse().expect("an address");
         let _other = join((other, watch.address().port()).into()).expect("let in");
         let expected = if is_found { vec![other] } else { Vec::new() };
-        assert_eq!(found(&watch), expected, "{own} {other}");
+        assert_found(&watch, &expected);
     }
 }
 
@@ -76,7 +78,7 @@ fn nobody_joins_a_group_of_one() {
         let (watch, sockets) = group(address, 1);
         let refused = join(watch.address()).expect_err("one socket shares nothing");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "{address}");
-        assert_eq!(found(&watch), NOBODY, "{address}");
+        assert_found(&watch, &[]);
         drop(sockets);
         join(watch.address()).expect("free again");
     }
