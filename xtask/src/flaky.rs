@@ -1,6 +1,6 @@
 //! `cargo xtask flaky`: repeats the tests while other threads keep the processor busy, and lists every test that failed.
 //!
-//! It builds once and runs the test programs themselves, eight at a time, because most of them wait. A test that fails now and
+//! It builds once and runs the test programs themselves, twelve at a time, because most of them wait. A test that fails now and
 //! then shows up here before it shows up in CI.
 
 mod programs;
@@ -24,7 +24,7 @@ use verdict::Failure;
 /// Threads that do nothing but compute.
 const BUSY_THREADS: usize = 4;
 /// Test programs that run at the same time.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 12;
 /// A test program that is still running after this time hangs.
 const DEADLINE: Duration = Duration::from_secs(900);
 

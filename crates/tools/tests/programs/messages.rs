@@ -129,7 +129,7 @@ fn the_receivers_mode_is_the_senders_and_both_say_the_same_of_its_messages() {
 #[test]
 fn a_receiver_that_stops_early_waits_until_what_was_sent_is_settled() {
     let (receiver, address) = waiting_receiver("--stage deliver --mode reliable-ordered --secs 5 --json -");
-    let sent = sender(address, "--secs 600 --rate 4000 --json -").end().with_code(0);
+    let sent = sender(address, "--secs 600 --rate 400 --json -").end().with_code(0);
     let report = assert_agree(&receiver.end().with_code(0), &sent);
     assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
 }

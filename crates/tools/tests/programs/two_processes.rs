@@ -93,6 +93,6 @@ fn a_receiver_with_a_time_limit_ends_without_a_sender() {
 #[test]
 fn a_receiver_with_a_time_limit_stops_a_longer_sender_and_both_agree() {
     let (receiver, address) = waiting_receiver("--secs 5 --json -");
-    let sent = sender(address, "--secs 600 --rate 5000 --json -").end().with_code(0);
+    let sent = sender(address, "--secs 600 --rate 500 --json -").end().with_code(0);
     assert_agree(&receiver.end().with_code(0), &sent);
 }
