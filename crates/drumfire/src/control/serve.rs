@@ -111,8 +111,11 @@ struct Gone;
 impl<S: Source> Desk<S> {
     fn run(mut self) {
         let mut events = Events::with_capacity(2 * CLIENTS_MAX);
+        // A client with more requests gets its next answer after the other clients had theirs.
+        let mut is_ready = [false; CLIENTS_MAX];
         loop {
-            let polled = self.poll.poll(&mut events, Some(LOOK_EVERY));
+            let timeout = if is_ready.contains(&true) { Duration::ZERO } else { LOOK_EVERY };
+            let polled = self.poll.poll(&mut events, Some(timeout));
             if polled.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
                 return;
             }
@@ -120,9 +123,16 @@ impl<S: Source> Desk<S> {
             for token in events.iter().map(mio::event::Event::token) {
                 match token {
                     WAKER => return,
-                    LISTENER => self.accept(now),
-                    Token(at) => self.serve(at, now),
+                    LISTENER => self.accept(now, &mut is_ready),
+                    Token(at) => {
+                        if let Some(is_ready) = is_ready.get_mut(at) {
+                            *is_ready = true;
+                        }
+                    }
                 }
+            }
+            for (at, is_ready) in is_ready.iter_mut().enumerate().filter(|(_, is_ready)| **is_ready) {
+                *is_ready = self.serve(at, now);
             }
             for client in &mut self.clients {
                 let is_silent =
@@ -132,7 +142,7 @@ impl<S: Source> Desk<S> {
         }
     }
 
-    fn accept(&mut self, now: Instant) {
+    fn accept(&mut self, now: Instant, is_ready: &mut [bool; CLIENTS_MAX]) {
         // One that failed on its way in is nobody.
         while let Ok((mut stream, _)) = self.listener.accept() {
             let free = self.clients.iter().position(Option::is_none);
@@ -146,45 +156,52 @@ impl<S: Source> Desk<S> {
                 let (incoming, outgoing) = (Vec::new(), Vec::new());
                 let client = Client { stream, incoming, outgoing, heard_at: now, is_ending: false };
                 self.clients[at] = Some(client);
-                self.serve(at, now);
+                is_ready[at] = true;
             }
         }
     }
 
-    /// Takes what a client sent and answers it, as far as it takes the answers.
-    fn serve(&mut self, at: usize, now: Instant) {
-        let Some(client) = self.clients.get_mut(at).and_then(Option::as_mut) else { return };
+    /// Handles one request of a client, if it has sent one and takes the answer. Returns whether it may have sent more.
+    fn serve(&mut self, at: usize, now: Instant) -> bool {
+        let Some(client) = self.clients.get_mut(at).and_then(Option::as_mut) else { return false };
         let (source, start) = (&mut self.source, self.start);
         let served = client.serve(now, |request| answer(source, request, start));
         if served.is_err() {
             self.clients[at] = None;
         }
+        served.unwrap_or(false)
     }
 }
 
 impl Client {
+    /// Handles one request at most. Returns whether there may be another.
     fn serve(
         &mut self,
         now: Instant,
         mut answer: impl FnMut(&[u8]) -> Result<Answer, Answer>,
-    ) -> Result<(), Gone> {
+    ) -> Result<bool, Gone> {
+        let mut has_answered = false;
         loop {
             if !self.write(now)? {
-                return Ok(());
+                return Ok(false);
             }
             if self.is_ending {
                 return Err(Gone);
+            }
+            if has_answered {
+                return Ok(true);
             }
             if let Some(end) = self.incoming.iter().position(|byte| *byte == b'\n') {
                 let request: Vec<u8> = self.incoming.drain(..=end).collect();
                 let answer = answer(&request[..end]);
                 self.is_ending = answer.is_err();
                 self.outgoing = line(answer.unwrap_or_else(|error| error));
+                has_answered = true;
             } else if self.incoming.len() > REQUEST_BYTES_MAX {
                 let text = format!("a request has {REQUEST_BYTES_MAX} bytes at most");
                 (self.outgoing, self.is_ending) = (line(Answer::Error { text }), true);
             } else if !self.read(now)? {
-                return Ok(());
+                return Ok(false);
             }
         }
     }

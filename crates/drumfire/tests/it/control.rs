@@ -251,6 +251,55 @@ fn clients_that_do_not_read_or_say_half_a_word_hold_up_nobody_else() {
     assert!(line.contains(r#""answer":"snapshot""#), "{line}");
 }
 
+/// A source that answers with the number of the question. The first answer waits for the test.
+struct Numbering {
+    asked: Arc<AtomicUsize>,
+    go_on: std::sync::mpsc::Receiver<()>,
+}
+
+impl drumfire::control::Source for Numbering {
+    fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
+        Snapshot::default()
+    }
+
+    fn close(&mut self, peer: &str, _: &str) -> Result<String, String> {
+        Err(peer.to_owned())
+    }
+
+    fn ban(&mut self, peer: &str, _: Duration) -> Result<String, String> {
+        Err(peer.to_owned())
+    }
+
+    fn trace(&mut self, _: &str) -> Result<String, String> {
+        let number = self.asked.fetch_add(1, Ordering::AcqRel);
+        if number == 0 {
+            self.go_on.recv_timeout(PATIENCE).unwrap();
+        }
+        Ok(number.to_string())
+    }
+}
+
+#[test]
+fn a_client_with_many_requests_waits_for_the_others_between_them() {
+    let (asked, (send, go_on)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel());
+    let control = Control::listen(path(), Numbering { asked: Arc::clone(&asked), go_on }).unwrap();
+    let [mut greedy, mut other] = [(); 2].map(|()| UnixStream::connect(control.path()).unwrap());
+    let request = b"{\"version\":1,\"ask\":\"trace\",\"peer\":\"0.0.1\"}\n";
+    greedy.write_all(&request.repeat(100)).unwrap();
+    let deadline = now() + PATIENCE;
+    while asked.load(Ordering::Acquire) == 0 {
+        assert!(now() < deadline, "nothing was asked");
+        std::thread::yield_now();
+    }
+    // All requests are there before the first is answered.
+    other.write_all(request).unwrap();
+    send.send(()).unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut line = String::new();
+    BufReader::new(other).read_line(&mut line).unwrap();
+    assert!(["1", "2"].iter().any(|number| line.contains(&format!("\"text\":\"{number}\""))), "{line}");
+}
+
 #[test]
 fn one_too_many_is_told_so_and_a_place_is_free_again_when_one_leaves() {
     let game = Game::new(1);

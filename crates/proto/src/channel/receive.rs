@@ -146,6 +146,12 @@ impl ReceiveQueue {
         self.pieces().survey_loose(fragment)
     }
 
+    /// Forgets the pieces of the oldest unreliable message if it began before the packet with this number. Returns whether it
+    /// did.
+    pub(crate) fn forget_oldest_loose(&mut self, before: u64) -> bool {
+        self.pieces.as_mut().is_some_and(|pieces| pieces.forget_oldest_loose(before))
+    }
+
     /// Returns whether the whole message `id`, or its Skip, agrees with the pieces of the message. Pieces are charged what they
     /// declare, so a message that became longer than its pieces said would hold memory that was not charged.
     #[inline]

@@ -27,6 +27,8 @@ pub(super) struct Contents<'a> {
     pub(super) asks_for_ack_now: bool,
     /// Charges of unreliable messages, which are left out where there is no room.
     pub(super) loose_bytes: usize,
+    /// The packet in which the newest of the unreliable messages began that the packet under survey is the first to bring.
+    pub(super) newest_loose: Option<u64>,
     /// Charges of values.
     pub(super) value_bytes: usize,
     /// Charges of all that the application may hear of it.
@@ -84,7 +86,7 @@ impl Connection {
             }
             contents.kinds = contents.kinds.with(frame.kind());
             let urgency = match frame {
-                Frame::Message(message) => self.survey_message(&message, &mut contents)?,
+                Frame::Message(message) => self.survey_message(number, &message, &mut contents)?,
                 Frame::Fragment(fragment) => self.survey_fragment(number, &fragment, &mut contents)?,
                 Frame::Skip(skip) => {
                     contents.event_bytes = contents.event_bytes.saturating_add(charge(0));
@@ -116,6 +118,7 @@ impl Connection {
 
     fn survey_message(
         &self,
+        number: u64,
         message: &Message<'_>,
         contents: &mut Contents<'_>,
     ) -> Result<Urgency, ProtocolError> {
@@ -133,6 +136,7 @@ impl Connection {
         }
         let Some(id) = message.id() else {
             contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
+            contents.newest_loose = Some(number);
             return Ok(Urgency::Late);
         };
         self.check_id(id)?;
@@ -170,6 +174,9 @@ impl Connection {
             }
             if let Some(bytes) = self.receiving.survey_loose_piece(fragment) {
                 contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
+                if bytes > 0 {
+                    contents.newest_loose = contents.newest_loose.max(Some(fragment.number));
+                }
                 contents.event_bytes = contents.event_bytes.saturating_add(charge(total));
             }
             return Ok(Urgency::Late);
@@ -213,6 +220,9 @@ impl Connection {
                 return Room::None;
             }
         }
+        // A message whose missing pieces were lost never becomes whole. It gives way to newer ones, or it would keep them out for good.
+        let newest = contents.newest_loose.unwrap_or(0);
+        while !self.has_memory(values_and_loose) && self.receiving.forget_oldest_loose(newest) {}
         if self.has_memory(values_and_loose) { Room::All } else { Room::Reliable }
     }
 

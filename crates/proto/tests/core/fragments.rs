@@ -154,6 +154,42 @@ fn a_receipt_of_a_long_unreliable_message_says_whether_all_of_it_came() {
 }
 
 #[test]
+fn a_long_unreliable_message_that_lost_a_packet_makes_room_for_newer_ones() {
+    let small = Config::default().memory_bytes(65_536, 4_096);
+    for bytes in [3_500, 1_000] {
+        let mut world = World::with(26, CLEAN, small.clone(), ClientConfig::default());
+        let (client, _) = world.connected();
+        world.send(CLIENT, client, 1, &message(1, 3_500), SendOptions::unreliable()).unwrap();
+        // The last of its packets arrive, the first does not.
+        let (now, mut memory) = (world.now(), [0; 1_200]);
+        world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
+        world.run(Duration::from_millis(100));
+        assert_eq!(world.messages(SERVER), []);
+        world.send(CLIENT, client, 1, &message(2, bytes), SendOptions::unreliable()).unwrap();
+        world.run(Duration::from_millis(100));
+        assert_eq!(world.messages(SERVER), [(1, message(2, bytes))]);
+        assert_eq!(world.ends[SERVER].stats().unreliable_overflows, 0);
+    }
+}
+
+#[test]
+fn a_late_piece_of_an_older_message_takes_no_memory_of_a_newer_one() {
+    let small = Config::default().memory_bytes(65_536, 4_096);
+    let mut puppet = Puppet::with(27, small);
+    // A piece cannot be of a later packet than the one that it is in.
+    (0..2).for_each(|_| puppet.say(|writer| writer.ping().and_then(|()| writer.padding(3))));
+    let unreliable = |number, offset_bytes| {
+        let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1; 1_000] };
+        Fragment { piece, number, total_bytes: 3_000, offset_bytes }
+    };
+    for (number, offset_bytes) in [(2, 0), (2, 1_000), (1, 0), (2, 2_000)] {
+        say(&mut puppet, &unreliable(number, offset_bytes));
+    }
+    assert_eq!(puppet.world.messages(SERVER), [(0, vec![1; 3_000])]);
+    assert_eq!(puppet.world.ends[SERVER].stats().unreliable_overflows, 1);
+}
+
+#[test]
 fn messages_of_16_mib_go_where_both_ends_allow_them() {
     let mut large = Config::default().memory_bytes(1 << 26, 1 << 26).message_max_bytes(1 << 24);
     large.event_memory_bytes = 1 << 27;

@@ -1,7 +1,7 @@
 //! A world with one client that the test controls: it writes its own frames.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity};
-use drumfire_proto::{CloseReason, SendOptions};
+use drumfire_proto::{ClientConfig, CloseReason, Config, SendOptions};
 use drumfire_puppet::{Connection, Handshake, Heard};
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, CloseCode, Delivery, EncodeError, FrameWriter, Message, MessageId,
@@ -20,7 +20,12 @@ type Writer<'a> = FrameWriter<&'a mut [u8]>;
 impl Puppet {
     /// Alone with its server.
     pub(crate) fn connected(seed: u64) -> Self {
-        let mut world = World::new(seed, CLEAN);
+        Self::with(seed, Config::default().flight_recorder(true))
+    }
+
+    /// A client of a server with this configuration.
+    pub(crate) fn with(seed: u64, config: Config) -> Self {
+        let mut world = World::with(seed, CLEAN, config, ClientConfig::default());
         let client = joined([9; 32], |hello| exchange(&mut world, hello)).unwrap();
         let mut puppet = Self { world, client };
         puppet.say(|writer| writer.ping().and_then(|()| writer.padding(3)));

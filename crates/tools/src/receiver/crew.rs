@@ -27,7 +27,7 @@ use crate::host::{self, ThreadClock, ThreadSample};
 use crate::report::Granted;
 
 /// How long threads may take to hear of a session; one that is gone never does, and is found at the end.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(2);
+const BEGIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a crew could not start.
 #[derive(Debug)]

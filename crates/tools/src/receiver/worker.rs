@@ -143,6 +143,8 @@ impl Ready {
             if !engine.ledger().has_session()
                 && let Some(session) = shared.session.get()
             {
+                // Datagrams from before the session are no part of it, even if this thread had no time to take them until now.
+                engine.pass(&mut receiver, &mut worker.socket);
                 engine.begin(&session.ids, session.is_one_host);
                 before_session = receiver.counts().clone();
                 board.on_session();

@@ -45,8 +45,6 @@ struct Survey {
     begun_count: usize,
     /// Ranges that the fragments of reliable messages add at most.
     range_count: usize,
-    /// Whether the packet has a fragment of an unreliable message of which nothing was received.
-    begins_loose: bool,
 }
 
 /// A reliable message of which the packet under survey has fragments.
@@ -224,18 +222,8 @@ impl Pieces {
 
     /// Checks a fragment of an unreliable message for a packet that is surveyed; returns what its message would be charged.
     /// `None` when the fragment is not taken.
-    pub(super) fn survey_loose(&mut self, fragment: &Fragment<'_>) -> Option<usize> {
-        if !self.takes_loose(fragment) {
-            return None;
-        }
-        if self.has_loose(fragment.number) {
-            return Some(0);
-        }
-        // The oldest message makes room only once.
-        if std::mem::replace(&mut self.survey.begins_loose, true) {
-            return Some(charge(fragment.total_bytes));
-        }
-        Some(self.loose_charge(fragment))
+    pub(super) fn survey_loose(&self, fragment: &Fragment<'_>) -> Option<usize> {
+        self.takes_loose(fragment).then(|| self.loose_charge(fragment))
     }
 
     /// Whether a fragment of an unreliable message fits what was received.
@@ -249,13 +237,9 @@ impl Pieces {
         }
     }
 
-    /// Returns the charge of a piece of an unreliable message, less the charge of the message that it replaces.
+    /// Returns the charge of a piece of an unreliable message: that of its message if it is the first piece that arrives.
     pub(super) fn loose_charge(&self, fragment: &Fragment<'_>) -> usize {
-        if self.has_loose(fragment.number) {
-            return 0;
-        }
-        let freed = self.oldest_loose().map_or(0, |(_, partial)| partial.charge());
-        charge(fragment.total_bytes).saturating_sub(freed)
+        if self.has_loose(fragment.number) { 0 } else { charge(fragment.total_bytes) }
     }
 
     fn has_loose(&self, number: u64) -> bool {
@@ -293,6 +277,12 @@ impl Pieces {
         }) {
             self.remove_loose(place);
         }
+    }
+
+    /// Forgets the oldest unreliable message if it began before the packet with this number. Returns whether it did.
+    pub(super) fn forget_oldest_loose(&mut self, before: u64) -> bool {
+        let is_older = self.loose.front().is_some_and(|(number, _)| *number < before);
+        is_older && self.remove_loose(0).is_some()
     }
 
     /// Forgets all that need not come.
@@ -484,7 +474,7 @@ mod tests {
         assert_eq!(pieces.loose_bytes(), 8 * 84);
         assert_eq!(loose_alone(&mut pieces, &loose(9, 20, 0, &[1])), None, "older than all");
         assert_eq!(loose_alone(&mut pieces, &loose(17, 21, 1, &[1])), None, "of another length");
-        assert_eq!(loose_alone(&mut pieces, &loose(18, 20, 0, &[1])), Some(0), "in the place of the oldest");
+        assert_eq!(loose_alone(&mut pieces, &loose(18, 20, 0, &[1])), Some(84), "in the place of the oldest");
         pieces.put_loose(&loose(18, 20, 0, &[1]));
         assert_eq!((pieces.loose.len(), pieces.loose[0].0), (8, 11));
         assert_eq!(pieces.put_loose(&loose(18, 20, 1, &[2; 19])).map(|whole| whole.len()), Some(20));
@@ -493,13 +483,14 @@ mod tests {
         pieces.forget_loose();
         assert!(pieces.is_empty() && pieces.loose_bytes() == 0);
     }
+
     #[test]
-    fn in_one_packet_the_oldest_unreliable_message_goes_once() {
+    fn older_unreliable_messages_make_room_and_newer_ones_do_not() {
         let mut pieces = Pieces::new();
-        for number in 10..18 {
+        for number in 10..12 {
             pieces.put_loose(&loose(number, 20, 0, &[1]));
         }
-        assert_eq!(pieces.survey_loose(&loose(18, 100, 0, &[1])), Some(164 - 84));
-        assert_eq!(pieces.survey_loose(&loose(19, 100, 0, &[1])), Some(164));
+        assert!(pieces.forget_oldest_loose(11) && !pieces.forget_oldest_loose(11));
+        assert_eq!((pieces.loose.len(), pieces.loose_bytes()), (1, 84));
     }
 }
