@@ -1,7 +1,8 @@
-//! Receive slots: memory for one batch of messages, allocated once and filled again and again.
+//! Received messages: the memory of one receive call, and the datagrams in it.
 //!
-//! A batch does not receive and does not judge; [`crate::Io`] fills it and [`crate::Receiver`] decides what
-//! counts. Fakes fill it through [`RecvBatch::put`].
+//! [`crate::Io`] fills a [`RecvBatch`], and [`crate::Receiver`] decides which messages are handed on. With UDP GRO the
+//! kernel hands over several datagrams of one sender as one message, a [`Train`]. All of its datagrams have the same
+//! length, except the last one, which may be shorter. Splitting a train needs only these lengths.
 #![cfg_attr(
     not(test),
     deny(
@@ -13,73 +14,35 @@
     )
 )]
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use crate::LocalAddress;
-use crate::sys::RecvHeaders;
-use crate::train::{Segments, Train, segment_count};
+use crate::sys::{LocalAddress, RecvHeaders, RecvParts, RecvSlot};
 
-/// The most messages one receive call fills.
+/// The maximum number of messages that one receive call fills.
 pub(crate) const MAX_BATCH: usize = 32;
 
-/// The longest message the kernel hands over, trains included.
+/// The maximum length of a message from the kernel, which may be a train.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 65_535;
 
-/// Added between slots of full message size, so that their first lines fall into different cache sets:
-/// at a distance of exactly 64 KiB all 32 would compete for one.
+/// Added to the distance between slots of full message size. If they were exactly 64 KiB apart, the first cache lines
+/// of all 32 slots would compete for the same cache set.
 const STAGGER_BYTES: usize = 193;
 
-/// What the platform noted about one received message.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    pub(crate) from: SocketAddr,
-    /// Which of the host's addresses it came to, where that is asked.
-    pub(crate) local: LocalAddress,
-    pub(crate) bytes: usize,
-    /// Stride of a train; 0 where the kernel named none.
-    pub(crate) segment_bytes: usize,
-    pub(crate) is_truncated: bool,
-    pub(crate) is_control_truncated: bool,
-}
-
-impl Slot {
-    const EMPTY: Self = Self {
-        from: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-        local: LocalAddress::ANY,
-        bytes: 0,
-        segment_bytes: 0,
-        is_truncated: false,
-        is_control_truncated: false,
-    };
-
-    pub(crate) fn datagram_count(&self) -> usize {
-        if self.segment_bytes == 0 { 1 } else { segment_count(self.bytes, self.segment_bytes) }
-    }
-}
-
-/// Memory for up to 32 received messages.
+/// Memory for up to 32 received messages. It is allocated once and used for every receive call.
 pub struct RecvBatch {
+    // Memory: slot `n` starts at `n * stride`. Only the first `slot_bytes` of a slot are offered to the kernel.
     memory: Box<[u8]>,
     stride: usize,
     slot_bytes: usize,
-    slots: Box<[Slot]>,
+    // Messages: `filled` of `limit` offered slots hold one.
+    slots: Box<[RecvSlot]>,
     limit: usize,
     filled: usize,
     headers: RecvHeaders,
 }
 
-/// The pieces a platform's receive call works on.
-pub(crate) struct RecvParts<'a> {
-    pub(crate) memory: &'a mut [u8],
-    pub(crate) stride: usize,
-    pub(crate) slot_bytes: usize,
-    pub(crate) limit: usize,
-    pub(crate) slots: &'a mut [Slot],
-    pub(crate) headers: &'a mut RecvHeaders,
-}
-
 impl RecvBatch {
-    /// A batch of `slots` slots that read `slot_bytes` each, with room to grow to whole trains if asked.
+    /// Allocates `slots` slots that read `slot_bytes` each. With `has_room_for_trains` they can grow to whole trains.
     pub(crate) fn new(slots: usize, slot_bytes: usize, has_room_for_trains: bool) -> Self {
         let slots = slots.clamp(1, MAX_BATCH);
         let stride = if has_room_for_trains { MAX_MESSAGE_BYTES + STAGGER_BYTES } else { slot_bytes };
@@ -87,27 +50,27 @@ impl RecvBatch {
             memory: vec![0; stride.saturating_mul(slots)].into_boxed_slice(),
             stride,
             slot_bytes: slot_bytes.min(stride),
-            slots: vec![Slot::EMPTY; slots].into_boxed_slice(),
+            slots: vec![RecvSlot::EMPTY; slots].into_boxed_slice(),
             limit: slots,
             filled: 0,
             headers: RecvHeaders::new(slots),
         }
     }
 
-    /// How many messages the next receive may put here, 1 to 32.
+    /// Returns how many messages the next receive call may add, 1 to 32.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// How many messages are here.
+    /// Returns the number of messages in the batch.
     #[must_use]
     pub fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Puts one message, as the kernel would: cut to the slot and marked where it is too long. Answers whether
-    /// there was a free slot. For fakes of [`crate::Io`].
+    /// Adds one message as the kernel would, and returns whether there was a free slot. A message that does not fit its
+    /// slot is truncated and marked. `segment_bytes` is the segment size of a train. For fakes of [`crate::Io`].
     pub fn put(&mut self, from: SocketAddr, message: &[u8], segment_bytes: Option<usize>) -> bool {
         if self.filled == self.limit {
             return false;
@@ -117,7 +80,7 @@ impl RecvBatch {
         let room = memory.iter_mut().take(self.slot_bytes);
         let bytes = room.len().min(message.len());
         room.zip(message).for_each(|(to, from)| *to = *from);
-        *slot = Slot {
+        *slot = RecvSlot {
             from,
             local: LocalAddress::ANY,
             bytes,
@@ -129,6 +92,7 @@ impl RecvBatch {
         true
     }
 
+    /// Empties the batch and sets how many messages the next receive call may add.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit.clamp(1, self.slots.len());
         self.filled = 0;
@@ -138,8 +102,9 @@ impl RecvBatch {
         self.filled = filled.min(self.limit);
     }
 
-    /// Reads whole trains from now on. Only for a batch made with room for them.
+    /// Reads whole trains from now on. The batch must have been created with room for trains.
     pub(crate) fn grow_to_trains(&mut self) {
+        debug_assert!(self.stride >= MAX_MESSAGE_BYTES, "a slot without room for a train would truncate it");
         self.slot_bytes = self.stride.min(MAX_MESSAGE_BYTES);
     }
 
@@ -154,7 +119,7 @@ impl RecvBatch {
         }
     }
 
-    pub(crate) fn filled_slots(&mut self) -> &mut [Slot] {
+    pub(crate) fn filled_slots(&mut self) -> &mut [RecvSlot] {
         self.slots.get_mut(..self.filled).unwrap_or_default()
     }
 
@@ -175,28 +140,34 @@ impl RecvBatch {
     }
 }
 
-/// One batch of received datagrams, after the unusable ones were counted and set aside.
+/// Returns the number of datagrams in the message of a slot. An empty datagram is one too.
+pub(crate) fn datagram_count(slot: &RecvSlot) -> usize {
+    if slot.segment_bytes == 0 { 1 } else { segment_count(slot.bytes, slot.segment_bytes) }
+}
+
+/// One batch of received datagrams, without the messages that were dropped.
 #[derive(Clone, Copy)]
 pub struct Received<'a> {
     memory: &'a [u8],
     stride: usize,
-    slots: &'a [Slot],
+    slots: &'a [RecvSlot],
 }
 
-/// One UDP payload and where it came from.
+/// One UDP payload with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// The sender's address, as the socket reported it.
     pub from: SocketAddr,
-    /// Which of the host's addresses it came to, on a socket bound to an unspecified one.
+    /// The local address that the datagram was sent to, on a socket that is bound to an unspecified address.
     pub local: LocalAddress,
     /// The payload, at least one byte.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Received<'a> {
-    /// The messages as trains: without GRO each holds one datagram.
+    /// Returns the messages as trains. Without GRO, each train holds one datagram.
     pub fn trains(&self) -> impl Iterator<Item = Train<'a>> + use<'a> {
+        // The receiver sets the length of a dropped message to 0.
         self.memory.chunks(self.stride).zip(self.slots).filter(|(_, slot)| slot.bytes > 0).map(
             |(memory, slot)| {
                 let segment_bytes = if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes };
@@ -206,7 +177,7 @@ impl<'a> Received<'a> {
         )
     }
 
-    /// Every datagram, trains taken apart, in the order of arrival.
+    /// Returns every datagram in the order of arrival, with trains split.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'a>> + use<'a> {
         self.trains().flat_map(|train| {
             let segments: Segments<'a> = train.segments();
@@ -215,26 +186,26 @@ impl<'a> Received<'a> {
     }
 }
 
-/// One batch of received datagrams whose bytes may be changed where they lie, for who opens packets in place.
+/// One batch of received datagrams whose bytes may be changed, for callers that decrypt packets in place.
 pub struct ReceivedMut<'a> {
     memory: &'a mut [u8],
     stride: usize,
-    slots: &'a [Slot],
+    slots: &'a [RecvSlot],
 }
 
-/// One UDP payload that may be changed, and where it came from.
+/// One UDP payload that may be changed, with its addresses.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DatagramMut<'a> {
     /// The sender's address, as the socket reported it.
     pub from: SocketAddr,
-    /// Which of the host's addresses it came to, on a socket bound to an unspecified one.
+    /// The local address that the datagram was sent to, on a socket that is bound to an unspecified address.
     pub local: LocalAddress,
     /// The payload, at least one byte.
     pub bytes: &'a mut [u8],
 }
 
 impl ReceivedMut<'_> {
-    /// Every datagram, trains taken apart, in the order of arrival.
+    /// Returns every datagram in the order of arrival, with trains split.
     pub fn datagrams_mut(&mut self) -> impl Iterator<Item = DatagramMut<'_>> {
         let messages = self.memory.chunks_mut(self.stride).zip(self.slots);
         messages.filter(|(_, slot)| slot.bytes > 0).flat_map(|(memory, slot)| {
@@ -247,6 +218,71 @@ impl ReceivedMut<'_> {
             })
         })
     }
+}
+
+/// One message from the kernel: one datagram, or several consecutive datagrams of one sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Train<'a> {
+    /// The sender's address, as the socket reported it.
+    pub from: SocketAddr,
+    /// The local address that the train was sent to, on a socket that is bound to an unspecified address.
+    pub local: LocalAddress,
+    /// The payloads of the datagrams without anything in between, at least one byte.
+    pub bytes: &'a [u8],
+    /// The length of each datagram except the last one, which may be shorter. At least 1.
+    pub segment_bytes: usize,
+}
+
+impl<'a> Train<'a> {
+    /// Returns the number of datagrams in the train, at least one.
+    #[must_use]
+    pub fn datagram_count(&self) -> usize {
+        segment_count(self.bytes.len(), self.segment_bytes)
+    }
+
+    /// Returns the datagrams in the order in which they were sent.
+    #[must_use]
+    pub fn segments(&self) -> Segments<'a> {
+        Segments { rest: self.bytes, segment_bytes: self.segment_bytes.max(1) }
+    }
+
+    /// Returns the first datagram.
+    #[must_use]
+    pub fn first(&self) -> &'a [u8] {
+        self.bytes.get(..self.segment_bytes).unwrap_or(self.bytes)
+    }
+
+    /// Returns the last datagram.
+    #[must_use]
+    pub fn last(&self) -> &'a [u8] {
+        let start = self.datagram_count().saturating_sub(1).saturating_mul(self.segment_bytes);
+        self.bytes.get(start..).unwrap_or_default()
+    }
+}
+
+/// An iterator over the datagrams of a [`Train`].
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    rest: &'a [u8],
+    segment_bytes: usize,
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (segment, rest) = self.rest.split_at_checked(self.segment_bytes).unwrap_or((self.rest, &[]));
+        self.rest = rest;
+        Some(segment)
+    }
+}
+
+/// Returns the number of segments of `segment_bytes` in `bytes`. An empty message is one segment.
+fn segment_count(bytes: usize, segment_bytes: usize) -> usize {
+    if bytes <= segment_bytes { 1 } else { bytes.div_ceil(segment_bytes.max(1)) }
 }
 
 #[cfg(test)]
@@ -265,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_look_at_a_batch_show_the_same_datagrams() {
+    fn both_views_of_a_batch_show_the_same_datagrams() {
         let mut batch = filled();
         let copy = |datagram: Datagram<'_>| (datagram.from, datagram.bytes.to_vec());
         let shared: Vec<_> = batch.received().datagrams().map(copy).collect();
@@ -287,11 +323,38 @@ mod tests {
             if let Some(datagram) = received.datagrams_mut().nth(changed) {
                 datagram.bytes.fill(0xFF);
             }
-            for (at, datagram) in batch.received().datagrams().enumerate() {
+            for (index, datagram) in batch.received().datagrams().enumerate() {
                 let is_changed = datagram.bytes.iter().all(|byte| *byte == 0xFF);
-                assert_eq!(is_changed, at == changed);
-                assert!(is_changed || datagram.bytes == before[at]);
+                assert_eq!(is_changed, index == changed);
+                assert!(is_changed || datagram.bytes == before[index]);
             }
         }
+    }
+
+    fn train(bytes: &[u8], segment_bytes: usize) -> Train<'_> {
+        let from = "127.0.0.1:1".parse().expect("an address");
+        Train { from, local: LocalAddress::ANY, bytes, segment_bytes }
+    }
+
+    #[test]
+    fn a_train_splits_by_segment_size_with_a_shorter_last_one() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for segment_bytes in 1..=256 {
+            for length in 1..=bytes.len() {
+                let train = train(&bytes[..length], segment_bytes);
+                let segments: Vec<&[u8]> = train.segments().collect();
+                assert_eq!(segments.concat(), &bytes[..length]);
+                assert_eq!(segments.len(), train.datagram_count());
+                assert_eq!(segments[0], train.first());
+                assert_eq!(segments[segments.len() - 1], train.last());
+                assert!(segments[..segments.len() - 1].iter().all(|segment| segment.len() == segment_bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn a_segment_size_of_zero_does_not_loop() {
+        assert_eq!(train(b"abc", 0).segments().count(), 3);
+        assert_eq!(train(b"abc", 0).datagram_count(), 3);
     }
 }

@@ -1,7 +1,7 @@
-//! The drain: receive batch after batch until the socket would block or a budget is spent, judge each message
-//! by its length alone, and count everything by name.
+//! Receiving: a [`Receiver`] drains a socket in batches until the socket would block or a budget is spent.
 //!
-//! It hands out borrowed batches and keeps no datagram; what the bytes mean is somebody else's question.
+//! Its length and the kernel's truncation flags decide whether a message is dropped or handed on, and each message is
+//! counted. The caller borrows each batch and interprets the bytes. The receiver keeps no datagram.
 #![cfg_attr(
     not(test),
     deny(
@@ -13,40 +13,45 @@
     )
 )]
 
-use std::fmt;
+use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, ReceivedMut, RecvBatch, Train, datagram_count};
+use crate::counts::{DropReason, ReceiveCounts};
+use crate::error::{ConfigError, Fault, RecvAction, recv_action};
+use crate::socket::Io;
+use crate::sys;
 
-use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, ReceivedMut, RecvBatch};
-use crate::config_error::ConfigError;
-use crate::fault::{RecvAction, recv_action};
-use crate::train::Train;
-use crate::{Fault, FaultCounts, Io, sys};
+/// The number of slots offered in the first call, before the traffic is known.
+const START_BATCH: usize = 8;
 
-/// How a socket is read.
+/// Consecutive failed calls after which a drain ends. A socket has one pending network error at a time, so this many in
+/// a row are not errors of single datagrams.
+const MAX_CONSECUTIVE_FAULTS: u32 = 32;
+
+/// The system call that reads a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// One `recv_from` per datagram: the reference, and the portable path.
+    /// One `recv_from` per datagram. Every platform supports it.
     Recv,
-    /// `recvmmsg` into up to 32 slots whose headers are kept between calls.
+    /// `recvmmsg(2)` into up to 32 slots. The headers are kept between calls.
     Recvmmsg,
 }
 
 impl Drain {
-    /// The best this platform has.
+    /// Returns the best mode that this platform supports.
     #[must_use]
     pub const fn best() -> Self {
         if sys::HAS_BATCHES { Self::Recvmmsg } else { Self::Recv }
     }
 }
 
-/// Whether the kernel may hand over several datagrams of one sender as one message.
+/// Whether the kernel may hand over several datagrams of one sender as one message (`UDP_GRO`, see udp(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gro {
-    /// Off until trains arrive, then on for the life of the socket: trains still queued when it is turned off
-    /// would be read as single datagrams.
+    /// Off until trains arrive, then on for the lifetime of the socket. It is never turned off again, because trains
+    /// that are still queued would be read as single datagrams.
     Auto,
-    /// On from the start.
+    /// On from the beginning.
     On,
-    /// Never. Only then are kernel drops exact to the datagram: with GRO the kernel counts one per train.
+    /// Off. Only then do kernel drops count datagrams: with GRO the kernel counts one drop per train.
     Off,
 }
 
@@ -54,13 +59,15 @@ pub enum Gro {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReceiverConfig {
-    /// How the socket is read.
+    /// The system call that reads the socket. The default is [`Drain::best`].
     pub drain: Drain,
-    /// Trains of datagrams.
+    /// Whether the kernel may hand over trains. The default is [`Gro::Auto`].
     pub gro: Gro,
-    /// The longest datagram handed on, in bytes, 1 to 65,507; longer ones are counted and dropped.
+    /// The maximum length of a datagram in bytes, 1 to 65,507. Longer datagrams are counted and dropped. The default is
+    /// 1,500.
     pub max_datagram_bytes: usize,
-    /// The most messages per call, 1 to 32.
+    /// The maximum number of messages per call, 1 to 32. The default is 32. With [`Drain::Recvmmsg`],
+    /// each slot takes 64 KiB unless GRO is [`Gro::Off`].
     pub max_batch: usize,
 }
 
@@ -71,28 +78,28 @@ impl Default for ReceiverConfig {
 }
 
 impl ReceiverConfig {
-    /// Sets how the socket is read.
+    /// Sets the system call that reads the socket.
     #[must_use]
     pub fn drain(mut self, drain: Drain) -> Self {
         self.drain = drain;
         self
     }
 
-    /// Sets whether trains are taken whole.
+    /// Sets whether the kernel may hand over trains.
     #[must_use]
     pub fn gro(mut self, gro: Gro) -> Self {
         self.gro = gro;
         self
     }
 
-    /// Sets the longest datagram handed on, in bytes.
+    /// Sets the maximum length of a datagram in bytes.
     #[must_use]
     pub fn max_datagram_bytes(mut self, bytes: usize) -> Self {
         self.max_datagram_bytes = bytes;
         self
     }
 
-    /// Sets the most messages per call.
+    /// Sets the maximum number of messages per call.
     #[must_use]
     pub fn max_batch(mut self, messages: usize) -> Self {
         self.max_batch = messages;
@@ -113,7 +120,7 @@ impl ReceiverConfig {
             return Err(ConfigError::new("gro", "needs the recvmmsg drain; use it, or turn gro off"));
         }
         if self.gro == Gro::On && self.max_batch == 1 {
-            // One slot is read by the plain call, which cannot tell how a train is cut.
+            // A single slot is read with `recv_from`, which does not return the segment size of a train.
             return Err(ConfigError::new(
                 "gro",
                 "needs a batch of at least 2; raise max_batch, or turn gro off",
@@ -123,108 +130,24 @@ impl ReceiverConfig {
     }
 }
 
-/// Why a message was not handed on. The kernel's own drops are counted by [`crate::DropMeter`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DropReason {
-    /// A datagram without payload. It is legal, costs budget, and never means end of file.
-    Empty,
-    /// Longer than the slot: the kernel cut it.
-    Truncated,
-    /// Read whole, but longer than `max_datagram_bytes`.
-    Overlong,
-    /// The kernel had no room to say how a train is cut, so it cannot be split.
-    ControlTruncated,
-}
-
-impl DropReason {
-    /// Every reason.
-    pub const ALL: [Self; 4] = [Self::Empty, Self::Truncated, Self::Overlong, Self::ControlTruncated];
-
-    /// A stable name for counters and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Empty => "empty",
-            Self::Truncated => "truncated",
-            Self::Overlong => "overlong",
-            Self::ControlTruncated => "control_truncated",
-        }
-    }
-}
-
-/// What a [`Receiver`] has seen since it was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReceiveCounts {
-    /// Datagrams handed on.
-    pub datagrams: u64,
-    /// Payload bytes handed on.
-    pub bytes: u64,
-    /// Messages handed on: trains count once.
-    pub messages: u64,
-    /// Receive calls, those that failed included.
-    pub calls: u64,
-    /// Failed calls by fault; [`Fault::WouldBlock`] is the ordinary end of a drain.
-    pub faults: FaultCounts,
-    pub(crate) drops: DropCounts,
-}
-
-/// The number of dropped datagrams per [`DropReason`].
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct DropCounts(pub(crate) [u64; DropReason::ALL.len()]);
-
-impl fmt::Debug for DropCounts {
-    /// Prints the reasons that occurred, by name.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = DropReason::ALL.iter().map(|reason| reason.name()).zip(&self.0);
-        f.debug_map().entries(counts.filter(|(_, count)| **count > 0)).finish()
-    }
-}
-
-impl ReceiveCounts {
-    /// Datagrams dropped for this reason.
-    #[must_use]
-    pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops.0.get(reason as usize).copied().unwrap_or(0)
-    }
-
-    /// Datagrams dropped for any reason.
-    #[must_use]
-    pub fn dropped_in_all(&self) -> u64 {
-        self.drops.0.iter().sum()
-    }
-
-    fn drop(&mut self, reason: DropReason, datagrams: usize) {
-        if let Some(counter) = self.drops.0.get_mut(reason as usize) {
-            count(counter, datagrams);
-        }
-    }
-}
-
-/// Adds to a counter that no machine fills.
-fn count(counter: &mut u64, more: usize) {
-    *counter = counter.saturating_add(more as u64);
-}
-
-/// How a drain ended.
+/// The reason why a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainEnd {
-    /// The socket is empty; the next datagram fires the poll.
+    /// The socket is empty. The next datagram triggers the poll.
     Blocked,
-    /// The budget is spent and the socket may hold more: poll with a zero timeout, then drain again. No new
-    /// edge will come for what is left.
+    /// The budget is spent, and the socket may hold more datagrams. No new edge will report them: poll with a zero
+    /// timeout, then drain again.
     BudgetSpent,
-    /// The kernel was out of memory, or call after call failed: treat the socket as still readable and drain again in the next
-    /// pass. Where that happens again and again and nothing came, let some time pass in between.
+    /// The kernel was out of memory, or many consecutive calls failed. Treat the socket as still readable and drain
+    /// again in the next pass. If this repeats without any datagram, let some time pass in between.
     Starved,
-    /// The descriptor is gone: whoever drains opens the socket anew, or ends.
+    /// The descriptor is closed. The socket's owner opens the socket again, or ends.
     Closed(Fault),
 }
 
 impl DrainEnd {
-    /// Whether the socket may hold datagrams that no new edge will tell of: what [`crate::Waiter::wait`] has to
-    /// know before the next drain.
+    /// Returns whether the socket may hold datagrams that no new edge will report. Pass it to the next
+    /// [`crate::Waiter::wait`].
     #[must_use]
     pub const fn is_more_waiting(self) -> bool {
         matches!(self, Self::BudgetSpent | Self::Starved)
@@ -234,50 +157,52 @@ impl DrainEnd {
 /// Drains one socket.
 pub struct Receiver {
     batch: RecvBatch,
+    /// The number of slots to offer in the next call. It follows the traffic up to `max_batch`.
     limit: usize,
     max_batch: usize,
     max_datagram_bytes: usize,
-    trains: TrainWatch,
+    gro: GroDetector,
     counts: ReceiveCounts,
 }
 
 impl Receiver {
-    /// A receiver for this socket; all its memory is allocated here.
+    /// Returns a receiver for this socket. It allocates all of its memory here.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] naming the field that is out of range, not available on this platform, or refused by
-    /// the kernel.
+    /// [`ConfigError`] with the field that is out of range, not available on this platform, or refused by the kernel.
     pub fn new<I: Io>(io: &mut I, config: &ReceiverConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let takes_batches = config.drain == Drain::Recvmmsg;
         let may_see_trains = takes_batches && config.gro != Gro::Off;
-        // One byte more than the longest datagram wanted: a longer one fills it and is known by that.
+        // One byte more than the maximum, so that a datagram that is too long is recognized by filling its slot.
         let slot_bytes = config.max_datagram_bytes.saturating_add(1).min(MAX_MESSAGE_BYTES);
         let slots = if takes_batches { config.max_batch } else { 1 };
         let mut batch = RecvBatch::new(slots, slot_bytes, may_see_trains);
-        let trains = match config.gro {
+        let gro = match config.gro {
             Gro::On if io.enable_gro() => {
                 batch.grow_to_trains();
-                TrainWatch::On
+                GroDetector::On
             }
             Gro::On => return Err(ConfigError::new("gro", "is refused by this kernel; turn it off")),
-            Gro::Auto if may_see_trains && slots == MAX_BATCH => TrainWatch::Watching { hits: 0, skip: 0 },
-            Gro::Auto | Gro::Off => TrainWatch::Off,
+            // Smaller batches hold too few datagrams to detect trains.
+            Gro::Auto if may_see_trains && slots == MAX_BATCH => GroDetector::Watching { hits: 0, skip: 0 },
+            Gro::Auto | Gro::Off => GroDetector::Off,
         };
         Ok(Self {
             batch,
             limit: slots.min(START_BATCH),
             max_batch: slots,
             max_datagram_bytes: config.max_datagram_bytes,
-            trains,
+            gro,
             counts: ReceiveCounts::default(),
         })
     }
 
-    /// Receives until the socket would block or about `budget` datagrams were taken, and gives every batch to
-    /// `handle`. Bad and empty datagrams and failed calls cost budget too; a batch already received is handed
-    /// on whole.
+    /// Receives until the socket would block or about `budget` datagrams arrived, and passes every batch to `handle`.
+    ///
+    /// Dropped datagrams and failed calls cost budget too, so that a flood of them cannot extend a pass. A received
+    /// batch is always handed on completely, so trains may exceed the budget.
     pub fn drain<I: Io>(
         &mut self,
         io: &mut I,
@@ -287,7 +212,7 @@ impl Receiver {
         self.drain_batches(io, budget, |batch| handle(batch.received()))
     }
 
-    /// As [`Receiver::drain`], for who changes the datagrams where they lie, as opening a packet does.
+    /// Drains like [`Receiver::drain`], with datagrams that `handle` may change, for example to decrypt them in place.
     pub fn drain_mut<I: Io>(
         &mut self,
         io: &mut I,
@@ -303,24 +228,27 @@ impl Receiver {
         budget: usize,
         mut handle: impl FnMut(&mut RecvBatch),
     ) -> DrainEnd {
-        let (mut left, mut faults_in_a_row) = (budget, 0_u32);
-        let mut largest = 0;
+        let (mut budget_left, mut consecutive_faults) = (budget, 0_u32);
+        let mut largest_batch = 0;
         let end = loop {
-            if left == 0 {
+            if budget_left == 0 {
                 break DrainEnd::BudgetSpent;
             }
-            self.batch.set_limit(self.limit.min(left));
+            self.batch.set_limit(self.limit.min(budget_left));
             count(&mut self.counts.calls, 1);
             match io.recv(&mut self.batch) {
                 Ok(()) => {
-                    faults_in_a_row = 0;
+                    consecutive_faults = 0;
+                    // Validate and count the messages, then hand on the rest. An empty message costs budget too.
                     let (messages, offered) = (self.batch.filled(), self.batch.limit());
-                    left = left.saturating_sub(self.admit().max(1));
+                    budget_left = budget_left.saturating_sub(self.drop_invalid().max(1));
                     handle(&mut self.batch);
-                    largest = largest.max(messages);
+                    largest_batch = largest_batch.max(messages);
                     if messages == self.max_batch {
-                        self.watch_for_trains(io);
+                        self.detect_trains(io);
                     }
+                    // A short batch ends the drain without another call, if it proves that the socket is empty. A full
+                    // batch doubles the next one.
                     if messages < offered {
                         if io.is_emptied_by_short_batch() {
                             break DrainEnd::Blocked;
@@ -331,12 +259,12 @@ impl Receiver {
                 }
                 Err(fault) => {
                     self.counts.faults.add(fault);
-                    left = left.saturating_sub(1);
+                    budget_left = budget_left.saturating_sub(1);
                     match recv_action(fault) {
                         RecvAction::Stop => break DrainEnd::Blocked,
                         RecvAction::GoOn => {
-                            faults_in_a_row = faults_in_a_row.saturating_add(1);
-                            if faults_in_a_row >= FAULTS_IN_A_ROW {
+                            consecutive_faults = consecutive_faults.saturating_add(1);
+                            if consecutive_faults >= MAX_CONSECUTIVE_FAULTS {
                                 break DrainEnd::Starved;
                             }
                         }
@@ -346,28 +274,28 @@ impl Receiver {
                 }
             }
         };
-        self.shrink(largest);
+        self.shrink_limit(largest_batch);
         end
     }
 
-    /// What was seen so far.
+    /// Returns the counters since the receiver was created.
     #[must_use]
     pub fn counts(&self) -> &ReceiveCounts {
         &self.counts
     }
 
-    /// Whether the kernel hands over trains whole.
+    /// Returns whether the kernel hands over trains.
     #[must_use]
     pub fn is_gro_on(&self) -> bool {
-        matches!(self.trains, TrainWatch::On)
+        matches!(self.gro, GroDetector::On)
     }
 
-    /// Counts the batch and sets unusable messages aside; answers how many datagrams it held.
-    fn admit(&mut self) -> usize {
-        let mut taken = 0;
+    /// Counts the messages of the batch, drops the invalid ones, and returns the number of datagrams, dropped or not.
+    fn drop_invalid(&mut self) -> usize {
+        let mut total = 0;
         for slot in self.batch.filled_slots() {
-            let datagrams = slot.datagram_count();
-            taken = datagrams.saturating_add(taken);
+            let datagrams = datagram_count(slot);
+            total = datagrams.saturating_add(total);
             let longest =
                 if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes.min(slot.bytes) };
             let reason = if slot.is_truncated {
@@ -384,54 +312,58 @@ impl Receiver {
                 count(&mut self.counts.messages, 1);
                 continue;
             };
-            self.counts.drop(reason, datagrams);
+            self.counts.add_dropped(reason, datagrams);
+            // The views of the batch skip messages without bytes.
             slot.bytes = 0;
         }
-        taken
+        total
     }
 
-    /// Lets the batch follow the traffic down, by half at a time: fewer slots touched is less cache used, but
-    /// one slot beyond what usually comes lets a short batch end the drain.
-    fn shrink(&mut self, largest: usize) {
-        let wanted = largest.saturating_add(1).next_power_of_two();
+    /// Halves the offered batch if the traffic no longer fills it. Fewer slots use less cache. One slot more than the
+    /// usual number of messages remains, so that a short batch can end the drain.
+    fn shrink_limit(&mut self, largest_batch: usize) {
+        let wanted = largest_batch.saturating_add(1).next_power_of_two();
         if wanted < self.limit {
             self.limit = (self.limit / 2).max(wanted).clamp(1, self.max_batch);
         }
     }
 
-    fn watch_for_trains<I: Io>(&mut self, io: &mut I) {
-        if self.trains.sees_trains(&self.batch) {
-            self.trains = if io.enable_gro() {
+    /// Turns on GRO when full batches hold trains.
+    fn detect_trains<I: Io>(&mut self, io: &mut I) {
+        if self.gro.sees_trains(&self.batch) {
+            self.gro = if io.enable_gro() {
                 self.batch.grow_to_trains();
-                TrainWatch::On
+                GroDetector::On
             } else {
-                TrainWatch::Off
+                GroDetector::Off
             };
         }
     }
 }
 
-/// Calls that fail one after the other before the drain ends. A socket keeps one error of the network at a time, so that so many
-/// are no errors of datagrams any more.
-const FAULTS_IN_A_ROW: u32 = 32;
-
-/// Slots offered in the first call, before the traffic is known.
-const START_BATCH: usize = 8;
-
-/// Decides when GRO pays: when full batches hold runs of equal datagrams from one sender.
-enum TrainWatch {
-    Off,
-    On,
-    Watching { hits: u32, skip: u32 },
+/// Adds to a counter. 2^64 is out of reach, so saturation never occurs.
+fn count(counter: &mut u64, more: usize) {
+    *counter = counter.saturating_add(more as u64);
 }
 
-impl TrainWatch {
-    /// Full batches in a row that must look like trains.
+/// Decides when GRO pays off: when full batches hold runs of datagrams of one sender with the same length.
+enum GroDetector {
+    Off,
+    On,
+    /// `hits` examined batches in a row held trains, and the next `skip` full batches are not examined.
+    Watching {
+        hits: u32,
+        skip: u32,
+    },
+}
+
+impl GroDetector {
+    /// Consecutive examined batches that must hold trains.
     const HITS: u32 = 4;
-    /// Full batches passed over between two looks.
+    /// Full batches that are skipped between two examined ones, which keeps the examination cheap.
     const SKIP: u32 = 7;
 
-    /// Looks at one full batch; true when the time has come.
+    /// Examines one full batch and returns whether to turn on GRO.
     fn sees_trains(&mut self, batch: &RecvBatch) -> bool {
         let Self::Watching { hits, skip } = self else { return false };
         if *skip > 0 {
@@ -439,8 +371,9 @@ impl TrainWatch {
             return false;
         }
         *skip = Self::SKIP;
-        let like = |train: Train<'_>| (train.from, train.bytes.len());
-        let messages = || batch.received().trains().map(like);
+        // A batch holds trains if three of four neighbors have the same sender and length.
+        let key = |train: Train<'_>| (train.from, train.bytes.len());
+        let messages = || batch.received().trains().map(key);
         let pairs = messages().skip(1).count();
         let equal = messages().zip(messages().skip(1)).filter(|(this, next)| this == next).count();
         let is_train = pairs > 0 && equal.saturating_mul(4) >= pairs.saturating_mul(3);

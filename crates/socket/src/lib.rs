@@ -1,27 +1,32 @@
-//! UDP sockets for game servers: a group of `SO_REUSEPORT` sockets on one port, drained in batches, written in
-//! batches, steered by a tag inside the datagram, and waited for in the cheapest way the traffic allows.
+//! UDP sockets for game servers.
 //!
-//! This crate moves datagrams and counts what happened to each. It knows no connection, no key and no packet
-//! format, reads no clock and makes no decision that depends on what a datagram says.
+//! A server opens a group of `SO_REUSEPORT` sockets on one port. A tag inside each datagram selects the socket. Each
+//! socket is read and written in batches, and its thread waits in the cheapest way for the current traffic.
+//!
+//! This crate moves datagrams and counts what happens to each of them. It does not know connections, keys, or packet
+//! formats, and it reads no clock. Nothing depends on the content of a datagram except the steering tag.
+//!
+//! A *train* is a run of datagrams between the same two addresses that the kernel handles as one message: UDP GSO when
+//! sending, UDP GRO when receiving. All of them have the same length, except the last one, which may be shorter.
 //!
 //! # The parts
 //!
-//! | part | what it is |
+//! | part | purpose |
 //! | --- | --- |
 //! | [`ReuseportGroup`] | N sockets bound in order to one address, with an optional [`SteeringFilter`] |
-//! | [`Socket`] | one of them, or a client's own; keeps the [`Io`] contract |
-//! | [`Receiver`] | drains a socket in batches until it would block or a budget is spent, and counts by name |
-//! | [`Sender`] | writes a [`SendBatch`] one by one, by `sendmmsg` or as GSO trains, with sticky fall-back |
-//! | [`Waiter`] | waits by notification, by gathering or by spinning, through the [`Parker`] contract |
-//! | [`Hub`] | one wait for the pollers of several sockets that one thread serves |
-//! | [`PortWatch`] | who else has sockets on the group's port |
-//! | [`DropMeter`] | what the kernel dropped in front of a socket, exactly, as `SO_MEMINFO` counts it |
+//! | [`Socket`] | a socket of a group, or the connected socket of a client; implements [`Io`] |
+//! | [`Receiver`] | drains a socket in batches until it would block or a budget is spent, and counts datagrams and drops |
+//! | [`Sender`] | sends a [`SendBatch`] one by one, by `sendmmsg`, or as trains, and falls back when trains are refused |
+//! | [`Waiter`] | waits by notification, by gathering, or by spinning, through the [`Parker`] contract |
+//! | [`Hub`] | waits for the pollers of all sockets that one thread serves |
+//! | [`PortWatch`] | finds other sockets on the group's port |
+//! | [`DropMeter`] | reads how many datagrams the kernel dropped at a socket (`SO_MEMINFO`) |
 //!
 //! # Order of calls
 //!
-//! One thread owns a socket. It loops: [`Waiter::wait`]; read the clock once; [`Receiver::drain`];
-//! [`Waiter::on_pass`] with what arrived; its own work; [`Sender::flush`]. Where
-//! [`DrainEnd::is_more_waiting`] says so, the socket may still hold datagrams and the next wait must not block:
+//! One thread owns a socket. In a loop it calls [`Waiter::wait`], reads the clock once, calls [`Receiver::drain`],
+//! reports the number of datagrams to [`Waiter::on_pass`], does its own work, and calls [`Sender::flush`]. If
+//! [`DrainEnd::is_more_waiting`] returns `true`, the socket may still hold datagrams, and the next wait must not block:
 //! mio is edge-triggered and would not report them again.
 //!
 //! ```
@@ -52,48 +57,33 @@
 //!
 //! # Platforms
 //!
-//! Linux is first class. Elsewhere, and on Linux with the feature `portable`, one socket is read and written
-//! with plain calls and waited for by notification; what is not available is refused at set-up by name, never
-//! replaced silently.
+//! Linux has every feature. On other systems, and on Linux with the feature `portable`, there is one socket with plain
+//! receive and send calls, and its thread waits by notification. A setting that needs a missing feature is refused with
+//! its name, and never replaced silently.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod batch;
-mod config_error;
-mod cpu;
+mod counts;
 mod drain;
-mod drops;
-mod fault;
+mod error;
 mod group;
-mod hub;
-mod io;
-mod local;
 mod poller;
 mod send;
 mod send_batch;
 mod socket;
 mod steering;
 mod sys;
-#[cfg(feature = "serde")]
-mod text;
-mod train;
 mod wait;
-mod watch;
 
-pub use batch::{Datagram, DatagramMut, Received, ReceivedMut, RecvBatch};
-pub use config_error::ConfigError;
-pub use cpu::thread_cpu_time;
-pub use drain::{Drain, DrainEnd, DropReason, Gro, ReceiveCounts, Receiver, ReceiverConfig};
-pub use drops::{DropCounter, DropMeter, QueueState};
-pub use fault::{Fault, FaultCounts, RecvAction, SendAction, recv_action, send_action};
-pub use group::{GroupConfig, ReuseportGroup};
-pub use hub::Hub;
-pub use io::{Backlog, Io, Parker, Ready};
-pub use local::LocalAddress;
-pub use poller::{Poller, Waker};
-pub use send::{FlushEnd, LostDatagram, SendCounts, Sender};
+pub use batch::{Datagram, DatagramMut, Received, ReceivedMut, RecvBatch, Segments, Train};
+pub use counts::{DropReason, FaultCounts, ReceiveCounts, SendCounts};
+pub use drain::{Drain, DrainEnd, Gro, Receiver, ReceiverConfig};
+pub use error::{ConfigError, Fault, RecvAction, SendAction, recv_action, send_action};
+pub use group::{GroupConfig, PortWatch, ReuseportGroup};
+pub use poller::{Hub, Poller, Waker};
+pub use send::{FlushEnd, LostDatagram, Sender};
 pub use send_batch::{Outgoing, SendBatch, SendMode};
-pub use socket::{Granted, Socket};
+pub use socket::{Backlog, DropCounter, DropMeter, Granted, Io, QueueState, Socket};
 pub use steering::{Instruction, SteeringFilter};
-pub use train::{Segments, Train};
-pub use wait::{Wait, Waiter, Woken};
-pub use watch::PortWatch;
+pub use sys::LocalAddress;
+pub use wait::{Parker, Ready, Wait, Waiter, Woken, thread_cpu_time};

@@ -1,6 +1,7 @@
-//! The real wait: mio's poll, its waker, and a sleep of microseconds.
+//! The production implementations of [`Parker`]: [`Poller`] for the sockets of one thread, and [`Hub`] for many pollers.
 //!
-//! It belongs to one thread and never reads a datagram.
+//! Both use mio, which is edge-triggered, and neither reads a datagram. A [`Poller`] keeps its sockets and its waker when
+//! it moves to another thread. The hub of that thread only watches it.
 
 use std::io;
 use std::sync::Arc;
@@ -8,15 +9,21 @@ use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 
-use crate::{Fault, Parker, Ready, Socket, sys};
+use crate::error::Fault;
+use crate::group::ReuseportGroup;
+use crate::socket::Socket;
+use crate::sys;
+use crate::wait::{Parker, Ready};
 
-/// The most sockets one poller watches: one bit each in [`Ready`].
+/// The maximum number of sockets of one poller: each has one bit in [`Ready`].
 const MAX_SOCKETS: usize = 64;
 
 const WAKER: Token = Token(usize::MAX);
 
-/// Waits for up to 64 sockets and a waker. Make it on the thread that uses it: short sleeps need that thread's
-/// timer slack set, which is done here. A thread that takes it over later has it set by a [`crate::Hub`] of its own.
+/// Waits for up to 64 sockets and a waker.
+///
+/// Create the poller on the thread that uses it: its creation sets the timer slack of the calling thread, which short
+/// sleeps need. If another thread uses it later, the [`Hub`] of that thread sets the timer slack there.
 pub struct Poller {
     poll: Poll,
     events: Events,
@@ -32,75 +39,74 @@ impl Waker {
     ///
     /// # Errors
     ///
-    /// What the system answers.
+    /// The error of the system call.
     pub fn wake(&self) -> io::Result<()> {
         self.0.wake()
     }
 }
 
 impl Poller {
-    /// A poller for this thread.
+    /// Returns a poller for this thread.
     ///
     /// # Errors
     ///
-    /// What the system answers, usually that no descriptors are left.
+    /// The error of the system call, usually because no descriptors are left.
     pub fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER)?);
-        sys::prepare_thread_for_naps();
+        sys::lower_timer_slack();
         Ok(Self { poll, events: Events::with_capacity(MAX_SOCKETS + 1), waker })
     }
 
-    /// Watches a socket for datagrams under `index`, 0 to 63.
+    /// Registers a socket for datagrams under `index`, 0 to 63.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when the index is above 63, else what the system answers.
+    /// `InvalidInput` if the index is above 63, else the error of the system call.
     pub fn register(&mut self, socket: &mut Socket, index: usize) -> io::Result<()> {
         self.poll.registry().register(socket.source(), token(index)?, Interest::READABLE)
     }
 
-    /// Watches it for room to write too, or no longer. Only while a flush is blocked: a socket that is always
-    /// watched for room wakes its thread after each datagram that leaves.
+    /// Starts or stops waiting until the socket is writable, in addition to datagrams.
+    ///
+    /// Start only while a flush is blocked. Otherwise each datagram that leaves the send buffer wakes the thread.
     ///
     /// # Errors
     ///
-    /// As [`Poller::register`].
+    /// The errors of [`Poller::register`].
     pub fn watch_writable(&mut self, socket: &mut Socket, index: usize, is_blocked: bool) -> io::Result<()> {
         let interest = if is_blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         self.poll.registry().reregister(socket.source(), token(index)?, interest)
     }
 
-    /// Lets a socket of a group go on with another descriptor, because the system says that the one in use is closed or no
-    /// socket's (`EBADF`, `ENOTSOCK`): something in the process closed it. It is the same socket as before, with all that waits
-    /// in it, and in the same place of its group. It is watched for datagrams alone, under `index`; drain it before the next
-    /// wait.
+    /// Replaces the descriptor of a socket of a group.
+    ///
+    /// Call it when the system reports that the descriptor is closed (`EBADF`) or not a socket (`ENOTSOCK`): other code
+    /// in the process closed it by mistake. The socket itself, its queue, and its index in the group do not change. It
+    /// is registered for datagrams under `index`, and not for writing. Drain it before the next wait.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a socket that is connected to one peer: connect another. Else what the system answers: the descriptor in
-    /// reserve is gone too, or none are left.
+    /// `Unsupported` for a connected socket: connect another one instead. Otherwise the error of the system call: the
+    /// descriptor in reserve is closed too, or no descriptors are left.
     pub fn reopen(&mut self, socket: &mut Socket, index: usize) -> io::Result<()> {
         let (registry, token) = (self.poll.registry(), token(index)?);
-        let watch =
-            |fresh: &mut mio::net::UdpSocket| match registry.register(fresh, token, Interest::READABLE) {
-                // It has the number of the one that was closed, which is still watched: the socket behind it lives.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    registry.reregister(fresh, token, Interest::READABLE)
-                }
-                answer => answer,
-            };
-        socket.reopen(watch, |lost| registry.deregister(lost))
+        let register = |new: &mut mio::net::UdpSocket| match registry.register(new, token, Interest::READABLE)
+        {
+            // epoll identifies a registration by descriptor number and open file (epoll(7)). The socket is still
+            // open, so the registration of the closed descriptor exists. The new descriptor got the same number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                registry.reregister(new, token, Interest::READABLE)
+            }
+            result => result,
+        };
+        socket.reopen(register, |old| registry.deregister(old))
     }
 
-    /// A handle that ends this poller's wait.
+    /// Returns a handle that ends this poller's wait.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.waker))
-    }
-
-    pub(crate) fn inner(&self) -> &Poll {
-        &self.poll
     }
 }
 
@@ -126,7 +132,7 @@ impl Parker for Poller {
                 continue;
             }
             let bit = 1_u64 << event.token().0;
-            // An error on a UDP socket is read like a datagram.
+            // A receive call returns the pending error of a UDP socket, so an error counts as readable.
             if event.is_readable() || event.is_error() || event.is_read_closed() {
                 ready.readable |= bit;
             }
@@ -138,14 +144,103 @@ impl Parker for Poller {
     }
 
     fn nap(&mut self, duration: Duration) {
-        nap(duration);
+        sleep(duration);
+    }
+}
+
+/// Waits for the pollers of all sockets that one thread serves.
+///
+/// Create the hub on the thread that uses it: its creation sets the timer slack of the calling thread, which short
+/// sleeps need, even if other threads created the pollers.
+///
+/// A poller that was reported is not reported again until something else happens to it. Poll it and drain its sockets
+/// completely, or come back without a report.
+///
+/// ```
+/// use drumfire_socket::{GroupConfig, Hub, Parker, Poller, ReuseportGroup};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # if ReuseportGroup::MAX_SOCKETS < 2 { return Ok(()) }
+/// let mut hub = Hub::new()?;
+/// let pollers = [Poller::new()?, Poller::new()?];
+/// for (index, poller) in pollers.iter().enumerate() {
+///     hub.add(poller, index)?;
+/// }
+/// pollers[1].waker().wake()?;
+/// hub.poll(None)?;
+/// assert_eq!(hub.ready().collect::<Vec<_>>(), [1]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Hub {
+    poll: Poll,
+    events: Events,
+}
+
+impl Hub {
+    /// Returns a hub for this thread.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system call, usually because no descriptors are left.
+    pub fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        sys::lower_timer_slack();
+        // One poll returns the events of all pollers. The rest would otherwise wait for the next poll, which may come
+        // only after a nap.
+        Ok(Self { poll, events: Events::with_capacity(ReuseportGroup::MAX_SOCKETS) })
+    }
+
+    /// Adds a poller under `index`. If it has events already, the next poll reports it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system call: this hub watches the poller already, or no memory is left. `Unsupported` on a
+    /// platform whose groups have one socket.
+    pub fn add(&self, poller: &Poller, index: usize) -> io::Result<()> {
+        sys::register_poll(self.poll.registry(), &poller.poll, Token(index))
+    }
+
+    /// Removes a poller. The poller keeps its events.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system call: this hub does not watch the poller.
+    pub fn remove(&self, poller: &Poller) -> io::Result<()> {
+        sys::deregister_poll(self.poll.registry(), &poller.poll)
+    }
+
+    /// Returns the indices of the pollers that the last poll reported.
+    pub fn ready(&self) -> impl Iterator<Item = usize> {
+        self.events.iter().map(|event| event.token().0)
+    }
+}
+
+impl Parker for Hub {
+    fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
+        match self.poll.poll(&mut self.events, timeout) {
+            // A hub may have more pollers than `Ready` has bits. The caller gets their indices from `ready`.
+            Ok(()) => Ok(Ready { readable: u64::from(!self.events.is_empty()), ..Ready::default() }),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.events.clear();
+                Ok(Ready::default())
+            }
+            Err(error) => {
+                self.events.clear();
+                Err(sys::fault(&error))
+            }
+        }
+    }
+
+    fn nap(&mut self, duration: Duration) {
+        sleep(duration);
     }
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is the one place that sleeps: gathering is a short sleep"
+    reason = "this is the only place that sleeps: gathering is a short sleep"
 )]
-pub(crate) fn nap(duration: Duration) {
+fn sleep(duration: Duration) {
     std::thread::sleep(duration);
 }

@@ -1,218 +1,187 @@
-//! Datagrams waiting to be sent, end to end in one piece of memory, so that equal ones to one peer already lie
-//! as the train that segmentation offload wants.
+//! A queue of datagrams to send. Their payloads are stored without gaps, so consecutive datagrams of the same length to
+//! one peer already have the layout of a train for segmentation offload.
 //!
-//! It decides nothing about when or how to send.
+//! [`crate::Sender`] decides how a batch is sent, and the caller decides when.
 
 use std::net::SocketAddr;
 
-use crate::sys::SendHeaders;
-use crate::{Drain, LocalAddress};
+use crate::sys::{self, LocalAddress, SendEntry, SendHeaders, SendParts, first_train};
 
-/// How datagrams are written.
+/// The system call that sends datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
-    /// One call per datagram.
+    /// One call for each datagram.
     Single,
-    /// One `sendmmsg` for many.
+    /// One `sendmmsg(2)` for many datagrams.
     Sendmmsg,
-    /// `sendmmsg` of trains: equal-sized datagrams in a row to one peer go as one message (`UDP_SEGMENT`).
+    /// One `sendmmsg(2)` for many trains. Consecutive datagrams of the same length to one peer form one message, which
+    /// the kernel or the device segments (`UDP_SEGMENT`, see udp(7)).
     Gso,
 }
 
 impl SendMode {
-    /// The best mode of this platform for a socket that was granted segmentation or not.
+    /// Returns the best mode of this platform. `has_gso` is whether the kernel granted segmentation for the socket.
     #[must_use]
     pub const fn best(has_gso: bool) -> Self {
-        match (has_gso, Drain::best()) {
+        match (has_gso, sys::HAS_BATCHES) {
             (true, _) => Self::Gso,
-            (false, Drain::Recvmmsg) => Self::Sendmmsg,
-            (false, Drain::Recv) => Self::Single,
+            (false, true) => Self::Sendmmsg,
+            (false, false) => Self::Single,
         }
     }
 }
 
-/// The most datagrams in one train (`UDP_MAX_SEGMENTS` of the oldest kernels that segment).
-pub(crate) const MAX_TRAIN: usize = 64;
+/// The maximum number of messages in one send call.
+const MAX_MESSAGES: usize = 64;
 
-/// The most bytes in one train: what fits an IPv6 payload behind its UDP header.
-const MAX_TRAIN_BYTES: usize = 65_487;
-
-/// The most messages one send call carries.
-pub(crate) const MAX_MESSAGES: usize = 64;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) to: Option<SocketAddr>,
-    /// Which of the host's addresses it leaves from.
-    pub(crate) local: LocalAddress,
-    pub(crate) at: usize,
-    pub(crate) bytes: usize,
-    /// Whether no train goes on from the one before.
-    is_cut: bool,
-}
-
-/// A bounded queue of datagrams for one flush; its memory is allocated once.
+/// A queue of datagrams for one flush, with fixed limits. It allocates its memory once.
 pub struct SendBatch {
-    arena: Box<[u8]>,
-    used: usize,
-    entries: Vec<Entry>,
-    sent: usize,
-    /// Of the next datagram.
-    is_cut: bool,
+    // Payloads, in the order of the entries and without gaps.
+    memory: Box<[u8]>,
+    used_bytes: usize,
+
+    // Datagrams.
+    entries: Vec<SendEntry>,
     max_datagrams: usize,
+    /// The number of entries that are finished, sent or lost.
+    finished: usize,
+    /// Whether the next datagram starts a new train.
+    is_cut: bool,
+
     headers: SendHeaders,
 }
 
 impl SendBatch {
-    /// Room for `max_datagrams` datagrams and `max_bytes` payload bytes in all.
+    /// Returns an empty batch for at most `max_datagrams` datagrams with at most `max_bytes` payload bytes in total.
     #[must_use]
     pub fn new(max_datagrams: usize, max_bytes: usize) -> Self {
         Self {
-            arena: vec![0; max_bytes].into_boxed_slice(),
-            used: 0,
+            memory: vec![0; max_bytes].into_boxed_slice(),
+            used_bytes: 0,
             entries: Vec::with_capacity(max_datagrams),
-            sent: 0,
-            is_cut: false,
             max_datagrams,
+            finished: 0,
+            is_cut: false,
             headers: SendHeaders::new(MAX_MESSAGES),
         }
     }
 
-    /// Adds a datagram to `to` (`None` on a connected socket); false when there is no room left.
+    /// Adds a datagram to `to` (`None` on a connected socket), and returns whether there was room for it.
     #[must_use]
     pub fn push(&mut self, to: Option<SocketAddr>, datagram: &[u8]) -> bool {
         self.push_with(to, datagram.len(), |memory| memory.copy_from_slice(datagram))
     }
 
-    /// [`Self::push`], to leave from this address of the host, on a socket bound to an unspecified one.
+    /// Adds a datagram like [`Self::push`], with a source address: the local address `local`, on a socket that is bound
+    /// to an unspecified address.
     #[must_use]
     pub fn push_from(&mut self, local: LocalAddress, to: SocketAddr, datagram: &[u8]) -> bool {
-        let is_taken = self.push(Some(to), datagram);
-        if let (true, Some(entry)) = (is_taken, self.entries.last_mut()) {
+        let has_room = self.push(Some(to), datagram);
+        if let (true, Some(entry)) = (has_room, self.entries.last_mut()) {
             entry.local = local;
         }
-        is_taken
+        has_room
     }
 
-    /// Lets the next datagram begin a train of its own. For connections that share an address: the receiver's kernel hands a
-    /// train whole to one socket, which may be that of its first packet alone.
+    /// Starts a new train with the next datagram.
+    ///
+    /// Call it between datagrams of different connections to the same address. The receiving kernel hands a train to a
+    /// single socket, and its steering filter reads only the first datagram of the train.
     pub const fn cut(&mut self) {
         self.is_cut = true;
     }
 
-    /// Adds a datagram of `bytes` bytes that `write` fills in place; false when there is no room left.
+    /// Adds a datagram of `bytes` bytes that `write` fills in place, and returns whether there was room for it.
     #[must_use]
     pub fn push_with(&mut self, to: Option<SocketAddr>, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
         if self.entries.len() == self.max_datagrams {
             return false;
         }
-        let Some(memory) = self.arena.get_mut(self.used..self.used.saturating_add(bytes)) else {
+        let range = self.used_bytes..self.used_bytes.saturating_add(bytes);
+        let Some(memory) = self.memory.get_mut(range) else {
             return false;
         };
         write(memory);
-        let is_cut = std::mem::take(&mut self.is_cut);
-        self.entries.push(Entry { to, local: LocalAddress::ANY, at: self.used, bytes, is_cut });
-        self.used += bytes;
+        let starts_train = std::mem::take(&mut self.is_cut);
+        let (local, offset) = (LocalAddress::ANY, self.used_bytes);
+        self.entries.push(SendEntry { to, local, offset, bytes, starts_train });
+        self.used_bytes += bytes;
         true
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no datagram is waiting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.sent == self.entries.len()
+        self.finished == self.entries.len()
     }
 
-    /// Datagrams still waiting.
+    /// Returns the number of datagrams that are waiting.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len() - self.sent
+        self.entries.len() - self.finished
     }
 
-    /// Forgets what waits.
+    /// Removes all datagrams.
     pub fn clear(&mut self) {
         self.entries.clear();
-        self.sent = 0;
-        self.used = 0;
+        self.finished = 0;
+        self.used_bytes = 0;
     }
 
-    /// What waits, as a send call takes it.
+    /// Returns the waiting datagrams in the form that a send call takes.
     pub(crate) fn outgoing(&mut self) -> Outgoing<'_> {
-        Outgoing { arena: &self.arena, entries: &self.entries[self.sent..], headers: &mut self.headers }
+        let entries = &self.entries[self.finished..];
+        Outgoing { parts: SendParts { memory: &self.memory, entries, headers: &mut self.headers } }
     }
 
-    pub(crate) fn waiting(&self) -> &[Entry] {
-        &self.entries[self.sent..]
+    pub(crate) fn waiting(&self) -> &[SendEntry] {
+        &self.entries[self.finished..]
     }
 
-    /// Returns whether the first `count` waiting datagrams hold a train of more than one.
+    /// Returns whether the first `count` waiting datagrams contain a train of more than one datagram.
     pub(crate) fn has_train(&self, count: usize) -> bool {
-        // Two datagrams in a row that could be a train are one, or the first of them ends a longer one.
+        // A pair that could be a train is one, or its first datagram ends a longer train.
         self.waiting()[..count.min(self.len())].windows(2).any(|pair| first_train(pair) > 1)
     }
 
-    /// How many went, sent or lost, since it was last empty.
-    pub(crate) const fn gone(&self) -> usize {
-        self.sent
+    /// Returns the number of datagrams that were sent or lost since the batch was last empty.
+    pub(crate) const fn finished(&self) -> usize {
+        self.finished
     }
 
-    /// Moves past `count` datagrams, sent or lost; when none waits the memory is free again.
+    /// Removes the first `count` waiting datagrams. When no datagram is left, all of the memory is free again.
     pub(crate) fn advance(&mut self, count: usize) {
-        self.sent = (self.sent + count).min(self.entries.len());
+        self.finished = (self.finished + count).min(self.entries.len());
         if self.is_empty() {
             self.clear();
         }
     }
 }
 
-/// The datagrams one send call may take from.
+/// The datagrams that one send call may send.
 pub struct Outgoing<'a> {
-    pub(crate) arena: &'a [u8],
-    pub(crate) entries: &'a [Entry],
-    pub(crate) headers: &'a mut SendHeaders,
+    pub(crate) parts: SendParts<'a>,
 }
 
 impl Outgoing<'_> {
-    /// The waiting datagrams with their peers, oldest first.
+    /// Returns the waiting datagrams with their peers, oldest first.
     pub fn datagrams(&self) -> impl Iterator<Item = (Option<SocketAddr>, &[u8])> {
-        self.entries.iter().map(|entry| (entry.to, self.payload(entry)))
+        self.parts.entries.iter().map(|entry| (entry.to, self.parts.payload(entry)))
     }
 
-    /// How many datagrams the first train holds: equal lengths from one address to one peer, the last may be shorter. None goes
-    /// on past a [`cut`](SendBatch::cut).
+    /// Returns the number of datagrams in the first train. They have the same length and addresses, except that the
+    /// last one may be shorter. A train does not continue past a [`cut`](SendBatch::cut).
     #[must_use]
     pub fn first_train(&self) -> usize {
-        first_train(self.entries)
+        first_train(self.parts.entries)
     }
 
-    /// The first datagram alone.
+    /// Returns the first datagram only.
     pub(crate) fn first(&mut self) -> Outgoing<'_> {
-        let entries = self.entries.get(..1).unwrap_or_default();
-        Outgoing { arena: self.arena, entries, headers: self.headers }
+        let SendParts { memory, entries, headers } = &mut self.parts;
+        let entries = entries.get(..1).unwrap_or_default();
+        Outgoing { parts: SendParts { memory, entries, headers } }
     }
-
-    pub(crate) fn payload(&self, entry: &Entry) -> &[u8] {
-        &self.arena[entry.at..entry.at + entry.bytes]
-    }
-}
-
-/// How many of `entries` go as one train.
-pub(crate) fn first_train(entries: &[Entry]) -> usize {
-    let Some(first) = entries.first() else { return 0 };
-    let mut total = first.bytes;
-    let mut count = 1;
-    for entry in entries.iter().take(MAX_TRAIN).skip(1) {
-        total += entry.bytes;
-        let is_same_way = entry.to == first.to && entry.local == first.local;
-        let fits = is_same_way && !entry.is_cut && entry.bytes <= first.bytes && entry.bytes > 0;
-        if !fits || total > MAX_TRAIN_BYTES {
-            break;
-        }
-        count += 1;
-        if entry.bytes < first.bytes {
-            break;
-        }
-    }
-    count
 }
 
 #[cfg(test)]
@@ -229,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_is_equal_datagrams_to_one_peer_and_may_end_short() {
+    fn a_train_has_equal_lengths_and_one_peer_and_may_end_short() {
         let train = |lengths: &[(u16, usize)]| batch(lengths).outgoing().first_train();
         assert_eq!(train(&[]), 0);
         assert_eq!(train(&[(1, 10)]), 1);
@@ -245,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn a_train_is_found_behind_lone_datagrams() {
-        let lone_then_train = batch(&[(1, 10), (2, 10), (3, 10), (3, 10)]);
+    fn a_train_after_single_datagrams_is_found() {
+        let singles_then_train = batch(&[(1, 10), (2, 10), (3, 10), (3, 10)]);
         assert_eq!(
-            [0, 1, 3, 4, 9].map(|count| lone_then_train.has_train(count)),
+            [0, 1, 3, 4, 9].map(|count| singles_then_train.has_train(count)),
             [false, false, false, true, true]
         );
         assert!(batch(&[(1, 10), (1, 4), (1, 4)]).has_train(3));
@@ -256,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_from_two_addresses_are_no_train() {
+    fn datagrams_from_two_local_addresses_are_no_train() {
         let (mut batch, to) = (batch(&[]), SocketAddr::from(([127, 0, 0, 1], 1)));
         for local in [1, 1, 2] {
             assert!(batch.push_from(LocalAddress::from_number(local), to, b"x"));
@@ -265,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_ends_at_a_cut_and_another_begins_behind_it() {
+    fn a_cut_ends_one_train_and_starts_another() {
         let (mut batch, to) = (batch(&[(1, 10), (1, 10)]), SocketAddr::from(([127, 0, 0, 1], 1)));
         batch.cut();
         for _ in 0..3 {
@@ -275,11 +244,11 @@ mod tests {
         batch.advance(1);
         assert_eq!(batch.outgoing().first_train(), 1);
         batch.advance(1);
-        assert_eq!(batch.outgoing().first_train(), 3, "a cut is before one datagram and no other");
+        assert_eq!(batch.outgoing().first_train(), 3, "a cut applies to one datagram only");
     }
 
     #[test]
-    fn a_full_batch_refuses_and_keeps_what_it_has() {
+    fn a_full_batch_refuses_datagrams_and_keeps_the_others() {
         let mut batch = SendBatch::new(2, 10);
         assert!(batch.push(None, &[1; 4]));
         assert!(!batch.push(None, &[2; 7]));

@@ -1,26 +1,76 @@
-//! One UDP socket: the real keeper of the [`Io`] contract.
+//! One UDP socket: the [`Io`] contract of the receive and send loops, and [`Socket`], which implements it.
 //!
-//! Made by a [`crate::ReuseportGroup`] for servers or connected to one peer for clients.
+//! A server gets its sockets from a [`crate::ReuseportGroup`]. A client connects one to its peer. Tests and the
+//! simulator implement [`Io`] with fakes that return any [`Fault`] from any call.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use crate::batch::RecvBatch;
-use crate::{Backlog, DropMeter, Fault, Io, Outgoing, SendMode, sys};
+use crate::error::Fault;
+use crate::send_batch::{Outgoing, SendMode};
+use crate::sys;
 
-/// What the kernel really gave, read back after it was asked.
+/// One UDP socket, as the receive and send loops use it. Every method is at most one system call.
+pub trait Io {
+    /// Receives into `batch`, at most [`RecvBatch::limit`] messages, in one call.
+    ///
+    /// On success, at least one message was added to the batch.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the call. The batch is then empty.
+    fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault>;
+
+    /// Sends a prefix of `outgoing` in one call and returns how many datagrams the kernel accepted, at least one.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the first datagram, or of the first train when segmenting. No datagram was sent.
+    fn send(&mut self, outgoing: &mut Outgoing<'_>, mode: SendMode) -> Result<usize, Fault>;
+
+    /// Returns whether a receive call that fills fewer slots than it was offered proves that the socket is empty.
+    ///
+    /// Returns `true` only if nothing but would-block ends the call early: on Linux, for an unconnected socket without
+    /// `IP_RECVERR`. A pending error of the network also ends `recvmmsg(2)` after the messages that it has received.
+    fn is_emptied_by_short_batch(&self) -> bool;
+
+    /// Allows the kernel to hand over trains, and returns whether it will.
+    ///
+    /// There is no way back: trains that are already queued would be read as one datagram.
+    fn enable_gro(&mut self) -> bool;
+
+    /// Returns the state of the socket's receive queue, or `None` if it is unknown.
+    fn backlog(&self) -> Option<Backlog> {
+        None
+    }
+}
+
+/// The kernel's account of the datagrams that were not read from a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// The number of datagrams that were dropped because the receive buffer was full, since the socket was created and
+    /// modulo 2^32. With GRO it counts trains.
+    pub drops: u32,
+    /// Bytes of kernel memory that queued datagrams occupy, which is more than their length. 0 if every datagram was
+    /// read.
+    pub queued_bytes: u32,
+}
+
+/// The settings and features that the kernel granted, read back after they were requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Granted {
-    /// Receive buffer in bytes of kernel memory. Linux doubles what was asked, up to twice `net.core.rmem_max`.
+    /// The receive buffer in bytes of kernel memory. Linux doubles the requested size, up to twice
+    /// `net.core.rmem_max` (socket(7)).
     pub receive_buffer_bytes: usize,
-    /// Send buffer in bytes of kernel memory.
+    /// The send buffer in bytes of kernel memory. Linux doubles the requested size, up to twice `net.core.wmem_max`.
     pub send_buffer_bytes: usize,
-    /// Whether the kernel segments trains on sending.
+    /// Whether the kernel segments trains when it sends them.
     pub has_gso: bool,
-    /// Whether the kernel can hand over trains whole; a [`crate::Receiver`] decides whether it does.
+    /// Whether the kernel can hand over trains. A [`crate::Receiver`] decides whether it does.
     pub has_gro: bool,
-    /// Whether a steering filter is attached to the group.
+    /// Whether a steering filter is attached to the socket's group.
     pub has_filter: bool,
 }
 
@@ -29,22 +79,25 @@ pub struct Socket {
     udp: mio::net::UdpSocket,
     is_connected: bool,
     granted: Granted,
-    /// Where every datagram says which of the host's addresses it came to.
+    /// The numbers of the host's addresses, if the kernel reports the local address of each datagram.
     locals: Option<sys::LocalAddresses>,
-    /// Another descriptor of the same socket, for the day when the one in use is lost: a socket of a group that closed would
-    /// take its place in the group along.
+
+    // Replacement of a descriptor that other code in the process closed by mistake.
+    /// A second descriptor of the same socket. It keeps the socket open, so that the socket keeps its index in the
+    /// group and its queue. A connected socket has none, because a client can connect another socket.
     reserve: Option<socket2::Socket>,
-    /// Its number in the system's list, where there is a reserve and the platform tells.
-    number: Option<u64>,
+    /// The inode of the socket, which shows whether a descriptor still refers to it. `None` without a reserve, or if
+    /// the platform has no inodes for sockets.
+    inode: Option<u64>,
 }
 
 impl Socket {
-    /// A socket connected to `peer`, on a free port: for clients. `receive_buffer_bytes` is what to ask for; `None` = the
-    /// system's default.
+    /// Returns a socket that is connected to `peer` and bound to a free port, for clients. `receive_buffer_bytes` is
+    /// the receive buffer to request, or `None` for the system's default.
     ///
     /// # Errors
     ///
-    /// What the system answers, with the step that failed.
+    /// The error of the system call that failed.
     pub fn connect(peer: SocketAddr, receive_buffer_bytes: Option<usize>) -> io::Result<Self> {
         let any: SocketAddr = match peer {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -52,7 +105,7 @@ impl Socket {
         };
         let socket = sys::open(any)?;
         if let Some(bytes) = receive_buffer_bytes {
-            sys::ask_receive_buffer(&socket, bytes)?;
+            sys::request_receive_buffer(&socket, bytes)?;
         }
         socket.bind(&any.into())?;
         socket.connect(&peer.into())?;
@@ -74,56 +127,58 @@ impl Socket {
         };
         let reserve = if is_connected { None } else { Some(socket.try_clone()?) };
         let udp = mio::net::UdpSocket::from_std(socket.into());
-        let number = reserve.as_ref().and_then(|_| sys::number_of(&udp).ok());
-        Ok(Self { udp, is_connected, granted, locals, reserve, number })
+        let inode = reserve.as_ref().and_then(|_| sys::inode_of(&udp).ok());
+        Ok(Self { udp, is_connected, granted, locals, reserve, inode })
     }
 
-    /// The address it is bound to.
+    /// Returns the address that the socket is bound to.
     ///
     /// # Errors
     ///
-    /// What the system answers.
+    /// The error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.udp.local_addr()
     }
 
-    /// What the kernel gave.
+    /// Returns the settings and features that the kernel granted.
     #[must_use]
     pub fn granted(&self) -> Granted {
         self.granted
     }
 
-    /// Asks for more receive buffer where there is less than `least_bytes`; what is given may still be less.
+    /// Requests a receive buffer of `least_bytes` if the current one is smaller. The kernel may still grant less.
     ///
     /// # Errors
     ///
-    /// What the system answers.
+    /// The error of the system call.
     pub fn raise_receive_buffer(&mut self, least_bytes: usize) -> io::Result<()> {
         if self.granted.receive_buffer_bytes < least_bytes {
             let socket = socket2::SockRef::from(&self.udp);
-            sys::ask_receive_buffer(&socket, least_bytes)?;
+            sys::request_receive_buffer(&socket, least_bytes)?;
             self.granted.receive_buffer_bytes = socket.recv_buffer_size()?;
         }
         Ok(())
     }
 
-    /// A meter of what the kernel drops in front of this socket from now on, readable on any thread.
+    /// Returns a meter of the datagrams that the kernel drops at this socket from now on. Any thread may read it.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the platform has no such account, else what the system answers, usually that no
-    /// descriptors are left.
+    /// `Unsupported` if the platform has no drop count per socket, else the error of the system call, usually because
+    /// no descriptors are left.
     pub fn drop_meter(&self) -> io::Result<DropMeter> {
         sys::duplicate(&self.udp).map(DropMeter::new)
     }
 
-    /// Lets datagrams leave whole or not at all: too long ones vanish on the way instead of being cut, and whoever looks for
-    /// what a path carries learns it. Answers whether the platform can.
+    /// Turns off IP fragmentation, and returns whether the platform supports that.
+    ///
+    /// A datagram that is too long for its path is then dropped instead of fragmented, so that path MTU discovery finds
+    /// the limit of the path.
     ///
     /// ```
     /// let socket = drumfire_socket::Socket::connect("127.0.0.1:9".parse()?, None)?;
     /// if !socket.never_fragment() {
-    ///     println!("nothing above 1,200 bytes, then");
+    ///     println!("path MTU discovery is off: datagrams have at most 1,200 bytes");
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -132,35 +187,38 @@ impl Socket {
         self.local_addr().is_ok_and(|address| sys::never_fragment(&self.udp, address.is_ipv6()))
     }
 
-    /// Its number in the system's list.
-    pub(crate) fn number(&self) -> io::Result<u64> {
-        sys::number_of(&self.udp)
+    /// Returns the inode under which the system lists the socket.
+    pub(crate) fn inode(&self) -> io::Result<u64> {
+        sys::inode_of(&self.udp)
     }
 
+    /// Returns the event source to register with a poll.
     pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
         &mut self.udp
     }
 
-    /// Goes on with another descriptor of the same socket: what waits in it, its options and its place in the group are as they
-    /// were. `watch` is told of the new one before the change, and then of the old one to forget, where that is still this
-    /// socket's.
+    /// Replaces the descriptor with another one of the same socket. The queue, the options, and the index in the group
+    /// do not change.
+    ///
+    /// `register` gets the new descriptor before the replacement. `deregister` then gets the old one, if it still
+    /// refers to this socket.
     pub(crate) fn reopen(
         &mut self,
-        watch: impl FnOnce(&mut mio::net::UdpSocket) -> io::Result<()>,
-        forget: impl FnOnce(&mut mio::net::UdpSocket) -> io::Result<()>,
+        register: impl FnOnce(&mut mio::net::UdpSocket) -> io::Result<()>,
+        deregister: impl FnOnce(&mut mio::net::UdpSocket) -> io::Result<()>,
     ) -> io::Result<()> {
         let reserve = self.reserve.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-        // Asked first, because the fresh descriptor may well be given the number of one that was closed.
-        let is_own = self.number.is_some() && self.number().ok() == self.number;
-        let mut fresh = mio::net::UdpSocket::from_std(reserve.try_clone()?.into());
-        watch(&mut fresh)?;
-        let mut lost = std::mem::replace(&mut self.udp, fresh);
+        // Check the old descriptor first, because the new one may get the number of a descriptor that was closed.
+        let is_own = self.inode.is_some() && self.inode().ok() == self.inode;
+        let mut new = mio::net::UdpSocket::from_std(reserve.try_clone()?.into());
+        register(&mut new)?;
+        let mut old = std::mem::replace(&mut self.udp, new);
         if is_own {
-            // At worst it is told of twice.
-            let _ = forget(&mut lost);
+            // A failure is harmless: at worst the poll reports each datagram twice.
+            let _ = deregister(&mut old);
         } else {
-            // Whoever has its number now, it is not ours to close.
-            std::mem::forget(lost);
+            // The number may belong to a file of other code by now, which must stay open.
+            std::mem::forget(old);
         }
         Ok(())
     }
@@ -169,6 +227,7 @@ impl Socket {
 impl Io for Socket {
     fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
         let mut parts = batch.parts();
+        // `recv_from` is cheaper for one slot, but does not return the local address.
         let filled = if parts.slots.len() == 1 && self.locals.is_none() {
             sys::recv_one(&self.udp, &mut parts)?
         } else {
@@ -181,10 +240,11 @@ impl Io for Socket {
     fn send(&mut self, outgoing: &mut Outgoing<'_>, mode: SendMode) -> Result<usize, Fault> {
         let Self { udp, locals, .. } = self;
         match mode {
-            SendMode::Single if locals.is_none() => sys::send_one(udp, outgoing),
-            SendMode::Single => sys::send_batch(udp, &mut outgoing.first(), false, locals),
-            SendMode::Sendmmsg => sys::send_batch(udp, outgoing, false, locals),
-            SendMode::Gso => sys::send_batch(udp, outgoing, true, locals),
+            // `send_to` cannot set the source address.
+            SendMode::Single if locals.is_none() => sys::send_one(udp, &outgoing.parts),
+            SendMode::Single => sys::send_batch(udp, &mut outgoing.first().parts, false, locals),
+            SendMode::Sendmmsg => sys::send_batch(udp, &mut outgoing.parts, false, locals),
+            SendMode::Gso => sys::send_batch(udp, &mut outgoing.parts, true, locals),
         }
     }
 
@@ -193,11 +253,93 @@ impl Io for Socket {
     }
 
     fn backlog(&self) -> Option<Backlog> {
-        let queue = sys::queue(&self.udp).ok()?;
+        let queue = sys::receive_queue(&self.udp).ok()?;
         Some(Backlog { drops: queue.drops, queued_bytes: queue.queued_bytes })
     }
 
     fn enable_gro(&mut self) -> bool {
         sys::enable_gro(&self.udp)
+    }
+}
+
+/// Extends the kernel's 32-bit drop counter, which wraps, to 64 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropCounter {
+    last: u32,
+    total: u64,
+}
+
+impl DropCounter {
+    /// Returns a counter that starts at 0 when the kernel's counter is `reading`.
+    #[must_use]
+    pub fn starting_at(reading: u32) -> Self {
+        Self { last: reading, total: 0 }
+    }
+
+    /// Adds a new reading and returns the drops since the start. Between two readings, fewer than 2^32 drops may occur.
+    pub fn update(&mut self, reading: u32) -> u64 {
+        self.total += u64::from(reading.wrapping_sub(self.last));
+        self.last = reading;
+        self.total
+    }
+}
+
+/// The state of a socket's receive queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueState {
+    /// The number of datagrams that were dropped since the meter was created. With GRO it counts trains.
+    pub drops: u64,
+    /// Bytes of kernel memory that the queue occupies. 0 if every datagram was read.
+    pub queued_bytes: u32,
+    /// Bytes of kernel memory that the queue may occupy.
+    pub limit_bytes: u32,
+}
+
+/// Reads the state of one socket's receive queue from any thread.
+///
+/// On Linux it reads `SO_MEMINFO`. Unlike `SO_RXQ_OVFL` (socket(7)), that needs no control message and no later
+/// datagram to carry the count.
+///
+/// The meter has its own descriptor, so the socket stays bound until the meter is dropped.
+#[derive(Debug)]
+pub struct DropMeter {
+    socket: UdpSocket,
+    counter: DropCounter,
+}
+
+impl DropMeter {
+    fn new(socket: UdpSocket) -> Self {
+        let reading = sys::receive_queue(&socket).map_or(0, |queue| queue.drops);
+        Self { socket, counter: DropCounter::starting_at(reading) }
+    }
+
+    /// Returns the current state of the queue.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the platform has no drop count per socket, else the error of the system call.
+    pub fn read(&mut self) -> io::Result<QueueState> {
+        let queue = sys::receive_queue(&self.socket)?;
+        Ok(QueueState {
+            drops: self.counter.update(queue.drops),
+            queued_bytes: queue.queued_bytes,
+            limit_bytes: queue.limit_bytes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_survives_the_wrap_at_32_bits() {
+        let start = u32::MAX - 4;
+        let mut counter = DropCounter::starting_at(start);
+        for step in 0..12_u32 {
+            assert_eq!(counter.update(start.wrapping_add(step)), u64::from(step));
+        }
+        assert_eq!(counter.update(start.wrapping_add(11)), 11);
+        assert_eq!(counter.update(start.wrapping_add(10)), 11 + u64::from(u32::MAX));
     }
 }

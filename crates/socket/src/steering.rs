@@ -1,8 +1,9 @@
-//! Which socket of a group a datagram goes to, decided by a tag inside it: the kernel's program and the same
-//! function in Rust.
+//! Steering: a tag inside each datagram selects the socket of a group. [`SteeringFilter`] is the program for the kernel
+//! and the same function in Rust.
 //!
-//! The program is classic BPF on the reuseport group: it needs no privilege. Where it names no socket the
-//! kernel's own hash of addresses and ports decides. Drawing tags and secrets is not done here.
+//! The program is classic BPF, attached with `SO_ATTACH_REUSEPORT_CBPF` (socket(7)), which needs no privilege. It returns
+//! the index of a socket in the order of their binding. If the index is out of range, the kernel selects the socket by
+//! its hash of addresses and ports. The caller draws the tags and the secret.
 #![cfg_attr(
     not(test),
     deny(
@@ -20,46 +21,51 @@ mod bpf;
 
 use std::num::NonZeroU32;
 
-use crate::config_error::ConfigError;
+use crate::error::ConfigError;
 
 /// One classic BPF instruction (`struct sock_filter`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Operation.
+    /// The operation, a combination of class, size, and mode.
     pub code: u16,
-    /// Instructions to skip when a test holds.
+    /// The number of instructions to skip if a test is true.
     pub jump_true: u8,
-    /// Instructions to skip when it does not.
+    /// The number of instructions to skip if a test is false.
     pub jump_false: u8,
-    /// The operand.
+    /// The constant operand: a value, an offset in the datagram, or a result.
     pub operand: u32,
 }
 
 /// Steers datagrams to the sockets of one group by a 16-bit big-endian tag in their payload:
 /// `((tag * secret) >> 16) mod sockets`, the product taken modulo 2^32.
 ///
-/// Datagrams shorter than the minimum, and those with bit 7 of byte 0 set (handshakes), take the kernel's hash.
+/// The kernel's hash applies to datagrams that are shorter than the minimum or have bit 7 of byte 0 set (handshakes).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SteeringFilter {
+    /// The offset of the tag in the datagram. The tag lies within the first `min_bytes` bytes.
     tag_offset: u32,
     min_bytes: u32,
+    /// An odd multiplier. A client that knows it can choose the socket for a forged tag.
     secret: u32,
     sockets: NonZeroU32,
 }
 
-/// The most sockets one group may hold.
+/// The maximum number of sockets in one group.
 pub(crate) const MAX_SOCKETS: usize = 1_024;
 
-/// An index no group reaches: the kernel then falls back on its hash.
+/// The flag in byte 0 of a handshake datagram, which has no tag.
+const HANDSHAKE_FLAG: u8 = 0x80;
+
+/// An index beyond every group, for which the kernel uses its hash.
 const OUT_OF_RANGE: u32 = u32::MAX;
 
 impl SteeringFilter {
-    /// A filter that reads the tag at `tag_offset` of datagrams of at least `min_bytes` bytes.
+    /// Returns a filter that reads the tag at `tag_offset` in datagrams of at least `min_bytes` bytes.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] when the tag does not lie inside the shortest steered datagram, the secret is even (it
-    /// would lose tag bits), or the number of sockets is not 1 to 1,024.
+    /// [`ConfigError`] if a datagram of `min_bytes` does not contain the tag, `min_bytes` exceeds 65,507, the secret is
+    /// even (the product would lose bits of the tag), or the number of sockets is not 1 to 1,024.
     pub fn new(
         tag_offset: usize,
         min_bytes: usize,
@@ -67,7 +73,7 @@ impl SteeringFilter {
         sockets: usize,
     ) -> Result<Self, ConfigError> {
         let Some(min_bytes) = u32::try_from(min_bytes).ok().filter(|bytes| *bytes <= 65_507) else {
-            return Err(ConfigError::new("min_bytes", "is more than a datagram holds; lower it to 65507"));
+            return Err(ConfigError::new("min_bytes", "is more than a datagram can have; lower it to 65507"));
         };
         let tag_offset = u32::try_from(tag_offset).unwrap_or(u32::MAX);
         if tag_offset.saturating_add(2) > min_bytes {
@@ -86,17 +92,17 @@ impl SteeringFilter {
         Ok(Self { tag_offset, min_bytes, secret, sockets })
     }
 
-    /// The index of the socket that owns `tag`.
+    /// Returns the index of the socket for `tag`.
     #[must_use]
     pub fn socket_of_tag(&self, tag: u16) -> usize {
         let product = u32::from(tag).wrapping_mul(self.secret);
         ((product >> 16) % self.sockets) as usize
     }
 
-    /// The index of the socket this payload goes to; `None` leaves it to the kernel's hash.
+    /// Returns the index of the socket for this payload, or `None` if the kernel's hash selects it.
     #[must_use]
     pub fn socket_of(&self, payload: &[u8]) -> Option<usize> {
-        if payload.len() < self.min_bytes as usize || payload.first()? & 0x80 != 0 {
+        if payload.len() < self.min_bytes as usize || payload.first()? & HANDSHAKE_FLAG != 0 {
             return None;
         }
         let offset = self.tag_offset as usize;
@@ -104,24 +110,28 @@ impl SteeringFilter {
         Some(self.socket_of_tag(u16::from_be_bytes(tag)))
     }
 
-    /// How many sockets it steers between.
+    /// Returns the number of sockets that it selects from.
     #[must_use]
     pub fn sockets(&self) -> usize {
         self.sockets.get() as usize
     }
 
-    /// The program for the kernel. The explicit length test is needed: a load beyond the end of a datagram
-    /// ends a classic program with index 0, which would send every short datagram to the first socket.
+    /// Returns the program for the kernel.
+    ///
+    /// It tests the length explicitly. A load beyond the end of a datagram would end a classic BPF program with 0, and
+    /// every short datagram would go to the first socket.
     #[must_use]
     pub fn program(&self) -> [Instruction; 10] {
         let step = |code, operand| Instruction { code, jump_true: 0, jump_false: 0, operand };
         let test =
             |code, operand, jump_true, jump_false| Instruction { code, jump_true, jump_false, operand };
         [
+            // Leave short datagrams and handshakes to the hash: jump to the last instruction.
             step(op::LOAD_LENGTH, 0),
             test(op::JUMP_AT_LEAST, self.min_bytes, 0, 7),
             step(op::LOAD_BYTE, 0),
-            test(op::JUMP_BITS_SET, 0x80, 5, 0),
+            test(op::JUMP_BITS_SET, HANDSHAKE_FLAG.into(), 5, 0),
+            // Return ((tag * secret) >> 16) mod sockets.
             step(op::LOAD_HALF, self.tag_offset),
             step(op::MULTIPLY, self.secret),
             step(op::SHIFT_RIGHT, 16),
@@ -134,7 +144,7 @@ impl SteeringFilter {
 
 impl std::fmt::Debug for SteeringFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The secret decides who may aim at which worker: it stays out of logs.
+        // The secret stays out of logs: a client that knows it could direct its load at one worker.
         f.debug_struct("SteeringFilter")
             .field("tag_offset", &self.tag_offset)
             .field("min_bytes", &self.min_bytes)
@@ -143,7 +153,7 @@ impl std::fmt::Debug for SteeringFilter {
     }
 }
 
-/// Operations of classic BPF (`linux/bpf_common.h`), class | size | mode.
+/// Operations of classic BPF (`linux/bpf_common.h`): class | size | mode.
 mod op {
     pub(super) const LOAD_LENGTH: u16 = 0x80;
     pub(super) const LOAD_BYTE: u16 = 0x30;
@@ -168,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn program_and_model_agree_on_every_tag() {
+    fn the_program_and_the_function_agree_on_every_tag() {
         for (secret, sockets) in [(1, 1), (0x9E37_79B1, 4), (0xFFFF_FFFF, 6), (0x0001_0001, 16), (3, 1_024)] {
             let filter = SteeringFilter::new(1, 28, secret, sockets).expect("a filter");
             let mut payload = [0x08; 28];
@@ -181,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn short_datagrams_and_handshakes_take_the_kernels_hash() {
+    fn short_datagrams_and_handshakes_use_the_hash() {
         let filter = SteeringFilter::new(1, 28, 0x9E37_79B1, 4).expect("a filter");
         for length in 0..64 {
             for first in [0x00, 0x08, 0x7F, 0x80, 0x88, 0xFF] {
@@ -197,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_cannot_work_is_refused_by_field() {
+    fn an_invalid_filter_is_refused_with_its_field() {
         let field = |result: Result<SteeringFilter, ConfigError>| result.expect_err("refused").field();
         assert_eq!(field(SteeringFilter::new(27, 28, 1, 4)), "min_bytes");
         assert!(SteeringFilter::new(26, 28, 1, 4).is_ok());

@@ -1,29 +1,29 @@
-//! What this crate asks of the operating system, and nothing else: one contract, kept by one folder per
-//! platform. Public code never asks which platform it runs on.
+//! Everything that this crate requires from the operating system: one contract, with one implementation per platform.
+//! The code outside of this module does not depend on the platform.
 //!
 //! The contract:
 //!
 //! | item | promise |
 //! | --- | --- |
-//! | `HAS_BATCHES`, `HAS_GROUPS`, `HAS_FINE_SLEEP` | what may be asked for; the rest is refused at set-up |
-//! | `RecvHeaders`, `SendHeaders` | memory for batched calls, made once per batch |
-//! | `recv_batch`, `send_batch` | one system call; called only with `HAS_BATCHES` |
-//! | `share_port`, `attach` | `SO_REUSEPORT` and its filter; called only with `HAS_GROUPS` |
-//! | `LocalAddresses` | the numbers of the host's addresses, the same on all sockets that share them |
-//! | `enable_gro`, `has_gro`, `has_gso` | false where trains are unknown |
-//! | `never_fragment` | false where it cannot be asked for |
-//! | `tell_local_address` | false where a socket cannot tell; only then is a datagram's local address `ANY` |
-//! | `duplicate`, `queue` | the kernel's account of a socket, or `Unsupported` |
-//! | `prepare_thread_for_naps` | this thread's sleeps end within microseconds, as far as the platform can |
-//! | `thread_cpu_time` | the calling thread's own, or `None` |
-//! | `watch_poll`, `forget_poll` | a poll as one more thing that a poll watches; called only with `HAS_GROUPS` |
-//! | `number_of`, `bound_to` | the system's list of the sockets on a port, and a socket's number there, or `Unsupported` |
-//! | `fault` | the name of an error |
+//! | `HAS_BATCHES`, `HAS_GROUPS`, `HAS_FINE_SLEEP` | the supported features; settings that need another one are refused |
+//! | `RecvHeaders`, `SendHeaders` | the memory of batched calls, allocated once for each batch |
+//! | `recv_batch`, `send_batch` | one system call; without `HAS_BATCHES`, for one datagram |
+//! | `set_reuse_port`, `attach_filter` | `SO_REUSEPORT` and its filter; requires `HAS_GROUPS` |
+//! | `LocalAddresses` | the numbers of the host's addresses, equal on all sockets that share them |
+//! | `enable_gro`, `has_gro`, `has_gso` | `false` if the platform does not support trains |
+//! | `never_fragment` | `false` if the platform cannot turn off fragmentation |
+//! | `enable_packet_info` | `false` if the platform cannot report local addresses; each is then `ANY` |
+//! | `duplicate`, `receive_queue` | the kernel's account of the receive queue, or `Unsupported` |
+//! | `lower_timer_slack` | short sleeps of this thread end within microseconds, as far as the platform can |
+//! | `thread_cpu_time` | the CPU time of the calling thread, or `None` |
+//! | `register_poll`, `deregister_poll` | a poll as an event source of another poll; requires `HAS_GROUPS` |
+//! | `inode_of`, `for_each_socket_on` | the system's list of the sockets on a port, or `Unsupported` |
+//! | `fault` | the [`Fault`] for a system error |
 //!
-//! `open`, `recv_one` and `send_one` are the same everywhere and stand here.
+//! The types that cross the contract, and the calls that are the same on every platform, are in this file.
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
-#[expect(unsafe_code, reason = "batched calls, filters and kernel accounts have no safe wrapper")]
+#[expect(unsafe_code, reason = "batched calls, filters, and socket memory info have no safe wrapper")]
 mod linux;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 pub(crate) use linux::*;
@@ -34,22 +34,139 @@ mod portable;
 pub(crate) use portable::*;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::batch::RecvParts;
-use crate::{Fault, LocalAddress, Outgoing};
+use crate::error::Fault;
 
-/// A system that refuses a buffer of this size has none to give.
-const BUFFER_LEAST_BYTES: usize = 4_096;
+/// The maximum number of datagrams in a train: `UDP_MAX_SEGMENTS` of the first kernels with `UDP_SEGMENT`.
+const MAX_TRAIN: usize = 64;
 
-/// What the kernel tells of a receive queue.
-pub(crate) struct Queue {
+/// The maximum number of bytes in a train: 65,535 minus the headers of IPv6 and UDP.
+const MAX_TRAIN_BYTES: usize = 65_487;
+
+/// A buffer size that every system can grant. A system that refuses even this has no buffers left.
+const MIN_BUFFER_BYTES: usize = 4_096;
+
+/// One of the addresses of a socket's host, as a [`crate::ReuseportGroup`] numbers them.
+///
+/// A reply has to leave from the address that the request was sent to. Otherwise firewalls and connected clients reject
+/// it. A host has few addresses, so a number stands for each. Only sockets bound to an unspecified address use them.
+/// With a specific address, the kernel has no choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocalAddress(u16);
+
+impl LocalAddress {
+    /// No specific address: the kernel selects it.
+    pub const ANY: Self = Self(0);
+
+    /// Returns the address with this number, from [`Self::to_number`].
+    #[must_use]
+    pub const fn from_number(number: u16) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number of the address, 0 for [`Self::ANY`].
+    #[must_use]
+    pub const fn to_number(self) -> u16 {
+        self.0
+    }
+}
+
+/// The metadata of one received message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecvSlot {
+    pub(crate) from: SocketAddr,
+    /// The local address that the message was sent to, `ANY` unless packet info is enabled.
+    pub(crate) local: LocalAddress,
+    pub(crate) bytes: usize,
+    /// The segment size of a train, 0 if the kernel did not report one.
+    pub(crate) segment_bytes: usize,
+    pub(crate) is_truncated: bool,
+    pub(crate) is_control_truncated: bool,
+}
+
+impl RecvSlot {
+    pub(crate) const EMPTY: Self = Self {
+        from: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        local: LocalAddress::ANY,
+        bytes: 0,
+        segment_bytes: 0,
+        is_truncated: false,
+        is_control_truncated: false,
+    };
+}
+
+/// The parts of a receive batch that a receive call fills.
+pub(crate) struct RecvParts<'a> {
+    /// The payloads. Slot `n` starts at `n * stride` and offers `slot_bytes`.
+    pub(crate) memory: &'a mut [u8],
+    pub(crate) stride: usize,
+    pub(crate) slot_bytes: usize,
+    /// The maximum number of messages to receive.
+    pub(crate) limit: usize,
+    pub(crate) slots: &'a mut [RecvSlot],
+    pub(crate) headers: &'a mut RecvHeaders,
+}
+
+/// One datagram of a send batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendEntry {
+    /// The destination, or `None` on a connected socket.
+    pub(crate) to: Option<SocketAddr>,
+    /// The source address.
+    pub(crate) local: LocalAddress,
+    /// The position of the payload in the memory of the batch.
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+    /// Whether the datagram cannot continue the train before it.
+    pub(crate) starts_train: bool,
+}
+
+/// The parts of a send batch that a send call uses.
+pub(crate) struct SendParts<'a> {
+    pub(crate) memory: &'a [u8],
+    pub(crate) entries: &'a [SendEntry],
+    pub(crate) headers: &'a mut SendHeaders,
+}
+
+impl SendParts<'_> {
+    pub(crate) fn payload(&self, entry: &SendEntry) -> &[u8] {
+        &self.memory[entry.offset..entry.offset + entry.bytes]
+    }
+}
+
+/// Returns how many of the first `entries` form one train, as `UDP_SEGMENT` requires: the same addresses and the same
+/// length, except that the last datagram may be shorter. A single datagram is a train of one.
+pub(crate) fn first_train(entries: &[SendEntry]) -> usize {
+    let Some(first) = entries.first() else { return 0 };
+    let mut total_bytes = first.bytes;
+    let mut count = 1;
+    for entry in entries.iter().take(MAX_TRAIN).skip(1) {
+        total_bytes += entry.bytes;
+        let has_same_addresses = entry.to == first.to && entry.local == first.local;
+        // The kernel cannot segment a message into an empty datagram.
+        let has_valid_length = entry.bytes <= first.bytes && entry.bytes > 0;
+        let continues_train = has_same_addresses && has_valid_length && !entry.starts_train;
+        if !continues_train || total_bytes > MAX_TRAIN_BYTES {
+            break;
+        }
+        count += 1;
+        if entry.bytes < first.bytes {
+            break;
+        }
+    }
+    count
+}
+
+/// The kernel's account of a receive queue.
+pub(crate) struct ReceiveQueue {
+    /// Dropped datagrams since the socket was created, modulo 2^32. With GRO it counts trains.
     pub(crate) drops: u32,
     pub(crate) queued_bytes: u32,
     pub(crate) limit_bytes: u32,
 }
 
-/// A non-blocking UDP socket of the family of `address`, not yet bound.
+/// Returns a non-blocking UDP socket for the address family of `address`, not yet bound.
 pub(crate) fn open(address: SocketAddr) -> io::Result<socket2::Socket> {
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, Some(socket2::Protocol::UDP))?;
@@ -57,28 +174,31 @@ pub(crate) fn open(address: SocketAddr) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// Asks for a receive buffer of so many bytes, as for the other one.
-pub(crate) fn ask_receive_buffer(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
-    ask_buffer(|bytes| socket.set_recv_buffer_size(bytes), bytes)
+/// Requests a receive buffer of this size. Every platform may grant less.
+pub(crate) fn request_receive_buffer(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
+    request_buffer(|bytes| socket.set_recv_buffer_size(bytes), bytes)
 }
 
-/// Asks for a send buffer of so many bytes. What is given may be less, on every platform.
-pub(crate) fn ask_send_buffer(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
-    ask_buffer(|bytes| socket.set_send_buffer_size(bytes), bytes)
+/// Requests a send buffer of this size. Every platform may grant less.
+pub(crate) fn request_send_buffer(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
+    request_buffer(|bytes| socket.set_send_buffer_size(bytes), bytes)
 }
 
-/// Some systems refuse what is more than they give, instead of giving what they have: they are asked for half as much.
-fn ask_buffer(ask: impl Fn(usize) -> io::Result<()>, mut bytes: usize) -> io::Result<()> {
+/// Requests a buffer, and half the size again while the system refuses it. Linux reduces a large request to its limit,
+/// but other systems refuse it with `ENOBUFS`.
+fn request_buffer(request: impl Fn(usize) -> io::Result<()>, mut bytes: usize) -> io::Result<()> {
     loop {
-        match ask(bytes) {
-            Err(error) if bytes > BUFFER_LEAST_BYTES && fault(&error) == Fault::NoBuffers => bytes /= 2,
-            answer => return answer,
+        match request(bytes) {
+            Err(error) if bytes > MIN_BUFFER_BYTES && fault(&error) == Fault::NoBuffers => bytes /= 2,
+            result => return result,
         }
     }
 }
 
-/// One `recv_from` into the first slot. A datagram that fills the slot may have been cut: the slot is one byte
-/// longer than the longest datagram wanted, so it is over-long either way.
+/// Receives one datagram into the first slot with `recv_from`.
+///
+/// The call does not report truncation. The slot is one byte longer than the maximum datagram, so a datagram that fills
+/// it is overlong, truncated or not.
 pub(crate) fn recv_one(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -> Result<usize, Fault> {
     let (Some(memory), Some(slot)) = (parts.memory.get_mut(..parts.slot_bytes), parts.slots.first_mut())
     else {
@@ -87,24 +207,19 @@ pub(crate) fn recv_one(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -> 
     let (bytes, from) = match udp.recv_from(memory) {
         Ok(received) => received,
         Err(error) => match fault(&error) {
-            // Some platforms answer an error instead of a cut datagram, and no address.
+            // Some platforms return an error for a truncated datagram, without an address.
             Fault::MessageTooLong => (memory.len(), slot.from),
             fault => return Err(fault),
         },
     };
-    slot.from = from;
-    slot.local = LocalAddress::ANY;
-    slot.bytes = bytes;
-    slot.segment_bytes = 0;
-    slot.is_truncated = false;
-    slot.is_control_truncated = false;
+    *slot = RecvSlot { from, bytes, ..RecvSlot::EMPTY };
     Ok(1)
 }
 
-/// One send of the first datagram.
-pub(crate) fn send_one(udp: &mio::net::UdpSocket, outgoing: &Outgoing<'_>) -> Result<usize, Fault> {
-    let Some(entry) = outgoing.entries.first() else { return Ok(0) };
-    let payload = outgoing.payload(entry);
+/// Sends the first datagram with `send_to`, or with `send` on a connected socket.
+pub(crate) fn send_one(udp: &mio::net::UdpSocket, parts: &SendParts<'_>) -> Result<usize, Fault> {
+    let Some(entry) = parts.entries.first() else { return Ok(0) };
+    let payload = parts.payload(entry);
     let sent = match entry.to {
         Some(to) => udp.send_to(payload, to),
         None => udp.send(payload),
@@ -119,25 +234,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_that_refuses_too_much_is_asked_for_less_until_it_gives() {
-        // `ENOBUFS`, wherever this runs.
-        let full = [55, 105, 10_055].map(io::Error::from_raw_os_error);
+    fn a_refused_buffer_size_is_halved_until_granted() {
+        // The error number of `ENOBUFS` differs between systems.
+        let errors = [55, 105, 10_055].map(io::Error::from_raw_os_error);
         let number =
-            full.iter().find(|error| fault(error) == Fault::NoBuffers).unwrap().raw_os_error().unwrap();
-        let asked = RefCell::new(Vec::new());
-        let up_to = |most: usize| {
-            let asked = &asked;
+            errors.iter().find(|error| fault(error) == Fault::NoBuffers).unwrap().raw_os_error().unwrap();
+        let requests = RefCell::new(Vec::new());
+        let up_to = |max: usize| {
+            let requests = &requests;
             move |bytes| {
-                asked.borrow_mut().push(bytes);
-                if bytes <= most { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) }
+                requests.borrow_mut().push(bytes);
+                if bytes <= max { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) }
             }
         };
-        ask_buffer(up_to(8 << 20), 1 << 30).unwrap();
-        assert_eq!(asked.take(), (0..=7).map(|halvings| (1 << 30) >> halvings).collect::<Vec<_>>());
-        ask_buffer(up_to(8 << 20), 65_536).unwrap();
-        assert_eq!(asked.take(), [65_536]);
-        let error = ask_buffer(up_to(0), usize::MAX).unwrap_err();
-        assert_eq!((error.raw_os_error(), asked.take().len() <= 64), (Some(number), true));
-        ask_buffer(|_| Err(io::ErrorKind::PermissionDenied.into()), 65_536).unwrap_err();
+        request_buffer(up_to(8 << 20), 1 << 30).unwrap();
+        assert_eq!(requests.take(), (0..=7).map(|halvings| (1 << 30) >> halvings).collect::<Vec<_>>());
+        request_buffer(up_to(8 << 20), 65_536).unwrap();
+        assert_eq!(requests.take(), [65_536]);
+        let error = request_buffer(up_to(0), usize::MAX).unwrap_err();
+        assert_eq!((error.raw_os_error(), requests.take().len() <= 64), (Some(number), true));
+        request_buffer(|_| Err(io::ErrorKind::PermissionDenied.into()), 65_536).unwrap_err();
     }
 }

@@ -1,22 +1,48 @@
-//! How a worker waits for datagrams: by notification, by gathering, or not at all.
+//! Waiting for datagrams: by notification, by gathering, or not at all.
 //!
-//! Below saturation the wake-up is the dear part of receiving, not the system call. Gathering sleeps for a
-//! fixed short time while traffic flows and then drains everything that came, so that one wake-up serves many
-//! datagrams; when traffic thins out the thread goes back to being notified. The clock is an argument.
+//! Below saturation, waking the thread costs more than the receive call. Gathering sleeps for a short fixed time while
+//! traffic flows, and then drains all sockets, so that one wake-up serves many datagrams. When traffic thins out, the
+//! thread returns to notification. [`Waiter`] takes the time as an argument, and waits through the [`Parker`] contract:
+//! tests and the simulator replace the poll and the clock.
 
 use std::time::{Duration, Instant};
 
-use crate::config_error::ConfigError;
-use crate::{Fault, Parker, Ready, sys};
+use crate::error::{ConfigError, Fault};
+use crate::sys;
+
+/// The sockets that became ready during a wait, by the index that each one was registered with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// One bit for each socket that may be readable.
+    pub readable: u64,
+    /// One bit for each socket that may be writable.
+    pub writable: u64,
+    /// Whether the waker was called.
+    pub is_woken: bool,
+}
+
+/// The way a worker's thread waits. Every method is at most one system call.
+pub trait Parker {
+    /// Waits until a socket is ready, the waker is called, or `timeout` has passed. `None` waits indefinitely.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the wait itself. An interrupted wait is not an error: no socket is ready.
+    fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault>;
+
+    /// Sleeps for `duration`, even if datagrams arrive.
+    fn nap(&mut self, duration: Duration);
+}
 
 /// A wait strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Wake at the first datagram.
+    /// Wake up at the first datagram.
     Notify,
-    /// Wake at the first datagram while it is quiet; under load let a batch gather for this long, 1 us to 10 ms.
+    /// Wake up at the first datagram while traffic is low. Under load, sleep for this time before each drain, 1 us to
+    /// 10 ms, so that datagrams gather.
     Gather(Duration),
-    /// Never sleep: for cores that do nothing else.
+    /// Never sleep. For cores that do nothing else.
     Spin,
 }
 
@@ -24,7 +50,7 @@ impl Wait {
     /// The gathering time that suits most servers.
     pub const GATHER: Duration = Duration::from_micros(130);
 
-    /// The best this platform has: gathering where the thread can sleep for microseconds, else notification.
+    /// Returns the best strategy of this platform: gathering if threads can sleep for microseconds, else notification.
     #[must_use]
     pub const fn best() -> Self {
         if sys::HAS_FINE_SLEEP { Self::Gather(Self::GATHER) } else { Self::Notify }
@@ -32,7 +58,7 @@ impl Wait {
 }
 
 impl std::fmt::Display for Wait {
-    /// `notify`, `gather=` with the time in microseconds, or `spin`.
+    /// Writes `notify`, `gather=` with the time in microseconds, or `spin`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Notify => f.write_str("notify"),
@@ -42,47 +68,57 @@ impl std::fmt::Display for Wait {
     }
 }
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The poll returned: drain the sockets it names.
+    /// The poll returned: drain the sockets that it names.
     Polled(Ready),
-    /// The gathering time is over: drain every socket.
+    /// The gathering time has passed: drain every socket.
     Gathered,
-    /// No wait at all: drain every socket.
+    /// There was no wait: drain every socket.
     Spun,
 }
 
-/// Expected datagrams in one gathering time from which gathering starts. At 2.6 of them, 2,000 clients with ten messages a
-/// second each, a server takes 18.4 us of CPU for a message where it is notified and 11.0 where it gathers.
+/// Gathering starts when at least this many datagrams are expected in one gathering time.
+///
+/// Measured at 2.6, with 2,000 clients that send ten messages a second each: a server takes 18.4 us of CPU time for a
+/// message with notification, and 11.0 us with gathering.
 const GATHER_FROM: f64 = 2.4;
 
-/// Expected datagrams in one gathering time below which it stops. At 1.6 of them, 100 clients with 60 reliable messages a
-/// second each, gathering saves nothing, and a message waits for it.
+/// Gathering stops when fewer than this many datagrams are expected in one gathering time.
+///
+/// Measured at 1.6, with 100 clients that send 60 reliable messages a second each: gathering saves no CPU time, and
+/// delays each message.
 const GATHER_UNTIL: f64 = 2.0;
 
-/// The rate is measured over at least this long: at the least that starts gathering it is then off by a tenth, not by a fourth.
+/// The rate is measured over at least this time. At the lowest rate that starts gathering, its error is then a tenth
+/// instead of a quarter.
 const RATE_WINDOW: Duration = Duration::from_millis(5);
 
-/// Spinning passes between two looks at the poll, which tells of wakers and writable sockets.
+/// Spinning passes between two polls. Only a poll reports wake-ups and writable sockets.
 const SPINS_PER_POLL: u32 = 64;
 
 /// Carries out a [`Wait`] strategy for one thread.
 #[derive(Debug)]
 pub struct Waiter {
     wait: Wait,
-    is_gathering: bool,
+    /// The number of passes since the last poll, while spinning.
     spins: u32,
+
+    // Gathering.
+    is_gathering: bool,
+    /// The time of the first pass in the current rate window. `None` until a pass starts one.
     window_start: Option<Instant>,
+    /// Datagrams received in the current rate window.
     window_datagrams: u64,
 }
 
 impl Waiter {
-    /// A waiter with this strategy.
+    /// Returns a waiter with this strategy.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] when the gathering time is out of range or the platform cannot sleep that finely.
+    /// [`ConfigError`] if the gathering time is out of range, or the platform cannot sleep for such a short time.
     pub fn new(wait: Wait) -> Result<Self, ConfigError> {
         if let Wait::Gather(time) = wait {
             if !(Duration::from_micros(1)..=Duration::from_millis(10)).contains(&time) {
@@ -96,14 +132,16 @@ impl Waiter {
     }
 
     fn with(wait: Wait) -> Self {
-        Self { wait, is_gathering: false, spins: 0, window_start: None, window_datagrams: 0 }
+        Self { wait, spins: 0, is_gathering: false, window_start: None, window_datagrams: 0 }
     }
 
-    /// Waits once. `is_more_waiting` says that a drain ended before its socket was empty: the poll is then
-    /// looked at without waiting. `until_timer` bounds the wait (`None` = no timer).
+    /// Waits once. `until_timer` limits the wait (`None` = no timer).
     ///
-    /// While gathering or spinning the poll is rarely looked at: flush blocked sockets and look at command
-    /// queues in every pass.
+    /// `is_more_waiting` is whether a drain ended before its socket was empty: the call then polls without waiting,
+    /// because an edge-triggered poll does not report the datagrams that remain.
+    ///
+    /// While gathering or spinning, most waits do not poll. Flush blocked sockets and process command queues in every
+    /// pass.
     ///
     /// # Errors
     ///
@@ -134,17 +172,17 @@ impl Waiter {
         }
     }
 
-    /// Tells what a pass brought: `now` is the pass's clock reading, `datagrams` all that was received.
+    /// Reports the result of a pass: `now` is the clock reading of the pass, and `datagrams` all that it received.
     pub fn on_pass(&mut self, now: Instant, datagrams: u64) {
         let Wait::Gather(time) = self.wait else { return };
+        // No datagram arrived in a whole gathering time: wait for the notification of the next one.
         if self.is_gathering && datagrams == 0 {
-            // Nothing came in a whole gathering time: be notified of the next datagram.
             self.is_gathering = false;
             self.window_start = None;
             return;
         }
+        // The first pass opens the window. Its own datagrams arrived before the window.
         let Some(start) = self.window_start else {
-            // The first pass opens the window; its own datagrams arrived before it.
             self.window_start = Some(now);
             self.window_datagrams = 0;
             return;
@@ -154,31 +192,49 @@ impl Waiter {
         if elapsed < RATE_WINDOW {
             return;
         }
+        // The window is complete: decide from its rate. The two thresholds differ, so that a steady rate between them
+        // does not switch back and forth.
         let expected = self.window_datagrams as f64 * time.as_secs_f64() / elapsed.as_secs_f64();
         self.is_gathering = expected >= if self.is_gathering { GATHER_UNTIL } else { GATHER_FROM };
         self.window_start = Some(now);
         self.window_datagrams = 0;
     }
 
-    /// Whether the next wait gathers.
+    /// Returns whether the next wait gathers.
     #[must_use]
     pub fn is_gathering(&self) -> bool {
         self.is_gathering
     }
 }
 
+/// Returns the CPU time that the calling thread used since it started, in user space and in the kernel. `None` if the
+/// platform does not support it. One system call.
+///
+/// Unlike the time between two clock readings, it excludes waiting and the work of other threads on the same core.
+///
+/// ```
+/// use drumfire_socket::thread_cpu_time;
+///
+/// let before = thread_cpu_time();
+/// assert!(thread_cpu_time() >= before, "it only grows");
+/// ```
+#[must_use]
+pub fn thread_cpu_time() -> Option<Duration> {
+    sys::thread_cpu_time()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Counts what it was asked for.
+    /// Records the calls.
     #[derive(Default)]
-    struct Asked {
+    struct RecordingParker {
         polls: Vec<Option<Duration>>,
         naps: Vec<Duration>,
     }
 
-    impl Parker for Asked {
+    impl Parker for RecordingParker {
         fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
             self.polls.push(timeout);
             Ok(Ready::default())
@@ -193,13 +249,13 @@ mod tests {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "an Instant can only be had from the clock; only sums of it are used"
+        reason = "only the clock makes an Instant; the tests add to this one"
     )]
     fn start() -> Instant {
         Instant::now()
     }
 
-    /// Feeds `count` passes of one datagram, `gap` apart.
+    /// Reports `count` passes with one datagram each, `gap` apart, and returns the time of the last one.
     fn feed(waiter: &mut Waiter, from: Instant, count: u32, gap: Duration) -> Instant {
         for pass in 1..=count {
             waiter.on_pass(from + gap * pass, 1);
@@ -207,7 +263,7 @@ mod tests {
         from + gap * count
     }
 
-    fn gatherer() -> (Waiter, Instant) {
+    fn gathering_waiter() -> (Waiter, Instant) {
         let mut waiter = Waiter::with(Wait::Gather(GATHER));
         let from = start();
         waiter.on_pass(from, 1);
@@ -215,18 +271,18 @@ mod tests {
     }
 
     #[test]
-    fn gathering_starts_at_2_4_expected_datagrams_and_not_below() {
-        let (mut waiter, from) = gatherer();
+    fn gathering_starts_at_2_4_expected_datagrams() {
+        let (mut waiter, from) = gathering_waiter();
         feed(&mut waiter, from, 500, Duration::from_micros(42));
         assert!(!waiter.is_gathering());
-        let (mut waiter, from) = gatherer();
+        let (mut waiter, from) = gathering_waiter();
         feed(&mut waiter, from, 500, Duration::from_micros(41));
         assert!(waiter.is_gathering());
     }
 
     #[test]
-    fn gathering_goes_on_down_to_two_and_stops_below() {
-        let (mut waiter, from) = gatherer();
+    fn gathering_continues_down_to_two_expected_datagrams() {
+        let (mut waiter, from) = gathering_waiter();
         let now = feed(&mut waiter, from, 500, Duration::from_micros(20));
         let now = feed(&mut waiter, now, 500, Duration::from_micros(50));
         assert!(waiter.is_gathering());
@@ -235,9 +291,9 @@ mod tests {
     }
 
     #[test]
-    fn a_clump_of_messages_does_not_make_a_quiet_server_gather_for_good() {
-        let (mut waiter, from) = gatherer();
-        // 6,000 in a second, all of three milliseconds at once.
+    fn bursts_at_a_low_rate_do_not_start_gathering() {
+        let (mut waiter, from) = gathering_waiter();
+        // 6,000 datagrams a second, in one burst every three milliseconds.
         let mut now = from;
         for _ in 0..100 {
             now += Duration::from_millis(3);
@@ -248,54 +304,71 @@ mod tests {
 
     #[test]
     fn one_empty_drain_returns_to_the_poll() {
-        let (mut waiter, from) = gatherer();
+        let (mut waiter, from) = gathering_waiter();
         let now = feed(&mut waiter, from, 600, Duration::from_micros(10));
-        let mut asked = Asked::default();
-        assert_eq!(waiter.wait(&mut asked, None, false), Ok(Woken::Gathered));
+        let mut parker = RecordingParker::default();
+        assert_eq!(waiter.wait(&mut parker, None, false), Ok(Woken::Gathered));
         waiter.on_pass(now + GATHER, 0);
-        assert!(matches!(waiter.wait(&mut asked, None, false), Ok(Woken::Polled(_))));
-        assert_eq!((asked.naps, asked.polls), (vec![GATHER], vec![None]));
+        assert!(matches!(waiter.wait(&mut parker, None, false), Ok(Woken::Polled(_))));
+        assert_eq!((parker.naps, parker.polls), (vec![GATHER], vec![None]));
     }
 
     #[test]
-    fn a_timer_shortens_the_gathering_and_a_spent_budget_skips_it() {
-        let (mut waiter, from) = gatherer();
+    fn a_timer_shortens_gathering_and_a_spent_budget_skips_it() {
+        let (mut waiter, from) = gathering_waiter();
         feed(&mut waiter, from, 600, Duration::from_micros(10));
-        let mut asked = Asked::default();
+        let mut parker = RecordingParker::default();
         let timer = Duration::from_micros(30);
-        assert_eq!(waiter.wait(&mut asked, Some(timer), false), Ok(Woken::Gathered));
-        assert!(matches!(waiter.wait(&mut asked, Some(timer), true), Ok(Woken::Polled(_))));
-        assert_eq!((asked.naps, asked.polls), (vec![timer], vec![Some(Duration::ZERO)]));
+        assert_eq!(waiter.wait(&mut parker, Some(timer), false), Ok(Woken::Gathered));
+        assert!(matches!(waiter.wait(&mut parker, Some(timer), true), Ok(Woken::Polled(_))));
+        assert_eq!((parker.naps, parker.polls), (vec![timer], vec![Some(Duration::ZERO)]));
     }
 
     #[test]
     fn silence_before_a_burst_does_not_count_as_traffic() {
-        let (mut waiter, from) = gatherer();
+        let (mut waiter, from) = gathering_waiter();
         waiter.on_pass(from + Duration::from_secs(5), 100);
         assert!(!waiter.is_gathering());
     }
 
     #[test]
-    fn spinning_never_sleeps_and_still_looks_at_the_poll() {
+    fn spinning_never_sleeps_but_polls_regularly() {
         let mut waiter = Waiter::new(Wait::Spin).expect("always available");
-        let mut asked = Asked::default();
+        let mut parker = RecordingParker::default();
         for _ in 0..SPINS_PER_POLL * 3 {
-            assert!(waiter.wait(&mut asked, Some(Duration::from_secs(1)), false).is_ok());
+            assert!(waiter.wait(&mut parker, Some(Duration::from_secs(1)), false).is_ok());
         }
-        assert_eq!(asked.polls, [Some(Duration::ZERO); 3]);
-        assert!(asked.naps.is_empty());
+        assert_eq!(parker.polls, [Some(Duration::ZERO); 3]);
+        assert!(parker.naps.is_empty());
     }
 
     #[test]
     fn the_gathering_time_is_one_microsecond_to_ten_milliseconds() {
-        for (time, is_taken) in [
+        for (time, is_valid) in [
             (Duration::from_nanos(999), false),
             (Duration::from_micros(1), true),
             (Duration::from_millis(10), true),
             (Duration::from_nanos(10_000_001), false),
         ] {
-            let is_taken = is_taken && sys::HAS_FINE_SLEEP;
-            assert_eq!(Waiter::new(Wait::Gather(time)).is_ok(), is_taken, "{time:?}");
+            let is_valid = is_valid && sys::HAS_FINE_SLEEP;
+            assert_eq!(Waiter::new(Wait::Gather(time)).is_ok(), is_valid, "{time:?}");
         }
+    }
+
+    #[test]
+    fn cpu_time_excludes_the_work_of_other_threads() {
+        let Some(before) = thread_cpu_time() else { return };
+        let other = std::thread::spawn(|| {
+            let mut sum = 0_u64;
+            while thread_cpu_time().is_some_and(|used| used < Duration::from_millis(50)) {
+                sum = std::hint::black_box(sum.wrapping_add(1));
+            }
+        });
+        other.join().expect("it cannot panic");
+        let waited = thread_cpu_time().expect("supported above") - before;
+        assert!(waited < Duration::from_millis(50), "waiting used CPU time: {waited:?}");
+        let goal = thread_cpu_time().expect("supported above") + Duration::from_millis(2);
+        // The loop ends only if work uses CPU time.
+        while thread_cpu_time().is_some_and(|used| used < goal) {}
     }
 }

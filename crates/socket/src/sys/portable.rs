@@ -1,19 +1,19 @@
-//! Every other system, and Linux with the feature `portable`: one socket, plain receive and send, waiting by
-//! notification. What is missing says so.
+//! Every other system, and Linux with the feature `portable`: one socket, plain receive and send calls, and waiting by
+//! notification. Unsupported features return `false`, `None`, or `Unsupported`.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use super::Queue;
-use crate::batch::RecvParts;
-use crate::{Fault, Instruction, Outgoing};
+use super::{ReceiveQueue, RecvParts, SendParts, first_train};
+use crate::error::Fault;
+use crate::steering::Instruction;
 
 pub(crate) const HAS_BATCHES: bool = false;
 pub(crate) const HAS_GROUPS: bool = false;
 pub(crate) const HAS_FINE_SLEEP: bool = false;
 
-/// Plain calls need no headers.
+/// Empty: plain calls need no headers.
 pub(crate) struct RecvHeaders;
 
 impl RecvHeaders {
@@ -22,7 +22,7 @@ impl RecvHeaders {
     }
 }
 
-/// Plain calls need no headers.
+/// Empty: plain calls need no headers.
 pub(crate) struct SendHeaders;
 
 impl SendHeaders {
@@ -31,7 +31,7 @@ impl SendHeaders {
     }
 }
 
-/// Without a word of the kernel there is nothing to number.
+/// Empty: plain calls do not report local addresses.
 #[derive(Debug, Default)]
 pub(crate) struct LocalAddresses {}
 
@@ -41,7 +41,7 @@ impl LocalAddresses {
     }
 }
 
-/// Without batches a batch is one datagram.
+/// Receives one datagram. Without batched calls, a batch has one slot.
 pub(crate) fn recv_batch(
     udp: &mio::net::UdpSocket,
     parts: &mut RecvParts<'_>,
@@ -50,30 +50,30 @@ pub(crate) fn recv_batch(
     let RecvHeaders = parts.headers;
     debug_assert!(
         parts.limit == 1 && parts.slot_bytes <= parts.stride,
-        "a receiver without batches has one slot"
+        "a receiver has one slot on this platform"
     );
     super::recv_one(udp, parts)
 }
 
-/// Without batches a batch is sent one by one; a train is refused, which makes the sender give trains up.
+/// Sends one datagram. A train is refused, so that the sender stops requesting segmentation.
 pub(crate) fn send_batch(
     udp: &mio::net::UdpSocket,
-    outgoing: &mut Outgoing<'_>,
+    parts: &mut SendParts<'_>,
     is_segmented: bool,
     _locals: &mut Option<LocalAddresses>,
 ) -> Result<usize, Fault> {
-    let SendHeaders = outgoing.headers;
-    if is_segmented && outgoing.first_train() > 1 {
+    let SendHeaders = parts.headers;
+    if is_segmented && first_train(parts.entries) > 1 {
         return Err(Fault::InvalidArgument);
     }
-    super::send_one(udp, outgoing)
+    super::send_one(udp, parts)
 }
 
-pub(crate) fn share_port(_socket: &socket2::Socket) -> io::Result<()> {
+pub(crate) fn set_reuse_port(_socket: &socket2::Socket) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn attach(_socket: &socket2::Socket, _program: &[Instruction]) -> io::Result<()> {
+pub(crate) fn attach_filter(_socket: &socket2::Socket, _program: &[Instruction]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn enable_gro(_udp: &mio::net::UdpSocket) -> bool {
     false
 }
 
-pub(crate) fn tell_local_address(_socket: &socket2::Socket, _is_v6: bool) -> bool {
+pub(crate) fn enable_packet_info(_socket: &socket2::Socket, _is_v6: bool) -> bool {
     false
 }
 
@@ -98,37 +98,41 @@ pub(crate) fn has_gro(_socket: &socket2::Socket) -> bool {
 }
 
 pub(crate) fn duplicate(_udp: &mio::net::UdpSocket) -> io::Result<UdpSocket> {
-    Err(no_account())
+    Err(no_drop_count())
 }
 
-pub(crate) fn queue<T>(_udp: &T) -> io::Result<Queue> {
-    Err(no_account())
+pub(crate) fn receive_queue<T>(_udp: &T) -> io::Result<ReceiveQueue> {
+    Err(no_drop_count())
 }
 
-pub(crate) fn prepare_thread_for_naps() {}
+pub(crate) fn lower_timer_slack() {}
 
 pub(crate) fn thread_cpu_time() -> Option<Duration> {
     None
 }
 
-pub(crate) fn watch_poll(_registry: &mio::Registry, _poll: &mio::Poll, _token: mio::Token) -> io::Result<()> {
+pub(crate) fn register_poll(
+    _registry: &mio::Registry,
+    _poll: &mio::Poll,
+    _token: mio::Token,
+) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn forget_poll(_registry: &mio::Registry, _poll: &mio::Poll) -> io::Result<()> {
+pub(crate) fn deregister_poll(_registry: &mio::Registry, _poll: &mio::Poll) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn number_of(_udp: &mio::net::UdpSocket) -> io::Result<u64> {
+pub(crate) fn inode_of(_udp: &mio::net::UdpSocket) -> io::Result<u64> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn bound_to(_port: u16, _each: impl FnMut(u64, IpAddr)) -> io::Result<()> {
+pub(crate) fn for_each_socket_on(_port: u16, _each: impl FnMut(u64, IpAddr)) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-fn no_account() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "this platform keeps no drop count per socket")
+fn no_drop_count() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "this platform has no drop count per socket")
 }
 
 pub(crate) fn fault(error: &io::Error) -> Fault {
@@ -144,13 +148,13 @@ pub(crate) fn fault(error: &io::Error) -> Fault {
         Kind::PermissionDenied => Fault::NotPermitted,
         Kind::InvalidInput => Fault::InvalidArgument,
         Kind::AddrNotAvailable => Fault::AddressNotAvailable,
-        _ => named_by_number(error),
+        _ => fault_of_number(error),
     }
 }
 
-/// Errors for which the standard library has no kind of its own, by the numbers of Linux, the BSDs and Winsock;
-/// none of them means another thing on a UDP socket elsewhere.
-fn named_by_number(error: &io::Error) -> Fault {
+/// Returns the fault for errors without a stable `io::ErrorKind`, by the error numbers of Linux, the BSDs, and Winsock. On
+/// a UDP socket, none of these numbers has another meaning on another one of these systems.
+fn fault_of_number(error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(9 | 10_009) => Fault::BadDescriptor,
         Some(38 | 88 | 10_038) => Fault::NotSocket,
@@ -166,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_without_a_kind_are_told_by_the_numbers_of_every_system() {
+    fn faults_without_a_kind_are_found_by_error_number() {
         for (numbers, expected) in [
             ([38, 88, 10_038], Fault::NotSocket),
             ([40, 90, 10_040], Fault::MessageTooLong),

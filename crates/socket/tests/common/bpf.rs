@@ -1,11 +1,11 @@
-//! An interpreter for steering programs: it runs classic BPF over a payload in memory, as the kernel does.
+//! An interpreter for steering programs. It runs classic BPF over a payload in memory, as the kernel does.
 //!
-//! It knows the operations that `SteeringFilter` writes, and no others. The file is included by path; the parent module has
+//! It knows only the operations that `SteeringFilter` uses. The file is included by path, and the parent module has
 //! `Instruction` in scope.
 
 use super::Instruction;
 
-/// Operations of classic BPF (`linux/bpf_common.h`), class | size | mode.
+/// Operations of classic BPF (`linux/bpf_common.h`): class | size | mode.
 mod op {
     pub(super) const LOAD_LENGTH: u16 = 0x80;
     pub(super) const LOAD_BYTE: u16 = 0x30;
@@ -19,14 +19,16 @@ mod op {
     pub(super) const RETURN_CONSTANT: u16 = 0x06;
 }
 
-/// Returns the result of the program for this payload by the kernel's rules: arithmetic is modulo 2^32, and a load beyond the
-/// end of the payload ends the program with 0. Returns `None` for a program that the kernel refuses: an unknown operation, a
-/// jump out of the program, a shift by 32 or more, or a division by zero.
+/// Returns the result of the program for this payload, or `None` for a program that the kernel refuses.
+///
+/// The rules are those of the kernel. Arithmetic is modulo 2^32, and a load beyond the end of the payload ends the
+/// program with 0. A program is refused for an unknown operation, a jump out of the program, a shift by 32 or more, or a
+/// division by zero.
 pub(crate) fn run(program: &[Instruction], payload: &[u8]) -> Option<u32> {
     let mut accumulator = 0_u32;
     let mut rest = program.iter();
     while let Some(step) = rest.next() {
-        let skip = |holds: bool| usize::from(if holds { step.jump_true } else { step.jump_false });
+        let skip = |is_true: bool| usize::from(if is_true { step.jump_true } else { step.jump_false });
         let mut skipped = 0;
         match step.code {
             op::LOAD_LENGTH => accumulator = u32::try_from(payload.len()).ok()?,
@@ -50,9 +52,9 @@ pub(crate) fn run(program: &[Instruction], payload: &[u8]) -> Option<u32> {
     None
 }
 
-/// Returns `bytes` bytes of the payload as a big-endian number.
-fn load(payload: &[u8], from: u32, bytes: usize) -> Option<u32> {
-    let from = usize::try_from(from).ok()?;
-    let loaded = payload.get(from..from.checked_add(bytes)?)?;
+/// Returns `bytes` bytes of the payload at `offset` as a big-endian number.
+fn load(payload: &[u8], offset: u32, bytes: usize) -> Option<u32> {
+    let offset = usize::try_from(offset).ok()?;
+    let loaded = payload.get(offset..offset.checked_add(bytes)?)?;
     Some(loaded.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))
 }

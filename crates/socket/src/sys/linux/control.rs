@@ -1,29 +1,34 @@
-//! Control messages: facts about a message that the kernel and this crate exchange in addition to its bytes.
+//! Control messages (cmsg(3)): the segment size and the local address that accompany a message, and the numbers of the
+//! local addresses.
 
 mod parse;
 
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use parse::ControlFacts;
+use parse::ControlData;
 
-/// Room for the two control messages that are ever in use: the stride of a train and an address of the host.
+/// Space for the control messages of one message: at most one segment size and one address.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(super) struct ControlSpace([u8; SPACE_BYTES]);
+pub(super) struct ControlBuffer([u8; BUFFER_BYTES]);
 
-const SPACE_BYTES: usize = space(size_of::<u32>()) + space(size_of::<libc::in6_pktinfo>());
+const BUFFER_BYTES: usize = space(size_of::<u32>()) + space(size_of::<libc::in6_pktinfo>());
 
 const HEADER_BYTES: usize = aligned(size_of::<libc::cmsghdr>());
 
-impl ControlSpace {
-    pub(super) const EMPTY: Self = Self([0; SPACE_BYTES]);
+impl ControlBuffer {
+    pub(super) const EMPTY: Self = Self([0; BUFFER_BYTES]);
 
-    /// Returns what the first `written` bytes state, which the kernel wrote.
-    pub(super) fn read(&self, written: usize) -> ControlFacts {
+    /// Returns the data in the first `written` bytes, which the kernel wrote.
+    pub(super) fn read(&self, written: usize) -> ControlData {
         parse::parse(self.0.get(..written).unwrap_or_default())
     }
 
-    /// Writes what a message to be sent needs; answers how many bytes that is, 0 for nothing.
+    /// Writes the control messages of a message to send, and returns their length in bytes, 0 if there are none.
+    ///
+    /// `segment_bytes` requests segmentation (`UDP_SEGMENT`, udp(7)). `local` sets the source address through
+    /// `IP_PKTINFO` (ip(7)) or `IPV6_PKTINFO` (ipv6(7)). The interface index 0 leaves the route to the kernel.
     pub(super) fn write(&mut self, segment_bytes: Option<u16>, local: Option<IpAddr>) -> usize {
         let mut used = 0;
         if let Some(segment_bytes) = segment_bytes {
@@ -46,16 +51,16 @@ impl ControlSpace {
         used
     }
 
-    /// Puts one control message at `at`; answers how many bytes it takes.
-    fn put<T: Copy>(&mut self, at: usize, (level, kind): (libc::c_int, libc::c_int), value: T) -> usize {
+    /// Writes one control message at `offset` and returns its length in bytes with padding.
+    fn put<T: Copy>(&mut self, offset: usize, (level, kind): (libc::c_int, libc::c_int), value: T) -> usize {
         let cmsg_len = (HEADER_BYTES + size_of::<T>()) as _;
         let header = libc::cmsghdr { cmsg_len, cmsg_level: level, cmsg_type: kind };
         let bytes = space(size_of::<T>());
-        let Some(place) = self.0.get_mut(at..at + bytes) else { return 0 };
-        place.fill(0);
-        let (head, body) = place.split_at_mut(HEADER_BYTES);
-        // SAFETY: both places are borrowed and as long as what is written there, which is plain old data; neither
-        // write needs alignment.
+        let Some(target) = self.0.get_mut(offset..offset + bytes) else { return 0 };
+        target.fill(0);
+        let (head, body) = target.split_at_mut(HEADER_BYTES);
+        // SAFETY: both targets are borrowed and at least as long as the value that is written there. The values are
+        // plain data, and the writes need no alignment.
         unsafe {
             head.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(header);
             body.as_mut_ptr().cast::<T>().write_unaligned(value);
@@ -64,14 +69,64 @@ impl ControlSpace {
     }
 }
 
-/// As `CMSG_ALIGN`.
+/// Returns the aligned length, as `CMSG_ALIGN` does.
 const fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(size_of::<usize>())
 }
 
-/// As `CMSG_SPACE`.
+/// Returns the length of a control message with `bytes` of data, as `CMSG_SPACE` does.
 const fn space(bytes: usize) -> usize {
     HEADER_BYTES + aligned(bytes)
+}
+
+/// The maximum number of numbered addresses. The kernel selects the source address of replies to further ones.
+const MAX_ADDRESSES: usize = 64;
+
+/// The numbers of the local addresses of one group, equal on all of its sockets. Number 0 is no specific address.
+#[derive(Debug, Default)]
+pub(crate) struct LocalAddresses {
+    /// The addresses of the group in the order of their numbers. Addresses are only added.
+    shared: Arc<Mutex<Vec<IpAddr>>>,
+    /// A copy of a prefix of `shared`, so that known addresses need no lock.
+    cached: Vec<IpAddr>,
+}
+
+impl LocalAddresses {
+    /// Returns the same numbers for another socket.
+    pub(crate) fn share(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), cached: Vec::new() }
+    }
+
+    /// Returns the number of an address. An unknown address gets a new number, or 0 when all numbers are in use.
+    pub(super) fn number_of(&mut self, address: IpAddr) -> u16 {
+        if let Some(index) = self.cached.iter().position(|cached| *cached == address) {
+            return number_at(index);
+        }
+        let mut shared = lock(&self.shared);
+        if !shared.contains(&address) && shared.len() < MAX_ADDRESSES {
+            shared.push(address);
+        }
+        self.cached.clone_from(&shared);
+        shared.iter().position(|known| *known == address).map_or(0, number_at)
+    }
+
+    /// Returns the address with this number, or `None` if the kernel selects the address.
+    pub(super) fn address_of(&mut self, number: u16) -> Option<IpAddr> {
+        let index = usize::from(number).checked_sub(1)?;
+        if index >= self.cached.len() {
+            self.cached.clone_from(&lock(&self.shared));
+        }
+        self.cached.get(index).copied()
+    }
+}
+
+fn lock(shared: &Mutex<Vec<IpAddr>>) -> MutexGuard<'_, Vec<IpAddr>> {
+    // A panic while the lock is held leaves a valid list, so poisoning has no meaning here.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn number_at(index: usize) -> u16 {
+    u16::try_from(index + 1).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -79,35 +134,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_in_any_company() {
+    fn written_control_messages_are_read_back() {
         for text in ["192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7"] {
             let address: IpAddr = text.parse().expect("an address");
-            let mut control = ControlSpace::EMPTY;
+            let mut control = ControlBuffer::EMPTY;
             let bytes = control.write(None, Some(address));
-            assert_eq!(control.read(bytes), ControlFacts { segment_bytes: 0, local: Some(address) });
+            assert_eq!(control.read(bytes), ControlData { segment_bytes: 0, local: Some(address) });
             let bytes = control.write(Some(1_200), Some(address));
-            assert_eq!(control.read(bytes).local, Some(address), "a stride of another kind goes before");
+            assert_eq!(control.read(bytes).local, Some(address), "a segment size before the address");
         }
-        let mut control = ControlSpace::EMPTY;
+        let mut control = ControlBuffer::EMPTY;
         assert_eq!(control.write(None, None), 0);
     }
 
     #[test]
-    fn a_multicast_destination_is_not_an_address_of_the_host() {
+    fn a_multicast_destination_is_not_a_local_address() {
         for group in ["ff02::1", "ff05::1:3"] {
-            let mut control = ControlSpace::EMPTY;
+            let mut control = ControlBuffer::EMPTY;
             let bytes = control.write(None, Some(group.parse().expect("an address")));
-            assert_eq!(control.read(bytes), ControlFacts::default(), "{group}");
+            assert_eq!(control.read(bytes), ControlData::default(), "{group}");
         }
     }
 
     #[test]
-    fn anything_the_kernel_could_write_ends_the_reading() {
+    fn invalid_control_messages_end_the_parsing() {
         for fill in [0x00, 0x01, 0x10, 0x7f, 0xff] {
-            let control = ControlSpace([fill; SPACE_BYTES]);
-            for written in 0..=SPACE_BYTES + 9 {
-                assert_eq!(control.read(written), ControlFacts::default(), "{fill} {written}");
+            let control = ControlBuffer([fill; BUFFER_BYTES]);
+            for written in 0..=BUFFER_BYTES + 9 {
+                assert_eq!(control.read(written), ControlData::default(), "{fill} {written}");
             }
         }
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn sockets_of_a_group_agree_on_the_numbers() {
+        let mut one = LocalAddresses::default();
+        let mut other = one.share();
+        let first = one.number_of(address(1));
+        assert_eq!(other.number_of(address(2)), first + 1);
+        assert_eq!((other.number_of(address(1)), one.number_of(address(1))), (first, first));
+        assert_eq!((one.address_of(2), other.address_of(2)), (Some(address(2)), Some(address(2))));
+    }
+
+    #[test]
+    fn the_64th_address_has_a_number_and_the_65th_has_none() {
+        let mut addresses = LocalAddresses::default();
+        for last in 0..64 {
+            assert_ne!(addresses.number_of(address(last)), 0);
+        }
+        assert_eq!(addresses.number_of(address(64)), 0);
+        assert_eq!(addresses.address_of(0), None);
+        assert_eq!(addresses.address_of(65), None);
     }
 }
