@@ -77,6 +77,7 @@ impl RecvBatch {
         }
         let memory = self.memory.chunks_mut(self.stride).nth(self.filled);
         let (Some(memory), Some(slot)) = (memory, self.slots.get_mut(self.filled)) else { return false };
+        // Copy as many bytes as fit. The kernel truncates a message the same way.
         let room = memory.iter_mut().take(self.slot_bytes);
         let bytes = room.len().min(message.len());
         room.zip(message).for_each(|(to, from)| *to = *from);
@@ -207,6 +208,7 @@ pub struct DatagramMut<'a> {
 impl ReceivedMut<'_> {
     /// Returns every datagram in the order of arrival, with trains split.
     pub fn datagrams_mut(&mut self) -> impl Iterator<Item = DatagramMut<'_>> {
+        // `Train` borrows its bytes as shared, so the messages are split here again.
         let messages = self.memory.chunks_mut(self.stride).zip(self.slots);
         messages.filter(|(_, slot)| slot.bytes > 0).flat_map(|(memory, slot)| {
             let segment_bytes = if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes };

@@ -173,6 +173,7 @@ impl Receiver {
     /// [`ConfigError`] with the field that is out of range, not available on this platform, or refused by the kernel.
     pub fn new<I: Io>(io: &mut I, config: &ReceiverConfig) -> Result<Self, ConfigError> {
         config.check()?;
+        // The segment size of a train is in a control message, which only the batched call returns.
         let takes_batches = config.drain == Drain::Recvmmsg;
         let may_see_trains = takes_batches && config.gro != Gro::Off;
         // One byte more than the maximum, so that a datagram that is too long is recognized by filling its slot.
@@ -258,11 +259,13 @@ impl Receiver {
                     }
                 }
                 Err(fault) => {
+                    // A failed call costs budget too, so a socket that always fails cannot extend the pass.
                     self.counts.faults.add(fault);
                     budget_left = budget_left.saturating_sub(1);
                     match recv_action(fault) {
                         RecvAction::Stop => break DrainEnd::Blocked,
                         RecvAction::GoOn => {
+                            // Datagrams may wait behind the error. Give up if the next calls return only errors.
                             consecutive_faults = consecutive_faults.saturating_add(1);
                             if consecutive_faults >= MAX_CONSECUTIVE_FAULTS {
                                 break DrainEnd::Starved;

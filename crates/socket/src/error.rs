@@ -200,9 +200,9 @@ pub const fn send_action(fault: Fault, is_segmented: bool) -> SendAction {
         Fault::WouldBlock => SendAction::Keep,
         Fault::Interrupted => SendAction::Retry,
         Fault::OutOfMemory | Fault::NoBuffers => SendAction::LostAndPause,
-        // There are three possible causes. The device cannot segment, a segment exceeds the path MTU, or the address
-        // accepts no datagram: Linux returns `EINVAL` for port 0 and for a source address that the host has lost.
-        // Sending the datagrams one by one shows which of them it is.
+        // The device cannot segment, a segment exceeds the path MTU, or the address accepts no datagram at all. For port
+        // 0, and for a source address that the host has lost, Linux returns `EINVAL`. Sending the datagrams one by one
+        // distinguishes these cases.
         Fault::InputOutput | Fault::InvalidArgument | Fault::MessageTooLong if is_segmented => {
             SendAction::Singly
         }

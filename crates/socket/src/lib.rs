@@ -6,8 +6,9 @@
 //! This crate moves datagrams and counts what happens to each of them. It does not know connections, keys, or packet
 //! formats, and it reads no clock. Nothing depends on the content of a datagram except the steering tag.
 //!
-//! A *train* is a run of datagrams between the same two addresses that the kernel handles as one message: UDP GSO when
-//! sending, UDP GRO when receiving. All of them have the same length, except the last one, which may be shorter.
+//! A *train* is a run of datagrams between the same two addresses that the kernel handles as one message. It uses UDP GSO
+//! when sending, and UDP GRO when receiving. All datagrams of a train have the same length, except the last one, which
+//! may be shorter.
 //!
 //! # The parts
 //!
@@ -24,9 +25,15 @@
 //!
 //! # Order of calls
 //!
-//! One thread owns a socket. In a loop it calls [`Waiter::wait`], reads the clock once, calls [`Receiver::drain`],
-//! reports the number of datagrams to [`Waiter::on_pass`], does its own work, and calls [`Sender::flush`]. If
-//! [`DrainEnd::is_more_waiting`] returns `true`, the socket may still hold datagrams, and the next wait must not block:
+//! One thread owns a socket and repeats these steps:
+//!
+//! 1. Wait with [`Waiter::wait`], and read the clock once.
+//! 2. Receive with [`Receiver::drain`].
+//! 3. Report the number of datagrams to [`Waiter::on_pass`].
+//! 4. Do its own work.
+//! 5. Send with [`Sender::flush`].
+//!
+//! If [`DrainEnd::is_more_waiting`] returns `true`, the socket may still hold datagrams, and the next wait must not block:
 //! mio is edge-triggered and would not report them again.
 //!
 //! ```
@@ -57,9 +64,9 @@
 //!
 //! # Platforms
 //!
-//! Linux has every feature. On other systems, and on Linux with the feature `portable`, there is one socket with plain
-//! receive and send calls, and its thread waits by notification. A setting that needs a missing feature is refused with
-//! its name, and never replaced silently.
+//! Linux has every feature. Other systems, and Linux with the feature `portable`, have one socket with plain receive and
+//! send calls, whose thread waits by notification. A setting that needs a missing feature is refused with its name, and
+//! never replaced silently.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod batch;

@@ -81,9 +81,10 @@ impl Poller {
 
     /// Replaces the descriptor of a socket of a group.
     ///
-    /// Call it when the system reports that the descriptor is closed (`EBADF`) or not a socket (`ENOTSOCK`): other code
-    /// in the process closed it by mistake. The socket itself, its queue, and its index in the group do not change. It
-    /// is registered for datagrams under `index`, and not for writing. Drain it before the next wait.
+    /// Use it after a call returned `EBADF` or `ENOTSOCK`. Other code in the process then closed the descriptor by
+    /// mistake, and may have opened another file with its number. The socket itself, its queue, and its index in the
+    /// group do not change. It is registered for datagrams under `index`, and not for writing. Drain it before the next
+    /// wait.
     ///
     /// # Errors
     ///
@@ -122,6 +123,7 @@ impl Parker for Poller {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
+            // A signal is not an event. The caller's loop polls again.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Ready::default()),
             Err(error) => return Err(sys::fault(&error)),
         }
@@ -150,8 +152,8 @@ impl Parker for Poller {
 
 /// Waits for the pollers of all sockets that one thread serves.
 ///
-/// Create the hub on the thread that uses it: its creation sets the timer slack of the calling thread, which short
-/// sleeps need, even if other threads created the pollers.
+/// Create the hub on the thread that uses it, even if other threads created the pollers. Its creation sets the timer
+/// slack of the calling thread, which short sleeps need.
 ///
 /// A poller that was reported is not reported again until something else happens to it. Poll it and drain its sockets
 /// completely, or come back without a report.
@@ -221,6 +223,7 @@ impl Parker for Hub {
         match self.poll.poll(&mut self.events, timeout) {
             // A hub may have more pollers than `Ready` has bits. The caller gets their indices from `ready`.
             Ok(()) => Ok(Ready { readable: u64::from(!self.events.is_empty()), ..Ready::default() }),
+            // mio does not document which events are left after a failed poll.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 self.events.clear();
                 Ok(Ready::default())

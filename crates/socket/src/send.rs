@@ -132,7 +132,9 @@ impl Sender {
                     // The path MTU is the reason for `MessageTooLong`, and not segmentation.
                     is_gso_refused = fault != Fault::MessageTooLong;
                 }
+                // The datagrams stay in the batch, so that a socket that is opened again can send them.
                 SendAction::Close => return FlushEnd::Closed(fault),
+                // The first message is lost, as in a full queue of a router. The pause lets the kernel's buffers drain.
                 SendAction::LostAndPause => {
                     self.discard(batch, first, fault, &mut on_lost);
                     return FlushEnd::Paused(PAUSE);
@@ -155,6 +157,7 @@ impl Sender {
         self.counts.bytes += sent.map(|entry| entry.bytes as u64).sum::<u64>();
         self.counts.datagrams += count as u64;
         self.remaining_without_gso = self.remaining_without_gso.saturating_sub(count);
+        // An accepted train proves that the device can segment.
         if self.refused_trains > 0 && mode == SendMode::Gso && batch.has_train(count) {
             self.refused_trains = 0;
         }

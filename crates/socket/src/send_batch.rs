@@ -1,5 +1,5 @@
-//! A queue of datagrams to send. Their payloads are stored without gaps, so consecutive datagrams of the same length to
-//! one peer already have the layout of a train for segmentation offload.
+//! A queue of datagrams to send. Their payloads are stored without gaps, which is the layout of a train. Consecutive
+//! datagrams of the same length to one peer need no copy for segmentation offload.
 //!
 //! [`crate::Sender`] decides how a batch is sent, and the caller decides when.
 
@@ -151,6 +151,7 @@ impl SendBatch {
 
     /// Removes the first `count` waiting datagrams. When no datagram is left, all of the memory is free again.
     pub(crate) fn advance(&mut self, count: usize) {
+        // The entries stay until the end, because their index identifies lost datagrams.
         self.finished = (self.finished + count).min(self.entries.len());
         if self.is_empty() {
             self.clear();

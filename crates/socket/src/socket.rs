@@ -118,6 +118,7 @@ impl Socket {
         has_filter: bool,
         locals: Option<sys::LocalAddresses>,
     ) -> io::Result<Self> {
+        // Read the sizes back, because the kernel may grant more or less than was requested.
         let granted = Granted {
             receive_buffer_bytes: socket.recv_buffer_size()?,
             send_buffer_bytes: socket.send_buffer_size()?,
@@ -172,8 +173,8 @@ impl Socket {
 
     /// Turns off IP fragmentation, and returns whether the platform supports that.
     ///
-    /// A datagram that is too long for its path is then dropped instead of fragmented, so that path MTU discovery finds
-    /// the limit of the path.
+    /// A datagram that is too long for its path is then dropped instead of fragmented. Path MTU discovery depends on that
+    /// to find the limit of the path.
     ///
     /// ```
     /// let socket = drumfire_socket::Socket::connect("127.0.0.1:9".parse()?, None)?;
@@ -212,6 +213,7 @@ impl Socket {
         let is_own = self.inode.is_some() && self.inode().ok() == self.inode;
         let mut new = mio::net::UdpSocket::from_std(reserve.try_clone()?.into());
         register(&mut new)?;
+        // From here on the new descriptor is in use. Its registration was the last step that could fail.
         let mut old = std::mem::replace(&mut self.udp, new);
         if is_own {
             // A failure is harmless: at worst the poll reports each datagram twice.
@@ -249,6 +251,7 @@ impl Io for Socket {
     }
 
     fn is_emptied_by_short_batch(&self) -> bool {
+        // The network reports errors to connected sockets, which can end a batch early.
         sys::HAS_BATCHES && !self.is_connected
     }
 

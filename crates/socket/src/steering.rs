@@ -64,8 +64,8 @@ impl SteeringFilter {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if a datagram of `min_bytes` does not contain the tag, `min_bytes` exceeds 65,507, the secret is
-    /// even (the product would lose bits of the tag), or the number of sockets is not 1 to 1,024.
+    /// [`ConfigError`] if a datagram of `min_bytes` does not contain the tag, or `min_bytes` exceeds 65,507. The secret
+    /// must be odd, because the product would otherwise lose bits of the tag. The number of sockets must be 1 to 1,024.
     pub fn new(
         tag_offset: usize,
         min_bytes: usize,
@@ -118,8 +118,8 @@ impl SteeringFilter {
 
     /// Returns the program for the kernel.
     ///
-    /// It tests the length explicitly. A load beyond the end of a datagram would end a classic BPF program with 0, and
-    /// every short datagram would go to the first socket.
+    /// It tests the length explicitly. A load beyond the end of a datagram ends a classic BPF program with 0, so every short
+    /// datagram would go to the first socket.
     #[must_use]
     pub fn program(&self) -> [Instruction; 10] {
         let step = |code, operand| Instruction { code, jump_true: 0, jump_false: 0, operand };

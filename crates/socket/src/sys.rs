@@ -135,8 +135,8 @@ impl SendParts<'_> {
     }
 }
 
-/// Returns how many of the first `entries` form one train, as `UDP_SEGMENT` requires: the same addresses and the same
-/// length, except that the last datagram may be shorter. A single datagram is a train of one.
+/// Returns how many of the first `entries` form one train. As `UDP_SEGMENT` requires, they have the same addresses and
+/// the same length, except that the last datagram may be shorter. A single datagram is a train of one.
 pub(crate) fn first_train(entries: &[SendEntry]) -> usize {
     let Some(first) = entries.first() else { return 0 };
     let mut total_bytes = first.bytes;
@@ -151,6 +151,7 @@ pub(crate) fn first_train(entries: &[SendEntry]) -> usize {
             break;
         }
         count += 1;
+        // A shorter datagram is the last one of its train.
         if entry.bytes < first.bytes {
             break;
         }
@@ -170,6 +171,7 @@ pub(crate) struct ReceiveQueue {
 pub(crate) fn open(address: SocketAddr) -> io::Result<socket2::Socket> {
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, Some(socket2::Protocol::UDP))?;
+    // Drains and flushes end with would-block, and mio requires non-blocking sockets.
     socket.set_nonblocking(true)?;
     Ok(socket)
 }

@@ -81,13 +81,13 @@ pub enum Woken {
 
 /// Gathering starts when at least this many datagrams are expected in one gathering time.
 ///
-/// Measured at 2.6, with 2,000 clients that send ten messages a second each: a server takes 18.4 us of CPU time for a
+/// Measured at 2.6, with 2,000 clients that send ten messages a second each. A server takes 18.4 us of CPU time for a
 /// message with notification, and 11.0 us with gathering.
 const GATHER_FROM: f64 = 2.4;
 
 /// Gathering stops when fewer than this many datagrams are expected in one gathering time.
 ///
-/// Measured at 1.6, with 100 clients that send 60 reliable messages a second each: gathering saves no CPU time, and
+/// Measured at 1.6, with 100 clients that send 60 reliable messages a second each. Gathering saves no CPU time, and
 /// delays each message.
 const GATHER_UNTIL: f64 = 2.0;
 
@@ -137,7 +137,7 @@ impl Waiter {
 
     /// Waits once. `until_timer` limits the wait (`None` = no timer).
     ///
-    /// `is_more_waiting` is whether a drain ended before its socket was empty: the call then polls without waiting,
+    /// `is_more_waiting` is whether a drain ended before its socket was empty. The call then polls without waiting,
     /// because an edge-triggered poll does not report the datagrams that remain.
     ///
     /// While gathering or spinning, most waits do not poll. Flush blocked sockets and process command queues in every

@@ -1,6 +1,6 @@
-//! No heap allocation per datagram in steady state: receiving, sending and waiting, counted by the allocator.
+//! Receiving, sending, and waiting allocate no memory for single datagrams. The global allocator counts.
 //!
-//! What is allocated once, when a socket is set up, is not counted.
+//! Allocations that happen once, when a socket is set up, do not count.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use drumfire_socket::{
     SendBatch, SendMode, Sender, Socket, Wait, Waiter, Woken,
 };
 
-/// Whether this is not the portable path.
+/// Whether this is not the portable implementation.
 const IS_NATIVE: bool = cfg!(all(target_os = "linux", not(feature = "portable")));
 
 const DATAGRAMS: u64 = 10_000;
 
-/// Datagrams in one round: they fit the smallest receive buffer.
+/// The number of datagrams in one round. They fit the smallest receive buffer.
 const ROUND: u64 = 50;
 
-/// Silence after which a datagram that was sent counts as stranded.
+/// The time without any datagram after which a test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A sender and a receiver on one thread, so that the allocator counts both.
-struct Loop {
+/// A sender and a receiver on one thread, so that the allocations of both are counted.
+struct Loopback {
     outgoing: Socket,
     sender: Sender,
     batch: SendBatch,
@@ -40,7 +40,7 @@ fn socket() -> Socket {
     group.expect("a socket").into_sockets().remove(0)
 }
 
-impl Loop {
+impl Loopback {
     fn new(drain: Drain, gro: Gro, mode: SendMode, wait: Wait) -> Self {
         let mut incoming = socket();
         let mut poller = Poller::new().expect("a poller");
@@ -59,22 +59,22 @@ impl Loop {
         }
     }
 
-    /// Sends `count` datagrams, waits and drains as a worker does.
-    fn pass(&mut self, count: u64) {
+    /// Sends `count` datagrams, waits, and drains as a worker does.
+    fn transfer(&mut self, count: u64) {
         let mut round_end = self.receiver.counts().datagrams;
         let end = round_end + count;
         while round_end < end {
-            for place in 0..ROUND {
-                // A train, another train, and the odd end.
-                let bytes = if place < 30 { 200 } else { 100 };
+            for index in 0..ROUND {
+                // Two trains of different lengths.
+                let bytes = if index < 30 { 200 } else { 100 };
                 assert!(self.batch.push_with(Some(self.address), bytes, |memory| memory.fill(7)));
             }
             let flushed = self.sender.flush(&mut self.outgoing, &mut self.batch, |it| {
-                panic!("given up: {it:?}");
+                panic!("lost: {it:?}");
             });
             assert_eq!(flushed, FlushEnd::Sent);
             round_end += ROUND;
-            let (mut bytes, mut fruitless) = (0, 0);
+            let (mut bytes, mut empty_drains) = (0, 0);
             while self.receiver.counts().datagrams < round_end {
                 let woken = self.waiter.wait(&mut self.poller, Some(DEADLINE), false).expect("a wait");
                 let is_silent = matches!(woken, Woken::Polled(ready) if ready.readable == 0);
@@ -84,8 +84,8 @@ impl Loop {
                     bytes += received.datagrams().map(|datagram| datagram.bytes.len()).sum::<usize>();
                 });
                 let datagrams = self.receiver.counts().datagrams - before;
-                fruitless += u64::from(datagrams == 0);
-                assert!(fruitless < 10_000_000, "stalled");
+                empty_drains += u64::from(datagrams == 0);
+                assert!(empty_drains < 10_000_000, "stalled");
                 self.waiter.on_pass(now(), datagrams);
             }
             assert_eq!(bytes, 30 * 200 + 20 * 100);
@@ -99,36 +99,36 @@ fn now() -> std::time::Instant {
 }
 
 #[track_caller]
-fn assert_steady_state_is_free(drain: Drain, gro: Gro, mode: SendMode, wait: Wait) {
-    let mut worker = Loop::new(drain, gro, mode, wait);
-    worker.pass(DATAGRAMS);
-    let allocations = measure(|| worker.pass(DATAGRAMS));
+fn assert_no_allocations(drain: Drain, gro: Gro, mode: SendMode, wait: Wait) {
+    let mut loopback = Loopback::new(drain, gro, mode, wait);
+    loopback.transfer(DATAGRAMS);
+    let allocations = measure(|| loopback.transfer(DATAGRAMS));
     assert_eq!(allocations.count_total, 0, "{drain:?}, {gro:?}, {mode:?}, {wait:?}");
-    assert_eq!(worker.receiver.counts().datagrams, DATAGRAMS * 2);
-    // Where the platform has no trains, the first one is refused and they are given up.
+    assert_eq!(loopback.receiver.counts().datagrams, DATAGRAMS * 2);
+    // On a platform without trains, the sender stops requesting segmentation after the first trains are refused.
     let has_trains = IS_NATIVE;
-    let kept = if mode == SendMode::Gso && !has_trains { SendMode::Sendmmsg } else { mode };
-    assert_eq!(worker.sender.mode(), kept);
+    let expected = if mode == SendMode::Gso && !has_trains { SendMode::Sendmmsg } else { mode };
+    assert_eq!(loopback.sender.mode(), expected);
 }
 
 #[test]
-fn the_allocator_does_count() {
+fn the_allocator_counts() {
     let allocations = measure(|| drop(std::hint::black_box(vec![0_u8; 100])));
     assert_eq!(allocations.count_total, 1);
 }
 
 #[test]
 fn plain_receive_and_send_allocate_nothing() {
-    assert_steady_state_is_free(Drain::Recv, Gro::Off, SendMode::Single, Wait::Notify);
+    assert_no_allocations(Drain::Recv, Gro::Off, SendMode::Single, Wait::Notify);
 }
 
 #[test]
-fn every_way_to_send_and_to_wait_allocates_nothing() {
+fn every_mode_of_sending_and_waiting_allocates_nothing() {
     let gros = if IS_NATIVE { &[Gro::Off, Gro::On, Gro::Auto][..] } else { &[Gro::Auto] };
     for mode in [SendMode::Single, SendMode::Sendmmsg, SendMode::Gso] {
         for wait in [Wait::Notify, Wait::best(), Wait::Spin] {
             for &gro in gros {
-                assert_steady_state_is_free(Drain::best(), gro, mode, wait);
+                assert_no_allocations(Drain::best(), gro, mode, wait);
             }
         }
     }

@@ -164,7 +164,7 @@ mod tests {
         let root = Workspace::load().unwrap().root;
         let opens = |path: &str| opens_sockets(&root.join(path));
         for path in [
-            "crates/socket/tests/reopen.rs",
+            "crates/socket/tests/allocations.rs",
             "crates/socket/src/lib.rs",
             "crates/drumfire/tests/it/main.rs",
             "crates/drumfire/tests/restart/main.rs",

@@ -81,8 +81,8 @@ pub(crate) fn enable_packet_info(socket: &socket2::Socket, is_v6: bool) -> bool 
 
 /// Turns off IP fragmentation, and returns whether the kernel supports that.
 ///
-/// `IP_PMTUDISC_PROBE` (ip(7)) sets the DF flag and ignores the path MTU that this host has cached, so that probes of
-/// path MTU discovery can exceed it.
+/// `IP_PMTUDISC_PROBE` (ip(7)) sets the DF flag and ignores the path MTU that this host has cached. Probes of path MTU
+/// discovery may exceed it.
 pub(crate) fn never_fragment(udp: &mio::net::UdpSocket, is_v6: bool) -> bool {
     let (probe, probe_v6): (libc::c_int, libc::c_int) = (libc::IP_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_PROBE);
     // An IPv6 socket needs both: IPv4 datagrams to IPv4-mapped addresses use the first one.

@@ -1,21 +1,19 @@
-//! Books that close on real sockets: what was sent is what was received, dropped by the kernel, or dropped by
-//! name, with a difference of 0.
+//! Accounting on real sockets: every datagram that was sent is received, dropped by the kernel, or dropped with a reason.
+//! The difference is 0.
 //!
-//! GRO stays off: with it the kernel counts one drop per train.
+//! GRO is off, because with GRO the kernel counts one drop per train.
 
-use drumfire_tries::tries;
 use std::net::UdpSocket;
 
-use crate::inbox::Inbox;
 use drumfire_socket::{Drain, DropReason, Gro, GroupConfig, ReceiverConfig};
+use drumfire_tries::tries;
 
-/// Whether this is not the portable path.
-const IS_NATIVE: bool = cfg!(all(target_os = "linux", not(feature = "portable")));
+use crate::fixtures::{IS_NATIVE, Inbox};
 
-/// The drains this platform has.
+/// The drains that this platform supports.
 const DRAINS: &[Drain] = if IS_NATIVE { &[Drain::Recv, Drain::Recvmmsg] } else { &[Drain::Recv] };
 
-/// Datagrams for the large counts.
+/// Returns the number of datagrams in the long tests.
 fn many() -> u64 {
     tries(1_000_000).into()
 }
@@ -40,7 +38,7 @@ fn number_of(datagram: &[u8]) -> u64 {
 }
 
 #[test]
-fn datagrams_that_are_too_long_or_empty_are_counted_by_name() {
+fn overlong_and_empty_datagrams_are_counted_by_reason() {
     for &drain in DRAINS {
         let mut inbox = bind(drain, None);
         let sender = sender(&inbox);
@@ -58,7 +56,7 @@ fn datagrams_that_are_too_long_or_empty_are_counted_by_name() {
         assert_eq!(seen, [1, MAX_BYTES - 1, MAX_BYTES, 7], "{drain:?}");
         let counts = inbox.members[0].1.counts();
         assert_eq!(counts.dropped(DropReason::Empty), 1);
-        // A plain receive does not tell how much was cut: what fills its slot is over-long.
+        // A plain receive call does not report truncation: a datagram that fills its slot is overlong.
         let (overlong, truncated) = if drain == Drain::Recv { (3, 0) } else { (1, 2) };
         assert_eq!(counts.dropped(DropReason::Overlong), overlong, "{drain:?}");
         assert_eq!(counts.dropped(DropReason::Truncated), truncated, "{drain:?}");
@@ -79,13 +77,13 @@ fn every_length_is_delivered_or_counted() {
                 delivered += received.datagrams().count();
             });
         }
-        // 97 to 485 bytes.
+        // 97 to 485 bytes, in steps of 97.
         assert_eq!(delivered, 5, "{drain:?}");
     }
 }
 
 #[test]
-fn a_flood_of_empty_datagrams_is_counted_and_hides_no_real_one() {
+fn a_flood_of_empty_datagrams_hides_no_other_datagram() {
     const EMPTIES_PER_ROUND: u64 = 80;
     for &drain in DRAINS {
         let mut inbox = bind(drain, None);
@@ -100,7 +98,7 @@ fn a_flood_of_empty_datagrams_is_counted_and_hides_no_real_one() {
                 }
             }
             empties += EMPTIES_PER_ROUND;
-            // Never more in flight than the buffer holds.
+            // Drain often enough that the receive buffer never overflows.
             inbox.collect(empties + real, |_, received| {
                 for datagram in received.datagrams() {
                     assert_eq!(number_of(datagram.bytes), next);
@@ -122,15 +120,16 @@ mod kernel {
 
     use super::*;
 
-    /// Looks at the books until they close; the last datagrams may still be on their way through loopback.
-    fn settle(inbox: &mut Inbox, meter: &mut DropMeter, sent: u64, seen: &mut Vec<u64>) -> u64 {
+    /// Drains until every datagram is received or dropped, and returns the drops of the kernel. The last datagrams may
+    /// still be on their way through loopback.
+    fn collect_all(inbox: &mut Inbox, meter: &mut DropMeter, sent: u64, seen: &mut Vec<u64>) -> u64 {
         let mut pause = Poller::new().expect("a poller");
         for _ in 0..1_000 {
             let (socket, receiver) = &mut inbox.members[0];
             receiver.drain(socket, usize::MAX, |received| {
                 seen.extend(received.datagrams().map(|datagram| number_of(datagram.bytes)));
             });
-            let queue = meter.read().expect("an account");
+            let queue = meter.read().expect("a drop count");
             if seen.len() as u64 + queue.drops == sent {
                 return queue.drops;
             }
@@ -145,7 +144,7 @@ mod kernel {
     }
 
     #[test]
-    fn an_overflowing_buffer_loses_exactly_what_the_kernel_says() {
+    fn an_overflowing_buffer_loses_what_the_kernel_counts() {
         for &drain in DRAINS {
             for buffer in [Some(64 * 1_024), None] {
                 let mut inbox = bind(drain, buffer);
@@ -155,17 +154,17 @@ mod kernel {
                     sender.send(&number.to_be_bytes()).expect("sent");
                 }
                 let mut seen = Vec::new();
-                let drops = settle(&mut inbox, &mut meter, many(), &mut seen);
+                let drops = collect_all(&mut inbox, &mut meter, many(), &mut seen);
                 assert!(drops > 0 && !seen.is_empty(), "{drops} dropped, {} received", seen.len());
                 assert_each_once_in_order(&seen, many());
                 assert_eq!(many(), inbox.members[0].1.counts().datagrams + drops);
-                assert_eq!(meter.read().expect("an account").queued_bytes, 0);
+                assert_eq!(meter.read().expect("a drop count").queued_bytes, 0);
             }
         }
     }
 
     #[test]
-    fn a_buffer_that_overflows_again_and_again_keeps_its_books() {
+    fn repeated_overflows_are_counted() {
         let mut inbox = bind(Drain::best(), Some(64 * 1_024));
         let sender = sender(&inbox);
         let mut meter = inbox.members[0].0.drop_meter().expect("a meter");
@@ -177,7 +176,7 @@ mod kernel {
                 sender.send(&sent.to_be_bytes()).expect("sent");
                 sent += 1;
             }
-            drops = settle(&mut inbox, &mut meter, sent, &mut seen);
+            drops = collect_all(&mut inbox, &mut meter, sent, &mut seen);
         }
         assert!(drops > 0);
         assert_each_once_in_order(&seen, sent);
@@ -185,37 +184,37 @@ mod kernel {
     }
 
     #[test]
-    fn an_idle_socket_has_dropped_nothing_and_holds_nothing() {
+    fn an_idle_socket_has_no_drops_and_an_empty_queue() {
         let inbox = bind(Drain::best(), Some(64 * 1_024));
         let socket = &inbox.members[0].0;
-        let queue = socket.drop_meter().and_then(|mut meter| meter.read()).expect("an account");
+        let queue = socket.drop_meter().and_then(|mut meter| meter.read()).expect("a drop count");
         assert_eq!((queue.drops, queue.queued_bytes), (0, 0));
         assert_eq!(queue.limit_bytes as usize, socket.granted().receive_buffer_bytes);
     }
 
     #[test]
-    fn a_meter_counts_from_its_own_start() {
+    fn a_meter_counts_from_its_creation() {
         let mut inbox = bind(Drain::best(), Some(64 * 1_024));
         let sender = sender(&inbox);
         let mut first = inbox.members[0].0.drop_meter().expect("a meter");
         for number in 0..1_000_u64 {
             sender.send(&number.to_be_bytes()).expect("sent");
         }
-        let drops = settle(&mut inbox, &mut first, 1_000, &mut Vec::new());
+        let drops = collect_all(&mut inbox, &mut first, 1_000, &mut Vec::new());
         assert!(drops > 0);
         let mut second = inbox.members[0].0.drop_meter().expect("a meter");
-        assert_eq!(second.read().expect("an account").drops, 0);
-        assert_eq!(first.read().expect("an account").drops, drops);
+        assert_eq!(second.read().expect("a drop count").drops, 0);
+        assert_eq!(first.read().expect("a drop count").drops, drops);
     }
 
     #[test]
-    fn what_waits_shows_in_the_queue_until_it_is_read() {
+    fn a_datagram_is_in_the_queue_until_it_is_read() {
         let mut inbox = bind(Drain::best(), None);
         let mut meter = inbox.members[0].0.drop_meter().expect("a meter");
         sender(&inbox).send(&0_u64.to_be_bytes()).expect("sent");
         let mut pause = Poller::new().expect("a poller");
         let waits = (0..1_000).any(|_| {
-            let waits = meter.read().expect("an account").queued_bytes > 0;
+            let waits = meter.read().expect("a drop count").queued_bytes > 0;
             if !waits {
                 pause.poll(Some(Duration::from_millis(10))).expect("a poll");
             }
@@ -223,15 +222,15 @@ mod kernel {
         });
         assert!(waits);
         inbox.collect(1, |_, _| {});
-        let queue = meter.read().expect("an account");
+        let queue = meter.read().expect("a drop count");
         assert_eq!((queue.drops, queue.queued_bytes), (0, 0));
     }
 }
 
 #[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
 #[test]
-fn a_platform_without_an_account_says_so() {
+fn a_platform_without_a_drop_count_reports_it() {
     let inbox = bind(Drain::best(), None);
-    let error = inbox.members[0].0.drop_meter().expect_err("no account");
+    let error = inbox.members[0].0.drop_meter().expect_err("no drop count");
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }

@@ -1,19 +1,17 @@
-//! The budget of a drain: wherever it stops, nothing is stranded, nothing overtakes, and the end says truly
-//! whether more may wait; and the batch that follows the traffic.
+//! The budget of a drain. Wherever it stops, no datagram is stranded or overtaken, and the end of the drain shows whether
+//! more may wait. The size of the batch follows the traffic.
 //!
-//! No real socket: the edges a real poll may lose are the subject of another file.
+//! These tests use no real socket. Lost edges of a real poll are tested in `edge` and `hub`.
 
-use crate::script::{Script, Step, number_of, numbered};
 use drumfire_socket::{Drain, DrainEnd, DropReason, Fault, Receiver, ReceiverConfig};
 use proptest::prelude::*;
 
-/// Longest datagram wanted in these tests, in bytes.
+use crate::fixtures::{IS_NATIVE, Script, Step, number_of, numbered};
+
+/// The maximum length of a datagram in these tests, in bytes.
 const MAX_BYTES: usize = 16;
 
-/// Whether this is not the portable path.
-const IS_NATIVE: bool = cfg!(all(target_os = "linux", not(feature = "portable")));
-
-/// The drains this platform has.
+/// The drains that this platform supports.
 const DRAINS: &[Drain] = if IS_NATIVE { &[Drain::Recv, Drain::Recvmmsg] } else { &[Drain::Recv] };
 
 fn receiver(script: &mut Script, drain: Drain) -> Receiver {
@@ -21,15 +19,15 @@ fn receiver(script: &mut Script, drain: Drain) -> Receiver {
     Receiver::new(script, &config).expect("a receiver")
 }
 
-/// One drain; the numbers it brought are added to `seen`.
+/// Drains once and adds the received numbers to `seen`.
 fn pass(script: &mut Script, receiver: &mut Receiver, budget: usize, seen: &mut Vec<u32>) -> DrainEnd {
     receiver.drain(script, budget, |received| {
         seen.extend(received.datagrams().map(|datagram| number_of(datagram.bytes)));
     })
 }
 
-/// Drains until the socket blocks and checks every end on the way: the budget is spent exactly when at least
-/// as many items waited as it allowed.
+/// Drains until the socket blocks, and checks every end on the way. The budget is spent exactly if at least as many
+/// items waited as it allowed.
 fn drain_in_passes(script: &mut Script, receiver: &mut Receiver, budget: usize) -> Vec<u32> {
     let mut seen = Vec::new();
     loop {
@@ -46,7 +44,7 @@ fn drain_in_passes(script: &mut Script, receiver: &mut Receiver, budget: usize) 
 }
 
 #[test]
-fn a_drain_that_stops_at_any_budget_strands_nothing_and_keeps_the_order() {
+fn a_drain_of_any_budget_strands_nothing_and_keeps_the_order() {
     for &drain in DRAINS {
         for is_emptied_by_short_batch in [false, true] {
             for count in [0, 1, 2, 31, 32, 33, 100] {
@@ -62,7 +60,7 @@ fn a_drain_that_stops_at_any_budget_strands_nothing_and_keeps_the_order() {
 }
 
 #[test]
-fn everything_that_arrives_or_fails_costs_budget() {
+fn every_datagram_and_every_fault_costs_budget() {
     let items = [
         Step::Message(Vec::new()),
         Step::Message(vec![0; MAX_BYTES + 1]),
@@ -89,14 +87,14 @@ fn everything_that_arrives_or_fails_costs_budget() {
 }
 
 #[test]
-fn a_budget_of_nothing_takes_nothing_and_says_so() {
+fn a_budget_of_zero_receives_nothing() {
     let mut script = Script::new([numbered(1)], true);
     let mut receiver = receiver(&mut script, Drain::best());
     assert_eq!(pass(&mut script, &mut receiver, 0, &mut Vec::new()), DrainEnd::BudgetSpent);
     assert_eq!((script.steps.len(), receiver.counts().calls), (1, 0));
 }
 
-/// What a socket may hold: datagrams of every length around the longest wanted, and every fault.
+/// Steps of a socket: datagrams of every length around the maximum, and every fault.
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (any::<u8>(), 0..MAX_BYTES + 4).prop_map(|(byte, bytes)| Step::Message(vec![byte; bytes])),
@@ -106,7 +104,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn whatever_comes_and_fails_is_delivered_in_order_or_counted_by_name(
+    fn every_step_is_delivered_in_order_or_counted_by_reason(
         steps in prop::collection::vec(any_step(), 0..120), budgets in prop::collection::vec(1_usize..40, 1..8),
         is_emptied_by_short_batch: bool,
     ) {
@@ -150,7 +148,7 @@ proptest! {
             for fault in Fault::ALL {
                 let scripted = steps.iter().filter(|step| matches!(step, Step::Fault(of) if *of == fault)).count() as u64;
                 let counted = counts.faults.count(fault);
-                // A socket that is empty answers that it would block, once more than was written.
+                // An empty socket returns would-block, in addition to the faults of the script.
                 let is_end = fault == Fault::WouldBlock;
                 prop_assert!(counted == scripted || (is_end && counted > scripted), "{fault}: {counted}, {scripted}");
             }
@@ -162,8 +160,8 @@ proptest! {
 mod batches {
     use super::*;
 
-    /// Passes after which a batch has followed any change of traffic: five doublings lead from 1 to 32.
-    const SETTLING_PASSES: usize = 6;
+    /// Passes after which the batch has adapted to any change of traffic: five doublings lead from 1 to 32.
+    const ADAPTING_PASSES: usize = 6;
 
     fn feed(script: &mut Script, receiver: &mut Receiver, datagrams: u32) -> usize {
         script.steps.extend((0..datagrams).map(numbered));
@@ -174,11 +172,11 @@ mod batches {
     }
 
     #[test]
-    fn the_batch_follows_the_traffic_until_one_call_takes_a_pass() {
+    fn the_batch_adapts_until_one_call_serves_a_pass() {
         let mut script = Script::new([], true);
         let mut receiver = receiver(&mut script, Drain::Recvmmsg);
         for datagrams in [0, 1, 31, 2, 30, 3, 29, 8, 9, 15, 16, 17, 0, 31, 5, 4, 7] {
-            for _ in 0..SETTLING_PASSES {
+            for _ in 0..ADAPTING_PASSES {
                 feed(&mut script, &mut receiver, datagrams);
             }
             assert_eq!(feed(&mut script, &mut receiver, datagrams), 1, "{datagrams} per pass");
@@ -188,7 +186,7 @@ mod batches {
     }
 
     #[test]
-    fn no_call_is_offered_less_than_one_slot_or_more_than_the_most() {
+    fn every_call_is_offered_one_slot_to_the_maximum() {
         for max_batch in 1..=32 {
             let mut script = Script::new([], true);
             let config = ReceiverConfig::default().drain(Drain::Recvmmsg).max_batch(max_batch);
@@ -196,7 +194,8 @@ mod batches {
             for datagrams in [0, 200, 0, 0, 0, 0, 0, 0, 0, 200, 1, 31, 32, 33, 64] {
                 feed(&mut script, &mut receiver, datagrams);
                 assert!(script.limits.iter().all(|limit| (1..=max_batch).contains(limit)));
-                // Full calls for what there is, a short or failing one for the end, and the climb.
+                // Full calls for the datagrams, one short or failing call for the end, and calls until the batch has
+                // grown.
                 assert!(script.limits.len() <= datagrams as usize / max_batch + 7);
             }
         }
@@ -206,7 +205,7 @@ mod batches {
     fn full_load_fills_whole_batches() {
         let mut script = Script::new([], true);
         let mut receiver = receiver(&mut script, Drain::Recvmmsg);
-        for _ in 0..SETTLING_PASSES {
+        for _ in 0..ADAPTING_PASSES {
             feed(&mut script, &mut receiver, 320);
         }
         feed(&mut script, &mut receiver, 320);

@@ -1,29 +1,21 @@
-//! The edge that must not be lost: a drain ended by a short batch, a would-block or a spent budget strands no
-//! datagram, however the arrivals fall around it.
+//! Edges of a real poll. A drain that ends with a short batch, a would-block, or a spent budget strands no datagram,
+//! whatever the timing of the arrivals.
 //!
-//! Two threads and a real poll: the sender waits for each burst to be drained, so a lost edge is a stall.
+//! There are two threads. The sender waits until each burst is drained, so a lost edge stalls the test.
 
-use drumfire_tries::tries;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use drumfire_socket::{
     Drain, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter, Woken,
 };
+use drumfire_tries::tries;
 
-/// Silence after which a datagram that was sent counts as stranded.
-const DEADLINE: Duration = Duration::from_secs(60);
+use crate::fixtures::{DEADLINE, StopOnDrop, burst};
 
-/// Bursts of the long run.
+/// Returns the number of bursts in the longest test.
 fn bursts() -> u64 {
     tries(1_000_000).into()
-}
-
-/// Datagrams in a burst: 1 to 40, mostly few, by a fixed rule.
-fn burst(number: u64) -> u64 {
-    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
-    if mixed.is_multiple_of(16) { 1 + mixed / 16 % 40 } else { 1 + mixed / 16 % 4 }
 }
 
 struct Server {
@@ -43,7 +35,7 @@ impl Server {
         Self { socket, address, receiver, budget }
     }
 
-    /// Receives `total` datagrams, telling the sender after each drain; false where it stalled.
+    /// Receives `total` datagrams and notifies the sender after each drain. Returns `false` if the socket stalled.
     fn serve(mut self, total: u64, drained: &AtomicU64) -> bool {
         let mut poller = Poller::new().expect("a poller");
         poller.register(&mut self.socket, 0).expect("registered");
@@ -62,17 +54,8 @@ impl Server {
     }
 }
 
-/// Ends the sender when the server is done, stalled or panicking.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Sends burst after burst, each when the one before was drained, until all are sent or the server stalled.
-fn send(to: SocketAddr, bursts: u64, drained: &AtomicU64, is_over: &AtomicBool) {
+/// Sends each burst when the one before it was drained, until all are sent or the server has stopped.
+fn send(to: SocketAddr, bursts: u64, drained: &AtomicU64, is_stopped: &AtomicBool) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a sender");
     socket.connect(to).expect("connected");
     let mut sent = 0;
@@ -82,7 +65,7 @@ fn send(to: SocketAddr, bursts: u64, drained: &AtomicU64, is_over: &AtomicBool) 
             sent += 1;
         }
         while drained.load(Ordering::Acquire) < sent {
-            if is_over.load(Ordering::Acquire) {
+            if is_stopped.load(Ordering::Acquire) {
                 return;
             }
             std::thread::yield_now();
@@ -95,10 +78,10 @@ fn assert_never_stalls(drain: Drain, budget: usize, bursts: u64) {
     let server = Server::new(drain, budget);
     let address = server.address;
     let total = (0..bursts).map(burst).sum();
-    let (drained, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (drained, is_stopped) = (AtomicU64::new(0), AtomicBool::new(false));
     let is_served = std::thread::scope(|scope| {
-        scope.spawn(|| send(address, bursts, &drained, &is_over));
-        let _over = Over(&is_over);
+        scope.spawn(|| send(address, bursts, &drained, &is_stopped));
+        let _stop = StopOnDrop(&is_stopped);
         server.serve(total, &drained)
     });
     let drained = drained.load(Ordering::Acquire);

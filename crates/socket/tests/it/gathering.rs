@@ -1,7 +1,5 @@
-//! Gathering in virtual time: how many receive calls a rate costs, how long a datagram waits at most, and how
-//! the waiter goes back to the poll. The system calls are counted, the time is a number.
-//!
-//! What a real wake-up costs is a benchmark's question.
+//! Gathering in virtual time: the receive calls for a rate, the maximum wait of a datagram, and the return to the poll. The
+//! tests count system calls. The cost of a real wake-up is measured by a benchmark.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 use std::cell::Cell;
@@ -17,10 +15,10 @@ use drumfire_socket::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Virtual time, shared by socket, parker and worker.
+/// The virtual time, shared by socket, parker, and worker.
 type Clock = Rc<Cell<Duration>>;
 
-/// Datagrams that arrive on a schedule, each carrying its time of arrival.
+/// A socket whose datagrams arrive on a schedule. Each carries its time of arrival.
 struct Schedule {
     clock: Clock,
     arrivals: VecDeque<Duration>,
@@ -58,7 +56,7 @@ impl Io for Schedule {
     }
 }
 
-/// Waits by moving the clock. It knows when the next datagram comes, as a poll does.
+/// Waits by advancing the clock. A poll ends when the next datagram arrives.
 struct Sleeper<'a> {
     clock: &'a Clock,
     schedule: &'a Schedule,
@@ -84,29 +82,30 @@ impl Parker for Sleeper<'_> {
     }
 }
 
-/// What a run cost.
+/// The results of a run.
 #[derive(Debug, Default)]
 struct Cost {
     datagrams: u64,
     calls: u64,
     polls: u64,
     naps: u64,
-    /// The longest time between the arrival of a datagram and its hand-over.
+    /// The maximum time between the arrival of a datagram and its delivery.
     longest_wait: Duration,
-    /// When the waiter first polled after the last datagram was handed over, and when that was.
-    back_at_poll: Option<Duration>,
-    last_handed_over: Duration,
+    /// The time of the last delivery.
+    last_delivery: Duration,
+    /// The time of the first poll after the last delivery.
+    first_poll_after: Option<Duration>,
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "an Instant can only be had from the clock; it is the zero here"
+    reason = "only the clock makes an Instant; it is the zero of the virtual time"
 )]
 fn zero() -> Instant {
     Instant::now()
 }
 
-/// Runs a worker's loop over the schedule until every datagram is handed over and the worker polls again.
+/// Runs a worker's loop over the schedule, until every datagram is delivered and the worker polls again.
 fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Duration>) -> Cost {
     let clock = Clock::default();
     let mut schedule = Schedule { clock: Rc::clone(&clock), arrivals: arrivals.collect() };
@@ -117,13 +116,13 @@ fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Durat
     let mut cost = Cost::default();
     let mut is_more_waiting = false;
     loop {
-        let is_over = schedule.arrivals.is_empty();
+        let is_delivered = schedule.arrivals.is_empty();
         let mut sleeper = Sleeper { clock: &clock, schedule: &schedule, polls: 0, naps: 0 };
         let woken = waiter.wait(&mut sleeper, timer, is_more_waiting).expect("a wait");
         cost.polls += sleeper.polls;
         cost.naps += sleeper.naps;
-        if is_over && matches!(woken, Woken::Polled(_)) {
-            cost.back_at_poll = Some(clock.get());
+        if is_delivered && matches!(woken, Woken::Polled(_)) {
+            cost.first_poll_after = Some(clock.get());
             break;
         }
         let now = clock.get();
@@ -132,7 +131,7 @@ fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Durat
             for datagram in received.datagrams() {
                 let nanos = u64::from_be_bytes(datagram.bytes.try_into().expect("eight bytes"));
                 cost.longest_wait = cost.longest_wait.max(now - Duration::from_nanos(nanos));
-                cost.last_handed_over = now;
+                cost.last_delivery = now;
                 datagrams += 1;
             }
         });
@@ -144,7 +143,7 @@ fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Durat
     cost
 }
 
-/// A steady stream, `per_second` for `length`.
+/// Returns the arrivals of a steady stream with `per_second` datagrams for `length`.
 fn stream(per_second: u32, length: Duration) -> impl Iterator<Item = Duration> {
     let gap = SECOND / per_second;
     (1..).map(move |number| gap * number).take_while(move |&arrival| arrival <= length)
@@ -160,7 +159,7 @@ fn at_250_kpps_one_receive_call_serves_at_least_four_datagrams() {
     println!("notify: {notified:?}");
     assert_eq!((gathered.datagrams, notified.datagrams), (250_000, 250_000));
     assert!(gathered.calls * 4 <= gathered.datagrams, "{gathered:?}");
-    // The waits are system calls too.
+    // Waits are system calls too.
     let system_calls = gathered.calls + gathered.polls + gathered.naps;
     assert!(system_calls * 4 <= gathered.datagrams, "{gathered:?}");
     assert_eq!(notified.naps, 0);
@@ -180,12 +179,12 @@ fn no_datagram_waits_longer_than_the_gathering_time() {
 }
 
 #[test]
-fn uneven_traffic_is_bound_by_the_same_wait() {
+fn uneven_traffic_has_the_same_maximum_wait() {
     // Bursts of 1 to 300 datagrams with 20 us to 5 ms of silence between them.
-    let mut at = Duration::ZERO;
+    let mut time = Duration::ZERO;
     let arrivals = (0..2_000_u64).flat_map(|burst| {
-        at += Duration::from_micros(20 + burst * burst * 7_919 % 5_000);
-        std::iter::repeat_n(at, usize::try_from(1 + burst * 31 % 300).expect("a small number"))
+        time += Duration::from_micros(20 + burst * burst * 7_919 % 5_000);
+        std::iter::repeat_n(time, usize::try_from(1 + burst * 31 % 300).expect("a small number"))
     });
     let cost = run(GATHER, arrivals, None);
     assert_eq!(cost.datagrams, (0..2_000_u64).map(|burst| 1 + burst * 31 % 300).sum::<u64>());
@@ -193,24 +192,24 @@ fn uneven_traffic_is_bound_by_the_same_wait() {
 }
 
 #[test]
-fn at_10_kpps_it_stays_with_notification() {
+fn at_10_kpps_the_waiter_does_not_gather() {
     let cost = run(GATHER, stream(10_000, SECOND), None);
     assert_eq!((cost.naps, cost.longest_wait), (0, Duration::ZERO));
     assert_eq!(cost.datagrams, 10_000);
 }
 
 #[test]
-fn silence_after_load_returns_to_the_poll_within_one_gathering_time() {
+fn silence_returns_to_the_poll_within_one_gathering_time() {
     for length in (100..110).map(|millis| Duration::from_millis(millis) + Duration::from_micros(millis)) {
         let cost = run(GATHER, stream(250_000, length), None);
         assert!(cost.naps > 0);
-        let back = cost.back_at_poll.expect("it polls in the end") - cost.last_handed_over;
+        let back = cost.first_poll_after.expect("it polls in the end") - cost.last_delivery;
         assert!(back <= Wait::GATHER, "{back:?}");
     }
 }
 
 #[test]
-fn traffic_that_comes_back_gathers_again() {
+fn traffic_after_silence_gathers_again() {
     let again = Duration::from_secs(2);
     let arrivals = stream(250_000, SECOND).chain(stream(250_000, SECOND).map(|arrival| arrival + again));
     let once = run(GATHER, stream(250_000, SECOND), None);
@@ -221,7 +220,7 @@ fn traffic_that_comes_back_gathers_again() {
 }
 
 #[test]
-fn a_timer_bounds_the_wait_and_no_datagram_is_forgotten() {
+fn a_timer_limits_the_wait_and_loses_no_datagram() {
     for timer in [Duration::from_micros(1), Duration::from_micros(40), Duration::from_millis(3)] {
         let length = SECOND / 20;
         let cost = run(GATHER, stream(250_000, length), Some(timer));

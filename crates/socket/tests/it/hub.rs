@@ -1,10 +1,9 @@
-//! Edges through two polls: what happens to a socket or a waker reaches the thread that waits for many pollers, however
-//! drains, moves and wake-ups fall around it.
+//! Edges of two nested polls. An event of a socket or a waker reaches the thread that waits for many pollers, whatever the
+//! timing of drains, moves, and wake-ups.
 //!
-//! Real polls; who sends waits for each burst to be drained, so a lost edge is a stall.
+//! The polls are real. The sender waits until each burst is drained, so a lost edge stalls the test.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
-use drumfire_tries::tries;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
@@ -13,29 +12,18 @@ use std::time::Duration;
 use drumfire_socket::{
     Gro, GroupConfig, Hub, Parker, Poller, Ready, Receiver, ReceiverConfig, ReuseportGroup, Socket,
 };
+use drumfire_tries::tries;
 
-/// Silence after which a datagram that was sent counts as stranded.
-const DEADLINE: Duration = Duration::from_secs(60);
+use crate::fixtures::{DEADLINE, StopOnDrop, burst, mix};
 
 const SHARDS: usize = 3;
 
-/// Bursts of a long run.
+/// Returns the number of bursts in the longest test.
 fn bursts() -> u64 {
     tries(1_000_000).into()
 }
 
-/// A number from another, by a fixed rule.
-fn mixed(number: u64) -> u64 {
-    number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33
-}
-
-/// Datagrams in a burst: 1 to 40, mostly few.
-fn burst(number: u64) -> u64 {
-    let mixed = mixed(number);
-    if mixed.is_multiple_of(16) { 1 + mixed / 16 % 40 } else { 1 + mixed / 16 % 4 }
-}
-
-/// A socket with all that belongs to it.
+/// A socket with its poller and receiver.
 struct Shard {
     index: usize,
     socket: Socket,
@@ -56,7 +44,7 @@ impl Shard {
         (Self { index, socket, poller, receiver, is_more_waiting: false }, address)
     }
 
-    /// Drains up to the budget, telling the sender.
+    /// Drains up to the budget and notifies the sender.
     fn drain(&mut self, budget: usize, drained: &AtomicU64) {
         let before = self.receiver.counts().datagrams;
         let end = self.receiver.drain(&mut self.socket, budget, |_| {});
@@ -73,27 +61,18 @@ fn hub() -> Hub {
     Hub::new().expect("a hub")
 }
 
-/// Ends the sender when the server is done, stalled or panicking.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Sends burst after burst, each to another socket and when the one before was drained.
-fn send(to: &[SocketAddr], bursts: u64, drained: &AtomicU64, is_over: &AtomicBool) {
+/// Sends each burst when the one before it was drained. A socket is selected for every three datagrams.
+fn send(to: &[SocketAddr], bursts: u64, drained: &AtomicU64, is_stopped: &AtomicBool) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a sender");
     let mut sent = 0;
     for number in 0..bursts {
-        for at in 0..burst(number) {
-            let to = to[usize::try_from(mixed(number + at / 3)).expect("small") % to.len()];
+        for index in 0..burst(number) {
+            let to = to[usize::try_from(mix(number + index / 3)).expect("small") % to.len()];
             socket.send_to(&[7; 32], to).expect("sent");
             sent += 1;
         }
         while drained.load(Ordering::Acquire) < sent {
-            if is_over.load(Ordering::Acquire) {
+            if is_stopped.load(Ordering::Acquire) {
                 return;
             }
             std::thread::yield_now();
@@ -101,8 +80,10 @@ fn send(to: &[SocketAddr], bursts: u64, drained: &AtomicU64, is_over: &AtomicBoo
     }
 }
 
-/// Serves the sockets through one hub until all datagrams came; false where it stalled.
-fn serve(mut shards: Vec<Shard>, budget: usize, looks: bool, total: u64, drained: &AtomicU64) -> bool {
+/// Drains the sockets through one hub until all datagrams have arrived. Returns `false` if a socket stalled.
+///
+/// `polls_each` is whether the poller of a socket is polled before its drain.
+fn serve(mut shards: Vec<Shard>, budget: usize, polls_each: bool, total: u64, drained: &AtomicU64) -> bool {
     let mut hub = hub();
     for shard in &shards {
         hub.add(&shard.poller, shard.index).expect("watched");
@@ -117,8 +98,8 @@ fn serve(mut shards: Vec<Shard>, budget: usize, looks: bool, total: u64, drained
             shards[index].is_more_waiting = true;
         }
         for shard in shards.iter_mut().filter(|shard| shard.is_more_waiting) {
-            if looks {
-                shard.poller.poll(Some(Duration::ZERO)).expect("a look");
+            if polls_each {
+                shard.poller.poll(Some(Duration::ZERO)).expect("a poll");
             }
             shard.drain(budget, drained);
         }
@@ -127,26 +108,29 @@ fn serve(mut shards: Vec<Shard>, budget: usize, looks: bool, total: u64, drained
 }
 
 #[track_caller]
-fn assert_never_stalls(budget: usize, looks: bool, bursts: u64) {
+fn assert_never_stalls(budget: usize, polls_each: bool, bursts: u64) {
     let (shards, addresses) = shards();
     let total = (0..bursts).map(burst).sum();
-    let (drained, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (drained, is_stopped) = (AtomicU64::new(0), AtomicBool::new(false));
     let is_served = std::thread::scope(|scope| {
-        scope.spawn(|| send(&addresses, bursts, &drained, &is_over));
-        let _over = Over(&is_over);
-        serve(shards, budget, looks, total, &drained)
+        scope.spawn(|| send(&addresses, bursts, &drained, &is_stopped));
+        let _stop = StopOnDrop(&is_stopped);
+        serve(shards, budget, polls_each, total, &drained)
     });
     let drained = drained.load(Ordering::Acquire);
-    assert!(is_served, "budget {budget}, looks {looks}: stalled after {drained} of {total} datagrams");
+    assert!(
+        is_served,
+        "budget {budget}, polls each {polls_each}: stalled after {drained} of {total} datagrams"
+    );
 }
 
 #[test]
-fn no_datagram_is_stranded_when_pollers_are_looked_at() {
+fn no_datagram_is_stranded_when_each_poller_is_polled() {
     assert_never_stalls(1_024, true, bursts());
 }
 
 #[test]
-fn no_datagram_is_stranded_when_sockets_are_drained_on_the_hubs_word_alone() {
+fn no_datagram_is_stranded_when_only_the_hub_is_polled() {
     assert_never_stalls(1_024, false, bursts());
 }
 
@@ -158,19 +142,19 @@ fn a_spent_budget_strands_no_datagram() {
     }
 }
 
-/// One of two threads that give all they have to each other, again and again: after a wait, with what it told not looked
-/// at, or in the middle of a drain.
-fn juggle(
+/// Runs one of two threads that repeatedly hand all of their sockets to each other. A hand-over follows a wait whose
+/// events were not processed, or drains that were not complete.
+fn hand_over_repeatedly(
     (inbox, outbox): (&Inbox<Shard>, &SyncSender<Shard>),
     seed: u64,
     total: u64,
     drained: &AtomicU64,
-    is_over: &AtomicBool,
+    is_stopped: &AtomicBool,
 ) {
     let mut hub = hub();
     let mut shards: Vec<Shard> = Vec::new();
     let mut turn = seed;
-    while drained.load(Ordering::Acquire) < total && !is_over.load(Ordering::Acquire) {
+    while drained.load(Ordering::Acquire) < total && !is_stopped.load(Ordering::Acquire) {
         for shard in inbox.try_iter() {
             hub.add(&shard.poller, shard.index).expect("watched");
             shards.push(shard);
@@ -178,11 +162,11 @@ fn juggle(
         let is_busy = shards.iter().any(|shard| shard.is_more_waiting);
         hub.poll(Some(if is_busy { Duration::ZERO } else { Duration::from_millis(1) })).expect("a wait");
         turn += 1;
-        if mixed(turn).is_multiple_of(3) {
-            // Given away before anybody looks at what the wait told.
+        if mix(turn).is_multiple_of(3) {
+            // Hand over the sockets before the events of the wait are processed.
             for shard in shards.drain(..) {
-                hub.remove(&shard.poller).expect("it was watched");
-                // Where all datagrams came, the other one may have ended.
+                hub.remove(&shard.poller).expect("removed");
+                // The other thread may have ended, if all datagrams have arrived.
                 let _ = outbox.send(shard);
             }
             continue;
@@ -203,19 +187,20 @@ fn sockets_that_move_between_two_threads_strand_no_datagram() {
     let (shards, addresses) = shards();
     let bursts = bursts() / 10;
     let total: u64 = (0..bursts).map(burst).sum();
-    let (drained, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (drained, is_stopped) = (AtomicU64::new(0), AtomicBool::new(false));
     let (to_first, first) = sync_channel(SHARDS);
     let (to_second, second) = sync_channel(SHARDS);
     for shard in shards {
         to_first.send(shard).expect("room");
     }
     std::thread::scope(|scope| {
-        let (drained, is_over) = (&drained, &is_over);
+        let (drained, is_stopped) = (&drained, &is_stopped);
         let addresses = &addresses;
-        scope.spawn(move || send(addresses, bursts, drained, is_over));
-        scope.spawn(move || juggle((&first, &to_second), 1, total, drained, is_over));
-        scope.spawn(move || juggle((&second, &to_first), 2, total, drained, is_over));
-        let _over = Over(is_over);
+        scope.spawn(move || send(addresses, bursts, drained, is_stopped));
+        scope.spawn(move || hand_over_repeatedly((&first, &to_second), 1, total, drained, is_stopped));
+        scope.spawn(move || hand_over_repeatedly((&second, &to_first), 2, total, drained, is_stopped));
+        let _stop = StopOnDrop(is_stopped);
+        // Fail after a period without progress, and not after a total time.
         let (mut before, mut quiet) = (0, Duration::ZERO);
         let mut pause = Poller::new().expect("a poller");
         while before < total && quiet < DEADLINE {
@@ -229,7 +214,7 @@ fn sockets_that_move_between_two_threads_strand_no_datagram() {
 }
 
 #[test]
-fn every_wake_up_arrives_whoever_is_woken() {
+fn every_wake_up_of_every_poller_arrives() {
     const WAKES: u64 = 30_000;
     let mut hub = hub();
     let pollers: Vec<Poller> = (0..SHARDS).map(|_| Poller::new().expect("a poller")).collect();
@@ -237,40 +222,40 @@ fn every_wake_up_arrives_whoever_is_woken() {
     for (index, poller) in pollers.iter().enumerate() {
         hub.add(poller, index).expect("watched");
     }
-    let (heard, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (received, is_stopped) = (AtomicU64::new(0), AtomicBool::new(false));
     let stalled_at = std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..WAKES {
-                wakers[usize::try_from(mixed(number)).expect("small") % SHARDS].wake().expect("woken");
-                while heard.load(Ordering::Acquire) <= number && !is_over.load(Ordering::Acquire) {
+                wakers[usize::try_from(mix(number)).expect("small") % SHARDS].wake().expect("woken");
+                while received.load(Ordering::Acquire) <= number && !is_stopped.load(Ordering::Acquire) {
                     std::thread::yield_now();
                 }
             }
         });
-        let _over = Over(&is_over);
+        let _stop = StopOnDrop(&is_stopped);
         (0..WAKES).find(|number| {
             let ready = hub.poll(Some(DEADLINE)).expect("a wait");
-            let woken = usize::try_from(mixed(*number)).expect("small") % SHARDS;
-            let is_heard = ready != Ready::default() && hub.ready().any(|index| index == woken);
-            heard.store(number + 1, Ordering::Release);
-            !is_heard
+            let woken = usize::try_from(mix(*number)).expect("small") % SHARDS;
+            let is_received = ready != Ready::default() && hub.ready().any(|index| index == woken);
+            received.store(number + 1, Ordering::Release);
+            !is_received
         })
     });
     assert_eq!(stalled_at, None, "a wake-up was lost");
 }
 
 #[test]
-fn room_to_write_is_told_through_the_hub_while_it_is_watched() {
+fn the_hub_reports_a_writable_socket_only_while_watched() {
     let mut hub = hub();
     let (mut shard, _) = Shard::new(5);
     hub.add(&shard.poller, shard.index).expect("watched");
     assert_eq!(hub.poll(Some(Duration::ZERO)), Ok(Ready::default()));
     for _ in 0..3 {
-        // The socket has room: a watch for it is an event at once.
+        // The socket is writable, so the watch triggers an event immediately.
         shard.poller.watch_writable(&mut shard.socket, 0, true).expect("watched");
         hub.poll(Some(DEADLINE)).expect("a wait");
         assert_eq!(hub.ready().collect::<Vec<_>>(), [5]);
-        let inner = shard.poller.poll(Some(Duration::ZERO)).expect("a look");
+        let inner = shard.poller.poll(Some(Duration::ZERO)).expect("a poll");
         assert_eq!(inner.writable, 1);
         shard.poller.watch_writable(&mut shard.socket, 0, false).expect("watched");
         assert_eq!(hub.poll(Some(Duration::ZERO)), Ok(Ready::default()));
@@ -278,44 +263,47 @@ fn room_to_write_is_told_through_the_hub_while_it_is_watched() {
 }
 
 #[test]
-fn a_poller_tells_its_next_waiter_what_the_one_before_did_not_look_at() {
+fn a_second_hub_receives_events_that_the_first_did_not_use() {
     let (mut first, mut second) = (hub(), hub());
     let (mut shard, address) = Shard::new(0);
     let sender = UdpSocket::bind("127.0.0.1:0").expect("a sender");
     let drained = AtomicU64::new(0);
     for round in 1..=100 {
         first.add(&shard.poller, 1).expect("watched");
-        sender.send_to(b"here", address).expect("sent");
+        sender.send_to(b"datagram", address).expect("sent");
         first.poll(Some(DEADLINE)).expect("a wait");
         assert_eq!(first.ready().collect::<Vec<_>>(), [1]);
-        first.remove(&shard.poller).expect("it was watched");
+        first.remove(&shard.poller).expect("removed");
         second.add(&shard.poller, 2).expect("watched");
         second.poll(Some(DEADLINE)).expect("a wait");
         assert_eq!(second.ready().collect::<Vec<_>>(), [2]);
-        second.remove(&shard.poller).expect("it was watched");
+        second.remove(&shard.poller).expect("removed");
         let own = shard.poller.poll(Some(DEADLINE)).expect("a wait");
-        assert_eq!(own.readable, 1, "alone again, in its own poll");
+        assert_eq!(own.readable, 1, "the poller itself reports the datagram too");
         shard.drain(1_024, &drained);
         assert_eq!(drained.load(Ordering::Acquire), round);
     }
 }
 
-/// The slack of this thread's timers in nanoseconds, as the system shows it to the thread itself.
-fn slack() -> String {
+/// Returns the timer slack of the calling thread in nanoseconds (`/proc/pid/timerslack_ns`, proc(5)).
+fn timer_slack() -> String {
     let thread = std::fs::read_link("/proc/thread-self").expect("a thread of a process");
     let number = thread.file_name().and_then(|name| name.to_str()).expect("a number").to_owned();
-    std::fs::read_to_string(format!("/proc/{number}/timerslack_ns")).expect("its own").trim().to_owned()
+    std::fs::read_to_string(format!("/proc/{number}/timerslack_ns"))
+        .expect("its timer slack")
+        .trim()
+        .to_owned()
 }
 
 #[test]
-fn a_thread_with_a_hub_naps_finely_whoever_made_the_pollers() {
-    // Threads have it from those that start them: this one must make none itself.
+fn a_hub_lowers_the_timer_slack_of_its_thread() {
+    // A thread inherits the timer slack of the thread that starts it, so this thread must not create a poller.
     let poller = std::thread::spawn(|| Poller::new().expect("a poller")).join().expect("no panic");
     let thread = std::thread::spawn(move || {
-        let before = slack();
+        let before = timer_slack();
         let hub = hub();
         hub.add(&poller, 0).expect("watched");
-        (before, slack())
+        (before, timer_slack())
     });
     let (before, after) = thread.join().expect("no panic");
     assert_ne!(before, after);

@@ -1,7 +1,6 @@
-//! Tests of the sockets, in one program. Tests that count allocations or open files of the whole process have programs of their own.
+//! Tests of the sockets in one program. The tests that count allocations of the whole process have their own program.
 
-mod inbox;
-mod script;
+mod fixtures;
 
 mod accounting;
 mod budget;
@@ -14,4 +13,3 @@ mod local;
 mod settings;
 mod steering;
 mod trains;
-mod watch;

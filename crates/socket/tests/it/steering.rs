@@ -1,24 +1,25 @@
-//! The steering filter in the real kernel: every tag lands on the socket the Rust model names, and what the
-//! filter leaves alone takes the kernel's hash.
+//! The steering filter in the kernel. Every tag selects the socket that the function in Rust returns, and the kernel's hash
+//! applies to the other datagrams.
 //!
-//! The program's arithmetic alone is tested beside it; groups without a filter in another file.
+//! The arithmetic of the program is tested next to it, and groups without a filter in `group`.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 use std::collections::HashSet;
 use std::net::UdpSocket;
 
-use crate::inbox::Inbox;
 use drumfire_socket::{
     Gro, GroupConfig, ReceiverConfig, ReuseportGroup, SendBatch, SendMode, Sender, SteeringFilter,
 };
 
-/// Where these tests keep the tag, and the shortest datagram that is steered.
+use crate::fixtures::Inbox;
+
+/// The offset of the tag, and the minimum length of a datagram with a tag.
 const TAG_OFFSET: usize = 1;
 const MIN_BYTES: usize = 28;
 
 const SECRET: u32 = 0x9E37_79B1;
 
-/// Datagrams in flight at a time: all of them fit one socket's default buffer.
+/// Datagrams in flight at a time. All of them fit the default buffer of one socket.
 const ROUND: usize = 128;
 
 fn filter(sockets: usize) -> SteeringFilter {
@@ -38,9 +39,9 @@ fn payload(first: u8, tag: u16, bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// Sends one datagram per tag and checks where each arrives.
+/// Sends one datagram for each tag, and checks the socket that receives it.
 fn steer(address: &str, sockets: usize, tags: impl Iterator<Item = u16>) {
-    let model = filter(sockets);
+    let filter = filter(sockets);
     let mut inbox = bind(address, sockets);
     let sender = UdpSocket::bind(address).expect("a sender");
     let mut sent = 0;
@@ -54,7 +55,7 @@ fn steer(address: &str, sockets: usize, tags: impl Iterator<Item = u16>) {
         }
         inbox.collect(sent, |index, received| {
             for datagram in received.datagrams() {
-                assert_eq!(model.socket_of(datagram.bytes), Some(index), "{sockets} sockets");
+                assert_eq!(filter.socket_of(datagram.bytes), Some(index), "{sockets} sockets");
                 per_socket[index] += 1;
             }
         });
@@ -64,14 +65,14 @@ fn steer(address: &str, sockets: usize, tags: impl Iterator<Item = u16>) {
 }
 
 #[test]
-fn every_tag_lands_on_the_socket_the_model_names() {
+fn every_tag_selects_the_socket_that_the_function_returns() {
     for sockets in [2, 6, 16] {
         steer("127.0.0.1:0", sockets, 0..=u16::MAX);
     }
 }
 
 #[test]
-fn large_and_odd_numbers_of_sockets_are_steered_alike() {
+fn large_and_odd_numbers_of_sockets_are_steered() {
     for sockets in [3, 7, 64] {
         steer("127.0.0.1:0", sockets, (0..=u16::MAX).step_by(17));
     }
@@ -82,7 +83,7 @@ fn an_ipv6_group_is_steered_too() {
     steer("[::1]:0", 6, (0..=u16::MAX).step_by(5));
 }
 
-/// Where the same datagram from each sender arrives.
+/// Sends the same datagram from each sender, and returns the socket that receives each of them.
 fn arrivals(inbox: &mut Inbox, senders: &[UdpSocket], datagram: &[u8], sent: &mut u64) -> Vec<usize> {
     let mut arrived = Vec::new();
     for sender in senders {
@@ -96,14 +97,14 @@ fn arrivals(inbox: &mut Inbox, senders: &[UdpSocket], datagram: &[u8], sent: &mu
 }
 
 #[test]
-fn short_datagrams_and_handshakes_take_the_kernels_hash_and_arrive() {
+fn short_datagrams_and_handshakes_use_the_hash_and_arrive() {
     let mut inbox = bind("127.0.0.1:0", 6);
     let senders: Vec<_> = (0..64).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a sender")).collect();
     let mut sent = 0;
     let hashed = arrivals(&mut inbox, &senders, &[0], &mut sent);
     assert!(hashed.iter().collect::<HashSet<_>>().len() > 1, "{hashed:?}");
     for tag in [0, 1, 0x1234, 0xFFFF] {
-        // The hash knows addresses and ports only: the same sender lands on the same socket whatever it says.
+        // The hash covers only addresses and ports, so the same sender always selects the same socket.
         for (first, bytes) in
             [(0x00, 2), (0x7F, MIN_BYTES - 1), (0x80, MIN_BYTES), (0xFF, MIN_BYTES), (0x80, 1_200)]
         {
@@ -129,7 +130,7 @@ fn an_empty_datagram_is_not_steered_and_not_lost() {
 }
 
 #[test]
-fn a_train_goes_whole_to_the_socket_of_its_first_datagram_and_is_split_there() {
+fn a_train_goes_to_the_socket_of_its_first_datagram() {
     let address = "127.0.0.1:0".parse().expect("an address");
     let config = GroupConfig::new(address).sockets(4).steering(filter(4));
     let mut inbox = Inbox::bind(&config, &ReceiverConfig::default().gro(Gro::On));
@@ -140,7 +141,7 @@ fn a_train_goes_whole_to_the_socket_of_its_first_datagram_and_is_split_there() {
         assert!(batch.push(Some(inbox.address), &payload(0, tag, 100)));
     }
     let mut sender = Sender::new(SendMode::Gso);
-    sender.flush(&mut client[0], &mut batch, |it| panic!("given up: {it:?}"));
+    sender.flush(&mut client[0], &mut batch, |it| panic!("lost: {it:?}"));
     let mut seen = Vec::new();
     let owner = filter(4).socket_of_tag(0);
     inbox.collect(tags.len() as u64, |index, received| {

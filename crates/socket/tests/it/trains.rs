@@ -1,17 +1,15 @@
-//! Trains over loopback: a sender that segments, a receiver that takes trains whole or singly, and every
-//! datagram byte for byte in order either way.
-//!
-//! How much faster trains are is a benchmark's question.
+//! Trains over loopback: a sender that segments, and a receiver with and without GRO. Either way, every datagram arrives
+//! unchanged and in order.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use crate::inbox::Inbox;
 use drumfire_socket::{
     DrainEnd, DropReason, Fault, FlushEnd, Gro, GroupConfig, Parker, Poller, Receiver, ReceiverConfig,
     ReuseportGroup, SendBatch, SendMode, Sender, Socket,
 };
+
+use crate::fixtures::{DEADLINE, Inbox};
 
 const V4: &str = "127.0.0.1:0";
 const V6: &str = "[::1]:0";
@@ -23,7 +21,7 @@ fn bind(address: &str, gro: Gro) -> Inbox {
     Inbox::bind(&group, &ReceiverConfig::default().gro(gro).max_datagram_bytes(MAX_BYTES))
 }
 
-/// A sender of trains with its socket and its batch.
+/// A sender of trains with its socket and batch.
 struct Outbox {
     socket: Socket,
     sender: Sender,
@@ -42,7 +40,7 @@ impl Outbox {
         }
     }
 
-    /// Queues a datagram of `bytes` bytes that differs from all others, and answers it.
+    /// Adds a datagram of `bytes` bytes that differs from all others, and returns it.
     fn push(&mut self, to: SocketAddr, bytes: usize) -> Vec<u8> {
         self.pushed += 1;
         let pattern = self.pushed.to_le_bytes().into_iter().chain((0..=255).cycle());
@@ -51,7 +49,7 @@ impl Outbox {
         datagram
     }
 
-    /// Sends all of it; answers what was given up.
+    /// Sends all datagrams and returns those that were lost.
     fn flush(&mut self) -> Vec<(Option<SocketAddr>, Fault)> {
         let mut lost = Vec::new();
         let end = self.sender.flush(&mut self.socket, &mut self.batch, |it| lost.push((it.to, it.fault)));
@@ -60,7 +58,7 @@ impl Outbox {
     }
 }
 
-/// Collects until `total` arrived, into `seen`.
+/// Collects datagrams into `seen` until `total` have arrived.
 fn collect(inbox: &mut Inbox, total: u64, seen: &mut Vec<Vec<u8>>) {
     inbox.collect(total, |_, received| {
         seen.extend(received.datagrams().map(|datagram| datagram.bytes.to_vec()));
@@ -68,7 +66,7 @@ fn collect(inbox: &mut Inbox, total: u64, seen: &mut Vec<Vec<u8>>) {
 }
 
 #[test]
-fn a_train_arrives_as_a_train_with_its_short_end() {
+fn a_train_arrives_as_one_message_with_a_shorter_last_one() {
     for address in [V4, V6] {
         let mut inbox = bind(address, Gro::On);
         let mut outbox = Outbox::new(address);
@@ -91,7 +89,7 @@ fn a_train_arrives_as_a_train_with_its_short_end() {
 }
 
 #[test]
-fn the_same_train_arrives_singly_where_trains_are_off() {
+fn without_gro_a_train_arrives_as_single_datagrams() {
     for address in [V4, V6] {
         let mut inbox = bind(address, Gro::Off);
         let mut outbox = Outbox::new(address);
@@ -105,13 +103,13 @@ fn the_same_train_arrives_singly_where_trains_are_off() {
     }
 }
 
-/// Trains whose datagrams certainly fit the receive buffer, split or whole.
+/// Returns how many trains fit the receive buffer, with or without GRO.
 fn trains_in_flight(inbox: &Inbox) -> usize {
     (inbox.members[0].0.granted().receive_buffer_bytes / (64 * 4_096)).clamp(1, 12)
 }
 
 #[test]
-fn auto_turns_itself_on_under_trains_and_loses_nothing() {
+fn auto_turns_on_gro_for_trains_and_loses_nothing() {
     let mut inbox = bind(V4, Gro::Auto);
     let mut outbox = Outbox::new(V4);
     let trains = trains_in_flight(&inbox);
@@ -139,7 +137,7 @@ fn auto_turns_itself_on_under_trains_and_loses_nothing() {
 }
 
 #[test]
-fn auto_stays_off_where_every_datagram_has_another_sender() {
+fn auto_stays_off_if_every_datagram_has_another_sender() {
     let mut inbox = bind(V4, Gro::Auto);
     let senders: Vec<_> = (0..64).map(|_| std::net::UdpSocket::bind(V4).expect("a sender")).collect();
     for round in 1..=200 {
@@ -152,7 +150,7 @@ fn auto_stays_off_where_every_datagram_has_another_sender() {
 }
 
 #[test]
-fn mixed_lengths_to_two_peers_in_one_batch_split_right() {
+fn mixed_lengths_to_two_peers_are_split_correctly() {
     let lengths = [100, 100, 100, 40, 100, 100, 1_500, 1_500, 1_499, 1, 1, 1, 2, 700, 700, 0, 700, 700, 9];
     for gro in [Gro::On, Gro::Off, Gro::Auto] {
         let mut inboxes = [bind(V4, gro), bind(V4, gro)];
@@ -163,7 +161,7 @@ fn mixed_lengths_to_two_peers_in_one_batch_split_right() {
             let peer = usize::from(step % 5 > 2 || step % 7 == 0);
             let bytes = lengths[step % lengths.len()];
             sent[peer].push(outbox.push(inboxes[peer].address, bytes));
-            // Few enough in flight for the smallest buffer.
+            // Few enough datagrams are in flight for the smallest buffer.
             if step % 50 == 49 {
                 assert!(outbox.flush().is_empty());
                 for peer in 0..2 {
@@ -183,13 +181,13 @@ fn mixed_lengths_to_two_peers_in_one_batch_split_right() {
 }
 
 #[test]
-fn a_train_of_overlong_datagrams_is_counted_by_datagram() {
-    for (bytes, is_taken) in [(MAX_BYTES, true), (MAX_BYTES + 1, false), (MAX_BYTES * 4, false)] {
+fn overlong_datagrams_of_a_train_are_counted_one_by_one() {
+    for (bytes, is_valid) in [(MAX_BYTES, true), (MAX_BYTES + 1, false), (MAX_BYTES * 4, false)] {
         let mut inbox = bind(V4, Gro::On);
         let mut outbox = Outbox::new(V4);
         let mut sent: Vec<_> = (0..5).map(|_| outbox.push(inbox.address, bytes)).collect();
         assert!(outbox.flush().is_empty());
-        if !is_taken {
+        if !is_valid {
             sent.clear();
         }
         sent.push(outbox.push(inbox.address, 20));
@@ -198,12 +196,12 @@ fn a_train_of_overlong_datagrams_is_counted_by_datagram() {
         collect(&mut inbox, 6, &mut seen);
         assert_eq!(seen, sent, "{bytes} bytes");
         let dropped = inbox.members[0].1.counts().dropped(DropReason::Overlong);
-        assert_eq!(dropped, if is_taken { 0 } else { 5 });
+        assert_eq!(dropped, if is_valid { 0 } else { 5 });
     }
 }
 
 #[test]
-fn a_train_costs_as_much_budget_as_its_datagrams() {
+fn every_datagram_of_a_train_costs_budget() {
     const TRAINS: u64 = 20;
     const BUDGET: usize = 4;
     let group = ReuseportGroup::bind(&GroupConfig::new(V4.parse().expect("an address"))).expect("a group");
@@ -215,7 +213,7 @@ fn a_train_costs_as_much_budget_as_its_datagrams() {
     let mut receiver = Receiver::new(&mut socket, &config).expect("a receiver");
     let mut outbox = Outbox::new(V4);
     for _ in 0..TRAINS {
-        // The short end keeps each train apart from the next.
+        // A shorter datagram ends each train.
         for bytes in [100, 100, 100, 100, 100, 1] {
             outbox.push(address, bytes);
         }
@@ -225,14 +223,15 @@ fn a_train_costs_as_much_budget_as_its_datagrams() {
     while receiver.counts().datagrams < TRAINS * 6 {
         let before = receiver.counts().messages;
         let end = receiver.drain(&mut socket, BUDGET, |_| {});
-        // One call with as many slots as the budget, handed on whole: four trains overspend it.
+        // One call offers as many slots as the budget, and its batch is delivered completely. So four trains of six
+        // datagrams exceed the budget, but no second call follows.
         let taken = receiver.counts().messages - before;
         assert!(taken <= BUDGET as u64);
         assert!(taken < BUDGET as u64 || end == DrainEnd::BudgetSpent);
         passes += 1;
         if end == DrainEnd::Blocked && receiver.counts().datagrams < TRAINS * 6 {
-            // Loopback may hand datagrams over after the send has returned.
-            let ready = poller.poll(Some(Duration::from_secs(60))).expect("a poll");
+            // Loopback may deliver datagrams after the send call has returned.
+            let ready = poller.poll(Some(DEADLINE)).expect("a poll");
             assert_eq!(ready.readable, 1, "stalled after {} datagrams", receiver.counts().datagrams);
         }
     }
@@ -240,15 +239,15 @@ fn a_train_costs_as_much_budget_as_its_datagrams() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_reached_takes_segmentation_from_nobody() {
+fn an_unreachable_peer_does_not_end_segmentation() {
     let mut inbox = bind(V4, Gro::Off);
     let mut outbox = Outbox::new(V4);
-    // The kernel refuses port 0 with the same error as a train it cannot segment.
-    let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+    // The kernel refuses port 0 with the same error as a train that it cannot segment.
+    let invalid = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut sent = vec![outbox.push(inbox.address, 50), outbox.push(inbox.address, 50)];
-    outbox.push(nowhere, 50);
+    outbox.push(invalid, 50);
     sent.extend((0..3).map(|_| outbox.push(inbox.address, 50)));
-    assert_eq!(outbox.flush(), [(Some(nowhere), Fault::InvalidArgument)]);
+    assert_eq!(outbox.flush(), [(Some(invalid), Fault::InvalidArgument)]);
     let mut seen = Vec::new();
     collect(&mut inbox, 5, &mut seen);
     assert_eq!((seen, outbox.sender.mode()), (sent, SendMode::Gso));
@@ -257,35 +256,35 @@ fn a_peer_that_cannot_be_reached_takes_segmentation_from_nobody() {
 #[test]
 fn trains_to_an_address_the_kernel_refuses_end_no_others() {
     const ROUNDS: u64 = 50;
-    for (address, nowhere) in [(V4, "127.0.0.1:0"), (V6, "[::1]:0")] {
-        let nowhere: SocketAddr = nowhere.parse().expect("an address");
+    for (address, invalid) in [(V4, "127.0.0.1:0"), (V6, "[::1]:0")] {
+        let invalid: SocketAddr = invalid.parse().expect("an address");
         let mut inbox = bind(address, Gro::Off);
         let mut outbox = Outbox::new(address);
         let mut seen = Vec::new();
         for round in 1..=ROUNDS {
-            // Trains to port 0 alone, and then among the trains of others.
-            outbox.push(nowhere, 50);
-            outbox.push(nowhere, 50);
-            assert_eq!(outbox.flush(), [(Some(nowhere), Fault::InvalidArgument); 2], "{address}");
+            // Send a train to port 0 alone, and then one between trains to another peer.
+            outbox.push(invalid, 50);
+            outbox.push(invalid, 50);
+            assert_eq!(outbox.flush(), [(Some(invalid), Fault::InvalidArgument); 2], "{address}");
             let mut sent: Vec<_> = (0..3).map(|_| outbox.push(inbox.address, 50)).collect();
-            outbox.push(nowhere, 50);
-            outbox.push(nowhere, 50);
+            outbox.push(invalid, 50);
+            outbox.push(invalid, 50);
             sent.extend((0..3).map(|_| outbox.push(inbox.address, 50)));
-            assert_eq!(outbox.flush(), [(Some(nowhere), Fault::InvalidArgument); 2], "{address}");
+            assert_eq!(outbox.flush(), [(Some(invalid), Fault::InvalidArgument); 2], "{address}");
             seen.clear();
             collect(&mut inbox, 6 * round, &mut seen);
             assert_eq!((&seen, outbox.sender.mode()), (&sent, SendMode::Gso), "{address}");
         }
         let counts = outbox.sender.counts();
         assert_eq!((counts.datagrams, counts.lost.total()), (6 * ROUNDS, 4 * ROUNDS));
-        // Each train to port 0 fails once as a train, and once for each datagram.
+        // Each train to port 0 fails once as a train, and then once for each of its two datagrams.
         assert_eq!(counts.faults.count(Fault::InvalidArgument), 6 * ROUNDS);
     }
 }
 
 #[test]
-fn a_source_that_is_no_address_of_the_host_ends_no_trains() {
-    // An answer from an address that the host has lost leaves neither in a train nor singly.
+fn an_unusable_source_address_does_not_end_segmentation() {
+    // A reply whose source address cannot be used is refused as a train and as single datagrams.
     let mut inbox = bind("0.0.0.0:0", Gro::Off);
     let client = std::net::UdpSocket::bind(V4).expect("a client");
     client.send_to(b"x", (std::net::Ipv4Addr::LOCALHOST, inbox.address.port())).expect("sent");
@@ -296,7 +295,7 @@ fn a_source_that_is_no_address_of_the_host_ends_no_trains() {
     let mut sender = Sender::new(SendMode::Gso);
     let mut batch = SendBatch::new(8, 1_024);
     for _ in 0..20 {
-        // The address is one of loopback, so it sends to another host from nowhere.
+        // The source is a loopback address, from which the kernel sends to no other host.
         let elsewhere = SocketAddr::from(([198, 51, 100, 1], to.port()));
         assert!((0..3).all(|_| batch.push_from(local, elsewhere, &[7; 50])));
         let mut lost = 0;

@@ -56,6 +56,7 @@ impl ControlBuffer {
         let cmsg_len = (HEADER_BYTES + size_of::<T>()) as _;
         let header = libc::cmsghdr { cmsg_len, cmsg_level: level, cmsg_type: kind };
         let bytes = space(size_of::<T>());
+        // The buffer has room for all messages that `write` adds.
         let Some(target) = self.0.get_mut(offset..offset + bytes) else { return 0 };
         target.fill(0);
         let (head, body) = target.split_at_mut(HEADER_BYTES);
