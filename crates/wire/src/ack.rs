@@ -1,40 +1,39 @@
-//! The ack frame's body: which packets arrived, as ranges, newest first, and how long the newest waited.
+//! The body of the ack frame: the packets that arrived, as ranges from the newest to the oldest, and the ack delay. The layout
+//! follows the ACK frame of QUIC (RFC 9000 section 19.3).
 //!
-//! A decoded ack has been checked as a whole, so walking its ranges cannot fail. Whether the acknowledged
-//! packets were ever sent is deliberately not asked here: only the sender knows.
+//! Decoding checks every range, so iteration over a decoded ack cannot fail. Whether the acknowledged packets were ever sent
+//! is checked by the sender of those packets.
 
 use core::time::Duration;
 
 use bytes::BufMut;
 
-use crate::encode_error::EncodeError;
-use crate::frame::FrameError;
+use crate::codec::{EncodeError, FrameError, Reader};
 use crate::limits;
 use crate::packet_number::PacketNumber;
-use crate::reader::Reader;
 use crate::varint;
 
-/// Microseconds in one unit of ack delay.
+/// The unit of the ack delay in microseconds.
 const DELAY_UNIT_US: u64 = 8;
 
-/// How long the newest packet waited for its ack, in units of 8 us, at most 16.8 s.
+/// The time between the arrival of the newest packet and the sending of its ack, in units of 8 us, at most 16.8 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AckDelay(u32);
 
 impl AckDelay {
-    /// The delay rounded down to whole units, and down to the largest there is.
+    /// Converts a duration, rounded down to whole units. The largest value represents all longer durations.
     pub fn from_duration(delay: Duration) -> Self {
         let units = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) / DELAY_UNIT_US;
         Self(u32::try_from(units).unwrap_or(u32::MAX).min(limits::ACK_DELAY_MAX_UNITS))
     }
 
-    /// The delay as a duration.
+    /// Returns the delay as a duration.
     pub fn to_duration(self) -> Duration {
         Duration::from_micros(u64::from(self.0).saturating_mul(DELAY_UNIT_US))
     }
 }
 
-/// Consecutive packet numbers, both ends included.
+/// A range of consecutive packet numbers that includes both of its ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AckRange {
     smallest: PacketNumber,
@@ -42,23 +41,24 @@ pub struct AckRange {
 }
 
 impl AckRange {
-    /// The range from `smallest` to `largest`, or `None` when they are the wrong way round.
+    /// Creates the range from `smallest` to `largest`, or returns `None` if `smallest` is greater.
     pub fn new(smallest: PacketNumber, largest: PacketNumber) -> Option<Self> {
         (smallest <= largest).then_some(Self { smallest, largest })
     }
 
-    /// The oldest packet of the range.
+    /// Returns the smallest packet number of the range.
     pub fn smallest(self) -> PacketNumber {
         self.smallest
     }
 
-    /// The newest packet of the range.
+    /// Returns the largest packet number of the range.
     pub fn largest(self) -> PacketNumber {
         self.largest
     }
 
-    /// Packets between the two ends: one less than the range holds.
+    /// Returns the number of packets in the range minus one, which is the length on the wire.
     fn distance(self) -> u64 {
+        debug_assert!(self.smallest <= self.largest, "a range ends before it begins: {self:?}");
         self.largest.0.saturating_sub(self.smallest.0)
     }
 }
@@ -66,14 +66,14 @@ impl AckRange {
 /// An ack frame, borrowed from its packet (PROTOCOL 9.1, "Ack").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack<'a> {
-    /// How long the newest packet had waited when this was sent.
+    /// The time between the arrival of the newest packet and the sending of this ack.
     pub delay: AckDelay,
-    /// What arrived.
+    /// The packets that arrived.
     pub ranges: AckRanges<'a>,
 }
 
 impl<'a> Ack<'a> {
-    /// Reads the body and checks every range of it.
+    /// Decodes the body and checks every range.
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, FrameError> {
         let largest = PacketNumber(reader.varint()?);
         let delay = u32::try_from(reader.varint()?).map_err(|_| FrameError::BadAckDelay)?;
@@ -94,7 +94,7 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// The ranges of an ack: 1 to [`limits::ACK_RANGES_SENT`], newest first, with a gap between each two.
+/// The ranges of an ack: 1 to [`limits::ACK_RANGES_SENT`], newest first, with at least one missing packet between two ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckRanges<'a> {
     largest: PacketNumber,
@@ -103,17 +103,17 @@ pub struct AckRanges<'a> {
 }
 
 impl<'a> AckRanges<'a> {
-    /// The newest packet of all.
+    /// Returns the largest acknowledged packet number.
     pub fn largest(&self) -> PacketNumber {
         self.largest
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The ranges, newest first.
+    /// Returns an iterator over the ranges, newest first.
     pub fn iter(&self) -> AckRangesIter<'a> {
         AckRangesIter {
             reader: Reader::new(self.encoded),
@@ -133,7 +133,7 @@ impl<'a> IntoIterator for AckRanges<'a> {
     }
 }
 
-/// Walks over the ranges of an ack, newest first.
+/// An iterator over the ranges of an ack, newest first.
 #[derive(Debug, Clone)]
 pub struct AckRangesIter<'a> {
     reader: Reader<'a>,
@@ -147,9 +147,10 @@ impl Iterator for AckRangesIter<'_> {
 
     fn next(&mut self) -> Option<AckRange> {
         self.remaining = self.remaining.checked_sub(1)?;
-        let range = next_range(&mut self.reader, self.largest, self.previous).ok()?;
-        self.previous = Some(range);
-        Some(range)
+        let range = next_range(&mut self.reader, self.largest, self.previous);
+        debug_assert!(range.is_ok(), "`Ack::decode` accepted a range that cannot be read again: {range:?}");
+        self.previous = Some(range.ok()?);
+        self.previous
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -159,7 +160,7 @@ impl Iterator for AckRangesIter<'_> {
 
 impl ExactSizeIterator for AckRangesIter<'_> {}
 
-/// Reads the range after `previous`, or the first one, which ends at `largest`.
+/// Decodes the range after `previous`, or the first range, which ends at `largest`.
 fn next_range(
     reader: &mut Reader<'_>,
     largest: PacketNumber,
@@ -177,7 +178,7 @@ fn next_range(
     Ok(AckRange { smallest: PacketNumber(smallest), largest: PacketNumber(largest) })
 }
 
-/// Bytes the body takes for the newest [`limits::ACK_RANGES_SENT`] of these ranges.
+/// Returns the length in bytes of a body with the newest [`limits::ACK_RANGES_SENT`] of these ranges.
 pub(crate) fn body_bytes(
     delay: AckDelay,
     ranges: impl Iterator<Item = AckRange> + Clone,
@@ -187,7 +188,7 @@ pub(crate) fn body_bytes(
     Ok(bytes)
 }
 
-/// Writes the body that [`body_bytes`] measured, where the caller has made sure of the room.
+/// Writes the body that [`body_bytes`] measured. The caller has checked that it fits.
 pub(crate) fn put_body(
     delay: AckDelay,
     ranges: impl Iterator<Item = AckRange> + Clone,
@@ -196,7 +197,7 @@ pub(crate) fn put_body(
     body(delay, ranges, |value| varint::put(value, out))
 }
 
-/// Hands every varint of the body to `emit`, in order.
+/// Passes every varint of the body to `emit`, in order.
 fn body(
     delay: AckDelay,
     ranges: impl Iterator<Item = AckRange> + Clone,
@@ -212,7 +213,8 @@ fn body(
     emit(first.distance());
     let mut previous = first;
     for range in ranges {
-        // One missing packet between two ranges is a gap of 0: ranges that touch would be one range.
+        // A gap of 0 means one missing packet, because two ranges without a missing packet between them are one range
+        // (RFC 9000 section 19.3.1).
         let distance = previous.smallest.0.checked_sub(range.largest.0);
         let gap = distance.and_then(|distance| distance.checked_sub(2));
         emit(gap.ok_or(EncodeError::RangesOutOfOrder)?);
@@ -247,7 +249,7 @@ mod tests {
         Ok(ack)
     }
 
-    /// The ranges of a set, newest first: the model.
+    /// Returns the ranges of a set, newest first, as a model.
     fn ranges_of(set: &BTreeSet<u64>) -> Vec<AckRange> {
         let mut ranges: Vec<AckRange> = Vec::new();
         for &number in set.iter().rev() {
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn thirty_two_ranges_are_read_and_thirty_three_are_a_protocol_error() {
+    fn more_than_32_ranges_are_a_protocol_error() {
         for ranges in [31_u8, 32, 33] {
             // Largest 200, delay 0, then single packets with single gaps.
             let mut bytes = vec![0xc8, 0x01, 0x00, ranges - 1, 0x00];
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_ranges_only_the_newest_thirty_two_are_written() {
+    fn only_the_newest_32_ranges_are_written() {
         let ranges: Vec<_> = (0..40).rev().map(|n| range(4 * n, 4 * n + 1)).collect();
         let bytes = encoded(AckDelay(0), &ranges).unwrap();
         let ack = decoded(&bytes).unwrap();
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_touch_overlap_ascend_or_are_missing_are_not_written() {
+    fn invalid_sequences_of_ranges_are_not_written() {
         for wrong in [[range(5, 6), range(3, 4)], [range(5, 6), range(3, 5)], [range(5, 6), range(8, 9)]] {
             assert_eq!(encoded(AckDelay(0), &wrong), Err(EncodeError::RangesOutOfOrder));
         }
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_reach_packet_zero_and_not_below() {
+    fn a_range_ends_at_packet_zero_or_above() {
         assert!(decoded(&[5, 0, 0, 5]).is_ok());
         assert_eq!(decoded(&[5, 0, 0, 6]), Err(FrameError::BadAckRange));
         // Largest 5 down to 3, then a gap: 2 missing, 1 to 0.
@@ -330,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_of_packets_comes_back_as_its_newest_ranges(
+        fn a_set_of_packets_round_trips_as_its_newest_ranges(
             base in prop_oneof![Just(0_u64), Just(u64::MAX - 300), any::<u64>().prop_map(|n| n / 2)],
             offsets in prop::collection::btree_set(0_u64..300, 1..150),
             delay in 0..=limits::ACK_DELAY_MAX_UNITS,

@@ -1,71 +1,65 @@
-//! Frames: what a packet holds once it was opened, one after the other to its end.
+//! The frames of an opened packet. A packet is a sequence of frames up to its end.
 //!
-//! [`Frames`] walks over them and borrows everything; [`FrameWriter`] fills a packet. Deliberately without
-//! memory of other packets: only the ids of reliable messages lean on each other, inside one packet.
+//! [`Frames`] decodes them and borrows their contents; [`FrameWriter`] encodes them. A packet is decoded without knowledge of
+//! other packets. Only the ids of reliable messages refer to each other, within one packet.
 
-mod close;
 mod control;
-mod error;
-mod fragment;
 mod kinds;
 mod message;
-mod type_byte;
 mod writer;
 
-pub use close::{Close, CloseCode};
-pub use control::{NewConnectionId, PathData, ResumeToken};
-pub use error::FrameError;
-pub use fragment::Fragment;
+pub use control::{Close, CloseCode, NewConnectionId, PathData, ResumeToken};
 pub use kinds::FrameKinds;
-pub use message::{ChannelId, Delivery, Message, MessageId, Skip};
+pub use message::{ChannelId, Delivery, Fragment, Message, MessageId, Skip};
 pub use writer::FrameWriter;
 
 use core::iter::FusedIterator;
 
+use self::kinds::{frame_type, frame_weight, is_fragment};
 use crate::ack::Ack;
+use crate::codec::{FrameError, Reader};
 use crate::limits::PACKET_FRAMES_MAX;
-use crate::reader::Reader;
 
 /// One item of a packet (PROTOCOL 7, "Frames").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Zeros that only make the packet longer.
+    /// Zeros that only increase the length of the packet.
     Padding {
-        /// How many there are in a row.
+        /// The number of consecutive zeros.
         bytes: usize,
     },
-    /// Asks for an ack and nothing else: keep-alives and probes.
+    /// Asks for an ack and has no other effect. Keep-alives and probes are pings.
     Ping,
-    /// Asks for an ack at once: the sender may send no more without one.
+    /// Asks for an immediate ack, because the sender must not send more without one.
     AckRequest,
-    /// Says which packets arrived.
+    /// The packets that arrived.
     Ack(Ack<'a>),
     /// A whole message of the application.
     Message(Message<'a>),
-    /// A piece of a message.
+    /// A part of a message.
     Fragment(Fragment<'a>),
-    /// Says that a message will not come.
+    /// Reports that the sender gave up a message.
     Skip(Skip),
-    /// How many bytes of reliable messages, with their charges, the peer may have sent in all.
+    /// The total number of bytes of reliable messages that the peer may send, including charges, since the connection began.
     Credit(u64),
-    /// What the sender's clock showed, in microseconds.
+    /// The time on the sender's clock in microseconds.
     Timestamp(u64),
     /// Ends the connection.
     Close(Close<'a>),
-    /// Asks whoever reads it to give the data back.
+    /// Asks the receiver to return the data, which validates a path.
     PathChallenge(PathData),
-    /// Gives it back.
+    /// Returns the data of a path challenge.
     PathResponse(PathData),
-    /// One more id for packets to the server.
+    /// A spare id for packets to the server.
     NewConnectionId(NewConnectionId),
-    /// The client will not use the id with this sequence number any more.
+    /// The sequence number of a connection id that the client will not use again.
     RetireConnectionId(u64),
-    /// What the client needs to come back.
+    /// A token with which the client can connect again.
     ResumeToken(ResumeToken<'a>),
 }
 
 impl Frame<'_> {
-    /// Its kind, for a record.
+    /// Returns the kind of the frame as a set of one.
     #[must_use]
     pub const fn kind(&self) -> FrameKinds {
         match self {
@@ -87,7 +81,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Whether a packet with this frame must be acknowledged.
+    /// Returns whether a packet with this frame must be acknowledged (RFC 9002 section 2).
     pub fn is_ack_eliciting(&self) -> bool {
         match self {
             Self::Ping
@@ -109,44 +103,44 @@ impl Frame<'_> {
     }
 }
 
-/// Walks over the frames of an opened packet and stops at the first error.
+/// An iterator over the frames of an opened packet, which ends after the first error.
 ///
-/// A packet with an error is dropped as a whole: a caller that acts on frames one by one walks over them once
-/// before, on a clone, or is ready to close the connection in the middle.
+/// A packet with an error must be dropped as a whole. A caller that acts on each frame immediately iterates over a clone first,
+/// or closes the connection if an error follows.
 #[derive(Debug, Clone)]
 pub struct Frames<'a> {
     reader: Reader<'a>,
-    /// The id of the last reliable message in this packet, from which the next may be counted.
+    /// The id of the previous reliable message in this packet. The next message may omit its id if it is the successor.
     last_id: Option<MessageId>,
-    /// How many more frames the packet may have.
-    left: u8,
+    /// The number of frames that the packet may still have, where a fragment counts as two.
+    frames_left: u8,
 }
 
 impl<'a> Frames<'a> {
-    /// The frames in the opened bytes of one packet, without header and tag.
+    /// Creates an iterator over the frames in the opened bytes of one packet, without header and tag.
     pub fn new(opened: &'a [u8]) -> Self {
-        Self { reader: Reader::new(opened), last_id: None, left: PACKET_FRAMES_MAX }
+        Self { reader: Reader::new(opened), last_id: None, frames_left: PACKET_FRAMES_MAX }
     }
 
     fn decode_next(&mut self, byte: u8) -> Result<Frame<'a>, FrameError> {
         let weight = frame_weight(is_fragment(byte));
-        self.left = self.left.checked_sub(weight).ok_or(FrameError::TooManyFrames)?;
+        self.frames_left = self.frames_left.checked_sub(weight).ok_or(FrameError::TooManyFrames)?;
         match byte {
-            type_byte::PADDING => Ok(self.padding()),
-            type_byte::PING => Ok(Frame::Ping),
-            type_byte::ACK_REQUEST => Ok(Frame::AckRequest),
-            type_byte::ACK => Ack::decode(&mut self.reader).map(Frame::Ack),
-            type_byte::PATH_CHALLENGE => PathData::decode(&mut self.reader).map(Frame::PathChallenge),
-            type_byte::PATH_RESPONSE => PathData::decode(&mut self.reader).map(Frame::PathResponse),
-            type_byte::NEW_CONNECTION_ID => {
+            frame_type::PADDING => Ok(self.padding()),
+            frame_type::PING => Ok(Frame::Ping),
+            frame_type::ACK_REQUEST => Ok(Frame::AckRequest),
+            frame_type::ACK => Ack::decode(&mut self.reader).map(Frame::Ack),
+            frame_type::PATH_CHALLENGE => PathData::decode(&mut self.reader).map(Frame::PathChallenge),
+            frame_type::PATH_RESPONSE => PathData::decode(&mut self.reader).map(Frame::PathResponse),
+            frame_type::NEW_CONNECTION_ID => {
                 NewConnectionId::decode(&mut self.reader).map(Frame::NewConnectionId)
             }
-            type_byte::RETIRE_CONNECTION_ID => Ok(Frame::RetireConnectionId(self.reader.varint()?)),
-            type_byte::RESUME_TOKEN => ResumeToken::decode(&mut self.reader).map(Frame::ResumeToken),
-            type_byte::CLOSE => Close::decode(&mut self.reader).map(Frame::Close),
-            type_byte::SKIP => Skip::decode(&mut self.reader).map(Frame::Skip),
-            type_byte::CREDIT => Ok(Frame::Credit(self.reader.varint()?)),
-            type_byte::TIMESTAMP => Ok(Frame::Timestamp(self.reader.varint()?)),
+            frame_type::RETIRE_CONNECTION_ID => Ok(Frame::RetireConnectionId(self.reader.varint()?)),
+            frame_type::RESUME_TOKEN => ResumeToken::decode(&mut self.reader).map(Frame::ResumeToken),
+            frame_type::CLOSE => Close::decode(&mut self.reader).map(Frame::Close),
+            frame_type::SKIP => Skip::decode(&mut self.reader).map(Frame::Skip),
+            frame_type::CREDIT => Ok(Frame::Credit(self.reader.varint()?)),
+            frame_type::TIMESTAMP => Ok(Frame::Timestamp(self.reader.varint()?)),
             _ if is_fragment(byte) => {
                 Fragment::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Fragment)
             }
@@ -154,12 +148,14 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The rest of a run of padding whose first byte was read.
+    /// Consumes the rest of a run of padding whose first byte was read.
     fn padding(&mut self) -> Frame<'a> {
-        let rest = self.reader.rest();
-        let more = rest.iter().position(|&byte| byte != type_byte::PADDING).unwrap_or(rest.len());
-        self.reader = Reader::new(rest.get(more..).unwrap_or_default());
-        Frame::Padding { bytes: more.saturating_add(1) }
+        let (mut bytes, mut rest) = (1_usize, self.reader.rest());
+        while let [frame_type::PADDING, tail @ ..] = rest {
+            (bytes, rest) = (bytes.saturating_add(1), tail);
+        }
+        self.reader = Reader::new(rest);
+        Frame::Padding { bytes }
     }
 }
 
@@ -170,6 +166,7 @@ impl<'a> Iterator for Frames<'a> {
         let byte = self.reader.u8()?;
         let frame = self.decode_next(byte);
         if frame.is_err() {
+            // The end of an invalid frame is unknown, so nothing after it can be decoded.
             self.reader = Reader::new(&[]);
         }
         Some(frame)
@@ -178,19 +175,10 @@ impl<'a> Iterator for Frames<'a> {
 
 impl FusedIterator for Frames<'_> {}
 
-const fn is_fragment(byte: u8) -> bool {
-    byte & type_byte::FRAGMENT != 0 && byte & type_byte::MESSAGE != 0
-}
-
-/// How much of [`PACKET_FRAMES_MAX`] a frame takes: a piece costs its receiver twice what another frame does.
-const fn frame_weight(is_fragment: bool) -> u8 {
-    if is_fragment { 2 } else { 1 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode_error::EncodeError;
+    use crate::codec::EncodeError;
 
     fn frames(bytes: &[u8]) -> Vec<Result<Frame<'_>, FrameError>> {
         Frames::new(bytes).collect()
@@ -205,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_has_40_frames_at_most_and_a_run_of_padding_is_one() {
+    fn a_packet_has_at_most_40_frames() {
         let pings = |count: usize| [1_u8, 0].repeat(count / 2);
         assert!(frames(&pings(40)).iter().all(Result::is_ok));
         let bytes = pings(42);
@@ -222,9 +210,9 @@ mod tests {
 
     #[test]
     fn a_fragment_counts_as_two_frames() {
-        let piece = [0x8a, 0, 0, 9, 0, 1, 7];
-        assert!(frames(&piece.repeat(20)).iter().all(Result::is_ok));
-        assert_eq!(frames(&piece.repeat(21)).last(), Some(&Err(FrameError::TooManyFrames)));
+        let encoded = [0x8a, 0, 0, 9, 0, 1, 7];
+        assert!(frames(&encoded.repeat(20)).iter().all(Result::is_ok));
+        assert_eq!(frames(&encoded.repeat(21)).last(), Some(&Err(FrameError::TooManyFrames)));
         let delivery = Delivery::ReliableUnordered { id: MessageId(0) };
         let piece = Message { channel: ChannelId(0), delivery, payload: &[7] };
         let fragment = Fragment { piece, number: 0, total_bytes: 9, offset_bytes: 0 };
@@ -237,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_this_version_does_not_know_is_an_error() {
+    fn every_unknown_frame_type_is_an_error() {
         let known = [
             0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x80, 0x81, 0x82,
             0x83, 0x84, 0x85, 0x92, 0x93, 0x94, 0x88, 0x89, 0x8a, 0x8b, 0x8c, 0x9a, 0x9b, 0x9c,
@@ -257,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn acks_padding_and_close_ask_for_no_ack() {
+    fn acks_padding_and_close_are_not_ack_eliciting() {
         let bytes = [&[0x00][..], &[0x02, 5, 0, 0, 0], &[0x03, 0, 0, 0]].concat();
         let found = frames(&bytes);
         assert_eq!(found.len(), 3);

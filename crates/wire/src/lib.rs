@@ -1,19 +1,18 @@
-//! The wire format of drumfire: how bytes become headers, frames and ids, and back.
+//! The wire format of drumfire: encoding and decoding of headers, frames, and ids.
 //!
-//! This crate decodes and encodes. It deliberately holds no keys, no clock, no entropy, no socket and no
-//! connection state: what a frame *does* belongs to the protocol core, and whether its bytes may be believed
-//! is decided by the packet protection before [`Frames`] ever sees them. Decoding never allocates; everything
-//! that is decoded borrows from the datagram it came from.
+//! This crate has no keys, clock, entropy, sockets, or connection state. The protocol core acts on frames, and packet protection
+//! authenticates their bytes before [`Frames`] decodes them. Decoding never allocates; everything that is decoded borrows from its
+//! datagram.
 //!
-//! The written standard is the module [`protocol`]; it is meant to be enough, alone, to write a client in
-//! another language, and tests in this crate hold it to that.
+//! The written standard is the module [`protocol`]. It is complete enough to write a client in another language, and tests in
+//! this crate compare it with the code.
 //!
 //! # Where to begin
 //!
-//! 1. [`DatagramKind::of`] sorts a datagram by its first byte and its length.
-//! 2. [`TransportHeader::decode`] reads the header of a protected packet; [`Hello`], [`Retry`] and [`Welcome`]
-//!    read the handshake.
-//! 3. [`Frames`] walks over what was inside a packet; [`FrameWriter`] fills one.
+//! 1. [`DatagramKind::of`] returns the kind of a datagram from its first byte and its length.
+//! 2. [`TransportHeader::decode`] reads the header of a protected packet. [`Hello`], [`Retry`], and [`Welcome`] read the
+//!    datagrams of the handshake.
+//! 3. [`Frames`] iterates over the frames of an opened packet, and [`FrameWriter`] fills a packet.
 //!
 //! # Glossary
 //!
@@ -44,7 +43,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// No alloc crate either: the compiler itself holds decoding and encoding to zero allocations.
+// Without `std` and `alloc`, the compiler guarantees that this crate does not allocate.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     not(test),
@@ -58,23 +57,21 @@
 )]
 
 mod ack;
+mod codec;
 mod connection_id;
-mod encode_error;
 mod frame;
 mod handshake;
 mod header;
 pub mod limits;
 mod packet_number;
-mod reader;
-mod steering;
 pub mod varint;
 
 pub use ack::{Ack, AckDelay, AckRange, AckRanges, AckRangesIter};
-pub use connection_id::{ConnectionId, RoutingTag};
-pub use encode_error::EncodeError;
+pub use codec::{EncodeError, FrameError};
+pub use connection_id::{ConnectionId, RoutingTag, SteeringError, SteeringSecret};
 pub use frame::{
-    ChannelId, Close, CloseCode, Delivery, Fragment, Frame, FrameError, FrameKinds, FrameWriter, Frames,
-    Message, MessageId, NewConnectionId, PathData, ResumeToken, Skip,
+    ChannelId, Close, CloseCode, Delivery, Fragment, Frame, FrameKinds, FrameWriter, Frames, Message,
+    MessageId, NewConnectionId, PathData, ResumeToken, Skip,
 };
 pub use handshake::{
     ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Refusal, Refuse, RefuseReason, Reset, Retry,
@@ -82,9 +79,8 @@ pub use handshake::{
 };
 pub use header::{ConnectionIdLength, DatagramError, DatagramKind, TransportHeader};
 pub use packet_number::{PacketNumber, PacketNumberLength, TruncatedNumber};
-pub use steering::{SteeringError, SteeringSecret};
 
-/// The wire version that this crate implements, as the Hello names it (PROTOCOL 2.2, "Versions").
+/// The wire version that this crate implements, as it is in a Hello (PROTOCOL 2.2, "Versions").
 pub const VERSION: u16 = 1;
 
 #[doc = include_str!("../PROTOCOL.md")]

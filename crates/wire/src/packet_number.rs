@@ -1,29 +1,30 @@
-//! Packet numbers: how a u64 is cut to 16, 24 or 32 bits for the header, and found again at the other end.
+//! Packet numbers: truncation to 16, 24, or 32 bits for the header, and recovery of the full number by the receiver.
 //!
-//! The reasoning is RFC 9000 appendix A, over the whole of u64. It deliberately does not count packets or
-//! remember which arrived, and no arithmetic here has a width that follows the platform.
+//! The algorithms are those of RFC 9000 appendix A, for all of `u64` instead of 62 bits. No arithmetic in this file depends on
+//! the width of an address: a number that wraps at 2^32 would repeat a nonce.
 
 use core::fmt;
 
 use bytes::BufMut;
 
-use crate::reader::Reader;
+use crate::codec::Reader;
 
-/// The number of a packet in one direction of a connection. The first is 0; none repeats under a key.
+/// The number of a packet in one direction of a connection. The first number is 0. No number repeats under a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketNumber(pub u64);
 
 impl PacketNumber {
-    /// The number after this one, or `None` at the end of u64.
+    /// Returns the number after this one, or `None` at the end of `u64`.
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(Self)
     }
 
-    /// The low bits of this number, as the header carries them.
+    /// Returns the low bits of this number, as the header carries them.
     pub fn truncate(self, length: PacketNumberLength) -> TruncatedNumber {
         let low = self.0 & length.window().wrapping_sub(1);
-        // At most 32 bits are left, so the conversion always succeeds.
-        TruncatedNumber { low: u32::try_from(low).unwrap_or(u32::MAX), length }
+        // The window has at most 32 bits, so the upper half is zero.
+        let [a, b, c, d, ..] = low.to_le_bytes();
+        TruncatedNumber { low: u32::from_le_bytes([a, b, c, d]), length }
     }
 }
 
@@ -33,22 +34,22 @@ impl fmt::Display for PacketNumber {
     }
 }
 
-/// How many bytes of a packet number the header carries.
+/// The length of the truncated packet number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketNumberLength {
-    /// 16 bits; 1 in the header's first byte.
+    /// 16 bits, written as 1 in the header's first byte.
     Two,
-    /// 24 bits; 2 in the header's first byte.
+    /// 24 bits, written as 2 in the header's first byte.
     Three,
-    /// 32 bits; 3 in the header's first byte.
+    /// 32 bits, written as 3 in the header's first byte.
     Four,
 }
 
 impl PacketNumberLength {
-    /// The shortest length from which the peer can find `number` again, when `largest_acked` is the newest
-    /// packet it is known to have received (RFC 9000 section A.2: twice the distance must fit).
+    /// Returns the shortest length from which the peer can recover `number`, where `largest_acked` is the largest number that
+    /// the peer acknowledged. The window must be at least twice the distance between them (RFC 9000 section A.2).
     ///
-    /// `None` when 2^31 packets or more are unacknowledged: such a number must not be sent.
+    /// Returns `None` if the distance is more than 2^31. Such a number must not be sent.
     pub fn needed(number: PacketNumber, largest_acked: Option<PacketNumber>) -> Option<Self> {
         let unacknowledged = match largest_acked {
             Some(acked) => number.0.saturating_sub(acked.0),
@@ -57,7 +58,7 @@ impl PacketNumberLength {
         [Self::Two, Self::Three, Self::Four].into_iter().find(|length| unacknowledged <= length.window() / 2)
     }
 
-    /// Bytes, 2 to 4.
+    /// Returns the length in bytes, 2 to 4.
     pub fn bytes(self) -> u8 {
         match self {
             Self::Two => 2,
@@ -66,7 +67,7 @@ impl PacketNumberLength {
         }
     }
 
-    /// Bits 0 and 1 of the transport header's first byte: one less than the bytes, so 0 is never used.
+    /// Returns bits 0 and 1 of the transport header's first byte: the length in bytes minus one, so 0 is not used.
     pub(crate) fn to_bits(self) -> u8 {
         match self {
             Self::Two => 1,
@@ -84,7 +85,7 @@ impl PacketNumberLength {
         }
     }
 
-    /// How many different numbers this length can tell apart; a power of two.
+    /// Returns the number of different values that this length can represent, a power of two.
     fn window(self) -> u64 {
         match self {
             Self::Two => 1 << 16,
@@ -94,7 +95,7 @@ impl PacketNumberLength {
     }
 }
 
-/// The low bits of a packet number and how many they are.
+/// The low bits of a packet number, and their length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TruncatedNumber {
     low: u32,
@@ -102,17 +103,17 @@ pub struct TruncatedNumber {
 }
 
 impl TruncatedNumber {
-    /// The number with these low bits nearest to the one expected next, which is the one after `largest`,
-    /// the newest number received and authenticated; 0 when there is none (RFC 9000 section A.3).
+    /// Returns the number with these low bits that is nearest to the next expected number (RFC 9000 section A.3).
     ///
-    /// Of two that are equally near, the larger. The answer is a guess until the packet has been opened with
-    /// it: only then may it become the new `largest`.
+    /// The expected number is the one after `largest`, the largest number that was received and authenticated, or 0 if there
+    /// is none. Of two numbers that are equally near, the larger one is returned. The result is a guess until the packet was
+    /// opened with it, and must not become the new `largest` before.
     pub fn expand(self, largest: Option<PacketNumber>) -> PacketNumber {
         let expected = largest.map_or(0, |number| number.0.saturating_add(1));
         PacketNumber(nearest(expected, u64::from(self.low), self.length.window(), u64::MAX))
     }
 
-    /// The length these bits have on the wire.
+    /// Returns the length of these bits on the wire.
     pub fn length(self) -> PacketNumberLength {
         self.length
     }
@@ -126,7 +127,7 @@ impl TruncatedNumber {
         low.map(|bytes| Self { low: u32::from_be_bytes(bytes), length })
     }
 
-    /// Writes the bits where the caller has already made sure of the room.
+    /// Writes the bits. The caller has checked that they fit.
     pub(crate) fn put(self, out: &mut impl BufMut) {
         let [a, b, c, d] = self.low.to_be_bytes();
         match self.length {
@@ -137,10 +138,11 @@ impl TruncatedNumber {
     }
 }
 
-/// The number from 0 to `last` that is `low` modulo `window` and nearest to `expected`; the larger of two.
+/// Returns the number from 0 to `last` that equals `low` modulo `window` and is nearest to `expected`. Of two such numbers, the
+/// larger one is returned.
 ///
-/// `window` is a power of two, `low` is below it, `expected` at most `last`, and `last + 1` a multiple of
-/// `window`. `last` is a parameter so that a test can try every state of a space of eight bits.
+/// `window` is a power of two, `low` is below `window`, `expected` is at most `last`, and `last + 1` is a multiple of `window`.
+/// `last` is a parameter so that a test can try every state of a space of eight bits.
 fn nearest(expected: u64, low: u64, window: u64, last: u64) -> u64 {
     let half = window / 2;
     let candidate = (expected & !window.wrapping_sub(1)) | low;
@@ -163,13 +165,13 @@ mod tests {
     const LENGTHS: [PacketNumberLength; 3] =
         [PacketNumberLength::Two, PacketNumberLength::Three, PacketNumberLength::Four];
 
-    /// The definition, by looking at every number of the space.
+    /// The definition of [`nearest`]: a search over every number of the space.
     fn nearest_by_search(expected: u64, low: u64, window: u64, last: u64) -> u64 {
         (0..=last).rev().filter(|n| n % window == low).min_by_key(|n| n.abs_diff(expected)).unwrap()
     }
 
     #[test]
-    fn the_last_number_has_none_after_it() {
+    fn the_last_number_has_no_successor() {
         assert_eq!(PacketNumber(7).next(), Some(PacketNumber(8)));
         assert_eq!(PacketNumber(u64::MAX).next(), None);
         assert_eq!(PacketNumber(7).to_string(), "7");
@@ -192,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_rfc_9000_expands_as_printed_there() {
+    fn the_example_of_rfc_9000_expands_to_its_number() {
         let number = PacketNumber(0xa82f_9b32).truncate(PacketNumberLength::Two);
         assert_eq!(number.expand(Some(PacketNumber(0xa82f_30ea))), PacketNumber(0xa82f_9b32));
     }
 
     #[test]
-    fn the_length_grows_exactly_where_half_a_window_ends() {
+    fn the_length_grows_where_half_a_window_ends() {
         let acked = PacketNumber(0x00ab_e8b3);
         let needed = |distance| PacketNumberLength::needed(PacketNumber(acked.0 + distance), Some(acked));
         for (half, up_to, beyond) in [
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_ack_the_first_packets_are_counted_from_before_zero() {
+    fn without_an_ack_the_distance_includes_packet_zero() {
         let needed = |number| PacketNumberLength::needed(PacketNumber(number), None);
         assert_eq!(needed(0), Some(PacketNumberLength::Two));
         assert_eq!(needed((1 << 15) - 1), Some(PacketNumberLength::Two));
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_u64_neither_wrap_nor_lose_a_number() {
+    fn numbers_at_the_ends_of_u64_do_not_wrap() {
         for length in LENGTHS {
             let half = length.window() / 2;
             for distance in 0..3 {
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_exactly_half_a_window_ahead_is_found_and_one_further_is_not() {
+    fn numbers_up_to_half_a_window_ahead_are_recovered() {
         for length in LENGTHS {
             let half = length.window() / 2;
             let largest = PacketNumber(1 << 40);
@@ -262,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_cut_for_its_peer_is_found_again(
+        fn a_truncated_number_is_recovered_by_its_receiver(
             acked: u64, ahead in 0_u64..=1 << 31, shift in 0_u32..32, seen in 0_u64..=1 << 31,
         ) {
             // The receiver has seen something from the acknowledged packet up to the one before this.
@@ -282,12 +284,12 @@ mod tests {
             // All magnitudes, from either end of u64.
             let expected = if is_high { u64::MAX - (bits >> shift) } else { bits >> shift };
             for length in LENGTHS {
-                // Any number, or one about half a window away, where it is decided which of two is nearer.
+                // Any number, or a number about half a window away, where the nearer of two candidates changes.
                 let half_away = |edge| expected.wrapping_add(length.window() / 2 - 2).wrapping_add(edge);
                 let low = edge.map_or(u64::from(low), half_away) & (length.window() - 1);
                 let window = i128::from(length.window());
                 let nearby = i128::from(expected) / window * window + i128::from(low);
-                // The larger of two that are equally near comes first.
+                // The larger of two equally near numbers comes first.
                 let possible = [nearby + window, nearby, nearby - window].into_iter();
                 let possible = possible.filter_map(|number| u64::try_from(number).ok());
                 let wanted = possible.min_by_key(|number| number.abs_diff(expected));
@@ -298,7 +300,7 @@ mod tests {
         }
 
         #[test]
-        fn the_bits_come_back_from_their_bytes(number: u64, tail: Vec<u8>) {
+        fn truncated_numbers_round_trip(number: u64, tail: Vec<u8>) {
             for length in LENGTHS {
                 let truncated = PacketNumber(number).truncate(length);
                 let mut bytes = Vec::new();

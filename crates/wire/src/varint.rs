@@ -1,32 +1,33 @@
-//! Variable-length integers: LEB128 for u64, the lowest group of seven bits first (PROTOCOL 2.1, "Integers").
+//! Variable-length integers: unsigned LEB128 for `u64`, least significant group of seven bits first (PROTOCOL 2.1, "Integers").
 //!
-//! Every value has exactly one encoding here: a longer one than needed is refused. Deliberately unsigned only.
+//! Every value has exactly one encoding. An encoding that is longer than necessary is an error here, unlike in QUIC
+//! (RFC 9000 section 16).
 
 use core::fmt;
 
 use bytes::BufMut;
 
-use crate::encode_error::{EncodeError, check_room};
+use crate::codec::{EncodeError, check_room};
 
-/// Bytes of the longest varint: nine groups of seven bits and the top bit.
+/// The length of the longest varint in bytes: nine groups of seven bits, and one byte for the top bit.
 pub const MAX_BYTES: usize = 10;
 
-/// The last group of a u64 starts at this bit; only one bit is left for it.
+/// The position of the tenth group, which has only one bit.
 const LAST_SHIFT: u32 = 63;
 
-/// Why bytes are not a varint.
+/// The reason why bytes are not a varint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VarintError {
-    /// The bytes end inside it.
+    /// The bytes end inside the varint.
     Truncated,
-    /// It has more bytes than its value needs.
+    /// The encoding has more bytes than the value needs.
     Overlong,
-    /// It is larger than a u64.
+    /// The value is larger than a `u64`.
     TooLarge,
 }
 
 impl VarintError {
-    /// A stable name for counters and logs.
+    /// Returns a stable name for counters and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Truncated => "truncated",
@@ -48,15 +49,15 @@ impl fmt::Display for VarintError {
 
 impl core::error::Error for VarintError {}
 
-/// Reads the varint at the front of `bytes`; gives its value and the bytes after it.
+/// Reads the varint at the front of `bytes`. Returns its value and the bytes after it.
 ///
 /// # Errors
 ///
-/// When the bytes end inside it, when it is longer than its value needs, or larger than a u64.
+/// If the bytes end inside the varint, or the encoding is longer than necessary or larger than a `u64`.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
     match bytes {
-        // Most values are small.
+        // Most values are small: channels, lengths, and the distances between ids.
         [byte @ 0..=0x7f, rest @ ..] => Ok((u64::from(*byte), rest)),
         [first, second @ 1..=0x7f, rest @ ..] => {
             Ok((u64::from(first & 0x7f) | u64::from(*second) << 7, rest))
@@ -66,39 +67,40 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
 }
 
 fn decode_long(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
-    let (mut value, mut shift) = (0_u64, 0_u32);
-    for (place, &byte) in bytes.iter().enumerate().take(MAX_BYTES) {
+    let (mut value, mut shift, mut unread) = (0_u64, 0_u32, bytes);
+    while shift <= LAST_SHIFT {
+        let [byte, rest @ ..] = unread else { return Err(VarintError::Truncated) };
         value |= u64::from(byte & 0x7f).wrapping_shl(shift);
         if byte & 0x80 == 0 {
             return match byte {
                 0 if shift > 0 => Err(VarintError::Overlong),
                 2.. if shift == LAST_SHIFT => Err(VarintError::TooLarge),
-                _ => Ok((value, bytes.get(place.wrapping_add(1)..).unwrap_or_default())),
+                _ => Ok((value, rest)),
             };
         }
-        shift = shift.wrapping_add(7);
+        (shift, unread) = (shift.wrapping_add(7), rest);
     }
-    Err(if bytes.len() < MAX_BYTES { VarintError::Truncated } else { VarintError::TooLarge })
+    Err(VarintError::TooLarge)
 }
 
 /// Writes `value`.
 ///
 /// # Errors
 ///
-/// [`EncodeError::NoRoom`] when `out` is too short; then nothing is written.
+/// [`EncodeError::NoRoom`] if `out` is too short. Nothing is written then.
 pub fn encode(value: u64, out: &mut impl BufMut) -> Result<(), EncodeError> {
     check_room(encoded_bytes(value), out.remaining_mut())?;
     put(value, out);
     Ok(())
 }
 
-/// Bytes `value` takes, 1 to [`MAX_BYTES`].
+/// Returns the encoded length of `value` in bytes, 1 to [`MAX_BYTES`].
 pub const fn encoded_bytes(value: u64) -> usize {
-    // Or-ing one changes no length but zero's, which takes one byte too.
+    // Setting the lowest bit changes no length, and avoids the logarithm of zero.
     ((value | 1).ilog2() as usize / 7).saturating_add(1)
 }
 
-/// Writes `value` where the caller has already made sure of the room.
+/// Writes `value`. The caller has checked that it fits.
 pub(crate) fn put(value: u64, out: &mut impl BufMut) {
     let mut rest = value;
     while rest > 0x7f {
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_change_exactly_at_the_powers_of_128() {
+    fn lengths_change_at_the_powers_of_128() {
         for groups in 1..=9_u32 {
             let first_longer = 1_u64 << (7 * groups);
             for (value, bytes) in
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_encoding_than_needed_is_refused() {
+    fn an_overlong_encoding_is_rejected() {
         for overlong in [&[0x80, 0x00][..], &[0xff, 0x00], &[0x81, 0x80, 0x00]] {
             assert_eq!(decode(overlong), Err(VarintError::Overlong));
         }
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_u64_fits_and_one_bit_more_does_not() {
+    fn the_largest_u64_fits_and_larger_values_do_not() {
         let mut bytes = encoded(u64::MAX);
         assert_eq!(decode(&bytes), Ok((u64::MAX, &[][..])));
         bytes[9] = 2;
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_nothing_is_written() {
+    fn nothing_is_written_without_room() {
         let mut buffer = [0xaa; 1];
         let mut out = &mut buffer[..];
         assert_eq!(encode(128, &mut out), Err(EncodeError::NoRoom { needed_bytes: 2 }));
@@ -170,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_comes_back_and_leaves_the_rest(shift in 0_u32..64, bits: u64, tail: Vec<u8>) {
+        fn every_value_round_trips_and_leaves_the_rest(shift in 0_u32..64, bits: u64, tail: Vec<u8>) {
             let value = bits >> shift;
             let mut bytes = encoded(value);
             prop_assert_eq!(bytes.len(), encoded_bytes(value));
@@ -182,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_encodes_to_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+        fn a_decoded_value_encodes_to_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
             if let Ok((value, rest)) = decode(&bytes) {
                 prop_assert_eq!(&encoded(value)[..], &bytes[..bytes.len() - rest.len()]);
             }

@@ -1,10 +1,42 @@
-//! Which kinds of frames a packet holds, as a set of bits: for records of what was sent and received.
-//!
-//! It says neither how many there are nor in which order they stand.
+//! The type bytes of frames, and the kinds of frames as a set of bits, for records of sent and received packets.
 
 use core::fmt;
 
-/// A set of kinds of frames.
+/// The first byte of each frame (PROTOCOL 7, "Frames"). The standard reserves other values for later versions.
+pub(crate) mod frame_type {
+    pub(crate) const PADDING: u8 = 0x00;
+    pub(crate) const PING: u8 = 0x01;
+    pub(crate) const ACK: u8 = 0x02;
+    pub(crate) const CLOSE: u8 = 0x03;
+    pub(crate) const SKIP: u8 = 0x04;
+    pub(crate) const CREDIT: u8 = 0x05;
+    pub(crate) const PATH_CHALLENGE: u8 = 0x07;
+    pub(crate) const PATH_RESPONSE: u8 = 0x08;
+    pub(crate) const NEW_CONNECTION_ID: u8 = 0x09;
+    pub(crate) const RETIRE_CONNECTION_ID: u8 = 0x0a;
+    pub(crate) const RESUME_TOKEN: u8 = 0x0b;
+    pub(crate) const ACK_REQUEST: u8 = 0x0c;
+    pub(crate) const TIMESTAMP: u8 = 0x0d;
+
+    /// Set in the types of messages and fragments. Bits 0 to 2 are the delivery mode.
+    pub(crate) const MESSAGE: u8 = 0x80;
+    pub(crate) const UNRELIABLE: u8 = 0x80;
+    pub(crate) const UNRELIABLE_SEQUENCED: u8 = 0x81;
+    pub(crate) const RELIABLE_UNORDERED: u8 = 0x82;
+    pub(crate) const RELIABLE_ORDERED: u8 = 0x83;
+    pub(crate) const RELIABLE_SEQUENCED: u8 = 0x84;
+    pub(crate) const RELIABLE_LATEST: u8 = 0x85;
+
+    /// Set in the type of a message whose id is omitted, because it is the successor of the previous id in the packet.
+    /// Only modes with ids have this bit.
+    pub(crate) const NEXT_ID: u8 = 0x10;
+
+    /// Set in the type of a message of which the frame carries a fragment. Every mode except "reliable latest" has this
+    /// bit.
+    pub(crate) const FRAGMENT: u8 = 0x08;
+}
+
+/// A set of kinds of frames. It does not record how many frames of a kind a packet has, or their order.
 ///
 /// ```
 /// # use drumfire_wire::{FrameKinds, FrameWriter};
@@ -20,40 +52,40 @@ use core::fmt;
 pub struct FrameKinds(u16);
 
 impl FrameKinds {
-    /// No kind.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// Padding.
+    /// Padding frames.
     pub const PADDING: Self = Self(1);
-    /// A ping.
+    /// Ping frames.
     pub const PING: Self = Self(1 << 1);
-    /// An ack.
+    /// Ack frames.
     pub const ACK: Self = Self(1 << 2);
-    /// A close.
+    /// Close frames.
     pub const CLOSE: Self = Self(1 << 3);
-    /// Word that a message will not come.
+    /// Skip frames.
     pub const SKIP: Self = Self(1 << 4);
-    /// Credit for reliable messages.
+    /// Credit frames.
     pub const CREDIT: Self = Self(1 << 5);
-    /// A path challenge.
+    /// Path challenges.
     pub const PATH_CHALLENGE: Self = Self(1 << 6);
-    /// The answer to one.
+    /// Path responses.
     pub const PATH_RESPONSE: Self = Self(1 << 7);
-    /// One more connection id.
+    /// Frames with a new connection id.
     pub const NEW_CONNECTION_ID: Self = Self(1 << 8);
-    /// An id that will not be used any more.
+    /// Frames that retire a connection id.
     pub const RETIRE_CONNECTION_ID: Self = Self(1 << 9);
-    /// A resume token.
+    /// Resume tokens.
     pub const RESUME_TOKEN: Self = Self(1 << 10);
-    /// A request for an ack at once.
+    /// Requests for an immediate ack.
     pub const ACK_REQUEST: Self = Self(1 << 11);
-    /// What the sender's clock shows.
+    /// Timestamp frames.
     pub const TIMESTAMP: Self = Self(1 << 12);
-    /// A whole message.
+    /// Whole messages.
     pub const MESSAGE: Self = Self(1 << 13);
-    /// A piece of a message.
+    /// Fragments of messages.
     pub const FRAGMENT: Self = Self(1 << 14);
 
-    /// All kinds by name, in the order in which sets are written.
+    /// The name of each kind, in the order in which `Display` writes them.
     const NAMES: [(Self, &'static str); 15] = [
         (Self::PADDING, "padding"),
         (Self::PING, "ping"),
@@ -72,7 +104,7 @@ impl FrameKinds {
         (Self::FRAGMENT, "fragment"),
     ];
 
-    /// Those that ask for an ack.
+    /// The kinds that must be acknowledged.
     const ACK_ELICITING: Self = Self::PING
         .with(Self::SKIP)
         .with(Self::CREDIT)
@@ -83,44 +115,45 @@ impl FrameKinds {
         .with(Self::MESSAGE)
         .with(Self::FRAGMENT);
 
-    /// The kinds of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether any kind of `other` is in it.
+    /// Returns whether the sets have a kind in common.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether a packet with these frames says that its sender is there and nothing else.
+    /// Returns whether a packet with these frames has pings, and nothing else except padding. Keep-alives and probes are such
+    /// packets.
     #[must_use]
     pub const fn is_bare_ping(self) -> bool {
         self.with(Self::PADDING).0 == Self::PING.with(Self::PADDING).0
     }
 
-    /// Whether a packet with these frames brings something of the application's.
+    /// Returns whether a packet with these frames carries data of the application.
     #[must_use]
     pub const fn has_messages(self) -> bool {
         self.has(Self::MESSAGE.with(Self::FRAGMENT))
     }
 
-    /// Whether a packet with these frames must be acknowledged.
+    /// Returns whether a packet with these frames must be acknowledged.
     #[must_use]
     pub const fn is_ack_eliciting(self) -> bool {
         self.has(Self::ACK_ELICITING)
     }
 
-    /// The names of the kinds in it.
+    /// Returns the names of the kinds in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().filter(move |(kind, _)| self.has(*kind)).map(|(_, name)| name)
     }
 }
 
 impl fmt::Display for FrameKinds {
-    /// The names, separated by spaces.
+    /// Writes the names, separated by spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, name) in self.names().enumerate() {
             if at > 0 {
@@ -130,6 +163,16 @@ impl fmt::Display for FrameKinds {
         }
         Ok(())
     }
+}
+
+/// Returns whether `byte` is the type of a fragment.
+pub(super) const fn is_fragment(byte: u8) -> bool {
+    byte & frame_type::FRAGMENT != 0 && byte & frame_type::MESSAGE != 0
+}
+
+/// Returns how many of [`PACKET_FRAMES_MAX`] a frame counts as. A fragment costs its receiver twice as much as another frame.
+pub(super) const fn frame_weight(is_fragment: bool) -> u8 {
+    if is_fragment { 2 } else { 1 }
 }
 
 #[cfg(test)]
@@ -150,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_ping_has_padding_beside_it_at_most() {
+    fn a_bare_ping_has_only_padding_next_to_it() {
         let (ping, padding) = (FrameKinds::PING, FrameKinds::PADDING);
         assert!(ping.is_bare_ping() && ping.with(padding).is_bare_ping());
         for other in [FrameKinds::NONE, padding, FrameKinds::ACK, ping.with(FrameKinds::ACK)] {
@@ -159,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_asks_for_an_ack_where_its_frame_does() {
+    fn a_kind_is_ack_eliciting_if_its_frame_is() {
         let one_of_each: [&[u8]; 15] = [
             &[0x00],
             &[0x01],

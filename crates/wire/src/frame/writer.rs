@@ -1,149 +1,151 @@
-//! Fills a packet with frames: each is written whole or not at all.
+//! The encoder of frames. It writes each frame as a whole or not at all.
 //!
-//! It deliberately decides nothing: which frames go into a packet, and in what order, is the caller's plan.
+//! The caller chooses the frames of a packet and their order.
 
 use bytes::BufMut;
 
-use super::control::{NewConnectionId, PathData, ResumeToken};
-use super::message::MessageId;
-use super::{Close, Fragment, FrameKinds, Message, Skip, frame_weight, type_byte};
+use super::control::{Close, NewConnectionId, PathData, ResumeToken};
+use super::kinds::{FrameKinds, frame_type, frame_weight};
+use super::message::{Fragment, Message, MessageId, Skip};
 use crate::ack::{self, AckDelay, AckRange};
-use crate::encode_error::{EncodeError, check_room};
+use crate::codec::{EncodeError, check_room};
 use crate::limits::PACKET_FRAMES_MAX;
 use crate::varint;
 
-/// Writes the frames of one packet into a buffer that ends where the packet must end, tag excluded.
+/// Writes the frames of one packet into a buffer that has room for the packet's frames, without the tag.
 ///
-/// Use one writer per packet: ids of reliable messages are counted from the one before in the same packet.
+/// Use a new writer for each packet, because a message omits its id if it is the successor of the previous id in the packet.
 #[derive(Debug)]
 pub struct FrameWriter<B> {
     out: B,
     written_bytes: usize,
-    /// How many more frames the packet may have.
-    left: u8,
+    /// The number of frames that the packet may still have, where a fragment counts as two.
+    frames_left: u8,
     last_id: Option<MessageId>,
     kinds: FrameKinds,
 }
 
 impl<B: BufMut> FrameWriter<B> {
-    /// A writer at the first frame of a packet.
+    /// Creates a writer for an empty packet.
     pub fn new(out: B) -> Self {
-        Self { out, written_bytes: 0, left: PACKET_FRAMES_MAX, last_id: None, kinds: FrameKinds::NONE }
+        Self { out, written_bytes: 0, frames_left: PACKET_FRAMES_MAX, last_id: None, kinds: FrameKinds::NONE }
     }
 
-    /// Bytes of frames written so far.
+    /// Returns the number of bytes written so far.
     pub fn written_bytes(&self) -> usize {
         self.written_bytes
     }
 
-    /// The kinds of the frames written so far.
+    /// Returns the kinds of the frames written so far.
     pub fn kinds(&self) -> FrameKinds {
         self.kinds
     }
 
-    /// Bytes that still fit.
+    /// Returns the number of bytes that still fit.
     pub fn remaining_bytes(&self) -> usize {
         self.out.remaining_mut()
     }
 
-    /// The buffer, with what is left of it.
+    /// Returns the buffer, which has the remaining room.
     pub fn into_inner(self) -> B {
         self.out
     }
 
-    /// Bytes this message would take as the next frame.
+    /// Returns the encoded length in bytes of this message as the next frame.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::OrderNotBefore`] when it comes after itself or a later one.
+    /// [`EncodeError::OrderNotBefore`] if the id of its predecessor is not smaller than its own.
     pub fn message_bytes(&self, message: &Message<'_>) -> Result<usize, EncodeError> {
-        message.plan(self.last_id, None).map(|plan| plan.bytes())
+        message.encoding(self.last_id).map(|encoding| encoding.bytes())
     }
 
     /// Writes a message.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::OrderNotBefore`] when it comes after itself or a later one, [`EncodeError::NoRoom`] when
-    /// it does not fit; then nothing is written.
+    /// [`EncodeError::OrderNotBefore`] if the id of its predecessor is not smaller than its own, [`EncodeError::NoRoom`] if it
+    /// does not fit. Nothing is written then.
     pub fn message(&mut self, message: &Message<'_>) -> Result<(), EncodeError> {
-        let plan = message.plan(self.last_id, None)?;
-        self.take(plan.bytes(), FrameKinds::MESSAGE)?;
-        plan.put(&mut self.out);
+        let encoding = message.encoding(self.last_id)?;
+        self.reserve(encoding.bytes(), FrameKinds::MESSAGE)?;
+        encoding.put(&mut self.out);
         self.last_id = message.id().or(self.last_id);
         Ok(())
     }
 
-    /// Bytes this piece would take as the next frame.
+    /// Returns the encoded length in bytes of this fragment as the next frame.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::OrderNotBefore`] when its message comes after itself or a later one, [`EncodeError::BadFragment`] when
-    /// it has no bytes, does not lie inside its message, or is of a value.
+    /// [`EncodeError::OrderNotBefore`] if the id of the predecessor is not smaller than the id of the message.
+    /// [`EncodeError::BadFragment`] if the fragment is empty, does not lie inside its message, or belongs to a value of a key.
     pub fn fragment_bytes(&self, fragment: &Fragment<'_>) -> Result<usize, EncodeError> {
-        fragment.plan(self.last_id).map(|plan| plan.bytes())
+        fragment.encoding(self.last_id).map(|encoding| encoding.bytes())
     }
 
-    /// Writes a piece of a message.
+    /// Writes a fragment of a message.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::fragment_bytes`], and [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// The errors of [`Self::fragment_bytes`], and [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn fragment(&mut self, fragment: &Fragment<'_>) -> Result<(), EncodeError> {
-        let plan = fragment.plan(self.last_id)?;
-        self.take(plan.bytes(), FrameKinds::FRAGMENT)?;
-        plan.put(&mut self.out);
+        let encoding = fragment.encoding(self.last_id)?;
+        self.reserve(encoding.bytes(), FrameKinds::FRAGMENT)?;
+        encoding.put(&mut self.out);
         self.last_id = fragment.piece.id().or(self.last_id);
         Ok(())
     }
 
-    /// Writes how far the peer may go with reliable messages.
+    /// Writes the total number of bytes of reliable messages that the peer may send.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn credit(&mut self, bytes: u64) -> Result<(), EncodeError> {
-        self.number(type_byte::CREDIT, FrameKinds::CREDIT, bytes)
+        self.varint_frame(frame_type::CREDIT, FrameKinds::CREDIT, bytes)
     }
 
-    /// Writes what the sender's clock shows.
+    /// Writes the time on the sender's clock.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn timestamp(&mut self, microseconds: u64) -> Result<(), EncodeError> {
-        self.number(type_byte::TIMESTAMP, FrameKinds::TIMESTAMP, microseconds)
+        self.varint_frame(frame_type::TIMESTAMP, FrameKinds::TIMESTAMP, microseconds)
     }
 
-    /// Writes an ack of the newest [`ACK_RANGES_SENT`](crate::limits::ACK_RANGES_SENT) ranges; `ranges` gives
-    /// them newest first and at least one packet apart. Where they do not all fit, `take` fewer.
+    /// Writes an ack of the first [`ACK_RANGES_SENT`](crate::limits::ACK_RANGES_SENT) of `ranges`.
+    ///
+    /// The ranges must be in descending order, with at least one missing packet between two ranges. If the ack does not fit,
+    /// pass fewer ranges.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRanges`] or [`EncodeError::RangesOutOfOrder`] when `ranges` breaks these rules,
-    /// [`EncodeError::NoRoom`] when the ack does not fit; then nothing is written.
+    /// [`EncodeError::NoRanges`] or [`EncodeError::RangesOutOfOrder`] if `ranges` violates these rules,
+    /// [`EncodeError::NoRoom`] if the ack does not fit. Nothing is written then.
     pub fn ack(
         &mut self,
         delay: AckDelay,
         ranges: impl Iterator<Item = AckRange> + Clone,
     ) -> Result<(), EncodeError> {
         let body_bytes = ack::body_bytes(delay, ranges.clone())?;
-        self.take(body_bytes.saturating_add(1), FrameKinds::ACK)?;
-        self.out.put_u8(type_byte::ACK);
+        self.reserve(body_bytes.saturating_add(1), FrameKinds::ACK)?;
+        self.out.put_u8(frame_type::ACK);
         ack::put_body(delay, ranges, &mut self.out)
     }
 
-    /// Writes that a message will not come.
+    /// Writes that a message was given up.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::OrderNotBefore`] when it would come after itself or a later one, [`EncodeError::NoRoom`] when it does
-    /// not fit; then nothing is written.
+    /// [`EncodeError::OrderNotBefore`] if the id of its predecessor is not smaller than its own, [`EncodeError::NoRoom`] if it
+    /// does not fit. Nothing is written then.
     pub fn skip(&mut self, skip: &Skip) -> Result<(), EncodeError> {
         let varints = skip.varints()?;
         let bytes = varints.iter().map(|value| varint::encoded_bytes(*value));
-        self.take(bytes.fold(1_usize, usize::saturating_add), FrameKinds::SKIP)?;
-        self.out.put_u8(type_byte::SKIP);
+        self.reserve(bytes.fold(1_usize, usize::saturating_add), FrameKinds::SKIP)?;
+        self.out.put_u8(frame_type::SKIP);
         varints.into_iter().for_each(|value| varint::put(value, &mut self.out));
         Ok(())
     }
@@ -152,9 +154,9 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// # Errors
     ///
-    /// [`EncodeError::ReasonTooLong`], or [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// [`EncodeError::ReasonTooLong`], or [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn close(&mut self, close: &Close<'_>) -> Result<(), EncodeError> {
-        self.take(close.bytes()?, FrameKinds::CLOSE)?;
+        self.reserve(close.bytes()?, FrameKinds::CLOSE)?;
         close.put(&mut self.out);
         Ok(())
     }
@@ -163,21 +165,21 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when not even one byte is left.
+    /// [`EncodeError::NoRoom`] if no byte or no frame is left.
     pub fn ping(&mut self) -> Result<(), EncodeError> {
-        self.take(1, FrameKinds::PING)?;
-        self.out.put_u8(type_byte::PING);
+        self.reserve(1, FrameKinds::PING)?;
+        self.out.put_u8(frame_type::PING);
         Ok(())
     }
 
-    /// Writes a request for an ack at once.
+    /// Writes a request for an immediate ack.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when not even one byte is left.
+    /// [`EncodeError::NoRoom`] if no byte or no frame is left.
     pub fn ack_request(&mut self) -> Result<(), EncodeError> {
-        self.take(1, FrameKinds::ACK_REQUEST)?;
-        self.out.put_u8(type_byte::ACK_REQUEST);
+        self.reserve(1, FrameKinds::ACK_REQUEST)?;
+        self.out.put_u8(frame_type::ACK_REQUEST);
         Ok(())
     }
 
@@ -185,53 +187,53 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn path_challenge(&mut self, data: PathData) -> Result<(), EncodeError> {
-        self.path_data(type_byte::PATH_CHALLENGE, FrameKinds::PATH_CHALLENGE, data)
+        self.path_data(frame_type::PATH_CHALLENGE, FrameKinds::PATH_CHALLENGE, data)
     }
 
-    /// Writes the answer to a path challenge.
+    /// Writes the response to a path challenge.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn path_response(&mut self, data: PathData) -> Result<(), EncodeError> {
-        self.path_data(type_byte::PATH_RESPONSE, FrameKinds::PATH_RESPONSE, data)
+        self.path_data(frame_type::PATH_RESPONSE, FrameKinds::PATH_RESPONSE, data)
     }
 
     fn path_data(&mut self, byte: u8, kind: FrameKinds, data: PathData) -> Result<(), EncodeError> {
-        self.take(data.0.len().saturating_add(1), kind)?;
+        self.reserve(data.0.len().saturating_add(1), kind)?;
         self.out.put_u8(byte);
         self.out.put_slice(&data.0);
         Ok(())
     }
 
-    /// Writes one more connection id.
+    /// Writes a spare connection id.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn new_connection_id(&mut self, new: &NewConnectionId) -> Result<(), EncodeError> {
-        self.take(new.body_bytes().saturating_add(1), FrameKinds::NEW_CONNECTION_ID)?;
-        self.out.put_u8(type_byte::NEW_CONNECTION_ID);
+        self.reserve(new.body_bytes().saturating_add(1), FrameKinds::NEW_CONNECTION_ID)?;
+        self.out.put_u8(frame_type::NEW_CONNECTION_ID);
         new.put_body(&mut self.out);
         Ok(())
     }
 
-    /// Writes that an id will not be used any more.
+    /// Writes that the client will not use a connection id again.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn retire_connection_id(&mut self, sequence: u64) -> Result<(), EncodeError> {
-        self.number(type_byte::RETIRE_CONNECTION_ID, FrameKinds::RETIRE_CONNECTION_ID, sequence)
+        self.varint_frame(frame_type::RETIRE_CONNECTION_ID, FrameKinds::RETIRE_CONNECTION_ID, sequence)
     }
 
-    /// Writes a frame that is one number.
-    fn number(&mut self, byte: u8, kind: FrameKinds, number: u64) -> Result<(), EncodeError> {
-        self.take(varint::encoded_bytes(number).saturating_add(1), kind)?;
+    /// Writes a frame with one varint.
+    fn varint_frame(&mut self, byte: u8, kind: FrameKinds, value: u64) -> Result<(), EncodeError> {
+        self.reserve(varint::encoded_bytes(value).saturating_add(1), kind)?;
         self.out.put_u8(byte);
-        varint::put(number, &mut self.out);
+        varint::put(value, &mut self.out);
         Ok(())
     }
 
@@ -239,32 +241,32 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when it does not fit; then nothing is written.
+    /// [`EncodeError::NoRoom`] if it does not fit. Nothing is written then.
     pub fn resume_token(&mut self, token: &ResumeToken<'_>) -> Result<(), EncodeError> {
-        self.take(ResumeToken::BODY_BYTES.saturating_add(1), FrameKinds::RESUME_TOKEN)?;
-        self.out.put_u8(type_byte::RESUME_TOKEN);
+        self.reserve(ResumeToken::BODY_BYTES.saturating_add(1), FrameKinds::RESUME_TOKEN)?;
+        self.out.put_u8(frame_type::RESUME_TOKEN);
         token.put_body(&mut self.out);
         Ok(())
     }
 
-    /// Writes this many bytes of padding.
+    /// Writes `bytes` bytes of padding. Zero bytes are no frame.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when they do not all fit; then nothing is written.
+    /// [`EncodeError::NoRoom`] if they do not fit. Nothing is written then.
     pub fn padding(&mut self, bytes: usize) -> Result<(), EncodeError> {
         let kind = if bytes == 0 { FrameKinds::NONE } else { FrameKinds::PADDING };
-        self.take(bytes, kind)?;
-        self.out.put_bytes(type_byte::PADDING, bytes);
+        self.reserve(bytes, kind)?;
+        self.out.put_bytes(frame_type::PADDING, bytes);
         Ok(())
     }
 
-    /// Makes sure that a frame of this kind fits: there is no room either where the packet has all the frames it may have.
-    fn take(&mut self, bytes: usize, kind: FrameKinds) -> Result<(), EncodeError> {
+    /// Accounts for a frame of this kind. Fails if the packet has no room for it, or has the maximum number of frames.
+    fn reserve(&mut self, bytes: usize, kind: FrameKinds) -> Result<(), EncodeError> {
         check_room(bytes, self.out.remaining_mut())?;
         let weight = if bytes == 0 { 0 } else { frame_weight(kind == FrameKinds::FRAGMENT) };
-        let left = self.left.checked_sub(weight).ok_or(EncodeError::NoRoom { needed_bytes: bytes })?;
-        self.left = left;
+        let left = self.frames_left.checked_sub(weight);
+        self.frames_left = left.ok_or(EncodeError::NoRoom { needed_bytes: bytes })?;
         self.kinds = self.kinds.with(kind);
         self.written_bytes = self.written_bytes.saturating_add(bytes);
         Ok(())
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_does_not_fit_leaves_no_byte_behind() {
+    fn a_frame_that_does_not_fit_writes_no_byte() {
         let delay = AckDelay::from_duration(Duration::ZERO);
         let ranges = [AckRange::new(PacketNumber(5), PacketNumber(9)).unwrap()];
         let close = Close { code: CloseCode::Application, application_code: 1, reason: b"bye" };
@@ -326,12 +328,12 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_did_not_fit_is_not_counted_from() {
+    fn a_message_that_did_not_fit_is_not_the_previous_one() {
         let mut buffer = [0; 12];
         let mut writer = FrameWriter::new(&mut buffer[..]);
         writer.message(&reliable(200, None, b"")).unwrap();
         assert!(writer.message(&reliable(201, None, b"too long")).is_err());
-        // 202 is not the next of 200, so it is written out.
+        // 202 is not the successor of 200, so the frame contains it.
         assert_eq!(writer.message_bytes(&reliable(202, None, b"")), Ok(6));
         assert_eq!(writer.message_bytes(&reliable(201, None, b"")), Ok(4));
         writer.message(&reliable(202, None, b"")).unwrap();
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_cannot_come_after_itself_or_a_later_one() {
+    fn a_predecessor_has_a_smaller_id() {
         let mut buffer = [0; 64];
         let mut writer = FrameWriter::new(&mut buffer[..]);
         assert!(writer.message(&reliable(5, Some(4), b"")).is_ok());

@@ -1,44 +1,45 @@
-//! The Hello: how a client asks for a connection, 1200 bytes of fixed sections.
+//! The Hello, with which a client asks for a connection: 1,200 bytes of sections with fixed lengths.
 //!
-//! No section has a length of its own, so there is nothing to get wrong but the contents, and those are judged
-//! elsewhere: version, cookie, token, mac1 and Noise message are only found here, never checked.
+//! Because no section has a length field, a datagram of the right length always decodes. The server verifies the version,
+//! cookie, token, mac1, and Noise message afterwards.
 
 use bytes::BufMut;
 
 use super::{ClientId, SuiteOffer};
-use crate::encode_error::{EncodeError, check_room};
+use crate::codec::{EncodeError, Reader, check_room};
 use crate::header::{DatagramError, DatagramKind, HELLO};
 use crate::limits::{COOKIE_BYTES, HELLO_BYTES, MAC1_BYTES, NOISE_MESSAGE_1_BYTES, SEALED_TOKEN_BYTES};
-use crate::reader::Reader;
 
-/// Bytes before the cookie: kind, version, protocol id, client id, two key ids, offer, token.
+/// The length in bytes of the fields before the token: byte 0, version, protocol id, client id, two key ids, and suites.
 const FIELDS_END: usize = 1 + 2 + 8 + ClientId::BYTES + 4 + 4 + 1;
+
+/// The length in bytes of everything before the cookie.
 const HEAD_BYTES: usize = FIELDS_END + SEALED_TOKEN_BYTES;
 
 const _: () = assert!(HEAD_BYTES + COOKIE_BYTES + NOISE_MESSAGE_1_BYTES + MAC1_BYTES == HELLO_BYTES);
 
-/// What stands for the cookie wherever it must not count.
-static NO_COOKIE: [u8; COOKIE_BYTES] = [0; COOKIE_BYTES];
+/// Replaces the cookie in the prologue, so that the same Noise message is valid with any cookie.
+static ZERO_COOKIE: [u8; COOKIE_BYTES] = [0; COOKIE_BYTES];
 
-/// The plain fields of a Hello: what the client knows before any cryptography.
+/// The plaintext fields of a Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelloFields {
-    /// The wire version the client speaks.
+    /// The wire version that the client uses.
     pub version: u16,
-    /// The game and its build, chosen by the application: both ends must have the same.
+    /// The id of the game and its build. The application chooses it, and both peers must have the same.
     pub protocol_id: u64,
-    /// By which the client knows the answers.
+    /// The id by which the client recognizes the replies.
     pub client_id: ClientId,
-    /// Which of the server's public keys the Noise message is made for.
+    /// The id of the server's public key that the Noise message was made for.
     pub server_key_id: u32,
-    /// Which key sealed the token; 0 when there is no token and its section is zero.
+    /// The id of the key that sealed the token. It is 0 if there is no token and the token section is zero.
     pub token_key_id: u32,
-    /// The offered suites as they stand on the wire; [`SuiteOffer::from_bits`] reads them.
+    /// The bits of the offered suites, which [`SuiteOffer::from_bits`] decodes.
     pub suite_bits: u8,
 }
 
 impl HelloFields {
-    /// The offered suites, or `None` for an offer without suite 1.
+    /// Returns the offered suites, or `None` if suite 1 is missing.
     pub fn offered_suites(&self) -> Option<SuiteOffer> {
         SuiteOffer::from_bits(self.suite_bits)
     }
@@ -68,33 +69,32 @@ impl HelloFields {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello<'a> {
     head: &'a [u8; HEAD_BYTES],
-    /// The plain fields.
+    /// The plaintext fields.
     pub fields: HelloFields,
-    /// The sealed token.
+    /// The sealed token, or zeros if there is none.
     pub token: &'a [u8; SEALED_TOKEN_BYTES],
-    /// The cookie, zero in a first Hello.
+    /// The cookie, or zeros in a first Hello.
     pub cookie: &'a [u8; COOKIE_BYTES],
-    /// The client's Noise message.
+    /// Noise message 1.
     pub noise_message: &'a [u8; NOISE_MESSAGE_1_BYTES],
-    /// The keyed check over everything before it, the cookie taken as zero.
+    /// The MAC over [`Self::mac1_input`].
     pub mac1: &'a [u8; MAC1_BYTES],
 }
 
 impl<'a> Hello<'a> {
-    /// Finds the sections of a Hello, of whatever version: a server must be able to send a Retry before it
-    /// refuses a version.
+    /// Decodes a Hello of any version. A server must be able to send a Retry before it rejects a version.
     ///
     /// # Errors
     ///
-    /// When the datagram is not a Hello or not exactly as long as one.
+    /// If the datagram is not a Hello, or has an invalid length.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, DatagramError> {
         match DatagramKind::of(datagram)? {
-            DatagramKind::Hello => Self::sections(datagram).ok_or(DatagramError::WrongLength),
+            DatagramKind::Hello => Self::read(datagram).ok_or(DatagramError::WrongLength),
             _ => Err(DatagramError::WrongKind),
         }
     }
 
-    fn sections(datagram: &'a [u8]) -> Option<Self> {
+    fn read(datagram: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(datagram);
         let head: &[u8; HEAD_BYTES] = reader.array()?;
         let (cookie, noise_message, mac1) = (reader.array()?, reader.array()?, reader.array()?);
@@ -105,24 +105,31 @@ impl<'a> Hello<'a> {
         Some(Self { head, fields, token, cookie, noise_message, mac1 })
     }
 
-    /// The Noise prologue, in order: all bytes before the Noise message, the cookie taken as zero. A changed
-    /// version, offer, id or token therefore fails the handshake.
+    /// Returns the Noise prologue in two parts: all bytes before the Noise message, with the cookie replaced by zeros.
+    ///
+    /// The handshake fails if a version, offer, id, or token was changed in transit.
     pub fn prologue(&self) -> [&'a [u8]; 2] {
         prologue(self.head)
     }
 
-    /// What mac1 is computed over, in order: all bytes before the token, which proves itself, and the Noise message.
+    /// Returns the input of mac1 in two parts: all bytes before the token, and the Noise message.
+    ///
+    /// The token has an authentication tag of its own.
     pub fn mac1_input(&self) -> [&'a [u8]; 2] {
         mac1_input(self.head, self.noise_message)
     }
 }
 
-/// A Hello in the making, kept by the client until it is answered.
+/// A Hello that the client builds, and keeps until it receives a reply.
 ///
-/// In order: [`new`](Self::new), the Noise message from [`prologue`](Self::prologue) into
-/// [`noise_message_mut`](Self::noise_message_mut), [`set_mac1`](Self::set_mac1) over
-/// [`mac1_input`](Self::mac1_input), then [`encode`](Self::encode) as often as it must be resent, with
-/// [`set_cookie`](Self::set_cookie) once a Retry came: the cookie changes nothing else.
+/// Call the methods in this order:
+///
+/// 1. [`new`](Self::new) sets the fields and the token.
+/// 2. Write the Noise message for [`prologue`](Self::prologue) into [`noise_message_mut`](Self::noise_message_mut).
+/// 3. [`set_mac1`](Self::set_mac1) sets the MAC over [`mac1_input`](Self::mac1_input).
+/// 4. [`encode`](Self::encode) writes the datagram, each time it is sent.
+///
+/// After a Retry, [`set_cookie`](Self::set_cookie) sets the cookie. No other part of the Hello changes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HelloDraft {
     head: [u8; HEAD_BYTES],
@@ -132,40 +139,40 @@ pub struct HelloDraft {
 }
 
 impl HelloDraft {
-    /// Bytes of the Noise prologue.
+    /// The length of the Noise prologue in bytes.
     pub const PROLOGUE_BYTES: usize = HEAD_BYTES + COOKIE_BYTES;
 
-    /// A Hello with these fields and token; without a token both it and its key id are zero.
+    /// Creates a Hello with these fields and this token. Without a token, the token and its key id are zero.
     pub fn new(fields: &HelloFields, token: &[u8; SEALED_TOKEN_BYTES]) -> Self {
         let mut head = [0; HEAD_BYTES];
         let mut out = head.as_mut_slice();
         out.put_u8(HELLO);
         fields.put(&mut out);
         out.put_slice(token);
-        Self { head, cookie: NO_COOKIE, noise_message: [0; NOISE_MESSAGE_1_BYTES], mac1: [0; MAC1_BYTES] }
+        Self { head, cookie: ZERO_COOKIE, noise_message: [0; NOISE_MESSAGE_1_BYTES], mac1: [0; MAC1_BYTES] }
     }
 
-    /// The Noise prologue; see [`Hello::prologue`].
+    /// Returns the Noise prologue. See [`Hello::prologue`].
     pub fn prologue(&self) -> [&[u8]; 2] {
         prologue(&self.head)
     }
 
-    /// Where the Noise message goes. Its sealed payload is padded with zeros to fill the section.
+    /// Returns the section of the Noise message. The sealed payload is padded with zeros to fill the section.
     pub fn noise_message_mut(&mut self) -> &mut [u8; NOISE_MESSAGE_1_BYTES] {
         &mut self.noise_message
     }
 
-    /// What mac1 is computed over; see [`Hello::mac1_input`].
+    /// Returns the input of mac1. See [`Hello::mac1_input`].
     pub fn mac1_input(&self) -> [&[u8]; 2] {
         mac1_input(&self.head, &self.noise_message)
     }
 
-    /// Puts the check in.
+    /// Sets mac1.
     pub fn set_mac1(&mut self, mac1: [u8; MAC1_BYTES]) {
         self.mac1 = mac1;
     }
 
-    /// Puts a Retry's cookie in.
+    /// Sets the cookie of a Retry.
     pub fn set_cookie(&mut self, cookie: [u8; COOKIE_BYTES]) {
         self.cookie = cookie;
     }
@@ -174,7 +181,7 @@ impl HelloDraft {
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when `out` is too short; then nothing is written.
+    /// [`EncodeError::NoRoom`] if `out` is too short. Nothing is written then.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<(), EncodeError> {
         check_room(HELLO_BYTES, out.remaining_mut())?;
         out.put_slice(&self.head);
@@ -192,7 +199,7 @@ impl core::fmt::Debug for HelloDraft {
 }
 
 fn prologue(head: &[u8; HEAD_BYTES]) -> [&[u8]; 2] {
-    [head, &NO_COOKIE]
+    [head, &ZERO_COOKIE]
 }
 
 fn mac1_input<'a>(
@@ -218,7 +225,7 @@ mod tests {
     };
 
     #[test]
-    fn a_hello_that_is_made_shows_nothing_of_its_token() {
+    fn debug_of_a_draft_shows_no_token() {
         assert_eq!(format!("{:?}", draft()), "HelloDraft(..)");
     }
 
@@ -236,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_section_stands_at_its_offset() {
+    fn every_section_is_at_its_offset() {
         let mut draft = draft();
         draft.set_cookie([0x66; COOKIE_BYTES]);
         let datagram = encoded(&draft);
@@ -252,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_drafted_is_what_the_server_finds() {
+    fn a_drafted_hello_round_trips() {
         let mut draft = draft();
         draft.set_cookie([0x66; COOKIE_BYTES]);
         let datagram = encoded(&draft);
@@ -266,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prologue_covers_all_before_it_and_mac1_all_but_the_token_whatever_the_cookie() {
+    fn prologue_and_mac1_input_do_not_depend_on_the_cookie() {
         let mut draft = draft();
         let without_cookie = encoded(&draft);
         assert_eq!(draft.prologue().concat(), without_cookie[..HelloDraft::PROLOGUE_BYTES]);
@@ -283,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_of_another_version_still_shows_its_sections() {
+    fn a_hello_of_another_version_decodes() {
         let mut datagram = encoded(&draft());
         datagram[1..3].copy_from_slice(&[0xff, 0xfe]);
         datagram[27] = 0;
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn another_length_or_kind_is_refused() {
+    fn another_length_or_kind_is_rejected() {
         let mut datagram = encoded(&draft());
         assert_eq!(Hello::decode(&datagram[..1_199]), Err(DatagramError::WrongLength));
         datagram.push(0);
@@ -303,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_nothing_is_written() {
+    fn nothing_is_written_without_room() {
         let mut buffer = [0; HELLO_BYTES - 1];
         let refused = draft().encode(&mut buffer.as_mut_slice());
         assert_eq!(refused, Err(EncodeError::NoRoom { needed_bytes: HELLO_BYTES }));

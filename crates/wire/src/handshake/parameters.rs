@@ -1,47 +1,45 @@
-//! What the two ends tell each other inside the seals of the handshake: the payloads of Noise message 1 and 2.
+//! The parameters of a connection, which are the sealed payloads of Noise messages 1 and 2, and the suites that protect packets.
 //!
-//! Which value wins where the two ends differ is decided here, for the standard says it; what follows from the
-//! values deliberately is not.
+//! [`SharedParameters::agreed_with`] resolves values that differ between the peers. The protocol core acts on the result.
 
 use core::time::Duration;
 
 use bytes::BufMut;
 
-use super::Suite;
+use crate::codec::{EncodeError, Reader, check_room};
 use crate::connection_id::ConnectionId;
-use crate::encode_error::{EncodeError, check_room};
 use crate::limits::{
     DATAGRAM_MAX_BYTES, DATAGRAM_START_BYTES, MESSAGE_CHARGE_BYTES, MESSAGE_LEAST_BYTES, MESSAGE_LIMIT_BYTES,
     NOISE_MESSAGE_1_BYTES, NOISE_OVERHEAD_BYTES, SERVER_PARAMETERS_BYTES, TIMEOUT_MIN_MS,
 };
-use crate::reader::Reader;
 
-/// Bytes of a client's parameters before the zeros.
+/// The length in bytes of the client's parameters before the zeros.
 const CLIENT_BYTES: usize = 1 + ConnectionId::BYTES + SharedParameters::BYTES;
 
-/// The parameters that both ends have in common (PROTOCOL 5.7, "Parameters").
+/// The parameters that both peers send (PROTOCOL 5.7, "Parameters").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedParameters {
-    /// Bytes of the largest UDP payload this end takes, 1200 to 65,507.
+    /// The largest UDP payload that this peer accepts in bytes, 1,200 to 65,507.
     pub datagram_max_bytes: u16,
-    /// After this long without a packet from the peer the connection is over; whole milliseconds, at least a
-    /// second, at most 49 days.
+    /// The connection ends if no packet arrives for this time. It is a whole number of milliseconds, at least a second
+    /// and at most 49 days.
     pub silent_timeout: Duration,
-    /// After this long without an ack of a packet the connection is over; bounds as above.
+    /// The connection ends if a packet is not acknowledged for this time. The bounds are those of `silent_timeout`.
     pub unacknowledged_timeout: Duration,
-    /// Bytes of the largest reliable message this end takes, 1,024 to 16 MiB.
+    /// The largest reliable message that this peer accepts in bytes, 1,024 to 16 MiB.
     pub message_max_bytes: u32,
-    /// Bytes of reliable messages, with their charges, that the peer may send before it hears of more; at least one largest
-    /// message.
+    /// The bytes of reliable messages, including charges, that the other peer may send before it receives a credit frame.
+    /// It is enough for at least one message of the largest size.
     pub credit_bytes: u32,
 }
 
 impl SharedParameters {
-    /// Bytes on the wire.
+    /// The encoded length in bytes.
     const BYTES: usize = 2 + 4 + 4 + 4 + 4;
 
-    /// What holds between two ends that said this and `other`: the shorter timeouts. Sizes and credit are
-    /// each end's own and stay those of `self`.
+    /// Returns the parameters of a connection between this peer and a peer with the parameters `other`.
+    ///
+    /// The shorter of two timeouts applies. Sizes and credit describe one peer, so those of `self` stay.
     #[must_use]
     pub fn agreed_with(self, other: Self) -> Self {
         Self {
@@ -75,6 +73,7 @@ impl SharedParameters {
     fn put(&self, out: &mut impl BufMut) {
         out.put_u16(self.datagram_max_bytes);
         for timeout in [self.silent_timeout, self.unacknowledged_timeout] {
+            // The largest value represents all longer timeouts.
             out.put_u32(u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         }
         out.put_u32(self.message_max_bytes);
@@ -90,18 +89,18 @@ fn timeout(reader: &mut Reader<'_>) -> Option<Duration> {
 /// The payload of Noise message 1 (PROTOCOL 5.7, "Parameters").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientParameters {
-    /// The id that packets to the client carry, or `None` where its socket has one connection.
+    /// The id that packets to the client carry, or `None` if the socket of the client has one connection.
     pub connection_id: Option<ConnectionId>,
-    /// What the client asks for.
+    /// The parameters that the client asks for.
     pub shared: SharedParameters,
 }
 
 impl ClientParameters {
-    /// Bytes of the payload with its zeros, as it fills Noise message 1.
+    /// The length in bytes of the payload, which is padded with zeros to fill Noise message 1.
     pub const PAYLOAD_BYTES: usize = NOISE_MESSAGE_1_BYTES - NOISE_OVERHEAD_BYTES;
 
-    /// Reads the payload; what follows the fields is left to later versions. `None` when a field is outside
-    /// its bounds.
+    /// Decodes the payload. Ignores the bytes after the fields, which later versions may use. Returns `None` if the payload is
+    /// too short, or a field is out of range.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
@@ -115,12 +114,12 @@ impl ClientParameters {
         Some(Self { connection_id, shared: SharedParameters::read(&mut reader)? })
     }
 
-    /// The payload, filled up with zeros.
+    /// Encodes the payload, padded with zeros.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::PAYLOAD_BYTES] {
         let mut payload = [0; Self::PAYLOAD_BYTES];
         let mut out = payload.as_mut_slice();
-        // Eight fits a byte, and the fields fit the payload: see the assertion below.
+        // An assertion below checks at compile time that the fields fit into the payload.
         out.put_u8(if self.connection_id.is_some() { 8 } else { 0 });
         out.put_slice(&self.connection_id.map_or([0; 8], ConnectionId::to_bytes));
         self.shared.put(&mut out);
@@ -133,16 +132,16 @@ const _: () = assert!(SERVER_PARAMETERS_BYTES == ConnectionId::BYTES + 16 + 1 + 
 
 /// The payload of Noise message 2 (PROTOCOL 5.7, "Parameters").
 ///
-/// Its `Debug` leaves the reset token out: who has it can end the connection.
+/// `Debug` omits the reset token, because it is enough to end the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ServerParameters {
     /// The id that packets to the server carry.
     pub connection_id: ConnectionId,
-    /// By which the client knows that a Reset is the server's.
+    /// The token by which the client recognizes a Reset of the server.
     pub reset_token: [u8; 16],
-    /// The suite the server has chosen from the offer.
+    /// The suite that the server chose from the offer.
     pub suite: Suite,
-    /// What holds for both, and the largest datagram the server takes.
+    /// The agreed timeouts, and the sizes and the credit of the server.
     pub shared: SharedParameters,
 }
 
@@ -155,8 +154,8 @@ impl core::fmt::Debug for ServerParameters {
 }
 
 impl ServerParameters {
-    /// Reads the payload; what follows the fields is left to later versions. `None` when it is too short or a
-    /// field is outside its bounds.
+    /// Decodes the payload. Ignores the bytes after the fields, which later versions may use. Returns `None` if the payload is
+    /// too short, or a field is out of range.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
@@ -168,11 +167,11 @@ impl ServerParameters {
         })
     }
 
-    /// Writes the payload.
+    /// Encodes the payload.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when `out` is too short; then nothing is written.
+    /// [`EncodeError::NoRoom`] if `out` is too short. Nothing is written then.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<(), EncodeError> {
         check_room(SERVER_PARAMETERS_BYTES, out.remaining_mut())?;
         out.put_slice(&self.connection_id.to_bytes());
@@ -180,6 +179,74 @@ impl ServerParameters {
         out.put_u8(self.suite.id());
         self.shared.put(out);
         Ok(())
+    }
+}
+
+/// A suite that protects packets (PROTOCOL 4.2, "Suites").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Suite {
+    /// Suite 1, ChaCha20-Poly1305 (RFC 8439), which every implementation supports.
+    ChaCha20Poly1305,
+    /// Suite 2, AES-128-GCM, for machines with instructions for it.
+    Aes128Gcm,
+}
+
+impl Suite {
+    /// Returns the suite's number on the wire.
+    pub fn id(self) -> u8 {
+        match self {
+            Self::ChaCha20Poly1305 => 1,
+            Self::Aes128Gcm => 2,
+        }
+    }
+
+    /// Returns the suite with this number, or `None` if this version does not know it.
+    pub fn from_id(id: u8) -> Option<Self> {
+        match id {
+            1 => Some(Self::ChaCha20Poly1305),
+            2 => Some(Self::Aes128Gcm),
+            _ => None,
+        }
+    }
+
+    /// Returns the suite's bit in an offer.
+    fn bit(self) -> u8 {
+        match self {
+            Self::ChaCha20Poly1305 => 0x01,
+            Self::Aes128Gcm => 0x02,
+        }
+    }
+}
+
+/// The suites that a client offers, one bit each. Bits of unknown suites are kept and have no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SuiteOffer(u8);
+
+impl SuiteOffer {
+    /// Returns the smallest offer, which consists of suite 1.
+    pub fn mandatory() -> Self {
+        Self(Suite::ChaCha20Poly1305.bit())
+    }
+
+    /// Returns this offer with `suite` added.
+    pub fn with(self, suite: Suite) -> Self {
+        Self(self.0 | suite.bit())
+    }
+
+    /// Returns the offer with these bits of a Hello, or `None` if the mandatory suite 1 is missing.
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        let offer = Self(bits);
+        offer.has(Suite::ChaCha20Poly1305).then_some(offer)
+    }
+
+    /// Returns the bits of the offer in a Hello.
+    pub fn to_bits(self) -> u8 {
+        self.0
+    }
+
+    /// Returns whether the client offers this suite.
+    pub fn has(self, suite: Suite) -> bool {
+        self.0 & suite.bit() != 0
     }
 }
 
@@ -209,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_parameters_stand_at_their_offsets_and_come_back() {
+    fn client_parameters_round_trip_at_their_offsets() {
         let payload = client().encode();
         assert_eq!(payload.len(), 564);
         assert_eq!(payload[..9], [8, 7, 7, 7, 7, 7, 7, 7, 7]);
@@ -223,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_parameters_stand_at_their_offsets_and_come_back() {
+    fn server_parameters_round_trip_at_their_offsets() {
         let parameters = ServerParameters {
             connection_id: ConnectionId::from_bytes([9; 8]),
             reset_token: [5; 16],
@@ -245,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_held_to_their_bounds() {
+    fn fields_out_of_range_are_rejected() {
         let with = |datagram: u16, silent: u64, unacknowledged: u64| {
             let shared = SharedParameters {
                 datagram_max_bytes: datagram,
@@ -277,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shorter_timeout_holds_and_each_end_keeps_its_datagram_size() {
+    fn the_shorter_timeout_applies_and_sizes_stay() {
         let mine = SharedParameters { silent_timeout: Duration::from_secs(5), ..SHARED };
         let theirs = SharedParameters {
             datagram_max_bytes: 9_000,
@@ -288,5 +355,27 @@ mod tests {
         assert_eq!(agreed.datagram_max_bytes, 1_200);
         assert_eq!(agreed.silent_timeout, Duration::from_secs(5));
         assert_eq!(agreed.unacknowledged_timeout, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn the_bit_of_a_suite_is_its_number_minus_one() {
+        for id in 0..=u8::MAX {
+            if let Some(suite) = Suite::from_id(id) {
+                assert_eq!((suite.id(), suite.bit()), (id, 1 << (id - 1)));
+            }
+        }
+        assert_eq!((Suite::from_id(0), Suite::from_id(3)), (None, None));
+    }
+
+    #[test]
+    fn an_offer_without_the_mandatory_suite_is_none() {
+        assert_eq!(SuiteOffer::from_bits(0x02), None);
+        assert_eq!(SuiteOffer::from_bits(0x01), Some(SuiteOffer::mandatory()));
+        let both = SuiteOffer::mandatory().with(Suite::Aes128Gcm);
+        assert_eq!(SuiteOffer::from_bits(0x03), Some(both));
+        assert!(both.has(Suite::Aes128Gcm) && !SuiteOffer::mandatory().has(Suite::Aes128Gcm));
+        let newer = SuiteOffer::from_bits(0xf1).unwrap();
+        assert!(!newer.has(Suite::Aes128Gcm));
+        assert_eq!(newer.to_bits(), 0xf1);
     }
 }

@@ -1,7 +1,7 @@
-//! The Refuse: a server that cannot admit a client says why, in one datagram that costs the server very little.
+//! The Refuse, with which a server rejects a client and gives the reason, at little cost to the server.
 //!
-//! The client decides whether to believe a Refuse. An attacker off the path does not know the client id; against an attacker on
-//! the path, only the MAC helps. The layout is the same in every version (PROTOCOL 2.2, "Versions").
+//! The client decides whether to believe a Refuse. An attacker off the path does not know the client id. Against an attacker
+//! on the path, only the MAC helps. The layout is the same in every version (PROTOCOL 2.2, "Versions").
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -9,67 +9,66 @@ use core::time::Duration;
 use bytes::BufMut;
 
 use super::ClientId;
-use crate::encode_error::{EncodeError, check_room};
+use crate::codec::{EncodeError, Reader, check_room};
 use crate::header::{DatagramError, DatagramKind, REFUSE};
 use crate::limits::{REFUSE_MAC_BYTES, REFUSE_MIN_BYTES};
-use crate::reader::Reader;
 
-/// Why a server takes a client not, or not now.
+/// The reason why a server rejects a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefuseReason {
-    /// It does not speak the client's version.
+    /// The server does not support the client's version.
     Version,
-    /// It has no room.
+    /// The server is full.
     Full,
-    /// The player is not welcome.
+    /// The server does not admit the player.
     Banned,
-    /// The token's time is over.
+    /// The token has expired.
     TokenExpired,
-    /// The token is for another server.
+    /// The token was issued for another server.
     TokenForeign,
-    /// The token has been used.
+    /// The token was used before.
     TokenUsed,
-    /// Another server would take it.
+    /// The server redirects the client to another server.
     TryThere,
-    /// The server is another game's or another build's.
+    /// The server belongs to another game, or to another build of the game.
     Protocol,
-    /// The server admits clients with a token only, and there was none.
+    /// The server requires a token, and the Hello has none.
     TokenMissing,
-    /// The server cannot read the token: it was sealed with a key that the server does not have, or was changed.
+    /// The server cannot open the token, because it does not have the key or because the token was changed.
     TokenUnreadable,
-    /// The server takes no tokens.
+    /// The server accepts no tokens.
     TokenUnexpected,
-    /// A reason of a later version.
+    /// A reason of a later version, by its byte on the wire.
     Other(u8),
 }
 
-/// The refusal itself: all of a Refuse but whom it answers and what proves it.
+/// The contents of a Refuse without the client id and the MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// The reason for the rejection.
     pub reason: RefuseReason,
-    /// The oldest version the server speaks.
+    /// The oldest version that the server supports.
     pub version_min: u16,
-    /// The newest version the server speaks.
+    /// The newest version that the server supports.
     pub version_max: u16,
-    /// When to try again, in whole seconds up to 65,535; `None` for not at all.
+    /// The time to wait before the next attempt, in whole seconds up to 65,535. `None` means that the client must not try again.
     pub retry_after: Option<Duration>,
-    /// Where to try instead.
+    /// The address of another server to try, if there is one.
     pub address: Option<SocketAddr>,
 }
 
 /// A Refuse (PROTOCOL 16, "Refuse").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refuse {
-    /// The Hello's client id.
+    /// The client id of the Hello.
     pub client_id: ClientId,
-    /// What it says.
+    /// The contents that the MAC protects.
     pub refusal: Refusal,
-    /// Zero where server and client share no secret.
+    /// The MAC, or zeros if server and client share no secret.
     pub mac: [u8; REFUSE_MAC_BYTES],
 }
 
-/// How many bytes an address has, as the datagram says it.
+// The values of the byte before the address: its length in bytes.
 const NO_ADDRESS: u8 = 0;
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
@@ -89,7 +88,7 @@ impl RefuseReason {
         Self::TokenUnexpected,
     ];
 
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     #[must_use]
     pub const fn to_byte(self) -> u8 {
         match self {
@@ -108,13 +107,13 @@ impl RefuseReason {
         }
     }
 
-    /// The reason of this byte.
+    /// Returns the reason with this byte.
     #[must_use]
     pub fn from_byte(byte: u8) -> Self {
         Self::ALL.into_iter().find(|reason| reason.to_byte() == byte).unwrap_or(Self::Other(byte))
     }
 
-    /// A stable name for counters and logs.
+    /// Returns a stable name for counters and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -135,22 +134,22 @@ impl RefuseReason {
 }
 
 impl Refuse {
-    /// Where the MAC stands; it covers everything before it.
+    /// The offset in bytes of the MAC, which covers all bytes before it.
     pub const MAC_OFFSET: usize = REFUSE_MIN_BYTES - REFUSE_MAC_BYTES;
 
-    /// Reads a Refuse. What follows the MAC is left to later versions.
+    /// Decodes a Refuse. Ignores the bytes after the MAC, which later versions may use.
     ///
     /// # Errors
     ///
-    /// When the datagram is not a Refuse or of another length.
+    /// If the datagram is not a Refuse, or has an invalid length.
     pub fn decode(datagram: &[u8]) -> Result<Self, DatagramError> {
         match DatagramKind::of(datagram)? {
-            DatagramKind::Refuse => Self::sections(datagram).ok_or(DatagramError::WrongLength),
+            DatagramKind::Refuse => Self::read(datagram).ok_or(DatagramError::WrongLength),
             _ => Err(DatagramError::WrongKind),
         }
     }
 
-    fn sections(datagram: &[u8]) -> Option<Self> {
+    fn read(datagram: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(datagram);
         reader.u8()?;
         let client_id = ClientId(*reader.array()?);
@@ -158,10 +157,10 @@ impl Refuse {
         let version_min = u16::from_be_bytes(*reader.array()?);
         let version_max = u16::from_be_bytes(*reader.array()?);
         let seconds = u16::from_be_bytes(*reader.array()?);
-        let form = reader.u8()?;
+        let address_length = reader.u8()?;
         let bytes: &[u8; 16] = reader.array()?;
         let port = u16::from_be_bytes(*reader.array()?);
-        let ip = match form {
+        let ip = match address_length {
             IPV4 => Some(IpAddr::from(Ipv4Addr::from(*bytes.first_chunk::<4>()?))),
             IPV6 => Some(IpAddr::from(Ipv6Addr::from(*bytes))),
             _ => None,
@@ -180,10 +179,11 @@ impl Refuse {
     ///
     /// # Errors
     ///
-    /// [`EncodeError::NoRoom`] when `out` is too short; then nothing is written.
+    /// [`EncodeError::NoRoom`] if `out` is too short. Nothing is written then.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<(), EncodeError> {
         check_room(REFUSE_MIN_BYTES, out.remaining_mut())?;
         let Refusal { reason, version_min, version_max, retry_after, address } = self.refusal;
+        // The largest value represents all longer times.
         let seconds = retry_after.map_or(0, |after| u16::try_from(after.as_secs()).unwrap_or(u16::MAX));
         out.put_u8(REFUSE);
         out.put_slice(&self.client_id.0);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_comes_back_with_every_kind_of_address() {
+    fn a_refuse_round_trips_with_every_kind_of_address() {
         let addresses = [None, Some("192.0.2.7:8000"), Some("[2001:db8::7]:65535")];
         for address in addresses.map(|address| address.map(|text| text.parse().unwrap())) {
             for seconds in [None, Some(1), Some(65_535)] {
@@ -242,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_beyond_what_the_wire_can_say_is_the_longest() {
+    fn a_wait_above_the_largest_value_becomes_that_value() {
         let datagram = encoded(&refuse(None, Some(Duration::from_secs(65_536))));
         let refusal = Refuse::decode(&datagram).unwrap().refusal;
         assert_eq!(refusal.retry_after, Some(Duration::from_secs(65_535)));
     }
 
     #[test]
-    fn every_byte_is_one_reason_and_comes_back() {
+    fn every_byte_is_one_reason_and_round_trips() {
         for byte in 0..=u8::MAX {
             assert_eq!(RefuseReason::from_byte(byte).to_byte(), byte);
             assert_eq!(
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_but_those_of_a_refuse_is_refused_and_without_room_nothing_is_written() {
+    fn a_refuse_is_neither_read_from_another_length_nor_truncated() {
         let mut datagram = encoded(&refuse(None, None));
         for length in 0..=100 {
             let mut bytes = datagram.clone();

@@ -1,6 +1,4 @@
-//! Errors as counters and logs show them: each has a name of its own, and says in one line what is amiss, with the bounds that hold.
-//!
-//! Which bytes lead to which error is tested beside each decoder.
+//! The names of errors in counters, and their texts in logs. Which bytes cause which error is tested with each decoder.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -48,7 +46,7 @@ const DATAGRAM: [DatagramError; 6] = [
 const STEERING: [SteeringError; 3] =
     [SteeringError::TooManySockets, SteeringError::NoSuchSocket, SteeringError::BadEntropy];
 
-fn assert_told_apart<E: Display + Copy>(errors: &[E], name: impl Fn(E) -> &'static str) {
+fn assert_distinct<E: Display + Copy>(errors: &[E], name: impl Fn(E) -> &'static str) {
     let names: BTreeSet<_> = errors.iter().map(|error| name(*error)).collect();
     let texts: BTreeSet<_> = errors.iter().map(ToString::to_string).collect();
     assert_eq!((names.len(), texts.len()), (errors.len(), errors.len()), "{names:?}, {texts:?}");
@@ -58,16 +56,16 @@ fn assert_told_apart<E: Display + Copy>(errors: &[E], name: impl Fn(E) -> &'stat
 }
 
 #[test]
-fn every_error_has_a_name_and_one_line_of_its_own() {
-    assert_told_apart(&VARINT, VarintError::name);
-    assert_told_apart(&ENCODE, EncodeError::name);
-    assert_told_apart(&FRAME, FrameError::name);
-    assert_told_apart(&DATAGRAM, DatagramError::name);
-    assert_told_apart(&STEERING, SteeringError::name);
+fn every_error_has_its_own_name_and_its_own_line_of_text() {
+    assert_distinct(&VARINT, VarintError::name);
+    assert_distinct(&ENCODE, EncodeError::name);
+    assert_distinct(&FRAME, FrameError::name);
+    assert_distinct(&DATAGRAM, DatagramError::name);
+    assert_distinct(&STEERING, SteeringError::name);
 }
 
 #[test]
-fn the_bounds_that_an_error_names_are_those_that_hold() {
+fn error_texts_name_the_limits_of_the_code() {
     let noise = (limits::NOISE_MESSAGE_2_MIN_BYTES, Welcome::NOISE_MESSAGE_MAX_BYTES);
     let largest_channel = limits::CHANNELS - 1;
     let sockets = limits::STEERING_SOCKETS_MAX;

@@ -1,16 +1,14 @@
-//! Bytes that were right once, with some of them changed, cut off or put in.
-//!
-//! The same bytes give the same mutants each time; what must hold for them is the caller's business.
+//! Mutations of valid bytes: bytes are changed, inserted, or cut off. The same input gives the same mutants.
 
 use drumfire_tries::tries;
 
-/// The number of mutants of each kind.
+/// Returns the number of mutants to try for each input.
 pub(crate) fn count() -> u64 {
     tries(1_000_000).into()
 }
 
-/// Calls `look` with so many mutants of these bytes.
-pub(crate) fn of(genuine: &[u8], count: u64, mut look: impl FnMut(&[u8])) {
+/// Calls `check` with `count` mutants of the bytes `genuine`.
+pub(crate) fn of(genuine: &[u8], count: u64, mut check: impl FnMut(&[u8])) {
     let mut random = Random(genuine.len() as u64);
     let mut mutant = Vec::new();
     for _ in 0..count {
@@ -28,11 +26,11 @@ pub(crate) fn of(genuine: &[u8], count: u64, mut look: impl FnMut(&[u8])) {
                 }
             }
         }
-        look(&mutant);
+        check(&mutant);
     }
 }
 
-/// SplitMix64.
+/// The random number generator SplitMix64.
 struct Random(u64);
 
 impl Random {

@@ -1,6 +1,4 @@
-//! Frames that own their bytes, and whole packets of them: what tests and fuzz targets write and compare.
-//!
-//! Deliberately nothing that checks or draws; that is each user's own business.
+//! Frames that own their bytes, and packets of such frames, for tests and fuzz targets to encode and compare.
 
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment, Frame,
@@ -147,7 +145,7 @@ impl Sample {
     }
 }
 
-/// The opened bytes of a packet with these frames; panics where they cannot be written.
+/// Returns the opened bytes of a packet with these frames. Panics if they cannot be encoded.
 pub(crate) fn packet(samples: &[Sample]) -> Vec<u8> {
     let mut buffer = vec![0xaa; 65_507];
     let mut writer = FrameWriter::new(&mut buffer[..]);
@@ -159,7 +157,7 @@ pub(crate) fn packet(samples: &[Sample]) -> Vec<u8> {
     buffer
 }
 
-/// The frames of a packet up to its end or its first error.
+/// Returns the frames of a packet up to its end or its first error.
 pub(crate) fn walk(opened: &[u8]) -> (Vec<Sample>, Option<FrameError>) {
     let mut samples = Vec::new();
     for frame in Frames::new(opened) {
@@ -171,7 +169,7 @@ pub(crate) fn walk(opened: &[u8]) -> (Vec<Sample>, Option<FrameError>) {
     (samples, None)
 }
 
-/// Joins runs of padding, as walking over a packet does.
+/// Joins runs of padding as decoding does.
 pub(crate) fn with_joined_padding(samples: Vec<Sample>) -> Vec<Sample> {
     let mut joined: Vec<Sample> = Vec::new();
     for sample in samples {
@@ -183,7 +181,7 @@ pub(crate) fn with_joined_padding(samples: Vec<Sample>) -> Vec<Sample> {
     joined
 }
 
-/// A reliable message in order, or an unreliable one.
+/// Returns the mode "reliable ordered" with this id and predecessor, or "unreliable" for `None`.
 pub(crate) fn ordered(order: Option<(u64, Option<u64>)>) -> Delivery {
     order.map_or(Delivery::Unreliable, |(id, after)| Delivery::ReliableOrdered {
         id: MessageId(id),

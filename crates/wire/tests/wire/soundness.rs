@@ -1,13 +1,11 @@
-//! What holds for any bytes at all: asked by tests of mutants and by fuzz targets.
-//!
-//! Deliberately without samples or generators: where the bytes come from is the caller's business.
+//! Properties of the decoders that hold for any bytes. Tests of mutants and fuzz targets check them.
 
 use drumfire_wire::{
     ConnectionIdLength, DatagramError, DatagramKind, Frame, Frames, Hello, Refuse, Reset, Retry,
     TransportHeader, Welcome, limits,
 };
 
-/// Every decoder on any bytes; exactly one of them may take it, the one its kind names.
+/// Checks that a decoder accepts a datagram only if the datagram is of the decoder's kind.
 pub(crate) fn assert_decoders_agree(datagram: &[u8]) {
     let kind = DatagramKind::of(datagram);
     assert_eq!(Hello::decode(datagram).is_ok(), kind == Ok(DatagramKind::Hello));
@@ -32,7 +30,8 @@ pub(crate) fn assert_decoders_agree(datagram: &[u8]) {
     }
 }
 
-/// Walks over any bytes; the frames must be few, inside the packet, and at most one error must end them.
+/// Checks that the decoded frames are not longer than the packet, that they borrow from the packet, and that nothing follows
+/// an error.
 pub(crate) fn assert_walk_is_sound(opened: &[u8]) {
     let inside = |part: &[u8]| part.is_empty() || opened.as_ptr_range().contains(&part.as_ptr());
     let mut bytes = 0;

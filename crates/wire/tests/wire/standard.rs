@@ -1,6 +1,5 @@
-//! Holds the written standard to the code: its limits, its test vectors, its tables of numbers.
-//!
-//! Deliberately reads the text itself: a row that is changed, added or lost there fails here.
+//! Compares the written standard with the code: its limits, its test vectors, and its tables of numbers. The tests read the
+//! text of the standard, so they fail if a row there is changed, added, or lost.
 
 use crate::samples::{Sample, ordered, packet, walk};
 use drumfire_wire::{
@@ -12,7 +11,7 @@ use std::num::NonZeroU16;
 
 const STANDARD: &str = include_str!("../../PROTOCOL.md");
 
-/// The cells of the table under this head row.
+/// Returns the cells of the table with this header row.
 fn table(head: &str) -> Vec<Vec<&'static str>> {
     let mut lines = STANDARD.lines().skip_while(|line| !line.starts_with(head)).skip(2);
     let rows: Vec<_> = lines
@@ -29,7 +28,7 @@ fn number(cell: &str) -> u64 {
 }
 
 #[test]
-fn every_limit_in_the_text_is_the_one_in_the_code() {
+fn every_limit_of_the_standard_is_that_of_the_code() {
     let code: BTreeMap<&str, u64> = [
         ("DATAGRAM_START_BYTES", limits::DATAGRAM_START_BYTES as u64),
         ("DATAGRAM_MAX_BYTES", limits::DATAGRAM_MAX_BYTES as u64),
@@ -79,14 +78,14 @@ fn every_limit_in_the_text_is_the_one_in_the_code() {
 }
 
 #[test]
-fn the_reasons_of_a_refuse_in_the_text_are_those_in_the_code() {
+fn the_refuse_reasons_of_the_standard_are_those_of_the_code() {
     let text: Vec<_> = table("| reason | name |").iter().map(|row| (number(row[0]), row[1])).collect();
     let code: Vec<_> = (1..=11).map(|byte| (u64::from(byte), RefuseReason::from_byte(byte).name())).collect();
     assert_eq!(text, code);
 }
 
 #[test]
-fn the_close_codes_in_the_text_are_those_in_the_code() {
+fn the_close_codes_of_the_standard_are_those_of_the_code() {
     let text: Vec<_> = table("| code | name |").iter().map(|row| (number(row[0]), row[1])).collect();
     let code: Vec<_> = (0..=u8::MAX)
         .filter_map(|byte| CloseCode::from_byte(byte).map(|code| (u64::from(byte), code.name())))
@@ -132,7 +131,7 @@ fn piece(delivery: Delivery, number: u64, (total_bytes, offset_bytes): (u32, u32
     Sample::Fragment { channel: 7, delivery, number, total_bytes, offset_bytes, payload: payload.to_vec() }
 }
 
-/// Returns the bytes that the code writes for the vector of this name.
+/// Returns the bytes that the code writes for the vector with this name.
 fn vector(name: &str) -> Vec<u8> {
     let ranges = |ranges: &[(u64, u64)]| ranges.to_vec();
     match name {
@@ -190,7 +189,7 @@ fn vector(name: &str) -> Vec<u8> {
     }
 }
 
-/// The part of [`vector`] for messages in pieces and for the other modes.
+/// The part of [`vector`] for fragments and for the other delivery modes.
 fn message_vector(name: &str) -> Vec<u8> {
     match name {
         "unreliable-fragment" => frames_vector(&[piece(Delivery::Unreliable, 3, (10, 8), b"hi")]),
@@ -215,12 +214,12 @@ fn message_vector(name: &str) -> Vec<u8> {
             message(0, None, b""),
             message(7, Some((301, Some(300))), b"b"),
         ]),
-        other => unreachable!("the text has a vector {other} that is not tested"),
+        other => unreachable!("the standard has a vector {other} that is not tested"),
     }
 }
 
 #[test]
-fn every_test_vector_is_what_the_code_writes_and_reads() {
+fn the_code_writes_and_reads_every_test_vector() {
     let rows = table("| vector | bytes |");
     assert_eq!(rows.len(), 33);
     for row in rows {
@@ -230,7 +229,7 @@ fn every_test_vector_is_what_the_code_writes_and_reads() {
 }
 
 #[test]
-fn every_packet_number_in_the_text_is_found_again() {
+fn every_packet_number_of_the_standard_is_recovered() {
     for row in table("| low bits | bytes | newest |") {
         let length = match row[1] {
             "2" => PacketNumberLength::Two,
@@ -244,7 +243,7 @@ fn every_packet_number_in_the_text_is_found_again() {
 }
 
 #[test]
-fn every_steered_tag_in_the_text_maps_to_its_socket() {
+fn every_routing_tag_of_the_standard_maps_to_its_socket() {
     let six = NonZeroU16::new(6).unwrap();
     for row in table("| secret | tag | socket |") {
         let secret = SteeringSecret::from_bits(u32::try_from(number(row[0])).unwrap());
