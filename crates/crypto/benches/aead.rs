@@ -1,9 +1,9 @@
-//! What sealing and opening one packet costs with each provider and suite of this build: one hot key, and
-//! 100,000 connections whose keys are kept expanded or expanded for each packet. The table in `docs/AEAD.md`
-//! explains how to read it.
+//! The cost of sealing and opening one packet with each provider and suite of this build.
 //!
-//! `cargo bench -p drumfire-crypto --bench aead` (a part: `-- 'open/128'`). It measures no handshake and no
-//! other library.
+//! One key is in the cache, or 100,000 connections take turns and their keys are kept expanded or expanded for each packet.
+//! `docs/AEAD.md` explains the results.
+//!
+//! `cargo bench -p drumfire-crypto --bench aead` runs all of it, and `-- 'open/128'` a part.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use drumfire_crypto::suite::{KEY_BYTES, NONCE_BYTES, PacketKey, Portable, Suite}
 
 const BODY_BYTES: [usize; 6] = [32, 64, 128, 256, 512, 1_200];
 const CONNECTION_COUNT: usize = 100_000;
-/// A transport header with an 8-byte id and a 4-byte packet number.
+/// The length of a transport header with an 8-byte id and a 4-byte packet number.
 const AAD: [u8; 13] = [7; 13];
 const NONCE: [u8; NONCE_BYTES] = [9; NONCE_BYTES];
 const KEY: [u8; KEY_BYTES] = [3; KEY_BYTES];
@@ -70,7 +70,7 @@ fn bench_provider<K: PacketKey>(criterion: &mut Criterion, provider: &str, suite
     }
 }
 
-/// One packet that is sealed or opened again and again; each run includes a copy of its body.
+/// One packet that is sealed or opened repeatedly. Each run includes a copy of its body.
 struct Packet {
     direction: Direction,
     original: Vec<u8>,
@@ -98,7 +98,7 @@ impl Packet {
     }
 }
 
-/// The numbers below `count` in a repeatable order without locality.
+/// Returns the numbers below `count` in a deterministic order without locality.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut random = 88_172_645_463_325_252_u64;

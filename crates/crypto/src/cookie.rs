@@ -1,18 +1,18 @@
-//! The stateless cookie that proves a source address before the server keeps state for it (PROTOCOL 4.4, "Functions of servers
-//! and backends").
+//! The stateless cookie, which proves a client's source address before the server stores state for the client
+//! (PROTOCOL 4.4, "Functions of servers and backends").
 //!
 //! ```text
 //! bucket  = seconds / 5          secret = keyed BLAKE2s(process key, "drumfire cookie" || bucket / 12)
 //! cookie  = SipHash-2-4-128(secret, address || port || client id || bucket || mac1)
 //! ```
 //!
-//! The Hello's mac1 stands for the rest of it: it is checked after the cookie and before any Diffie-Hellman, so that a cookie is
-//! good for one Hello alone, at the price of sixteen bytes instead of hundreds for whoever sends a bad one.
+//! `bucket / 12` is the minute. Numbers are big-endian, and an address is 16 bytes, where an IPv4 address is mapped to IPv6.
 //!
-//! The address is in its canonical form (16 bytes, IPv4 as IPv4-mapped IPv6), numbers are big-endian, `bucket
-//! / 12` is the minute. A cookie is good in the bucket it was made in and in the next one, so it lives more
-//! than 5 s and at most 10 s, and of the secrets only the current and the previous minute's are ever needed.
-//! Where datagrams carry the cookie, and how often one may be sent, is decided elsewhere.
+//! The cookie covers mac1 in place of the rest of the Hello. The server verifies mac1 after the cookie, so a cookie is valid for
+//! one Hello only. A Hello with an invalid cookie costs the server a hash of 16 bytes instead of hundreds.
+//!
+//! A cookie is valid in its bucket and in the next one, so it lives more than 5 s and at most 10 s. Only the secrets of the
+//! current and the previous minute are needed.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -21,33 +21,37 @@ use std::net::{IpAddr, SocketAddr};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::hash::keyed_16;
-use crate::mac1::MAC1_BYTES;
+use crate::mac::MAC1_BYTES;
 use crate::secret::{Secret, is_equal};
 
-/// Length of a cookie in bytes.
+/// The length of a cookie in bytes.
 pub const COOKIE_BYTES: usize = 16;
-/// Length of a client id in bytes.
+/// The length of a client id in bytes.
 pub const CLIENT_ID_BYTES: usize = 8;
-/// Width of a bucket in seconds; a cookie is good for less than two of them.
+/// The length of a bucket in seconds. A cookie is valid for less than two buckets.
 pub const BUCKET_SECONDS: u64 = 5;
 
 const BUCKETS_PER_MINUTE: u64 = 12;
 const SECRET_LABEL: &[u8] = b"drumfire cookie";
 
-/// A cookie.
+/// The bytes of a cookie.
 pub type Cookie = [u8; COOKIE_BYTES];
 
-/// Makes and checks cookies. Every worker of a process has one, made from the same process key.
+/// Creates and verifies cookies.
+///
+/// Every worker of a process has one, with the same process key, so each worker accepts the cookies of the others.
 pub struct Cookies {
     process_key: Secret<32>,
+    /// The secret that was derived last.
     newer: MinuteSecret,
+    /// The secret that was derived before `newer`.
     older: MinuteSecret,
 }
 
-/// What a cookie vouches for.
+/// The values that a cookie is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookieScope<'a> {
-    /// Where the Hello came from.
+    /// The source address of the Hello.
     pub source: SocketAddr,
     /// The client id of the Hello.
     pub client_id: [u8; CLIENT_ID_BYTES],
@@ -56,21 +60,22 @@ pub struct CookieScope<'a> {
 }
 
 impl Cookies {
-    /// Cookies under a key that is drawn once per process and never stored.
+    /// Creates cookies under a key, which is drawn once per process and never stored.
     #[must_use]
     pub fn new(process_key: Secret<32>) -> Self {
         let [newer, older] = [1, 0].map(|minute| MinuteSecret::new(&process_key, minute));
         Self { process_key, newer, older }
     }
 
-    /// The cookie for this scope at `now` (seconds of any clock that all workers share).
+    /// Returns the cookie for this scope at `now_seconds`, on any clock that all workers share.
     #[must_use]
     pub fn make(&mut self, now_seconds: u64, scope: &CookieScope<'_>) -> Cookie {
         self.cookie_of_bucket(bucket_of(now_seconds), scope)
     }
 
-    /// Whether `cookie` was made for this scope at most 10 s before `now` (the clock of [`Cookies::make`]).
-    /// Compares in constant time.
+    /// Returns whether `cookie` was made for this scope in the bucket of `now_seconds` or in the one before.
+    ///
+    /// The clock is that of [`Cookies::make`]. Compares in constant time.
     #[must_use]
     pub fn is_valid(&mut self, now_seconds: u64, scope: &CookieScope<'_>, cookie: &Cookie) -> bool {
         let current = bucket_of(now_seconds);
@@ -92,7 +97,7 @@ impl Cookies {
         hasher.finish128().as_bytes()
     }
 
-    /// Two secrets are kept, since the bucket before the current one may belong to the minute before.
+    /// Returns the secret of a minute. Two secrets are kept, because the previous bucket may belong to the previous minute.
     fn secret_of_minute(&mut self, minute: u64) -> &[u8; 16] {
         if self.newer.minute != minute && self.older.minute != minute {
             let fresh = MinuteSecret::new(&self.process_key, minute);
@@ -109,6 +114,7 @@ impl fmt::Debug for Cookies {
     }
 }
 
+/// The secret of the cookies of one minute.
 struct MinuteSecret {
     minute: u64,
     secret: Secret<16>,
@@ -125,7 +131,7 @@ const fn bucket_of(seconds: u64) -> u64 {
     seconds / BUCKET_SECONDS
 }
 
-/// An IPv4 address and the same address mapped into IPv6 are one source.
+/// Returns the 16 bytes of an address. An IPv4 address and the same address mapped to IPv6 have the same bytes.
 const fn canonical(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -148,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_lives_to_the_end_of_the_next_bucket_and_never_ten_seconds() {
+    fn a_cookie_expires_with_the_next_bucket() {
         // The last two bases cross from one minute's secret into the next.
         for base in [0, 100, 55, 60, 115, u64::MAX / 10 * 5] {
             for made_after in 0..BUCKET_SECONDS {
@@ -159,7 +165,7 @@ mod tests {
                 for now in made_at..=base + 9 {
                     assert!(checker.is_valid(now, &scope, &cookie), "made {made_at}, now {now}");
                 }
-                assert!(base + 9 - made_at >= BUCKET_SECONDS, "too short a life");
+                assert!(base + 9 - made_at >= BUCKET_SECONDS, "the cookie expired too early");
                 for now in [base + 10, base + 11, base + 60, base + 120] {
                     assert!(!checker.is_valid(now, &scope, &cookie), "made {made_at}, now {now}");
                 }
@@ -168,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn siphash_gives_the_published_128_bit_vectors() {
-        // The first two entries of vectors_sip128 in the reference implementation: key 00..0f, input of 0 and 1 bytes.
+    fn siphash_agrees_with_the_published_128_bit_vectors() {
+        // The first two entries of vectors_sip128 in the reference implementation: key 00..0f, inputs of 0 and 1 bytes.
         let key = counting();
         let hash = |input: &[u8]| SipHasher24::new_with_key(&key).hash(input).as_bytes();
         assert_eq!(hash(&[]).as_slice(), hex("a3817f04ba25a8e66df67214c7550293"));
@@ -177,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_made_in_the_last_second_of_time_is_valid() {
+    fn a_cookie_of_the_last_second_of_the_clock_is_valid() {
         let scope = scope("192.0.2.1:4000");
         let mut cookies = cookies(1);
         let cookie = cookies.make(u64::MAX, &scope);
@@ -185,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_from_a_later_bucket_is_refused() {
+    fn a_cookie_from_a_later_bucket_is_rejected() {
         let scope = scope("192.0.2.1:4000");
         let mut cookies = cookies(1);
         let cookie = cookies.make(105, &scope);
@@ -193,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_good_for_nothing_but_its_scope_and_key() {
+    fn a_cookie_is_valid_only_for_its_scope_and_key() {
         let good = scope("192.0.2.1:4000");
         let cookie = cookies(1).make(100, &good);
         assert!(cookies(1).is_valid(100, &good, &cookie));
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_bit_of_a_cookie_is_refused() {
+    fn every_changed_bit_of_a_cookie_is_rejected() {
         let scope = scope("192.0.2.1:4000");
         let mut cookies = cookies(1);
         let cookie = cookies.make(100, &scope);
@@ -231,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn workers_of_one_process_accept_each_others_cookies_over_minutes() {
+    fn workers_of_one_process_accept_each_others_cookies() {
         let (mut maker, mut checker) = (cookies(1), cookies(1));
         let scope = scope("[2001:db8::1]:4000");
         for now in 0..400 {
             let cookie = maker.make(now, &scope);
             assert!(checker.is_valid(now, &scope, &cookie), "{now}");
         }
-        // The clock may step back; the kept secrets follow.
+        // The clock may step back, and the secrets are derived again.
         let cookie = maker.make(3, &scope);
         assert!(checker.is_valid(3, &scope, &cookie));
     }
@@ -250,13 +256,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cookie_is_good_for_its_own_scope_in_two_buckets_and_for_nothing_else(
+        fn a_cookie_is_valid_for_its_scope_in_two_buckets(
             own: (IpAddr, u16, [u8; 8], [u8; 16]), other: (IpAddr, u16, [u8; 8], [u8; 16]), changed in 0_u8..16,
             made_at in 0..u64::MAX - 20, later in 0_u64..20,
         ) {
             let source = SocketAddr::new(own.0, own.1);
             let scope = CookieScope { source, client_id: own.2, mac1: &own.3 };
-            // One in sixteen shows the scope as it was.
+            // In one of 16 cases, the scope is unchanged.
             let is_changed = |part: u8| changed >> part & 1 == 1;
             let ip = if is_changed(0) { other.0 } else { own.0 };
             let port = if is_changed(1) { other.1 } else { own.1 };
@@ -272,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn the_canonical_form_of_an_address_is_that_of_its_canonical_form(one: IpAddr, other: IpAddr) {
+        fn canonical_addresses_equal_those_of_the_standard_library(one: IpAddr, other: IpAddr) {
             prop_assert_eq!(canonical(IpAddr::from(canonical(one))), canonical(one));
             prop_assert_eq!(canonical(one.to_canonical()), canonical(one));
             let is_same = one.to_canonical() == other.to_canonical();

@@ -1,16 +1,15 @@
-//! The handshake: Noise_NKpsk0_25519_ChaChaPoly_BLAKE2s (Noise revision 34), client as initiator, server as
+//! The handshake: Noise_NKpsk0_25519_ChaChaPoly_BLAKE2s (Noise revision 34). The client is the initiator, and the server is the
 //! responder.
-//!
-//! Bytes in, bytes out: where the two messages sit in a datagram, what the prologue consists of and what the
-//! payload means is decided elsewhere, and so are cookies, tokens and resends. Crate `snow` runs the Noise
-//! state machine for these two messages only; packets never pass through it. Entropy is an argument: the same
-//! secrets and inputs give the same bytes.
 //!
 //! ```text
 //! <- s                            the client knows the server's public key
 //! -> psk, e, es, payload          message 1, 48 bytes and the payload
 //! <- e, ee, payload               message 2, 48 bytes and the payload
 //! ```
+//!
+//! This module does not know the layout of datagrams, the contents of prologue and payload, cookies, tokens, or
+//! retransmissions. The crate `snow` runs the Noise state machine for the two messages; packets do not pass through it. Entropy
+//! is an argument, so the same secrets and inputs give the same bytes.
 
 mod noise;
 
@@ -24,11 +23,11 @@ use crate::keys::{OpenKeys, SealKeys};
 use crate::secret::Secret;
 use crate::suite::{Suite, TAG_BYTES};
 
-/// Length of a public key of X25519 in bytes (RFC 7748 section 5).
+/// The length of an X25519 public key in bytes (RFC 7748 section 5).
 pub const PUBLIC_KEY_BYTES: usize = 32;
-/// By how many bytes message 1 is longer than its payload: an ephemeral public key and a tag.
+/// The number of bytes by which message 1 is longer than its payload: an ephemeral public key and a tag.
 pub const MESSAGE_1_OVERHEAD_BYTES: usize = PUBLIC_KEY_BYTES + TAG_BYTES;
-/// By how many bytes message 2 is longer than its payload: an ephemeral public key and a tag.
+/// The number of bytes by which message 2 is longer than its payload: an ephemeral public key and a tag.
 pub const MESSAGE_2_OVERHEAD_BYTES: usize = PUBLIC_KEY_BYTES + TAG_BYTES;
 
 const PERSISTENT_LABEL: &[u8] = b"drumfire persistent";
@@ -41,27 +40,28 @@ pub struct ServerKeyPair {
 }
 
 impl ServerKeyPair {
-    /// The pair of this secret key, which is 32 bytes from a secure source (any value serves, RFC 7748
-    /// section 5).
+    /// Creates the pair of this secret key, which is 32 bytes from a secure source.
+    ///
+    /// Every value is a valid key (RFC 7748 section 5).
     #[must_use]
     pub fn from_secret(secret: Secret<32>) -> Self {
         let public = X25519::public_of(&secret);
         Self { secret, public }
     }
 
-    /// The public key, which clients must know beforehand.
+    /// Returns the public key, which clients must know before they connect.
     #[must_use]
     pub const fn public(&self) -> &[u8; PUBLIC_KEY_BYTES] {
         &self.public
     }
 
-    /// The secret key, for a key file.
+    /// Returns the secret key, for a key file.
     #[must_use]
     pub const fn secret(&self) -> &Secret<32> {
         &self.secret
     }
 
-    /// The server's persistent secret, for connection ids, resets and resume tokens: it lives as long as the key.
+    /// Returns the server's persistent secret, for connection ids, resets, and resume tokens. It lives as long as the key.
     ///
     /// ```text
     /// (persistent, -, -) = HKDF3(secret key, "drumfire persistent")
@@ -75,8 +75,7 @@ impl ServerKeyPair {
 
 /// The client's side of one handshake.
 ///
-/// It outlives any number of forged replies: a reply that fails leaves nothing behind, and the genuine one
-/// still completes.
+/// Forged replies do not end the handshake. However many replies fail, the genuine reply still completes it.
 pub struct Initiator {
     server_public: [u8; PUBLIC_KEY_BYTES],
     psk: Secret<32>,
@@ -86,27 +85,27 @@ pub struct Initiator {
     progress: Progress,
 }
 
-/// Where an initiator stands.
+/// The progress of an initiator.
 enum Progress {
-    /// Message 1 is written and no reply has touched the state.
-    Waiting(Box<HandshakeState>),
-    /// A reply failed. The state it left is thrown away, because snow restores its hashes but not every
-    /// field, and made again from the kept inputs when the next reply comes.
-    Spoiled,
-    /// The keys were given away, which must not happen twice.
+    /// Message 1 is written, and no reply was read with this Noise state.
+    AwaitingReply(Box<HandshakeState>),
+    /// A reply failed, and the Noise state was dropped, because snow restores its hashes after a failure but not every field. The
+    /// next reply starts again from the stored inputs.
+    NeedsRestart,
+    /// The keys were returned, which must not happen twice.
     Finished,
 }
 
 impl Initiator {
-    /// Begins a handshake and fills `message_1`, which must be 48 bytes longer than `payload`.
+    /// Begins a handshake and writes `message_1`, which must be 48 bytes longer than `payload`.
     ///
-    /// `ephemeral` is 32 fresh bytes from a secure source, never used for anything else; in open access `psk`
-    /// is [`Secret::zeroed`]. The payload is secret from everybody but the server, but without forward
-    /// secrecy: who learns the server's key later can read it (Noise section 7.7).
+    /// `ephemeral` is 32 new bytes from a secure source, which must not be used for anything else. In open access, `psk` is
+    /// [`Secret::zeroed`]. Only the server can read the payload, but without forward secrecy: a later leak of the server's key
+    /// reveals it (Noise section 7.7).
     ///
     /// # Errors
-    /// [`HandshakeError::Length`] if `message_1` has another length, [`HandshakeError::Rejected`] if the
-    /// server's public key is one of the few that yield an all-zero secret.
+    /// [`HandshakeError::Length`] if `message_1` has another length, [`HandshakeError::Rejected`] if the server's public key is a
+    /// point of small order, which gives an all-zero shared secret.
     pub fn new(
         server_public: &[u8; PUBLIC_KEY_BYTES],
         psk: &Secret<32>,
@@ -124,18 +123,17 @@ impl Initiator {
             prologue: prologue.into(),
             payload: payload.into(),
             ephemeral,
-            progress: Progress::Spoiled,
+            progress: Progress::NeedsRestart,
         };
-        initiator.progress = Progress::Waiting(initiator.start(message_1)?);
+        initiator.progress = Progress::AwaitingReply(initiator.start(message_1)?);
         Ok(initiator)
     }
 
-    /// Reads message 2, writes its payload to `payload` and returns the payload's length and the session's
-    /// secrets.
+    /// Reads message 2 and writes its payload to `payload`. Returns the length of the payload and the session's secrets.
     ///
     /// # Errors
-    /// See [`HandshakeError`]. After anything but `Finished` the initiator still waits for the genuine reply;
-    /// the content of `payload` is then unspecified.
+    /// See [`HandshakeError`]. The contents of `payload` are unspecified then. After any error except `Finished`, the initiator
+    /// still waits for the genuine reply.
     pub fn read_reply(
         &mut self,
         message_2: &[u8],
@@ -149,8 +147,8 @@ impl Initiator {
         if payload.len() < payload_bytes {
             return Err(HandshakeError::BufferTooSmall);
         }
-        let mut state = match std::mem::replace(&mut self.progress, Progress::Spoiled) {
-            Progress::Waiting(state) => state,
+        let mut state = match std::mem::replace(&mut self.progress, Progress::NeedsRestart) {
+            Progress::AwaitingReply(state) => state,
             _ => self.start(&mut vec![0; self.payload.len().saturating_add(MESSAGE_1_OVERHEAD_BYTES)])?,
         };
         let length = state.read_message(message_2, payload).map_err(noise::to_error)?;
@@ -171,23 +169,22 @@ impl fmt::Debug for Initiator {
     }
 }
 
-/// The server's side of one handshake, after message 1 proved to come from somebody who knows the pre-shared
-/// key.
+/// The server's side of one handshake, after message 1 proved that the client knows the pre-shared key.
 pub struct Responder {
     state: HandshakeState,
 }
 
 impl Responder {
-    /// Reads message 1, writes its payload to `payload` and returns the payload's length. This costs a scalar
-    /// multiplication, so everything cheaper is checked before.
+    /// Reads message 1 and writes its payload to `payload`. Returns the responder and the length of the payload.
     ///
-    /// `ephemeral` is 32 fresh bytes from a secure source, never used for anything else; in open access `psk`
-    /// is [`Secret::zeroed`].
+    /// This costs a scalar multiplication, so the caller should do all cheaper checks first. `ephemeral` is 32 new bytes from a
+    /// secure source, which must not be used for anything else. In open access, `psk` is [`Secret::zeroed`].
     ///
     /// # Errors
-    /// [`HandshakeError::Length`] if the message is shorter than 48 bytes, [`HandshakeError::BufferTooSmall`]
-    /// if `payload` has less than its other bytes, [`HandshakeError::Rejected`] if it was made for another
-    /// key, psk or prologue, or yields an all-zero secret.
+    /// - [`HandshakeError::Length`] if the message is shorter than 48 bytes.
+    /// - [`HandshakeError::BufferTooSmall`] if `payload` is too small.
+    /// - [`HandshakeError::Rejected`] if the message was made for another key, psk, or prologue, or gives an all-zero shared
+    ///   secret.
     pub fn read(
         keys: &ServerKeyPair,
         psk: &Secret<32>,
@@ -206,12 +203,12 @@ impl Responder {
         Ok((Self { state }, length))
     }
 
-    /// Writes message 2 with `payload` sealed inside to the front of `message_2`, and returns its length and
-    /// the session's secrets. This costs two scalar multiplications.
+    /// Writes message 2, which contains the sealed `payload`, to the front of `message_2`. Returns its length and the session's
+    /// secrets. This costs two scalar multiplications.
     ///
     /// # Errors
-    /// [`HandshakeError::BufferTooSmall`] if `message_2` is not 48 bytes longer than the payload, or
-    /// [`HandshakeError::Rejected`] if the client's ephemeral key yields an all-zero secret.
+    /// [`HandshakeError::BufferTooSmall`] if `message_2` is not at least 48 bytes longer than the payload, or
+    /// [`HandshakeError::Rejected`] if the client's ephemeral key gives an all-zero shared secret.
     pub fn reply(
         mut self,
         payload: &[u8],
@@ -231,7 +228,7 @@ impl fmt::Debug for Responder {
     }
 }
 
-/// What a finished handshake gives its side: one secret per direction, from which [`crate::keys`] derives.
+/// The result of a handshake: one secret per direction, from which [`crate::keys`] derives the keys of all epochs.
 #[derive(Debug)]
 pub struct SessionSecrets {
     send: Secret<32>,
@@ -239,8 +236,9 @@ pub struct SessionSecrets {
 }
 
 impl SessionSecrets {
-    /// The keys of the first epoch, for what this side sends and what it receives. Consuming, so that they
-    /// are made once. `None` if this build does not have the suite.
+    /// Returns the keys of the first epoch, to seal and to open packets, or `None` if this build does not support the suite.
+    ///
+    /// It takes `self`, so that the keys are derived once.
     #[must_use]
     pub fn into_keys(self, suite: Suite) -> Option<(SealKeys, OpenKeys)> {
         Some((SealKeys::first(&self.send, suite)?, OpenKeys::first(&self.receive, suite)?))
@@ -257,17 +255,16 @@ impl SessionSecrets {
     }
 }
 
-/// Why a handshake message was not accepted or not made.
+/// The reason why a handshake message was not read or not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
-    /// The message has the wrong length; nothing was computed.
+    /// The message has the wrong length. Nothing was computed.
     Length,
-    /// The caller's buffer is too small; nothing was computed.
+    /// The buffer of the caller is too small. Nothing was computed.
     BufferTooSmall,
-    /// The message is forged, or made for another key, psk or prologue, or a Diffie-Hellman result was all
-    /// zero.
+    /// The message is forged, or was made for another key, psk, or prologue, or gives an all-zero shared secret.
     Rejected,
-    /// This initiator has completed already.
+    /// The initiator has already completed.
     Finished,
 }
 
@@ -277,7 +274,7 @@ impl fmt::Display for HandshakeError {
             Self::Length => "the handshake message has the wrong length",
             Self::BufferTooSmall => "the buffer is too small for the handshake message",
             Self::Rejected => "the handshake message was not made for these keys",
-            Self::Finished => "the handshake has completed already",
+            Self::Finished => "the handshake has already completed",
         })
     }
 }

@@ -1,6 +1,6 @@
-//! BLAKE2s in the three shapes this crate needs: plain, keyed, and the HKDF of the Noise specification.
+//! BLAKE2s in the three forms that this crate needs: plain, keyed, and as the HKDF of the Noise specification.
 //!
-//! It deliberately offers no incremental interface: callers pass the parts of a message as slices.
+//! Callers pass the parts of a message as slices, so no incremental interface is necessary.
 
 use blake2::digest::consts::U16;
 use blake2::digest::{Digest, KeyInit, Mac};
@@ -8,12 +8,12 @@ use blake2::{Blake2s256, Blake2sMac};
 
 use crate::secret::Secret;
 
-/// Block size of BLAKE2s in bytes (RFC 7693 section 2.1), which HMAC pads its key to.
+/// The block size of BLAKE2s in bytes (RFC 7693 section 2.1). HMAC pads its key to this size.
 const BLOCK_BYTES: usize = 64;
 const INNER_PAD: u8 = 0x36;
 const OUTER_PAD: u8 = 0x5c;
 
-/// BLAKE2s-256 over the parts in order (RFC 7693).
+/// Returns BLAKE2s-256 over the concatenated parts (RFC 7693).
 pub(crate) fn hash(parts: &[&[u8]]) -> Secret<32> {
     let mut hasher = Blake2s256::new();
     for part in parts {
@@ -22,7 +22,7 @@ pub(crate) fn hash(parts: &[&[u8]]) -> Secret<32> {
     Secret::new(hasher.finalize().into())
 }
 
-/// Keyed BLAKE2s with 16 bytes of output over the parts in order (RFC 7693 section 2.9, without HMAC).
+/// Returns keyed BLAKE2s with 16 bytes of output over the concatenated parts (RFC 7693 section 2.9, without HMAC).
 pub(crate) fn keyed_16(key: &Secret<32>, parts: &[&[u8]]) -> [u8; 16] {
     let mut mac = <Blake2sMac<U16> as KeyInit>::new(key.expose().into());
     for part in parts {
@@ -31,7 +31,7 @@ pub(crate) fn keyed_16(key: &Secret<32>, parts: &[&[u8]]) -> [u8; 16] {
     mac.finalize().into_bytes().into()
 }
 
-/// The Noise HKDF with three outputs (Noise revision 34, section 4.3).
+/// Returns the three outputs of the Noise HKDF (Noise revision 34, section 4.3).
 pub(crate) fn hkdf3(chaining_key: &Secret<32>, input: &[&[u8]]) -> [Secret<32>; 3] {
     let temporary = hmac(chaining_key, input);
     let first = hmac(&temporary, &[&[1]]);
@@ -40,7 +40,7 @@ pub(crate) fn hkdf3(chaining_key: &Secret<32>, input: &[&[u8]]) -> [Secret<32>; 
     [first, second, third]
 }
 
-/// HMAC-BLAKE2s (RFC 2104) with a key of exactly one hash length.
+/// Returns HMAC-BLAKE2s (RFC 2104) with a key of exactly one hash length.
 fn hmac(key: &Secret<32>, parts: &[&[u8]]) -> Secret<32> {
     let mut hasher = Blake2s256::new();
     hasher.update(padded(key, INNER_PAD).expose());
@@ -51,6 +51,7 @@ fn hmac(key: &Secret<32>, parts: &[&[u8]]) -> Secret<32> {
     hash(&[padded(key, OUTER_PAD).expose(), inner.expose()])
 }
 
+/// Returns the key XOR `pad`, where the key is padded to the block size with zeros (RFC 2104 section 2).
 fn padded(key: &Secret<32>, pad: u8) -> Secret<BLOCK_BYTES> {
     let mut block = Secret::new([pad; BLOCK_BYTES]);
     for (byte, key_byte) in block.expose_mut().iter_mut().zip(key.expose()) {
@@ -65,7 +66,7 @@ mod tests {
     use crate::test_support::{counting, hex};
 
     #[test]
-    fn blake2s_gives_the_digest_of_rfc_7693_appendix_b() {
+    fn blake2s_agrees_with_rfc_7693_appendix_b() {
         let expected = hex("508c5e8c327c14e2e1a72ba34eeb452f37458b209ed63a294d999b4c86675982");
         assert_eq!(hash(&[b"abc"]).expose().as_slice(), expected);
         assert_eq!(hash(&[b"a", b"", b"bc"]).expose().as_slice(), expected);
@@ -73,8 +74,7 @@ mod tests {
 
     #[test]
     fn keyed_blake2s_and_hkdf_agree_with_another_implementation() {
-        // Expected values: Python 3.11, hashlib.blake2s(key=.., digest_size=16) and hmac with
-        // hashlib.blake2s.
+        // Computed with Python 3.11, hashlib.blake2s(key=.., digest_size=16), and hmac with hashlib.blake2s.
         let key = Secret::new(counting());
         assert_eq!(keyed_16(&key, &[b"drum", b"fire"]).as_slice(), hex("8113093a5edf52d78ca9644862ded598"));
         let [one, two, three] = hkdf3(&key, &[b"drumfire"]);

@@ -1,50 +1,55 @@
-//! What a session's keys are derived from, per direction and epoch, and the ratchet from one epoch to the next.
+//! The keys of each direction and epoch, the packet numbers that are used once under a key, and the nonces made from them.
 //!
-//! An epoch's keys are derived with the Noise HKDF over BLAKE2s. The chain starts with the direction's half
-//! of the handshake's split, and each step is
+//! The keys of an epoch are derived with the Noise HKDF over BLAKE2s from a chain key. The first chain key of a direction is
+//! one half of the handshake's split (Noise revision 34, section 5.2). Each step is
 //!
 //! ```text
 //! (next chain, key, iv block) = HKDF3(chain, "drumfire epoch" || suite id)
 //! iv = first 12 bytes of the iv block
 //! ```
 //!
-//! so that no key of one suite says anything about a key of the other, and an epoch's chain says nothing
-//! about earlier ones. Key, IV and next chain live here (80 bytes per direction): an idle connection keeps nothing
-//! else. The key is expanded, to more than 500 bytes, when [`crate::Sealer`] and [`crate::Opener`] need it; it is not
-//! derived each time, which took 2 us of every keep-alive and of its answer. Seal keys and open keys are different types, neither can be copied, and neither gives
-//! its bytes away.
+//! A key of one suite therefore reveals nothing about a key of another suite, and a chain key reveals nothing about earlier
+//! epochs. A nonce is the direction's IV XOR the packet number (RFC 9001 section 5.3).
+//!
+//! An idle connection keeps key, IV, and next chain key: 80 bytes per direction. [`crate::Sealer`] and [`crate::Opener`] expand
+//! the key to more than 500 bytes when they need it. Derivation from the chain key takes about 2 us, so it is not repeated for
+//! each packet. Seal keys and open keys are different types. They cannot be copied, and their bytes cannot be read.
 
+use std::cell::Cell;
 use std::fmt;
 use std::hint::black_box;
+use std::marker::PhantomData;
 
 use crate::hash::hkdf3;
 use crate::secret::Secret;
 use crate::suite::{AeadError, KEY_BYTES, NONCE_BYTES, PacketKey, Provider, Suite};
 
+/// No packet is sealed with this number or a higher one (PROTOCOL 6.2, "Packet numbers").
+pub const SEAL_LIMIT: u64 = 1 << 61;
+
 const EPOCH_LABEL: &[u8] = b"drumfire epoch";
 
-/// The keys that protect what this end sends, in one epoch.
+/// The keys of one epoch that protect the packets that this peer sends.
 #[derive(Debug)]
 pub struct SealKeys(EpochKeys);
 
-/// The keys that protect what this end receives, in one epoch.
+/// The keys of one epoch that protect the packets that this peer receives.
 #[derive(Debug)]
 pub struct OpenKeys(EpochKeys);
 
 impl SealKeys {
-    /// The first epoch of a direction. `None` if this build does not have the suite.
+    /// Returns the keys of the first epoch of a direction, or `None` if this build does not support the suite.
     pub(crate) fn first(chain: &Secret<32>, suite: Suite) -> Option<Self> {
         suite.is_supported().then(|| Self(EpochKeys::derive(chain, suite)))
     }
 
-    /// Steps to the next epoch; the keys of the current one are wiped. Consuming, so that no epoch's keys
-    /// exist twice.
+    /// Returns the keys of the next epoch and wipes these. It takes `self`, so that the keys of an epoch exist once.
     #[must_use]
     pub fn into_next_epoch(self) -> Self {
         Self(self.0.next_epoch())
     }
 
-    /// The suite these keys are for.
+    /// Returns the suite of these keys.
     #[must_use]
     pub const fn suite(&self) -> Suite {
         self.0.suite
@@ -60,18 +65,18 @@ impl SealKeys {
 }
 
 impl OpenKeys {
-    /// The first epoch of a direction. `None` if this build does not have the suite.
+    /// Returns the keys of the first epoch of a direction, or `None` if this build does not support the suite.
     pub(crate) fn first(chain: &Secret<32>, suite: Suite) -> Option<Self> {
         suite.is_supported().then(|| Self(EpochKeys::derive(chain, suite)))
     }
 
-    /// The keys of the next epoch, while the current ones stay in use.
+    /// Returns the keys of the next epoch. The current keys stay in use.
     #[must_use]
     pub fn next_epoch(&self) -> Self {
         Self(self.0.next_epoch())
     }
 
-    /// The suite these keys are for.
+    /// Returns the suite of these keys.
     #[must_use]
     pub const fn suite(&self) -> Suite {
         self.0.suite
@@ -82,34 +87,35 @@ impl OpenKeys {
     }
 }
 
-/// What is derived from the chain of one direction in one epoch: its key, its IV and the next epoch's chain. It is all that a
-/// connection keeps while it is idle.
+/// The secrets of one direction in one epoch. An idle connection keeps no other keys.
 pub(crate) struct EpochKeys {
     key: Secret<KEY_BYTES>,
+    /// The chain key that the next epoch is derived from.
     next_chain: Secret<32>,
     iv: Secret<NONCE_BYTES>,
     suite: Suite,
 }
 
-/// What packets are sealed or opened with, derived and expanded.
-pub(crate) struct Working {
+/// The expanded key of an epoch, and its IV.
+pub(crate) struct ExpandedKey {
     pub(crate) provider: Provider,
     iv: Secret<NONCE_BYTES>,
 }
 
-impl Working {
-    /// Reads a little of it, and hands nothing out.
+impl ExpandedKey {
+    /// Loads a cache line of this key before a packet needs it.
     pub(crate) fn fetch(&self) {
         black_box(self.iv.expose()[0]);
     }
 
-    pub(crate) const fn iv(&self) -> &[u8; NONCE_BYTES] {
-        self.iv.expose()
+    /// Returns the nonce of packet `number` (RFC 9001 section 5.3).
+    pub(crate) fn nonce(&self, number: u64) -> [u8; NONCE_BYTES] {
+        nonce(self.iv.expose(), number)
     }
 }
 
 impl EpochKeys {
-    /// Those of the epoch with this chain, derived in 2 us or so.
+    /// Derives the keys of the epoch with this chain key, which takes about 2 us.
     fn derive(chain: &Secret<32>, suite: Suite) -> Self {
         let [next_chain, key, block] = hkdf3(chain, &[EPOCH_LABEL, &[suite.id()]]);
         let mut iv = Secret::zeroed();
@@ -123,12 +129,12 @@ impl EpochKeys {
         Self::derive(&self.next_chain, self.suite)
     }
 
-    /// Makes what packets are sealed or opened with.
-    pub(crate) fn expand(&self) -> Result<Working, AeadError> {
-        Ok(Working { provider: Provider::new(self.suite, self.key.expose())?, iv: self.iv.duplicate() })
+    /// Expands the key. Fails only if this build does not support the suite.
+    pub(crate) fn expand(&self) -> Result<ExpandedKey, AeadError> {
+        Ok(ExpandedKey { provider: Provider::new(self.suite, self.key.expose())?, iv: self.iv.duplicate() })
     }
 
-    /// All that nobody may find.
+    /// Returns the secrets that must not be found in memory after a drop.
     #[cfg(test)]
     pub(crate) const fn secrets(&self) -> [&[u8]; 2] {
         [self.key.expose(), self.next_chain.expose()]
@@ -138,6 +144,45 @@ impl EpochKeys {
 impl fmt::Debug for EpochKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EpochKeys").field("suite", &self.suite).finish_non_exhaustive()
+    }
+}
+
+/// Returns the nonce of packet `number`: the IV XOR the number in the last eight bytes.
+fn nonce(iv: &[u8; NONCE_BYTES], number: u64) -> [u8; NONCE_BYTES] {
+    let mut nonce = *iv;
+    for (byte, number_byte) in nonce.iter_mut().rev().zip(number.to_le_bytes()) {
+        *byte ^= number_byte;
+    }
+    nonce
+}
+
+/// The packet numbers of one direction, each of which is taken once, in ascending order.
+///
+/// The type is neither `Clone` nor `Sync`. Two owners would seal two packets with the same nonce.
+pub(crate) struct PacketNumbers {
+    next: u64,
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl PacketNumbers {
+    pub(crate) const fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    pub(crate) const fn starting_at(next: u64) -> Self {
+        Self { next, not_sync: PhantomData }
+    }
+
+    /// Returns the number that the next [`take`](Self::take) returns, or `None` at [`SEAL_LIMIT`].
+    pub(crate) fn peek(&self) -> Option<u64> {
+        (self.next < SEAL_LIMIT).then_some(self.next)
+    }
+
+    /// Takes the next number, or returns `None` at [`SEAL_LIMIT`].
+    pub(crate) fn take(&mut self) -> Option<u64> {
+        let number = self.peek()?;
+        self.next = number.saturating_add(1);
+        Some(number)
     }
 }
 
@@ -157,24 +202,24 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_is_derived_as_the_standard_says() {
-        // Expected values: Python 3.11, hmac with hashlib.blake2s.
+    fn the_keys_of_an_epoch_have_known_values() {
+        // Computed with Python 3.11, hmac and hashlib.blake2s.
         let first = epoch(&chain(), CHACHA);
         assert_eq!(
             first.key.expose().as_slice(),
             hex("af3053d7e5b0bc2301df33a35f62fdc626264d470885f2f0ab344b3f1b7bacc0")
         );
-        assert_eq!(first.expand().unwrap().iv().as_slice(), hex("14468a116665f0c194270d59"));
+        assert_eq!(first.iv.expose().as_slice(), hex("14468a116665f0c194270d59"));
         let second = first.next_epoch();
         assert_eq!(
             second.key.expose().as_slice(),
             hex("e6efb16ae5da0d60af533bae3ca5bc638972984208acb4a958a8679b1e425a7f")
         );
-        assert_eq!(second.expand().unwrap().iv().as_slice(), hex("db0da536c4e2e9ad6a42ea86"));
+        assert_eq!(second.iv.expose().as_slice(), hex("db0da536c4e2e9ad6a42ea86"));
     }
 
     #[test]
-    fn seal_keys_and_open_keys_of_one_chain_stay_equal_over_epochs() {
+    fn seal_keys_and_open_keys_stay_equal_over_epochs() {
         let mut sealing = SealKeys::first(&chain(), CHACHA).unwrap();
         let mut opening = OpenKeys::first(&chain(), CHACHA).unwrap();
         for _ in 0..5 {
@@ -212,7 +257,38 @@ mod tests {
     }
 
     #[test]
-    fn raw_keys_of_an_idle_direction_stay_small() {
+    fn the_keys_of_an_idle_direction_take_80_bytes() {
         assert!(size_of::<SealKeys>() <= 80, "{} bytes", size_of::<SealKeys>());
+    }
+
+    #[test]
+    fn the_nonce_is_the_iv_xor_the_number() {
+        let iv = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xf0];
+        assert_eq!(nonce(&iv, 0), iv);
+        assert_eq!(nonce(&iv, 0x0102_0304_0506_0708), [0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 5, 6, 7, 0xf8]);
+        assert_eq!(nonce(&[0; 12], u64::MAX), [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
+    }
+
+    #[test]
+    fn numbers_start_at_zero_and_ascend_by_one() {
+        let mut numbers = PacketNumbers::new();
+        for expected in 0..1000 {
+            assert_eq!(numbers.peek(), Some(expected));
+            assert_eq!(numbers.take(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn the_last_number_is_the_one_before_the_limit() {
+        let mut numbers = PacketNumbers::starting_at(SEAL_LIMIT - 2);
+        assert_eq!(numbers.take(), Some(SEAL_LIMIT - 2));
+        assert_eq!(numbers.take(), Some(SEAL_LIMIT - 1));
+        for _ in 0..3 {
+            assert_eq!(numbers.peek(), None);
+            assert_eq!(numbers.take(), None);
+        }
+        for beyond in [SEAL_LIMIT, SEAL_LIMIT + 1, u64::MAX] {
+            assert_eq!(PacketNumbers::starting_at(beyond).take(), None, "{beyond}");
+        }
     }
 }

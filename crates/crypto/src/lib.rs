@@ -1,28 +1,26 @@
-//! The cryptography of drumfire: how packets are sealed and opened, how two ends agree on keys, and the small
-//! keyed functions around it (token, cookie, connection id check, reset token, MACs of Hello and Refuse).
+//! The cryptography of drumfire: protection of packets, key agreement, and keyed functions for tokens, cookies, connection ids,
+//! reset tokens, and the MACs of Hello and Refuse.
 //!
-//! Everything here takes bytes and gives bytes. The crate knows no datagram layout, owns no socket, reads no
-//! clock and draws no random number: times and entropy are arguments.
+//! All functions take bytes and return bytes. This crate does not know the layout of datagrams, has no socket, reads no clock,
+//! and draws no random numbers. Times and entropy are arguments.
 //!
-//! | module | holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`suite`] | the cipher suites, the one trait for packet protection and its two providers |
-//! | [`keys`] | what keys are derived from, per direction and epoch, and the ratchet to the next epoch |
-//! | [`nonce`] | packet numbers that are used once, and the nonces made from them |
+//! | [`suite`] | the cipher suites, the trait for packet protection, and its two providers |
+//! | [`keys`] | the keys per direction and epoch, packet numbers that are used once, and nonces |
 //! | [`sealer`], [`opener`] | the two halves of a connection's packet protection |
-//! | [`replay`] | the window that lets each packet number through once |
+//! | [`replay`] | the window that accepts each packet number once |
 //! | [`handshake`] | Noise NKpsk0 with an injected ephemeral secret |
-//! | [`cookie`], [`mac1`], [`refuse_mac`], [`id_check`] | keyed functions over Hello, Refuse and connection id |
+//! | [`cookie`] | the stateless proof of a source address |
+//! | [`mac`] | the MACs of Hello and Refuse, the check of a connection id, and reset tokens |
 //! | [`token`] | tokens that a backend or a server seals, and their keys |
-//! | [`entropy`] | random bytes from one seed |
-//! | [`secret`] | bytes that are wiped on drop and never printed |
+//! | [`secret`] | bytes that are wiped on drop and never printed, and random bytes from one seed |
 //!
-//! Feature `accel` (default) adds the accelerated provider. Without it everything is pure Rust, and
+//! The feature `accel`, which is on by default, adds the accelerated provider. Without it, everything is pure Rust, and
 //! AES-128-GCM is not offered.
 //!
-//! Known gaps: the accelerated provider does not wipe its expanded keys, and neither the Noise implementation
-//! nor the hash functions wipe their inner state. What this crate owns (chains, secrets, seeds) is wiped on
-//! drop.
+//! Known gaps: the accelerated provider does not wipe its expanded keys, and the Noise implementation and the hash functions
+//! do not wipe their inner state. Secrets that this crate owns (chain keys, keys, seeds) are wiped on drop.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -37,15 +35,11 @@
 )]
 
 pub mod cookie;
-pub mod entropy;
 pub mod handshake;
 mod hash;
-pub mod id_check;
 pub mod keys;
-pub mod mac1;
-pub mod nonce;
+pub mod mac;
 pub mod opener;
-pub mod refuse_mac;
 pub mod replay;
 #[cfg(test)]
 mod residue;
@@ -57,15 +51,12 @@ mod test_support;
 pub mod token;
 
 pub use cookie::Cookies;
-pub use entropy::Entropy;
 pub use handshake::{HandshakeError, Initiator, Responder, ServerKeyPair, SessionSecrets};
-pub use id_check::IdKeys;
 pub use keys::{OpenKeys, SealKeys};
-pub use mac1::Mac1Key;
+pub use mac::{IdKeys, Mac1Key, RefuseKey};
 pub use opener::{OpenError, Opener};
-pub use refuse_mac::RefuseKey;
 pub use replay::{ReplayError, ReplayWindow};
 pub use sealer::{SealError, Sealer};
-pub use secret::Secret;
+pub use secret::{Entropy, Secret};
 pub use suite::{Suite, TAG_BYTES};
 pub use token::{IssuedToken, PlayerId, Token, TokenError, TokenId, TokenKey, TokenKind, TokenMasterKey};

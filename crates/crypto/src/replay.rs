@@ -1,9 +1,8 @@
-//! The replay window: lets each packet number through at most once (RFC 6479).
+//! The replay window, which accepts each packet number at most once (RFC 6479).
 //!
-//! Numbers at most the window's size below the highest accepted one are remembered exactly, older ones are
-//! refused. Only [`ReplayWindow::accept`] moves the window, and it belongs after the packet was
-//! authenticated; [`ReplayWindow::check`] moves nothing and may be asked before, to save the work of opening
-//! a duplicate. The window does not restore truncated numbers.
+//! It remembers each number that is less than the window's size below the highest accepted number, and rejects older numbers.
+//! Only [`ReplayWindow::accept`] moves the window, so it must be called after the packet was authenticated.
+//! [`ReplayWindow::check`] changes nothing. A call before the packet is opened saves the work of opening a duplicate.
 
 mod words;
 
@@ -13,36 +12,37 @@ use std::num::NonZeroU32;
 
 use self::words::Words;
 
-/// Size of the window in packet numbers unless configured otherwise.
+/// The default size of the window in packet numbers.
 pub const DEFAULT_WINDOW: u32 = 1_024;
-/// Largest permitted size of the window in packet numbers.
+/// The largest permitted size of the window in packet numbers.
 pub const MAX_WINDOW: u32 = 8_192;
-/// Permitted sizes are multiples of this.
+/// Permitted sizes are multiples of this number.
 pub const WINDOW_STEP: u32 = 1 << WORD_LOG2;
 
-/// Numbers per word of the bitmap, as a power of two.
+/// The binary logarithm of the number of packet numbers per word of the bitmap.
 const WORD_LOG2: u32 = 6;
 
-/// Which packet numbers of one direction were accepted. Fixed in size: 8 bytes per 64 numbers, and 8 more; nothing but itself
-/// where it is narrow.
-pub struct ReplayWindow(Numbers);
+/// The packet numbers of one direction that were accepted.
+///
+/// A wide window has 8 bytes per 64 numbers on the heap, and 8 more. A narrow window, for an idle connection, remembers 64
+/// numbers and has nothing on the heap.
+pub struct ReplayWindow(State);
 
-enum Numbers {
-    /// Of an idle connection: all it takes is 24 bytes.
+enum State {
     Narrow(Narrow),
     Wide(Box<Bitmap<WORD_LOG2>>),
 }
 
 impl ReplayWindow {
-    /// As [`Opener::fetch`](crate::Opener::fetch).
+    /// Loads the newest part of the window into the cache, as [`Opener::fetch`](crate::Opener::fetch) does.
     #[inline]
     pub fn fetch(&self) {
-        if let Numbers::Wide(bitmap) = &self.0 {
+        if let State::Wide(bitmap) = &self.0 {
             black_box(bitmap.words.get(bitmap.head));
         }
     }
 
-    /// A window of `size` packet numbers, a multiple of 64 from 64 to 8,192; `None` for any other size.
+    /// Creates a wide window of `size` packet numbers. Returns `None` if `size` is not a multiple of 64 from 64 to 8,192.
     #[must_use]
     pub fn new(size: u32) -> Option<Self> {
         let mut window = Self::narrow(size)?;
@@ -50,81 +50,86 @@ impl ReplayWindow {
         Some(window)
     }
 
-    /// The same, with 64 numbers until it is widened, or a number comes that is more than 64 ahead.
+    /// Creates a window like [`ReplayWindow::new`], but narrow until it is widened or a number arrives that is 64 or more ahead.
     #[must_use]
     pub fn narrow(size: u32) -> Option<Self> {
         let is_permitted = (WINDOW_STEP..=MAX_WINDOW).contains(&size) && size.is_multiple_of(WINDOW_STEP);
         let size = NonZeroU32::new(size).filter(|_| is_permitted)?;
-        Some(Self(Numbers::Narrow(Narrow { accepted: 0, highest: 0, size })))
+        Some(Self(State::Narrow(Narrow { accepted: 0, highest: 0, size })))
     }
 
-    /// Whether `number` could still be accepted. Changes nothing.
+    /// Checks whether `number` could be accepted, and changes nothing.
     ///
     /// # Errors
     /// See [`ReplayError`].
     pub fn check(&self, number: u64) -> Result<(), ReplayError> {
         match &self.0 {
-            Numbers::Wide(bitmap) => bitmap.check(number),
-            Numbers::Narrow(narrow) => narrow.check(number),
+            State::Wide(bitmap) => bitmap.check(number),
+            State::Narrow(narrow) => narrow.check(number),
         }
     }
 
-    /// Notes that packet `number` was authenticated, and moves the window if it is the highest so far. The
-    /// verdict of this call is the one that counts: a caller that opens first and asks afterwards shows no
-    /// difference in time between a duplicate and a forgery.
+    /// Records that packet `number` was authenticated, and moves the window if the number is the highest so far.
+    ///
+    /// The result of this call decides, even after a successful [`check`](Self::check). A caller that opens each packet first and
+    /// then calls only `accept` takes the same time for a duplicate and a forgery.
     ///
     /// # Errors
-    /// See [`ReplayError`]; nothing has changed then, and the packet must be dropped.
+    /// See [`ReplayError`]. Nothing has changed then, and the packet must be dropped.
     pub fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
-        if let Numbers::Narrow(narrow) = &self.0
+        if let State::Narrow(narrow) = &self.0
             && number.saturating_sub(narrow.highest) >= u64::from(u64::BITS)
         {
-            // Those in between may come yet: the connection is busy, and the first packets of it overtook each other.
+            // The connection is busy again and its first packets were reordered, so packets in between may still arrive.
             self.widen();
         }
         match &mut self.0 {
-            Numbers::Wide(bitmap) => bitmap.accept(number),
-            Numbers::Narrow(narrow) => narrow.accept(number),
+            State::Wide(bitmap) => bitmap.accept(number),
+            State::Narrow(narrow) => narrow.accept(number),
         }
     }
 
-    /// Makes the window as wide as it was made for, for a connection that is busy. What it did not remember while it was
-    /// narrow stays too old.
+    /// Widens the window to its full size, for a connection that is busy.
+    ///
+    /// Numbers that the narrow window did not remember stay too old.
     #[inline]
     pub fn widen(&mut self) {
-        if let Numbers::Narrow(narrow) = &self.0 {
-            self.0 = Numbers::Wide(Box::new(narrow.widened()));
+        if let State::Narrow(narrow) = &self.0 {
+            self.0 = State::Wide(Box::new(narrow.widened()));
         }
     }
 
-    /// Gives its memory back, for a connection that is idle: the newest 64 numbers are remembered from now on.
+    /// Makes the window narrow and frees its memory, for a connection that is idle. It remembers the newest 64 numbers.
     pub fn shrink(&mut self) {
-        if let Numbers::Wide(bitmap) = &self.0 {
-            self.0 = Numbers::Narrow(Narrow::of(bitmap));
+        if let State::Wide(bitmap) = &self.0 {
+            self.0 = State::Narrow(Narrow::of(bitmap));
         }
     }
 
-    /// The highest number accepted so far; `None` before the first.
+    /// Returns the highest accepted number, or `None` if no number was accepted.
     #[must_use]
     #[inline]
     pub fn highest(&self) -> Option<u64> {
         let highest = match &self.0 {
-            Numbers::Wide(bitmap) => bitmap.highest,
-            Numbers::Narrow(narrow) => narrow.highest,
+            State::Wide(bitmap) => bitmap.highest,
+            State::Narrow(narrow) => narrow.highest,
         };
-        if highest > 0 { Some(highest) } else { self.first() }
+        if highest > 0 { Some(highest) } else { self.packet_zero() }
     }
 
-    /// Whether packet 0 came: the highest number is always remembered, and no other may be one that never came.
+    /// Returns 0 if packet 0 was accepted.
+    ///
+    /// A highest number of 0 is ambiguous: either packet 0 was accepted, or no packet was. Only in the first case does the window
+    /// reject packet 0.
     #[cold]
-    fn first(&self) -> Option<u64> {
+    fn packet_zero(&self) -> Option<u64> {
         self.check(0).is_err().then_some(0)
     }
 }
 
 impl Default for ReplayWindow {
     fn default() -> Self {
-        Self(Numbers::Wide(Box::new(Bitmap::new(DEFAULT_WINDOW))))
+        Self(State::Wide(Box::new(Bitmap::new(DEFAULT_WINDOW))))
     }
 }
 
@@ -134,12 +139,12 @@ impl fmt::Debug for ReplayWindow {
     }
 }
 
-/// Why a packet number is refused.
+/// The reason why a packet number is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayError {
-    /// It was accepted before.
+    /// The number was accepted before.
     Duplicate,
-    /// It is so far below the highest accepted number that nobody remembers it.
+    /// The number is below the window, so it may have been accepted before.
     TooOld,
 }
 
@@ -154,28 +159,26 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-/// The newest numbers, one bit each: those of one word.
+/// A window of the 64 newest numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Narrow {
-    /// Bit n belongs to the number n below the highest.
+    /// Bit n is set if the number n below the highest was accepted.
     accepted: u64,
     highest: u64,
-    /// Of the window when it is wide.
+    /// The size of the window when it is wide. It is not zero, so the compiler stores the variant of [`State`] here.
     size: NonZeroU32,
 }
 
 impl Narrow {
     fn of(bitmap: &Bitmap<WORD_LOG2>) -> Self {
-        let is_over = |depth: &u64| {
+        let is_accepted = |depth: &u64| {
             let number = bitmap.highest.checked_sub(*depth);
             number.is_some_and(|number| bitmap.check(number).is_err())
         };
-        let accepted = (0..u64::from(u64::BITS)).filter(is_over).fold(0, |bits, depth| bits | 1 << depth);
-        Self {
-            accepted,
-            highest: bitmap.highest,
-            size: NonZeroU32::new(bitmap.size).unwrap_or(NonZeroU32::MIN),
-        }
+        let accepted = (0..u64::from(u64::BITS)).filter(is_accepted).fold(0, |bits, depth| bits | 1 << depth);
+        let size = NonZeroU32::new(bitmap.size);
+        debug_assert!(size.is_some(), "a window has at least {WINDOW_STEP} numbers");
+        Self { accepted, highest: bitmap.highest, size: size.unwrap_or(NonZeroU32::MIN) }
     }
 
     fn widened(&self) -> Bitmap<WORD_LOG2> {
@@ -192,6 +195,7 @@ impl Narrow {
 
     fn check(&self, number: u64) -> Result<(), ReplayError> {
         let Some(depth) = self.highest.checked_sub(number) else { return Ok(()) };
+        // A shift by 64 or more returns `None`, also for a depth that exceeds a `u32`.
         match self.accepted.checked_shr(u32::try_from(depth).unwrap_or(u32::MAX)) {
             None => Err(ReplayError::TooOld),
             Some(bits) if bits & 1 == 0 => Ok(()),
@@ -202,25 +206,26 @@ impl Narrow {
     fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
         self.check(number)?;
         let ahead = number.saturating_sub(self.highest);
+        debug_assert!(ahead < u64::from(u64::BITS), "the window must be widened for {number}");
         self.accepted = self.accepted.checked_shl(u32::try_from(ahead).unwrap_or(u32::MAX)).unwrap_or(0);
         self.highest = self.highest.max(number);
-        // It is among the newest, or it would not have passed.
-        let depth = u32::try_from(self.highest.saturating_sub(number)).unwrap_or(u32::MAX);
-        self.accepted |= 1_u64.checked_shl(depth).unwrap_or(0);
+        let depth = self.highest.saturating_sub(number);
+        debug_assert!(depth < u64::from(u64::BITS), "`check` accepts {number}, which is below the window");
+        self.accepted |= 1_u64.checked_shl(u32::try_from(depth).unwrap_or(u32::MAX)).unwrap_or(0);
         Ok(())
     }
 }
 
-/// A ring of words, each with the bits of `2^LOG2` consecutive numbers (a block).
+/// A wide window: a ring of words, each with the bits of a block of `2^LOG2` consecutive numbers.
 ///
-/// One word more than the window needs, so that the ring may be cleared by whole words. `LOG2` is a parameter
-/// because the tests walk through every state of a window of 8 numbers, which has words of 2.
+/// The ring has one word more than the window needs, so that whole words can be cleared (RFC 6479). `LOG2` is a parameter
+/// because a test visits every state of a window of 8 numbers with words of 2 bits.
 struct Bitmap<const LOG2: u32> {
     words: Words,
     highest: u64,
-    /// Lower numbers are too old, whatever the window's size.
+    /// Numbers below the floor are too old. The floor is above zero if the window was narrow before.
     floor: u64,
-    /// Where in the ring the highest number's word is.
+    /// The index in the ring of the highest number's word.
     head: u32,
     size: u32,
 }
@@ -239,14 +244,14 @@ impl<const LOG2: u32> Bitmap<LOG2> {
         if depth >= u64::from(self.size) {
             return Err(ReplayError::TooOld);
         }
-        let word = self.words.get(self.place_of(number)).ok_or(ReplayError::TooOld)?;
+        let word = self.words.get(self.index_of(number)).ok_or(ReplayError::TooOld)?;
         if word & Self::bit(number) == 0 { Ok(()) } else { Err(ReplayError::Duplicate) }
     }
 
     fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
         self.check(number)?;
         if number > self.highest {
-            self.move_to(number);
+            self.advance_to(number);
         }
         self.mark(number);
         Ok(())
@@ -254,14 +259,14 @@ impl<const LOG2: u32> Bitmap<LOG2> {
 
     /// Sets the bit of a number inside the window.
     fn mark(&mut self, number: u64) {
-        let place = self.place_of(number);
-        if let Some(word) = self.words.get_mut(place) {
+        let index = self.index_of(number);
+        if let Some(word) = self.words.get_mut(index) {
             *word |= Self::bit(number);
         }
     }
 
-    /// Makes `number`, which is higher than the highest, the highest, and clears the words between.
-    fn move_to(&mut self, number: u64) {
+    /// Makes `number` the highest number, and clears the words between the old and the new one. `number` is above the highest.
+    fn advance_to(&mut self, number: u64) {
         let blocks = (number >> LOG2).saturating_sub(self.highest >> LOG2);
         self.highest = number;
         let word_count = self.words.count();
@@ -282,17 +287,20 @@ impl<const LOG2: u32> Bitmap<LOG2> {
         }
     }
 
-    /// Where the word of `number` is, which must be inside the window. No division: the distance to the head
-    /// is short.
-    fn place_of(&self, number: u64) -> u32 {
+    /// Returns the index of the word of `number`, which must be inside the window.
+    ///
+    /// The distance to the head is less than the length of the ring, so no division is necessary.
+    fn index_of(&self, number: u64) -> u32 {
         let blocks_back = (self.highest >> LOG2).saturating_sub(number >> LOG2);
+        debug_assert!(blocks_back < u64::from(self.words.count()), "{number} is outside of the window");
         let blocks_back = u32::try_from(blocks_back).unwrap_or(u32::MAX);
         match self.head.checked_sub(blocks_back) {
-            Some(place) => place,
+            Some(index) => index,
             None => self.head.saturating_add(self.words.count()).saturating_sub(blocks_back),
         }
     }
 
+    /// Returns the bit of `number` in its word.
     fn bit(number: u64) -> u64 {
         let in_word = number & (1_u64 << LOG2).saturating_sub(1);
         1 << in_word

@@ -1,7 +1,7 @@
-//! Checks that ten thousand sessions leave no key in freed memory.
+//! Checks that 10,000 sessions leave no key in freed memory.
 //!
-//! Expanded keys of the accelerated provider, and the state of the Noise implementation and the hash functions, are known gaps. The
-//! test does not look for them. On systems without `/proc/self` the test says so and passes.
+//! Expanded keys of the accelerated provider, and the state of the Noise implementation and the hash functions, are known gaps.
+//! The test does not search for them. On systems without `/proc/self`, the test prints a note and passes.
 
 #[path = "../tests/common/heap.rs"]
 mod heap;
@@ -16,8 +16,9 @@ use crate::test_support::TestRandom;
 use heap::Pieces;
 
 const SESSIONS: usize = 10_000;
+
 #[test]
-fn ten_thousand_sessions_leave_no_key_in_memory_that_was_given_back() {
+fn ten_thousand_sessions_leave_no_key_in_freed_memory() {
     let mut pieces = Pieces::default();
     let add_epoch = |pieces: &mut Pieces, keys: &EpochKeys| {
         keys.secrets().into_iter().for_each(|secret| pieces.add(secret));
@@ -41,11 +42,11 @@ fn ten_thousand_sessions_leave_no_key_in_memory_that_was_given_back() {
         println!("this system does not let a process read its memory as a file");
         return;
     };
-    // The keys of both epochs of the opening half, and one epoch each of the sealing half and of the one beside them.
-    assert!(alive >= SESSIONS * 4, "{alive} places: the look at memory does not see what is there");
-    // The highest block, so that the allocator keeps what lies below it.
-    let lid = Box::new([1_u8; 64]);
+    // Each session has keys of four epochs: two in the opener, one in the sealer, and one in `next`.
+    assert!(alive >= SESSIONS * 4, "the search found only {alive} pieces of keys that are in use");
+    // A block above the freed memory keeps the allocator from returning that memory to the system.
+    let top_block = Box::new([1_u8; 64]);
     drop(sessions);
     assert_eq!(pieces.found(), Some(0), "of {} pieces", pieces.len());
-    drop(lid);
+    drop(top_block);
 }

@@ -1,16 +1,14 @@
-//! The sealing half of a connection: it owns the packet numbers and the keys, so a nonce cannot be built
-//! twice.
+//! The sealing half of a connection. It owns the packet numbers and the keys, so a nonce cannot be used twice.
 //!
-//! It writes no header: the caller asks for the next number, encodes it into the header that becomes the
-//! associated data, and seals. When to step to the next epoch is the caller's decision.
+//! The caller asks for the next number, encodes it into the header, which is the associated data, and then seals the packet. The
+//! caller also decides when the next epoch begins.
 
 use std::fmt;
 
-use crate::keys::{SealKeys, Working};
-use crate::nonce::{PacketNumbers, nonce};
+use crate::keys::{ExpandedKey, PacketNumbers, SealKeys};
 use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 
-/// Seals packets, each with a number of its own.
+/// Seals packets, each under its own number.
 ///
 /// A sealer cannot be copied:
 ///
@@ -19,12 +17,14 @@ use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 /// needs_clone::<drumfire_crypto::Sealer>();
 /// ```
 ///
-/// and it cannot be shared between threads, only moved with its connection:
+/// It cannot be shared between threads:
 ///
 /// ```compile_fail
 /// fn needs_sync<T: Sync>() {}
 /// needs_sync::<drumfire_crypto::Sealer>();
 /// ```
+///
+/// It can move to another thread with its connection:
 ///
 /// ```
 /// fn needs_send<T: Send>() {}
@@ -33,87 +33,90 @@ use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 pub struct Sealer {
     keys: SealKeys,
     numbers: PacketNumbers,
-    /// The expanded key, boxed because an idle connection has none.
-    working: Option<Box<Working>>,
+    /// The expanded key of a busy connection. It is boxed because most connections are idle.
+    expanded: Option<Box<ExpandedKey>>,
 }
 
 impl Sealer {
-    /// As [`Opener::fetch`](crate::Opener::fetch).
+    /// Loads the parts that a packet needs into the cache, as [`Opener::fetch`](crate::Opener::fetch) does.
     #[inline]
     pub fn fetch(&self) {
-        if let Some(working) = &self.working {
-            working.fetch();
+        if let Some(expanded) = &self.expanded {
+            expanded.fetch();
         }
     }
 
-    /// A sealer whose first packet has number 0.
+    /// Creates a sealer whose first packet has number 0.
     #[must_use]
     pub const fn new(keys: SealKeys) -> Self {
-        Self { keys, numbers: PacketNumbers::new(), working: None }
+        Self { keys, numbers: PacketNumbers::new(), expanded: None }
     }
 
     #[cfg(test)]
     pub(crate) const fn starting_at(keys: SealKeys, next: u64) -> Self {
-        Self { keys, numbers: PacketNumbers::starting_at(next), working: None }
+        Self { keys, numbers: PacketNumbers::starting_at(next), expanded: None }
     }
 
-    /// The number that the next packet will have, for its header.
+    /// Returns the number of the next packet, for its header.
     ///
     /// # Errors
-    /// [`SealError::Exhausted`] when no number is left.
+    /// [`SealError::Exhausted`] if no number is left.
     pub fn next_number(&self) -> Result<u64, SealError> {
         self.numbers.peek().ok_or(SealError::Exhausted)
     }
 
-    /// Encrypts `body` in place under the next packet number, writes the tag over `aad` and `body` to `tag`,
-    /// and returns the number, which is used up whatever happens. Expands the key for this one packet unless
+    /// Encrypts `body` in place under the next packet number, writes the tag over `aad` and `body` to `tag`, and returns the
+    /// number.
+    ///
+    /// The number is used up even if sealing fails, so no number is sealed twice. Expands the key for this packet unless
     /// [`Sealer::keep_expanded`] was called.
     ///
     /// # Errors
-    /// [`SealError::Exhausted`] from number 2^61 on, [`SealError::Refused`] if the provider refuses the input
-    /// as too long; `body` and `tag` must then not be sent.
+    /// [`SealError::Exhausted`] from number 2^61 on, [`SealError::Refused`] if the provider rejects the input as too long. `body`
+    /// and `tag` must not be sent then.
     pub fn seal(&mut self, aad: &[u8], body: &mut [u8], tag: &mut [u8; TAG_BYTES]) -> Result<u64, SealError> {
         let number = self.numbers.take().ok_or(SealError::Exhausted)?;
         let keys = self.keys.epoch_keys();
-        let mut seal =
-            |working: &Working| working.provider.seal_in_place(nonce(working.iv(), number), aad, body, tag);
-        let sealed = match &self.working {
-            Some(working) => seal(working),
-            None => keys.expand().and_then(|working| seal(&working)),
+        let mut seal = |key: &ExpandedKey| key.provider.seal_in_place(key.nonce(number), aad, body, tag);
+        let sealed = match &self.expanded {
+            Some(key) => seal(key),
+            None => keys.expand().and_then(|key| seal(&key)),
         };
         sealed.map_err(|AeadError| SealError::Refused)?;
         Ok(number)
     }
 
-    /// Uses up the next number without sealing anything, and returns it. A peer that acknowledges it is
-    /// lying.
+    /// Uses up the next number without a packet, and returns it.
+    ///
+    /// A peer that acknowledges this number acknowledges packets that it did not receive (RFC 9000 section 21.4).
     ///
     /// # Errors
-    /// [`SealError::Exhausted`] when no number is left.
+    /// [`SealError::Exhausted`] if no number is left.
     pub fn skip(&mut self) -> Result<u64, SealError> {
         self.numbers.take().ok_or(SealError::Exhausted)
     }
 
-    /// Steps to the keys of the next epoch. Packet numbers go on; an expanded key is dropped.
+    /// Switches to the keys of the next epoch and drops an expanded key. Packet numbers continue.
     pub fn step_to_next_epoch(&mut self) {
-        self.working = None;
+        self.expanded = None;
         self.keys.step_to_next_epoch();
     }
 
-    /// Expands the key now and keeps it (550 bytes or so on the heap), for a connection with several packets
-    /// to seal in a row.
+    /// Expands the key and keeps it, for a connection that seals several packets in a row. It takes about 550 bytes of heap.
     pub fn keep_expanded(&mut self) {
-        if self.working.is_none() {
-            self.working = self.keys.epoch_keys().expand().ok().map(Box::new);
+        if self.expanded.is_none() {
+            let expanded = self.keys.epoch_keys().expand();
+            debug_assert!(expanded.is_ok(), "keys exist for a suite that this build does not support");
+            self.expanded = expanded.ok().map(Box::new);
         }
     }
 
-    /// Drops the expanded key; what it is derived from stays.
+    /// Drops the expanded key. The key that it was expanded from stays.
     pub fn drop_expanded(&mut self) {
-        self.working = None;
+        self.expanded = None;
     }
 
-    /// The suite in use.
+    /// Returns the suite of the keys.
     #[must_use]
     pub const fn suite(&self) -> Suite {
         self.keys.suite()
@@ -126,12 +129,12 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// Why a packet was not sealed.
+/// The reason why a packet was not sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealError {
-    /// Number 2^61 was reached: the connection must close.
+    /// The packet numbers are used up, because number 2^61 was reached. The connection must close.
     Exhausted,
-    /// The provider refused the input as too long.
+    /// The provider rejected the input as too long.
     Refused,
 }
 
@@ -149,7 +152,7 @@ impl std::error::Error for SealError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nonce::SEAL_LIMIT;
+    use crate::keys::SEAL_LIMIT;
     use crate::secret::Secret;
 
     fn keys() -> SealKeys {
@@ -157,7 +160,7 @@ mod tests {
     }
 
     fn seal(sealer: &mut Sealer, body: &[u8]) -> (Result<u64, SealError>, Vec<u8>) {
-        // These tests give several sealers the same keys on purpose.
+        // Several sealers have the same keys in these tests, so that their output can be compared.
         let (mut body, mut tag) = (body.to_vec(), [0; TAG_BYTES]);
         let number = sealer.seal(b"header", &mut body, &mut tag);
         body.extend(tag);
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_takes_the_number_that_was_announced() {
+    fn each_packet_has_the_number_that_was_announced() {
         let mut sealer = Sealer::new(keys());
         let mut seen = std::collections::HashSet::new();
         for expected in 0..100 {
@@ -195,7 +198,7 @@ mod tests {
             assert_eq!(sealer.skip(), Err(SealError::Exhausted));
             let (number, body) = seal(&mut sealer, b"none");
             assert_eq!(number, Err(SealError::Exhausted));
-            assert_eq!(body[..4], *b"none", "a refused body stays as it was");
+            assert_eq!(body[..4], *b"none", "a rejected body does not change");
         }
     }
 
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_sealer_stays_small() {
+    fn an_idle_sealer_takes_at_most_104_bytes() {
         assert!(size_of::<Sealer>() <= 104, "{} bytes", size_of::<Sealer>());
     }
 }

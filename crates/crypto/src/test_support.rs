@@ -1,5 +1,4 @@
-//! Helpers shared by this crate's unit tests: hexadecimal data, a small repeatable generator, and vector
-//! files.
+//! Helpers of the unit tests: hexadecimal data, files of vectors, and a deterministic random number generator.
 
 use std::collections::HashMap;
 
@@ -14,12 +13,13 @@ pub(crate) fn hex_array<const N: usize>(text: &str) -> [u8; N] {
     hex(text).try_into().unwrap()
 }
 
-/// The bytes 0, 1, 2 and so on, as published vectors like to have them.
+/// Returns the bytes 0, 1, 2, and so on, which published vectors often use.
 pub(crate) fn counting<const N: usize>() -> [u8; N] {
     std::array::from_fn(|at| u8::try_from(at).unwrap())
 }
 
-/// The vectors of a file of "name = hex" lines with a blank line between vectors; `#` begins a comment line.
+/// Returns the vectors of a file of "name = hex" lines with a blank line between vectors. A line that starts with `#` is a
+/// comment.
 pub(crate) fn vectors(file: &str) -> Vec<HashMap<&str, Vec<u8>>> {
     let blocks = file.split("\n\n").map(|block| {
         let lines = block.lines().filter(|line| !line.starts_with('#'));
@@ -29,7 +29,7 @@ pub(crate) fn vectors(file: &str) -> Vec<HashMap<&str, Vec<u8>>> {
     blocks.filter(|vector| !vector.is_empty()).collect()
 }
 
-/// A repeatable generator for test inputs (SplitMix64); not for secrets.
+/// The random number generator SplitMix64, which is deterministic and not suitable for secrets.
 pub(crate) struct TestRandom(pub(crate) u64);
 
 impl TestRandom {

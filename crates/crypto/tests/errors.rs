@@ -1,13 +1,11 @@
-//! Errors of the ciphers, the handshake and tokens as a log shows them: each says in one line of its own what is amiss.
-//!
-//! What leads to which is tested beside the code.
+//! The texts of all errors of this crate. Which input causes which error is tested with the code.
 
 use std::collections::BTreeSet;
 
 use drumfire_crypto::{HandshakeError, OpenError, PlayerId, ReplayError, SealError, TokenError};
 
 #[test]
-fn every_error_says_in_one_line_of_its_own_what_is_amiss() {
+fn every_error_has_its_own_line_of_text() {
     let handshake = [
         HandshakeError::Length,
         HandshakeError::BufferTooSmall,
@@ -29,7 +27,7 @@ fn every_error_says_in_one_line_of_its_own_what_is_amiss() {
 }
 
 #[test]
-fn the_text_of_a_token_that_cannot_be_names_the_bounds_that_hold() {
+fn the_text_of_a_malformed_token_names_the_limits() {
     let text = TokenError::Malformed.to_string();
     let minutes = drumfire_crypto::token::TOKEN_LIFE_MAX.as_secs() / 60;
     assert!(text.contains(&format!("1 s to {minutes} min")), "{text}");
@@ -37,6 +35,6 @@ fn the_text_of_a_token_that_cannot_be_names_the_bounds_that_hold() {
 }
 
 #[test]
-fn a_player_is_shown_by_its_number() {
+fn a_player_id_is_displayed_as_a_number() {
     assert_eq!(PlayerId(u128::MAX).to_string(), u128::MAX.to_string());
 }

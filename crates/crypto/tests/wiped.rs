@@ -1,8 +1,7 @@
-//! Secrets are gone from the memory they stood in once their owner is dropped. The process reads its own memory for it.
+//! Checks that a secret is wiped from memory when its owner is dropped. The process reads its own memory for that.
 //!
-//! What is not wiped is named in the crate's documentation: expanded keys of the accelerated provider, the inner state of
-//! the Noise implementation and of hash functions.
-//! Systems without `/proc/self/mem` have nothing to read; the tests say so and pass.
+//! The documentation of the crate lists the known gaps: expanded keys of the accelerated provider, and the inner state of the
+//! Noise implementation and of the hash functions. On systems without `/proc/self/mem`, the tests print a note and pass.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -15,11 +14,11 @@ use drumfire_crypto::{
 
 const WORD: usize = 8;
 
-/// An allocator keeps its books in the first bytes of what was given back.
-const BOOKS_BYTES: usize = 16;
+/// The number of bytes at the start of freed memory that the allocator may overwrite with its own data.
+const ALLOCATOR_BYTES: usize = 16;
 
-/// What stands at this address, whoever it belongs to; nothing where it cannot be read.
-fn memory(address: usize, bytes: usize) -> Option<Vec<u8>> {
+/// Returns the bytes at this address, even if they are freed, or `None` if they cannot be read.
+fn read_memory(address: usize, bytes: usize) -> Option<Vec<u8>> {
     let mut file = File::open("/proc/self/mem").ok()?;
     let mut read = vec![0; bytes];
     file.seek(SeekFrom::Start(u64::try_from(address).unwrap())).unwrap();
@@ -27,27 +26,28 @@ fn memory(address: usize, bytes: usize) -> Option<Vec<u8>> {
     Some(read)
 }
 
-/// Whether at least this many bytes of a value were changed when it was dropped, the allocator's aside; nothing where that
-/// cannot be seen.
+/// Drops a value, and returns whether at least this many of its bytes changed, or `None` if memory cannot be read. Bytes that
+/// the allocator may overwrite count as changed.
 fn wiped<T>(value: T, secret_bytes: usize) -> Option<bool> {
     let value = Box::new(value);
     let (address, bytes) = ((&raw const *value).addr(), size_of::<T>());
-    let Some(before) = memory(address, bytes) else {
+    let Some(before) = read_memory(address, bytes) else {
         println!("this system does not let a process read its memory as a file");
         return None;
     };
     drop(value);
-    let after = memory(address, bytes)?;
-    let words = before.chunks(WORD).zip(after.chunks(WORD)).skip(BOOKS_BYTES / WORD);
+    let after = read_memory(address, bytes)?;
+    let words = before.chunks(WORD).zip(after.chunks(WORD)).skip(ALLOCATOR_BYTES / WORD);
     let changed = words.filter(|(before, after)| before != after).count() * WORD;
-    Some(changed + BOOKS_BYTES >= secret_bytes)
+    Some(changed + ALLOCATOR_BYTES >= secret_bytes)
 }
 
 fn is_wiped<T>(value: T, secret_bytes: usize) -> bool {
     wiped(value, secret_bytes).unwrap_or(true)
 }
 
-struct Careless([u8; 64]);
+/// A value that is not wiped on drop.
+struct NotWiped([u8; 64]);
 
 fn sessions() -> (SessionSecrets, SessionSecrets) {
     let (keys, psk) = (ServerKeyPair::from_secret(Secret::new([0x11; 32])), Secret::zeroed());
@@ -62,14 +62,14 @@ fn sessions() -> (SessionSecrets, SessionSecrets) {
 }
 
 #[test]
-fn the_look_at_memory_sees_what_is_not_wiped() {
-    let careless = Careless([0xa5; 64]);
-    assert_eq!(careless.0[5], 0xa5);
-    assert_ne!(wiped(careless, 64), Some(true));
+fn the_test_detects_a_value_that_is_not_wiped() {
+    let not_wiped = NotWiped([0xa5; 64]);
+    assert_eq!(not_wiped.0[5], 0xa5);
+    assert_ne!(wiped(not_wiped, 64), Some(true));
 }
 
 #[test]
-fn secrets_and_what_holds_them_are_wiped_on_drop() {
+fn secrets_and_their_owners_are_wiped_on_drop() {
     let secret = || Secret::new([0xa5; 32]);
     assert!(is_wiped(Secret::new([0xa5; 64]), 64));
     assert!(is_wiped(ServerKeyPair::from_secret(secret()), 32));

@@ -41,7 +41,9 @@ impl ClientId {
     pub const BYTES: usize = 8;
 }
 
-/// A Retry, with which a server asks for the same Hello with a cookie before it spends resources on the client (PROTOCOL 5.5, "Retry").
+/// A Retry, with which a server asks for the same Hello with a cookie (PROTOCOL 5.5, "Retry").
+///
+/// The cookie proves the client's address before the server computes a key agreement.
 ///
 /// The layout is the same in every version (PROTOCOL 2.2, "Versions").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The wire format of drumfire: encoding and decoding of headers, frames, and ids.
 //!
-//! This crate has no keys, clock, entropy, sockets, or connection state. The protocol core acts on frames, and packet protection
-//! authenticates their bytes before [`Frames`] decodes them. Decoding never allocates; everything that is decoded borrows from its
-//! datagram.
+//! This crate has no keys, clock, entropy, sockets, or connection state. Packet protection authenticates the bytes of frames
+//! before [`Frames`] decodes them, and the protocol core acts on the frames. Decoding never allocates: all decoded values borrow
+//! from their datagram.
 //!
 //! The written standard is the module [`protocol`]. It is complete enough to write a client in another language, and tests in
 //! this crate compare it with the code.

@@ -1,8 +1,7 @@
-//! What `snow` is given: the pattern, the primitives, and an ephemeral secret instead of a random number
-//! generator.
+//! The configuration of `snow`: the pattern, the primitives, and an ephemeral secret in place of a random number generator.
 //!
-//! X25519 is here and not snow's own, because ours refuses all-zero results, wipes its secrets, and is told
-//! the server's public key instead of computing it for each handshake. Hash and cipher are snow's own.
+//! Hash and cipher are those of snow. X25519 is implemented here, because this implementation rejects all-zero results, wipes its
+//! secrets, and takes the server's public key as an argument. Snow would compute that key for each handshake.
 
 use curve25519_dalek::MontgomeryPoint;
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
@@ -14,7 +13,7 @@ use super::{HandshakeError, PUBLIC_KEY_BYTES, ServerKeyPair};
 use crate::secret::{Secret, is_equal};
 
 const PATTERN: &str = "Noise_NKpsk0_25519_ChaChaPoly_BLAKE2s";
-/// The place of the pre-shared key in the pattern: before the first token.
+/// The position of the pre-shared key in the pattern: before the first token.
 const PSK_POSITION: u8 = 0;
 
 pub(super) fn initiator(
@@ -47,13 +46,13 @@ pub(super) fn responder(
         .map_err(to_error)
 }
 
-/// The two keys of the split: from initiator to responder, and back.
+/// Returns the two keys of the split: from initiator to responder, and from responder to initiator.
 pub(super) fn split(state: &mut HandshakeState) -> (Secret<32>, Secret<32>) {
     let (to_responder, to_initiator) = state.dangerously_get_raw_split();
     (Secret::new(to_responder), Secret::new(to_initiator))
 }
 
-/// Lengths are checked before snow sees them, so whatever it reports means that the message is not good.
+/// Converts an error of snow. Lengths are checked before snow reads a message, so each error means that the message is invalid.
 pub(super) fn to_error(_: snow::Error) -> HandshakeError {
     HandshakeError::Rejected
 }
@@ -77,7 +76,7 @@ impl Primitives {
 
 impl CryptoResolver for Primitives {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(OneDraw(Some(self.ephemeral.duplicate()))))
+        Some(Box::new(SingleUse(Some(self.ephemeral.duplicate()))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -100,10 +99,10 @@ impl CryptoResolver for Primitives {
     }
 }
 
-/// A generator that gives the injected ephemeral secret once and then nothing.
-struct OneDraw(Option<Secret<32>>);
+/// A random number generator that returns the ephemeral secret once, and fails afterwards.
+struct SingleUse(Option<Secret<32>>);
 
-impl Random for OneDraw {
+impl Random for SingleUse {
     fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
         let secret = self.0.take().ok_or(snow::Error::Rng)?;
         if dest.len() != secret.expose().len() {
@@ -118,7 +117,7 @@ impl Random for OneDraw {
 pub(super) struct X25519 {
     secret: Secret<32>,
     public: [u8; PUBLIC_KEY_BYTES],
-    /// The public key that belongs to the only secret ever `set`, the server's.
+    /// The public key of the only secret that `set` receives, which is the server's.
     static_public: [u8; PUBLIC_KEY_BYTES],
 }
 
@@ -171,7 +170,7 @@ impl Dh for X25519 {
     fn dh(&self, pubkey: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
         let theirs = *pubkey.first_chunk().ok_or(snow::Error::Dh)?;
         let shared = Secret::new(MontgomeryPoint(theirs).mul_clamped(*self.secret.expose()).to_bytes());
-        // RFC 7748 section 6.1: such a result does not depend on our secret.
+        // An all-zero result does not depend on the secret key of this peer (RFC 7748 section 6.1).
         if is_equal(shared.expose(), &[0; 32]) {
             return Err(snow::Error::Dh);
         }

