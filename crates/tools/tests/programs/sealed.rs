@@ -218,7 +218,11 @@ fn connections_are_spread_evenly_over_the_threads() {
             let flags =
                 format!("--with-sender --stage {stage} --threads 4 --flows 32 --secs 0.2 --rate 16000");
             let report = Report::of(&receiver(&format!("{flags} --json -")).end().with_code(0));
-            assert!(report.0["spread_max_over_mean"].as_f64().unwrap() <= 1.05, "{:#}", report.0["threads"]);
+            let threads = report.0["threads"].as_array().unwrap().iter();
+            let received = threads.map(|thread| thread["received"].as_u64().unwrap());
+            let busiest = received.clone().max().unwrap();
+            // The sender takes the flows in turn, and may end before each thread had one message of each of its eight flows.
+            assert!(4 * 100 * busiest.saturating_sub(8) <= 105 * received.sum::<u64>(), "{:#}", report.0["threads"]);
         }
     }
 }
