@@ -222,7 +222,11 @@ fn connections_are_spread_evenly_over_the_threads() {
             let received = threads.map(|thread| thread["received"].as_u64().unwrap());
             let busiest = received.clone().max().unwrap();
             // The sender takes the flows in turn, and may end before each thread had one message of each of its eight flows.
-            assert!(4 * 100 * busiest.saturating_sub(8) <= 105 * received.sum::<u64>(), "{:#}", report.0["threads"]);
+            assert!(
+                4 * 100 * busiest.saturating_sub(8) <= 105 * received.sum::<u64>(),
+                "{:#}",
+                report.0["threads"]
+            );
         }
     }
 }
