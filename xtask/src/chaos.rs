@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::ledger::{self, Ended, Run};
-use crate::netns::{Pair, Side, remove_leftovers};
+use crate::netns::{Pair, Side};
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
 use crate::running::heard;
 use crate::sanitize;
@@ -121,15 +121,14 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 /// mark was missed or a run could not be done.
 pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    remove_leftovers()?;
-    // Made before the build, so that a machine that cannot do it says so at once.
-    drop(Pair::create(std::process::id())?);
+    // Before the build, so that a machine that cannot make namespaces is skipped without one.
+    drop(Pair::new()?);
     let program = build(&workspace, ask.is_sanitized)?.to_string_lossy().into_owned();
     let mut ends = Vec::new();
     for (name, _) in RUNS.iter().filter(|(run, _)| is_wanted(run, ask.names)) {
         let stopwatch = Stopwatch::start();
-        // Each in a pair of its own: what a run sets up there ends with it.
-        let pair = Pair::create(std::process::id())?;
+        // Each run has its own pair, so that its settings end with it.
+        let pair = Pair::new()?;
         let other = pair.name(Side::B);
         let address = Side::B.address().to_string();
         let link = ["--other", &other, "--other-address", &address];

@@ -136,7 +136,7 @@ fn example_steps(workspace: &Workspace, package: &Package) -> Vec<Step> {
         both.map(|name| ci_step(&format!("example {name}, both ends"), &format!("xtask example {name}")));
     let apart = names.iter().filter(|name| TWO_HOST_EXAMPLES.contains(name));
     let apart = apart.map(|name| {
-        ci_step(&format!("example {name}, two hosts"), &format!("xtask two-hosts-example {name}"))
+        ci_step(&format!("example {name}, two hosts"), &format!("xtask example {name} --two-hosts"))
     });
     alone.chain(both).chain(apart).collect()
 }
@@ -197,7 +197,7 @@ mod tests {
         let has = |command: &str| all.iter().any(|other| other == command);
         assert!(has("cargo run -p drumfire-examples --example echo"));
         assert!(has("cargo xtask example chat") && !has("cargo xtask example shared_port"));
-        assert!(has("cargo xtask two-hosts-example tick_server"));
+        assert!(has("cargo xtask example tick_server --two-hosts"));
     }
 
     #[test]

@@ -1,30 +1,64 @@
-//! An example's server and client as other tasks run them: the commands that stand in its head, its build, and the wait for
-//! its client.
+//! `cargo xtask example NAME`: the server and the client of an example, with the commands from the head of its file. They run on the
+//! loopback, or with `--two-hosts` in two network namespaces.
 //!
-//! Where the two run is the task's business.
+//! The client's exit code decides. Other tasks use the parts of this module for their own clients.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use crate::netns::Side;
-use crate::run::{CommandLine, Interrupt, Stop, Stopwatch, word};
-use crate::running::Running;
+use crate::netns::{Pair, Side};
+use crate::run::{CommandLine, Interrupt, Running, Stop, wait_until, word};
 use crate::workspace::Workspace;
 
-/// The two ends, as they stand in the commands of a head.
+/// The two ends, as the commands in a head name them.
 const ROLES: [&str; 2] = ["server", "client"];
-/// Ports that are tried until one is free both for datagrams and for streams.
+/// The number of ports to try until one is free for both datagrams and streams.
 const PORTS_TRIED: usize = 32;
+/// A client ends within 10 s on an idle machine. The server does not end.
+const END_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The arguments of the two commands in the head of an example, the server's first, with the server at side A.
-pub(crate) fn commands(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
+/// Runs both commands of an example.
+///
+/// # Errors
+/// [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when the head does not have both commands or a program fails. On two hosts also
+/// [`Stop::Needs`] when the machine cannot make namespaces.
+pub(crate) fn run(name: &str, two_hosts: bool) -> Result<(), Stop> {
+    let interrupt = Interrupt::on_ctrl_c()?;
+    let workspace = Workspace::load()?;
+    let program = program(&workspace, name);
+    let ([server, client], _pair) = if two_hosts {
+        let [server, client] = commands(&workspace, name)?;
+        // Before the build, so that a machine that cannot make namespaces is skipped without one.
+        let pair = Pair::new()?;
+        let commands = [pair.inside(Side::A, &program, &server), pair.inside(Side::B, &program, &client)];
+        (commands, Some(pair))
+    } else {
+        let commands = commands_at(&workspace, name, free_address()?)?;
+        (commands.map(|args| CommandLine::new(&program, &args)), None)
+    };
+    build(&workspace, name)?;
+    let mut server = Running::start("server", &server)?;
+    // The client may start first, because it repeats its hello.
+    let mut client = Running::start("client", &client)?;
+    wait_for_client(&mut client, &mut server, END_DEADLINE, &interrupt)?;
+    print!("{}", client.output());
+    Ok(())
+}
+
+/// Returns the path of the program of an example that was built.
+pub(crate) fn program(workspace: &Workspace, name: &str) -> String {
+    word(&workspace.target.join("release/examples").join(name))
+}
+
+/// Returns the arguments of the two commands in the head of an example, the server's first, with the server at side A.
+fn commands(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
     let at_side_a = |word: &str| word.replace("127.0.0.1", &Side::A.address().to_string());
     commands_with(workspace, name, at_side_a)
 }
 
-/// The same with the server at this address; one whose own command names none, because it stands in a file, stays where its
-/// client looks for it.
+/// Returns the same arguments with the server at `address`. A server whose command has no address, because it is in a file, stays
+/// there.
 pub(crate) fn commands_at(
     workspace: &Workspace,
     name: &str,
@@ -38,12 +72,12 @@ pub(crate) fn commands_at(
     Ok([moved(server), moved(client)])
 }
 
-/// Whether the head of an example has a command for a server or for a client; an example that cannot be read has none.
+/// Returns whether the head of an example has a command for a server or a client. An example that cannot be read has none.
 pub(crate) fn has_commands(workspace: &Workspace, name: &str) -> bool {
     text(workspace, name).is_ok_and(|text| ROLES.iter().any(|role| words(&text, name, role).is_ok()))
 }
 
-/// An address on the loopback that was free a moment ago, for datagrams and for streams.
+/// Returns an address on the loopback that is free for datagrams and for streams.
 pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
     let free = || {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -70,12 +104,12 @@ fn text(workspace: &Workspace, name: &str) -> Result<String, Stop> {
         .map_err(|why| Stop::failed(format!("{name}: cannot read {}: {why}", path.display())))
 }
 
-/// A word of a command, or this address in place of one.
+/// Returns a word of a command, or `address` if the word is an address.
 fn at(word: &str, address: SocketAddr) -> String {
     word.parse::<SocketAddr>().map_or_else(|_| word.to_owned(), |_| address.to_string())
 }
 
-/// The keys that stand in the head of an example, the server's secret one first.
+/// Returns the keys in the head of an example, the server's secret key first.
 fn keys(workspace: &Workspace, name: &str) -> Result<[String; 2], Stop> {
     let [server, client] = commands(workspace, name)?;
     let key = |words: Vec<String>| words.into_iter().find(|word| word.starts_with("drumfire_"));
@@ -85,7 +119,7 @@ fn keys(workspace: &Workspace, name: &str) -> Result<[String; 2], Stop> {
         .ok_or_else(|| Stop::failed(format!("{name}: no keys in its head")))
 }
 
-/// The arguments of the command for this role in the head of an example.
+/// Returns the arguments of the command for a role in the head of an example.
 fn words<'a>(example: &'a str, name: &str, role: &str) -> Result<Vec<&'a str>, String> {
     let command = format!("//! cargo run --release --example {name} -- ");
     let heads = example.lines().filter_map(|line| line.strip_prefix(&command));
@@ -100,12 +134,11 @@ pub(crate) fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
     CommandLine::new("cargo", &args).done(&workspace.root)
 }
 
-/// Starts the server of an example that was built, with the keys of its head: the program, its address and its public key.
+/// Starts the server of an example that was built, with the keys of its head. Returns it with its address and its public key.
 pub(crate) fn serve(workspace: &Workspace, name: &str) -> Result<(Running, SocketAddr, String), Stop> {
     let [secret, public] = keys(workspace, name)?;
     let address = free_address()?;
-    let program = word(&workspace.target.join("release/examples").join(name));
-    let command = CommandLine::new(&program, &["server", &address.to_string(), &secret]);
+    let command = CommandLine::new(&program(workspace, name), &["server", &address.to_string(), &secret]);
     Ok((Running::start("server", &command)?, address, public))
 }
 
@@ -123,24 +156,6 @@ pub(crate) fn wait_for_client(
         }
         Ok(is_done)
     })
-}
-
-/// Waits until `is_so`; `otherwise` is what is said at the deadline, when whatever runs is killed.
-pub(crate) fn wait_until(
-    otherwise: &str,
-    deadline: Duration,
-    ctrl_c: &Interrupt,
-    mut is_so: impl FnMut() -> Result<bool, Stop>,
-) -> Result<(), Stop> {
-    let stopwatch = Stopwatch::start();
-    while !is_so()? {
-        if stopwatch.elapsed() >= deadline {
-            let limit = deadline.as_secs();
-            return Err(Stop::failed(format!("{otherwise} after {limit} s: killed")));
-        }
-        ctrl_c.pause()?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

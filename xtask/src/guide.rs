@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::example;
-use crate::run::{CommandLine, Interrupt, Stop, word};
-use crate::running::Running;
+use crate::run::{CommandLine, Interrupt, Running, Stop, word};
 use crate::workspace::Workspace;
 
 /// Where the pages are, below the root.

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use crate::ledger::{self, Ended, Run};
-use crate::run::{CommandLine, Interrupt, Stop, Stopwatch};
-use crate::running::Running;
+use crate::run::{CommandLine, Interrupt, Running, Stop, Stopwatch};
 use crate::workspace::Workspace;
 
 /// What the names of models begin with, wherever they stand.

@@ -4,26 +4,22 @@
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
 #![forbid(unsafe_code)]
 
-mod agones;
 mod backends;
 mod bench;
-mod bevy;
 mod chaos;
+mod checks;
 mod ci;
 mod coverage;
 mod cpu;
 mod deny;
 mod example;
-mod ffi;
 mod files;
 mod flaky;
 mod fuzz;
 mod guide;
 mod hostile;
-mod interop;
 mod ledger;
 mod loom;
-mod loopback_example;
 mod minimal_versions;
 mod netns;
 mod nightly;
@@ -39,7 +35,6 @@ mod sim;
 mod steps;
 mod tidy;
 mod two_hosts;
-mod two_hosts_example;
 mod workspace;
 
 use std::ops::Range;
@@ -56,7 +51,7 @@ use crate::run::Stop;
 enum Task {
     /// Run the tests of the ciphers with each back end of the portable ones: soft, sse2 and avx2.
     Backends,
-    /// Play a round with a server of a fleet beside the SDK server of Agones, if that is on the PATH.
+    /// Play a round with the example `agones` next to Agones' SDK server, if that is on the PATH.
     Agones,
     /// List the benches with a line each, run the short run of all, or count instructions.
     Bench {
@@ -111,12 +106,15 @@ enum Task {
         #[arg(long)]
         advisories: bool,
     },
-    /// Run an example's server and client on the loopback, with the commands that stand in its head.
+    /// Run the server and the client of an example, with the commands from the head of its file.
     Example {
         /// The example's name.
         name: String,
+        /// In two network namespaces joined by a veth pair, instead of on the loopback.
+        #[arg(long)]
+        two_hosts: bool,
     },
-    /// Compile the programs beside the C interface, in C and where there is mono in C#, and run them against the example `echo`.
+    /// Compile the programs next to the C interface, in C and with mono in C#, and run them against the example `echo`.
     Ffi,
     /// Repeat the tests while other threads keep the processor busy, and list every test that failed.
     Flaky {
@@ -264,11 +262,6 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
-    /// Run an example's server and client in two network namespaces, with the commands that stand in its head.
-    TwoHostsExample {
-        /// The example's name.
-        name: String,
-    },
     /// Run sender and receiver in two network namespaces joined by a veth pair and compare their books.
     TwoHosts {
         /// Run every rung of receiver threads, up to the cores, by packet sizes, in the stage raw and as fast as it goes.
@@ -287,14 +280,14 @@ impl Task {
     fn run(self) -> Result<(), Stop> {
         match self {
             Task::Backends => backends::run(),
-            Task::Agones => agones::run(),
+            Task::Agones => checks::agones(),
             Task::Bench { quick, gate, bless } => bench::run(match (quick, gate, bless) {
                 (true, ..) => Ask::Quick,
                 (_, true, _) => Ask::Gate,
                 (_, _, true) => Ask::Bless,
                 _ => Ask::List,
             }),
-            Task::Bevy => bevy::run(),
+            Task::Bevy => checks::bevy(),
             Task::Chaos { runs, quick, full, sanitized, ledger } => chaos::run(&chaos::Ask {
                 names: &runs,
                 size: match (quick, full) {
@@ -308,8 +301,8 @@ impl Task {
             Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
             Task::Coverage { ledger } => coverage::run(ledger),
             Task::Deny { advisories } => deny::run(advisories),
-            Task::Example { name } => loopback_example::run(&name),
-            Task::Ffi => ffi::run(),
+            Task::Example { name, two_hosts } => example::run(&name, two_hosts),
+            Task::Ffi => checks::ffi(),
             Task::Flaky { runs, package, sockets } => {
                 flaky::run(&flaky::Ask { runs, sockets, package: package.as_deref() })
             }
@@ -318,7 +311,7 @@ impl Task {
             }
             Task::Guide => guide::run(),
             Task::Hostile { seeds, counted, ledger } => hostile::run(&seeds, counted, ledger),
-            Task::Interop { sessions } => interop::run(sessions),
+            Task::Interop { sessions } => checks::interop(sessions),
             Task::Ledger => ledger::run(),
             Task::Loom { shuttle, seed, ledger } => {
                 loom::run(&loom::Ask { schedules: shuttle, seed, keeps: ledger })
@@ -347,7 +340,6 @@ impl Task {
                 })
             }
             Task::Tidy { bless } => tidy::run(bless),
-            Task::TwoHostsExample { name } => two_hosts_example::run(&name),
             Task::TwoHosts { ladder, secs, receiver_flags } => {
                 two_hosts::run(&two_hosts::Ask { secs, climbs: ladder, receiver_flags: &receiver_flags })
             }

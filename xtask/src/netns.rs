@@ -51,12 +51,21 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
+    /// Removes what killed runs left, and makes a pair for this process.
+    ///
+    /// # Errors
+    /// As [`Pair::create`].
+    pub(crate) fn new() -> Result<Self, Stop> {
+        remove_leftovers()?;
+        Self::create(std::process::id())
+    }
+
     /// Makes the pair, named after the process `owner`, with loopback and link up on both sides.
     ///
     /// # Errors
     /// [`Stop::Needs`] when `ip` or the privilege is missing, [`Stop::Failed`] when a step fails. What had been made by
     /// then is removed.
-    pub(crate) fn create(owner: u32) -> Result<Self, Stop> {
+    fn create(owner: u32) -> Result<Self, Stop> {
         let mut pair = Self { owner, made: Vec::new() };
         for side in Side::BOTH {
             ip(&["netns", "add", &pair.name(side)])?;
@@ -104,7 +113,7 @@ impl Drop for Pair {
 ///
 /// # Errors
 /// [`Stop::Needs`] when `ip` is missing, [`Stop::Failed`] when it cannot list namespaces.
-pub(crate) fn remove_leftovers() -> Result<(), Stop> {
+fn remove_leftovers() -> Result<(), Stop> {
     for line in ip(&["netns", "list"])?.lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
         let is_left_over = owner_of(name).is_some_and(|owner| !is_running(owner));

@@ -1,12 +1,15 @@
-//! Spawning programs: a command that prints as it can be typed, waiting with a deadline, and the one clock reading of
-//! this package.
+//! Programs: commands that print as a shell takes them, programs that run in the background, waiting with a deadline, and the only
+//! place of this package that reads the clock.
 //!
 //! It does not interpret what a program prints, and it does not retry.
 
+use std::env::consts::EXE_SUFFIX;
 use std::fmt;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Exit code of a task that the machine cannot run: a privilege or a program is missing.
@@ -108,8 +111,20 @@ impl CommandLine {
     /// # Errors
     /// [`Stop::Failed`] when the program cannot be started or does not succeed.
     pub(crate) fn done(&self, folder: &Path) -> Result<(), Stop> {
+        self.shown(folder, None)
+    }
+
+    /// The same, but kills the program after `deadline`.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] also when the program is killed.
+    pub(crate) fn done_within(&self, folder: &Path, deadline: Duration) -> Result<(), Stop> {
+        self.shown(folder, Some(deadline))
+    }
+
+    fn shown(&self, folder: &Path, deadline: Option<Duration>) -> Result<(), Stop> {
         println!("{self}");
-        match self.run(folder, None)? {
+        match self.run(folder, deadline)? {
             status if status.success() => Ok(()),
             status => Err(Stop::failed(format!("{self}: {status}"))),
         }
@@ -236,6 +251,116 @@ pub(crate) fn end(child: &mut Child) {
     drop(child.wait());
 }
 
+/// Waits until `is_so`.
+///
+/// # Errors
+/// [`Stop::Failed`] with `otherwise` after `deadline`, [`Stop::Interrupted`] on Ctrl-C, and the failures of `is_so`.
+pub(crate) fn wait_until(
+    otherwise: &str,
+    deadline: Duration,
+    interrupt: &Interrupt,
+    mut is_so: impl FnMut() -> Result<bool, Stop>,
+) -> Result<(), Stop> {
+    let stopwatch = Stopwatch::start();
+    while !is_so()? {
+        if stopwatch.elapsed() >= deadline {
+            return Err(Stop::failed(format!("{otherwise} after {} s: killed", deadline.as_secs())));
+        }
+        interrupt.pause()?;
+    }
+    Ok(())
+}
+
+/// A program that runs in the background. Its standard error is passed on line by line, and its standard output is kept.
+/// Dropping it kills the program.
+pub(crate) struct Running {
+    title: &'static str,
+    child: Child,
+    output: Option<JoinHandle<String>>,
+    lines: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts a program. `title` marks its lines.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when it cannot be started.
+    pub(crate) fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
+        println!("{command}");
+        let mut started = command.command();
+        started.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = started.spawn().map_err(|why| Stop::failed(format!("{command}: {why}")))?;
+        let output = child.stdout.take().map(|out| std::thread::spawn(move || read_all(out)));
+        let lines = child.stderr.take().map(|err| std::thread::spawn(move || pass_on(title, err)));
+        Ok(Self { title, child, output, lines })
+    }
+
+    /// Returns whether the program has ended with success.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when it has ended without.
+    pub(crate) fn is_done(&mut self) -> Result<bool, Stop> {
+        match finished(&mut self.child)? {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(status) => {
+                self.finish_lines();
+                Err(Stop::failed(format!("{} failed: {status}", self.title)))
+            }
+        }
+    }
+
+    /// Waits for the end of its standard output and returns all of it. A second call returns nothing.
+    pub(crate) fn output(&mut self) -> String {
+        let text = self.output.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        self.finish_lines();
+        text
+    }
+
+    /// The mark of its lines.
+    pub(crate) fn title(&self) -> &'static str {
+        self.title
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the lines of a program that has ended are printed.
+    fn finish_lines(&mut self) {
+        // A reader that panicked has nothing more to print.
+        drop(self.lines.take().map(JoinHandle::join));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        end(&mut self.child);
+        self.finish_lines();
+    }
+}
+
+fn read_all(mut from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // After an error, the caller judges what was read before it.
+    drop(from.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn pass_on(title: &str, from: impl Read) {
+    for line in BufReader::new(from).lines().map_while(Result::ok) {
+        println!("{title:>8} | {line}");
+    }
+}
+
+/// Returns whether a program of this name is in a folder of `PATH`.
+pub(crate) fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(format!("{program}{EXE_SUFFIX}")).is_file())
+    })
+}
+
 /// A path as a word of a command.
 pub(crate) fn word(path: &Path) -> String {
     path.to_string_lossy().into_owned()
@@ -292,6 +417,11 @@ mod tests {
     fn a_failure_carries_what_the_program_said() {
         let failed = shell("echo why >&2; exit 1").output(Path::new("."));
         assert!(matches!(failed, Err(Stop::Failed(said)) if said.ends_with(": why")));
+    }
+
+    #[test]
+    fn a_shell_is_installed() {
+        assert!(is_installed("sh") && !is_installed("no-such-program"));
     }
 
     #[test]

@@ -2,12 +2,11 @@
 //!
 //! Which steps there are, and what a failure means for those behind it, is the business of the task.
 
-use std::env::consts::EXE_SUFFIX;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, is_installed};
 
 /// One step: a name, a command, and how long it may take.
 #[derive(Debug)]
@@ -47,13 +46,6 @@ impl Step {
             Err(Stop::failed(status.to_string()))
         }
     }
-}
-
-/// Returns whether a program of this name is in a folder of `PATH`.
-fn is_installed(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|folder| folder.join(format!("{program}{EXE_SUFFIX}")).is_file())
-    })
 }
 
 /// Steps that ran so far.

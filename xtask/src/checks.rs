@@ -1,0 +1,257 @@
+//! Checks with programs of others: `cargo xtask interop` (Python), `ffi` (C, C++, C#), `bevy`, and `agones`.
+//!
+//! A check that lacks such a program is skipped. None of them judges single calls; the tests of the crates do that.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::example;
+use crate::run::{CommandLine, Interrupt, Running, Stop, is_installed, wait_until, word};
+use crate::workspace::Workspace;
+
+/// The example whose server Python, C, and C# clients talk to.
+const SERVER: &str = "echo";
+/// A session of the Python client takes a quarter of a second on an idle machine.
+const SESSION_DEADLINE: Duration = Duration::from_secs(3);
+/// The Python client starts within this time.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// A client in C or C#, and a round with Agones, take two seconds on an idle machine.
+const CLIENT_DEADLINE: Duration = Duration::from_secs(60);
+
+const C: [&str; 4] = ["-std=c99", "-Wall", "-Wextra", "-Werror"];
+const CPP: [&str; 6] = ["-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-xc++"];
+const SANITIZE: [&str; 3] = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+/// The system libraries that the static library needs.
+const SYSTEM: [&str; 3] = ["-pthread", "-ldl", "-lm"];
+
+/// The example for Bevy ends after two thousand frames of 10 ms at most.
+const BEVY_DEADLINE: Duration = Duration::from_secs(120);
+
+/// The example for Agones, and Agones' own server of the SDK.
+const AGONES: &str = "agones";
+const SDK_SERVER: &str = "sdk-server";
+const SDK_NEEDED: &str = "Agones' sdk-server on the PATH: \
+    git clone --depth 1 https://github.com/googleforgames/agones && cd agones && go build -mod=vendor -o ~/bin/ ./cmd/sdk-server";
+/// The lines of a server whose calls Agones took, in order.
+const AGONES_LINES: [&str; 3] = ["Agones: ready", "players came", "Agones: shutdown"];
+
+/// Runs the second implementation of the standard, which is in Python: it checks the test vectors, sends malformed datagrams to a
+/// server, and holds `sessions` sessions with it.
+///
+/// # Errors
+/// [`Stop::Needs`] without Python or its packages, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a vector or a session
+/// fails.
+pub(crate) fn interop(sessions: u32) -> Result<(), Stop> {
+    let interrupt = Interrupt::on_ctrl_c()?;
+    let workspace = Workspace::load()?;
+    let root = &workspace.root;
+    let scripts = root.join("xtask/interop");
+    let vectors = word(&root.join("crates/wire/vectors"));
+    let python = python(&workspace, &scripts)?;
+    let script = |name: &str| CommandLine::new(&python, &[word(&scripts.join(name))]);
+    let check = |command: CommandLine| {
+        let command = command.env("PYTHONWARNINGS", "ignore");
+        print!("{command}\n{}", command.output(root)?);
+        Ok::<_, Stop>(())
+    };
+    check(script("vectors.py").arg(&*vectors))?;
+
+    example::build(&workspace, SERVER)?;
+    let (mut server, address, public) = example::serve(&workspace, SERVER)?;
+    let malformed = script("malformed.py").arg(format!("{vectors}/malformed.json"));
+    check(malformed.arg(address.to_string()).arg(&*public))?;
+
+    let client = script("client.py").arg(address.to_string()).arg(public);
+    let mut client = Running::start("client", &client.arg("--sessions").arg(sessions.to_string()))?;
+    let deadline = START_DEADLINE.saturating_add(SESSION_DEADLINE.saturating_mul(sessions));
+    example::wait_for_client(&mut client, &mut server, deadline, &interrupt)?;
+    print!("{}", client.output());
+    Ok(())
+}
+
+/// Returns the Python of a virtual environment with the packages that the scripts need, below the target directory.
+fn python(workspace: &Workspace, scripts: &Path) -> Result<String, Stop> {
+    let folder = workspace.target.join("interop");
+    let python = word(&folder.join("bin/python"));
+    let make = CommandLine::new("python3", &["-m", "venv", &word(&folder)]);
+    make.needed(&workspace.root, "python3 with its venv module")?;
+    let requirements = word(&scripts.join("requirements.txt"));
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", &requirements];
+    CommandLine::new(&python, &install).needed(&workspace.root, "a Python package index")?;
+    Ok(python)
+}
+
+/// Compiles the programs next to the C interface without a warning and runs them against a server. The C program runs twice: with the
+/// shared library, and with the static library under sanitizers, which also find leaks. C++ and C# need a compiler.
+///
+/// # Errors
+/// [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program does not compile, or a client does not get its answers.
+pub(crate) fn ffi() -> Result<(), Stop> {
+    let interrupt = Interrupt::on_ctrl_c()?;
+    let workspace = Workspace::load()?;
+    CommandLine::new("cargo", &["build", "--release", "-p", "drumfire-ffi"]).done(&workspace.root)?;
+    example::build(&workspace, SERVER)?;
+
+    let interface = Interface::of(&workspace)?;
+    let mut clients = vec![("C", interface.shared()?), ("C, static, sanitized", interface.sanitized()?)];
+    interface.cpp()?;
+    clients.extend(interface.mono()?.map(|client| ("C#", client)));
+    for (name, client) in clients {
+        let (mut server, address, public) = example::serve(&workspace, SERVER)?;
+        let mut client = Running::start("client", &client.arg(address.to_string()).arg(public))?;
+        example::wait_for_client(&mut client, &mut server, CLIENT_DEADLINE, &interrupt)?;
+        print!("{name}: {}", client.output());
+    }
+    Ok(())
+}
+
+/// The folders of the C interface.
+struct Interface {
+    root: PathBuf,
+    package: PathBuf,
+    libraries: PathBuf,
+    /// Where the compiled programs go.
+    programs: PathBuf,
+}
+
+impl Interface {
+    fn of(workspace: &Workspace) -> Result<Self, Stop> {
+        let programs = workspace.target.join("ffi");
+        std::fs::create_dir_all(&programs)
+            .map_err(|why| Stop::failed(format!("{}: {why}", programs.display())))?;
+        Ok(Self {
+            root: workspace.root.clone(),
+            package: workspace.root.join("crates/ffi"),
+            libraries: workspace.target.join("release"),
+            programs,
+        })
+    }
+
+    fn shared(&self) -> Result<CommandLine, Stop> {
+        let libraries = word(&self.libraries);
+        let link = ["-L", &libraries, "-ldrumfire_ffi", &format!("-Wl,-rpath,{libraries}")];
+        self.c("echo_client", &[], &link)
+    }
+
+    fn sanitized(&self) -> Result<CommandLine, Stop> {
+        let library = word(&self.libraries.join("libdrumfire_ffi.a"));
+        let link = [&[library.as_str()][..], &SYSTEM].concat();
+        self.c("echo_client_sanitized", &SANITIZE, &link)
+    }
+
+    fn c(&self, name: &str, flags: &[&str], link: &[&str]) -> Result<CommandLine, Stop> {
+        let (include, program) = (word(&self.package.join("include")), word(&self.programs.join(name)));
+        let source = word(&self.package.join("examples/c/echo_client.c"));
+        let args = [&C[..], flags, &["-I", &include, &source, "-o", &program], link].concat();
+        CommandLine::new("cc", &args).done(&self.root)?;
+        Ok(CommandLine::new(&program, &[""; 0]))
+    }
+
+    /// Compiles the header as C++.
+    fn cpp(&self) -> Result<(), Stop> {
+        let header = word(&self.package.join("include/drumfire.h"));
+        if is_installed("c++") {
+            return CommandLine::new("c++", &[&CPP[..], &[&header]].concat()).done(&self.root);
+        }
+        println!("C++: not tried, there is no c++");
+        Ok(())
+    }
+
+    fn mono(&self) -> Result<Option<CommandLine>, Stop> {
+        if !is_installed("mcs") || !is_installed("mono") {
+            println!("C#: not tried, there is no mono (Debian: mono-mcs, mono-runtime)");
+            return Ok(None);
+        }
+        let program = word(&self.programs.join("EchoClient.exe"));
+        let sources = ["Drumfire.cs", "EchoClient.cs"];
+        let sources = sources.map(|name| word(&self.package.join("examples/unity").join(name)));
+        let out = format!("-out:{program}");
+        let args = ["-warnaserror", "-langversion:7", &out, &sources[0], &sources[1]];
+        CommandLine::new("mcs", &args).done(&self.root)?;
+        let run = CommandLine::new("mono", &[program]);
+        Ok(Some(run.env("LD_LIBRARY_PATH", &word(&self.libraries))))
+    }
+}
+
+/// Checks the Bevy plugin, which is a workspace of its own: format, lints, tests, documentation, and its example. It is not part of
+/// `cargo xtask ci`, because Bevy's crates take minutes to build.
+///
+/// # Errors
+/// [`Stop::Needs`] without a registry for Bevy's crates, [`Stop::Failed`] when a step fails.
+pub(crate) fn bevy() -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let root = &workspace.root;
+    let manifest = word(&root.join("crates/bevy/Cargo.toml"));
+    let target = word(&workspace.target.join("bevy"));
+    let cargo = |task: &str, flags: &str| {
+        let args: Vec<&str> =
+            task.split(' ').chain(["--manifest-path", &manifest]).chain(flags.split(' ')).collect();
+        CommandLine::new("cargo", &args).env("CARGO_TARGET_DIR", &target)
+    };
+    cargo("fetch", "--locked").needed(root, "a package registry for Bevy's crates")?;
+    cargo("fmt", "--check").done(root)?;
+    cargo("clippy", "--locked --offline --all-targets --all-features -- -D warnings").done(root)?;
+    cargo("clippy", "--locked --offline --no-default-features -- -D warnings").done(root)?;
+    cargo("test", "--locked --offline").done(root)?;
+    cargo("doc", "--locked --offline --no-deps").env("RUSTDOCFLAGS", "-D warnings").done(root)?;
+    cargo("build", "--locked --offline --example headless").done(root)?;
+    cargo("run --quiet", "--locked --offline --example headless").done_within(root, BEVY_DEADLINE)
+}
+
+/// Plays one round with the example `agones` and the SDK server that Agones puts into every pod, in its local mode. This proves that the
+/// real interface takes the calls; the example's own tests check their order.
+///
+/// # Errors
+/// [`Stop::Needs`] without the SDK server, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program fails or the server
+/// lacks a line.
+pub(crate) fn agones() -> Result<(), Stop> {
+    let interrupt = Interrupt::on_ctrl_c()?;
+    let workspace = Workspace::load()?;
+    if !is_installed(SDK_SERVER) {
+        return Err(Stop::Needs(SDK_NEEDED.to_owned()));
+    }
+    example::build(&workspace, AGONES)?;
+    let [server, client] = example::commands_at(&workspace, AGONES, example::free_address()?)?;
+    let [http, grpc] = [example::free_address()?.port(), example::free_address()?.port()];
+
+    let ports = [format!("--http-port={http}"), format!("--grpc-port={grpc}")];
+    let sdk = CommandLine::new(SDK_SERVER, &["--local", "--address=127.0.0.1"]);
+    let mut sdk = Running::start("sdk", &ports.into_iter().fold(sdk, CommandLine::arg))?;
+    let program = example::program(&workspace, AGONES);
+    let server = CommandLine::new(&program, &server).env("AGONES_SDK_HTTP_PORT", &http.to_string());
+    let mut server = Running::start("server", &server)?;
+    let mut client = Running::start("client", &CommandLine::new(&program, &client))?;
+    // The round is over when the client has left. Then the server ends too.
+    wait_until("the round is not over", CLIENT_DEADLINE, &interrupt, || {
+        if sdk.is_done()? {
+            return Err(Stop::failed("the SDK server ended before the round"));
+        }
+        Ok(client.is_done()? && server.is_done()?)
+    })?;
+    let output = server.output();
+    print!("{}{output}", client.output());
+    has_lines(&output)
+}
+
+/// Checks that a server printed [`AGONES_LINES`] in order.
+fn has_lines(output: &str) -> Result<(), Stop> {
+    let mut lines = output.lines();
+    let missing = AGONES_LINES.into_iter().find(|part| !lines.any(|line| line.contains(part)));
+    missing.map_or(Ok(()), |part| Err(Stop::failed(format!("the server did not print `{part}` in its turn"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_agones_are_whole_and_in_order() {
+        let good = "Agones: ready\nAgones: this server is Ready\n1 players came; over\nAgones: shutdown\n";
+        assert!(has_lines(good).is_ok());
+        for bad in
+            ["", "Agones: ready\n2 players came\n", "Agones: shutdown\nAgones: ready\n1 players came\n"]
+        {
+            assert!(matches!(has_lines(bad), Err(Stop::Failed(why)) if why.contains('`')), "{bad}");
+        }
+    }
+}
