@@ -1,6 +1,6 @@
 //! Checks with programs of others: `cargo xtask interop` (Python), `ffi` (C, C++, C#), `bevy`, and `agones`.
 //!
-//! A check that lacks such a program is skipped. None of them judges single calls; the tests of the crates do that.
+//! A check that lacks such a program is skipped. The tests of the crates judge single calls.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

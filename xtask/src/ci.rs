@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::bench::short_run;
 use crate::example;
-use crate::run::Stop;
+use crate::run::{Stop, is_installed};
 use crate::steps::{Step, Steps, step};
 use crate::workspace::{Package, Workspace};
 
@@ -18,16 +18,15 @@ const BUDGET: Duration = Duration::from_secs(15 * 60);
 const DEADLINE: Duration = Duration::from_secs(15 * 60);
 
 /// Steps with a name and the arguments for cargo. The cheapest come first.
-const CHECKS: [(&str, &str); 9] = [
+const CHECKS: [(&str, &str); 8] = [
     ("format", "fmt --all --check"),
     ("format of the comparison", "fmt --manifest-path benches/peers/Cargo.toml --check"),
     ("format of the Bevy plugin", "fmt --manifest-path crates/bevy/Cargo.toml --check"),
     ("format of the fuzzer", "fmt --manifest-path crates/fuzz/libfuzzer/Cargo.toml --check"),
     ("house rules", "xtask tidy"),
-    ("licenses and sources", "xtask deny"),
-    ("advisories", "xtask deny --advisories"),
+    ("licenses and sources", "deny --workspace check --hide-inclusion-graph bans licenses sources"),
+    ("advisories", "deny --workspace check --hide-inclusion-graph advisories"),
     ("clippy", "clippy --workspace --all-targets -- -D warnings"),
-    ("packages", "xtask package"),
 ];
 
 /// The step that `.ci/run` has done already, as the README's test command.
@@ -92,8 +91,15 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
     if !skip_debug_tests {
         steps.extend(table(&[TESTS]));
     }
-    let published = workspace.packages.iter().filter(|package| package.is_published);
-    steps.extend(published.flat_map(feature_steps));
+    let published = workspace.published();
+    // The nightly run also builds each package alone.
+    steps.push(ci_step("packages", &format!("package --offline --allow-dirty --no-verify {published}")));
+    if is_installed("cargo-hack") {
+        steps.push(ci_step("each feature", &format!("hack check --each-feature {published}")));
+    } else {
+        let packages = workspace.packages.iter().filter(|package| package.is_published);
+        steps.extend(packages.flat_map(feature_steps));
+    }
     steps.extend(table(&PROOFS));
     steps.extend(example_steps(workspace, package("examples")?));
     steps.extend(bench_steps(package("benches")?)?);
@@ -105,13 +111,17 @@ fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop
 fn ci_step(name: &str, args: &str) -> Step {
     let mut step = step(name, args).within(DEADLINE);
     step.can_be_skipped = args.starts_with("xtask ");
+    if args.starts_with("deny ") {
+        step.needs = Some("cargo-deny");
+    }
     if args.starts_with("doc ") {
         step.command = step.command.env("RUSTDOCFLAGS", "-D warnings");
     }
     step
 }
 
-/// Returns the checks of a package without features, and with each alone. Other steps build the default features.
+/// Returns the checks of a package without features, and with each alone, for a machine without cargo-hack. Other steps build the
+/// default features.
 fn feature_steps(package: &Package) -> Vec<Step> {
     let name = &package.name;
     let features: Vec<_> = package.features.iter().filter(|feature| *feature != "default").collect();
@@ -177,8 +187,9 @@ mod tests {
 
     #[test]
     fn a_task_may_be_skipped_and_nothing_else() {
-        assert!(ci_step("advisories", "xtask deny").can_be_skipped);
+        assert!(ci_step("house rules", "xtask tidy").can_be_skipped);
         assert!(!ci_step("clippy", "clippy").can_be_skipped);
+        assert_eq!(ci_step("advisories", "deny check").needs, Some("cargo-deny"));
     }
 
     #[test]

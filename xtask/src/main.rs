@@ -4,14 +4,11 @@
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
 #![forbid(unsafe_code)]
 
-mod backends;
 mod bench;
 mod chaos;
 mod checks;
 mod ci;
-mod coverage;
 mod cpu;
-mod deny;
 mod example;
 mod files;
 mod flaky;
@@ -20,17 +17,13 @@ mod guide;
 mod hostile;
 mod ledger;
 mod loom;
-mod minimal_versions;
 mod netns;
 mod nightly;
-mod package;
-mod props;
 mod report;
 mod run;
 mod running;
 mod sanitize;
 mod secrets;
-mod seeds;
 mod sim;
 mod steps;
 mod tidy;
@@ -49,8 +42,6 @@ use crate::run::Stop;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Task {
-    /// Run the tests of the ciphers with each back end of the portable ones: soft, sse2 and avx2.
-    Backends,
     /// Play a round with the example `agones` next to Agones' SDK server, if that is on the PATH.
     Agones,
     /// List the benches with a line each, run the short run of all, or count instructions.
@@ -93,18 +84,6 @@ enum Task {
         /// Leave out `cargo test --workspace` in debug, for a caller that has just run it.
         #[arg(long)]
         skip_debug_tests: bool,
-    },
-    /// Measure how many lines of the wire format, the ciphers and the core their own tests run; needs cargo-llvm-cov.
-    Coverage {
-        /// Write a row into the ledger.
-        #[arg(long)]
-        ledger: bool,
-    },
-    /// Check licences, sources and unwanted crates; needs cargo-deny.
-    Deny {
-        /// Known vulnerabilities and nothing else; needs a copy of the database.
-        #[arg(long)]
-        advisories: bool,
     },
     /// Run the server and the client of an example, with the commands from the head of its file.
     Example {
@@ -176,14 +155,6 @@ enum Task {
         #[arg(long)]
         ledger: bool,
     },
-    /// Build drumfire with the oldest versions of other crates that it allows.
-    MinimalVersions,
-    /// Pack the crates that go to a registry, and check what the packages bring.
-    Package {
-        /// Build each from its package alone too; a minute.
-        #[arg(long)]
-        verify: bool,
-    },
     /// Run the long form of all that looks for faults, as far as the time goes: planted bugs, models, sanitizer, chaos,
     /// simulator, fuzzer.
     Nightly {
@@ -200,12 +171,6 @@ enum Task {
         #[arg(long, value_name = "0..2", value_parser = clap::value_parser!(u64).range(0..=2))]
         turn: Option<u64>,
     },
-    /// Run the property tests of all packages, in release and with many cases each.
-    Props {
-        /// Cases of each; 100,000 take some 40 s of one core, and ten million more than an hour.
-        #[arg(long, default_value_t = props::CASES, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-        cases: u32,
-    },
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
     /// Run the tests of the package whose `unsafe` speaks to the system under the address sanitizer, where the compiler takes it.
@@ -219,18 +184,6 @@ enum Task {
     },
     /// Run what meets a secret in the cryptography under valgrind, and find each branch and address that depends on one.
     Secrets,
-    /// Run the seeded tests of the core in release, over more seeds than an ordinary run has.
-    Seeds {
-        /// Seeds of each test.
-        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-        seeds: u32,
-        /// Seeds of each strategy of a hostile peer.
-        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-        strategy_seeds: u32,
-        /// Write a row into the ledger.
-        #[arg(long)]
-        ledger: bool,
-    },
     /// Run the simulator's scenarios over a range of seeds, in a copy of the project where every packet is audited.
     Sim {
         /// The seeds, from A up to and without B. A planted bug has seeds of its own.
@@ -279,7 +232,6 @@ enum Task {
 impl Task {
     fn run(self) -> Result<(), Stop> {
         match self {
-            Task::Backends => backends::run(),
             Task::Agones => checks::agones(),
             Task::Bench { quick, gate, bless } => bench::run(match (quick, gate, bless) {
                 (true, ..) => Ask::Quick,
@@ -299,8 +251,6 @@ impl Task {
                 keeps: ledger,
             }),
             Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
-            Task::Coverage { ledger } => coverage::run(ledger),
-            Task::Deny { advisories } => deny::run(advisories),
             Task::Example { name, two_hosts } => example::run(&name, two_hosts),
             Task::Ffi => checks::ffi(),
             Task::Flaky { runs, package, sockets } => {
@@ -316,16 +266,12 @@ impl Task {
             Task::Loom { shuttle, seed, ledger } => {
                 loom::run(&loom::Ask { schedules: shuttle, seed, keeps: ledger })
             }
-            Task::MinimalVersions => minimal_versions::run(),
             Task::Nightly { minutes, quick, keep_going, turn } => {
                 nightly::run(&nightly::Ask { minutes, quick, keep_going, turn })
             }
-            Task::Package { verify } => package::run(verify),
-            Task::Props { cases } => props::run(cases),
             Task::Report => report::run(),
             Task::Sanitize { all, ledger } => sanitize::run(all, ledger),
             Task::Secrets => secrets::run(),
-            Task::Seeds { seeds, strategy_seeds, ledger } => seeds::run(seeds, strategy_seeds, ledger),
             Task::Sim { seeds, worker, long, plant, tests, refresh, ledger: keeps } => {
                 let kind = match (worker, long) {
                     (true, _) => sim::Kind::Workers,

@@ -3,6 +3,7 @@
 //! What each part does is the business of its own task; here is which parts there are, how much of each, and a summary.
 //! Whatever it finds is a failure, and so is what the time did not suffice for.
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,17 +14,17 @@ use crate::steps::{Step, Steps, step};
 use crate::workspace::Workspace;
 
 /// Parts of a fixed size, in their order. A part that the machine cannot run is skipped. `SEED` stands for the first seed that was
-/// not tried yet, `WORKERS` and `HOSTILE` for ranges of seeds from there on, `SHARD` for one of the shards of mutants.
-const PARTS: [Part; 24] = [
+/// not tried yet, `WORKERS` and `HOSTILE` for ranges of seeds from there on, `SHARD` for a shard of the mutants, `PUBLISHED` for the
+/// packages that go to a registry.
+const PARTS: [Part; 27] = [
     part(
         "tests, full",
         "test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
          --features drumfire/control --lib --tests",
-        8,
+        16,
     )
-    .full(),
-    part("seeds of the core", "xtask seeds --seeds 1000 --strategy-seeds 1000 --ledger", 6)
-        .quick("xtask seeds --seeds 50 --strategy-seeds 20"),
+    .env(&FULL)
+    .quick("test --release -p drumfire-proto --test core"),
     part("hostile traffic", "xtask hostile --seeds HOSTILE --counted 60 --ledger", 4)
         .quick("xtask hostile --seeds 0..200 --counted 2"),
     part("planted bugs", "xtask sim --plant all --ledger", 15).quick("xtask sim --plant 1"),
@@ -35,20 +36,36 @@ const PARTS: [Part; 24] = [
     part("secrets", "xtask secrets", 2),
     // What one player can do to the others.
     part("neighbors", "bench -p drumfire-benches --bench neighbours -- --judge", 4),
-    part("chaos, first half", "xtask chaos C1 C2 C3 C4 C5 C6 --ledger", 11)
-        .quick("xtask chaos C5 --quick")
-        .turn(0),
-    part("chaos, second half", "xtask chaos C7 C8 C9 C10 C11 C12 --ledger", 11)
-        .quick("xtask chaos C9 --quick")
-        .turn(1),
+    part("chaos, first half", "xtask chaos C1 C2 C3 C4 C5 C6 --ledger", 11).quick("xtask chaos C5 --quick").turn(0),
+    part("chaos, second half", "xtask chaos C7 C8 C9 C10 C11 C12 --ledger", 11).quick("xtask chaos C9 --quick").turn(1),
     part("mutants", "mutants --shard SHARD", 30).needs("cargo-mutants").turn(0),
     part("address sanitizer", "xtask sanitize --all --ledger", 8).quick("xtask sanitize").turn(1),
     part("soak under the address sanitizer", "xtask chaos C1 --sanitized --ledger", 7).turn(1),
-    part("back ends of the ciphers", "xtask backends", 4).turn(1),
-    part("packages alone", "xtask package --verify", 3).turn(2),
-    part("oldest dependencies", "xtask minimal-versions", 2).turn(2),
-    part("properties", "xtask props", 4).turn(2),
-    part("coverage", "xtask coverage --ledger", 4).turn(2),
+    // Each back end of the portable ciphers against another implementation. The accelerated provider chooses by the processor alone.
+    part("ciphers, soft", CIPHERS, 2).env(&[("RUSTFLAGS", SOFT)]).turn(1),
+    part("ciphers, SSE2", CIPHERS, 2).env(&[("RUSTFLAGS", SSE2)]).needs("sse2").turn(1),
+    part("ciphers, AVX2", CIPHERS, 2).env(&[("RUSTFLAGS", AVX2)]).needs("avx2").turn(1),
+    part("packages alone", "package --offline --allow-dirty --target-dir target/alone/SEED PUBLISHED", 3).turn(2),
+    part("oldest dependencies", "minimal-versions check --direct --each-feature -p drumfire", 3)
+        .needs("cargo-minimal-versions")
+        .turn(2),
+    part(
+        "coverage",
+        "llvm-cov --no-report --lib --tests -p drumfire-wire -p drumfire-crypto -p drumfire-proto",
+        4,
+    )
+    .needs(COVERAGE)
+    .turn(2),
+    // Test modules inside files count, and run in whole.
+    part("coverage of wire", "llvm-cov report -p drumfire-wire --fail-under-lines 92 --fail-under-regions 92 NO_TESTS", 1)
+        .needs(COVERAGE)
+        .turn(2),
+    part("coverage of crypto", "llvm-cov report -p drumfire-crypto --fail-under-lines 92 NO_TESTS", 1)
+        .needs(COVERAGE)
+        .turn(2),
+    part("coverage of proto", "llvm-cov report -p drumfire-proto --fail-under-lines 92 NO_TESTS", 1)
+        .needs(COVERAGE)
+        .turn(2),
     part("plugin for Bevy", "xtask bevy", 5).turn(2),
     part("round with Agones", "xtask agones", 2).turn(2),
     part("live view", "test -p drumfire-tools --features top top", 2).turn(2),
@@ -68,6 +85,26 @@ const PARTS: [Part; 24] = [
     .turn(2),
 ];
 
+/// Tests try all that their names say, properties 100,000 cases, and tests of the core 1,000 seeds.
+const FULL: [(&str, &str); 4] = [
+    ("DRUMFIRE_FULL", "1"),
+    ("PROPTEST_CASES", "100000"),
+    ("DRUMFIRE_SEEDS", "1000"),
+    ("STRATEGY_SEEDS", "1000"),
+];
+
+const CIPHERS: &str = "test --release --target-dir target/ciphers -p drumfire-crypto --lib suite::";
+const SOFT: &str =
+    "--cfg chacha20_force_soft --cfg poly1305_force_soft --cfg aes_force_soft --cfg polyval_force_soft";
+const SSE2: &str = "--cfg chacha20_force_sse2";
+/// The crate uses AVX2 only where the whole program may.
+const AVX2: &str = "--cfg chacha20_force_avx2 -C target-feature=+avx2";
+
+const COVERAGE: &str = "cargo-llvm-cov";
+/// Where `packages alone` builds, below the target directory. Cargo unpacks packages once for each directory and version, so each
+/// night has a directory of its own.
+const ALONE: &str = "alone";
+
 /// Nights after which every part was run.
 const TURNS: u64 = 3;
 /// Shards of mutants. One takes about half an hour.
@@ -84,15 +121,15 @@ struct Part {
     minutes: u64,
     /// The nights in which it runs, by their number modulo [`TURNS`]; `None` for all.
     turn: Option<u64>,
-    /// Whether its tests try all that they name.
-    is_full: bool,
-    /// The program that has to be installed.
+    /// The environment of the long run.
+    env: &'static [(&'static str, &'static str)],
+    /// The program or instruction set without which it is skipped.
     needs: Option<&'static str>,
 }
 
 /// Returns a part that runs every night.
 const fn part(name: &'static str, long: &'static str, minutes: u64) -> Part {
-    Part { name, long, quick: None, minutes, turn: None, is_full: false, needs: None }
+    Part { name, long, quick: None, minutes, turn: None, env: &[], needs: None }
 }
 
 /// Seeds of hostile traffic.
@@ -149,8 +186,11 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
         (false, Some(turn)) => Some(turn),
         (false, None) => Some(today(root)?),
     };
-    let parts: Vec<_> =
-        PARTS.iter().filter_map(|part| part.step(night, seed)).chain([hours(seed, ask.quick)]).collect();
+    let published = workspace.published();
+    let parts = PARTS.iter().filter_map(|part| part.step(night, seed, &published));
+    let parts: Vec<_> = parts.chain([hours(seed, ask.quick)]).collect();
+    // It fails where there is none.
+    drop(fs::remove_dir_all(workspace.target.join(ALONE)));
     let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
     for part in &parts {
         go(&mut steps, part, ask)?;
@@ -211,8 +251,8 @@ impl Part {
         Self { turn: Some(turn), ..self }
     }
 
-    const fn full(self) -> Self {
-        Self { is_full: true, ..self }
+    const fn env(self, env: &'static [(&'static str, &'static str)]) -> Self {
+        Self { env, ..self }
     }
 
     const fn needs(self, program: &'static str) -> Self {
@@ -220,7 +260,7 @@ impl Part {
     }
 
     /// Returns its step in a night, if it has one: the quick one where there is no night.
-    fn step(&self, night: Option<u64>, seed: u64) -> Option<Step> {
+    fn step(&self, night: Option<u64>, seed: u64, published: &str) -> Option<Step> {
         let args = match night {
             None => self.quick?,
             Some(night) if self.turn.is_none_or(|turn| turn == night % TURNS) => self.long,
@@ -231,9 +271,13 @@ impl Part {
         let shard = format!("{}/{SHARDS}", night.unwrap_or(0) / TURNS % SHARDS);
         let args = args.replace("WORKERS", &workers).replace("HOSTILE", &hostile);
         let args = args.replace("SEED", &seed.to_string()).replace("SHARD", &shard);
+        let args = args
+            .replace("PUBLISHED", published)
+            .replace("NO_TESTS", "--ignore-filename-regex /test(s|_support)[./]");
         let mut step = step(self.name, &args).within(Duration::from_secs(60 * self.minutes)).skippable();
-        if self.is_full {
-            step.command = step.command.env("DRUMFIRE_FULL", "1");
+        if night.is_some() {
+            step.command =
+                self.env.iter().fold(step.command, |command, (name, value)| command.env(name, value));
         }
         Some(Step { needs: self.needs, ..step })
     }
@@ -307,7 +351,7 @@ mod tests {
     fn chance_and_workers_go_on_where_the_last_night_ended() {
         let commands: Vec<_> = PARTS
             .iter()
-            .filter_map(|part| part.step(Some(0), 7_000))
+            .filter_map(|part| part.step(Some(0), 7_000, ""))
             .map(|step| step.command.to_string())
             .collect();
         for part in [
@@ -322,12 +366,39 @@ mod tests {
     #[test]
     fn all_shards_of_mutants_come_within_24_nights() {
         let shards: std::collections::BTreeSet<_> = (0..TURNS * SHARDS)
-            .flat_map(|night| PARTS.iter().filter_map(move |part| part.step(Some(night), 0)))
+            .flat_map(|night| PARTS.iter().filter_map(move |part| part.step(Some(night), 0, "")))
             .map(|step| step.command.to_string())
             .filter(|command| command.starts_with("cargo mutants"))
             .collect();
         assert_eq!(shards.len() as u64, SHARDS);
         assert!(shards.contains("cargo mutants --shard 7/8"));
+    }
+
+    #[test]
+    fn each_back_end_of_the_ciphers_is_forced() {
+        let commands: Vec<_> = PARTS
+            .iter()
+            .filter_map(|part| part.step(Some(1), 0, ""))
+            .map(|step| step.command.to_string())
+            .collect();
+        for name in ["soft", "sse2", "avx2"] {
+            let flag = format!("--cfg chacha20_force_{name}");
+            let is_forced = |command: &&String| command.starts_with("RUSTFLAGS=") && command.contains(&flag);
+            assert!(commands.iter().any(|command| is_forced(&command)), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_variables_of_the_full_tests_are_those_that_the_tests_read() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for (path, name) in [
+            ("crates/tries/src/lib.rs", "DRUMFIRE_FULL"),
+            ("crates/proto/tests/core/paths.rs", "DRUMFIRE_SEEDS"),
+            ("crates/proto/tests/core/strategies.rs", "STRATEGY_SEEDS"),
+        ] {
+            assert!(FULL.iter().any(|(variable, _)| *variable == name));
+            assert!(fs::read_to_string(root.join(path)).unwrap().contains(&format!("\"{name}\"")), "{path}");
+        }
     }
 
     #[test]
@@ -341,9 +412,9 @@ mod tests {
     #[test]
     fn every_part_has_a_deadline_and_may_say_that_the_machine_lacks_something() {
         for night in [None, Some(0), Some(1), Some(2)] {
-            let parts = PARTS.iter().filter(|part| part.step(night, 0).is_some());
+            let parts = PARTS.iter().filter(|part| part.step(night, 0, "").is_some());
             for part in parts.clone() {
-                let step = part.step(night, 0).unwrap();
+                let step = part.step(night, 0, "").unwrap();
                 assert!(step.can_be_skipped && step.deadline.is_some(), "{}", part.name);
             }
             let minutes: u64 = parts.map(|part| part.minutes).sum();

@@ -2,11 +2,15 @@
 //!
 //! Which steps there are, and what a failure means for those behind it, is the business of the task.
 
+use std::fs;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, is_installed};
+
+/// Instruction sets of x86 that a step may need, as `/proc/cpuinfo` calls them.
+const INSTRUCTION_SETS: [&str; 2] = ["sse2", "avx2"];
 
 /// One step: a name, a command, and how long it may take.
 #[derive(Debug)]
@@ -16,7 +20,7 @@ pub(crate) struct Step {
     pub(crate) deadline: Option<Duration>,
     /// Whether the command may end with the code that says that the machine cannot run it.
     pub(crate) can_be_skipped: bool,
-    /// A program without which the step is skipped.
+    /// A program or an instruction set without which the step is skipped.
     pub(crate) needs: Option<&'static str>,
 }
 
@@ -48,6 +52,21 @@ impl Step {
     }
 }
 
+/// Returns whether the machine has what a step needs.
+fn has(need: &str) -> bool {
+    if INSTRUCTION_SETS.contains(&need) {
+        supports(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default(), need)
+    } else {
+        is_installed(need)
+    }
+}
+
+/// Returns whether a processor with this `/proc/cpuinfo` has an instruction set.
+fn supports(processor: &str, instruction_set: &str) -> bool {
+    let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    flags.split_whitespace().any(|flag| flag == instruction_set)
+}
+
 /// Steps that ran so far.
 pub(crate) struct Steps<'a> {
     root: &'a Path,
@@ -56,12 +75,20 @@ pub(crate) struct Steps<'a> {
     count: usize,
     times: Vec<String>,
     missed: Vec<String>,
+    skipped: Vec<String>,
 }
 
 impl<'a> Steps<'a> {
     /// None yet, of so many, in this folder.
     pub(crate) fn new(root: &'a Path, count: usize) -> Self {
-        Self { root, whole: Stopwatch::start(), count, times: Vec::new(), missed: Vec::new() }
+        Self {
+            root,
+            whole: Stopwatch::start(),
+            count,
+            times: Vec::new(),
+            missed: Vec::new(),
+            skipped: Vec::new(),
+        }
     }
 
     /// Time since the first began.
@@ -77,9 +104,9 @@ impl<'a> Steps<'a> {
         let place = format!("[{}/{}] {}", self.times.len() + 1, self.count, step.name);
         println!("\n{place}: {}", step.command);
         let stopwatch = Stopwatch::start();
-        let outcome = match step.needs.filter(|program| !is_installed(program)) {
-            Some(program) => {
-                println!("needs {program}: cargo install {program}");
+        let outcome = match step.needs.filter(|need| !has(need)) {
+            Some(need) => {
+                println!("skipped: needs {need}");
                 Ok("skipped")
             }
             None => step.command.run(self.root, step.deadline).and_then(|status| step.judge(status)),
@@ -88,6 +115,10 @@ impl<'a> Steps<'a> {
         let (word, end) = match outcome {
             Ok(word) => {
                 println!("{place}: {word} in {seconds:.1} s");
+                if word == "skipped" {
+                    let need = step.needs.map_or(String::new(), |need| format!(" (needs {need})"));
+                    self.skipped.push(format!("{}{need}", step.name));
+                }
                 (word, Ok(()))
             }
             Err(Stop::Failed(why)) => {
@@ -102,12 +133,15 @@ impl<'a> Steps<'a> {
         end
     }
 
-    /// Prints how long each took.
+    /// Prints how long each step took, and in the last line which were skipped.
     ///
     /// # Errors
     /// [`Stop::Failed`] with the names of those that failed, where the task went on behind them.
     pub(crate) fn finish(self) -> Result<(), Stop> {
         println!("\n{}\n{:8.1} s  in all", self.times.join("\n"), self.whole.elapsed().as_secs_f64());
+        if !self.skipped.is_empty() {
+            println!("skipped: {}", self.skipped.join(", "));
+        }
         if self.missed.is_empty() {
             Ok(())
         } else {
@@ -143,6 +177,15 @@ mod tests {
         assert!(steps.times[0].contains("skipped") && steps.times[1].contains("FAILED"));
         let lacks = Step { needs: Some("drumfire-is-no-program"), ..shell("lacks", "exit 1") };
         assert!(steps.run(&lacks).is_ok());
+        assert_eq!(steps.skipped, ["may", "lacks (needs drumfire-is-no-program)"]);
         assert!(steps.run(&Step { needs: Some("sh"), ..shell("has", "exit 1") }).is_err());
+    }
+
+    #[test]
+    fn a_processor_supports_the_instruction_sets_that_it_names() {
+        let able = |processor: &str| INSTRUCTION_SETS.map(|need| supports(processor, need));
+        assert_eq!(able("model name : x\nflags\t\t: fpu sse2 avx avx2\n"), [true, true]);
+        assert_eq!(able("flags\t\t: fpu sse2 avx2_like\n"), [true, false]);
+        assert_eq!(able("Features\t: fp asimd aes\n"), [false, false]);
     }
 }

@@ -69,6 +69,7 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     violations.extend(layout::documents(&files));
     violations.extend(layout::document_lengths(&files));
     violations.extend(layout::rust_version(&workspace.packages, &rustc));
+    violations.extend(layout::published(&workspace.packages, &paths));
     violations.extend(layout::machine_paths(&files, &root.to_string_lossy()));
     violations.extend(arrows::check(&workspace.packages));
     violations.extend(lengths::without_docs(&files));

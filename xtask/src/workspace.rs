@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::run::{CommandLine, Stop};
 
 /// What a registry shows of a package, as `cargo metadata` calls it.
-const TOLD: [&str; 7] =
+const REGISTRY_FIELDS: [&str; 7] =
     ["description", "license", "repository", "readme", "keywords", "categories", "rust_version"];
 
 /// The workspace around the current folder.
@@ -37,7 +37,7 @@ pub(crate) struct Package {
     /// Whether it may go to a registry.
     pub(crate) is_published: bool,
     /// Fields of its manifest that a registry shows and that it leaves out.
-    pub(crate) untold: Vec<&'static str>,
+    pub(crate) missing_fields: Vec<&'static str>,
     /// Names of its features, `default` included.
     pub(crate) features: Vec<String>,
     /// Libraries, binaries, examples, benches, tests.
@@ -72,6 +72,12 @@ impl Workspace {
     /// The package in this folder below the root.
     pub(crate) fn package_in(&self, folder: &str) -> Option<&Package> {
         self.packages.iter().find(|package| package.folder == folder)
+    }
+
+    /// The flags that select the packages that go to a registry: `-p drumfire-wire -p drumfire-crypto ...`.
+    pub(crate) fn published(&self) -> String {
+        let published = self.packages.iter().filter(|package| package.is_published);
+        published.map(|package| format!("-p {}", package.name)).collect::<Vec<_>>().join(" ")
     }
 
     fn from_json(text: &str) -> Result<Self, Stop> {
@@ -110,7 +116,7 @@ impl Package {
             rust_version: json["rust_version"].as_str().map(str::to_owned),
             // `publish = false` arrives as an empty list of registries, the default as null.
             is_published: json["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
-            untold: TOLD.into_iter().filter(|field| is_untold(&json[*field])).collect(),
+            missing_fields: REGISTRY_FIELDS.into_iter().filter(|field| is_empty(&json[*field])).collect(),
             features: json["features"].as_object()?.keys().cloned().collect(),
             targets: json["targets"]
                 .as_array()?
@@ -139,8 +145,8 @@ fn below(root: &Path, path: &Path) -> Option<String> {
     Some(rest.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/"))
 }
 
-/// Left out, or an empty list.
-fn is_untold(field: &Value) -> bool {
+/// Returns whether a field is left out or an empty list.
+fn is_empty(field: &Value) -> bool {
     field.is_null() || field.as_array().is_some_and(Vec::is_empty)
 }
 

@@ -28,6 +28,8 @@ const COMMANDS: [&str; 2] = ["cargo run --release --bin receiver -- --with-sende
 /// The documents that are read first, each with the most lines and words that it may have. A longer one is not read to its end.
 const DOCUMENTS: [(&str, usize, usize); 3] =
     [("README.md", 150, 1_100), ("CONTRIBUTING.md", 120, usize::MAX), ("SECURITY.md", 40, usize::MAX)];
+/// The file that every published package has next to its code. Cargo looks for the README itself.
+const LICENSE: &str = "LICENSE-MIT";
 /// Folders that exist under this name on one machine only. Joined, so that this file does not name them itself.
 const PRIVATE: [&str; 2] = [concat!("/ho", "me/"), concat!("/ro", "ot/")];
 
@@ -89,6 +91,19 @@ pub(super) fn rust_version(packages: &[Package], rustc: &str) -> Vec<Violation> 
             Violation { path: format!("{}/Cargo.toml", package.folder), line: 1, what }
         })
         .collect()
+}
+
+/// Checks that the packages for a registry have all that it shows of them: fields of the manifest, and the license.
+pub(super) fn published(packages: &[Package], paths: &[String]) -> Vec<Violation> {
+    let lacks = |package: &Package| {
+        let license = format!("{}/{LICENSE}", package.folder);
+        let fields = package.missing_fields.iter().map(|field| format!("has no `{field}`"));
+        let license = (!paths.contains(&license)).then(|| format!("the package has no {LICENSE}"));
+        let path = format!("{}/Cargo.toml", package.folder);
+        let violation = |what| Violation { path: path.clone(), line: 1, what };
+        fields.chain(license).map(violation).collect::<Vec<_>>()
+    };
+    packages.iter().filter(|package| package.is_published).flat_map(lacks).collect()
 }
 
 /// Absolute paths of a private folder or of this very checkout.
@@ -166,6 +181,22 @@ mod tests {
         let wordy = format!("README.md:1: 1101 words, at most 1100: {details}");
         assert_eq!(found("README.md", "a ".repeat(1_101)), [wordy]);
         assert_eq!(found("crates/wire/README.md", "a\n".repeat(200)), [""; 0]);
+    }
+
+    #[test]
+    fn a_published_package_has_what_a_registry_shows() {
+        let mut sample = samples::package("crates/wire", &[], &[], &[]);
+        for field in ["description", "license", "repository", "readme"] {
+            sample[field] = "x".into();
+        }
+        sample["keywords"] = vec!["x"].into();
+        let workspace = samples::workspace(&[sample]);
+        let found: Vec<_> = published(&workspace.packages, &["LICENSE-MIT".to_owned()])
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let expected = ["has no `categories`", "the package has no LICENSE-MIT"];
+        assert_eq!(found, expected.map(|what| format!("crates/wire/Cargo.toml:1: {what}")));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::fmt;
 
 use super::super::other::{Ended, Other};
 use super::{Goal, Sum, hours, scaled, share};
-use crate::coverage::BETA_PERCENT;
 
 /// What several runs come to.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +35,7 @@ const FIGURES: [Figure; 8] = [
 ];
 
 /// What a beta wants of the coverage: the count, and how many percent.
-const COVERED: [(&str, f64); 2] = [("lines", BETA_PERCENT.0), ("regions", BETA_PERCENT.1)];
+const COVERED: [(&str, f64); 2] = [("lines", 95.0), ("regions", 98.0)];
 /// The run that counts them.
 const COVERAGE: &str = "coverage";
 
