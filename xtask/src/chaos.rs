@@ -1,17 +1,13 @@
-//! `cargo xtask chaos`: faults, floods and restarts over real sockets, each run between two network namespaces of its own
-//! that it makes and removes.
+//! `cargo xtask chaos`: faults, floods, and restarts over real sockets. Each run has two network namespaces of its own.
 //!
-//! What a run does and which marks it must reach stands in the program `chaos`; here it is built, placed and added up, and what it
-//! printed of packets and the like is read for the ledger.
+//! The program `chaos` decides what a run does and which marks it must reach. This module builds it, starts it, and sums up.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::ledger::{self, Ended, Run};
 use crate::netns::{Pair, Side};
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch};
-use crate::running::heard;
 use crate::sanitize;
 use crate::workspace::Workspace;
 
@@ -37,17 +33,6 @@ const EXIT_PARTLY: i32 = 4;
 /// What stands for all of them.
 const ALL: &str = "all";
 
-/// What runs count, for the ledger: of which run, under which name, and where the number stands in a line of it. What stands
-/// there several times adds up: packets of both ways, ports and addresses.
-const COUNTS: [(&str, &str, &str); 6] = [
-    ("C1", "packets", "delivered: #,"),
-    ("C1", "seconds", "players for # s, "),
-    ("C5", "rebinds", "changes of the source port followed: # "),
-    ("C5", "rebinds", "changes of addresses by a router followed: # "),
-    ("C6", "restarts", " # kills, "),
-    ("C9", "panics", "panics caught: # "),
-];
-
 /// What to do.
 #[derive(Debug)]
 pub(crate) struct Ask<'a> {
@@ -56,8 +41,6 @@ pub(crate) struct Ask<'a> {
     pub(crate) size: Size,
     /// Whether the program is built with the address sanitizer.
     pub(crate) is_sanitized: bool,
-    /// Whether a row for each is written into the ledger.
-    pub(crate) keeps: bool,
 }
 
 /// How much of each run.
@@ -135,9 +118,7 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
         let flags = [&["run", name, "--size", ask.size.flag()][..], &link].concat();
         let command = pair.inside(Side::A, &program, &flags);
         println!("\n{command}");
-        let (said, status) = heard(&command, &workspace.root, ask.size.deadline());
-        let end = judged(status)?;
-        ask.note(&workspace, name, &said, end, stopwatch.elapsed())?;
+        let end = judged(command.run(&workspace.root, Some(ask.size.deadline())))?;
         ends.push((*name, end, stopwatch.elapsed().as_secs_f64()));
     }
     println!();
@@ -158,58 +139,6 @@ fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {
     };
     build.done(&workspace.root)?;
     Ok(folder.join("chaos"))
-}
-
-impl Ask<'_> {
-    /// A row for the ledger, where something was done.
-    fn note(
-        &self,
-        workspace: &Workspace,
-        name: &str,
-        said: &str,
-        end: End,
-        wall: Duration,
-    ) -> Result<(), Stop> {
-        let counts = counts(name, said);
-        let ended = match end {
-            End::Passed => Ended::Held,
-            End::Missed => Ended::Missed,
-            End::Skipped if counts.is_empty() => return Ok(()),
-            End::Partly | End::Skipped => Ended::InPart,
-        };
-        let (flag, mark) = if self.is_sanitized { (" --sanitized", ", sanitized") } else { ("", "") };
-        let size =
-            if self.size == Size::Default { String::new() } else { format!(" --{}", self.size.flag()) };
-        let command = format!("xtask chaos {name}{size}{flag}");
-        let what = format!("{name}{mark}");
-        let run = Run { command: &command, what: &what, counts: &counts, wall, ended };
-        ledger::note_other(&workspace.root, &run, self.keeps)
-    }
-}
-
-/// What a run counted, as the ledger has it.
-fn counts(name: &str, said: &str) -> String {
-    let mut counts: Vec<(&str, u64)> = Vec::new();
-    for (_, key, pattern) in COUNTS.iter().filter(|(run, ..)| *run == name) {
-        for number in said.lines().flat_map(|line| numbers_at(line, pattern)) {
-            match counts.iter_mut().find(|(known, _)| known == key) {
-                Some((_, sum)) => *sum += number,
-                None => counts.push((key, number)),
-            }
-        }
-    }
-    counts.iter().map(|(key, sum)| format!("{key}={sum}")).collect::<Vec<_>>().join(" ")
-}
-
-/// The numbers that stand where this pattern has a `#`.
-fn numbers_at(line: &str, pattern: &str) -> Vec<u64> {
-    let Some((before, behind)) = pattern.split_once('#') else { return Vec::new() };
-    let number = |rest: &str| {
-        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let (number, rest) = rest.split_at(end);
-        number.parse().ok().filter(|_| rest.starts_with(behind))
-    };
-    line.match_indices(before).filter_map(|(at, found)| number(&line[at + found.len()..])).collect()
 }
 
 fn is_wanted(run: &str, names: &[String]) -> bool {
@@ -269,19 +198,6 @@ mod tests {
         assert!(matches!(skipped, Err(Stop::Needs(what)) if what.contains("C6")));
         let missed = sum(&[("C5", End::Missed), ("C6", End::Skipped)]);
         assert!(matches!(missed, Err(Stop::Failed(why)) if why.ends_with(": C5")));
-    }
-
-    #[test]
-    fn what_a_run_counted_is_read_from_its_lines() {
-        let soak = "PASS panics: 0 (goal = 0)\n     200 players for 180 s, 70 datagrams received; \
-                    link [LinkCounts { pushed: 9, delivered: 7, lost: 2 }, LinkCounts { delivered: 5, lost: 4 }]\n";
-        assert_eq!(counts("C1", soak), "packets=12 seconds=180");
-        let rebinds = "PASS changes of the source port followed: 1000 (goal >= 1000)\n\
-                       PASS changes of addresses by a router followed: 2000 (goal >= 2000)\n";
-        assert_eq!(counts("C5", rebinds), "rebinds=3000");
-        assert_eq!(counts("C6", "     50 kills, 200 players each; all were back\n"), "restarts=50");
-        assert_eq!(counts("C9", "PASS panics caught: 1100 (goal = 1100)\n"), "panics=1100");
-        assert_eq!(counts("C9", "PASS panics caught: many\n") + &counts("C2", soak), "");
     }
 
     #[test]

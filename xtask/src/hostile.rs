@@ -6,8 +6,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::ledger::{self, Ended, Run};
-use crate::run::{CommandLine, Stop, Stopwatch};
+use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
 /// The seeds, for the tests themselves.
@@ -27,14 +26,13 @@ const DEADLINE_PER_COUNTED_SEED: Duration = Duration::from_secs(20);
 /// # Errors
 /// [`Stop::Failed`] when an invariant does not hold, which the test names with the command to replay it, and
 /// [`Stop::Needs`] without valgrind.
-pub(crate) fn run(seeds: &Range<u64>, counted: u32, keeps: bool) -> Result<(), Stop> {
+pub(crate) fn run(seeds: &Range<u64>, counted: u32) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let Some(package) = workspace.package_in(FOLDER) else {
         return Err(Stop::failed(format!("{FOLDER}: there is no such package")));
     };
     CommandLine::new("cargo", &["test", "--release", "-p", &package.name, "--test", TEST, "--no-run"])
         .done(&workspace.root)?;
-    let stopwatch = Stopwatch::start();
     let count = u32::try_from(seeds.end.saturating_sub(seeds.start)).unwrap_or(u32::MAX);
     CommandLine::new("valgrind", &["--version"])
         .needed(&workspace.root, "valgrind (on Debian: apt-get install valgrind)")?;
@@ -45,21 +43,8 @@ pub(crate) fn run(seeds: &Range<u64>, counted: u32, keeps: bool) -> Result<(), S
             .arg("--nocapture")
             .env(SEEDS, &format!("{}..{}", seeds.start, seeds.end))
             .env(COUNTED_SEEDS, &format!("{}..{counted_end}", seeds.start));
-    println!("{test}");
     let deadline = DEADLINE + DEADLINE_PER_SEED * count + DEADLINE_PER_COUNTED_SEED * counted;
-    let outcome = test.run(&workspace.root, Some(deadline)).and_then(|status| match status {
-        status if status.success() => Ok(()),
-        status => Err(Stop::failed(format!("hostile traffic: {status}"))),
-    });
-    let run = Run {
-        command: &format!("xtask hostile --seeds {}..{} --counted {counted}", seeds.start, seeds.end),
-        what: "hostile",
-        counts: &format!("seeds={count}"),
-        wall: stopwatch.elapsed(),
-        ended: Ended::of(&outcome),
-    };
-    ledger::note_other(&workspace.root, &run, keeps)?;
-    outcome
+    test.done_within(&workspace.root, deadline)
 }
 
 #[cfg(test)]

@@ -1,121 +1,170 @@
-//! `cargo xtask ledger`: what all runs that looked for faults came to, added up, beside what is to be reached.
+//! `cargo xtask ledger`: prints the sums of all nights in the ledger.
 //!
-//! The ledger are two tables in a file of the project, a row for each run, with the totals behind them; the tasks that run write
-//! their rows, and tidy checks that the file is what this module would write. It judges no run.
+//! The ledger is a file with a table of nights and a table of findings. A task with `--ledger` adds its figures to the last night,
+//! or to a new one when the last night was another commit. `cargo xtask nightly` begins a new one. Rows are only added to, and tidy
+//! checks that the file is what this module writes.
 
-mod other;
-mod row;
-mod totals;
-
+use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use crate::run::{CommandLine, Stop};
+use crate::sim;
 use crate::workspace::Workspace;
-
-pub(crate) use other::Ended;
-use other::Other;
-use row::Row;
-use totals::Totals;
 
 /// The file, below the root.
 pub(crate) const PATH: &str = "crates/sim/docs/LEDGER.md";
 
 const HEAD: &str = "# Ledger
 
-What was run so far to find faults: a row for each run, written by the tasks themselves (`cargo xtask sim --ledger` and the like,
-`cargo xtask nightly`). Rows are never changed; `cargo xtask tidy` checks that the totals are those of the rows. Hours are those
-that simulated clients were connected, faults those of links, ends, clocks and addresses, hostile are datagrams of attackers
-without keys, audited are packets of which key and number were compared with all others of their world, and planted are bugs
-planted on purpose that were found.
+The long runs that look for faults: a row for each run of `cargo xtask nightly`, and a line for each finding.
+`cargo xtask ledger` prints the sums of all rows.
 
-In one go `cargo xtask nightly` has 180 processor minutes, 90 minutes of two cores, for all of it. Where a figure of a beta takes
-more than its share of that, a scaled goal stands before it: 300 CPU s for each target of the fuzzer, half the connection-hours,
-packets and audited packets, one soak of 3 minutes and one under the address sanitizer, 1,000 seeds of each test of the core. What
-the whole takes, at the rate of those rows that say their time, stands behind it. Shares are those of all runs together; what each
-submission has to reach is one run of `cargo xtask ci`, which writes no rows.
+| column | meaning |
+| --- | --- |
+| seeds, next seed | seeds of the simulator, and the first seed of the next night |
+| hours | hours of virtual time that simulated clients were connected |
+| packets, faults | packets of simulated connections; faults of links, endpoints, clocks, and addresses |
+| hostile | datagrams of simulated attackers without keys |
+| audited | packets whose key and packet number were compared with all others of their world |
+| inputs, least | inputs of all fuzz targets, and of the target with the fewest |
+| planted, mutants | found of the planted bugs; caught of the mutants |
+| findings | failed runs, one line each in the second table |
 ";
 
-/// What stands before the second table.
-const OTHERS: &str = "## Other runs
+const FINDINGS: &str = "| date | commit | command | finding |";
 
-Runs over real sockets, in all or many orders of threads, and under sanitizers; of what is counted only what held adds up.
-";
+/// How a new figure changes the cell of its column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    Sum,
+    /// A sum with two digits after the point.
+    SumOfHundredths,
+    Most,
+    Least,
+    /// The last figure stays, as text.
+    Last,
+}
 
-/// All rows.
+/// The columns after date and commit. The tasks use the same names for their figures, except `next seed` and `least`.
+const COLUMNS: [(&str, Rule); 12] = [
+    ("seeds", Rule::Sum),
+    ("next seed", Rule::Most),
+    ("hours", Rule::SumOfHundredths),
+    ("packets", Rule::Sum),
+    ("faults", Rule::Sum),
+    ("hostile", Rule::Sum),
+    ("audited", Rule::Sum),
+    ("inputs", Rule::Sum),
+    ("least", Rule::Least),
+    ("planted", Rule::Last),
+    ("mutants", Rule::Last),
+    ("findings", Rule::Sum),
+];
+
+/// Figures that the tasks print and the ledger leaves out.
+const OMITTED: [&str; 4] = ["handshakes", "target", "coverage", "corpus"];
+
+/// A row of the first table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Night {
+    date: String,
+    commit: String,
+    /// By column. An empty cell has no figure.
+    cells: [String; COLUMNS.len()],
+}
+
+/// A row of the second table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Finding {
+    date: String,
+    commit: String,
+    command: String,
+    /// The seed, the target, or `failed`.
+    what: String,
+}
+
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Book {
-    /// Of the simulator and of the fuzzer.
-    rows: Vec<Row>,
-    others: Vec<Other>,
+struct Ledger {
+    nights: Vec<Night>,
+    findings: Vec<Finding>,
 }
 
-/// A run that is neither the simulator's nor the fuzzer's, as its task tells it.
-#[derive(Debug)]
-pub(crate) struct Run<'a> {
-    /// The task, without `cargo`.
-    pub(crate) command: &'a str,
-    /// `C1`, `loom` and so on: runs of one name are compared with each other.
-    pub(crate) what: &'a str,
-    /// As `key=value`, with spaces between them; none where something did not hold.
-    pub(crate) counts: &'a str,
-    /// Without builds.
-    pub(crate) wall: Duration,
-    pub(crate) ended: Ended,
-}
-
-/// Writes the totals anew, and prints them.
+/// Prints the sums.
 ///
 /// # Errors
-/// [`Stop::Failed`] when the file cannot be read or written, or is not what it should be.
+/// [`Stop::Failed`] when the file cannot be read.
 pub(crate) fn run() -> Result<(), Stop> {
-    let root = Workspace::load()?.root;
-    let book = read(&root)?;
-    write(&root, &book)?;
-    print!("{}", Totals::of(&book));
+    let ledger = Ledger::load(&Workspace::load()?.root)?;
+    let sums = ledger.sums().map_err(Stop::Failed)?;
+    for ((name, _), sum) in COLUMNS.iter().zip(&sums.cells).filter(|(_, sum)| !sum.is_empty()) {
+        println!("{name:9}  {sum}");
+    }
     Ok(())
 }
 
-/// Prints what a run says for the ledger, a text of `key=value` for each row, and writes it down if it is to be kept.
+/// Begins the row of a new night.
 ///
 /// # Errors
-/// [`Stop::Failed`] when a text has a field that the ledger does not know, or the file cannot be written.
-pub(crate) fn note(root: &Path, command: &str, figures: &[String], keeps: bool) -> Result<(), Stop> {
+/// [`Stop::Failed`] when the file cannot be read or written.
+pub(crate) fn begin(root: &Path) -> Result<(), Stop> {
+    let mut ledger = Ledger::load(root)?;
+    ledger.nights.push(Night { date: today(root)?, commit: commit(root)?, ..Night::default() });
+    ledger.save(root)
+}
+
+/// Prints the figures of a task, a text of `key=value` for each of its runs, and adds them to the file if `is_kept`.
+///
+/// # Errors
+/// [`Stop::Failed`] when a figure has no column, or the file cannot be read or written.
+pub(crate) fn note(root: &Path, command: &str, figures: &[String], is_kept: bool) -> Result<(), Stop> {
     let (date, commit) = (today(root)?, commit(root)?);
-    let mut book = if keeps { read(root)? } else { Book::default() };
+    let mut ledger = if is_kept { Ledger::load(root)? } else { Ledger::default() };
     for figures in figures {
         println!("ledger: {figures} commit={commit}");
-        book.rows.push(Row::said(&date, &commit, command, figures).map_err(|why| no_line(&why))?);
+        ledger
+            .add(&date, &commit, command, figures)
+            .map_err(|why| Stop::failed(format!("a line for the ledger: {why}")))?;
     }
-    if keeps { write(root, &book) } else { Ok(()) }
+    if is_kept { ledger.save(root) } else { Ok(()) }
 }
 
-/// The same for a run of another kind.
+/// Returns the number of findings.
 ///
 /// # Errors
-/// As [`note`].
-pub(crate) fn note_other(root: &Path, run: &Run<'_>, keeps: bool) -> Result<(), Stop> {
-    let row = Other::said(&today(root)?, &commit(root)?, run).map_err(|why| no_line(&why))?;
-    println!("ledger: {row}");
-    if !keeps {
-        return Ok(());
-    }
-    let mut book = read(root)?;
-    book.others.push(row);
-    write(root, &book)
+/// [`Stop::Failed`] when the file cannot be read.
+pub(crate) fn findings(root: &Path) -> Result<usize, Stop> {
+    Ok(Ledger::load(root)?.findings.len())
 }
 
-fn no_line(why: &str) -> Stop {
-    Stop::failed(format!("a line for the ledger: {why}"))
+/// Returns the first seed that was not tried yet.
+///
+/// # Errors
+/// [`Stop::Failed`] when the file cannot be read.
+pub(crate) fn next_seed(root: &Path) -> Result<u64, Stop> {
+    let sums = Ledger::load(root)?.sums().map_err(Stop::Failed)?;
+    Ok(sums.cell("next seed").parse().unwrap_or(0))
+}
+
+/// Checks the text of the file.
+///
+/// # Errors
+/// The line and the reason.
+pub(crate) fn check(text: &str) -> Result<(), (usize, String)> {
+    let written = Ledger::parse(text)?.to_string();
+    if written == text {
+        return Ok(());
+    }
+    let same = written.lines().zip(text.lines()).take_while(|(one, other)| one == other).count();
+    Err((same + 1, "is not what `cargo xtask` writes".to_owned()))
 }
 
 fn today(root: &Path) -> Result<String, Stop> {
     Ok(CommandLine::new("date", &["-u", "+%Y-%m-%d"]).output(root)?.trim().to_owned())
 }
 
-/// What was run: the commit, and whether any file differs from it but the ledger, into which a task before this one may have
-/// written.
+/// Returns the commit, marked when the files differ from it. The ledger itself does not count, because the task before may have
+/// written it.
 fn commit(root: &Path) -> Result<String, Stop> {
     let commit = CommandLine::new("git", &["describe", "--always"]).output(root)?;
     let exclude = format!(":(top,exclude){PATH}");
@@ -125,136 +174,254 @@ fn commit(root: &Path) -> Result<String, Stop> {
     Ok(format!("{}{mark}", commit.trim()))
 }
 
-/// The first seed behind all that ran.
-///
-/// # Errors
-/// [`Stop::Failed`] when the file cannot be read, or is not what it should be.
-pub(crate) fn next_seed(root: &Path) -> Result<u64, Stop> {
-    Ok(read(root)?.rows.iter().filter_map(|row| row.seeds.as_ref()).map(|seeds| seeds.end).max().unwrap_or(0))
-}
-
-/// What is wrong with the file's text, and in which line.
-pub(crate) fn check(text: &str) -> Result<(), (usize, String)> {
-    let written = written(&parse(text)?);
-    if written == text {
-        return Ok(());
+impl Ledger {
+    fn load(root: &Path) -> Result<Self, Stop> {
+        let text =
+            fs::read_to_string(root.join(PATH)).map_err(|why| Stop::failed(format!("{PATH}: {why}")))?;
+        Self::parse(&text).map_err(|(line, why)| Stop::failed(format!("{PATH}:{line}: {why}")))
     }
-    let same = written.lines().zip(text.lines()).take_while(|(one, other)| one == other).count();
-    Err((same + 1, "is not what the rows add up to: `cargo xtask ledger` writes it".to_owned()))
+
+    fn save(&self, root: &Path) -> Result<(), Stop> {
+        fs::write(root.join(PATH), self.to_string()).map_err(|why| Stop::failed(format!("{PATH}: {why}")))
+    }
+
+    fn parse(text: &str) -> Result<Self, (usize, String)> {
+        Ok(Self {
+            nights: table(text, &nights_head(), Night::parse)?,
+            findings: table(text, FINDINGS, Finding::parse)?,
+        })
+    }
+
+    /// Adds the figures of one run.
+    fn add(&mut self, date: &str, commit: &str, command: &str, figures: &str) -> Result<(), String> {
+        if self.nights.last().is_none_or(|night| night.commit != commit) {
+            let (date, commit) = (date.to_owned(), commit.to_owned());
+            self.nights.push(Night { date, commit, ..Night::default() });
+        }
+        let (mut is_finding, mut what) = (false, Vec::new());
+        for figure in figures.split_whitespace() {
+            let (key, value) = figure.split_once('=').ok_or_else(|| format!("`{figure}` has no value"))?;
+            if let Some(night) = self.nights.last_mut() {
+                night.add(key, value)?;
+            }
+            if key == "findings" {
+                is_finding = value != "0";
+            } else {
+                what.push(figure);
+            }
+        }
+        if is_finding {
+            let what = if what.is_empty() { "failed".to_owned() } else { what.join(" ") };
+            let [date, commit, command] = [date, commit, command].map(|cell| cell.replace('|', "/"));
+            self.findings.push(Finding { date, commit, command, what });
+        }
+        Ok(())
+    }
+
+    /// Returns all nights as one.
+    fn sums(&self) -> Result<Night, String> {
+        let mut sums = Night::default();
+        for night in &self.nights {
+            for ((name, _), cell) in COLUMNS.iter().zip(&night.cells).filter(|(_, cell)| !cell.is_empty()) {
+                sums.put(name, cell)?;
+            }
+        }
+        Ok(sums)
+    }
 }
 
-fn read(root: &Path) -> Result<Book, Stop> {
-    let text = fs::read_to_string(root.join(PATH)).map_err(|why| Stop::failed(format!("{PATH}: {why}")))?;
-    parse(&text).map_err(|(line, why)| Stop::failed(format!("{PATH}:{line}: {why}")))
+impl Night {
+    fn parse(cells: &[&str]) -> Result<Self, String> {
+        let [date, commit, cells @ ..] = cells else { return Err("has no commit".to_owned()) };
+        let mut night = Self { date: (*date).to_owned(), commit: (*commit).to_owned(), ..Self::default() };
+        if cells.len() != COLUMNS.len() {
+            return Err(format!("has {} figures instead of {}", cells.len(), COLUMNS.len()));
+        }
+        for ((name, _), cell) in COLUMNS.iter().zip(cells).filter(|(_, cell)| !cell.is_empty()) {
+            night.put(name, cell)?;
+        }
+        Ok(night)
+    }
+
+    fn cell(&self, name: &str) -> &str {
+        let at = COLUMNS.iter().position(|(column, _)| *column == name);
+        at.map_or("", |at| &self.cells[at])
+    }
+
+    /// Adds a figure of a task.
+    fn add(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "seeds" => {
+                let seeds = sim::seeds(value)?;
+                self.put("seeds", &(seeds.end - seeds.start).to_string())?;
+                self.put("next seed", &seeds.end.to_string())
+            }
+            "inputs" => {
+                self.put("inputs", value)?;
+                self.put("least", value)
+            }
+            key if OMITTED.contains(&key) || key.ends_with("_faults") => Ok(()),
+            key => self.put(key, value),
+        }
+    }
+
+    /// Combines a cell with a new figure.
+    fn put(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let at = COLUMNS.iter().position(|(column, _)| *column == name);
+        let at = at.ok_or_else(|| format!("there is no figure `{name}`"))?;
+        let (rule, cell) = (COLUMNS[at].1, &mut self.cells[at]);
+        let number = |text: &str| {
+            let digits = if rule == Rule::SumOfHundredths { hundredths(text) } else { Some(text.to_owned()) };
+            let number = digits.and_then(|digits| digits.parse::<u64>().ok());
+            number.ok_or_else(|| format!("{name}: `{text}` is not such a number"))
+        };
+        if rule == Rule::Last {
+            value.clone_into(cell);
+            return Ok(());
+        }
+        let new = number(value)?;
+        let old = if cell.is_empty() { None } else { Some(number(cell)?) };
+        let combined = match (rule, old) {
+            (Rule::Most, Some(old)) => old.max(new),
+            (Rule::Least, Some(old)) => old.min(new),
+            (_, Some(old)) => old + new,
+            (_, None) => new,
+        };
+        *cell = if rule == Rule::SumOfHundredths {
+            format!("{}.{:02}", combined / 100, combined % 100)
+        } else {
+            combined.to_string()
+        };
+        Ok(())
+    }
 }
 
-fn write(root: &Path, book: &Book) -> Result<(), Stop> {
-    fs::write(root.join(PATH), written(book)).map_err(|why| Stop::failed(format!("{PATH}: {why}")))
+impl Finding {
+    fn parse(cells: &[&str]) -> Result<Self, String> {
+        let [date, commit, command, what] = cells else {
+            return Err(format!("has {} cells instead of 4", cells.len()));
+        };
+        let [date, commit, what] = [date, commit, what].map(|cell| (*cell).to_owned());
+        Ok(Self { date, commit, command: command.trim_matches('`').to_owned(), what })
+    }
 }
 
-/// The rows of both tables; a file of before there was the second has none of its rows.
-fn parse(text: &str) -> Result<Book, (usize, String)> {
-    Ok(Book { rows: table(text, row::HEAD, Row::parse)?, others: table(text, other::HEAD, Other::parse)? })
+/// Returns the digits of a number with two digits after the point.
+fn hundredths(text: &str) -> Option<String> {
+    let (whole, rest) = text.split_once('.')?;
+    (rest.len() == 2).then(|| format!("{whole}{rest}"))
 }
 
-/// The rows of the table with this first line.
+/// Reads the rows of the table with this head.
 fn table<T>(
     text: &str,
     head: &str,
-    row: impl Fn(&str) -> Result<T, String>,
+    row: impl Fn(&[&str]) -> Result<T, String>,
 ) -> Result<Vec<T>, (usize, String)> {
-    let table = text.lines().zip(1..).skip_while(|(line, _)| *line != head).skip(2);
-    let rows = table.take_while(|(line, _)| line.starts_with('|'));
-    rows.map(|(line, number)| row(line).map_err(|why| (number, why))).collect()
+    let lines = text.lines().zip(1..).skip_while(|(line, _)| *line != head).skip(2);
+    let rows = lines.take_while(|(line, _)| line.starts_with('|'));
+    rows.map(|(line, number)| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        row(&cells).map_err(|why| (number, why))
+    })
+    .collect()
 }
 
-fn written(book: &Book) -> String {
-    let lines = |rows: &[String]| rows.iter().map(|row| format!("{row}\n")).collect::<String>();
-    let rows = lines(&book.rows.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let others = lines(&book.others.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let [first, second] = [row::HEAD, other::HEAD].map(|head| format!("{head}\n{}\n", rule(head)));
-    format!("{HEAD}\n{first}{rows}\n{OTHERS}\n{second}{others}\n{}", Totals::of(book))
+fn nights_head() -> String {
+    let names: Vec<&str> = ["date", "commit"].into_iter().chain(COLUMNS.map(|(name, _)| name)).collect();
+    format!("| {} |", names.join(" | "))
 }
 
-/// The line below the first of a table.
+/// Returns the line below the head of a table.
 fn rule(head: &str) -> String {
     "| --- ".repeat(head.matches(" | ").count() + 1) + "|"
+}
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nights = nights_head();
+        writeln!(f, "{HEAD}\n## Nights\n\n{nights}\n{}", rule(&nights))?;
+        for Night { date, commit, cells } in &self.nights {
+            writeln!(f, "| {date} | {commit} | {} |", cells.join(" | "))?;
+        }
+        writeln!(f, "\n## Findings\n\n{FINDINGS}\n{}", rule(FINDINGS))?;
+        for Finding { date, commit, command, what } in &self.findings {
+            writeln!(f, "| {date} | {commit} | `{command}` | {what} |")?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn book() -> Book {
-        let simulated = "seeds=0..2000 hours=221.37 packets=3000000 faults=400000 handshakes=17000 hostile=900000 \
-                         audited=2500000 cpu=25s findings=0";
-        let fuzzed = "target=F1 inputs=5000000 cpu=20s coverage=12 corpus=3 findings=0";
-        let planted = "planted=24/24 findings=0";
-        let row = |said: &str| Row::said("2026-01-02", "abc1234", "xtask it", said).unwrap();
-        let other = |what, counts, ended| {
-            let wall = Duration::from_secs(180);
-            let run = Run { command: "xtask chaos all", what, counts, wall, ended };
-            Other::said("2026-01-02", "abc1234", &run).unwrap()
-        };
-        Book {
-            rows: [simulated, simulated, fuzzed, planted].map(row).into(),
-            others: vec![
-                other("C1", "packets=4000000 seconds=180", Ended::Held),
-                other("C9", "panics=7", Ended::Missed),
-            ],
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::default();
+        let simulated = "hours=221.97 packets=3000 faults=40 handshakes=17 hostile=9 audited=250 lost_faults=4 findings=0";
+        for (commit, figures) in [
+            ("abc", format!("seeds=7000..9000 {simulated}")),
+            ("abc", format!("seeds=0..50 {simulated}")),
+            ("abc", "target=F1 inputs=5000 coverage=12 corpus=3 findings=0".to_owned()),
+            ("abc", "target=F2 inputs=70 coverage=12 corpus=3 findings=0".to_owned()),
+            ("abc", "planted=24/24 findings=0".to_owned()),
+            ("def", "seeds=17..18 findings=1".to_owned()),
+            ("def", "findings=1".to_owned()),
+        ] {
+            ledger.add("2026-01-02", commit, "xtask it --or|that", &figures).unwrap();
         }
+        ledger
     }
 
     #[test]
-    fn what_was_written_is_read_and_adds_up() {
-        let text = written(&book());
-        assert_eq!(parse(&text), Ok(book()));
+    fn figures_of_one_commit_share_a_row_and_findings_have_lines() {
+        let text = ledger().to_string();
+        for line in [
+            "| 2026-01-02 | abc | 2050 | 9000 | 443.94 | 6000 | 80 | 18 | 500 | 5070 | 70 | 24/24 |  | 0 |",
+            "| 2026-01-02 | def | 1 | 18 |  |  |  |  |  |  |  |  |  | 2 |",
+            "| 2026-01-02 | def | `xtask it --or/that` | seeds=17..18 |",
+            "| 2026-01-02 | def | `xtask it --or/that` | failed |",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{text}");
+        }
+        let sums = ledger().sums().unwrap();
+        assert_eq!(
+            (sums.cell("seeds"), sums.cell("next seed"), sums.cell("hours")),
+            ("2051", "9000", "443.94")
+        );
+    }
+
+    #[test]
+    fn a_written_ledger_is_read_back() {
+        let text = ledger().to_string();
+        assert_eq!(Ledger::parse(&text), Ok(ledger()));
         assert_eq!(check(&text), Ok(()));
-        assert!(text.contains("| seeds | 4000 | whole |  | 100000 | 4.0 % | 0.4 CPU h |"), "{text}");
-        let hours = "| connection-hours | 442.74 | 25000 | 1.7 % | 50000 | 0.8 % | 1.6 CPU h |";
-        assert!(text.contains(hours), "{text}");
-        assert!(text.contains("| F1 | 20 | 6.6 % | 0.2 % | 5000000 | 0.5 % | 2.0 CPU h |"), "{text}");
-        assert!(text.contains("planted bugs: 24/24."), "{text}");
-        let soak = "| packets of a soak (C1) | 4000000 | 8000000 | 50.0 % | 300000000 | 1.3 % | 3.8 h |";
-        assert!(text.contains(soak), "{text}");
-        assert!(text.contains("| C9 | 2026-01-02 | abc1234 | panics=7 | missed |"), "{text}");
     }
 
     #[test]
-    fn a_file_of_one_table_is_read_and_gets_the_second() {
-        let text = written(&book());
-        let (before, behind) = (text.find(OTHERS).unwrap(), text.find("## Totals").unwrap());
-        let old = format!("{}{}", &text[..before], &text[behind..]);
-        let rows = parse(&old).unwrap();
-        assert_eq!((&rows.rows, rows.others.len()), (&book().rows, 0));
-        assert!(check(&old).is_err() && check(&written(&rows)).is_ok());
-    }
-
-    #[test]
-    fn totals_that_are_not_those_of_the_rows_are_seen_where_they_stand() {
-        let text = written(&book());
-        let line = text.lines().zip(1..).find(|(line, _)| line.starts_with("| seeds | 4000")).unwrap().1;
-        let wrong = text.replace("| seeds | 4000", "| seeds | 4001");
-        assert_eq!(check(&wrong).unwrap_err().0, line);
-        for (good, bad) in [("0..2000", "0..2o00"), ("seconds=180", "seconds=long")] {
-            let row = text.lines().zip(1..).find(|(line, _)| line.contains(good)).unwrap().1;
-            assert_eq!(check(&text.replacen(good, bad, 1)).unwrap_err().0, row);
+    fn a_wrong_line_is_named() {
+        let text = ledger().to_string();
+        for (good, bad) in
+            [("| 443.94 |", "| 443.9 |"), ("| 6000 |", "| many |"), ("| 18 | 500 |", "| 500 |")]
+        {
+            let line = text.lines().zip(1..).find(|(line, _)| line.contains(good)).unwrap().1;
+            assert_eq!(check(&text.replacen(good, bad, 1)).unwrap_err().0, line, "{bad}");
         }
         assert!(check("").is_err());
     }
 
     #[test]
-    fn a_rule_has_as_many_columns_as_its_head() {
-        for head in [row::HEAD, other::HEAD] {
-            assert_eq!(rule(head).matches('|').count(), head.matches('|').count(), "{head}");
+    fn unknown_figures_are_refused() {
+        for bad in ["seeds=9..7", "hours=1.5", "packets=many", "luck=3", "packets"] {
+            assert!(Ledger::default().add("", "", "", bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn the_next_seed_is_behind_all_of_them() {
+    fn the_projects_ledger_is_whole() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let rows = read(root).unwrap().rows;
-        let last = rows.into_iter().filter_map(|row| row.seeds).map(|seeds| seeds.end).max();
-        assert_eq!(next_seed(root).unwrap(), last.unwrap_or(0));
+        assert!(next_seed(root).unwrap() >= 302_025);
+        let found = Ledger::load(root).unwrap().sums().unwrap().cell("findings").to_owned();
+        assert_eq!(findings(root).unwrap().to_string(), found);
     }
 }

@@ -8,7 +8,6 @@ mod bench;
 mod chaos;
 mod checks;
 mod ci;
-mod cpu;
 mod example;
 mod files;
 mod flaky;
@@ -21,7 +20,6 @@ mod netns;
 mod nightly;
 mod report;
 mod run;
-mod running;
 mod sanitize;
 mod secrets;
 mod sim;
@@ -72,9 +70,6 @@ enum Task {
         /// With programs under the address sanitizer, where the compiler takes it.
         #[arg(long)]
         sanitized: bool,
-        /// Write a row for each run into the ledger.
-        #[arg(long)]
-        ledger: bool,
     },
     /// Run exactly what CI runs, stopping at the first step that fails.
     Ci {
@@ -117,7 +112,7 @@ enum Task {
         /// Make what was found part of the committed corpora, minimised.
         #[arg(long)]
         keep: bool,
-        /// Write a row for each target into the ledger.
+        /// Add the figures of each target to the ledger.
         #[arg(long)]
         ledger: bool,
     },
@@ -131,9 +126,6 @@ enum Task {
         /// How many of the seeds are counted under valgrind too.
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
         counted: u32,
-        /// Write a row into the ledger.
-        #[arg(long)]
-        ledger: bool,
     },
     /// Check the standard's vectors and hold sessions with a client in Python that is written from the standard alone.
     Interop {
@@ -141,7 +133,7 @@ enum Task {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         sessions: u32,
     },
-    /// Add up what all runs in the ledger came to, beside what is to be reached, and write the totals there anew.
+    /// Print the sums of all nights in the ledger.
     Ledger,
     /// Try every interleaving of the models of what crosses threads, or many at random.
     Loom {
@@ -151,9 +143,6 @@ enum Task {
         /// Where chance begins: others than those of each time.
         #[arg(long, value_name = "N", requires = "shuttle")]
         seed: Option<u64>,
-        /// Write a row into the ledger.
-        #[arg(long)]
-        ledger: bool,
     },
     /// Run the long form of all that looks for faults, as far as the time goes: planted bugs, models, sanitizer, chaos,
     /// simulator, fuzzer.
@@ -178,9 +167,6 @@ enum Task {
         /// Of all packages that a game runs.
         #[arg(long)]
         all: bool,
-        /// Write a row into the ledger.
-        #[arg(long)]
-        ledger: bool,
     },
     /// Run what meets a secret in the cryptography under valgrind, and find each branch and address that depends on one.
     Secrets,
@@ -204,7 +190,7 @@ enum Task {
         /// Renew the patch of this name, such as 07-junk-keeps-alive, after a change of the lines around it.
         #[arg(long, value_name = "NAME", conflicts_with_all = ["seeds", "plant", "worker", "long", "tests"])]
         refresh: Option<String>,
-        /// Write a row into the ledger.
+        /// Add the figures to the ledger.
         #[arg(long, conflicts_with_all = ["tests", "refresh"])]
         ledger: bool,
     },
@@ -240,7 +226,7 @@ impl Task {
                 _ => Ask::List,
             }),
             Task::Bevy => checks::bevy(),
-            Task::Chaos { runs, quick, full, sanitized, ledger } => chaos::run(&chaos::Ask {
+            Task::Chaos { runs, quick, full, sanitized } => chaos::run(&chaos::Ask {
                 names: &runs,
                 size: match (quick, full) {
                     (true, _) => chaos::Size::Quick,
@@ -248,7 +234,6 @@ impl Task {
                     _ => chaos::Size::Default,
                 },
                 is_sanitized: sanitized,
-                keeps: ledger,
             }),
             Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
             Task::Example { name, two_hosts } => example::run(&name, two_hosts),
@@ -260,17 +245,15 @@ impl Task {
                 fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep, notes: ledger })
             }
             Task::Guide => guide::run(),
-            Task::Hostile { seeds, counted, ledger } => hostile::run(&seeds, counted, ledger),
+            Task::Hostile { seeds, counted } => hostile::run(&seeds, counted),
             Task::Interop { sessions } => checks::interop(sessions),
             Task::Ledger => ledger::run(),
-            Task::Loom { shuttle, seed, ledger } => {
-                loom::run(&loom::Ask { schedules: shuttle, seed, keeps: ledger })
-            }
+            Task::Loom { shuttle, seed } => loom::run(&loom::Ask { schedules: shuttle, seed }),
             Task::Nightly { minutes, quick, keep_going, turn } => {
                 nightly::run(&nightly::Ask { minutes, quick, keep_going, turn })
             }
             Task::Report => report::run(),
-            Task::Sanitize { all, ledger } => sanitize::run(all, ledger),
+            Task::Sanitize { all } => sanitize::run(all),
             Task::Secrets => secrets::run(),
             Task::Sim { seeds, worker, long, plant, tests, refresh, ledger: keeps } => {
                 let kind = match (worker, long) {

@@ -7,15 +7,17 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::fuzz::at_once;
 use crate::ledger;
-use crate::run::{CommandLine, Stop};
+use crate::run::{CommandLine, Stop, is_installed};
 use crate::steps::{Step, Steps, step};
 use crate::workspace::Workspace;
 
 /// Parts of a fixed size, in their order. A part that the machine cannot run is skipped. `SEED` stands for the first seed that was
 /// not tried yet, `WORKERS` and `HOSTILE` for ranges of seeds from there on, `SHARD` for a shard of the mutants, `PUBLISHED` for the
-/// packages that go to a registry.
+/// packages that go to a registry, `NO_TESTS` for the flag that leaves test files out of a report.
 const PARTS: [Part; 27] = [
     part(
         "tests, full",
@@ -25,27 +27,30 @@ const PARTS: [Part; 27] = [
     )
     .env(&FULL)
     .quick("test --release -p drumfire-proto --test core"),
-    part("hostile traffic", "xtask hostile --seeds HOSTILE --counted 60 --ledger", 4)
+    part("hostile traffic", "xtask hostile --seeds HOSTILE --counted 60", 4)
         .quick("xtask hostile --seeds 0..200 --counted 2"),
     part("planted bugs", "xtask sim --plant all --ledger", 15).quick("xtask sim --plant 1"),
     part("simulator, failing workers", "xtask sim --worker --seeds WORKERS --ledger", 5)
         .quick("xtask sim --worker --seeds 0..200"),
     // More than a million in all.
-    part("interleavings at random", "xtask loom --shuttle 100000 --seed SEED --ledger", 3)
+    part("interleavings at random", "xtask loom --shuttle 100000 --seed SEED", 3)
         .quick("xtask loom --shuttle 10000 --seed SEED"),
     part("secrets", "xtask secrets", 2),
     // What one player can do to the others.
     part("neighbors", "bench -p drumfire-benches --bench neighbours -- --judge", 4),
-    part("chaos, first half", "xtask chaos C1 C2 C3 C4 C5 C6 --ledger", 11).quick("xtask chaos C5 --quick").turn(0),
-    part("chaos, second half", "xtask chaos C7 C8 C9 C10 C11 C12 --ledger", 11).quick("xtask chaos C9 --quick").turn(1),
-    part("mutants", "mutants --shard SHARD", 30).needs("cargo-mutants").turn(0),
-    part("address sanitizer", "xtask sanitize --all --ledger", 8).quick("xtask sanitize").turn(1),
-    part("soak under the address sanitizer", "xtask chaos C1 --sanitized --ledger", 7).turn(1),
+    part("chaos, first half", "xtask chaos C1 C2 C3 C4 C5 C6", 11).quick("xtask chaos C5 --quick").turn(0),
+    part("chaos, second half", "xtask chaos C7 C8 C9 C10 C11 C12", 11)
+        .quick("xtask chaos C9 --quick")
+        .turn(1),
+    part(MUTANTS, "mutants --shard SHARD", 30).needs(CARGO_MUTANTS).turn(0),
+    part("address sanitizer", "xtask sanitize --all", 8).quick("xtask sanitize").turn(1),
+    part("soak under the address sanitizer", "xtask chaos C1 --sanitized", 7).turn(1),
     // Each back end of the portable ciphers against another implementation. The accelerated provider chooses by the processor alone.
     part("ciphers, soft", CIPHERS, 2).env(&[("RUSTFLAGS", SOFT)]).turn(1),
     part("ciphers, SSE2", CIPHERS, 2).env(&[("RUSTFLAGS", SSE2)]).needs("sse2").turn(1),
     part("ciphers, AVX2", CIPHERS, 2).env(&[("RUSTFLAGS", AVX2)]).needs("avx2").turn(1),
-    part("packages alone", "package --offline --allow-dirty --target-dir target/alone/SEED PUBLISHED", 3).turn(2),
+    part("packages alone", "package --offline --allow-dirty --target-dir target/alone/SEED PUBLISHED", 3)
+        .turn(2),
     part("oldest dependencies", "minimal-versions check --direct --each-feature -p drumfire", 3)
         .needs("cargo-minimal-versions")
         .turn(2),
@@ -57,9 +62,13 @@ const PARTS: [Part; 27] = [
     .needs(COVERAGE)
     .turn(2),
     // Test modules inside files count, and run in whole.
-    part("coverage of wire", "llvm-cov report -p drumfire-wire --fail-under-lines 92 --fail-under-regions 92 NO_TESTS", 1)
-        .needs(COVERAGE)
-        .turn(2),
+    part(
+        "coverage of wire",
+        "llvm-cov report -p drumfire-wire --fail-under-lines 92 --fail-under-regions 92 NO_TESTS",
+        1,
+    )
+    .needs(COVERAGE)
+    .turn(2),
     part("coverage of crypto", "llvm-cov report -p drumfire-crypto --fail-under-lines 92 NO_TESTS", 1)
         .needs(COVERAGE)
         .turn(2),
@@ -79,7 +88,8 @@ const PARTS: [Part; 27] = [
         .turn(2),
     part(
         "portable sockets, main job",
-        "run --release -p drumfire-tools --features portable --bin receiver -- --with-sender --threads 1 --secs 1",
+        "run --release -p drumfire-tools --features portable --bin receiver -- --with-sender --threads 1 \
+         --secs 1",
         2,
     )
     .turn(2),
@@ -101,6 +111,8 @@ const SSE2: &str = "--cfg chacha20_force_sse2";
 const AVX2: &str = "--cfg chacha20_force_avx2 -C target-feature=+avx2";
 
 const COVERAGE: &str = "cargo-llvm-cov";
+const CARGO_MUTANTS: &str = "cargo-mutants";
+const MUTANTS: &str = "mutants";
 /// Where `packages alone` builds, below the target directory. Cargo unpacks packages once for each directory and version, so each
 /// night has a directory of its own.
 const ALONE: &str = "alone";
@@ -191,9 +203,15 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
     let parts: Vec<_> = parts.chain([hours(seed, ask.quick)]).collect();
     // It fails where there is none.
     drop(fs::remove_dir_all(workspace.target.join(ALONE)));
+    if !ask.quick {
+        ledger::begin(root)?;
+    }
     let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
     for part in &parts {
         go(&mut steps, part, ask)?;
+        if part.name == MUTANTS && is_installed(CARGO_MUTANTS) {
+            note_mutants(root)?;
+        }
     }
     let budget = Duration::from_secs(60 * ask.minutes);
     let least = FUZZ_BUILD + Duration::from_secs(FUZZ_SECONDS * turns);
@@ -210,7 +228,7 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
     }
     let rest = budget.saturating_sub(steps.elapsed()).saturating_sub(FUZZ_BUILD);
     let seconds = if ask.quick { QUICK_FUZZ_SECONDS } else { seconds_each(rest, turns) };
-    go(&mut steps, &fuzz(seconds, turns), ask)?;
+    go(&mut steps, &fuzz(seconds, turns, ask.quick), ask)?;
     let took = steps.elapsed();
     let end = steps.finish();
     ledger::run()?;
@@ -231,15 +249,41 @@ fn in_time(took: Duration, budget: Duration) -> Result<(), Stop> {
     Err(Stop::failed(format!("took {} minutes, and may take {}", minutes(took), minutes(budget))))
 }
 
-/// Runs one step; its failure ends everything only where that is wanted.
+/// Runs one step. A failure that the step itself did not write into the ledger is written here. It ends the night unless the caller
+/// asked for all parts.
 fn go(steps: &mut Steps<'_>, step: &Step, ask: &Ask) -> Result<(), Stop> {
-    match steps.run(step) {
-        Err(Stop::Failed(why)) if ask.keep_going => {
-            eprintln!("{why}");
-            Ok(())
-        }
-        end => end,
+    let root = steps.root();
+    let before = ledger::findings(root)?;
+    let why = match steps.run(step) {
+        Err(Stop::Failed(why)) => why,
+        end => return end,
+    };
+    if !ask.quick && ledger::findings(root)? == before {
+        let command = step.command.to_string();
+        ledger::note(root, command.trim_start_matches("cargo "), &["findings=1".to_owned()], true)?;
     }
+    if ask.keep_going {
+        eprintln!("{why}");
+        Ok(())
+    } else {
+        Err(Stop::Failed(why))
+    }
+}
+
+/// Writes the counts of cargo-mutants into the ledger.
+fn note_mutants(root: &Path) -> Result<(), Stop> {
+    let Ok(outcomes) = fs::read_to_string(root.join("mutants.out/outcomes.json")) else { return Ok(()) };
+    let figures =
+        mutants(&outcomes).ok_or_else(|| Stop::failed("mutants.out/outcomes.json has no counts"))?;
+    ledger::note(root, "mutants", &[figures], true)
+}
+
+/// Returns how many of the mutants that compile were caught. A test that no longer ends catches its mutant too.
+fn mutants(outcomes: &str) -> Option<String> {
+    let outcomes: Value = serde_json::from_str(outcomes).ok()?;
+    let count = |name: &str| outcomes[name].as_u64();
+    let caught = count("caught")? + count("timeout")?;
+    Some(format!("mutants={caught}/{} findings=0", caught + count("missed")?))
 }
 
 impl Part {
@@ -293,24 +337,29 @@ fn today(root: &Path) -> Result<u64, Stop> {
 
 /// The simulator's hours, from this seed on.
 fn hours(from: u64, quick: bool) -> Step {
-    simulator("--long ", from, if quick { QUICK_HOURS } else { HOURS })
+    simulator("--long ", from, if quick { QUICK_HOURS } else { HOURS }, quick)
 }
 
 /// The simulator's pieces, from this seed on: all of one size, so that one takes as long as another.
 fn pieces(from: u64, quick: bool) -> Vec<Step> {
     let (all, size) = if quick { (QUICK_SEEDS, QUICK_SEEDS) } else { (SEEDS, SEEDS_AT_ONCE) };
-    (0..all / size).map(|piece| simulator("", from + piece * size, size)).collect()
+    (0..all / size).map(|piece| simulator("", from + piece * size, size, quick)).collect()
 }
 
-fn simulator(kind: &str, from: u64, seeds: u64) -> Step {
-    let task = format!("xtask sim {kind}--seeds {from}..{} --ledger", from + seeds);
+fn simulator(kind: &str, from: u64, seeds: u64, quick: bool) -> Step {
+    let task = format!("xtask sim {kind}--seeds {from}..{}{}", from + seeds, kept(quick));
     step("simulator", &task).within(SEEDS_DEADLINE)
 }
 
-fn fuzz(seconds: u64, turns: u64) -> Step {
+/// Returns the flag with which a task writes into the ledger.
+fn kept(quick: bool) -> &'static str {
+    if quick { "" } else { " --ledger" }
+}
+
+fn fuzz(seconds: u64, turns: u64, quick: bool) -> Step {
     // Twice the time, for the builds and for targets that are slow to begin.
     let deadline = 4 * FUZZ_BUILD + Duration::from_secs(2 * seconds * turns);
-    step("fuzzer", &format!("xtask fuzz all --seconds {seconds} --ledger")).within(deadline).skippable()
+    step("fuzzer", &format!("xtask fuzz all --seconds {seconds}{}", kept(quick))).within(deadline).skippable()
 }
 
 /// How long each target looks, when so much time is left for so many turns.
@@ -343,7 +392,7 @@ mod tests {
     fn the_fuzzer_gets_what_is_left_and_a_minute_each_at_least() {
         assert_eq!(seconds_each(Duration::from_secs(3_600), 18), 200);
         assert_eq!(seconds_each(Duration::ZERO, 18), FUZZ_SECONDS);
-        let step = fuzz(200, 18);
+        let step = fuzz(200, 18, false);
         assert!(step.deadline.is_some_and(|deadline| deadline > Duration::from_secs(200 * 18)));
     }
 
@@ -356,8 +405,8 @@ mod tests {
             .collect();
         for part in [
             "cargo xtask sim --worker --seeds 7000..27000 --ledger",
-            "cargo xtask hostile --seeds 7000..13000 --counted 60 --ledger",
-            "cargo xtask loom --shuttle 100000 --seed 7000 --ledger",
+            "cargo xtask hostile --seeds 7000..13000 --counted 60",
+            "cargo xtask loom --shuttle 100000 --seed 7000",
         ] {
             assert!(commands.iter().any(|command| command == part), "{commands:#?}");
         }
@@ -399,6 +448,13 @@ mod tests {
             assert!(FULL.iter().any(|(variable, _)| *variable == name));
             assert!(fs::read_to_string(root.join(path)).unwrap().contains(&format!("\"{name}\"")), "{path}");
         }
+    }
+
+    #[test]
+    fn mutants_are_counted_without_those_that_do_not_compile() {
+        let outcomes = r#"{"total_mutants":9,"caught":4,"timeout":1,"missed":2,"unviable":2}"#;
+        assert_eq!(mutants(outcomes).as_deref(), Some("mutants=5/7 findings=0"));
+        assert_eq!(mutants("{}"), None);
     }
 
     #[test]

@@ -8,8 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::ledger::{self, Ended, Run};
-use crate::run::{CommandLine, Stop, Stopwatch};
+use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
 /// Whose `unsafe` speaks to the system.
@@ -50,7 +49,7 @@ pub(crate) struct Sanitizer {
 ///
 /// # Errors
 /// [`Stop::Needs`] where the compiler or the machine refuses the sanitizer, [`Stop::Failed`] when a test fails under it.
-pub(crate) fn run(is_all: bool, keeps: bool) -> Result<(), Stop> {
+pub(crate) fn run(is_all: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let folders = if is_all { &ALL[..] } else { &ONE[..] };
     let mut args = vec!["test", "--lib", "--tests"];
@@ -64,22 +63,7 @@ pub(crate) fn run(is_all: bool, keeps: bool) -> Result<(), Stop> {
         let test_args = ["--"].into_iter().chain(NOT_UNDER_IT);
         test = test_args.fold(test.env(KEEP_LEAKS.0, KEEP_LEAKS.1), CommandLine::arg);
     }
-    println!("{test}");
-    let stopwatch = Stopwatch::start();
-    let outcome = test.run(&workspace.root, Some(DEADLINE)).and_then(|status| match status {
-        status if status.success() => Ok(()),
-        status => Err(Stop::failed(format!("sanitize: {status}"))),
-    });
-    let (command, what) = if is_all { ("xtask sanitize --all", ", all") } else { ("xtask sanitize", "") };
-    let run = Run {
-        command,
-        what: &format!("address sanitizer{what}"),
-        counts: &format!("packages={}", folders.len()),
-        wall: stopwatch.elapsed(),
-        ended: Ended::of(&outcome),
-    };
-    ledger::note_other(&workspace.root, &run, keeps)?;
-    outcome
+    test.done_within(&workspace.root, DEADLINE)
 }
 
 impl Sanitizer {

@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
-use crate::cpu;
 use crate::ledger;
 use crate::run::{CommandLine, Stop, end};
 use crate::workspace::Workspace;
@@ -134,7 +133,7 @@ impl Kind {
 fn run_seeds(root: &Path, tree: &Tree, flags: &[String], keeps: bool) -> Result<(), Stop> {
     let heard = simulate(tree, flags, true)?;
     let figures = match (&heard.counted, &heard.failed) {
-        (Some(counted), None) => format!("{counted} {} findings=0", cpu::field(heard.cpu_seconds)),
+        (Some(counted), None) => format!("{counted} findings=0"),
         // The other seeds ran, but their figures are lost with the run.
         (_, Some((seed, _))) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
         (None, None) => return judge(heard.status),
@@ -154,8 +153,6 @@ struct Heard {
     counted: Option<String>,
     /// The seed that did not hold, and why.
     failed: Option<(u64, String)>,
-    /// `None` where the system does not say.
-    cpu_seconds: Option<u64>,
 }
 
 /// Runs the simulator with these flags. Its output is passed on if `is_loud`.
@@ -186,12 +183,11 @@ fn listen(folder: &Path, command: &CommandLine, is_loud: bool) -> Result<Heard, 
         counted = counted.or_else(|| line.strip_prefix(COUNTED).map(str::to_owned));
         seed = seed.or_else(|| failing(&line).map(|(seed, why)| (seed, why.to_owned())));
     }
-    let cpu_seconds = cpu::seconds_of(&child);
     let status = child.wait().map_err(|why| {
         end(&mut child);
         failed(why)
     })?;
-    Ok(Heard { status, counted, failed: seed, cpu_seconds })
+    Ok(Heard { status, counted, failed: seed })
 }
 
 /// Returns the seed and the reason of a line that reports a failure.

@@ -91,6 +91,11 @@ impl<'a> Steps<'a> {
         }
     }
 
+    /// The folder in which they run.
+    pub(crate) fn root(&self) -> &'a Path {
+        self.root
+    }
+
     /// Time since the first began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.whole.elapsed()

@@ -1,4 +1,4 @@
-//! libFuzzer while it runs: what it counted, what time it took, and its last words where it found something.
+//! libFuzzer while it runs: its counts, and its last lines when it found something.
 //!
 //! It decides nothing: the program's exit code says whether something was found.
 
@@ -8,7 +8,6 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::cpu;
 use crate::run::{CommandLine, Stop, end};
 
 /// Lines that are shown of a run that found something.
@@ -18,8 +17,6 @@ const LAST_LINES: usize = 60;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     inputs: u64,
-    /// `None` where the system does not tell.
-    cpu_seconds: Option<u64>,
     /// Places in the program that were reached.
     coverage: u64,
     /// Inputs that the corpus came to.
@@ -29,8 +26,7 @@ pub(super) struct Run {
 impl fmt::Display for Run {
     /// As in a ledger.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "inputs={} {}", self.inputs, cpu::field(self.cpu_seconds))?;
-        write!(f, " coverage={} corpus={}", self.coverage, self.corpus)
+        write!(f, "inputs={} coverage={} corpus={}", self.inputs, self.coverage, self.corpus)
     }
 }
 
@@ -69,7 +65,6 @@ pub(super) fn run(root: &Path, search: &CommandLine, target: &str) -> Result<Run
         }
         last.push_back(line);
     }
-    run.cpu_seconds = cpu::seconds_of(&child);
     let status = child.wait().map_err(|why| {
         end(&mut child);
         Stop::failed(format!("{search}: {why}"))
@@ -99,12 +94,7 @@ mod tests {
         ] {
             run.hear(line);
         }
-        run.cpu_seconds = Some(10);
-        assert_eq!(run.to_string(), "inputs=9000 cpu=10s coverage=113 corpus=18");
-        assert_eq!(
-            Run { cpu_seconds: None, ..run }.to_string(),
-            "inputs=9000 cpu=unknown coverage=113 corpus=18"
-        );
+        assert_eq!(run.to_string(), "inputs=9000 coverage=113 corpus=18");
     }
 
     #[test]
