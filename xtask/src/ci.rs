@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use crate::bench::short_run;
 use crate::example;
-use crate::run::{Stop, is_installed};
+use crate::run::{CommandLine, Stop, is_installed};
 use crate::steps::{Step, Steps, step};
 use crate::workspace::{Package, Workspace};
 
@@ -165,6 +164,14 @@ fn bench_steps(package: &Package) -> Result<Vec<Step>, Stop> {
         ..ci_step(&format!("bench {bench}"), "bench")
     });
     Ok(std::iter::once(build).chain(runs).collect())
+}
+
+/// Returns the command of a bench's short run: `--quick`, or the arguments that `package.metadata.smoke` gives it.
+fn short_run(package: &Package, bench: &str) -> CommandLine {
+    let quick = ["--quick".to_owned()];
+    let args = package.smoke.get(bench).map_or(&quick[..], |args| &args[..]);
+    let command = CommandLine::new("cargo", &["bench", "-p", &package.name, "--bench", bench, "--"]);
+    args.iter().fold(command, CommandLine::arg)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
 #![forbid(unsafe_code)]
 
-mod bench;
 mod chaos;
 mod checks;
 mod ci;
@@ -12,6 +11,7 @@ mod example;
 mod files;
 mod flaky;
 mod fuzz;
+mod gate;
 mod guide;
 mod hostile;
 mod ledger;
@@ -33,7 +33,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::bench::Ask;
 use crate::run::Stop;
 
 /// Project tasks of drumfire.
@@ -42,15 +41,12 @@ use crate::run::Stop;
 enum Task {
     /// Play a round with the example `agones` next to Agones' SDK server, if that is on the PATH.
     Agones,
-    /// List the benches with a line each, run the short run of all, or count instructions.
+    /// Count the instructions of each stage of the packet path; needs valgrind. `cargo bench` runs the other benchmarks.
     Bench {
-        /// Run the short run of each in turn, and print a summary.
-        #[arg(long, group = "what")]
-        quick: bool,
-        /// Count the instructions of each stage and fail when one grew by more than 2 % over `benches/counts.toml`.
-        #[arg(long, group = "what")]
+        /// Fail when a stage grew by more than 2 % over `benches/counts.toml`.
+        #[arg(long, group = "what", required_unless_present = "bless")]
         gate: bool,
-        /// Count them and write them to `benches/counts.toml`.
+        /// Write the counts to `benches/counts.toml`.
         #[arg(long, group = "what")]
         bless: bool,
     },
@@ -219,12 +215,7 @@ impl Task {
     fn run(self) -> Result<(), Stop> {
         match self {
             Task::Agones => checks::agones(),
-            Task::Bench { quick, gate, bless } => bench::run(match (quick, gate, bless) {
-                (true, ..) => Ask::Quick,
-                (_, true, _) => Ask::Gate,
-                (_, _, true) => Ask::Bless,
-                _ => Ask::List,
-            }),
+            Task::Bench { gate: _, bless } => gate::run(bless),
             Task::Bevy => checks::bevy(),
             Task::Chaos { runs, quick, full, sanitized } => chaos::run(&chaos::Ask {
                 names: &runs,

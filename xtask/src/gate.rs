@@ -1,7 +1,8 @@
-//! Instruction counts against the baseline in `benches/counts.toml`, stage by stage, and against what is promised of some.
+//! `cargo xtask bench`: compares the instruction counts of each stage with the baseline in `benches/counts.toml`, and with the limits
+//! that some stages promise.
 //!
-//! The bench `counts` does the counting; here its report is read and compared. Counts of another compiler or another valgrind
-//! are compared and shown too, but fail nothing: they tell of the tools and not of the code.
+//! The bench `counts` does the counting, and this module reads its report. Counts of another compiler or another valgrind are compared
+//! and shown too, but fail nothing, because they say more about the tools than about the code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,15 +38,16 @@ struct Counts {
     stages: Vec<(String, u64)>,
 }
 
-/// Counts, and compares with the baseline or replaces it where `is_blessed`.
-pub(super) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
+/// Counts, and compares with the baseline, or replaces it if `is_blessed`.
+///
+/// # Errors
+/// [`Stop::Failed`] with the stages that grew or broke a promise, [`Stop::Needs`] without valgrind.
+pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
     let mut made_with = MadeWith::of_this_machine(&workspace.root)?;
     let report = workspace.target.join(COUNTED);
     let count = CommandLine::new("cargo", &["bench", "-p", "drumfire-benches", "--bench", "counts"]);
-    println!("{count}");
-    if !count.run(&workspace.root, None)?.success() {
-        return Err(Stop::failed(format!("{count}: failed")));
-    }
+    count.done(&workspace.root)?;
     let unusable = |what: String| Stop::failed(format!("{}: {what}", report.display()));
     let text = read(&report)?;
     made_with.target_cpu = target_cpu(&text).map_err(unusable)?;
