@@ -27,25 +27,42 @@ const RUNS: [(&str, &str); 12] = [
     ("C12", "addresses, packet sizes, trains"),
 ];
 
-/// What a run answers that reached all marks but those that its size does not judge.
+/// The exit code of a run that reached all marks that its size judges, and not the others.
 const EXIT_PARTLY: i32 = 4;
 
-/// What stands for all of them.
+/// The name for all runs.
 const ALL: &str = "all";
 
-/// What to do.
-#[derive(Debug)]
-pub(crate) struct Ask<'a> {
-    /// Names of runs, or `all`.
-    pub(crate) names: &'a [String],
-    pub(crate) size: Size,
-    /// Whether the program is built with the address sanitizer.
-    pub(crate) is_sanitized: bool,
+/// The flags of the task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChaosArgs {
+    /// Which runs: C5 and so on, or all.
+    #[arg(required = true, value_name = "RUN", value_parser = name)]
+    runs: Vec<String>,
+    /// Some seconds each.
+    #[arg(long, group = "size")]
+    quick: bool,
+    /// The figures that a release is judged by, which take hours.
+    #[arg(long, group = "size")]
+    full: bool,
+    /// With programs under the address sanitizer, where the compiler takes it.
+    #[arg(long)]
+    sanitized: bool,
+}
+
+impl ChaosArgs {
+    const fn size(&self) -> Size {
+        match (self.quick, self.full) {
+            (true, _) => Size::Quick,
+            (_, true) => Size::Full,
+            _ => Size::Default,
+        }
+    }
 }
 
 /// How much of each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
+enum Size {
     /// Some seconds each.
     Quick,
     /// A minute or two each.
@@ -87,7 +104,7 @@ enum End {
 ///
 /// # Errors
 /// When there is no such run.
-pub(crate) fn name(text: &str) -> Result<String, String> {
+fn name(text: &str) -> Result<String, String> {
     let known = RUNS.iter().map(|(name, _)| *name).chain([ALL]);
     known.into_iter().find(|name| name.eq_ignore_ascii_case(text)).map(str::to_owned).ok_or_else(|| {
         format!(
@@ -97,28 +114,28 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     })
 }
 
-/// Does these runs one after the other, also after one that missed a mark.
+/// Does the runs one after the other, also after one that missed a mark.
 ///
 /// # Errors
 /// [`Stop::Needs`] when the machine cannot make namespaces or a run was skipped for another reason, [`Stop::Failed`] when a
 /// mark was missed or a run could not be done.
-pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     drop(Pair::new()?);
-    let program = build(&workspace, ask.is_sanitized)?.to_string_lossy().into_owned();
-    let mut ends = Vec::new();
-    for (name, _) in RUNS.iter().filter(|(run, _)| is_wanted(run, ask.names)) {
+    let program = build(&workspace, args.sanitized)?.to_string_lossy().into_owned();
+    let (size, mut ends) = (args.size(), Vec::new());
+    for (name, _) in RUNS.iter().filter(|(run, _)| is_wanted(run, &args.runs)) {
         let stopwatch = Stopwatch::start();
         // Each run has its own pair, so that its settings end with it.
         let pair = Pair::new()?;
         let other = pair.name(Side::B);
         let address = Side::B.address().to_string();
         let link = ["--other", &other, "--other-address", &address];
-        let flags = [&["run", name, "--size", ask.size.flag()][..], &link].concat();
+        let flags = [&["run", name, "--size", size.flag()][..], &link].concat();
         let command = pair.inside(Side::A, &program, &flags);
         println!("\n{command}");
-        let end = judged(command.run(&workspace.root, Some(ask.size.deadline())))?;
+        let end = judged(command.run(&workspace.root, Some(size.deadline())))?;
         ends.push((*name, end, stopwatch.elapsed().as_secs_f64()));
     }
     println!();
@@ -128,7 +145,7 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
     sum(&ends.iter().map(|(name, end, _)| (*name, *end)).collect::<Vec<_>>())
 }
 
-/// Builds the program; answers where it is.
+/// Builds the program and returns its path.
 fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {
     let args = ["build", "--release", "-p", "drumfire-chaos"];
     let (build, folder) = if is_sanitized {
@@ -145,7 +162,7 @@ fn is_wanted(run: &str, names: &[String]) -> bool {
     names.iter().any(|name| name == run || name == ALL)
 }
 
-/// What a run's status means.
+/// Returns the end that a run's status means.
 fn judged(status: Result<ExitStatus, Stop>) -> Result<End, Stop> {
     match status {
         Ok(status) if status.success() => Ok(End::Passed),

@@ -28,15 +28,18 @@ const AT_ONCE: usize = 12;
 /// A test program that is still running after this time hangs.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// What to repeat, and how often.
-#[derive(Debug)]
-pub(crate) struct Ask<'a> {
+/// The flags of the task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FlakyArgs {
     /// Runs of every test program.
-    pub(crate) runs: u32,
-    /// Runs of the test programs that open sockets, if there are more.
-    pub(crate) sockets: u32,
-    /// The only package whose tests run; `None` for all.
-    pub(crate) package: Option<&'a str>,
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    runs: u32,
+    /// The only package whose tests run.
+    #[arg(long, value_name = "NAME")]
+    package: Option<String>,
+    /// Runs of the test programs that open sockets, if there are to be more.
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    sockets: u32,
 }
 
 /// One run of one program.
@@ -60,12 +63,12 @@ struct Session<'a> {
 ///
 /// # Errors
 /// [`Stop::Failed`] when the build fails, a package does not exist, or a test failed in any run.
-pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let programs = build(&workspace, ask.package)?;
+    let programs = build(&workspace, args.package.as_deref())?;
     let folder = workspace.target.join("flaky");
     make_empty(&folder)?;
-    let jobs = jobs(&programs, ask);
+    let jobs = jobs(&programs, args);
     let openers = programs.iter().filter(|program| program.opens_sockets).count();
     println!("{} test programs, {openers} open sockets: {} runs under load", programs.len(), jobs.len());
     let session = Session::new(&folder, &jobs);
@@ -94,11 +97,11 @@ fn build(workspace: &Workspace, package: Option<&str>) -> Result<Vec<Program>, S
 }
 
 /// All runs, in the order in which they start: the first run of every program, then the second of every program, and so on.
-fn jobs<'a>(programs: &'a [Program], ask: &Ask<'_>) -> Vec<Job<'a>> {
+fn jobs<'a>(programs: &'a [Program], args: &FlakyArgs) -> Vec<Job<'a>> {
     let runs_of = |program: &Program| {
-        if program.opens_sockets { ask.runs.max(ask.sockets) } else { ask.runs }
+        if program.opens_sockets { args.runs.max(args.sockets) } else { args.runs }
     };
-    let most = ask.runs.max(ask.sockets);
+    let most = args.runs.max(args.sockets);
     let rounds = (1..=most).flat_map(|run| programs.iter().map(move |program| Job { program, run }));
     rounds.filter(|job| job.run <= runs_of(job.program)).collect()
 }
@@ -185,8 +188,8 @@ mod tests {
         let programs =
             [("a", false), ("b", true)].map(|(name, opens_sockets)| shell(name, "", opens_sockets));
         let order = |runs, sockets| {
-            let ask = Ask { runs, sockets, package: None };
-            let jobs = jobs(&programs, &ask);
+            let args = FlakyArgs { runs, sockets, package: None };
+            let jobs = jobs(&programs, &args);
             jobs.iter().map(|job| format!("{}{}", job.program.name, job.run)).collect::<Vec<_>>()
         };
         assert_eq!(order(2, 0), ["a1", "b1", "a2", "b2"]);
@@ -201,7 +204,7 @@ mod tests {
         let script = "echo 'test one ... FAILED'; echo '---- one stdout ----'; echo \"thread 'one' (7) panicked at a.rs:1:2:\"; \
                       echo 'too late'; exit 101";
         let programs = [shell("good", "exit 0", false), shell("bad", script, false)];
-        let jobs = jobs(&programs, &Ask { runs: 2, sockets: 0, package: None });
+        let jobs = jobs(&programs, &FlakyArgs { runs: 2, sockets: 0, package: None });
         let session = Session::new(&folder, &jobs);
         session.run().unwrap();
         let failures = session.failures.into_inner().unwrap();

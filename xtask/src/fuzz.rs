@@ -1,9 +1,8 @@
 //! `cargo xtask fuzz`: builds libFuzzer in front of the fuzz targets and lets it look for a while, one target on each core after
 //! the other, from the committed corpus on.
 //!
-//! What a target does and what must hold is `crates/fuzz`'s business; what was found before is replayed by its tests. The
-//! compiler's flags for coverage and the address sanitizer are not for every compiler: where they are refused, the task
-//! says so and is skipped.
+//! `crates/fuzz` decides what a target does and what must hold, and its tests replay earlier findings. Not every compiler takes the
+//! flags for coverage and the address sanitizer. The task is skipped when they are refused.
 
 mod corpus;
 mod watch;
@@ -55,17 +54,20 @@ const INPUT_MAX_SECONDS: u32 = 20;
 /// A target that takes more memory, with the sanitizer's, is a finding.
 const MEMORY_MAX_MIB: u32 = 2_048;
 
-/// What to do.
-#[derive(Debug)]
-pub(crate) struct Ask<'a> {
-    /// Names of targets; `all` or none for all.
-    pub(crate) targets: &'a [String],
-    /// How long for each.
-    pub(crate) seconds: u32,
-    /// Whether what was found becomes part of the committed corpora.
-    pub(crate) keeps: bool,
-    /// Whether each target's figures are written into the ledger.
-    pub(crate) notes: bool,
+/// The flags of the task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FuzzArgs {
+    /// F1, F2 and so on, or `all`.
+    targets: Vec<String>,
+    /// How long to look, in seconds for each target.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    seconds: u32,
+    /// Add the inputs that were found to the committed corpora, minimized.
+    #[arg(long)]
+    keep: bool,
+    /// Add the figures of each target to the ledger.
+    #[arg(long)]
+    ledger: bool,
 }
 
 /// Where one target's files are.
@@ -73,11 +75,11 @@ pub(crate) struct Ask<'a> {
 struct Target {
     /// `F1`.
     name: String,
-    /// What is committed.
+    /// The committed inputs.
     corpus: PathBuf,
-    /// What was found on this machine.
+    /// The inputs that this machine found.
     found: PathBuf,
-    /// What the paths of its findings begin with.
+    /// The prefix of the paths of its findings.
     findings: PathBuf,
 }
 
@@ -86,17 +88,17 @@ struct Target {
 /// # Errors
 /// [`Stop::Needs`] where the compiler refuses the flags or there is no C++ compiler; [`Stop::Failed`] when a target that
 /// was asked for does not exist, or does not hold for some input.
-pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: &FuzzArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let folder = workspace.target.join("fuzz");
     let all = all(&workspace.root, &folder)?;
-    let targets = wanted(&all, ask.targets)?;
+    let targets = wanted(&all, &args.targets)?;
     let program = build(&workspace, &folder)?;
     let search = Search {
         root: &workspace.root,
         program: &program,
         targets: &targets,
-        ask,
+        args,
         next: AtomicUsize::new(0),
         broken: Mutex::default(),
     };
@@ -108,7 +110,7 @@ pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
         ends.collect::<Vec<_>>().into_iter().collect::<Result<(), Stop>>()
     })?;
     let broken = search.broken.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for target in targets.iter().filter(|target| ask.keeps && !broken.contains(&target.name)) {
+    for target in targets.iter().filter(|target| args.keep && !broken.contains(&target.name)) {
         let merge = |into: &Path| merge(&program, target, into);
         corpus::renew(&workspace.root, &target.corpus, &folder.join("kept"), merge)?;
     }
@@ -129,7 +131,7 @@ struct Search<'a> {
     root: &'a Path,
     program: &'a Path,
     targets: &'a [&'a Target],
-    ask: &'a Ask<'a>,
+    args: &'a FuzzArgs,
     next: AtomicUsize,
     /// Names of targets that did not hold. It is locked too while a row is written.
     broken: Mutex<Vec<String>>,
@@ -139,7 +141,8 @@ impl Search<'_> {
     /// Looks at one target after the other, as long as there is one that no other thread has.
     fn run(&self) -> Result<(), Stop> {
         while let Some(target) = self.targets.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let found = watch::run(self.root, &search(self.program, target, self.ask.seconds)?, &target.name);
+            let found =
+                watch::run(self.root, &search(self.program, target, self.args.seconds)?, &target.name);
             let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
             let figures = match found {
                 Ok(run) => format!("target={} {run} findings=0", target.name),
@@ -151,8 +154,8 @@ impl Search<'_> {
                 }
                 Err(other) => return Err(other),
             };
-            let command = format!("xtask fuzz --seconds {}", self.ask.seconds);
-            ledger::note(self.root, &command, &[figures], self.ask.notes)?;
+            let command = format!("xtask fuzz --seconds {}", self.args.seconds);
+            ledger::note(self.root, &command, &[figures], self.args.ledger)?;
         }
         Ok(())
     }
@@ -184,9 +187,9 @@ fn wanted<'a>(all: &'a [Target], names: &[String]) -> Result<Vec<&'a Target>, St
     names.iter().map(find).collect()
 }
 
-/// Builds the program; answers where it is.
+/// Builds the program and returns its path.
 fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
-    let host = host(&workspace.root)?;
+    let host = workspace.host()?;
     let probe = [&FLAGS[..], &["--target", &host, "--print", "cfg"]].concat();
     let probe = CommandLine::new("rustc", &probe).env(UNSTABLE.0, UNSTABLE.1);
     probe.needed(&workspace.root, "a compiler that takes the flags of a fuzzer")?;
@@ -207,14 +210,7 @@ fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
     Ok(folder.join(host).join("release").join(PROGRAM))
 }
 
-/// What the compiler builds for by itself.
-fn host(root: &Path) -> Result<String, Stop> {
-    let said = CommandLine::new("rustc", &["--version", "--verbose"]).output(root)?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| Stop::failed("rustc names no host"))
-}
-
-/// Looks for so many seconds, and puts what reaches something new with what was found on this machine.
+/// Searches for some seconds, and adds the inputs that reach new code to those that this machine found.
 fn search(program: &Path, target: &Target, seconds: u32) -> Result<CommandLine, Stop> {
     corpus::make(&target.found)?;
     let flags = [
@@ -277,11 +273,11 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("drumfire-fuzz-{}", std::process::id()));
         let targets = all(root, &folder).unwrap();
         let some: Vec<&Target> = targets.iter().take(5).collect();
-        let ask = Ask { targets: &[], seconds: 1, keeps: false, notes: false };
+        let args = FuzzArgs { targets: Vec::new(), seconds: 1, keep: false, ledger: false };
         let broken = |program: &str| {
             let program = Path::new(program);
             let (next, broken) = (AtomicUsize::new(0), Mutex::default());
-            let search = Search { root, program, targets: &some, ask: &ask, next, broken };
+            let search = Search { root, program, targets: &some, args: &args, next, broken };
             std::thread::scope(|scope| {
                 for _ in 0..3 {
                     scope.spawn(|| search.run().unwrap());

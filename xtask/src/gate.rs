@@ -22,7 +22,7 @@ const GENERIC: &str = "generic";
 /// Where the bench writes what it counted, below the target folder.
 const COUNTED: &str = "reports/counts.json";
 
-/// What the counts depend on beside the code.
+/// The tools and the target. The counts depend on them as well as on the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MadeWith {
     rustc: String,
@@ -209,7 +209,7 @@ fn broken_promises(text: &str) -> Result<Vec<String>, String> {
     Ok(broken.map(line).collect())
 }
 
-/// Both sides beside each other, and what is wrong.
+/// A table of both sides, and the faults.
 struct Compared {
     table: String,
     faults: Vec<String>,

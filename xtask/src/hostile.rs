@@ -12,8 +12,7 @@ use crate::workspace::Workspace;
 /// The seeds, for the tests themselves.
 const SEEDS: &str = "HOSTILE_SEEDS";
 const COUNTED_SEEDS: &str = "HOSTILE_COUNTED_SEEDS";
-/// The package of the tests, by its folder, and the test program.
-const FOLDER: &str = "crates/proto";
+/// The test program.
 const TEST: &str = "hostile_traffic";
 /// The time for the builds.
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -28,21 +27,18 @@ const DEADLINE_PER_COUNTED_SEED: Duration = Duration::from_secs(20);
 /// [`Stop::Needs`] without valgrind.
 pub(crate) fn run(seeds: &Range<u64>, counted: u32) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let Some(package) = workspace.package_in(FOLDER) else {
-        return Err(Stop::failed(format!("{FOLDER}: there is no such package")));
-    };
-    CommandLine::new("cargo", &["test", "--release", "-p", &package.name, "--test", TEST, "--no-run"])
-        .done(&workspace.root)?;
-    let count = u32::try_from(seeds.end.saturating_sub(seeds.start)).unwrap_or(u32::MAX);
     CommandLine::new("valgrind", &["--version"])
         .needed(&workspace.root, "valgrind (on Debian: apt-get install valgrind)")?;
-    let counted_end = seeds.start + u64::from(counted);
     let test =
-        CommandLine::new("cargo", &["test", "--release", "--quiet", "-p", &package.name, "--test", TEST])
-            .arg("--")
-            .arg("--nocapture")
-            .env(SEEDS, &format!("{}..{}", seeds.start, seeds.end))
-            .env(COUNTED_SEEDS, &format!("{}..{counted_end}", seeds.start));
+        CommandLine::new("cargo", &["test", "--release", "--quiet", "-p", "drumfire-proto", "--test", TEST]);
+    test.clone().arg("--no-run").done(&workspace.root)?;
+    let count = u32::try_from(seeds.end.saturating_sub(seeds.start)).unwrap_or(u32::MAX);
+    let counted_end = seeds.start + u64::from(counted);
+    let test = test
+        .arg("--")
+        .arg("--nocapture")
+        .env(SEEDS, &format!("{}..{}", seeds.start, seeds.end))
+        .env(COUNTED_SEEDS, &format!("{}..{counted_end}", seeds.start));
     let deadline = DEADLINE + DEADLINE_PER_SEED * count + DEADLINE_PER_COUNTED_SEED * counted;
     test.done_within(&workspace.root, deadline)
 }
@@ -53,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_tests_know_the_seeds_by_these_names() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(FOLDER);
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates/proto");
         let read = |file: &str| std::fs::read_to_string(folder.join(format!("tests/{TEST}/{file}.rs")));
         assert!(read("seeds").unwrap().contains(&format!("\"{SEEDS}\"")));
         assert!(read("cost").unwrap().contains(&format!("\"{COUNTED_SEEDS}\"")));

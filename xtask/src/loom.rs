@@ -19,22 +19,24 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// The time for a thousand schedules of each model at most, on one core.
 const THOUSAND: Duration = Duration::from_secs(3);
 
-/// What to do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// Random schedules of each model; `None` for every interleaving.
-    pub(crate) schedules: Option<u32>,
-    /// The seed of the random schedules; `None` for the models' own.
-    pub(crate) seed: Option<u64>,
+/// The flags of the task.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct LoomArgs {
+    /// Try N random schedules of each model, instead of every interleaving.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
+    shuttle: Option<u32>,
+    /// The seed of the random schedules, instead of the models' own.
+    #[arg(long, value_name = "N", requires = "shuttle")]
+    seed: Option<u64>,
 }
 
 /// Builds the models and runs them.
 ///
 /// # Errors
 /// [`Stop::Failed`] when one does not hold, takes too long, or when there is none.
-pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
+pub(crate) fn run(args: &LoomArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let (tool, deadline) = match ask.schedules {
+    let (tool, deadline) = match args.shuttle {
         None => ("loom", DEADLINE),
         Some(schedules) => ("shuttle", DEADLINE.max(THOUSAND * schedules.div_ceil(1_000))),
     };
@@ -45,16 +47,16 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
     if models == 0 {
         return Err(Stop::failed(format!("there is no model: no test is called {MODELS}...")));
     }
-    let test = ask.chance(test).arg("--").arg("--show-output");
+    let test = args.chance(test).arg("--").arg("--show-output");
     test.done_within(&workspace.root, deadline)?;
     println!("{tool}: {models} models hold");
     Ok(())
 }
 
-impl Ask {
+impl LoomArgs {
     /// Adds the number of schedules and the seed to the environment of the tests.
     fn chance(&self, test: CommandLine) -> CommandLine {
-        let schedules = self.schedules.map(|schedules| (SCHEDULES, schedules.to_string()));
+        let schedules = self.shuttle.map(|schedules| (SCHEDULES, schedules.to_string()));
         let seed = self.seed.map(|seed| (SEED, seed.to_string()));
         schedules.into_iter().chain(seed).fold(test, |test, (name, value)| test.env(name, &value))
     }
@@ -89,8 +91,8 @@ mod tests {
 
     #[test]
     fn random_schedules_begin_at_the_given_seed() {
-        let ask = Ask { schedules: Some(9), seed: Some(4_711) };
-        let line = ask.chance(CommandLine::new("cargo", &["test"])).to_string();
+        let args = LoomArgs { shuttle: Some(9), seed: Some(4_711) };
+        let line = args.chance(CommandLine::new("cargo", &["test"])).to_string();
         assert_eq!(line, "DRUMFIRE_SCHEDULES=9 SHUTTLE_RANDOM_SEED=4711 cargo test");
     }
 }

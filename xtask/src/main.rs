@@ -52,21 +52,8 @@ enum Task {
     },
     /// Check the Bevy plugin, a workspace of its own: lints, tests, and its example without a window.
     Bevy,
-    /// Put faults, floods and restarts to a server over real sockets in network namespaces, and judge what comes of it.
-    Chaos {
-        /// Which runs: C5 and so on, or all.
-        #[arg(required = true, value_name = "RUN", value_parser = chaos::name)]
-        runs: Vec<String>,
-        /// Some seconds each.
-        #[arg(long, group = "size")]
-        quick: bool,
-        /// The figures that a release is judged by; hours.
-        #[arg(long, group = "size")]
-        full: bool,
-        /// With programs under the address sanitizer, where the compiler takes it.
-        #[arg(long)]
-        sanitized: bool,
-    },
+    /// Put faults, floods, and restarts to a server over real sockets in network namespaces.
+    Chaos(chaos::ChaosArgs),
     /// Run exactly what CI runs, stopping at the first step that fails.
     Ci {
         /// Print the steps and their commands, run nothing.
@@ -87,31 +74,9 @@ enum Task {
     /// Compile the programs next to the C interface, in C and with mono in C#, and run them against the example `echo`.
     Ffi,
     /// Repeat the tests while other threads keep the processor busy, and list every test that failed.
-    Flaky {
-        /// Runs of every test program.
-        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=10_000))]
-        runs: u32,
-        /// The only package whose tests run.
-        #[arg(long, value_name = "NAME")]
-        package: Option<String>,
-        /// Runs of the test programs that open sockets, if there are to be more.
-        #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
-        sockets: u32,
-    },
+    Flaky(flaky::FlakyArgs),
     /// Let libFuzzer look for inputs that break what must hold, target after target, and print a line on each.
-    Fuzz {
-        /// F1, F2 and so on, or `all`.
-        targets: Vec<String>,
-        /// How long to look, in seconds for each target.
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-        seconds: u32,
-        /// Make what was found part of the committed corpora, minimised.
-        #[arg(long)]
-        keep: bool,
-        /// Add the figures of each target to the ledger.
-        #[arg(long)]
-        ledger: bool,
-    },
+    Fuzz(fuzz::FuzzArgs),
     /// Copy the guide's programs out of their Markdown into a package of its own, build them, and run them.
     Guide,
     /// Send hostile traffic drawn at random to an endpoint, in release, and count what its packets cost; needs valgrind.
@@ -132,35 +97,15 @@ enum Task {
     /// Print the sums of all nights in the ledger.
     Ledger,
     /// Try every interleaving of the models of what crosses threads, or many at random.
-    Loom {
-        /// So many of each model, at random.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
-        shuttle: Option<u32>,
-        /// Where chance begins: others than those of each time.
-        #[arg(long, value_name = "N", requires = "shuttle")]
-        seed: Option<u64>,
-    },
+    Loom(loom::LoomArgs),
     /// Run the long form of all that looks for faults, as far as the time goes: planted bugs, models, sanitizer, chaos,
     /// simulator, fuzzer.
-    Nightly {
-        /// How long it may take.
-        #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=1_440))]
-        minutes: u64,
-        /// A little of each part.
-        #[arg(long)]
-        quick: bool,
-        /// Go on behind a failure.
-        #[arg(long)]
-        keep_going: bool,
-        /// Which of the parts that run every third night run; by the present day if absent.
-        #[arg(long, value_name = "0..2", value_parser = clap::value_parser!(u64).range(0..=2))]
-        turn: Option<u64>,
-    },
+    Nightly(nightly::NightlyArgs),
     /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
     Report,
     /// Run the tests of the package whose `unsafe` speaks to the system under the address sanitizer, where the compiler takes it.
     Sanitize {
-        /// Of all packages that a game runs.
+        /// Test all packages that a game runs.
         #[arg(long)]
         all: bool,
     },
@@ -198,17 +143,7 @@ enum Task {
         bless: bool,
     },
     /// Run sender and receiver in two network namespaces joined by a veth pair and compare their books.
-    TwoHosts {
-        /// Run every rung of receiver threads, up to the cores, by packet sizes, in the stage raw and as fast as it goes.
-        #[arg(long)]
-        ladder: bool,
-        /// How long the sender sends, in seconds; with `--ladder` on each rung.
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
-        secs: u32,
-        /// Flags handed to the receiver, after `--`.
-        #[arg(last = true)]
-        receiver_flags: Vec<String>,
-    },
+    TwoHosts(two_hosts::TwoHostsArgs),
 }
 
 impl Task {
@@ -217,32 +152,18 @@ impl Task {
             Task::Agones => checks::agones(),
             Task::Bench { gate: _, bless } => gate::run(bless),
             Task::Bevy => checks::bevy(),
-            Task::Chaos { runs, quick, full, sanitized } => chaos::run(&chaos::Ask {
-                names: &runs,
-                size: match (quick, full) {
-                    (true, _) => chaos::Size::Quick,
-                    (_, true) => chaos::Size::Full,
-                    _ => chaos::Size::Default,
-                },
-                is_sanitized: sanitized,
-            }),
+            Task::Chaos(args) => chaos::run(&args),
             Task::Ci { list, skip_debug_tests } => ci::run(list, skip_debug_tests),
             Task::Example { name, two_hosts } => example::run(&name, two_hosts),
             Task::Ffi => checks::ffi(),
-            Task::Flaky { runs, package, sockets } => {
-                flaky::run(&flaky::Ask { runs, sockets, package: package.as_deref() })
-            }
-            Task::Fuzz { targets, seconds, keep, ledger } => {
-                fuzz::run(&fuzz::Ask { targets: &targets, seconds, keeps: keep, notes: ledger })
-            }
+            Task::Flaky(args) => flaky::run(&args),
+            Task::Fuzz(args) => fuzz::run(&args),
             Task::Guide => guide::run(),
             Task::Hostile { seeds, counted } => hostile::run(&seeds, counted),
             Task::Interop { sessions } => checks::interop(sessions),
             Task::Ledger => ledger::run(),
-            Task::Loom { shuttle, seed } => loom::run(&loom::Ask { schedules: shuttle, seed }),
-            Task::Nightly { minutes, quick, keep_going, turn } => {
-                nightly::run(&nightly::Ask { minutes, quick, keep_going, turn })
-            }
+            Task::Loom(args) => loom::run(&args),
+            Task::Nightly(args) => nightly::run(&args),
             Task::Report => report::run(),
             Task::Sanitize { all } => sanitize::run(all),
             Task::Secrets => secrets::run(),
@@ -260,9 +181,7 @@ impl Task {
                 })
             }
             Task::Tidy { bless } => tidy::run(bless),
-            Task::TwoHosts { ladder, secs, receiver_flags } => {
-                two_hosts::run(&two_hosts::Ask { secs, climbs: ladder, receiver_flags: &receiver_flags })
-            }
+            Task::TwoHosts(args) => two_hosts::run(&args),
         }
     }
 }

@@ -63,8 +63,8 @@ impl Pair {
     /// Makes the pair, named after the process `owner`, with loopback and link up on both sides.
     ///
     /// # Errors
-    /// [`Stop::Needs`] when `ip` or the privilege is missing, [`Stop::Failed`] when a step fails. What had been made by
-    /// then is removed.
+    /// [`Stop::Needs`] when `ip` or the privilege is missing, [`Stop::Failed`] when a step fails. The namespaces that exist
+    /// by then are removed.
     fn create(owner: u32) -> Result<Self, Stop> {
         let mut pair = Self { owner, made: Vec::new() };
         for side in Side::BOTH {
@@ -108,8 +108,8 @@ impl Drop for Pair {
     }
 }
 
-/// Removes the namespaces of runs that were killed, and says which. One that another run is removing too is left to it:
-/// names never clash, so a leftover harms nobody.
+/// Removes the namespaces of runs that were killed, and prints their names. A namespace that cannot be removed, because another run
+/// removes it too, is not an error: names never clash, so a leftover does no harm.
 ///
 /// # Errors
 /// [`Stop::Needs`] when `ip` is missing, [`Stop::Failed`] when it cannot list namespaces.

@@ -1,7 +1,7 @@
-//! `cargo xtask nightly`: the long forms of all that looks for faults, one after the other, within the time that is given.
+//! `cargo xtask nightly`: the long forms of all checks that look for faults, one after the other, within a budget of minutes.
 //!
-//! What each part does is the business of its own task; here is which parts there are, how much of each, and a summary.
-//! Whatever it finds is a failure, and so is what the time did not suffice for.
+//! This module decides which parts run and how long. A part that fails is a finding, and the night fails. It also fails when the time
+//! was not enough for all pieces of the simulator.
 
 use std::fs;
 use std::path::Path;
@@ -15,9 +15,12 @@ use crate::run::{CommandLine, Stop, is_installed};
 use crate::steps::{Step, Steps, step};
 use crate::workspace::Workspace;
 
-/// Parts of a fixed size, in their order. A part that the machine cannot run is skipped. `SEED` stands for the first seed that was
-/// not tried yet, `WORKERS` and `HOSTILE` for ranges of seeds from there on, `SHARD` for a shard of the mutants, `PUBLISHED` for the
-/// packages that go to a registry, `NO_TESTS` for the flag that leaves test files out of a report.
+/// Parts of a fixed size, in their order. A part that the machine cannot run is skipped. Placeholders in the arguments:
+///
+/// - `SEED` is the first seed that was not tried yet. `WORKERS` and `HOSTILE` are ranges of seeds that begin there.
+/// - `SHARD` is a shard of the mutants.
+/// - `PUBLISHED` selects the packages that go to a registry.
+/// - `NO_TESTS` leaves test files out of a coverage report.
 const PARTS: [Part; 27] = [
     part(
         "tests, full",
@@ -155,7 +158,7 @@ const SEEDS: u64 = 100_000;
 /// It runs in pieces, so that what was done is kept when the time is over.
 const SEEDS_AT_ONCE: u64 = 10_000;
 const QUICK_SEEDS: u64 = 200;
-/// Those of an hour each.
+/// Scenarios of an hour each.
 const HOURS: u64 = 50;
 const QUICK_HOURS: u64 = 1;
 /// A piece that takes longer is stuck.
@@ -169,66 +172,70 @@ const FUZZ_BUILD: Duration = Duration::from_secs(180);
 /// The committed corpora, a folder for each target.
 const CORPORA: &str = "crates/fuzz/corpus";
 
-/// What to do.
-#[derive(Debug)]
-pub(crate) struct Ask {
-    /// How long it may take.
-    pub(crate) minutes: u64,
+/// The flags of the task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NightlyArgs {
+    /// The minutes that it may take.
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=1_440))]
+    minutes: u64,
     /// A little of each part, whatever the time.
-    pub(crate) quick: bool,
-    /// Whether it goes on behind a failure.
-    pub(crate) keep_going: bool,
-    /// Which of the parts that do not run every night run; by the present day if absent.
-    pub(crate) turn: Option<u64>,
+    #[arg(long)]
+    quick: bool,
+    /// Run all parts, also after a failure.
+    #[arg(long)]
+    keep_going: bool,
+    /// Which of the parts that run every third night run; by the present day if absent.
+    #[arg(long, value_name = "0..2", value_parser = clap::value_parser!(u64).range(0..=2))]
+    turn: Option<u64>,
 }
 
 /// Runs all parts.
 ///
 /// # Errors
 /// [`Stop::Failed`] with what was missed.
-pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
+pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
-    // Targets that are looked at side by side take one's time.
+    // Targets that run side by side take the time of one.
     let turns = targets(root)?.div_ceil(at_once() as u64);
     let seed = ledger::next_seed(root)?;
-    let pieces = pieces(seed, ask.quick);
-    let night = match (ask.quick, ask.turn) {
+    let pieces = pieces(seed, args.quick);
+    let night = match (args.quick, args.turn) {
         (true, _) => None,
         (false, Some(turn)) => Some(turn),
         (false, None) => Some(today(root)?),
     };
     let published = workspace.published();
     let parts = PARTS.iter().filter_map(|part| part.step(night, seed, &published));
-    let parts: Vec<_> = parts.chain([hours(seed, ask.quick)]).collect();
+    let parts: Vec<_> = parts.chain([hours(seed, args.quick)]).collect();
     // It fails where there is none.
     drop(fs::remove_dir_all(workspace.target.join(ALONE)));
-    if !ask.quick {
+    if !args.quick {
         ledger::begin(root)?;
     }
     let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
     for part in &parts {
-        go(&mut steps, part, ask)?;
+        go(&mut steps, part, args)?;
         if part.name == MUTANTS && is_installed(CARGO_MUTANTS) {
             note_mutants(root)?;
         }
     }
-    let budget = Duration::from_secs(60 * ask.minutes);
+    let budget = Duration::from_secs(60 * args.minutes);
     let least = FUZZ_BUILD + Duration::from_secs(FUZZ_SECONDS * turns);
     let (mut left, mut longest) = (pieces.len(), Duration::ZERO);
     for piece in &pieces {
         // One more like the longest so far must leave the fuzzer its time.
-        if !ask.quick && steps.elapsed() + longest + least > budget {
+        if !args.quick && steps.elapsed() + longest + least > budget {
             break;
         }
         let before = steps.elapsed();
-        go(&mut steps, piece, ask)?;
+        go(&mut steps, piece, args)?;
         longest = longest.max(steps.elapsed().saturating_sub(before));
         left -= 1;
     }
     let rest = budget.saturating_sub(steps.elapsed()).saturating_sub(FUZZ_BUILD);
-    let seconds = if ask.quick { QUICK_FUZZ_SECONDS } else { seconds_each(rest, turns) };
-    go(&mut steps, &fuzz(seconds, turns, ask.quick), ask)?;
+    let seconds = if args.quick { QUICK_FUZZ_SECONDS } else { seconds_each(rest, turns) };
+    go(&mut steps, &fuzz(seconds, turns, args.quick), args)?;
     let took = steps.elapsed();
     let end = steps.finish();
     ledger::run()?;
@@ -237,7 +244,7 @@ pub(crate) fn run(ask: &Ask) -> Result<(), Stop> {
         let all = pieces.len();
         return Err(Stop::failed(format!("no time left for {left} of {all} pieces of the simulator")));
     }
-    if ask.quick { Ok(()) } else { in_time(took, budget) }
+    if args.quick { Ok(()) } else { in_time(took, budget) }
 }
 
 /// Whether all of it took no longer than it may.
@@ -251,18 +258,18 @@ fn in_time(took: Duration, budget: Duration) -> Result<(), Stop> {
 
 /// Runs one step. A failure that the step itself did not write into the ledger is written here. It ends the night unless the caller
 /// asked for all parts.
-fn go(steps: &mut Steps<'_>, step: &Step, ask: &Ask) -> Result<(), Stop> {
+fn go(steps: &mut Steps<'_>, step: &Step, args: &NightlyArgs) -> Result<(), Stop> {
     let root = steps.root();
     let before = ledger::findings(root)?;
     let why = match steps.run(step) {
         Err(Stop::Failed(why)) => why,
         end => return end,
     };
-    if !ask.quick && ledger::findings(root)? == before {
+    if !args.quick && ledger::findings(root)? == before {
         let command = step.command.to_string();
         ledger::note(root, command.trim_start_matches("cargo "), &["findings=1".to_owned()], true)?;
     }
-    if ask.keep_going {
+    if args.keep_going {
         eprintln!("{why}");
         Ok(())
     } else {
@@ -362,7 +369,7 @@ fn fuzz(seconds: u64, turns: u64, quick: bool) -> Step {
     step("fuzzer", &format!("xtask fuzz all --seconds {seconds}{}", kept(quick))).within(deadline).skippable()
 }
 
-/// How long each target looks, when so much time is left for so many turns.
+/// Returns the seconds for each target when `rest` is left for all turns.
 fn seconds_each(rest: Duration, turns: u64) -> u64 {
     (rest.as_secs() / turns.max(1)).max(FUZZ_SECONDS)
 }

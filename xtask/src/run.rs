@@ -130,8 +130,9 @@ impl CommandLine {
         }
     }
 
-    /// The command for `std::process`, not started. It hears nothing of this package: build scripts that ask for
-    /// `CARGO_MANIFEST_DIR`, as ring's does, would be built anew with all that needs them, now for a task and then for a user.
+    /// The command for `std::process`, not started. It does not inherit the variables that cargo sets for
+    /// this package: a build script that asks for `CARGO_MANIFEST_DIR`, as ring's does, would be rebuilt with its dependents each time that
+    /// a task and a user take turns.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_package(&name.to_string_lossy())) {
@@ -192,7 +193,7 @@ impl Interrupt {
     /// [`Stop::Failed`] when the handler cannot be installed.
     pub(crate) fn on_ctrl_c() -> Result<Self, Stop> {
         let (press, pressed) = channel();
-        // A send fails only once nobody waits any more: then the task is already ending.
+        // A send fails only after the receiver is gone. Then the task is already ending.
         let handler = move || {
             let _ = press.send(());
         };

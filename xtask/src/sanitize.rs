@@ -11,11 +11,12 @@ use std::time::Duration;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
-/// Whose `unsafe` speaks to the system.
-const ONE: [&str; 1] = ["crates/socket"];
-/// That, what stands upon it, what C calls, and who hands keys to code in C. The core and the wire format have no `unsafe` and run in
-/// the tests of these.
-const ALL: [&str; 4] = ["crates/socket", "crates/crypto", "crates/drumfire", "crates/ffi"];
+/// The package whose `unsafe` calls the system.
+const ONE: [&str; 2] = ["-p", "drumfire-socket"];
+/// That package, the packages above it, and the one that passes keys to code in C. The core and the wire format have no `unsafe`, and
+/// the tests of these packages run them.
+const ALL: [&str; 8] =
+    ["-p", "drumfire-socket", "-p", "drumfire-crypto", "-p", "drumfire", "-p", "drumfire-ffi"];
 /// Tests that ask for what the sanitizer takes away: all memory of the process as a file, and a client's pace.
 const NOT_UNDER_IT: [&str; 2] = [
     "--skip=ten_thousand_sessions_leave_no_key_in_freed_memory",
@@ -32,7 +33,7 @@ const FAULTY: &str = "fn main() {
     std::process::exit(i32::from(unsafe { std::ptr::read_volatile(address) } & 0));
 }
 ";
-/// What the sanitizer calls itself when it ends a program.
+/// The name of the sanitizer in its report.
 const NAME: &str = "AddressSanitizer";
 /// The tests, and the build before them.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -51,13 +52,8 @@ pub(crate) struct Sanitizer {
 /// [`Stop::Needs`] where the compiler or the machine refuses the sanitizer, [`Stop::Failed`] when a test fails under it.
 pub(crate) fn run(is_all: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let folders = if is_all { &ALL[..] } else { &ONE[..] };
-    let mut args = vec!["test", "--lib", "--tests"];
-    for folder in folders {
-        let package = workspace.package_in(folder);
-        let package = package.ok_or_else(|| Stop::failed(format!("{folder}: there is no such package")))?;
-        args.extend(["-p", package.name.as_str()]);
-    }
+    let packages = if is_all { &ALL[..] } else { &ONE[..] };
+    let args = [&["test", "--lib", "--tests"], packages].concat();
     let mut test = Sanitizer::find(&workspace)?.cargo(&args);
     if is_all {
         let test_args = ["--"].into_iter().chain(NOT_UNDER_IT);
@@ -73,9 +69,7 @@ impl Sanitizer {
     /// [`Stop::Needs`] where the compiler or the machine refuses it.
     pub(crate) fn find(workspace: &Workspace) -> Result<Self, Stop> {
         let folder = workspace.target.join(BUILT);
-        let rustc = CommandLine::new("rustc", &["-vV"]).output(&workspace.root)?;
-        let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
-        let host = host.ok_or_else(|| Stop::failed("rustc -vV names no host"))?.to_owned();
+        let host = workspace.host()?;
         see_a_fault(&folder, &host)?;
         Ok(Self { folder, host })
     }

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::files::make_empty;
 use crate::run::{CommandLine, Stop, end, within, word};
 use crate::workspace::Workspace;
 
-const PACKAGE: &str = "crates/crypto";
 const PROGRAM: &str = "hidden_secrets";
 /// Below the target folder: what valgrind says.
 const REPORTS: &str = "secrets";
@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// How the program says where a secret lies: before an address and a length.
 const HIDE: &str = "hide ";
 
-/// Functions in which one branch, the verdict, may depend on a secret: everybody sees what comes of it.
+/// Functions in which one branch, the verdict, may depend on a secret, because its outcome is visible to every peer.
 const VERDICTS: [&str; 4] = [
     // The tag is that of these bytes, or it is not.
     "chacha20poly1305::cipher::Cipher<C>::decrypt_in_place_detached",
@@ -42,15 +42,13 @@ pub(crate) fn run() -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let vgdb = CommandLine::new("vgdb", &["--help"]);
     vgdb.needed(&workspace.root, "valgrind and its vgdb (on Debian: apt-get install valgrind)")?;
-    let Some(package) = workspace.package_in(PACKAGE) else {
-        return Err(Stop::failed(format!("{PACKAGE}: there is no such package")));
-    };
-    let build = CommandLine::new("cargo", &["build", "--release", "-p", &package.name, "--example", PROGRAM]);
+    let build =
+        CommandLine::new("cargo", &["build", "--release", "-p", "drumfire-crypto", "--example", PROGRAM]);
     build.done(&workspace.root)?;
     let program = workspace.target.join("release/examples").join(PROGRAM);
     let names = CommandLine::new(&word(&program), &[] as &[&str]).output(&workspace.root)?;
     let reports = workspace.target.join(REPORTS);
-    fresh(&reports)?;
+    make_empty(&reports)?;
     let watch = Watch { root: workspace.root, program, reports };
     let mut names = names.lines();
     let fault = names.next().unwrap_or_default();
@@ -74,10 +72,10 @@ struct Watch {
 }
 
 impl Watch {
-    /// Runs one case to its end and marks its secrets as it comes to them; answers where something depended on them.
+    /// Runs one case to its end and marks each secret when the case announces it. Returns the places that depended on one.
     fn case(&self, name: &str) -> Result<Vec<String>, Stop> {
         let (marks, report) = (self.reports.join(name), self.reports.join(format!("{name}.txt")));
-        fresh(&marks)?;
+        make_empty(&marks)?;
         let command = CommandLine::new("valgrind", &["--tool=memcheck", "--error-limit=no"])
             .arg(format!("--log-file={}", report.display()))
             .arg(word(&self.program))
@@ -107,13 +105,6 @@ impl Watch {
         }
         Ok(places(&fs::read_to_string(&report).map_err(|why| failed(&why))?))
     }
-}
-
-/// An empty folder.
-fn fresh(folder: &Path) -> Result<(), Stop> {
-    // It fails where there is none.
-    drop(fs::remove_dir_all(folder));
-    fs::create_dir_all(folder).map_err(|why| Stop::failed(format!("{}: {why}", folder.display())))
 }
 
 /// Tells valgrind that the bytes at a place, an address and a length, are undefined.

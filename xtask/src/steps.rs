@@ -40,7 +40,7 @@ impl Step {
         Self { can_be_skipped: true, ..self }
     }
 
-    /// What a finished step's status means: a word for the summary, or the failure.
+    /// Returns the word for the summary of a step that ended with this status, or its failure.
     fn judge(&self, status: ExitStatus) -> Result<&'static str, Stop> {
         if status.success() {
             Ok("ok")
@@ -79,7 +79,7 @@ pub(crate) struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    /// None yet, of so many, in this folder.
+    /// Prepares `count` steps, which run in the folder `root`.
     pub(crate) fn new(root: &'a Path, count: usize) -> Self {
         Self {
             root,

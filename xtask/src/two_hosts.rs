@@ -1,7 +1,7 @@
-//! `cargo xtask two-hosts`: sender and receiver in two network namespaces joined by a veth pair, and whether their books
-//! agree; once, or for every rung of a ladder of receiver threads and packet sizes.
+//! `cargo xtask two-hosts`: compares the books of a sender and a receiver in two network namespaces joined by a veth pair, once or for
+//! every rung of a ladder of receiver threads and packet sizes.
 //!
-//! It measures nothing itself: every number it prints is one that the two programs report.
+//! It measures nothing itself. Every number that it prints comes from the two programs.
 
 mod ladder;
 
@@ -16,8 +16,8 @@ use crate::run::{CommandLine, Interrupt, Running, Stop, wait_until};
 use crate::workspace::Workspace;
 use ladder::Rung;
 
-/// How the two programs are called. `{address}` is the receiver's, `{secs}` the length of the run, which the sender
-/// alone is told: the receiver ends by itself once its sender is done.
+/// The flags of the two programs. `{address}` is the receiver's, `{secs}` the length of the run. Only the sender needs the length,
+/// because the receiver ends after its sender.
 const RECEIVER: Invocation =
     Invocation { title: "receiver", side: Side::A, flags: &["--bind", "{address}", "--json", "-"] };
 const SENDER: Invocation = Invocation {
@@ -40,15 +40,18 @@ struct Invocation {
     flags: &'static [&'static str],
 }
 
-/// What to run.
-#[derive(Debug)]
-pub(crate) struct Ask<'a> {
-    /// How long the sender sends.
-    pub(crate) secs: u32,
-    /// Whether every rung of the ladder is run, and not one run alone.
-    pub(crate) climbs: bool,
-    /// Handed to the receiver after its own.
-    pub(crate) receiver_flags: &'a [String],
+/// The flags of the task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TwoHostsArgs {
+    /// Run every rung of receiver threads, up to the cores, by packet sizes, in the stage raw and as fast as it goes.
+    #[arg(long)]
+    ladder: bool,
+    /// How long the sender sends, in seconds; with `--ladder` on each rung.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    secs: u32,
+    /// Flags for the receiver, after `--`.
+    #[arg(last = true)]
+    receiver_flags: Vec<String>,
 }
 
 /// Runs both programs and compares their books.
@@ -56,18 +59,18 @@ pub(crate) struct Ask<'a> {
 /// # Errors
 /// [`Stop::Needs`] when the machine cannot make namespaces, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a
 /// program fails or the books do not agree. The namespaces are removed in every case.
-pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: &TwoHostsArgs) -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     let pair = Pair::new()?;
     build(&workspace)?;
 
-    let hosts = Hosts { pair, programs: workspace.target.join("release"), secs: ask.secs, interrupt };
-    if ask.climbs {
-        return hosts.climb(ask.receiver_flags);
+    let hosts = Hosts { pair, programs: workspace.target.join("release"), secs: args.secs, interrupt };
+    if args.ladder {
+        return hosts.climb(&args.receiver_flags);
     }
-    let (received, sent) = hosts.books(ask.receiver_flags, &[])?;
+    let (received, sent) = hosts.books(&args.receiver_flags, &[])?;
     println!("{received:#}\n{sent:#}");
     let count = compare(&received, &sent).map_err(Stop::Failed)?;
     println!("books agree: {count} datagrams sent, none unexplained");
@@ -83,7 +86,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Runs both programs with these flags beside their own, and answers the receiver's book and the sender's.
+    /// Runs both programs with additional flags. Returns the receiver's book and the sender's.
     fn books(&self, receiver_flags: &[String], sender_flags: &[String]) -> Result<(Value, Value), Stop> {
         let start = |who: &Invocation, extra: &[String]| {
             let program = self.programs.join(who.title);
@@ -128,7 +131,7 @@ impl Invocation {
     }
 }
 
-/// What a program that has ended printed on standard output, read as JSON.
+/// Reads the standard output of a program that has ended as JSON.
 fn book(program: &mut Running) -> Result<Value, Stop> {
     let text = program.output();
     let title = program.title();

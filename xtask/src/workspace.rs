@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::run::{CommandLine, Stop};
 
-/// What a registry shows of a package, as `cargo metadata` calls it.
+/// The fields of a package that a registry shows, by their names in `cargo metadata`.
 const REGISTRY_FIELDS: [&str; 7] =
     ["description", "license", "repository", "readme", "keywords", "categories", "rust_version"];
 
@@ -63,7 +63,7 @@ impl Workspace {
     /// Asks cargo about the workspace of the current folder.
     ///
     /// # Errors
-    /// [`Stop::Failed`] when cargo fails or answers with something else than it documents.
+    /// [`Stop::Failed`] when cargo fails or its output is not what it documents.
     pub(crate) fn load() -> Result<Self, Stop> {
         let ask = CommandLine::new("cargo", &["metadata", "--format-version", "1", "--no-deps", "--offline"]);
         Self::from_json(&ask.output(Path::new("."))?)
@@ -78,6 +78,16 @@ impl Workspace {
     pub(crate) fn published(&self) -> String {
         let published = self.packages.iter().filter(|package| package.is_published);
         published.map(|package| format!("-p {}", package.name)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Asks the compiler for the target that it builds for by default.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when it does not name one.
+    pub(crate) fn host(&self) -> Result<String, Stop> {
+        let version = CommandLine::new("rustc", &["-vV"]).output(&self.root)?;
+        let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+        host.map(str::to_owned).ok_or_else(|| Stop::failed("rustc -vV names no host"))
     }
 
     fn from_json(text: &str) -> Result<Self, Stop> {

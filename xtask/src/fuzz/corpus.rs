@@ -13,7 +13,7 @@ const NAME_LETTERS: usize = 8;
 /// A committed corpus holds so much at most; what is longest goes first.
 const CORPUS_MAX_BYTES: u64 = 56 * 1_024;
 
-/// A committed corpus has so many files at most, of all lengths: each is replayed in every test run.
+/// The most files of a committed corpus, of all lengths. Every test run replays each.
 const CORPUS_MAX_FILES: usize = 128;
 
 /// Makes a folder, with those above it.

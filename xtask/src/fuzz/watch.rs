@@ -13,7 +13,7 @@ use crate::run::{CommandLine, Stop, end};
 /// Lines that are shown of a run that found something.
 const LAST_LINES: usize = 60;
 
-/// What a run came to.
+/// The counts of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     inputs: u64,

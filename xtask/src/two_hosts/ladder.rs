@@ -26,7 +26,7 @@ impl Rung {
         Self::up_to(available_parallelism().map_or(1, usize::from))
     }
 
-    /// Every rung with no more threads than cores: more would share cores and tell of nothing else.
+    /// Returns every rung with at most as many threads as cores. More threads would only show that they share cores.
     fn up_to(cores: usize) -> Vec<Self> {
         let threads = THREADS.into_iter().filter(|threads| *threads <= cores);
         threads.flat_map(|threads| SIZES.map(|size| Self { threads, size })).collect()
