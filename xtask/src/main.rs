@@ -1,7 +1,8 @@
-//! Project tasks, each by its name: `cargo xtask --help` lists them.
+//! Project tasks. `cargo xtask --help` lists them.
 //!
-//! This file only reads the command line and turns the outcome into an exit code: 0 done, 1 failed, 2 bad usage,
-//! 3 the machine lacks something the task needs, 130 ended by Ctrl-C. The tasks live in the modules named after them.
+//! This file only reads the command line and turns the outcome into an exit code: 0 done, 1 failed, 2 bad usage, 3 the machine lacks
+//! something that the task needs, 130 ended by Ctrl-C. The tasks are in modules: `bench` in `gate`, `interop`, `ffi`, `bevy`, and
+//! `agones` in `checks`, each other task in a module of its name.
 #![forbid(unsafe_code)]
 
 mod chaos;

@@ -383,6 +383,7 @@ fn targets(root: &Path) -> Result<u64, Stop> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files;
 
     #[test]
     fn the_simulator_goes_on_where_it_ended_and_leaves_no_seed_out() {
@@ -455,6 +456,30 @@ mod tests {
             assert!(FULL.iter().any(|(variable, _)| *variable == name));
             assert!(fs::read_to_string(root.join(path)).unwrap().contains(&format!("\"{name}\"")), "{path}");
         }
+    }
+
+    #[test]
+    fn a_part_that_fails_is_a_finding() {
+        let root = std::env::temp_dir().join(format!("drumfire-nightly-{}", std::process::id()));
+        let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        files::make_empty(&root).unwrap();
+        files::write(&root.join(ledger::PATH), &files::read(&project.join(ledger::PATH)).unwrap()).unwrap();
+        let script = "git init -q && git -c user.name=x -c user.email=x commit -q --allow-empty -m x";
+        CommandLine::new("sh", &["-c", script]).done(&root).unwrap();
+        ledger::begin(&root).unwrap();
+        let before = ledger::findings(&root).unwrap();
+        let fails = |quick, keep_going| {
+            let args = NightlyArgs { minutes: 1, quick, keep_going, turn: None };
+            let step = step("fails", "no-such-command");
+            go(&mut Steps::new(&root, 1), &step, &args)
+        };
+        let ends = [fails(false, true), fails(false, false), fails(true, true)];
+        assert!(matches!(ends, [Ok(()), Err(Stop::Failed(_)), Ok(())]));
+        assert_eq!(ledger::findings(&root).unwrap(), before + 2);
+        let text = fs::read_to_string(root.join(ledger::PATH)).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+        assert!(text.ends_with(" | `no-such-command` | failed |\n"), "{text}");
+        assert_eq!(ledger::check(&text), Ok(()));
     }
 
     #[test]
