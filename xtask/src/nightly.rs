@@ -49,9 +49,9 @@ const PARTS: [Part; 27] = [
     part("address sanitizer", "xtask sanitize --all", 8).quick("xtask sanitize").turn(1),
     part("soak under the address sanitizer", "xtask chaos C1 --sanitized", 7).turn(1),
     // Each back end of the portable ciphers against another implementation. The accelerated provider chooses by the processor alone.
-    part("ciphers, soft", CIPHERS, 2).env(&[("RUSTFLAGS", SOFT)]).turn(1),
-    part("ciphers, SSE2", CIPHERS, 2).env(&[("RUSTFLAGS", SSE2)]).needs("sse2").turn(1),
-    part("ciphers, AVX2", CIPHERS, 2).env(&[("RUSTFLAGS", AVX2)]).needs("avx2").turn(1),
+    part("ciphers, soft", CIPHERS, 3).env(&[("RUSTFLAGS", SOFT)]).turn(1),
+    part("ciphers, SSE2", CIPHERS, 3).env(&[("RUSTFLAGS", SSE2)]).needs("sse2").turn(1),
+    part("ciphers, AVX2", CIPHERS, 3).env(&[("RUSTFLAGS", AVX2)]).needs("avx2").turn(1),
     part("packages alone", "package --offline --allow-dirty --target-dir target/alone/SEED PUBLISHED", 3)
         .turn(2),
     part("oldest dependencies", "minimal-versions check --direct --each-feature -p drumfire", 3)
