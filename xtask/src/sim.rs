@@ -60,7 +60,8 @@ pub(crate) enum Ask<'a> {
         /// Whether the figures are written into the ledger.
         keeps: bool,
     },
-    /// Run the tests that need the copy: those of the audit, and the core's with every packet audited.
+    /// Run the tests that need the copy: those of the audit, the core's with every packet audited, and those of panics in the code
+    /// of connections.
     Tests,
     /// Renew the patch of this name.
     Refresh(&'a str),
@@ -101,11 +102,12 @@ pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
     Tree::of(&workspace.root, &workspace.target)?.check()
 }
 
-/// Tests that run in the copy, without two kinds in which packets share keys and numbers on purpose: the peers of `peer_crowd`, and
-/// copies of an endpoint.
-const TESTS: [&str; 2] = [
+/// Tests that run in the copy. Two kinds of the core's are left out, because their packets share keys and numbers on purpose: the
+/// peers of `peer_crowd`, and copies of an endpoint.
+const TESTS: [&str; 3] = [
     "test --profile sim -p drumfire-crypto --lib --test audit_nonce -- audit_nonce:: keys_that_outlive",
     "test --profile sim -p drumfire-proto --test core -- --skip peer_crowd:: --skip copies_that_go_on_seal_two_packets_under_one_number",
+    "test --profile sim -p drumfire --lib -- worker::tests::panics::",
 ];
 
 /// Builds the simulator from the copy.

@@ -433,7 +433,6 @@ impl Connection {
         match tamper {
             Tamper::BreakRules(seed) => session.turn_hostile(seed),
             Tamper::Claim(claims) => session.set_claims(claims),
-            Tamper::RekeyAfter(packets) => Arc::make_mut(&mut self.bounds).epochs.packets = packets,
             Tamper::Look => {}
         }
         Some(crate::hostile::Inside {

@@ -22,8 +22,6 @@ pub enum Tamper {
     BreakRules(u64),
     /// From now on its acks claim more than came.
     Claim(Claims),
-    /// It changes its keys after so many packets.
-    RekeyAfter(u64),
     /// Nothing: a test only wants to look.
     Look,
 }
@@ -66,14 +64,6 @@ pub struct Inside {
 pub(crate) struct Hostile {
     entropy: Entropy,
     kept: VecDeque<Vec<u8>>,
-}
-
-/// A bug that was planted.
-pub(crate) fn panic_if(is_planted: bool) {
-    if is_planted {
-        // As a panic, save that nothing is printed: the simulator plants thousands.
-        std::panic::resume_unwind(Box::new("a fault that a test put there"));
-    }
 }
 
 impl Hostile {

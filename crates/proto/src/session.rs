@@ -27,8 +27,6 @@ pub(crate) struct Session {
     #[cfg(feature = "hostile")]
     hostile: Option<Box<crate::hostile::Hostile>>,
     #[cfg(feature = "hostile")]
-    panics_next: bool,
-    #[cfg(feature = "hostile")]
     claims: Option<crate::hostile::Claims>,
     #[cfg(feature = "hostile")]
     last_skipped: Option<u64>,
@@ -72,8 +70,6 @@ impl Session {
             #[cfg(feature = "hostile")]
             hostile: None,
             #[cfg(feature = "hostile")]
-            panics_next: false,
-            #[cfg(feature = "hostile")]
             claims: None,
             #[cfg(feature = "hostile")]
             last_skipped: None,
@@ -92,8 +88,6 @@ impl Session {
     ) -> Result<Opened, Refusal> {
         let number = header.number.expand(self.largest()).0;
         self.replay.check(number).map_err(refused)?;
-        #[cfg(feature = "hostile")]
-        crate::hostile::panic_if(std::mem::take(&mut self.panics_next));
         let start = header.encoded_bytes();
         let (aad, sealed) =
             datagram.split_at_mut_checked(start).ok_or(Refusal::Drop(DropReason::WrongLength))?;
@@ -252,12 +246,6 @@ impl Session {
     #[cfg(feature = "hostile")]
     pub(crate) fn keeps_old_keys(&self) -> bool {
         self.opener.has_previous() && self.opener.has_met_current() && self.forget_at().is_none()
-    }
-
-    /// The next packet that comes finds a bug.
-    #[cfg(feature = "hostile")]
-    pub(crate) fn plant_panic(&mut self) {
-        self.panics_next = true;
     }
 
     /// Keeps the expanded keys and remembers as many packets as it may, for a connection that is busy.

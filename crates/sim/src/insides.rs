@@ -17,14 +17,6 @@ const MANY_PROBES: u32 = 6;
 /// Half the shortest time between two probes (PROTOCOL 9.3, "Probe timeout and loss detection"), because clocks may be fast.
 const PROBES_APART: Duration = Duration::from_millis(12);
 
-/// A connection began: its ends change their keys as often as its plan says.
-pub(crate) fn on_connected(world: &mut World, at: usize, peer: PeerId, plan: &Plan) {
-    if let Some(packets) = plan.rekey_packets {
-        world.tamper_with_client(at, Tamper::RekeyAfter(packets));
-        world.tamper_with_server(peer, Tamper::RekeyAfter(packets));
-    }
-}
-
 /// Ends that are to break the rules begin to, once they are connected.
 pub(crate) fn turn_hostile(world: &mut World, seed: u64, plans: &[Plan], clients: &mut [Client]) {
     for (at, (client, plan)) in clients.iter_mut().zip(plans).enumerate() {

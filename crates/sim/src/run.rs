@@ -387,8 +387,6 @@ impl<'a> Run<'a> {
         let at = *self.by_peer.get(&peer).ok_or("an event of a peer that was never connected")?;
         if let Event::Connected { .. } = &event {
             let plan = &self.plans[at];
-            #[cfg(feature = "hostile")]
-            insides::on_connected(&mut self.world, at, peer, plan);
             let options = ChannelOptions::default().redundancy(plan.redundancy).when_full(plan.when_full);
             for channel in (0..plan.channels).map(ChannelId) {
                 self.world.server.set_channel_options(peer, channel, options);

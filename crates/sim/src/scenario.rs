@@ -101,8 +101,6 @@ pub struct Plan {
     pub hostile: Option<Side>,
     /// It breaks them by acks that claim this, and not by other frames.
     pub lie: Option<Lie>,
-    /// Packets after which both ends change their keys, where that can be set.
-    pub rekey_packets: Option<u64>,
     /// The tick from which on nothing goes through any more, either way and for good; it says nothing then or before.
     pub vanishes: Option<u64>,
     /// The tick in which it is closed, and by whom; most clients stay.
@@ -279,10 +277,6 @@ impl Plan {
             closing,
             hostile: Side::hostile(random),
             lie: Lie::draw(random),
-            rekey_packets: (random.below(2) == 0).then(|| {
-                let most = if random.below(4) == 0 { 4_096 } else { 200 };
-                between(random, 64, most)
-            }),
             vanishes: (random.below(16) == 0).then(|| random.below(chaos_ticks)),
         };
         if plan.vanishes.is_some() {

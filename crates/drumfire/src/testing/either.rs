@@ -44,14 +44,6 @@ impl<P: Placement> EitherWorker<P> {
         }
     }
 
-    #[cfg(feature = "hostile")]
-    pub(crate) fn plant_panic(&mut self, peer: PeerId) {
-        match self {
-            Self::Socket(worker) => worker.plant_panic(peer),
-            Self::Memory(worker) => worker.plant_panic(peer),
-        }
-    }
-
     pub(crate) fn work(&mut self) {
         match self {
             Self::Socket(worker) => worker.work(),

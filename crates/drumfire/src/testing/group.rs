@@ -67,12 +67,6 @@ impl<S: Served> World<S> {
 }
 
 impl World {
-    /// The next packet of this peer ends in a panic.
-    #[cfg(feature = "hostile")]
-    pub fn plant_panic_of(&mut self, peer: crate::PeerId) {
-        self.server.parts().1.worker(peer.worker(), |worker| worker.plant_panic(peer));
-    }
-
     /// A worker's thread panics outside of any pass: it begins anew on its socket, under its index, and knows nobody.
     ///
     /// # Panics

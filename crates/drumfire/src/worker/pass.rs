@@ -216,14 +216,6 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         if peer.life() == self.core.life { self.core.endpoint.tamper(peer.id(), tamper) } else { None }
     }
 
-    /// The next packet of this connection ends in a panic.
-    #[cfg(feature = "hostile")]
-    pub(crate) fn plant_panic(&mut self, peer: PeerId) {
-        if peer.life() == self.core.life {
-            self.core.endpoint.plant_panic(peer.id());
-        }
-    }
-
     fn read_clock(&mut self) {
         self.now = self.clock.read();
         self.core.now = self.now.now;

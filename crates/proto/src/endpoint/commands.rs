@@ -45,16 +45,6 @@ impl<P: Placement> Endpoint<P> {
         connection.tamper(tamper)
     }
 
-    /// For tests only: the next packet of this connection ends in a panic.
-    #[cfg(feature = "hostile")]
-    pub fn plant_panic(&mut self, peer: PeerId) {
-        if let Some(session) =
-            self.connections.get_mut(peer).and_then(|connection| connection.session.as_mut())
-        {
-            session.plant_panic();
-        }
-    }
-
     /// Begins to connect, with a token where the server wants one. An event tells what comes of it: `Connected`, or `ConnectFailed` after 5 s at most.
     /// Messages may be sent at once; they wait for the connection.
     ///

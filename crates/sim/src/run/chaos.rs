@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 
 use drumfire::conditioner::LinkConfig;
 use drumfire::testing::{ClockConfig, World};
+use drumfire::{ChannelId, SendError, SendOptions};
 
 use super::Run;
 use crate::client::{Client, Stage};
 use crate::scenario::{Side, WrongClock};
-use crate::swarm::Excused;
+use crate::swarm::{Excused, PANIC_PAYLOAD};
 
 /// By then both ends have given up, and their applications know of it, or neither will, in ticks of an hour.
 const EXCUSED_TICKS: u64 = 160;
@@ -79,19 +80,33 @@ impl Run<'_> {
     /// Workers have their troubles.
     pub(super) fn trouble(&mut self, tick: u64) {
         let Some(swarm) = &self.scenario.swarm else { return };
-        let is_there = |client: &&Client| client.at_server == Stage::Connected;
-        let peers: Vec<_> = self.clients.iter().filter(is_there).filter_map(|client| client.peer).collect();
+        let is_there =
+            |(_, client): &(usize, &Client)| client.at_server == Stage::Connected && !client.is_hostile;
+        let peers: Vec<_> = self.clients.iter().enumerate().filter(is_there).collect();
+        let peers: Vec<_> = peers.iter().filter_map(|(at, client)| Some((*at, client.peer?))).collect();
         for excused in self.doer.act(swarm, tick, &mut self.world, &mut self.random, &peers) {
+            if let Excused::Panics(at) = excused {
+                self.send_panic(at);
+            }
             self.excuse(excused);
+        }
+    }
+
+    /// A client sends what makes the code of its connection panic at the server.
+    fn send_panic(&mut self, at: usize) {
+        let options = SendOptions::reliable_unordered();
+        // A connection that is over at the client ends without the panic.
+        if self.world.clients[at].send(ChannelId(0), PANIC_PAYLOAD, options) == Err(SendError::Full) {
+            self.clients[at].up.on_refused();
         }
     }
 
     /// These connections may end from now on.
     pub(super) fn excuse(&mut self, excused: Excused) {
-        for client in &mut self.clients {
+        for (at, client) in self.clients.iter_mut().enumerate() {
             client.may_end |= match excused {
                 Excused::Worker(worker) => client.peer.is_none_or(|peer| peer.worker() == worker),
-                Excused::Peer(peer) => client.peer == Some(peer),
+                Excused::Panics(one) => one == at,
                 Excused::Everybody => true,
             };
         }
