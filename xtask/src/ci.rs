@@ -31,9 +31,8 @@ const CHECKS: [(&str, &str); 8] = [
 /// The step that `.ci/run` has done already, as the README's test command.
 const TESTS: (&str, &str) = ("tests", "test --workspace");
 
-const PROOFS: [(&str, &str); 10] = [
+const PROOFS: [(&str, &str); 9] = [
     ("tests of the portable sockets", "test -p drumfire-socket --features portable"),
-    ("tests of the simulator's judges", "test -p drumfire-sim --features hostile --test judged"),
     ("documentation", "doc --workspace --no-deps"),
     ("programs of the guide", "xtask guide"),
     ("simulator", "xtask sim --seeds 0..2000"),

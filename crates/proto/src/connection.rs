@@ -424,6 +424,14 @@ impl Connection {
         self.receiving.forget_key(channel, key, largest);
     }
 
+    /// Asserts what must hold between two calls. It costs a few comparisons, and only builds with debug assertions make them.
+    pub(crate) fn check(&self) {
+        let waits_bytes = self.sending.used_bytes();
+        debug_assert!(waits_bytes <= self.bounds.send_memory_bytes, "{waits_bytes} bytes wait to be sent");
+        // A peer that breaks the rules of key changes may leave the keys of a closing connection in any state.
+        self.session.iter().filter(|_| self.is_open()).for_each(Session::check);
+    }
+
     /// For tests only: does this to it; answers what it holds then.
     #[cfg(feature = "hostile")]
     pub(crate) fn tamper(&mut self, tamper: crate::hostile::Tamper) -> Option<crate::hostile::Inside> {

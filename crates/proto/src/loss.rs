@@ -223,8 +223,25 @@ impl Loss {
             under_way.progress_at = now;
             under_way.probe_count = 0;
         }
+        self.check_acked(ack, next_number, news.acknowledged_count > 0 || is_newer);
         news.lost = self.find_lost(now, &mut fate);
         Ok(news)
+    }
+
+    /// Asserts what must hold after an ack was taken in. Each of these faults lets a peer be sent more than its path carries, or keeps
+    /// a connection silent, and neither shows from outside for a long time.
+    fn check_acked(&self, ack: &Ack<'_>, next_number: u64, has_progress: bool) {
+        debug_assert!(self.acked_end <= next_number, "an ack of a packet that was never sent was taken in");
+        let skipped = self.under_way.as_ref().and_then(|under_way| under_way.skipped.as_ref());
+        debug_assert!(
+            !skipped.is_some_and(|skipped| skipped.is_any_in(ack.ranges.iter())),
+            "an ack of a skipped packet number was taken in"
+        );
+        debug_assert!(
+            !has_progress || self.probe_count() == 0,
+            "after an ack with news, {} probes still count as unanswered",
+            self.probe_count()
+        );
     }
 
     /// When something must be done: lost packets named, or a probe sent.

@@ -178,6 +178,14 @@ impl Session {
         }
     }
 
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        debug_assert!(
+            !self.opener.has_previous() || !self.opener.has_met_current() || self.forget_at().is_some(),
+            "the keys of the previous epoch are kept without an end"
+        );
+    }
+
     /// Returns the key phase of packets that are sealed now, which is that of the opener: both step together.
     pub(crate) const fn key_phase(&self) -> bool {
         self.opener.key_phase()

@@ -3,8 +3,6 @@
 use drumfire::{ClientEvent, CloseCode, CloseReason, Event, FlightRecord, PeerId, WhenFull, WorkerStats};
 
 use crate::flow::Flow;
-#[cfg(feature = "hostile")]
-use crate::scenario::Side;
 use crate::scenario::{GROUPS, Plan};
 
 /// How far one end of a connection has come.
@@ -27,12 +25,6 @@ pub(crate) struct Client {
     pub(crate) is_member: [bool; GROUPS],
     /// One of its ends breaks the rules: what they say to each other is worth nothing.
     pub(crate) is_hostile: bool,
-    /// One of its ends acknowledges everything: which end is lied to, and from which packet on.
-    #[cfg(feature = "hostile")]
-    pub(crate) lied_to_from: Option<(Side, u64)>,
-    /// Of its ends, the client's and the server's.
-    #[cfg(feature = "hostile")]
-    pub(crate) probed: [Option<crate::insides::Probed>; 2],
     /// Somebody closed it, or it vanished.
     pub(crate) is_closed: bool,
     /// Nothing comes to it or from it any more, for good.

@@ -333,8 +333,6 @@ impl<'a> Run<'a> {
         let (per_look, per_audit) =
             if self.scenario.is_hour { (STEPS_PER_LOOK, STEPS_PER_AUDIT) } else { (1, 1) };
         if self.steps.is_multiple_of(per_look) {
-            #[cfg(feature = "hostile")]
-            insides::check(&mut self.world, &mut self.clients, self.scenario.is_hour)?;
             if self.scenario.is_clean {
                 books::check_clean(&self.world)?;
             }

@@ -51,6 +51,11 @@ impl Outflow {
     pub(crate) fn spend(&mut self, charge_bytes: usize) {
         // What there is credit for fits.
         let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
+        debug_assert!(
+            charge <= self.left,
+            "{charge} bytes of credit are spent, of {} that are left",
+            self.left
+        );
         self.used = self.used.saturating_add(charge.into());
         self.left = self.left.saturating_sub(charge);
     }

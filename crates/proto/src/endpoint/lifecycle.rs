@@ -64,6 +64,7 @@ impl<P: Placement> Endpoint<P> {
     /// After anything happened to a connection: queues it if it has something to send, and arms its timer.
     pub(super) fn settle(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
+        connection.check();
         while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
             // What is still given up while a connection closes is told to nobody: they have heard of its end.
             if !connection.is_closing() {
