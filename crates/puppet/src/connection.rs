@@ -95,10 +95,16 @@ impl Connection {
         self.sealer.datagram(frames)
     }
 
-    /// Opens a packet of the other end. Returns `None` for any other datagram.
+    /// Opens a packet of the other end. Returns `None` for any other datagram. The first packet of the next key epoch begins that
+    /// epoch in both directions.
     pub fn open(&mut self, mut datagram: Vec<u8>) -> Option<Heard> {
+        let key_phase = self.opener.key_phase();
         let (number, frames) = self.opener.open(&mut datagram)?;
-        Some(Heard { number, frames: frames.to_vec() })
+        let heard = Heard { number, frames: frames.to_vec() };
+        if self.opener.key_phase() != key_phase {
+            self.sealer.change_keys();
+        }
+        Some(heard)
     }
 
     /// Begins the next key epoch, in both directions.

@@ -86,7 +86,7 @@ impl Connector {
                 (welcome.client_id == handshake.client_id()).then_some(())?;
                 // A Welcome uses up the handshake, whether it opens or not.
                 let failed = State::Failed("the server's Welcome does not open".to_owned());
-                if let State::Handshake(handshake) = std::mem::replace(&mut self.state, failed)
+                if let State::Handshake(mut handshake) = std::mem::replace(&mut self.state, failed)
                     && let Some(client) = handshake.on_welcome(&datagram)
                 {
                     self.state = State::Connected(client.into());

@@ -163,9 +163,9 @@ impl Handshake {
         retry.is_ok()
     }
 
-    /// Reads a Welcome. Returns `None` if the datagram is not the Welcome of this handshake.
+    /// Reads a Welcome. Returns `None` if the datagram is not the Welcome of this handshake, which then goes on waiting.
     #[must_use]
-    pub fn on_welcome(mut self, datagram: &[u8]) -> Option<Connection> {
+    pub fn on_welcome(&mut self, datagram: &[u8]) -> Option<Connection> {
         let welcome = Welcome::decode(datagram).ok()?;
         let mut payload = [0; 1_200];
         let (bytes, secrets) = self.initiator.read_reply(welcome.noise_message, &mut payload).ok()?;

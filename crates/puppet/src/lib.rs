@@ -7,6 +7,7 @@
 //!   tools and benches use them where an endpoint's own work must not be measured.
 //! - [`Swarm`] and [`Sender`] draw hostile traffic from a seed: frames, their fields, their order, and their packing.
 //! - [`HelloFlood`] draws hostile Hellos.
+//! - [`HostileEnd`] is a whole client or server that breaks the rules in one way.
 //!
 //! The tests that use this crate judge the other end.
 #![forbid(unsafe_code)]
@@ -16,18 +17,21 @@ mod connector;
 mod flood;
 mod frame;
 mod handshake;
+mod hostile;
 mod packet;
 mod random;
 mod sender;
 mod server;
 mod state;
 mod swarm;
+mod twist;
 
 pub use connection::{Connection, Heard};
 pub use connector::Connector;
 pub use flood::{DrawnHello, HelloFlood};
 pub use frame::DrawnFrame;
 pub use handshake::{Handshake, default_parameters};
+pub use hostile::HostileEnd;
 pub use packet::{PacketOpener, PacketSealer};
 pub use random::Random;
 pub use sender::Sender;

@@ -159,6 +159,11 @@ impl PacketOpener {
         Some((number, opened.body))
     }
 
+    /// Returns the key phase of the newest epoch.
+    pub(crate) const fn key_phase(&self) -> bool {
+        self.opener.key_phase()
+    }
+
     /// Begins the next key epoch of this direction.
     pub(crate) fn change_keys(&mut self) {
         self.opener.step_to_next_epoch();

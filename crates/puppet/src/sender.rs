@@ -80,6 +80,17 @@ impl Sender {
         self.state.on_heard(heard);
     }
 
+    /// Returns the data of a path challenge that was not answered yet.
+    pub(crate) fn take_challenge(&mut self) -> Option<u64> {
+        self.state.challenges.pop()
+    }
+
+    /// Returns the credit of an end that takes every message: the initial credit, and a packet more for each that arrived.
+    pub(crate) fn credit_for_heard(&self) -> u64 {
+        let heard = self.state.heard.back().map_or(0, |newest| newest + 1);
+        u64::from(self.state.limits.credit_bytes) + heard * 1_200
+    }
+
     /// The server did not take the packet that was drawn last.
     pub fn on_refused(&mut self) {
         let frames = std::mem::take(&mut self.last.frames);
@@ -295,7 +306,7 @@ impl Sender {
     }
 
     /// Makes an ack of packets that came, or none if none came.
-    fn ack(&mut self, choice: AckChoice) -> Option<DrawnFrame> {
+    pub(crate) fn ack(&mut self, choice: AckChoice) -> Option<DrawnFrame> {
         let heard = &self.state.heard;
         let newest = *heard.back()?;
         let mut ranges: Vec<AckRange> = Vec::new();

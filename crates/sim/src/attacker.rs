@@ -62,7 +62,7 @@ impl Attacker {
     }
 
     /// From now on the server may find that somebody answers at this address.
-    pub(crate) fn prove(&mut self, address: SocketAddr) {
+    fn prove(&mut self, address: SocketAddr) {
         self.proved.insert(address);
     }
 
@@ -84,7 +84,13 @@ impl Attacker {
     }
 
     /// One go, between two looks of the applications; says whether the server said something to somebody that it may not.
-    pub(crate) fn act(&mut self, world: &mut World, cookie: Cookie) -> Result<(), String> {
+    /// `seen` is what was sent since the last go.
+    pub(crate) fn act(
+        &mut self,
+        world: &mut World,
+        cookie: Cookie,
+        seen: Vec<Datagram>,
+    ) -> Result<(), String> {
         for _ in 0..self.plan.off_path {
             self.invent(world);
         }
@@ -92,7 +98,7 @@ impl Attacker {
             return Ok(());
         }
         let server = world.server.local_addr();
-        for datagram in world.take_seen() {
+        for datagram in seen {
             let is_welcome = datagram.from == server && datagram.bytes.first() == Some(&WELCOME);
             if is_welcome
                 && cookie == Cookie::Always

@@ -49,7 +49,8 @@ impl Client {
         let may_drop = matches!(plan.when_full, WhenFull::DropOldest | WhenFull::DropNewest);
         let may_overflow = plan.when_full == WhenFull::Disconnect;
         let flow = || Flow::new(may_drop, is_short_of_memory);
-        Self { may_overflow, up: flow(), down: flow(), ..Self::default() }
+        let is_hostile = plan.hostile.is_some();
+        Self { may_overflow, is_hostile, up: flow(), down: flow(), ..Self::default() }
     }
 
     /// The client heard something.
@@ -151,6 +152,12 @@ impl Client {
     /// Whether it may be over for one end and not for the other.
     pub(crate) const fn may_be_over(&self) -> bool {
         self.is_closed || self.may_end || self.may_overflow
+    }
+
+    /// Whether either end took the connection for open.
+    pub(crate) const fn was_connected(&self) -> bool {
+        matches!(self.at_client, Stage::Connected | Stage::Over)
+            || matches!(self.at_server, Stage::Connected | Stage::Over)
     }
 
     /// Whether it is over at both ends, or came to nothing.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use drumfire::testing::{self, World};
 use drumfire::{
-    Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, ServerKey, ServerPublicKey, TokenAccess,
-    TokenKey, TokenMasterKey, TokenRequest, Workers,
+    Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, ServerKey, TokenAccess, TokenKey,
+    TokenMasterKey, TokenRequest, Workers,
 };
 
 use crate::scenario::{Plan, Scenario};
@@ -13,7 +13,6 @@ use crate::scenario::{Plan, Scenario};
 /// The way in: clients come to it for the first time, and in place of others.
 pub(crate) struct Door {
     address: SocketAddr,
-    public: ServerPublicKey,
     /// What seals tokens, where there are any.
     key: Option<TokenKey>,
     config: ClientConfig,
@@ -25,26 +24,22 @@ pub(crate) struct Door {
 impl Door {
     /// The world of this scenario with nobody in it, and the way in.
     pub(crate) fn open(scenario: &Scenario) -> Result<(World, Self), String> {
-        let (open, server_key) = (testing::server_config(), ServerKey::from_bytes([9; 32]));
-        let (address, mut key) = (open.address, None);
-        let (config, public) = if scenario.has_tokens {
+        let address = testing::server_config().address;
+        let (mut access, mut key) = (Access::Open, None);
+        if scenario.has_tokens {
             let master = TokenMasterKey::from_bytes([7; 32]);
             let token_key = master.token_key(1, "sim").map_err(|error| error.to_string())?;
-            let (access, public) = (TokenAccess::new(token_key.clone()), server_key.public());
+            access = Access::Token(TokenAccess::new(token_key.clone()));
             key = Some(token_key);
-            (ServerConfig::new(address, server_key, Access::Token(access)), public)
-        } else {
-            let public = open.key.public();
-            (open, public)
-        };
-        let mut config = config.cookie(scenario.cookie);
+        }
+        let mut config = ServerConfig::new(address, server_key(), access).cookie(scenario.cookie);
         let mut of_client = ClientConfig::default();
         if let Some(bytes) = scenario.memory_bytes {
             config = config.memory_bytes(bytes, bytes);
             of_client = of_client.memory_bytes(bytes, bytes);
         }
         let world = build(config, scenario)?;
-        Ok((world, Self { address, public, key, config: of_client, next_player: 0, tokens: Vec::new() }))
+        Ok((world, Self { address, key, config: of_client, next_player: 0, tokens: Vec::new() }))
     }
 
     /// A client comes to this place: a new one, or that of one that has gone.
@@ -72,7 +67,7 @@ impl Door {
         if let Some(shared) = self.tokens.last().filter(|_| plan.shares_token) {
             return Ok(Some(shared.clone()));
         }
-        let request = TokenRequest::new(PlayerId(self.next_player), self.address, self.public);
+        let request = TokenRequest::new(PlayerId(self.next_player), self.address, server_key().public());
         self.next_player += 1;
         world.issue(&request, key).map(Some).map_err(|error| error.to_string())
     }
@@ -81,6 +76,11 @@ impl Door {
     pub(crate) fn tokens(&self) -> &[ConnectToken] {
         &self.tokens
     }
+}
+
+/// Returns the key of every simulated server.
+pub(crate) fn server_key() -> ServerKey {
+    ServerKey::from_bytes([9; 32])
 }
 
 /// The world of a server with these settings, and with as many workers as the scenario has.

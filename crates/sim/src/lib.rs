@@ -2,9 +2,9 @@
 //! everything that must hold checked after every step.
 //!
 //! What runs is the worker loop of production behind the types a game uses. Clients change their addresses, links fail
-//! altogether for a while, and attackers beside and between the ends invent, copy, repeat and change datagrams. With
-//! [`run_swarm`] the server has several workers, whose sockets, threads and code fail too; with [`run_hour`] many clients come and
-//! go for an hour. Real sockets and threads are not its business.
+//! altogether for a while, and attackers on the path and off it invent, copy, repeat and change datagrams. Puppets take the place of
+//! some ends and break the rules. With [`run_swarm`] the server has several workers, whose sockets, threads and code fail too; with
+//! [`run_hour`] many clients come and go for an hour. Real sockets and threads are not its business.
 //!
 //! ```
 //! let outcome = drumfire_sim::run(7)?;
@@ -20,8 +20,7 @@ mod dice;
 mod door;
 mod flow;
 mod guests;
-#[cfg(feature = "hostile")]
-mod insides;
+mod hostile;
 mod ledger;
 mod memory;
 mod message;
@@ -31,6 +30,6 @@ mod swarm;
 mod toll;
 
 pub use run::{Failure, Outcome, run, run_hour, run_scenario, run_swarm};
-pub use scenario::{Attack, Closing, GroupPlan, Hole, Lie, Plan, Scenario, Side, WrongClock};
+pub use scenario::{Attack, Closing, GroupPlan, Hole, Plan, Scenario, Side, WrongClock};
 pub use swarm::{Covered, Mishap, Swarm, What};
 pub use toll::{LinkFaults, Toll};

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire::conditioner::{Delay, LinkConfig, Random};
+use drumfire::conditioner::{Datagram, Delay, LinkConfig, Random};
 use drumfire::testing::{ClockConfig, Trouble, World};
 use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PlayerId};
 
@@ -20,17 +20,19 @@ use crate::books;
 use crate::client::{Client, Stage};
 use crate::door::Door;
 use crate::guests::Guests;
-#[cfg(feature = "hostile")]
-use crate::insides;
+use crate::hostile::HostileEnds;
 use crate::ledger::{self, Class};
 use crate::memory;
-use crate::scenario::{Plan, Scenario, Side};
+use crate::scenario::{Plan, Scenario};
 use crate::swarm::{Covered, Doer, Excused};
 use crate::toll::Toll;
 use turnover::Turnover;
 
 /// Time between two looks in the calm.
 const CALM_STEP: Duration = Duration::from_millis(500);
+
+/// Turns of hostile ends in a tick of a short scenario.
+const HOSTILE_TURNS: u32 = 4;
 
 /// In an hour the books are closed once in so many steps,
 const STEPS_PER_LOOK: u64 = 4;
@@ -162,6 +164,9 @@ struct Run<'a> {
     /// Who was there before.
     turnover: Turnover,
     attacker: Attacker,
+    hostile: HostileEnds,
+    /// Datagrams that were sent since the attacker last looked.
+    seen: Vec<Datagram>,
     doer: Doer,
     /// Clients by every address they ever had, and by those from which their packets are copied.
     by_address: HashMap<SocketAddr, usize>,
@@ -192,6 +197,7 @@ impl<'a> Run<'a> {
         for (at, _) in scenario.clients.iter().enumerate().filter(is_gone) {
             attacker.watch(world.client_address(at));
         }
+        let hostile = HostileEnds::new(scenario.clients.len(), Random::part(scenario.seed, 8));
         let doer = Doer::new(scenario.swarm.as_ref(), &mut world);
         let (by_address, by_peer, players) = (HashMap::new(), HashMap::new(), HashSet::new());
         let mut run = Self {
@@ -203,6 +209,8 @@ impl<'a> Run<'a> {
             clients: Vec::new(),
             turnover: Turnover::new(scenario.clients.len()),
             attacker,
+            hostile,
+            seen: Vec::new(),
             doer,
             by_address,
             by_peer,
@@ -218,10 +226,8 @@ impl<'a> Run<'a> {
         let client = |plan| Client::of(plan, scenario.memory_bytes.is_some());
         run.clients = scenario.clients.iter().map(client).collect();
         (0..scenario.clients.len()).try_for_each(|at| run.begin(at))?;
-        if scenario.attack.on_path > 0 {
-            // From now on it is written down.
-            run.world.take_seen();
-        }
+        // From now on the world keeps what is sent.
+        run.world.take_seen();
         Ok(run)
     }
 
@@ -231,7 +237,11 @@ impl<'a> Run<'a> {
         self.world
             .set_up(at, &plan.up)
             .and_then(|()| self.world.set_down(at, &plan.down))
+            .and_then(|()| self.hostile.begin(at, plan))
             .map_err(|error| error.to_string())?;
+        if plan.hostile.is_some() {
+            chaos::cut(&mut self.world, at, &plan.up)?;
+        }
         self.note_address(at);
         Ok(())
     }
@@ -253,7 +263,8 @@ impl<'a> Run<'a> {
             self.close(tick);
             self.disturb(tick)?;
             self.set_clocks(tick);
-            self.attacker.act(&mut self.world, self.scenario.cookie)?;
+            let seen = std::mem::take(&mut self.seen);
+            self.attacker.act(&mut self.world, self.scenario.cookie, seen)?;
             self.trouble(tick);
             let (stall_from, stall_until) = self.scenario.stall;
             self.is_stalled = (stall_from..stall_until).contains(&phase);
@@ -277,7 +288,8 @@ impl<'a> Run<'a> {
         let calm = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10)));
         self.world.set_links(&calm).map_err(|error| error.to_string())?;
         for (at, client) in self.clients.iter().enumerate() {
-            if client.has_vanished {
+            self.hostile.silence(at);
+            if client.has_vanished || client.is_hostile {
                 chaos::cut(&mut self.world, at, &calm)?;
             }
         }
@@ -287,6 +299,7 @@ impl<'a> Run<'a> {
         while self.world.elapsed() < end {
             self.close(self.scenario.chaos_ticks);
             self.attacker.speak_for_the_gone(&mut self.world);
+            self.seen.clear();
             self.step(CALM_STEP, None)?;
         }
         // Whoever is woken once more counts once more.
@@ -296,7 +309,11 @@ impl<'a> Run<'a> {
 
     /// Lets time pass and takes in what happened; `tick` is that of the chaos.
     fn step(&mut self, time: Duration, tick: Option<u64>) -> Result<(), String> {
-        self.world.advance(time);
+        let turns = if self.scenario.is_hour || tick.is_none() { 1 } else { HOSTILE_TURNS };
+        for _ in 0..turns {
+            self.seen.extend(self.hostile.act(&mut self.world));
+            self.world.advance(time / turns);
+        }
         let now = self.world.elapsed();
         let late = |reason| format!("after {now:?}: {reason}");
         // Of a server with one worker the application does the work, here.
@@ -324,11 +341,8 @@ impl<'a> Run<'a> {
         self.look().map_err(late)
     }
 
-    /// Looks at the ends and closes the books.
+    /// Closes the books.
     fn look(&mut self) -> Result<(), String> {
-        #[cfg(feature = "hostile")]
-        insides::turn_hostile(&mut self.world, self.scenario.seed, &self.plans, &mut self.clients);
-        self.prove_copiers();
         self.steps += 1;
         let (per_look, per_audit) =
             if self.scenario.is_hour { (STEPS_PER_LOOK, STEPS_PER_AUDIT) } else { (1, 1) };
@@ -342,15 +356,6 @@ impl<'a> Run<'a> {
             ledger::check(&self.world, self.scenario.cookie, &self.attacker)?;
         }
         Ok(())
-    }
-
-    /// A server that breaks the rules may show its client what it sent to somebody who copies packets, and then has the answer.
-    fn prove_copiers(&mut self) {
-        for (at, (client, plan)) in self.clients.iter().zip(&self.plans).enumerate() {
-            if client.is_hostile && plan.hostile == Some(Side::Server) {
-                self.attacker.prove(Class::copier(self.world.client_address(at)));
-            }
-        }
     }
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {

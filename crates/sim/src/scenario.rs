@@ -97,10 +97,8 @@ pub struct Plan {
     pub deaf: Range<u64>,
     /// When little or nothing gets through.
     pub hole: Option<Hole>,
-    /// The end that breaks the rules once it is connected, where that can be done; none with most clients.
+    /// The end that breaks the rules once it is connected. Most clients have none, and all clients with tokens: puppets have no token.
     pub hostile: Option<Side>,
-    /// It breaks them by acks that claim this, and not by other frames.
-    pub lie: Option<Lie>,
     /// The tick from which on nothing goes through any more, either way and for good; it says nothing then or before.
     pub vanishes: Option<u64>,
     /// The tick in which it is closed, and by whom; most clients stay.
@@ -159,15 +157,6 @@ pub struct Closing {
     pub by: Side,
 }
 
-/// What the acks of an end that breaks the rules claim beside what came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
-    /// All that came before the newest packet.
-    Everything,
-    /// Packets that were never sent.
-    Unsent,
-}
-
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -209,6 +198,9 @@ impl Scenario {
         }
         let cookie = if random.below(3) == 0 { Cookie::UnderLoad } else { Cookie::Always };
         let has_tokens = random.below(4) == 0;
+        if has_tokens {
+            clients.iter_mut().for_each(|plan| plan.hostile = None);
+        }
         let clock = WrongClock::draw(&mut random, chaos_ticks).filter(|_| !is_clean);
         let swap = (random.below(8) == 0 && count > 1 && !is_clean)
             .then(|| (random.below(chaos_ticks), usize::try_from(random.below(count - 1)).unwrap_or(0)));
@@ -276,13 +268,16 @@ impl Plan {
             reliable: random.fraction(),
             closing,
             hostile: Side::hostile(random),
-            lie: Lie::draw(random),
             vanishes: (random.below(16) == 0).then(|| random.below(chaos_ticks)),
         };
         if plan.vanishes.is_some() {
             // With something under way it would be given up sooner, for another reason.
             (plan.rate, plan.rebind_ticks, plan.closing, plan.hostile) = (0.0, 0, None, None);
             (plan.hole, plan.clock) = (None, None);
+        }
+        if plan.hostile.is_some() {
+            // Its links are not those of the world.
+            plan.hole = None;
         }
         plan
     }
@@ -303,16 +298,6 @@ impl Plan {
     fn clean(&mut self, random: &mut Random) {
         (self.up, self.down) = (clean_link(random), clean_link(random));
         (self.clock, self.hole, self.hostile, self.vanishes) = (None, None, None, None);
-    }
-}
-
-impl Lie {
-    fn draw(random: &mut Random) -> Option<Self> {
-        match random.below(4) {
-            0 => Some(Self::Everything),
-            1 => Some(Self::Unsent),
-            _ => None,
-        }
     }
 }
 
@@ -344,12 +329,11 @@ impl WrongClock {
 
 impl Side {
     fn hostile(random: &mut Random) -> Option<Self> {
-        let side = match random.below(16) {
-            0 => Self::Client,
-            1 => Self::Server,
-            _ => return None,
-        };
-        cfg!(feature = "hostile").then_some(side)
+        match random.below(16) {
+            0 => Some(Self::Client),
+            1 => Some(Self::Server),
+            _ => None,
+        }
     }
 }
 

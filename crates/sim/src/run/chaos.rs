@@ -42,6 +42,12 @@ impl Run<'_> {
                 cut(&mut self.world, at, &plan.up)?;
                 (self.clients[at].is_closed, self.clients[at].has_vanished) = (true, true);
             }
+            // The place of a client must become free, and a puppet whose attempt to connect failed would go on trying.
+            let is_lost =
+                self.clients[at].at_client == Stage::Failed && self.clients[at].at_server == Stage::Before;
+            if is_lost || plan.closing.is_some_and(|closing| closing.tick <= tick) {
+                self.hostile.silence(at);
+            }
             let has_moved = plan.rebind_ticks > 0 && (tick + 1).is_multiple_of(plan.rebind_ticks);
             if let Some(hole) = plan.hole.as_ref().filter(|hole| !hole.ticks.is_empty()) {
                 // Those of short scenarios are over long before anybody gives up.

@@ -21,13 +21,14 @@ impl Run<'_> {
         for at in 0..self.plans.len() {
             self.say_to_group()?;
             let rate = self.plans[at].rate;
+            let is_puppet = self.plans[at].hostile == Some(Side::Client);
             // Who takes no events does not know who is there.
             let is_deaf = tick.checked_sub(1).is_some_and(|before| self.plans[at].deaf.contains(&before));
             for _ in 0..BURST_MESSAGES {
                 if !self.random.happens(rate) {
                     break;
                 }
-                if !is_deaf {
+                if !is_deaf && !is_puppet {
                     self.say_one(at, Side::Client)?;
                 }
                 if !self.is_stalled {

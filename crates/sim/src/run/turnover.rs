@@ -67,7 +67,7 @@ impl Run<'_> {
         self.count(at)?;
         self.toll.handshakes += 1;
         self.turnover.gone[at].add(&self.world.clients[at].stats());
-        let plan = Scenario::comer(self.scenario.seed, at as u64, tick);
+        let plan = Scenario::comer(self.scenario.seed, at as u64, tick, self.scenario.has_tokens);
         self.door.admit(&mut self.world, at, &plan)?;
         self.world.set_client_clock(at, &ClockConfig::default());
         self.toll.others += plan.faults();
@@ -84,7 +84,7 @@ impl Run<'_> {
         let outcome = &mut self.turnover.outcome;
         outcome.failed += u64::from(is_failed);
         outcome.connected += u64::from(!is_failed);
-        outcome.hostile += u64::from(client.is_hostile);
+        outcome.hostile += u64::from(client.is_hostile && client.was_connected());
         outcome.closed += u64::from(client.at_client == Stage::Over);
         outcome.sent += client.up.sent() + client.down.sent();
         outcome.delivered += client.up.delivered + client.down.delivered;

@@ -60,7 +60,7 @@ impl Scenario {
         let clock = clock.map(|clock| clock.bounded(WRONG_TICKS));
         let (has_tokens, is_under_load) = (random.below(2) == 0, random.below(3) == 0);
         let count = between(&mut random, 56, 64);
-        let clients = (0..count).map(|at| Self::comer(seed, at, 0)).collect();
+        let clients = (0..count).map(|at| Self::comer(seed, at, 0, has_tokens)).collect();
         Self {
             seed,
             clients,
@@ -84,7 +84,7 @@ impl Scenario {
     }
 
     /// Who comes to this place in this tick.
-    pub(crate) fn comer(seed: u64, at: u64, tick: u64) -> Plan {
+    pub(crate) fn comer(seed: u64, at: u64, tick: u64, has_tokens: bool) -> Plan {
         let mut random = Random::part(seed, ((7 + at) << 32) | tick);
         // The few who stay for long are as many at a time as those who do not.
         let stay = match random.below(96) {
@@ -92,6 +92,7 @@ impl Scenario {
             _ => between(&mut random, 2 * SECOND_TICKS, 30 * SECOND_TICKS),
         };
         let mut plan = Plan::draw(&mut random, stay);
+        plan.hostile = plan.hostile.filter(|_| !has_tokens);
         plan.rate *= RATE;
         plan.rebind_ticks *= REBIND_TIMES;
         (plan.up, plan.down) = (bearable(plan.up), bearable(plan.down));
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn everybody_goes_within_the_hour_that_they_came_and_no_hole_outlasts_what_connections_do() {
         for (at, tick) in (0..200).zip([0, 100, 14_000].into_iter().cycle()) {
-            let plan = Scenario::comer(3, at, tick);
+            let plan = Scenario::comer(3, at, tick, false);
             let end = plan.closing.map(|closing| closing.tick).or(plan.vanishes).expect("it goes");
             assert!((tick..=tick + HOUR_TICKS).contains(&end), "{plan:?}");
             let hole = plan.hole.as_ref().map_or(0, |hole| hole.ticks.end - hole.ticks.start);

@@ -1,0 +1,106 @@
+//! Ends that break the rules: each is a puppet in the place of a client, or in the place of the server towards one client.
+//!
+//! Such a client has no links in the world. Its puppet is shown what the other end sends, and what it sends is put into the receive
+//! queue of the other end. Between both lie links like those of any client. A puppet reads and sends in its turns, of which a tick
+//! has few.
+//!
+//! Other modules judge how the other end takes it.
+
+use drumfire::conditioner::{Datagram, Link, LinkConfig, LinkConfigError, Moment, Random};
+use drumfire::testing::World;
+use drumfire_puppet::HostileEnd;
+
+use crate::door::server_key;
+use crate::scenario::{Plan, Side};
+
+/// The hostile ends of a run, by the place of their client.
+pub(crate) struct HostileEnds {
+    ends: Vec<Option<End>>,
+    random: Random,
+}
+
+struct End {
+    side: Side,
+    /// `None` once it is silent for good.
+    puppet: Option<Puppet>,
+}
+
+struct Puppet {
+    end: HostileEnd,
+    inward: Link,
+    outward: Link,
+}
+
+impl HostileEnds {
+    pub(crate) fn new(places: usize, random: Random) -> Self {
+        Self { ends: (0..places).map(|_| None).collect(), random }
+    }
+
+    /// A client with this plan comes to this place.
+    pub(crate) fn begin(&mut self, at: usize, plan: &Plan) -> Result<(), LinkConfigError> {
+        self.ends[at] = None;
+        let Some(side) = plan.hostile else { return Ok(()) };
+        let seed = self.random.bits();
+        let (end, inward, outward) = match side {
+            Side::Client => {
+                (HostileEnd::client(&server_key().public().to_bytes(), seed), &plan.down, &plan.up)
+            }
+            Side::Server => (HostileEnd::server(server_key().to_bytes(), seed), &plan.up, &plan.down),
+        };
+        let mut link = |config: &LinkConfig| Link::new(config.clone(), self.random.bits());
+        let puppet = Some(Puppet { end, inward: link(inward)?, outward: link(outward)? });
+        self.ends[at] = Some(End { side, puppet });
+        Ok(())
+    }
+
+    /// From now on the end at this place is silent, if there is one.
+    pub(crate) fn silence(&mut self, at: usize) {
+        if let Some(end) = &mut self.ends[at] {
+            end.puppet = None;
+        }
+    }
+
+    /// Gives each puppet its turn. Returns all datagrams that were sent since the last call, as someone sees them who listens next to
+    /// each sender.
+    pub(crate) fn act(&mut self, world: &mut World) -> Vec<Datagram> {
+        let mut seen = world.take_seen();
+        let mut sent = Vec::new();
+        let (now, server) = (Moment::ORIGIN.after(world.elapsed()), world.server.local_addr());
+        for (at, end) in self.ends.iter_mut().enumerate() {
+            let Some(End { side, puppet }) = end else { continue };
+            let client = world.client_address(at);
+            let (own, other) = match side {
+                Side::Client => (client, server),
+                Side::Server => (server, client),
+            };
+            if let Some(puppet) = puppet {
+                for datagram in seen.iter().filter(|datagram| (datagram.from, datagram.to) == (other, own)) {
+                    puppet.inward.push(now, other, own, &datagram.bytes);
+                }
+                puppet.turn(now, |bytes, link| link.push(now, own, other, &bytes));
+                sent.extend(std::iter::from_fn(|| puppet.outward.poll(now)));
+            }
+            if *side == Side::Client {
+                // The world's client in its place has no links, so an attacker must not see its datagrams either.
+                seen.retain(|datagram| datagram.from != own);
+            }
+        }
+        for Datagram { from, to, bytes } in &sent {
+            world.inject(*from, *to, bytes.clone());
+        }
+        seen.extend(sent);
+        seen
+    }
+}
+
+impl Puppet {
+    /// Reads what arrived by now, and sends the answers and the datagrams of a turn.
+    fn turn(&mut self, now: Moment, send: impl Fn(Vec<u8>, &mut Link)) {
+        while let Some(datagram) = self.inward.poll(now) {
+            if let Some(answer) = self.end.on_datagram(datagram.bytes) {
+                send(answer, &mut self.outward);
+            }
+        }
+        self.end.turn().into_iter().for_each(|datagram| send(datagram, &mut self.outward));
+    }
+}
