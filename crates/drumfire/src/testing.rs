@@ -53,8 +53,6 @@ use crate::workers::Workers;
 use crate::{Client, Server};
 
 pub use clockwork::ClockConfig;
-#[cfg(feature = "hostile")]
-pub use drumfire_proto::{Claims, Inside, Tamper};
 pub(crate) use either::{EitherWaker, EitherWorker};
 pub use group::Draining;
 pub(crate) use memory::{MemoryWorker, Seat, WALL_ORIGIN};
@@ -370,15 +368,6 @@ impl<S: Served> World<S> {
         let mut network = self.network.lock();
         let path = network.path(client);
         [&path.up, &path.down].map(|link| (*link.counts(), link.flying_count() as u64))
-    }
-
-    /// Does this to a client; answers what its end of the connection holds then, if it is open.
-    ///
-    /// # Panics
-    /// When there is no such client.
-    #[cfg(feature = "hostile")]
-    pub fn tamper_with_client(&mut self, client: usize, tamper: Tamper) -> Option<Inside> {
-        self.clients[client].tamper(tamper)
     }
 
     /// Puts a datagram into the receive queue of the end at `to`, past all links, as somebody does who can write any

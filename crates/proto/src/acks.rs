@@ -132,16 +132,6 @@ impl Acks {
         self.older().len().saturating_add(self.largest().is_some().into())
     }
 
-    /// For tests only: from now on packets came that did not.
-    #[cfg(feature = "hostile")]
-    pub(crate) fn claim(&mut self, claims: Option<crate::hostile::Claims>) {
-        let (Some(claims), Some(_)) = (claims, self.largest()) else { return };
-        match claims {
-            crate::hostile::Claims::Everything => (self.newest.0, self.gaps) = (0, None),
-            crate::hostile::Claims::Unsent => self.newest.1 = self.newest.1.saturating_add(1 << 10),
-        }
-    }
-
     /// How long the newest packet has waited.
     pub(crate) fn delay(&self, now: Moment) -> AckDelay {
         AckDelay::from_duration(now.since(self.largest_at))

@@ -432,30 +432,6 @@ impl Connection {
         self.session.iter().filter(|_| self.is_open()).for_each(Session::check);
     }
 
-    /// For tests only: does this to it; answers what it holds then.
-    #[cfg(feature = "hostile")]
-    pub(crate) fn tamper(&mut self, tamper: crate::hostile::Tamper) -> Option<crate::hostile::Inside> {
-        use crate::hostile::Tamper;
-
-        let session = self.session.as_mut()?;
-        match tamper {
-            Tamper::BreakRules(seed) => session.turn_hostile(seed),
-            Tamper::Claim(claims) => session.set_claims(claims),
-            Tamper::Look => {}
-        }
-        Some(crate::hostile::Inside {
-            unused: session.unused(),
-            largest_acked: self.loss.largest_acked().map(|number| number.0),
-            skipped: session.last_skipped(),
-            send_bytes: self.sending.used_bytes(),
-            send_bytes_max: self.bounds.send_memory_bytes,
-            credit_spent: self.sending.credit().spent(),
-            credit_used: self.receiving.credit.used(),
-            probe_count: self.loss.probe_count(),
-            keeps_old_keys: session.keeps_old_keys(),
-        })
-    }
-
     /// Counts what its queues hold of messages now, both ways.
     pub(crate) fn count_in(&mut self, together: &mut Together) {
         together

@@ -73,8 +73,6 @@ mod epoch;
 mod error;
 mod event;
 mod handshake;
-#[cfg(feature = "hostile")]
-mod hostile;
 mod identity;
 mod ids;
 mod ledger;
@@ -131,5 +129,3 @@ pub use drumfire_crypto::{
     TokenMasterKey,
 };
 pub use drumfire_wire::{ChannelId, Close, CloseCode, FrameKinds, Refusal, RefuseReason, SteeringSecret};
-#[cfg(feature = "hostile")]
-pub use hostile::{Claims, Inside, Tamper};

@@ -24,12 +24,6 @@ pub(crate) struct Session {
     replay: ReplayWindow,
     skip_at: u64,
     epoch: KeyEpoch,
-    #[cfg(feature = "hostile")]
-    hostile: Option<Box<crate::hostile::Hostile>>,
-    #[cfg(feature = "hostile")]
-    claims: Option<crate::hostile::Claims>,
-    #[cfg(feature = "hostile")]
-    last_skipped: Option<u64>,
 }
 
 /// Where in a datagram the opened frames stand, and the packet's number.
@@ -67,12 +61,6 @@ impl Session {
             replay: ReplayWindow::narrow(replay_window).unwrap_or_default(),
             skip_at: 0,
             epoch: KeyEpoch::new(now),
-            #[cfg(feature = "hostile")]
-            hostile: None,
-            #[cfg(feature = "hostile")]
-            claims: None,
-            #[cfg(feature = "hostile")]
-            last_skipped: None,
         };
         session.draw_skip(0, entropy);
         session
@@ -201,8 +189,6 @@ impl Session {
             return Ok((next, None));
         }
         let skipped = self.sealer.skip()?;
-        #[cfg(feature = "hostile")]
-        self.last_skipped.replace(skipped);
         self.draw_skip(next, entropy);
         Ok((self.sealer.next_number()?, Some(skipped)))
     }
@@ -219,41 +205,7 @@ impl Session {
         body: &mut [u8],
         tag: &mut [u8; TAG_BYTES],
     ) -> Result<u64, SealError> {
-        #[cfg(feature = "hostile")]
-        if let Some(hostile) = &mut self.hostile {
-            hostile.twist(body);
-        }
         self.sealer.seal(aad, body, tag)
-    }
-
-    /// From now on other frames are sealed than were written.
-    #[cfg(feature = "hostile")]
-    pub(crate) fn turn_hostile(&mut self, seed: u64) {
-        self.hostile = Some(Box::new(crate::hostile::Hostile::new(seed)));
-    }
-
-    /// From now on acks claim this, or what came.
-    #[cfg(feature = "hostile")]
-    pub(crate) const fn set_claims(&mut self, claims: crate::hostile::Claims) {
-        self.claims = Some(claims);
-    }
-
-    /// What acks claim beside what came.
-    #[cfg(feature = "hostile")]
-    pub(crate) const fn claims(&self) -> Option<crate::hostile::Claims> {
-        self.claims
-    }
-
-    /// The last number that was skipped.
-    #[cfg(feature = "hostile")]
-    pub(crate) const fn last_skipped(&self) -> Option<u64> {
-        self.last_skipped
-    }
-
-    /// Whether the keys of the epoch before are kept, though those of this one were met, and nothing says until when.
-    #[cfg(feature = "hostile")]
-    pub(crate) fn keeps_old_keys(&self) -> bool {
-        self.opener.has_previous() && self.opener.has_met_current() && self.forget_at().is_none()
     }
 
     /// Keeps the expanded keys and remembers as many packets as it may, for a connection that is busy.

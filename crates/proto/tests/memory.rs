@@ -1,6 +1,4 @@
 //! What a connection costs a server in memory, counted by the allocator.
-// Both features keep books of their own in each connection.
-#![cfg(not(feature = "hostile"))]
 
 use allocation_counter::measure;
 use bytes::Bytes;

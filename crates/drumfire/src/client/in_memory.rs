@@ -9,8 +9,6 @@ use crate::config::{BindError, ClientConfig};
 use crate::inline::{Inline, front};
 use crate::reconnect::{Dice, Reconnect};
 use crate::testing::{EitherWorker, Seat, secret};
-#[cfg(feature = "hostile")]
-use crate::testing::{Inside, Tamper};
 use crate::tokens::ConnectToken;
 use crate::worker::{Parts, Queue, Worker};
 
@@ -54,11 +52,6 @@ impl Client {
         let draw = Box::new(move || Ok(secret(&mut later)));
         let inline = Inline::of(front, EitherWorker::Memory(worker), None, draw);
         Self::new(inline, whom, token, config, Dice::new(seed))
-    }
-
-    #[cfg(feature = "hostile")]
-    pub(crate) fn tamper(&mut self, tamper: Tamper) -> Option<Inside> {
-        self.inline.worker.tamper(self.peer, tamper)
     }
 
     /// Hands over what was sent but not flushed.

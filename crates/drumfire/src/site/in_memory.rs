@@ -17,8 +17,6 @@ use crate::owners::{Owners, WorkerPlacement};
 use crate::steering::Steering;
 use crate::sync::Bell;
 use crate::testing::{EitherWaker, EitherWorker, Seat, secret};
-#[cfg(feature = "hostile")]
-use crate::testing::{Inside, Tamper};
 use crate::worker::{Face, Parts, Ring, Worker, rings};
 use crate::workers::Workers;
 
@@ -62,13 +60,6 @@ impl Site {
         let mut later = Random::new(random.bits());
         let (granted, draw) = (Vec::new(), Box::new(move || Ok(secret(&mut later))));
         Ok(Self { crew, door, bell, links, address, granted, live, message_max_bytes, draw })
-    }
-
-    #[cfg(feature = "hostile")]
-    pub(crate) fn tamper(&mut self, peer: crate::PeerId, tamper: Tamper) -> Option<Inside> {
-        let mut inside = None;
-        self.worker(peer.worker(), |worker| inside = worker.tamper(peer, tamper));
-        inside
     }
 
     /// One pass of this worker, and a wait that only says when the next is due.

@@ -142,14 +142,6 @@ impl<P: Placement> EitherWorker<P> {
         }
     }
 
-    #[cfg(feature = "hostile")]
-    pub(crate) fn tamper(&mut self, peer: PeerId, tamper: super::Tamper) -> Option<super::Inside> {
-        match self {
-            Self::Socket(worker) => worker.tamper(peer, tamper),
-            Self::Memory(worker) => worker.tamper(peer, tamper),
-        }
-    }
-
     /// In memory the world moves the client.
     pub(crate) fn replace_socket(&mut self, socket: Socket) -> std::io::Result<()> {
         match self {

@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "hostile")]
-use super::{Inside, Tamper};
 use super::{Seat, Sockets, World};
 use crate::conditioner::Random;
 use crate::config::{BindError, ServerConfig};
@@ -97,12 +95,6 @@ impl World {
             Site::in_memory(config, since, seats, random, Server::faces).map(Server::on)
         };
         Self::made(config, sockets, seed, Box::new(make))
-    }
-
-    /// Does this to the server's end of a connection; answers what it holds then, if it is open.
-    #[cfg(feature = "hostile")]
-    pub fn tamper_with_server(&mut self, peer: crate::PeerId, tamper: Tamper) -> Option<Inside> {
-        self.server.parts().1.tamper(peer, tamper)
     }
 }
 

@@ -18,8 +18,6 @@ use std::time::Duration;
 use drumfire_proto::{
     CloseCode, ConnectError, Endpoint, IssuedToken, Moment, Now, Placement, ServerIdentity,
 };
-#[cfg(feature = "hostile")]
-use drumfire_proto::{Inside, Tamper};
 use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
 use super::core::Core;
@@ -208,12 +206,6 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             self.read_clock();
             self.core.endpoint.change_path(self.now.now, peer.id());
         }
-    }
-
-    /// Does this to this end of a connection; answers what it holds then, if it is open.
-    #[cfg(feature = "hostile")]
-    pub(crate) fn tamper(&mut self, peer: PeerId, tamper: Tamper) -> Option<Inside> {
-        if peer.life() == self.core.life { self.core.endpoint.tamper(peer.id(), tamper) } else { None }
     }
 
     fn read_clock(&mut self) {

@@ -60,12 +60,6 @@ impl Outflow {
         self.left = self.left.saturating_sub(charge);
     }
 
-    /// All that was spent so far.
-    #[cfg(feature = "hostile")]
-    pub(crate) const fn spent(&self) -> u64 {
-        self.used
-    }
-
     /// The peer says how far this end may go; answers whether that is further than before.
     pub(crate) fn on_credit(&mut self, edge: u64) -> bool {
         let left = u32::try_from(edge.saturating_sub(self.used)).unwrap_or(u32::MAX);
@@ -91,12 +85,6 @@ impl Inflow {
     /// Bytes the peer may send: memory that must be there.
     pub(crate) fn left_bytes(&self) -> usize {
         usize::try_from(self.left).unwrap_or(usize::MAX)
-    }
-
-    /// All that was used so far.
-    #[cfg(feature = "hostile")]
-    pub(crate) const fn used(&self) -> u64 {
-        self.received
     }
 
     /// A message came for the first time; false when the peer had no credit for it.

@@ -145,8 +145,6 @@ impl Connection {
                 return content;
             }
         }
-        #[cfg(feature = "hostile")]
-        self.acks.claim(self.session.as_ref().and_then(crate::session::Session::claims));
         // And who hears no acks cannot know whether those sent came through. Not in every packet, though: a message that fits
         // one only without an ack would wait for ever.
         if self.acks.is_owed() || is_answer || self.is_probe_due {

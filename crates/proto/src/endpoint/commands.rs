@@ -18,8 +18,6 @@ use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
-#[cfg(feature = "hostile")]
-use crate::hostile::{Inside, Tamper};
 use crate::identity::Identity;
 use crate::path::Path;
 use crate::placement::Placement;
@@ -28,23 +26,6 @@ use crate::stats::add;
 use crate::time::{Moment, Now};
 
 impl<P: Placement> Endpoint<P> {
-    /// For tests only: from now on this end of the connection breaks the rules, from this seed.
-    #[cfg(feature = "hostile")]
-    pub fn turn_hostile(&mut self, peer: PeerId, seed: u64) {
-        if let Some(session) =
-            self.connections.get_mut(peer).and_then(|connection| connection.session.as_mut())
-        {
-            session.turn_hostile(seed);
-        }
-    }
-
-    /// For tests only: does this to a connection; answers what it holds then, if it is open.
-    #[cfg(feature = "hostile")]
-    pub fn tamper(&mut self, peer: PeerId, tamper: Tamper) -> Option<Inside> {
-        let connection = self.connections.get_mut(peer).filter(|connection| connection.is_open())?;
-        connection.tamper(tamper)
-    }
-
     /// Begins to connect, with a token where the server wants one. An event tells what comes of it: `Connected`, or `ConnectFailed` after 5 s at most.
     /// Messages may be sent at once; they wait for the connection.
     ///

@@ -14,7 +14,7 @@ fn a_panic_in_a_connections_code_ends_that_connection_alone() {
         client.send(*peer, if at == 1 { PANIC_PAYLOAD } else { "in one batch" });
     }
     world.step();
-    // What lay beside it is lost as on the way, and sent again.
+    // The rest of the batch is lost as on the way, and sent again.
     let from = |world: &World| {
         let heard = world.servers[0].heard.iter();
         let from = heard.filter_map(|report| match report {
