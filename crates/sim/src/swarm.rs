@@ -98,7 +98,7 @@ pub enum What {
     Panics(u32),
     /// Its thread panics, and it begins anew under its index.
     Restart,
-    /// One of its peers sends [`PANIC_PAYLOAD`], where the core has a panic point.
+    /// One of its peers sends the payload of the panic point, if the core has that point.
     PanicOfPeer,
 }
 

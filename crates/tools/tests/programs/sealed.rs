@@ -104,7 +104,7 @@ pub(crate) fn finished(flows: &[Flow]) -> Finished {
     }
 }
 
-/// Junk of every kind, so many of each, and the names it has to be counted by.
+/// Sends junk of every kind and returns how often each name has to be counted.
 pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
     let real = &flow.newest;
     let changed = |at: usize| {
@@ -117,7 +117,7 @@ pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
         bytes[0] = first;
         bytes
     };
-    // What was changed behind the header of a packet that was taken has that packet's number: it is not opened.
+    // A packet that was changed behind its header keeps its number, so it counts as a duplicate without being opened.
     let kinds: [(&str, u64, Vec<u8>); 12] = [
         ("empty", 3, Vec::new()),
         ("wrong_length", 2, real[..27].to_vec()),
@@ -136,8 +136,11 @@ pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
     stranger.connect(flow.socket.peer_addr().unwrap()).unwrap();
     let mut expected = BTreeMap::new();
     for (name, count, bytes) in kinds {
+        // A duplicate is one only behind the packet that it repeats. Two sockets of the receiver keep no order
+        // between them, so it comes from the address of that packet.
+        let from = if name == "duplicate" { &flow.socket } else { &stranger };
         for _ in 0..count {
-            stranger.send(&bytes).unwrap();
+            from.send(&bytes).unwrap();
         }
         *expected.entry(name.to_owned()).or_default() += count;
     }
