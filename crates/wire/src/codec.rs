@@ -14,34 +14,41 @@ pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
+// Inlined by name, because decoders in other codegen units call these functions once per field.
 impl<'a> Reader<'a> {
+    #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// Returns the bytes that were not read yet.
+    #[inline]
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self) -> Option<u8> {
         let (&first, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(first)
     }
 
+    #[inline]
     pub(crate) fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let (array, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
         Some(array)
     }
 
+    #[inline]
     pub(crate) fn slice(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (slice, rest) = self.rest.split_at_checked(bytes)?;
         self.rest = rest;
         Some(slice)
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, VarintError> {
         let (value, rest) = varint::decode(self.rest)?;
         self.rest = rest;
@@ -49,6 +56,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the bytes that were read since `earlier`, which is a copy of this reader from before those reads.
+    #[inline]
     pub(crate) fn since(self, earlier: Self) -> &'a [u8] {
         debug_assert!(
             self.rest.len() <= earlier.rest.len(),

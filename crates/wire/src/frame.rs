@@ -150,12 +150,10 @@ impl<'a> Frames<'a> {
 
     /// Consumes the rest of a run of padding whose first byte was read.
     fn padding(&mut self) -> Frame<'a> {
-        let (mut bytes, mut rest) = (1_usize, self.reader.rest());
-        while let [frame_type::PADDING, tail @ ..] = rest {
-            (bytes, rest) = (bytes.saturating_add(1), tail);
-        }
-        self.reader = Reader::new(rest);
-        Frame::Padding { bytes }
+        let rest = self.reader.rest();
+        let more_bytes = rest.iter().position(|&byte| byte != frame_type::PADDING).unwrap_or(rest.len());
+        self.reader = Reader::new(rest.get(more_bytes..).unwrap_or_default());
+        Frame::Padding { bytes: more_bytes.saturating_add(1) }
     }
 }
 

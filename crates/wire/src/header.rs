@@ -83,6 +83,7 @@ impl DatagramKind {
     }
 
     /// Returns the range of lengths that this kind may have, in bytes of UDP payload.
+    #[inline]
     pub fn lengths_bytes(self) -> RangeInclusive<usize> {
         match self {
             Self::Transport => limits::TRANSPORT_MIN_BYTES..=limits::DATAGRAM_MAX_BYTES,

@@ -67,20 +67,19 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
 }
 
 fn decode_long(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
-    let (mut value, mut shift, mut unread) = (0_u64, 0_u32, bytes);
-    while shift <= LAST_SHIFT {
-        let [byte, rest @ ..] = unread else { return Err(VarintError::Truncated) };
+    let (mut value, mut shift) = (0_u64, 0_u32);
+    for (place, &byte) in bytes.iter().enumerate().take(MAX_BYTES) {
         value |= u64::from(byte & 0x7f).wrapping_shl(shift);
         if byte & 0x80 == 0 {
             return match byte {
                 0 if shift > 0 => Err(VarintError::Overlong),
                 2.. if shift == LAST_SHIFT => Err(VarintError::TooLarge),
-                _ => Ok((value, rest)),
+                _ => Ok((value, bytes.get(place.wrapping_add(1)..).unwrap_or_default())),
             };
         }
-        (shift, unread) = (shift.wrapping_add(7), rest);
+        shift = shift.wrapping_add(7);
     }
-    Err(VarintError::TooLarge)
+    Err(if bytes.len() < MAX_BYTES { VarintError::Truncated } else { VarintError::TooLarge })
 }
 
 /// Writes `value`.
