@@ -441,9 +441,13 @@ mod tests {
             settle: Duration::ZERO,
         };
         let most = Rc::new(Cell::new(0));
-        let client = |_| Ok(Deaf { since_look: 0, most: Rc::clone(&most) });
-        let drive = Drive::connect(play, client).expect("it is ready at once");
-        drive.run(Window::beginning_at(clock::host_ns(), Duration::from_millis(100))).expect("it takes all");
+        // On a busy machine, the thread may not run at all in a window.
+        while most.get() == 0 {
+            let client = |_| Ok(Deaf { since_look: 0, most: Rc::clone(&most) });
+            let drive = Drive::connect(play, client).expect("a deaf client connects");
+            let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(100));
+            drive.run(window).expect("a deaf client takes every message");
+        }
         most.get()
     }
 
