@@ -183,6 +183,21 @@ mod tests {
     }
 
     #[test]
+    fn each_minute_has_its_secret_and_two_are_kept() {
+        let mut cookies = cookies(1);
+        let scope = scope("192.0.2.1:4000");
+        let mut minutes_after = |now| {
+            let _ = cookies.make(now, &scope);
+            (cookies.newer.minute, cookies.older.minute)
+        };
+        assert_eq!(minutes_after(59), (1, 0));
+        assert_eq!(minutes_after(120), (2, 1));
+        // The bucket before is in the minute before, whose secret is not derived again.
+        assert_eq!(minutes_after(119), (2, 1));
+        assert_eq!(minutes_after(600), (10, 2));
+    }
+
+    #[test]
     fn a_cookie_of_the_last_second_of_the_clock_is_valid() {
         let scope = scope("192.0.2.1:4000");
         let mut cookies = cookies(1);

@@ -450,6 +450,18 @@ mod tests {
     }
 
     #[test]
+    fn fragments_of_messages_over_the_limit_are_not_encoded() {
+        let delivery = Delivery::ReliableUnordered { id: MessageId(1) };
+        let piece = Message { channel: ChannelId(1), delivery, payload: &[1] };
+        let mut memory = [0; 32];
+        for total_bytes in [MESSAGE_LIMIT_BYTES + 1, u32::MAX] {
+            let fragment = Fragment { piece, number: 0, total_bytes, offset_bytes: 0 };
+            let result = FrameWriter::new(&mut memory[..]).fragment(&fragment);
+            assert_eq!(result, Err(EncodeError::BadFragment), "{total_bytes}");
+        }
+    }
+
+    #[test]
     fn an_omitted_id_can_follow_a_fragment() {
         let bytes = [0x8b, 0, 9, 0, 4, 0, 1, 7, 0x93, 0, 1, 0];
         let ids: Vec<_> = Frames::new(&bytes)

@@ -276,6 +276,13 @@ mod tests {
     }
 
     #[test]
+    fn a_suite_that_is_added_twice_stays_in_the_offer() {
+        let once = SuiteOffer::mandatory().with(Suite::Aes128Gcm);
+        assert!(once.has(Suite::ChaCha20Poly1305) && once.has(Suite::Aes128Gcm));
+        assert_eq!(once.with(Suite::Aes128Gcm).with(Suite::ChaCha20Poly1305), once);
+    }
+
+    #[test]
     fn client_parameters_round_trip_at_their_offsets() {
         let payload = client().encode();
         assert_eq!(payload.len(), 564);
