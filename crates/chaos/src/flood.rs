@@ -1,6 +1,5 @@
-//! A flood of one class of datagrams from many addresses, at a rate or as fast as it goes, for a time.
-//!
-//! It counts what the system took from it, and hears no answers.
+//! Floods of one class of datagrams from many addresses, at a rate or as fast as possible. A flood counts what the system took, and
+//! reads no answers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::thread::JoinHandle;
@@ -10,78 +9,69 @@ use drumfire::conditioner::Random;
 use drumfire_tools::clock::{now, pause};
 use rustix::process::nice;
 
-use crate::forged::{Forger, v4};
-use crate::stop::{Stop, Tried};
-use crate::tap::Samples;
+use crate::error::{Error, ErrorContext};
+use crate::net::{SpoofingSender, v4};
+use crate::relay::Samples;
 
-/// Addresses the flood comes from, where it is not from everywhere.
+/// The number of source addresses, except for spoofed ones.
 const SOURCES: u32 = 256;
 
-/// Addresses of the network of a server that is flooded from everywhere, and the ports there.
-const NETWORK: u32 = 1 << 22;
-const PORTS: u64 = 60_000;
+/// Byte 0 of a packet of a connection: not a handshake, with a packet number of some length.
+pub(crate) const CONNECTION_PACKET: u8 = 0x09;
 
-/// Byte 0 of a packet of a connection: not of a handshake, and with a packet number of some length.
-pub(crate) const PACKET: u8 = 0x09;
+/// The end of the connection id in a packet, and of the tag in it that selects a worker.
+const ID_END: usize = 9;
+const TAG_END: usize = 3;
+
+/// Random bytes after a genuine header.
+const RANDOM_BYTES: u64 = 91;
 
 /// Datagrams between two looks at the clock.
 const STRIDE: u64 = 32;
 
-/// What it sends at once after it stood still, as a part of a second: no sender on a wire makes good for lost time.
-const BURST: u64 = 1_000;
+/// A flood that falls behind by more than this part of a second does not catch up: a sender on a network cannot either.
+const BURST_PER_SECOND: u64 = 1_000;
 
-/// How long it rests when it is ahead of its rate.
-const REST: Duration = Duration::from_micros(200);
+/// The time limit of a flood that ends by its count.
+const COUNTED_TIME: Duration = Duration::from_secs(600);
 
-/// Bytes of a header before the packet's number: a byte and the connection's id.
-const ID_END: usize = 9;
-
-/// Bytes of a header up to the end of the tag that leads to a worker.
-const TAG_END: usize = 3;
-
-/// Bytes of noise behind what is no noise.
-const NOISE_BYTES: u64 = 91;
-
-/// The most that a thread can give way.
-const GIVES_WAY: i32 = 19;
-
-/// What is sent.
+/// The contents of a flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// The beginnings of connections, each from one of some addresses, without a cookie.
+pub(crate) enum FloodClass {
+    /// Hellos without a cookie.
     Hellos,
-    /// The same, each from an address of its own that is nobody's.
+    /// Hellos without a cookie, each from another spoofed address.
     Spoofed,
-    /// Noise of all lengths.
+    /// Random bytes of all lengths.
     Junk,
-    /// Packets that the server had already.
+    /// Packets that the server has already received.
     Replays,
-    /// The id of a connection there is, and a body that nobody sealed.
+    /// The id of an existing connection, and a body that does not open.
     Forged,
-    /// The tag that leads to one worker, and noise.
+    /// The tag of one worker, and random bytes.
     Aimed,
-    /// Tags that lead to any worker, and noise.
+    /// Random tags and bytes in the form of packets.
     Tagged,
-    /// Nothing.
+    /// Empty datagrams.
     Empties,
 }
 
-impl Class {
-    /// Those that players have to bear, one after the other.
-    pub(crate) const FLOODS: [Self; 7] =
+impl FloodClass {
+    /// The classes that players must withstand.
+    pub(crate) const ALL_WITHSTOOD: [Self; 7] =
         [Self::Hellos, Self::Spoofed, Self::Junk, Self::Replays, Self::Forged, Self::Aimed, Self::Empties];
 
-    /// Whether it reaches one worker alone.
+    /// Returns whether all datagrams reach one worker.
     pub(crate) const fn is_aimed(self) -> bool {
         matches!(self, Self::Replays | Self::Forged | Self::Aimed)
     }
 
-    /// Whether it proves something by how many there are.
+    /// Returns whether the flood proves something by its number of datagrams.
     pub(crate) const fn is_counted(self) -> bool {
         matches!(self, Self::Empties | Self::Spoofed)
     }
 
-    /// What it is called.
+    /// Returns the name in marks.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hellos => "Hellos",
@@ -96,40 +86,52 @@ impl Class {
     }
 }
 
-/// How much of it.
+/// A flood and its limits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dose {
-    pub(crate) class: Class,
-    /// Datagrams in a second; `None` for as many as go.
+pub(crate) struct FloodPlan {
+    pub(crate) class: FloodClass,
+    /// Datagrams per second, or `None` for as many as possible.
     pub(crate) rate: Option<u64>,
-    /// For so long at most.
+    /// The longest duration.
     pub(crate) time: Duration,
-    /// So many at most.
+    /// The most datagrams.
     pub(crate) count: u64,
 }
 
-/// Sends it from a thread of its own; that answers how many datagrams the system took.
-pub(crate) fn start(dose: Dose, server: SocketAddr, samples: Samples) -> Result<JoinHandle<u64>, Stop> {
-    let sockets = (0..SOURCES).map(|number| {
-        let socket = UdpSocket::bind((source(server.ip(), number), 0))?;
-        socket.set_nonblocking(true).map(|()| socket)
-    });
-    let sockets = sockets.collect::<Result<Vec<_>, _>>().tried("the sources of a flood")?;
-    let forger = match dose.class {
-        Class::Spoofed => Some((Forger::new()?, v4(server)?)),
-        _ => None,
-    };
-    let random = Random::new(u64::from(SOURCES));
-    let mut flood = Flood { dose, server, samples, sockets, forger, random, sent: 0 };
-    Ok(std::thread::spawn(move || flood.run()))
+impl FloodPlan {
+    /// Returns a flood that ends after `count` datagrams.
+    pub(crate) const fn counted(class: FloodClass, rate: Option<u64>, count: u64) -> Self {
+        Self { class, rate, time: COUNTED_TIME, count }
+    }
+
+    /// Starts the flood in its own thread, which returns how many datagrams the system took.
+    pub(crate) fn start(self, server: SocketAddr, samples: Samples) -> Result<JoinHandle<u64>, Error> {
+        let sockets = (0..SOURCES).map(|number| {
+            let socket = UdpSocket::bind((source(server.ip(), number), 0))?;
+            socket.set_nonblocking(true).map(|()| socket)
+        });
+        let sockets = sockets.collect::<Result<Vec<_>, _>>().context("the sources of a flood")?;
+        let spoofing = match self.class {
+            FloodClass::Spoofed => Some((SpoofingSender::new()?, v4(server)?)),
+            _ => None,
+        };
+        let random = Random::new(u64::from(SOURCES));
+        let mut flood = Flood { plan: self, server, samples, sockets, spoofing, random, sent: 0 };
+        Ok(std::thread::spawn(move || flood.run()))
+    }
+
+    /// Sends the whole flood. Returns how many datagrams the system took.
+    pub(crate) fn send(self, server: SocketAddr) -> Result<u64, Error> {
+        join(self.start(server, Samples::default())?)
+    }
 }
 
-/// Waits for the end of it.
-pub(crate) fn join(flood: JoinHandle<u64>) -> Result<u64, Stop> {
-    flood.join().map_err(|_| Stop::failed("the flood", "its thread panicked"))
+/// Waits for the end of a flood. Returns how many datagrams the system took.
+pub(crate) fn join(flood: JoinHandle<u64>) -> Result<u64, Error> {
+    flood.join().map_err(|_| Error::failed("the flood", "its thread panicked"))
 }
 
-/// The address with this number, of the network of the server.
+/// Returns a source address in the server's network.
 fn source(server: IpAddr, number: u32) -> IpAddr {
     match server {
         IpAddr::V4(address) => Ipv4Addr::from(u32::from(address) + 1 + number * 251).into(),
@@ -137,9 +139,12 @@ fn source(server: IpAddr, number: u32) -> IpAddr {
     }
 }
 
-/// Another address for each of the first four million numbers, of the network of the server, and a port there.
-fn anywhere(server: SocketAddrV4, number: u64) -> SocketAddrV4 {
-    // The first address is the network's, the next one the server's.
+/// Returns an address in the server's network, another one for each of the first four million numbers.
+fn spoofed_source(server: SocketAddrV4, number: u64) -> SocketAddrV4 {
+    /// The number of addresses in the network, and the number of ports that are used.
+    const NETWORK: u32 = 1 << 22;
+    const PORTS: u64 = 60_000;
+    // The first address is the network's, the second one the server's.
     let host = u32::try_from(number % u64::from(NETWORK - 2)).unwrap_or(0) + 2;
     let network = u32::from(*server.ip()) & !(NETWORK - 1);
     let port = u16::try_from(1_024 + number % PORTS).unwrap_or(1_024);
@@ -147,38 +152,37 @@ fn anywhere(server: SocketAddrV4, number: u64) -> SocketAddrV4 {
 }
 
 struct Flood {
-    dose: Dose,
+    plan: FloodPlan,
     server: SocketAddr,
     samples: Samples,
     sockets: Vec<UdpSocket>,
-    /// For what comes from everywhere, and where to.
-    forger: Option<(Forger, SocketAddrV4)>,
+    spoofing: Option<(SpoofingSender, SocketAddrV4)>,
     random: Random,
     sent: u64,
 }
 
 impl Flood {
     fn run(&mut self) -> u64 {
-        // Players who share its core go first. Where it may not give way, they wait.
-        let _ = nice(GIVES_WAY);
+        // Players on the same core go first. Where that is not permitted, their latency includes the flood's work.
+        let _ = nice(19);
         let start = now();
-        let (mut number, mut missed) = (0, 0);
+        let (mut number, mut skipped) = (0, 0);
         loop {
-            let passed = now().duration_since(start);
-            if passed >= self.dose.time || number >= self.dose.count {
+            let elapsed = now().duration_since(start);
+            if elapsed >= self.plan.time || number >= self.plan.count {
                 return self.sent;
             }
-            let due = self.dose.rate.map_or(u64::MAX, |rate| {
-                let all = passed.as_micros() * u128::from(rate) / 1_000_000;
-                let all = u64::try_from(all).unwrap_or(u64::MAX);
-                missed = missed.max(all.saturating_sub(number + STRIDE.max(rate / BURST)));
-                all - missed
+            let due = self.plan.rate.map_or(u64::MAX, |rate| {
+                let due = elapsed.as_micros() * u128::from(rate) / 1_000_000;
+                let due = u64::try_from(due).unwrap_or(u64::MAX);
+                skipped = skipped.max(due.saturating_sub(number + STRIDE.max(rate / BURST_PER_SECOND)));
+                due - skipped
             });
             if number >= due {
-                pause(REST);
+                pause(Duration::from_micros(200));
                 continue;
             }
-            let end = self.dose.count.min(number + STRIDE);
+            let end = self.plan.count.min(number + STRIDE);
             (number..end).for_each(|number| self.send(number));
             number = end;
         }
@@ -186,41 +190,37 @@ impl Flood {
 
     fn send(&mut self, number: u64) {
         let datagram = self.datagram(number);
-        let is_taken = if let Some((forger, server)) = &self.forger {
-            forger.send(anywhere(*server, number), *server, &datagram)
+        let is_sent = if let Some((sender, server)) = &self.spoofing {
+            sender.send(spoofed_source(*server, number), *server, &datagram)
         } else {
-            let at = usize::try_from(number).unwrap_or(0) % self.sockets.len();
-            self.sockets[at].send_to(&datagram, self.server).is_ok()
+            let index = usize::try_from(number).unwrap_or(0) % self.sockets.len();
+            self.sockets[index].send_to(&datagram, self.server).is_ok()
         };
-        // What the system does not take was not sent.
-        self.sent += u64::from(is_taken);
+        self.sent += u64::from(is_sent);
     }
 
     fn datagram(&mut self, number: u64) -> Vec<u8> {
         let packets = &self.samples.packets;
         let packet = || packets.get(usize::try_from(number).unwrap_or(0) % packets.len().max(1));
-        let begin_of =
+        let start_of =
             |bytes: usize| packet().map_or(&[][..], |packet| packet.get(..bytes).unwrap_or(packet));
-        match self.dose.class {
-            Class::Hellos | Class::Spoofed => self.samples.hello.clone(),
-            Class::Junk => {
-                let length = 1 + number * 97 % 1_200;
-                self.noise(length)
-            }
-            Class::Replays => packet().cloned().unwrap_or_default(),
-            Class::Forged => self.with_noise(begin_of(ID_END).to_vec()),
-            Class::Aimed => self.with_noise(begin_of(TAG_END).to_vec()),
-            Class::Tagged => self.with_noise(vec![PACKET]),
-            Class::Empties => Vec::new(),
+        match self.plan.class {
+            FloodClass::Hellos | FloodClass::Spoofed => self.samples.hello.clone(),
+            FloodClass::Junk => self.random_bytes(1 + number * 97 % 1_200),
+            FloodClass::Replays => packet().cloned().unwrap_or_default(),
+            FloodClass::Forged => self.continued(start_of(ID_END).to_vec()),
+            FloodClass::Aimed => self.continued(start_of(TAG_END).to_vec()),
+            FloodClass::Tagged => self.continued(vec![CONNECTION_PACKET]),
+            FloodClass::Empties => Vec::new(),
         }
     }
 
-    fn with_noise(&mut self, mut begin: Vec<u8>) -> Vec<u8> {
-        begin.extend(self.noise(NOISE_BYTES));
-        begin
+    fn continued(&mut self, mut start: Vec<u8>) -> Vec<u8> {
+        start.extend(self.random_bytes(RANDOM_BYTES));
+        start
     }
 
-    fn noise(&mut self, length: u64) -> Vec<u8> {
+    fn random_bytes(&mut self, length: u64) -> Vec<u8> {
         let words = (0..length.div_ceil(8)).flat_map(|_| self.random.bits().to_le_bytes());
         words.take(usize::try_from(length).unwrap_or(0)).collect()
     }
@@ -231,13 +231,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everywhere_is_another_place_each_time_and_never_the_server() {
+    fn spoofed_sources_differ_and_are_never_the_server() {
         let server = SocketAddrV4::new(Ipv4Addr::new(10, 64, 0, 1), 7);
-        let places = [0, 1, 1_000_000, 4_194_301].map(|number| anywhere(server, number));
-        let ip = |at: usize| *places[at].ip();
-        assert_eq!([ip(0), ip(1)], [Ipv4Addr::new(10, 64, 0, 2), Ipv4Addr::new(10, 64, 0, 3)]);
-        assert_eq!([ip(2), ip(3)], [Ipv4Addr::new(10, 79, 66, 66), Ipv4Addr::new(10, 127, 255, 255)]);
-        assert_eq!((places[0].port(), places[1].port()), (1_024, 1_025));
-        assert_eq!(anywhere(server, 4_194_302).ip(), &ip(0));
+        let sources = [0, 1, 1_000_000, 4_194_301].map(|number| spoofed_source(server, number));
+        let expected = [[10, 64, 0, 2], [10, 64, 0, 3], [10, 79, 66, 66], [10, 127, 255, 255]];
+        assert_eq!(sources.map(|source| source.ip().octets()), expected);
+        assert_eq!((sources[0].port(), sources[1].port()), (1_024, 1_025));
+        assert_eq!(spoofed_source(server, 4_194_302).ip(), sources[0].ip());
     }
 }

@@ -1,7 +1,5 @@
-//! A link between this network namespace and another that loses, delays, doubles and spoils packets: a device in each, a router
-//! at this end, and one thread that carries packets between them, in bounded memory.
-//!
-//! What it does to a packet is the conditioner's, and the router's; here are devices and addresses.
+//! A link to the other network namespace that loses, delays, duplicates, and corrupts packets. It has a TUN device at each end, a router
+//! at this end, and one thread that carries packets between the devices. Its memory is bounded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,58 +11,55 @@ use std::time::{Duration, Instant};
 use drumfire::conditioner::{Link, LinkConfig, LinkCounts, Moment};
 use drumfire_tools::clock::{now, pause};
 
-use crate::packet::without_checksum;
-use crate::platform::Device;
-use crate::router::{POOL, Router};
-use crate::runs::Other;
-use crate::stop::{Stop, Tried};
-use crate::system::call;
+use crate::error::{Error, ErrorContext};
+use crate::host::call;
+use crate::net::{NAT_NETWORK, NatRouter, without_checksum};
+use crate::platform::TunDevice;
 
-/// This end's address; the other end's are the ones after it.
+/// The addresses of the two ends.
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 214, 0, 1);
 pub(crate) const FAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 214, 0, 2));
-pub(crate) const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x214, 0, 0, 0, 0, 0, 2));
+const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x214, 0, 0, 0, 0, 0, 2));
 const NEAR_V6: &str = "fd00:214::1/126";
 
-/// Devices by name.
 const NEAR_DEVICE: &str = "chaos-near";
 const FAR_DEVICE: &str = "chaos-far";
 
-/// The conditioner asks for addresses, and does not look at those of packets that carry their own.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+/// The conditioner takes addresses and does not use them: whole IP packets carry their own.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// How long it rests when nothing is to be carried.
-const REST: Duration = Duration::from_micros(200);
+/// The pause of the thread when there is nothing to carry.
+const IDLE_PAUSE: Duration = Duration::from_micros(200);
 
-/// Packets taken from a device before the other's turn.
-const TURN: usize = 256;
+/// Packets of one direction that are carried before the other direction's turn.
+const BATCH: usize = 256;
 
-/// Where the dice of the two directions begin.
+/// The seeds of the two directions.
 const SEEDS: [u64; 2] = [0x0001_c4a0, 0x0002_c4a0];
 
-/// Places of the two devices, and of the links that lead away from them.
+/// Indexes of the devices, and of the links that lead away from them.
 const HERE: usize = 0;
 const THERE: usize = 1;
 
-/// A link that works until it is dropped.
-pub(crate) struct Emulator {
-    /// At this end.
-    pub(crate) router: Arc<Router>,
-    orders: Sender<LinkConfig>,
+/// A link. It ends on drop.
+pub(crate) struct EmulatedLink {
+    /// The router at this end.
+    pub(crate) router: Arc<NatRouter>,
+    configs: Sender<LinkConfig>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<[LinkCounts; 2]>>,
 }
 
-impl Emulator {
-    /// Between here and there, the same in both directions.
+impl EmulatedLink {
+    /// Connects this namespace to another one by a link that is the same in both directions.
     ///
     /// # Errors
-    /// [`Stop::Needs`] where there are no such devices.
-    pub(crate) fn start(other: &Other, config: &LinkConfig, mtu: u16) -> Result<Self, Stop> {
-        let devices = [Device::open(NEAR_DEVICE, mtu)?, Device::open(FAR_DEVICE, mtu)?];
-        // The device moves, and its packets come here all the same.
-        call("ip", &format!("link set {FAR_DEVICE} netns {}", other.name))?;
-        let far = format!("-n {}", other.name);
+    /// [`Error::Unsupported`] if the system has no TUN devices.
+    pub(crate) fn start(namespace: &str, config: &LinkConfig, mtu: u16) -> Result<Self, Error> {
+        let devices = [TunDevice::open(NEAR_DEVICE, mtu)?, TunDevice::open(FAR_DEVICE, mtu)?];
+        // The descriptor stays here when the device moves.
+        call("ip", &format!("link set {FAR_DEVICE} netns {namespace}"))?;
+        let far = format!("-n {namespace}");
         for (place, name, v4, v6) in [
             ("", NEAR_DEVICE, format!("{NEAR}/30"), NEAR_V6.to_owned()),
             (&far, FAR_DEVICE, format!("{FAR_V4}/30"), format!("{FAR_V6}/126")),
@@ -73,101 +68,100 @@ impl Emulator {
             call("ip", &format!("{place} address add {v4} dev {name}"))?;
             call("ip", &format!("{place} address add {v6} dev {name} nodad"))?;
         }
-        call("ip", &format!("{far} route add {POOL} dev {FAR_DEVICE}"))?;
-        let links = SEEDS.map(|seed| Link::new(config.clone(), seed));
-        let [there, back] = links;
-        let links = [there.tried("a link")?, back.tried("a link")?];
+        call("ip", &format!("{far} route add {NAT_NETWORK} dev {FAR_DEVICE}"))?;
+        let [there, back] = SEEDS.map(|seed| Link::new(config.clone(), seed));
+        let links = [there.context("a link")?, back.context("a link")?];
         let is_over = Arc::<AtomicBool>::default();
         let end = Arc::clone(&is_over);
-        let router = Arc::new(Router::new(NEAR));
-        let (orders, given) = channel();
+        let router = Arc::new(NatRouter::new(NEAR));
+        let (configs, receiver) = channel();
         let mut carrier = Carrier {
             devices,
             links,
             router: Arc::clone(&router),
-            orders: given,
+            configs: receiver,
             start: now(),
-            room: vec![0; usize::from(u16::MAX)],
+            memory: vec![0; usize::from(u16::MAX)],
         };
-        let thread = Some(std::thread::spawn(move || carrier.go_on_until(&end)));
-        Ok(Self { router, orders, is_over, thread })
+        let thread = Some(std::thread::spawn(move || carrier.run(&end)));
+        Ok(Self { router, configs, is_over, thread })
     }
 
-    /// What it does from now on to packets that set out, in both directions.
-    pub(crate) fn change(&self, config: &LinkConfig) -> Result<(), Stop> {
-        // Looked at here, because nobody hears of it there.
-        Link::new(config.clone(), 0).tried("a link")?;
-        self.orders.send(config.clone()).tried("the link's thread")
+    /// Changes both directions.
+    pub(crate) fn set_config(&self, config: &LinkConfig) -> Result<(), Error> {
+        // The thread has no way to report an invalid config.
+        Link::new(config.clone(), 0).context("a link")?;
+        self.configs.send(config.clone()).context("the link's thread")
     }
 
-    /// Ends it; answers what it did in both directions.
-    pub(crate) fn end(mut self) -> Result<[LinkCounts; 2], Stop> {
+    /// Ends the link, and returns what it did to packets in each direction.
+    pub(crate) fn end(mut self) -> Result<[LinkCounts; 2], Error> {
         self.is_over.store(true, Ordering::Release);
-        let thread = self.thread.take().tried("the link's thread")?;
-        thread.join().map_err(|_| Stop::failed("the link", "its thread panicked"))
+        let thread = self.thread.take().context("the link's thread")?;
+        thread.join().map_err(|_| Error::failed("the link", "its thread panicked"))
     }
 }
 
-impl Drop for Emulator {
+impl Drop for EmulatedLink {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
-/// Carries packets: from the first device over the first link to the second, and the other way.
+/// Carries packets from each device over a link to the other.
 struct Carrier {
-    devices: [Device; 2],
+    devices: [TunDevice; 2],
     links: [Link; 2],
-    router: Arc<Router>,
-    orders: Receiver<LinkConfig>,
+    router: Arc<NatRouter>,
+    configs: Receiver<LinkConfig>,
     start: Instant,
-    room: Vec<u8>,
+    memory: Vec<u8>,
 }
 
 impl Carrier {
-    fn go_on_until(&mut self, is_over: &AtomicBool) -> [LinkCounts; 2] {
+    fn run(&mut self, is_over: &AtomicBool) -> [LinkCounts; 2] {
         while !is_over.load(Ordering::Acquire) {
-            while let Ok(config) = self.orders.try_recv() {
+            while let Ok(config) = self.configs.try_recv() {
                 for link in &mut self.links {
-                    // It was looked at before it came here.
+                    // `set_config` has checked it.
                     let _ = link.set_config(config.clone());
                 }
             }
             if !(self.carry(HERE, THERE) | self.carry(THERE, HERE)) {
-                pause(REST);
+                pause(IDLE_PAUSE);
             }
         }
         [*self.links[HERE].counts(), *self.links[THERE].counts()]
     }
 
-    /// One turn of one direction; answers whether there was anything to do.
+    /// Carries packets in one direction. Returns whether there were any.
     fn carry(&mut self, from: usize, to: usize) -> bool {
-        let Self { devices, links, router, start, room, .. } = self;
+        let Self { devices, links, router, start, memory, .. } = self;
         let moment = Moment::ORIGIN.after(now().duration_since(*start));
-        let mut has_worked = false;
-        for _ in 0..TURN {
-            // A device that fails has nothing more to say than one that is quiet.
-            let Ok(Some(packet)) = devices[from].take(room) else { break };
+        let mut has_carried = false;
+        for _ in 0..BATCH {
+            // A device that fails has no packets, like one that is idle.
+            let Ok(Some(packet)) = devices[from].receive(memory) else { break };
             let mut packet = without_checksum(packet.to_vec());
             let longest = links[from].config().datagram_max_bytes.unwrap_or(usize::MAX);
-            if let Some(message) = router.complain(&packet, longest) {
-                devices[from].give(&message);
+            if let Some(message) = router.on_length(&packet, longest) {
+                devices[from].send(&message);
             }
-            let copy = if from == HERE { router.leave(&mut packet) } else { None };
-            links[from].push(moment, NOBODY, NOBODY, &packet);
+            let copy = if from == HERE { router.on_leaving(&mut packet) } else { None };
+            links[from].push(moment, NO_ADDRESS, NO_ADDRESS, &packet);
             if let Some(copy) = copy {
-                links[from].push(moment, NOBODY, NOBODY, &copy);
+                links[from].push(moment, NO_ADDRESS, NO_ADDRESS, &copy);
             }
-            has_worked = true;
+            has_carried = true;
         }
         while let Some(mut arrived) = links[from].poll(moment) {
-            if from == HERE || router.arrive(&mut arrived.bytes) {
-                // One that was spoiled beyond what the system takes is lost here.
-                devices[to].give(&arrived.bytes);
+            if from == HERE || router.on_arriving(&mut arrived.bytes) {
+                // The system drops packets whose IP header was corrupted.
+                devices[to].send(&arrived.bytes);
             }
-            has_worked = true;
+            has_carried = true;
         }
-        has_worked
+        has_carried
     }
 }

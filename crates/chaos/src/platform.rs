@@ -1,22 +1,22 @@
-//! What one system alone has: network devices whose packets a program carries, and calls that are made to fail.
+//! Facilities that only Linux has: network devices whose packets a program carries, and filters that make system calls fail.
 //!
-//! Elsewhere the same names say that it is missing.
+//! On other systems the same functions return [`Error::Unsupported`](crate::error::Error::Unsupported).
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
 #[cfg(target_os = "linux")]
 mod linux;
-
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{Device, lack_option, open_sockets, refuse};
-#[cfg(target_os = "linux")]
-pub(crate) use linux::{Device, lack_option, open_sockets, refuse};
+mod portable;
 
-/// What a kernel may do for UDP sockets, or not.
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{TunDevice, disable_option, fail_calls, open_sockets};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use portable::{TunDevice, disable_option, fail_calls, open_sockets};
+
+/// An option of UDP sockets that a kernel may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UdpOption {
-    /// It cuts a train of datagrams that is given to it whole.
+    /// Segmentation of a train of datagrams that is sent in one call.
     Segment,
-    /// It hands over whole a train that came.
+    /// Coalescing of received datagrams into a train.
     Gro,
 }

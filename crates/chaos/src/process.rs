@@ -1,13 +1,13 @@
-//! The server process as a run sees it: started, asked, stopped, killed.
+//! The processes of a run: the server, and another process on its port.
 //!
-//! Its keys outlive it, so that it can be started again as the one it was.
+//! The server's keys belong to the run, so that a killed server can be started again with them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::DirEntry;
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::fs::{self, DirEntry};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -15,14 +15,49 @@ use drumfire::{ConnectToken, PlayerId, ServerKey, TokenKey, TokenMasterKey, Toke
 use drumfire_tools::clock::{now, pause};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
-use crate::stop::{Stop, Tried};
+use crate::error::{Error, ErrorContext};
 
-/// How often somebody who waits for a process looks.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// The time between two looks at a process that is about to end.
+const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-/// How a server is started, each time.
-pub(crate) struct Plan {
+/// A child process that reads lines and answers them. It is killed on drop.
+struct LineProcess {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl LineProcess {
+    fn spawn(command: &mut Command) -> Result<Self, Error> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("another process")?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (input, output) = (input.context("a pipe")?, output.context("a pipe")?);
+        Ok(Self { child, input, output: BufReader::new(output) })
+    }
+
+    fn write(&mut self, line: &str) -> Result<(), Error> {
+        writeln!(self.input, "{line}").context("a process's standard input")
+    }
+
+    fn read(&mut self) -> Result<String, Error> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).context("a process's answer").map(|_| line)
+    }
+}
+
+impl Drop for LineProcess {
+    fn drop(&mut self) {
+        // Both fail for a process that has ended, which is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How to start a server, as often as needed.
+pub(crate) struct ServerSpec {
     key: ServerKey,
     token_key: TokenKey,
     address: SocketAddr,
@@ -30,41 +65,41 @@ pub(crate) struct Plan {
     namespace: Option<String>,
 }
 
-impl Plan {
-    /// With keys of its own, at this address, with so many workers.
-    pub(crate) fn new(address: SocketAddr, workers: u16) -> Result<Self, Stop> {
-        let master = TokenMasterKey::generate().tried("a key")?;
+impl ServerSpec {
+    /// Returns a server with new keys at `address`.
+    pub(crate) fn new(address: SocketAddr, workers: u16) -> Result<Self, Error> {
+        let master = TokenMasterKey::generate().context("a key")?;
         Ok(Self {
-            key: ServerKey::generate().tried("a key")?,
-            token_key: master.token_key(1, "chaos").tried("a key")?,
+            key: ServerKey::generate().context("a key")?,
+            token_key: master.token_key(1, "chaos").context("a key")?,
             address,
             flags: vec!["--workers".to_owned(), workers.to_string()],
             namespace: None,
         })
     }
 
-    /// Inside this network namespace.
+    /// Moves the server into a network namespace.
     pub(crate) fn within(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
     }
 
-    /// With this flag too.
+    /// Adds a flag with a value.
     pub(crate) fn flag(mut self, name: &str, value: u64) -> Self {
         self.flags.extend([name.to_owned(), value.to_string()]);
         self
     }
 
-    /// With this flag that has no value too.
+    /// Adds a flag without a value.
     pub(crate) fn switch(mut self, name: &str) -> Self {
         self.flags.push(name.to_owned());
         self
     }
 
-    /// The same keys and flags, for another server at another port.
-    pub(crate) fn twin(&self) -> Result<Self, Stop> {
+    /// Returns a second server with the same keys and flags, at another port.
+    pub(crate) fn twin(&self) -> Result<Self, Error> {
         Ok(Self {
-            key: self.key.to_text().parse().tried("a key")?,
+            key: self.key.to_text().parse().context("a key")?,
             token_key: self.token_key.clone(),
             address: (self.address.ip(), 0).into(),
             flags: self.flags.clone(),
@@ -72,28 +107,28 @@ impl Plan {
         })
     }
 
-    /// What lets a player in.
-    pub(crate) fn token(&self, player: usize) -> Result<ConnectToken, Stop> {
-        self.token_at(player, self.address)
+    /// Returns a player's token for the server's address.
+    pub(crate) fn token(&self, player: usize) -> Result<ConnectToken, Error> {
+        self.token_via(player, self.address)
     }
 
-    /// What lets a player in by way of this address.
-    pub(crate) fn token_at(&self, player: usize, address: SocketAddr) -> Result<ConnectToken, Stop> {
+    /// Returns a player's token for another address that leads to the server.
+    pub(crate) fn token_via(&self, player: usize, address: SocketAddr) -> Result<ConnectToken, Error> {
         let request = TokenRequest::new(PlayerId(player as u128), address, self.key.public());
-        request.issue(&self.token_key).tried("a token")
+        request.issue(&self.token_key).context("a token")
     }
 
-    /// Where the server is, once it was started.
+    /// Returns the server's address, which has a port once the server was started.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Starts the server, and waits until it serves. From then on its address is the plan's.
-    pub(crate) fn start(&mut self) -> Result<ServerProcess, Stop> {
-        let program = std::env::current_exe().tried("this program")?;
+    /// Starts the server, waits until it serves, and keeps its address for the next start.
+    pub(crate) fn start(&mut self) -> Result<ServerProcess, Error> {
+        let program = std::env::current_exe().context("this program")?;
         let mut command = match &self.namespace {
             None => Command::new(program),
-            // `ip` becomes the program, so that its process is the server's.
+            // `ip` executes the program in its own place, so that the child is the server.
             Some(name) => {
                 let mut enter = Command::new("ip");
                 enter.args(["netns", "exec", name]).arg(program);
@@ -102,214 +137,229 @@ impl Plan {
         };
         command.args(["serve", &self.address.to_string()]).args(&self.flags);
         command.args(["--key", &self.key.to_text(), "--token-key", &self.token_key.to_text()]);
-        let mut server = ServerProcess::start(&mut command)?;
+        // Panics and alarms are counted, not printed: a backtrace takes a worker tens of milliseconds.
+        command.stderr(Stdio::null()).env("RUST_BACKTRACE", "0");
+        let mut server = ServerProcess(LineProcess::spawn(&mut command)?);
         let address = server.answer()?;
-        self.address = address["address"].as_str().tried("an address")?.parse().tried("an address")?;
+        self.address = address["address"].as_str().context("an address")?.parse().context("an address")?;
         Ok(server)
     }
 }
 
-/// A running server. It ends when this is dropped, or the run dies.
-pub(crate) struct ServerProcess {
-    child: Child,
-    questions: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
+/// A running server. It ends on drop.
+pub(crate) struct ServerProcess(LineProcess);
 
 impl ServerProcess {
-    fn start(command: &mut Command) -> Result<Self, Stop> {
-        // What it says of panics and alarms is counted too.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // To write down for nobody where a panic was takes a worker tens of milliseconds.
-        command.env("RUST_BACKTRACE", "0");
-        let mut child = command.spawn().tried("another process")?;
-        let (questions, answers) = (child.stdin.take(), child.stdout.take());
-        let (questions, answers) = (questions.tried("a pipe")?, answers.tried("a pipe")?);
-        Ok(Self { child, questions, answers: BufReader::new(answers) })
+    /// Returns the server's counters.
+    pub(crate) fn report(&mut self) -> Result<Report, Error> {
+        self.order("report")?;
+        self.answer().map(Report)
     }
 
-    /// What it counted.
-    pub(crate) fn report(&mut self) -> Result<Report, Stop> {
-        self.tell("report")?;
-        Ok(Report(self.answer()?))
+    /// Sends an order. `server` lists them.
+    pub(crate) fn order(&mut self, line: &str) -> Result<(), Error> {
+        self.0.write(line)
     }
 
-    /// Tells it something that it answers when it is done.
-    pub(crate) fn tell(&mut self, line: &str) -> Result<(), Stop> {
-        writeln!(self.questions, "{line}").tried("the server's standard input")
+    /// Returns the answer to the oldest order that has one.
+    pub(crate) fn answer(&mut self) -> Result<Value, Error> {
+        serde_json::from_str(&self.0.read()?).context("the server's answer")
     }
 
-    /// Its next answer.
-    pub(crate) fn answer(&mut self) -> Result<Value, Stop> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).tried("the server's answer")?;
-        serde_json::from_str(&line).tried("the server's answer")
+    /// Kills the server, which sends nothing to its peers.
+    pub(crate) fn kill(mut self) -> Result<(), Error> {
+        self.0.child.kill().context("a signal")?;
+        self.0.child.wait().map(drop).context("the server's end")
     }
 
-    /// Kills it, as the kernel does when memory runs out: it says nothing to anybody.
-    pub(crate) fn kill(mut self) -> Result<(), Stop> {
-        self.child.kill().tried("a signal")?;
-        self.child.wait().map(drop).tried("the server's end")
+    /// Sends a signal, which stops or continues the server.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Error> {
+        kill_process(Pid::from_child(&self.0.child), signal).context("a signal")
     }
 
-    /// Lets it stand still, or go on.
-    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Stop> {
-        kill_process(Pid::from_child(&self.child), signal).tried("a signal")
-    }
-
-    /// Processor time that it used so far.
-    pub(crate) fn processor_time(&self) -> Result<Duration, Stop> {
-        let text =
-            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).tried("the server's times")?;
-        // The name before them may hold blanks; see proc(5).
-        let (_, fields) = text.rsplit_once(')').tried("the server's times")?;
+    /// Returns the CPU time that the server has used.
+    pub(crate) fn cpu_time(&self) -> Result<Duration, Error> {
+        const WHAT: &str = "the server's CPU time";
+        let text = fs::read_to_string(self.proc_path("stat")).context(WHAT)?;
+        // The program's name before the numbers may contain blanks; see proc(5).
+        let (_, fields) = text.rsplit_once(')').context(WHAT)?;
         let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-        let ticks: u64 = ticks.sum::<Result<_, _>>().tried("the server's times")?;
+        let ticks: u64 = ticks.sum::<Result<_, _>>().context(WHAT)?;
         Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100))
     }
 
-    /// What it needs of the system now.
-    pub(crate) fn holds(&self) -> Result<Holdings, Stop> {
-        let folder = format!("/proc/{}", self.child.id());
-        let files = std::fs::read_dir(format!("{folder}/fd")).tried("the server's files")?.count() as u64;
-        let status = std::fs::read_to_string(format!("{folder}/status")).tried("the server's memory")?;
+    /// Returns the server's resident memory in bytes.
+    pub(crate) fn memory_bytes(&self) -> Result<u64, Error> {
+        const WHAT: &str = "the server's memory";
+        let status = fs::read_to_string(self.proc_path("status")).context(WHAT)?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()).tried("the server's memory")?;
-        Ok(Holdings { bytes: kib.parse::<u64>().tried("the server's memory")? * 1_024, files })
+        let kib = line.and_then(|line| line.split_whitespace().next()).context(WHAT)?;
+        Ok(kib.parse::<u64>().context(WHAT)? * 1_024)
     }
 
-    /// Its sockets: the name of each descriptor, and which socket that leads to.
-    pub(crate) fn sockets(&self) -> Result<BTreeMap<OsString, PathBuf>, Stop> {
-        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).tried("the server's files")?;
-        // One that was closed meanwhile is none.
-        let link = |file: DirEntry| Some((file.file_name(), std::fs::read_link(file.path()).ok()?));
-        let is_socket = |leads_to: &Path| leads_to.to_string_lossy().starts_with("socket:");
-        Ok(files.flatten().filter_map(link).filter(|(_, leads_to)| is_socket(leads_to)).collect())
+    /// Returns the target of each open descriptor of the server.
+    pub(crate) fn descriptors(&self) -> Result<BTreeMap<OsString, PathBuf>, Error> {
+        let files = fs::read_dir(self.proc_path("fd")).context("the server's files")?;
+        // A descriptor that was closed in between has no target.
+        let link = |file: DirEntry| Some((file.file_name(), fs::read_link(file.path()).ok()?));
+        Ok(files.flatten().filter_map(link).collect())
     }
 
-    /// Waits until it ended, for so long at most.
-    pub(crate) fn wait(&mut self, patience: Duration) -> Result<ExitStatus, Stop> {
-        let deadline = now() + patience;
+    fn proc_path(&self, name: &str) -> String {
+        format!("/proc/{}/{name}", self.0.child.id())
+    }
+
+    /// Waits until the server has ended, for at most `timeout`.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> Result<ExitStatus, Error> {
+        let deadline = now() + timeout;
         loop {
-            if let Some(status) = self.child.try_wait().tried("the server's end")? {
+            if let Some(status) = self.0.child.try_wait().context("the server's end")? {
                 return Ok(status);
             }
             if now() >= deadline {
-                return Err(Stop::failed("the server", "still runs"));
+                return Err(Error::failed("the server", "it still runs"));
             }
-            pause(LOOK_EVERY);
+            pause(POLL_PERIOD);
         }
     }
 }
 
-impl Drop for ServerProcess {
-    fn drop(&mut self) {
-        // One that is gone already is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// What a process needs of the system.
-pub(crate) struct Holdings {
-    /// Resident memory.
-    pub(crate) bytes: u64,
-    /// Open files, sockets among them.
-    pub(crate) files: u64,
-}
-
-/// What a server counted, by the names of its counters.
+/// The server's counters, as JSON with the names of its statistics.
 pub(crate) struct Report(pub(crate) Value);
 
 impl Report {
-    /// The sum over all workers of the counter at this path.
+    /// Returns the counter at `path`, summed over all workers.
     pub(crate) fn sum(&self, path: &str) -> u64 {
         self.by_worker(path).iter().sum()
     }
 
-    /// Of each worker the counter at this path. One that is left out because it is zero is zero.
+    /// Returns the counter at `path` of each worker. Counters of zero may be left out of the JSON.
     pub(crate) fn by_worker(&self, path: &str) -> Vec<u64> {
         let workers = self.0["stats"]["workers"].as_array();
-        let of = |worker: &Value| worker.pointer(path).and_then(Value::as_u64).unwrap_or(0);
-        workers.into_iter().flatten().map(of).collect()
+        let counter = |worker: &Value| worker.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        workers.into_iter().flatten().map(counter).collect()
     }
 
-    /// The sum over all workers of all counters in the map at this path.
+    /// Returns the counter at `path` of one worker.
+    pub(crate) fn of_worker(&self, worker: u64, path: &str) -> u64 {
+        let index = usize::try_from(worker).unwrap_or(usize::MAX);
+        self.by_worker(path).get(index).copied().unwrap_or(0)
+    }
+
+    /// Returns all counters of the map at `path`, summed over all workers.
     pub(crate) fn sum_of_map(&self, path: &str) -> u64 {
         let workers = self.0["stats"]["workers"].as_array().into_iter().flatten();
         let maps = workers.filter_map(|worker| worker.pointer(path)?.as_object());
         maps.flat_map(|map| map.values()).filter_map(Value::as_u64).sum()
     }
 
-    /// Datagrams that the kernel had for the server and that the server knows of, taken or dropped.
+    /// Returns the number of datagrams that the kernel had for the server, taken or dropped.
     pub(crate) fn known_datagrams(&self) -> u64 {
         let dropped = self.sum_of_map("/received/dropped");
         self.sum("/received/datagrams") + dropped + self.sum("/kernel_dropped")
     }
 
-    /// How late this worker's ticks were, but for one in a thousand.
-    pub(crate) fn late(&self, worker: u64) -> Duration {
+    /// Returns how late the ticks of a worker were, at the 99.9th percentile.
+    pub(crate) fn lateness(&self, worker: u64) -> Duration {
         let late = self.0["late_us"].get(usize::try_from(worker).unwrap_or(usize::MAX));
         late.and_then(Value::as_u64).map_or(Duration::MAX, Duration::from_micros)
     }
 
-    /// The sum over all players of what the server wrote down for each under this name.
+    /// Returns what the server recorded for its players under `name`, summed over them.
     pub(crate) fn of_players(&self, name: &str) -> u64 {
         let players = self.0["players"].as_object().into_iter().flat_map(|players| players.values());
         players.filter_map(|account| account[name].as_u64()).sum()
     }
 
-    /// How often a worker came back whose thread fell, and how long one was away at most.
-    pub(crate) fn came_back(&self) -> (u64, Duration) {
-        let away = || self.0["away_us"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        (away().count() as u64, away().max().map_or(Duration::ZERO, Duration::from_micros))
+    /// Returns the worker that serves a player.
+    pub(crate) fn worker_of(&self, player: usize) -> Option<u64> {
+        self.0["players"][player.to_string()]["worker"].as_u64()
     }
 
-    /// The counter at this path of one worker.
-    pub(crate) fn of_worker(&self, worker: u64, path: &str) -> u64 {
-        let at = usize::try_from(worker).unwrap_or(usize::MAX);
-        self.by_worker(path).get(at).copied().unwrap_or(0)
+    /// Returns how often a worker restarted after its thread ended, and the longest absence.
+    pub(crate) fn absences(&self) -> (u64, Duration) {
+        let absences = || self.0["absent_us"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        (absences().count() as u64, absences().max().map_or(Duration::ZERO, Duration::from_micros))
     }
 
-    /// Of so many workers those that are driven no more, and the times that any panicked or began anew.
-    pub(crate) fn ends(&self, workers: u16) -> u64 {
-        let gone = u64::from(workers).abs_diff(self.driven_workers());
-        gone + self.sum("/restarts") + self.sum("/panics")
+    /// Returns how many of `workers` have no thread any more, plus all restarts and panics.
+    pub(crate) fn disruptions(&self, workers: u16) -> u64 {
+        let ended = u64::from(workers).abs_diff(self.driven_workers());
+        ended + self.sum("/restarts") + self.sum("/panics")
     }
 
-    /// Workers that a thread drives.
+    /// Returns the number of workers that a thread drives.
     pub(crate) fn driven_workers(&self) -> u64 {
         let threads = self.0["stats"]["threads"].as_array();
         threads.into_iter().flatten().filter_map(Value::as_u64).sum()
     }
 
-    /// Bytes that waited for a player or were not acknowledged, at most.
+    /// Returns the most bytes that were queued or unacknowledged for one player.
     pub(crate) fn queue_most_bytes(&self) -> u64 {
         self.0["queue_most_bytes"].as_u64().unwrap_or(u64::MAX)
     }
 
-    /// The sum of what the system granted each worker under this name; yes is one.
+    /// Returns what the system granted the workers' sockets under `name`, summed over them. A `true` counts as 1.
     pub(crate) fn granted(&self, name: &str) -> u64 {
         let workers = self.0["granted"].as_array().into_iter().flatten();
-        let of =
-            |worker: &Value| worker[name].as_u64().or(worker[name].as_bool().map(u64::from)).unwrap_or(0);
-        workers.map(of).sum()
+        let granted = |worker: &Value| worker[name].as_u64().or(worker[name].as_bool().map(u64::from));
+        workers.filter_map(granted).sum()
     }
 
-    /// On which worker a player is.
-    pub(crate) fn worker_of(&self, player: usize) -> Option<u64> {
-        self.0["players"][player.to_string()]["worker"].as_u64()
-    }
-
-    /// Datagrams that are in no counter.
+    /// Returns the number of datagrams that no counter has.
     pub(crate) fn unexplained(&self) -> u64 {
         self.0["unexplained"].as_u64().unwrap_or(u64::MAX)
     }
 
-    /// Echoes for which there was no room.
+    /// Returns the number of echoes that a full send queue refused.
     pub(crate) fn refused(&self) -> u64 {
         self.0["refused"].as_u64().unwrap_or(u64::MAX)
     }
+}
+
+/// Another process on the server's port. It ends on drop.
+pub(crate) struct PortIntruder(LineProcess);
+
+impl PortIntruder {
+    /// Starts the process, and waits until its socket is bound.
+    pub(crate) fn start(address: SocketAddr) -> Result<Self, Error> {
+        let program = std::env::current_exe().context("this program")?;
+        let mut command = Command::new(program);
+        let mut intruder = Self(LineProcess::spawn(command.args(["join", &address.to_string()]))?);
+        intruder.answer().map(|_| intruder)
+    }
+
+    /// Returns the number of datagrams that the process has received.
+    pub(crate) fn received(&mut self) -> Result<u64, Error> {
+        self.0.write("")?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<u64, Error> {
+        self.0.read()?.trim().parse().context("an answer of the other process")
+    }
+}
+
+/// The code of the other process: binds the port, and writes the number of datagrams so far at the start and after each input line.
+pub(crate) fn join_port(address: SocketAddr) -> Result<(), Error> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).context("a socket")?;
+    socket.set_reuse_port(true).context("a shared port")?;
+    socket.bind(&address.into()).context("a place on the port")?;
+    socket.set_nonblocking(true).context("a nonblocking socket")?;
+    let (socket, mut received) = (UdpSocket::from(socket), 0_u64);
+    let write = |received: u64| {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{received}").and_then(|()| out.flush()).context("standard output")
+    };
+    write(received)?;
+    for line in io::stdin().lock().lines() {
+        line.context("standard input")?;
+        while socket.recv(&mut [0; 2_048]).is_ok() {
+            received += 1;
+        }
+        write(received)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -318,7 +368,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn counters_are_found_by_their_names_and_what_is_left_out_is_zero() {
+    fn counters_are_found_by_name_and_default_to_zero() {
         let worker = |sent: u64| json!({ "sent": { "datagrams": sent, "faults": {} } });
         let report = Report(json!({ "stats": { "workers": [worker(3), worker(4)] }, "unexplained": 0 }));
         assert_eq!(report.by_worker("/sent/datagrams"), [3, 4]);
@@ -329,11 +379,11 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_is_counted_and_so_are_those_that_are_driven() {
-        let report = Report(json!({ "stats": { "threads": [2, 1] }, "away_us": [1_500, 900] }));
-        assert_eq!(report.came_back(), (2, Duration::from_micros(1_500)));
-        assert_eq!((report.driven_workers(), report.ends(3), report.ends(4)), (3, 0, 1));
-        let nobody = Report(json!({ "stats": { "threads": [] }, "away_us": [] }));
-        assert_eq!((nobody.came_back(), nobody.driven_workers()), ((0, Duration::ZERO), 0));
+    fn absences_and_driven_workers_are_counted() {
+        let report = Report(json!({ "stats": { "threads": [2, 1] }, "absent_us": [1_500, 900] }));
+        assert_eq!(report.absences(), (2, Duration::from_micros(1_500)));
+        assert_eq!((report.driven_workers(), report.disruptions(3), report.disruptions(4)), (3, 0, 1));
+        let empty = Report(json!({ "stats": { "threads": [] }, "absent_us": [] }));
+        assert_eq!((empty.absences(), empty.driven_workers()), ((0, Duration::ZERO), 0));
     }
 }

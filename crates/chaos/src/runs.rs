@@ -1,133 +1,246 @@
-//! The runs by name, and what all of them are told.
-//!
-//! What each does stands in the module named after it.
+//! The runs, by name, and the parts that they share.
 
-mod bad_net;
-mod drain;
-mod each_other;
-mod errno;
-mod fallen;
-mod flood;
-mod full;
-mod group;
-mod narrow;
-mod one_port;
-mod panics;
-mod rebind;
-mod refused;
-mod restart;
-mod share;
-mod sizes;
-mod soak;
-mod stall;
-mod sweep;
-mod tags;
+mod c01;
+mod c02;
+mod c03;
+mod c04;
+mod c05;
+mod c06;
+mod c07;
+mod c08;
+mod c09;
+mod c10;
+mod c11;
+mod c12;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use drumfire::ClientConfig;
+use drumfire_tools::clock::now;
 
+use crate::error::{Error, ErrorContext};
 use crate::marks::{Marks, Verdict};
-use crate::size::Size;
-use crate::stop::Stop;
+use crate::players::{FAST_PERIOD, Players};
+use crate::process::{Report, ServerProcess, ServerSpec};
 
-/// How often each player says something, twenty times a second.
+/// Twenty messages per second and channel.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// The players of a run that is about many.
-const CROWD: usize = 200;
+/// The players of a run about many players.
+const MANY_PLAYERS: usize = 200;
 
-/// The server's threads.
+/// The threads of most servers.
 const WORKERS: u16 = 4;
 
-/// What is done.
+/// The kernel's counters of dropped datagrams reach the server's report within this time.
+const KERNEL_COUNTERS: Duration = Duration::from_millis(1_500);
+
+/// The datagrams of one receive batch: the most that a failing worker may lose.
+const BATCH: u64 = 64;
+
+/// A run by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "UPPER")]
 pub(crate) enum Run {
-    /// Players play for long.
+    /// Players play for a long time.
     C1,
-    /// A bad net.
+    /// A bad network.
     C2,
     /// Floods of all classes while players play.
     C3,
-    /// Receive and send buffers of the kernel are full.
+    /// Full receive and send buffers of the kernel.
     C4,
-    /// Source ports change while players play.
+    /// Source ports and addresses change while players play.
     C5,
     /// The server is killed and started again.
     C6,
-    /// The server ends without haste while players play.
+    /// The server shuts down while players play.
     C7,
-    /// Server and players stand still for a while.
+    /// Server and players stop running for a while.
     C8,
     /// The application panics.
     C9,
-    /// The system refuses calls.
+    /// System calls fail.
     C10,
     /// Another process joins the port, and sockets are lost.
     C11,
-    /// Families of addresses, sizes of packets, trains.
+    /// Address families, packet sizes, trains.
     C12,
 }
 
-/// What every run is told.
+/// The length of a run. The goals are the same for all sizes. A mark that needs more time or more players than a size has is not
+/// judged in it, and the run passes in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Size {
+    /// Some seconds, for use before a change lands.
+    Quick,
+    /// A minute or two.
+    Default,
+    /// The figures of a release, which take hours.
+    Full,
+}
+
+impl Size {
+    /// Returns the value for this size.
+    fn of<T>(self, quick: T, default: T, full: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Default => default,
+            Self::Full => full,
+        }
+    }
+
+    /// Returns the number of seconds for this size.
+    fn secs(self, quick: u64, default: u64, full: u64) -> Duration {
+        Duration::from_secs(self.of(quick, default, full))
+    }
+
+    /// Returns the number of players of a run about many players.
+    fn many_players(self) -> usize {
+        self.of(50, MANY_PLAYERS, MANY_PLAYERS)
+    }
+}
+
+/// The surroundings of a run.
 pub(crate) struct Setting {
-    /// How long and how often.
     pub(crate) size: Size,
-    /// Another network namespace that this one reaches over a link; then both are for this run alone.
-    pub(crate) other: Option<Other>,
-    /// Where the server is, port 0 for any.
+    /// Another network namespace, connected to this one by a link. Both are for this run alone.
+    pub(crate) other: Option<OtherNamespace>,
+    /// The server's address, with port 0 for any.
     pub(crate) address: SocketAddr,
 }
 
 /// Another network namespace.
-pub(crate) struct Other {
+pub(crate) struct OtherNamespace {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
 }
 
 impl Setting {
-    /// The other namespace.
+    /// Returns the other namespace.
     ///
     /// # Errors
-    /// [`Stop::Needs`] where there is none: what a run changes then would be the host's.
-    fn other(&self) -> Result<&Other, Stop> {
-        let needs =
-            || Stop::Needs("network namespaces of its own: start it by `cargo xtask chaos`".to_owned());
-        self.other.as_ref().ok_or_else(needs)
+    /// [`Error::Unsupported`] if there is none: the run would change the host's network.
+    fn other(&self) -> Result<&OtherNamespace, Error> {
+        let what = "network namespaces of its own: start it by `cargo xtask chaos`";
+        self.other.as_ref().ok_or_else(|| Error::Unsupported(what.to_owned()))
     }
 }
 
-/// Does the run, prints its marks and answers what they come to.
+/// Runs, prints the marks, and returns their result.
 ///
 /// # Errors
-/// When it could not be done to its end, or the machine lacks what all of it takes.
-pub(crate) fn judge(run: Run, setting: &Setting) -> Result<Verdict, Stop> {
-    let mut marks = Marks::default();
-    let (title, go) = match run {
-        Run::C1 => ("C1 soak", soak::run as fn(&Setting, &mut Marks) -> Result<(), Stop>),
-        Run::C2 => ("C2 bad net", bad_net::run as _),
-        Run::C3 => ("C3 flood", flood::run as _),
-        Run::C4 => ("C4 full buffers", full::run as _),
-        Run::C5 => ("C5 rebind", rebind::run as _),
-        Run::C6 => ("C6 restart", restart::run as _),
-        Run::C7 => ("C7 drain", drain::run as _),
-        Run::C8 => ("C8 stall", stall::run as _),
-        Run::C9 => ("C9 panic", panics::run as _),
-        Run::C10 => ("C10 errno", errno::run as _),
-        Run::C11 => ("C11 group", group::run as _),
-        Run::C12 => ("C12 sweep", sweep::run as _),
+/// The run could not be finished, or the machine lacks what all of it needs.
+pub(crate) fn judge(run: Run, setting: &Setting) -> Result<Verdict, Error> {
+    let (title, function) = match run {
+        Run::C1 => ("C1 soak", c01::run as fn(&Setting, &mut Marks) -> Result<(), Error>),
+        Run::C2 => ("C2 bad net", c02::run as _),
+        Run::C3 => ("C3 flood", c03::run as _),
+        Run::C4 => ("C4 full buffers", c04::run as _),
+        Run::C5 => ("C5 rebind", c05::run as _),
+        Run::C6 => ("C6 restart", c06::run as _),
+        Run::C7 => ("C7 drain", c07::run as _),
+        Run::C8 => ("C8 stall", c08::run as _),
+        Run::C9 => ("C9 panic", c09::run as _),
+        Run::C10 => ("C10 errno", c10::run as _),
+        Run::C11 => ("C11 group", c11::run as _),
+        Run::C12 => ("C12 sweep", c12::run as _),
     };
-    let outcome = go(setting, &mut marks);
-    // What was seen before it stopped is worth a look.
+    let mut marks = Marks::default();
+    let outcome = function(setting, &mut marks);
+    // The marks of a run that failed halfway help to explain the failure.
     let verdict = marks.print(title);
     match outcome {
-        // What was missed before is worse than what could not be done after it.
-        Err(Stop::Needs(what)) if verdict == Verdict::Missed => {
+        Err(Error::Unsupported(what)) if verdict == Verdict::Missed => {
             println!("SKIP the rest: needs {what}");
             Ok(verdict)
         }
-        other => other.map(|()| verdict),
+        outcome => outcome.map(|()| verdict),
+    }
+}
+
+/// A server and its players.
+struct Testbed {
+    spec: ServerSpec,
+    server: ServerProcess,
+    players: Players,
+}
+
+impl Testbed {
+    /// Starts a server without players.
+    fn empty(mut spec: ServerSpec, period: Duration) -> Result<Self, Error> {
+        let server = spec.start()?;
+        Ok(Self { spec, server, players: Players::new(period) })
+    }
+
+    /// Starts a server with players, and waits until each has received an echo.
+    fn start(
+        spec: ServerSpec,
+        players: usize,
+        period: Duration,
+        config: &ClientConfig,
+    ) -> Result<Self, Error> {
+        let mut bed = Self::empty(spec, period)?;
+        bed.players.add_all(&bed.spec, 0..players, config)?;
+        bed.players.until_answered()?;
+        Ok(bed)
+    }
+
+    /// Starts a server with players that send 60 messages of mixed sizes per second.
+    fn start_mixed(spec: ServerSpec, players: usize) -> Result<Self, Error> {
+        let mut bed = Self::empty(spec, FAST_PERIOD)?;
+        bed.players.add_all(&bed.spec, 0..players, &ClientConfig::default())?;
+        bed.players.mix_sizes();
+        bed.players.until_answered()?;
+        Ok(bed)
+    }
+
+    /// Plays until the server's report fulfills a condition.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Report) -> bool) -> Result<Report, Error> {
+        self.players.until_server(what, &mut self.server, is_so)
+    }
+
+    /// Ends the server's own messages, and plays until the players have acknowledged all of them.
+    fn until_acknowledged(&mut self) -> Result<Report, Error> {
+        self.server.order("quiet")?;
+        self.until("all is acknowledged", |report| {
+            report.of_players("sent") == report.of_players("acknowledged")
+        })
+    }
+
+    /// Plays until `count` ordered echoes more have reached each player that is connected.
+    fn until_more_echoes(&mut self, count: u64) -> Result<(), Error> {
+        let goals: Vec<u64> =
+            self.players.list.iter().map(|player| player.ordered.received + count).collect();
+        let are_reached = |players: &Players| {
+            let mut pairs = players.list.iter().zip(&goals);
+            pairs.all(|(player, goal)| player.ended.is_some() || player.ordered.received >= *goal)
+        };
+        self.players.until_any("more echoes for all", are_reached).map(drop)
+    }
+
+    /// Plays for `time`. Returns the server's CPU time in it, in thousandths of a core.
+    fn play_measured(&mut self, time: Duration) -> Result<u64, Error> {
+        let (used, start) = (self.server.cpu_time()?, now());
+        self.players.play(time);
+        let (used, elapsed) = (self.server.cpu_time()? - used, now().duration_since(start));
+        Ok(u64::try_from(used.as_millis() * 1_000 / elapsed.as_millis().max(1)).unwrap_or(u64::MAX))
+    }
+
+    /// Makes system calls of the first player's worker fail, and pauses the players of that worker. Returns the worker.
+    fn fail_calls(&mut self, errno: i32, sockets: &str, calls: &str) -> Result<u64, Error> {
+        let before = self.server.report()?;
+        let worker = before.worker_of(0).context("the worker of the first player")?;
+        self.players.list[0].request_errors(errno, sockets, calls)?;
+        let after = self.until("the filter", |report| !report.0["refusal"].is_null())?;
+        if let Some(reason) = after.0["refusal"]["Err"].as_str() {
+            return Err(Error::Unsupported(format!("seccomp filters: {reason}")));
+        }
+        for (index, player) in self.players.list.iter_mut().enumerate() {
+            player.is_paused = before.worker_of(index) == Some(worker);
+        }
+        Ok(worker)
     }
 }

@@ -1,0 +1,179 @@
+//! The machine below a run: programs of the system, thread priorities, and times at which a core does not run.
+//!
+//! A run changes its own network namespaces only, and leaves the changes in place: they end with the namespaces.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use drumfire_tools::clock::{now, pause};
+use drumfire_tools::host::{CpuTicks, cpu_ticks, current_thread_id, pin_current_thread};
+use drumfire_tools::report::STEAL_LIMIT;
+
+use crate::error::{Error, ErrorContext};
+use crate::traffic::millis;
+
+/// The name of the link's device in either namespace.
+pub(crate) const LINK: &str = "veth0";
+
+/// Runs a program of the system. Returns its output.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the program is missing or not permitted, [`Error::Failed`] if it fails otherwise.
+pub(crate) fn call(program: &str, arguments: &str) -> Result<String, Error> {
+    let mut command = Command::new(program);
+    command.args(arguments.split_whitespace()).env("LC_ALL", "C").stdin(Stdio::null());
+    let output = command.output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::Unsupported(format!("the program `{program}`")),
+        _ => Error::failed(program, error),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if message.contains("not permitted") || message.contains("Permission denied") {
+        let what = format!("the privilege for `{program} {arguments}`, which printed: {message}");
+        return Err(Error::Unsupported(what));
+    }
+    Err(Error::failed(&format!("{program} {arguments}"), message))
+}
+
+/// The real-time priority of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Priority {
+    /// The players, which other programs of the machine must not delay.
+    Players = 1,
+    /// A worker, which may share a core with the players.
+    Worker = 2,
+    /// The stall monitor, which runs for microseconds and shows whether a thread could run at all.
+    Monitor = 3,
+}
+
+/// Gives a thread a real-time priority, which threads that it starts do not inherit.
+pub(crate) fn set_priority(thread: u32, priority: Priority) -> Result<(), Error> {
+    call("chrt", &format!("--fifo --reset-on-fork --pid {} {thread}", priority as u8)).map(drop)
+}
+
+/// A stall of this length makes timers late that are on time otherwise.
+const STALL_LIMIT: Duration = Duration::from_millis(10);
+
+/// A thread that measures how long its core runs no thread at all: the host of a virtual machine stops a core for milliseconds when
+/// its own cores are busy. The thread has the highest priority on the core, so that only a stall of the machine delays it.
+pub(crate) struct StallMonitor {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Duration, Error>>,
+    /// The ticks of all cores at the start.
+    ticks: Option<CpuTicks>,
+}
+
+/// The stalls of a machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stalls {
+    /// The longest time in which the core ran no thread.
+    longest: Duration,
+    /// The share of the time of all cores that the host took, where the system reports it.
+    stolen: f64,
+}
+
+impl Stalls {
+    /// Returns whether the machine's stalls explain late timers.
+    pub(crate) fn are_excessive(self) -> bool {
+        self.longest >= STALL_LIMIT || self.stolen > STEAL_LIMIT
+    }
+}
+
+impl fmt::Display for Stalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (longest, stolen) = (millis(self.longest), 100.0 * self.stolen);
+        write!(f, "the server's core stalled for {longest}, and the host took {stolen:.1} % of all cores")
+    }
+}
+
+impl StallMonitor {
+    /// Starts a monitor on `core` that wakes up after every `sleep`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if real-time priorities are not permitted, [`Error::Failed`] if the core is not allowed.
+    pub(crate) fn start(core: usize, sleep: Duration) -> Result<Self, Error> {
+        let is_over = Arc::<AtomicBool>::default();
+        let end = Arc::clone(&is_over);
+        let (sender, thread_ids) = channel();
+        let thread = thread::spawn(move || measure(core, sleep, &end, &sender));
+        let monitor = Self { is_over, thread, ticks: cpu_ticks() };
+        // Without a thread id the monitor's own error says why.
+        let outcome = thread_ids.recv().map_or(Ok(()), |id| set_priority(id, Priority::Monitor));
+        match outcome {
+            Ok(()) => Ok(monitor),
+            Err(error) => monitor.end().and(Err(error)),
+        }
+    }
+
+    /// Ends the monitor, and returns the stalls since its start.
+    pub(crate) fn end(self) -> Result<Stalls, Error> {
+        let stolen = cpu_ticks().zip(self.ticks).and_then(|(now, then)| now.steal_share_since(&then));
+        self.is_over.store(true, Ordering::Release);
+        let longest = self.thread.join().map_err(|_| Error::failed("a thread", "it panicked"))??;
+        Ok(Stalls { longest, stolen: stolen.unwrap_or(0.0) })
+    }
+}
+
+fn measure(core: usize, sleep: Duration, is_over: &AtomicBool, id: &Sender<u32>) -> Result<Duration, Error> {
+    pin_current_thread(core).context("a core")?;
+    let mut longest = Duration::ZERO;
+    id.send(current_thread_id().context("a thread id")?).context("the monitor's owner")?;
+    while !is_over.load(Ordering::Acquire) {
+        let before = now();
+        pause(sleep);
+        longest = longest.max(now().duration_since(before).saturating_sub(sleep));
+    }
+    Ok(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_unsupported() {
+        let outcome = call("no-such-program", "");
+        assert!(matches!(outcome, Err(Error::Unsupported(what)) if what.contains("no-such-program")));
+    }
+
+    #[test]
+    fn a_program_returns_its_output_or_its_error() {
+        assert_eq!(call("echo", "a  b").expect("echo"), "a b\n");
+        let outcome = call("cat", "/no/such/file");
+        assert!(matches!(outcome, Err(Error::Failed(reason)) if reason.contains("No such file")));
+    }
+
+    #[test]
+    fn a_monitor_measures_some_delay() {
+        let Some(&[core, ..]) = drumfire_tools::host::allowed_cores().as_deref() else { return };
+        let monitor = match StallMonitor::start(core, Duration::from_millis(1)) {
+            Ok(monitor) => monitor,
+            Err(Error::Unsupported(what)) => return eprintln!("skipped: needs {what}"),
+            Err(error) => panic!("{error:?}"),
+        };
+        pause(Duration::from_millis(20));
+        let Stalls { longest, .. } = monitor.end().expect("the monitor's own thread");
+        assert!(longest > Duration::ZERO && longest < Duration::from_secs(10), "{longest:?}");
+    }
+
+    #[test]
+    fn long_stalls_and_stolen_time_are_excessive() {
+        let are_excessive = |longest, stolen| Stalls { longest, stolen }.are_excessive();
+        assert!(!are_excessive(STALL_LIMIT - Duration::from_nanos(1), STEAL_LIMIT));
+        assert!(are_excessive(STALL_LIMIT, 0.0) && are_excessive(Duration::ZERO, STEAL_LIMIT + 0.001));
+    }
+
+    #[test]
+    fn a_core_that_does_not_exist_fails() {
+        let outcome = StallMonitor::start(usize::MAX, Duration::from_millis(1)).and_then(StallMonitor::end);
+        assert!(matches!(outcome, Err(Error::Failed(_))), "{:?}", outcome.err());
+    }
+}

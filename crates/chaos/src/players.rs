@@ -1,0 +1,410 @@
+//! The players of a run, all in one thread, each with its own socket. Every player sends on a lossy and on an ordered channel many
+//! times per second, as a game does, and records what comes back. The runs judge the records.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use drumfire::{
+    ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectToken, Reconnect, SendError,
+    SendOptions,
+};
+use drumfire_tools::clock::{host_ns, now};
+
+use crate::error::{Error, ErrorContext};
+use crate::process::{Report, ServerProcess, ServerSpec};
+use crate::server::{DOWN, FAULT, LOSSY, ORDERED, REFUSE};
+use crate::traffic::{MIXED_BYTES, MessageLog, Times};
+
+/// A condition that does not hold within this time fails the run.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time between two reports of a server that a run waits for.
+const REPORT_PERIOD: Duration = Duration::from_millis(20);
+
+/// A player whose echoes are late sends no more ordered messages than this.
+const UNANSWERED_MAX: u64 = 64;
+
+/// Sixty messages per second, as a game with a fast tick sends them.
+pub(crate) const FAST_PERIOD: Duration = Duration::from_micros(16_667);
+
+/// The settings of players that reconnect.
+pub(crate) fn reconnecting() -> ClientConfig {
+    ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(30)))
+}
+
+/// One player.
+pub(crate) struct Player {
+    pub(crate) client: Client,
+    /// The echoes of unreliable messages.
+    pub(crate) lossy: MessageLog,
+    /// The echoes of reliable messages.
+    pub(crate) ordered: MessageLog,
+    /// The server's own messages. The player counts each that arrives as sent.
+    pub(crate) down: MessageLog,
+    /// How often the player reconnected.
+    pub(crate) reconnects: u64,
+    /// When the player noticed the first loss of its connection.
+    pub(crate) noticed_at: Option<Instant>,
+    /// The reason why the connection ended for good.
+    pub(crate) ended: Option<String>,
+    /// Whether the player neither sends nor receives.
+    pub(crate) is_paused: bool,
+    /// Whether another worker serves the player than the one that the run disturbs.
+    pub(crate) is_elsewhere: bool,
+    /// The largest datagram on the path to the server, from the newest statistics. 0 while they are awaited.
+    pub(crate) datagram_max_bytes: u16,
+}
+
+/// All players of a run.
+pub(crate) struct Players {
+    pub(crate) list: Vec<Player>,
+    round_trips: Times,
+    /// Round trips of the players with `is_elsewhere`.
+    elsewhere: Times,
+    /// One-way times of the server's own messages.
+    one_way: Times,
+    /// The time in which every player sends once, spread evenly: a burst of all would measure itself.
+    period: Duration,
+    /// The start of the current period, and the number of players that have sent in it.
+    period_start: Instant,
+    sent_in_period: usize,
+    is_sending: bool,
+}
+
+impl Players {
+    /// Returns no players.
+    pub(crate) fn new(period: Duration) -> Self {
+        Self {
+            list: Vec::new(),
+            round_trips: Times::new(),
+            elsewhere: Times::new(),
+            one_way: Times::new(),
+            period,
+            period_start: now(),
+            sent_in_period: 0,
+            is_sending: true,
+        }
+    }
+
+    /// Adds a player that begins to connect.
+    pub(crate) fn add(&mut self, token: &ConnectToken, config: &ClientConfig) -> Result<(), Error> {
+        let client = Client::connect_with_token(token, config).context("a client")?;
+        self.list.push(Player {
+            client,
+            lossy: MessageLog::lossy(&[]),
+            ordered: MessageLog::ordered(&[]),
+            down: MessageLog::ordered(&[]),
+            reconnects: 0,
+            noticed_at: None,
+            ended: None,
+            is_paused: false,
+            is_elsewhere: false,
+            datagram_max_bytes: 0,
+        });
+        Ok(())
+    }
+
+    /// Adds players, which begin to connect.
+    pub(crate) fn add_all(
+        &mut self,
+        spec: &ServerSpec,
+        players: Range<usize>,
+        config: &ClientConfig,
+    ) -> Result<(), Error> {
+        for player in players {
+            self.add(&spec.token(player)?, config)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until each player has received an echo.
+    pub(crate) fn until_answered(&mut self) -> Result<(), Error> {
+        self.until("all are answered", |player| player.ordered.received > 0).map(drop)
+    }
+
+    /// Makes messages of mixed sizes. The players must not have sent any yet.
+    pub(crate) fn mix_sizes(&mut self) {
+        for player in &mut self.list {
+            player.lossy = MessageLog::lossy(MIXED_BYTES);
+            player.ordered = MessageLog::ordered(MIXED_BYTES);
+        }
+    }
+
+    /// Forgets round trips and reconnects.
+    pub(crate) fn reset(&mut self) {
+        self.round_trips.clear();
+        self.elsewhere.clear();
+        for player in &mut self.list {
+            (player.reconnects, player.noticed_at) = (0, None);
+        }
+    }
+
+    /// Returns a sum over all players.
+    pub(crate) fn sum(&self, of: impl Fn(&Player) -> u64) -> u64 {
+        self.list.iter().map(of).sum()
+    }
+
+    /// Returns the number of players with a property.
+    pub(crate) fn count(&self, has: impl Fn(&Player) -> bool) -> u64 {
+        self.sum(|player| u64::from(has(player)))
+    }
+
+    /// Returns the number of players whose connection ended or was replaced.
+    pub(crate) fn gone(&self) -> u64 {
+        self.count(Player::is_gone)
+    }
+
+    /// Returns the number of reliable messages without an echo.
+    pub(crate) fn reliable_missing(&self) -> u64 {
+        self.sum(|player| player.ordered.missing())
+    }
+
+    /// Returns the number of unreliable messages without an echo.
+    pub(crate) fn lossy_missing(&self) -> u64 {
+        self.sum(|player| player.lossy.missing())
+    }
+
+    /// Returns the number of reliable echoes.
+    pub(crate) fn reliable_received(&self) -> u64 {
+        self.sum(|player| player.ordered.received)
+    }
+
+    /// Returns the number of the server's own messages that arrived.
+    pub(crate) fn down_received(&self) -> u64 {
+        self.sum(|player| player.down.received)
+    }
+
+    /// Returns the number of messages that no player should have received.
+    pub(crate) fn wrong(&self) -> u64 {
+        self.sum(|player| player.lossy.wrong + player.ordered.wrong + player.down.wrong)
+    }
+
+    /// Plays until every player fulfills a condition. Returns how long that took.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Player) -> bool) -> Result<Duration, Error> {
+        let outcome = self.until_any(what, |players| players.list.iter().all(&is_so));
+        outcome.map_err(|error| match error {
+            Error::Failed(reason) => {
+                let (so, all) = (self.count(is_so), self.list.len());
+                let ended = self.list.iter().find_map(|player| player.ended.as_deref()).unwrap_or("none");
+                Error::Failed(format!("{reason}: {so} of {all}; ended: {ended}"))
+            }
+            unsupported @ Error::Unsupported(_) => unsupported,
+        })
+    }
+
+    /// Plays until a condition holds. Returns how long that took.
+    pub(crate) fn until_any(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<Duration, Error> {
+        let start = now();
+        while !is_so(self) {
+            check_timeout(what, start)?;
+            self.step();
+        }
+        Ok(now().duration_since(start))
+    }
+
+    /// Plays until the server's report fulfills a condition.
+    pub(crate) fn until_server(
+        &mut self,
+        what: &str,
+        server: &mut ServerProcess,
+        is_so: impl Fn(&Report) -> bool,
+    ) -> Result<Report, Error> {
+        let start = now();
+        loop {
+            let report = server.report()?;
+            if is_so(&report) {
+                return Ok(report);
+            }
+            check_timeout(what, start)?;
+            self.play(REPORT_PERIOD);
+        }
+    }
+
+    /// Stops sending until every reliable echo that can arrive has arrived.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        self.is_sending = false;
+        self.until("all echoes are back", |player| {
+            player.ended.is_some() || player.is_paused || player.ordered.missing() == 0
+        })?;
+        self.resume_sending();
+        Ok(())
+    }
+
+    /// Stops sending.
+    pub(crate) const fn stop_sending(&mut self) {
+        self.is_sending = false;
+    }
+
+    fn resume_sending(&mut self) {
+        self.is_sending = true;
+        (self.period_start, self.sent_in_period) = (now(), 0);
+    }
+
+    /// Only receives for `time`.
+    pub(crate) fn listen(&mut self, time: Duration) {
+        self.is_sending = false;
+        self.play(time);
+        self.resume_sending();
+    }
+
+    /// Plays for `time`.
+    pub(crate) fn play(&mut self, time: Duration) {
+        let start = now();
+        while now().duration_since(start) < time {
+            self.step();
+        }
+    }
+
+    /// Lets each player take its events, and send when its turn has come.
+    pub(crate) fn step(&mut self) {
+        if self.is_sending {
+            self.send_due();
+        }
+        for (index, player) in self.list.iter_mut().enumerate() {
+            if player.is_paused || player.ended.is_some() {
+                continue;
+            }
+            if index == 0 {
+                // Waiting on one socket keeps the thread from spinning, and costs the others at most a millisecond.
+                player.client.wait(Duration::from_millis(1));
+            }
+            let events: Vec<_> = player.client.poll().collect();
+            for event in events {
+                match player.on_event(event) {
+                    Some(Arrival::RoundTrip(time)) => {
+                        self.round_trips.record(time);
+                        if player.is_elsewhere {
+                            self.elsewhere.record(time);
+                        }
+                    }
+                    Some(Arrival::OneWay(time)) => self.one_way.record(time),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn send_due(&mut self) {
+        let (players, elapsed) = (self.list.len(), now().duration_since(self.period_start));
+        let due = elapsed.as_nanos().saturating_mul(players as u128) / self.period.as_nanos().max(1);
+        let due = usize::try_from(due).map_or(players, |due| due.min(players));
+        self.list.iter_mut().take(due).skip(self.sent_in_period).for_each(Player::send_both);
+        self.sent_in_period = self.sent_in_period.max(due);
+        if elapsed >= self.period {
+            (self.period_start, self.sent_in_period) = (now(), 0);
+        }
+    }
+
+    /// Returns the largest datagram on the path of each player.
+    pub(crate) fn datagram_max_bytes(&mut self) -> Result<Vec<u16>, Error> {
+        for player in &mut self.list {
+            player.datagram_max_bytes = 0;
+            player.client.request_stats();
+        }
+        self.until("all know their paths", |player| player.datagram_max_bytes > 0)?;
+        Ok(self.list.iter().map(|player| player.datagram_max_bytes).collect())
+    }
+
+    /// Returns a percentile of the times between a message and its echo.
+    pub(crate) fn round_trip(&self, percent: f64) -> Duration {
+        self.round_trips.percentile(percent)
+    }
+
+    /// Returns a percentile of the round trips of players with `is_elsewhere`.
+    pub(crate) fn round_trip_elsewhere(&self, percent: f64) -> Duration {
+        self.elsewhere.percentile(percent)
+    }
+
+    /// Returns a percentile of the one-way times of the server's own messages.
+    pub(crate) fn one_way(&self, percent: f64) -> Duration {
+        self.one_way.percentile(percent)
+    }
+}
+
+fn check_timeout(what: &str, start: Instant) -> Result<(), Error> {
+    if now().duration_since(start) <= TIMEOUT {
+        return Ok(());
+    }
+    Err(Error::failed(what, format!("not after {} s", TIMEOUT.as_secs())))
+}
+
+/// A message that arrived in its turn, and the time since it was sent.
+enum Arrival {
+    RoundTrip(Duration),
+    OneWay(Duration),
+}
+
+impl Player {
+    /// Returns whether the connection ended or was replaced.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.ended.is_some() || self.reconnects > 0
+    }
+
+    /// Asks the application for a fault in one of its calls. `server::FAULT` lists the calls.
+    pub(crate) fn request_fault(&mut self, call: &'static str) -> Result<(), Error> {
+        self.client.send(FAULT, call, SendOptions::reliable_ordered()).map(drop).context("the fault")?;
+        self.client.flush();
+        Ok(())
+    }
+
+    /// Asks for system calls of the player's worker to fail with `errno`. `server::REFUSE` describes the rest.
+    pub(crate) fn request_errors(&mut self, errno: i32, sockets: &str, calls: &str) -> Result<(), Error> {
+        let text = format!("{errno} {sockets} {calls}");
+        self.client.send(REFUSE, text, SendOptions::reliable_ordered()).map(drop).context("the errors")?;
+        self.client.flush();
+        Ok(())
+    }
+
+    fn send_both(&mut self) {
+        if self.is_paused || self.ended.is_some() || self.client.state() != ClientState::Connected {
+            return;
+        }
+        self.send(LOSSY, SendOptions::unreliable());
+        if self.ordered.missing() < UNANSWERED_MAX {
+            self.send(ORDERED, SendOptions::reliable_ordered());
+        }
+        self.client.flush();
+    }
+
+    fn send(&mut self, channel: ChannelId, options: SendOptions) {
+        let log = if channel == LOSSY { &mut self.lossy } else { &mut self.ordered };
+        match self.client.send(channel, log.next_message(host_ns()), options) {
+            Ok(_) => log.sent += 1,
+            // The message was not sent, and its number goes to the next one.
+            Err(SendError::Full | SendError::NotConnected) => {}
+            Err(error) => self.ended = Some(error.to_string()),
+        }
+    }
+
+    fn on_event(&mut self, event: ClientEvent) -> Option<Arrival> {
+        match event {
+            ClientEvent::Message { channel: LOSSY, bytes } => {
+                return self.lossy.on_message(&bytes, host_ns()).map(Arrival::RoundTrip);
+            }
+            ClientEvent::Message { channel: ORDERED, bytes } => {
+                return self.ordered.on_message(&bytes, host_ns()).map(Arrival::RoundTrip);
+            }
+            ClientEvent::Message { channel: DOWN, bytes } => {
+                // The server counts how many it sent.
+                self.down.sent += 1;
+                return self.down.on_message(&bytes, host_ns()).map(Arrival::OneWay);
+            }
+            ClientEvent::Reconnecting { .. } => {
+                self.reconnects += 1;
+                self.noticed_at.get_or_insert_with(now);
+                // A new connection carries nothing over.
+                for log in [&mut self.lossy, &mut self.ordered, &mut self.down] {
+                    *log = log.restarted();
+                }
+            }
+            ClientEvent::Stats { stats } => self.datagram_max_bytes = stats.datagram_max_bytes,
+            ClientEvent::Disconnected { reason, .. } => {
+                self.noticed_at.get_or_insert_with(now);
+                self.ended = Some(reason.to_string());
+            }
+            ClientEvent::ConnectFailed { error } => self.ended = Some(error.to_string()),
+            _ => {}
+        }
+        None
+    }
+}

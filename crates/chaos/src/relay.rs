@@ -1,0 +1,378 @@
+//! Relays between players and the server, and trains of datagrams: datagrams of one length in a row that the kernel takes and hands
+//! over as one.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use drumfire::conditioner::Random;
+use drumfire_socket::{
+    FlushEnd, Gro, GroupConfig, Receiver, ReceiverConfig, ReuseportGroup, SendBatch, SendMode, Sender, Socket,
+};
+use drumfire_tools::clock::{now, pause};
+
+use crate::error::{Error, ErrorContext};
+use crate::flood::CONNECTION_PACKET;
+use crate::process::Report;
+
+/// The bit of the first byte that is set in all datagrams of a handshake.
+const HANDSHAKE_BIT: u8 = 0x80;
+
+/// The place of the connection id in a packet.
+const CONNECTION_ID: std::ops::Range<usize> = 1..9;
+
+/// A thread of a relay. It ends on drop.
+struct Worker {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Worker {
+    fn spawn(run: impl FnOnce(&AtomicBool) -> Result<(), Error> + Send + 'static) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let end = Arc::clone(&is_over);
+        Self { is_over, thread: Some(std::thread::spawn(move || run(&end))) }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        // A relay that failed early forwards nothing, on which the run that uses it times out.
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+/// Datagrams of a player, as templates for a flood.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples {
+    /// The first datagram, a Hello without a cookie.
+    pub(crate) hello: Vec<u8>,
+    /// Packets of the connection, oldest first.
+    pub(crate) packets: Vec<Vec<u8>>,
+}
+
+/// A relay between one player and the server that keeps samples of what the player sends.
+pub(crate) struct Tap {
+    /// Where the player finds the server.
+    pub(crate) address: SocketAddr,
+    samples: Arc<Mutex<Samples>>,
+    to_server: Arc<AtomicU64>,
+    _worker: Worker,
+}
+
+impl Tap {
+    /// The most packets that are kept.
+    const PACKETS_MAX: usize = 1_000;
+
+    /// Starts a relay to `server`.
+    pub(crate) fn start(server: SocketAddr) -> Result<Self, Error> {
+        let socket = UdpSocket::bind((server.ip(), 0)).context("a socket")?;
+        socket.set_read_timeout(Some(Duration::from_millis(5))).context("a read timeout")?;
+        let address = socket.local_addr().context("an address")?;
+        let (samples, to_server) = (Arc::<Mutex<Samples>>::default(), Arc::<AtomicU64>::default());
+        let (kept, sent) = (Arc::clone(&samples), Arc::clone(&to_server));
+        let worker = Worker::spawn(move |is_over| {
+            let (mut player, mut memory) = (None, [0; 2_048]);
+            while !is_over.load(Ordering::Acquire) {
+                let (datagram, from) = match socket.recv_from(&mut memory) {
+                    Ok((length, from)) => (&memory[..length], from),
+                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                        continue;
+                    }
+                    Err(error) => return Err(Error::failed("a tap", error)),
+                };
+                // A datagram that the socket refuses is lost, as on any path.
+                if from == server {
+                    let _ = player.map(|player| socket.send_to(datagram, player));
+                } else {
+                    player = Some(from);
+                    kept.lock().unwrap_or_else(PoisonError::into_inner).keep(datagram);
+                    let is_sent = socket.send_to(datagram, server).is_ok();
+                    sent.fetch_add(u64::from(is_sent), Ordering::AcqRel);
+                }
+            }
+            Ok(())
+        });
+        Ok(Self { address, samples, to_server, _worker: worker })
+    }
+
+    /// Returns the samples so far.
+    pub(crate) fn samples(&self) -> Samples {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Removes the packets from the samples.
+    pub(crate) fn clear_packets(&self) {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).packets.clear();
+    }
+
+    /// Returns the number of datagrams sent to the server.
+    pub(crate) fn to_server(&self) -> u64 {
+        self.to_server.load(Ordering::Acquire)
+    }
+}
+
+impl Samples {
+    fn keep(&mut self, datagram: &[u8]) {
+        let is_handshake = datagram.first().is_some_and(|first| first & HANDSHAKE_BIT != 0);
+        if is_handshake && self.hello.is_empty() {
+            self.hello = datagram.to_vec();
+        } else if !is_handshake && self.packets.len() < Tap::PACKETS_MAX {
+            self.packets.push(datagram.to_vec());
+        }
+    }
+}
+
+/// Trains that are sent until every worker's socket has received one: sockets hand over whole trains only after the first.
+pub(crate) const WARM_UP_ROUNDS: u32 = 200;
+
+/// A socket that sends trains.
+pub(crate) struct TrainSender {
+    socket: Socket,
+    sender: Sender,
+    batch: SendBatch,
+    random: Random,
+}
+
+impl TrainSender {
+    /// The capacity of the batch: datagrams and bytes.
+    const BATCH: usize = 256;
+    const BATCH_BYTES: usize = 1 << 19;
+
+    /// Binds a socket to the address, at any port.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the kernel does not segment datagrams.
+    pub(crate) fn new(address: SocketAddr) -> Result<Self, Error> {
+        let group = ReuseportGroup::bind(&GroupConfig::new((address.ip(), 0).into())).context("a socket")?;
+        let socket = group.into_sockets().pop().context("a socket")?;
+        if !socket.granted().has_gso {
+            return Err(Error::Unsupported("a kernel that cuts trains of datagrams".to_owned()));
+        }
+        let (sender, batch) = (Sender::new(SendMode::Gso), SendBatch::new(Self::BATCH, Self::BATCH_BYTES));
+        Ok(Self { socket, sender, batch, random: Random::new(Self::BATCH as u64) })
+    }
+
+    /// Sends datagrams in order.
+    pub(crate) fn send<'a>(&mut self, to: SocketAddr, datagrams: impl IntoIterator<Item = &'a [u8]>) {
+        for datagram in datagrams {
+            if !self.batch.push(Some(to), datagram) {
+                self.flush();
+                // An empty batch has room for any datagram.
+                let _ = self.batch.push(Some(to), datagram);
+            }
+        }
+        self.flush();
+    }
+
+    /// Sends trains with random connection ids, so that each worker of the server receives some. They are short enough for the
+    /// smallest receive buffer.
+    pub(crate) fn warm_up(&mut self, to: SocketAddr) {
+        for _ in 0..16 {
+            let mut datagram = [0x5a; 200];
+            datagram[0] = CONNECTION_PACKET;
+            datagram[CONNECTION_ID].copy_from_slice(&self.random.bits().to_be_bytes());
+            self.send(to, [&datagram[..]; 192]);
+            pause(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns the number of datagrams that the kernel took.
+    fn sent(&self) -> u64 {
+        self.sender.counts().datagrams
+    }
+
+    fn flush(&mut self) {
+        let Self { socket, sender, batch, .. } = self;
+        for _ in 0..1_000 {
+            if sender.flush(socket, batch, |_| {}) == FlushEnd::Sent {
+                return;
+            }
+            pause(Duration::from_millis(1));
+        }
+        // These datagrams are not in `sent`.
+        batch.clear();
+    }
+}
+
+/// Returns the number of workers that never received two datagrams in one message of the kernel.
+pub(crate) fn workers_without_trains(report: &Report) -> u64 {
+    let (datagrams, messages) =
+        (report.by_worker("/received/datagrams"), report.by_worker("/received/messages"));
+    datagrams.iter().zip(&messages).map(|(datagrams, messages)| u64::from(datagrams <= messages)).sum()
+}
+
+/// A relay between several players and the server, through one port: the server sees one source and receives trains with packets
+/// of several connections. The server's datagrams go to all players, each of which opens its own.
+pub(crate) struct SharedPort {
+    /// Where the players find the server.
+    pub(crate) address: SocketAddr,
+    counts: Arc<SharedCounts>,
+    _worker: Worker,
+}
+
+#[derive(Default)]
+struct SharedCounts {
+    /// Warm-ups that are due.
+    warm_ups: AtomicU64,
+    sent: AtomicU64,
+    mixed: AtomicU64,
+}
+
+impl SharedPort {
+    /// Starts a relay to `server`.
+    pub(crate) fn start(server: SocketAddr) -> Result<Self, Error> {
+        let front = UdpSocket::bind((server.ip(), 0)).context("a socket")?;
+        front.set_nonblocking(true).context("a nonblocking socket")?;
+        let address = front.local_addr().context("an address")?;
+        let counts = Arc::<SharedCounts>::default();
+        let (back, shared) = (TrainSender::new(server)?, Arc::clone(&counts));
+        let worker = Worker::spawn(move |is_over| {
+            let mixer = Mixer {
+                front,
+                back,
+                server,
+                players: BTreeSet::new(),
+                held: Vec::new(),
+                random: Random::new(256),
+                is_sorted: false,
+                sent_at: now(),
+            };
+            mixer.run(&shared, is_over)
+        });
+        Ok(Self { address, counts, _worker: worker })
+    }
+
+    /// Requests one warm-up of the server's sockets.
+    pub(crate) fn request_warm_up(&self) {
+        self.counts.warm_ups.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns the number of warm-ups that are due.
+    pub(crate) fn warm_ups(&self) -> u64 {
+        self.counts.warm_ups.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of datagrams sent to the server.
+    pub(crate) fn sent(&self) -> u64 {
+        self.counts.sent.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of packets sent right after one of the same length and of another connection.
+    pub(crate) fn mixed(&self) -> u64 {
+        self.counts.mixed.load(Ordering::Acquire)
+    }
+}
+
+/// Collects the players' datagrams, and sends those of a few milliseconds together.
+struct Mixer {
+    front: UdpSocket,
+    back: TrainSender,
+    server: SocketAddr,
+    players: BTreeSet<SocketAddr>,
+    held: Vec<Vec<u8>>,
+    random: Random,
+    is_sorted: bool,
+    sent_at: Instant,
+}
+
+impl Mixer {
+    /// The time for which datagrams are collected.
+    const WINDOW: Duration = Duration::from_millis(5);
+
+    fn run(mut self, counts: &SharedCounts, is_over: &AtomicBool) -> Result<(), Error> {
+        let config = ReceiverConfig::default().gro(Gro::Off);
+        let mut receiver = Receiver::new(&mut self.back.socket, &config).context("a receiver")?;
+        while !is_over.load(Ordering::Acquire) {
+            if counts.warm_ups.load(Ordering::Acquire) > 0 {
+                self.back.warm_up(self.server);
+                counts.warm_ups.fetch_sub(1, Ordering::AcqRel);
+            }
+            let has_collected = self.collect();
+            let has_answered = self.answer(&mut receiver);
+            if now().duration_since(self.sent_at) >= Self::WINDOW {
+                counts.mixed.fetch_add(self.send(), Ordering::AcqRel);
+            }
+            counts.sent.store(self.back.sent(), Ordering::Release);
+            if !(has_collected || has_answered) {
+                pause(Duration::from_micros(200));
+            }
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self) -> bool {
+        let mut memory = [0; 2_048];
+        let before = self.held.len();
+        while let Ok((length, from)) = self.front.recv_from(&mut memory) {
+            self.players.insert(from);
+            self.held.push(memory[..length].to_vec());
+        }
+        self.held.len() > before
+    }
+
+    /// Sends the server's datagrams to all players.
+    fn answer(&mut self, receiver: &mut Receiver) -> bool {
+        let Self { front, back, players, .. } = self;
+        let mut has_answered = false;
+        receiver.drain(&mut back.socket, 256, |received| {
+            for datagram in received.datagrams() {
+                has_answered = true;
+                for player in &*players {
+                    // A datagram that the socket refuses is lost, as on any path.
+                    let _ = front.send_to(datagram.bytes, player);
+                }
+            }
+        });
+        has_answered
+    }
+
+    /// Sends what was collected, alternately in random order and by length, longest first. Returns how many packets follow one of
+    /// the same length and of another connection.
+    fn send(&mut self) -> u64 {
+        let Self { back, server, held, random, is_sorted, sent_at, .. } = self;
+        *sent_at = now();
+        for index in (1..held.len()).rev() {
+            held.swap(index, usize::try_from(random.below(index as u64 + 1)).unwrap_or(0));
+        }
+        *is_sorted = !*is_sorted;
+        if *is_sorted {
+            held.sort_by_key(|datagram| std::cmp::Reverse(datagram.len()));
+        }
+        let mixed = held.windows(2).filter(|pair| are_mixed(&pair[0], &pair[1])).count();
+        back.send(*server, held.iter().map(Vec::as_slice));
+        held.clear();
+        mixed as u64
+    }
+}
+
+/// Returns whether two datagrams are packets of the same length and of different connections.
+fn are_mixed(one: &[u8], next: &[u8]) -> bool {
+    let is_packet = |datagram: &[u8]| datagram.first().is_some_and(|first| first & HANDSHAKE_BIT == 0);
+    let have_one_length = one.len() == next.len();
+    have_one_length && is_packet(one) && is_packet(next) && one.get(CONNECTION_ID) != next.get(CONNECTION_ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_one_length_and_two_connections_are_mixed() {
+        let packet = |first: u8, id: u8, length: usize| {
+            let mut packet = vec![id; length];
+            packet[0] = first;
+            packet
+        };
+        let one = packet(0x09, 1, 40);
+        assert!(are_mixed(&one, &packet(0x0a, 2, 40)));
+        for other in [packet(0x0a, 1, 40), packet(0x0a, 2, 41), packet(0x89, 2, 40)] {
+            assert!(!are_mixed(&one, &other));
+        }
+    }
+}

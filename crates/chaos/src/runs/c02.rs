@@ -1,0 +1,58 @@
+//! C2: a network that loses a fifth of all packets, delays them by 50 to 150 ms, and duplicates and corrupts some. Reliable messages
+//! arrive once, and soon.
+
+use std::time::Duration;
+
+use drumfire::conditioner::{Delay, LinkConfig, Loss};
+
+use super::{PERIOD, Setting, Testbed, WORKERS};
+use crate::error::Error;
+use crate::link::{EmulatedLink, FAR_V4};
+use crate::marks::Marks;
+use crate::players::reconnecting;
+use crate::process::ServerSpec;
+use crate::traffic::millis;
+
+const PLAYERS: usize = 20;
+
+/// 99 % of the server's reliable messages arrive within this time.
+const GOAL: Duration = Duration::from_millis(1_500);
+
+pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let time = setting.size.secs(8, 60, 600);
+    let delay = Delay::Uniform { least: Duration::from_millis(50), most: Duration::from_millis(150) };
+    let config = LinkConfig::default()
+        .loss(Loss::Even(0.2))
+        .delay(delay)
+        .duplicate(0.05, Duration::from_millis(100))
+        .corrupt(0.01);
+    let other = setting.other()?;
+    let link = EmulatedLink::start(&other.name, &config, 1_500)?;
+    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(&other.name).flag("--down", 1);
+    // With this loss a handshake may fail, and the player tries again. A connection must not end.
+    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &reconnecting())?;
+    bed.players.reset();
+    bed.players.play(time);
+    let report = bed.until_acknowledged()?;
+    let players = &mut bed.players;
+    players.settle()?;
+    let counts = link.end()?;
+    let received = players.down_received();
+    marks.equal("players gone", players.gone(), 0);
+    marks.equal("reliable messages lost on the way up and back", players.reliable_missing(), 0);
+    marks.equal("reliable messages of the server that came", received, report.of_players("sent"));
+    marks.equal("messages twice or out of order", players.wrong(), 0);
+    marks.within("p99 of the server's reliable messages, one way", players.one_way(99.0), GOAL);
+    marks.at_least("packets lost by the link", counts.iter().map(|way| way.lost).sum(), 100);
+    marks.at_least("packets spoiled by the link", counts.iter().map(|way| way.corrupted).sum(), 10);
+    marks.at_least("packets doubled by the link", counts.iter().map(|way| way.duplicated).sum(), 10);
+    marks.books(&report);
+    marks.note(format_args!(
+        "{received} messages down, p50 {}, p90 {}, and {} echoes; the server found {} corrupted packets; link {counts:?}",
+        millis(players.one_way(50.0)),
+        millis(players.one_way(90.0)),
+        players.reliable_received(),
+        report.sum("/protocol/dropped/forged"),
+    ));
+    Ok(())
+}

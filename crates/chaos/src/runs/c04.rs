@@ -1,0 +1,182 @@
+//! C4: full buffers of the kernel. Datagrams that it drops are counted exactly, datagrams that it refuses are kept in order without
+//! spinning, and two players share a link that is too slow for either.
+
+use std::time::Duration;
+
+use drumfire::ClientConfig;
+use drumfire_tools::clock::pause;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{KERNEL_COUNTERS, OtherNamespace, PERIOD, Setting, Testbed};
+use crate::error::{Error, ErrorContext};
+use crate::flood::{FloodClass, FloodPlan};
+use crate::host::{LINK, call};
+use crate::marks::Marks;
+use crate::process::ServerSpec;
+use crate::traffic::MESSAGE_BYTES;
+
+pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    overflow_receive_buffer(setting, marks)?;
+    let other = setting.other()?;
+    fill_send_buffer(setting, other, marks)?;
+    share_slow_link(setting, other, marks)
+}
+
+/// The kernel's memory for a receive buffer of half that size.
+const RECEIVE_BUFFER: u64 = 212_992;
+
+/// Datagrams that exceed the receive buffer of a stopped server.
+const STOPPED_COUNT: u64 = 20_000;
+
+fn overflow_receive_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let mut spec = ServerSpec::new(setting.address, 1)?.flag("--receive-buffer", RECEIVE_BUFFER / 2);
+    let mut server = spec.start()?;
+    let flood = |count| FloodPlan::counted(FloodClass::Junk, None, count).send(spec.address());
+    server.signal(Signal::STOP)?;
+    let stopped = flood(STOPPED_COUNT)?;
+    server.signal(Signal::CONT)?;
+    let sent = stopped + flood(setting.size.of(100_000, 1_000_000, 10_000_000))?;
+    pause(KERNEL_COUNTERS);
+    let report = server.report()?;
+    let (received, dropped) = (report.sum("/received/datagrams"), report.sum("/kernel_dropped"));
+    marks.equal("bytes of the receive buffer", report.granted("receive_buffer_bytes"), RECEIVE_BUFFER);
+    // The kernel counts a dropped train once, so that trains would falsify the sum below.
+    let in_trains = received.abs_diff(report.sum("/received/messages"));
+    marks.equal("datagrams that came behind others in a train", in_trains, 0);
+    let unknown = sent.abs_diff(report.known_datagrams());
+    marks.equal("datagrams sent and neither received nor dropped", unknown, 0);
+    marks.at_least("datagrams that the kernel dropped", dropped, 1);
+    // Random bytes may look like a Hello, and receive a Retry.
+    let named = report.sum_of_map("/protocol/dropped") + report.sum("/protocol/handshakes_received");
+    marks.equal("received datagrams not dropped by name", received.abs_diff(named), 0);
+    marks.books(&report);
+    marks.note(format_args!("{sent} sent, {received} received, {dropped} dropped by the kernel"));
+    Ok(())
+}
+
+/// Settings of the link's token bucket, see tc-tbf(8).
+const BLOCKED: &str = "rate 16kbit burst 2000 limit 10000000";
+const OPEN: &str = "rate 1gbit burst 1000000 limit 10000000";
+
+/// The server's CPU time while the link is blocked, in thousandths of a core.
+const CPU_GOAL: u64 = 50;
+
+/// A connection's memory for sending, and the part of it that the run must fill.
+const QUEUE_GOAL: u64 = 256 * 1_024;
+const QUEUE_LEAST: u64 = 64 * 1_024;
+
+fn fill_send_buffer(setting: &Setting, other: &OtherNamespace, marks: &mut Marks) -> Result<(), Error> {
+    const PLAYERS: usize = 20;
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    let time = setting.size.secs(3, 10, 10);
+    let tbf = |verb: &str, rate: &str| {
+        call("ip", &format!("netns exec {} tc qdisc {verb} dev {LINK} root tbf {rate}", other.name))
+    };
+    let spec = ServerSpec::new((other.address, 0).into(), 1)?
+        .within(&other.name)
+        .flag("--down", 2)
+        .flag("--fixed-rate", 1_000_000_000)
+        .flag("--timeout-secs", TIMEOUT.as_secs());
+    let config = ClientConfig::default().timeouts(TIMEOUT, TIMEOUT);
+    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &config)?;
+    let memory_bytes = bed.server.memory_bytes()?;
+    tbf("add", BLOCKED)?;
+    let refused = bed.server.report()?.sum("/sent/faults/would_block");
+    // Until the kernel's buffer is full.
+    bed.players.play(Duration::from_secs(3));
+    let refused = bed.server.report()?.sum("/sent/faults/would_block") - refused;
+    let cpu = bed.play_measured(time)?;
+    let growth = bed.server.memory_bytes()?.saturating_sub(memory_bytes);
+    tbf("change", OPEN)?;
+    bed.players.settle()?;
+    let report = bed.server.report()?;
+    marks.at_least("sends that the full buffer refused", refused, 1);
+    marks.at_most("processor time of the server meanwhile, in thousandths", cpu, CPU_GOAL);
+    marks.at_least("bytes that waited for a player, at most", report.queue_most_bytes(), QUEUE_LEAST);
+    marks.at_most("bytes that waited for a player, at most", report.queue_most_bytes(), QUEUE_GOAL);
+    marks.unharmed(&bed.players);
+    marks.books(&report);
+    marks.note(format_args!(
+        "blocked for {time:?}; {} messages of the server; {} bytes of memory more per player",
+        bed.players.down_received(),
+        growth / PLAYERS as u64,
+    ));
+    Ok(())
+}
+
+/// The slow link: its rate, and its queue of a quarter of a second.
+const LINK_BYTES_PER_SECOND: u64 = 125_000;
+const SLOW: &str = "tbf rate 1mbit burst 2000 limit 32000";
+
+/// The first player's share of the link, in thousandths.
+const SHARE_LEAST: u64 = 400;
+const SHARE_MOST: u64 = 600;
+
+/// Packets of 100,000 that the link may drop.
+const DROPPED_GOAL: u64 = 5_000;
+
+fn share_slow_link(setting: &Setting, other: &OtherNamespace, marks: &mut Marks) -> Result<(), Error> {
+    /// The server's messages per player and 10 ms: as much as the link carries.
+    const DOWN: u64 = LINK_BYTES_PER_SECOND / 100 / MESSAGE_BYTES as u64 + 1;
+    let time = setting.size.secs(10, 60, 60);
+    let tc = |what: &str| call("ip", &format!("netns exec {} tc {what}", other.name));
+    let spec = ServerSpec::new((other.address, 0).into(), 1)?.within(&other.name).flag("--down", DOWN);
+    let mut bed = Testbed::start(spec, 2, PERIOD, &ClientConfig::default())?;
+    bed.players.settle()?;
+    // The link has no room for echoes.
+    bed.players.stop_sending();
+    tc(&format!("qdisc replace dev {LINK} root {SLOW}"))?;
+    // Until both congestion controllers have found their rates.
+    bed.players.play(Duration::from_secs(5));
+    let received = |bed: &Testbed| [0, 1].map(|index: usize| bed.players.list[index].down.received);
+    let queue = || QueueCounts::parse(&tc(&format!("-s -j qdisc show dev {LINK}"))?);
+    let (before, queue_before) = (received(&bed), queue()?);
+    bed.players.play(time);
+    let (after, queue_after) = (received(&bed), queue()?);
+    bed.server.order("quiet")?;
+    let sent = bed.server.report()?.of_players("sent");
+    bed.players.until_any("all messages arrived", |players| players.down_received() >= sent)?;
+    let report = bed.server.report()?;
+    let [first, second] = [0, 1].map(|index| after[index] - before[index]);
+    let dropped = queue_after.dropped - queue_before.dropped;
+    let packets = queue_after.sent - queue_before.sent;
+    let share = first * 1_000 / (first + second).max(1);
+    marks.at_least("the first player's share of the link, in thousandths", share, SHARE_LEAST);
+    marks.at_most("the first player's share of the link, in thousandths", share, SHARE_MOST);
+    marks.share_below("packets that the link dropped", dropped, dropped + packets, DROPPED_GOAL);
+    marks.equal("players gone", bed.players.gone(), 0);
+    marks.equal("messages twice or out of order", bed.players.wrong(), 0);
+    marks.books(&report);
+    let percent = (first + second) * MESSAGE_BYTES as u64 * 100 / (LINK_BYTES_PER_SECOND * time.as_secs());
+    marks.note(format_args!(
+        "{first} and {second} messages received, {percent} % of the link's rate without headers; {packets} packets, {dropped} dropped"
+    ));
+    Ok(())
+}
+
+/// The counters of a queueing discipline.
+struct QueueCounts {
+    sent: u64,
+    dropped: u64,
+}
+
+impl QueueCounts {
+    fn parse(text: &str) -> Result<Self, Error> {
+        let queues: Value = serde_json::from_str(text).context("the link's counters")?;
+        let count = |name: &str| queues[0][name].as_u64().context("the link's counters");
+        Ok(Self { sent: count("packets")?, dropped: count("drops")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counters_of_a_link_are_found_by_name() {
+        let queue = QueueCounts::parse(r#"[{"kind":"tbf","packets":7,"drops":2}]"#).expect("counters");
+        assert_eq!((queue.sent, queue.dropped), (7, 2));
+        assert!(QueueCounts::parse("[]").is_err() && QueueCounts::parse("tbf").is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! C5: source ports change under load, as for devices that change their network, and then addresses, by a router with address
+//! translation. No player reconnects, and nothing is lost. Copies of packets from another address change nothing.
+
+use std::time::Duration;
+
+use drumfire::ClientConfig;
+use drumfire::conditioner::{Delay, LinkConfig};
+
+use super::{Setting, Testbed, WORKERS};
+use crate::error::{Error, ErrorContext};
+use crate::link::{EmulatedLink, FAR_V4};
+use crate::marks::Marks;
+use crate::process::{Report, ServerSpec};
+
+const PLAYERS: usize = 20;
+
+/// The time between two messages of a player, so short that some are always on their way.
+const PERIOD: Duration = Duration::from_millis(2);
+
+/// Echoes that each player receives at a port before it takes the next one.
+const ECHOES: u64 = 4;
+
+/// Players move in two halves, so that some move while others play.
+const HALVES: u64 = 2;
+
+/// Copies of packets from another address.
+const COPIES: u64 = 1_000;
+
+pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    change_ports(setting, marks)?;
+    let outcome = play_behind_router(setting, marks);
+    marks.part("addresses behind a router", outcome)
+}
+
+fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let rebinds = setting.size.of(100, 1_000, 10_000);
+    let spec = ServerSpec::new(setting.address, WORKERS)?;
+    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let before = bed.server.report()?;
+    for _ in 0..rebinds / PLAYERS {
+        for half in 0..2 {
+            for player in bed.players.list.iter_mut().skip(half).step_by(2) {
+                player.client.rebind().context("another socket")?;
+            }
+            bed.until_more_echoes(ECHOES)?;
+        }
+    }
+    bed.players.settle()?;
+    let (players, after) = (&bed.players, bed.server.report()?);
+    let moved = paths_moved(&after) - paths_moved(&before);
+    marks.equal("players that reconnected or are gone", players.gone(), 0);
+    marks.equal("reliable messages lost", players.reliable_missing(), 0);
+    marks.equal("messages twice or out of order", players.wrong(), 0);
+    marks.at_least("changes of the source port followed", moved, rebinds as u64);
+    marks.equal("connections", after.sum("/connections"), PLAYERS as u64);
+    marks.equal("new connections", after.sum("/protocol/connections_opened"), PLAYERS as u64);
+    marks.equal("echoes without room", after.refused(), 0);
+    marks.books(&after);
+    marks.note(format_args!(
+        "{rebinds} changes of {PLAYERS} players; {} echoes, p99 {:?}",
+        players.reliable_received(),
+        players.round_trip(99.0),
+    ));
+    Ok(())
+}
+
+fn paths_moved(report: &Report) -> u64 {
+    report.sum("/protocol/paths_moved")
+}
+
+/// The players keep their sockets, and do not know of the moves.
+fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let moves: u64 = setting.size.of(10, 100, 1_000);
+    let other = setting.other()?;
+    let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(2)));
+    let link = EmulatedLink::start(&other.name, &config, 1_500)?;
+    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(&other.name);
+    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    for _ in 0..moves * HALVES {
+        link.router.move_half();
+        bed.until_more_echoes(ECHOES)?;
+    }
+    bed.players.settle()?;
+    let (moved, unroutable) = (bed.server.report()?, link.router.unroutable());
+    link.router.set_copying(true);
+    bed.players.until_any("packets are copied", |_| link.router.copied() >= COPIES)?;
+    link.router.set_copying(false);
+    bed.players.settle()?;
+    let (players, after) = (&bed.players, bed.server.report()?);
+    let duplicates = after.sum("/protocol/dropped/duplicate") - moved.sum("/protocol/dropped/duplicate");
+    let followed = paths_moved(&moved);
+    marks.at_least("changes of addresses by a router followed", followed, moves * PLAYERS as u64);
+    marks.at_least("packets for addresses that the router forgot", unroutable, 1);
+    marks.at_least("copies from elsewhere dropped as such", duplicates, COPIES);
+    marks.equal("paths that moved by them", paths_moved(&after) - followed, 0);
+    marks.equal("packets that went to who copied", link.router.unroutable() - unroutable, 0);
+    marks.equal("players behind a router that reconnected or are gone", players.gone(), 0);
+    let harmed = players.reliable_missing() + players.wrong();
+    marks.equal("their reliable messages lost, twice or out of order", harmed, 0);
+    marks.equal("their new connections", after.sum("/protocol/connections_opened"), PLAYERS as u64);
+    marks.books(&after);
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! C10: system calls of one worker fail with each error in turn. No worker ends that should not, each error is counted by its name,
+//! no core spins, and the players of the other workers do not notice. Then routes and firewalls make the calls of all workers fail.
+
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
+
+use drumfire::ClientConfig;
+use drumfire_socket::Fault;
+
+use super::{OtherNamespace, PERIOD, Setting, Testbed};
+use crate::error::{Error, ErrorContext};
+use crate::host::{LINK, call};
+use crate::marks::Marks;
+use crate::players::{Player, Players};
+use crate::process::{Report, ServerSpec};
+
+const PLAYERS: usize = 20;
+const WORKERS: u16 = 2;
+
+/// The calls by which a worker sends and receives.
+pub(super) const SEND: &str = "sendmsg sendmmsg sendto";
+pub(super) const RECEIVE: &str = "recvmsg recvmmsg recvfrom";
+
+/// Errors by their numbers on Linux, see errno(3), and the names of their counters.
+const SEND_ERRORS: [(i32, &str); 14] = [
+    (1, "not_permitted"),
+    (4, "interrupted"),
+    (5, "input_output"),
+    (11, "would_block"),
+    (12, "out_of_memory"),
+    (13, "access_denied"),
+    (22, "invalid_argument"),
+    (90, "message_too_long"),
+    (97, "address_family_unsupported"),
+    (99, "address_not_available"),
+    (101, "network_unreachable"),
+    (105, "no_buffers"),
+    (111, "connection_refused"),
+    (113, "host_unreachable"),
+];
+const RECEIVE_ERRORS: [(i32, &str); 9] = [
+    (4, "interrupted"),
+    (11, "would_block"),
+    (12, "out_of_memory"),
+    (71, "protocol_error"),
+    (101, "network_unreachable"),
+    (104, "connection_reset"),
+    (105, "no_buffers"),
+    (111, "connection_refused"),
+    (113, "host_unreachable"),
+];
+
+/// Errors of a socket that is gone.
+pub(super) const BAD_DESCRIPTOR: i32 = 9;
+const LOST_SOCKET_ERRORS: [(i32, &str); 2] = [(BAD_DESCRIPTOR, "bad_descriptor"), (88, "not_socket")];
+
+/// Errors by which the socket can never reach the peer. They end the connection.
+const ENDING: [&str; 2] = ["address_family_unsupported", "address_not_available"];
+
+/// Errors after which a worker keeps its datagrams, and how many it keeps.
+const KEEPING: [&str; 3] = ["would_block", "out_of_memory", "no_buffers"];
+const KEPT_MAX: u64 = 128;
+
+/// The server's CPU time while calls fail, in thousandths of a core.
+const CPU_GOAL: u64 = 250;
+
+/// Players that connect after a worker has ended.
+const NEWCOMERS: usize = 8;
+
+pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let time = setting.size.secs(1, 3, 5);
+    for (errno, counter) in SEND_ERRORS {
+        fail_calls(setting, CallError { errno, counter, calls: SEND, group: "sent" }, time, marks)?;
+    }
+    for (errno, counter) in RECEIVE_ERRORS {
+        fail_calls(setting, CallError { errno, counter, calls: RECEIVE, group: "received" }, time, marks)?;
+    }
+    for (errno, counter) in LOST_SOCKET_ERRORS {
+        lose_socket(setting, errno, counter, marks)?;
+    }
+    let disturb_all = |obstacles: &[Obstacle], marks: &mut Marks| {
+        let other = setting.other()?;
+        obstacles.iter().try_for_each(|obstacle| obstruct(other, *obstacle, time, marks))
+    };
+    let outcome = disturb_all(&ROUTES, marks);
+    marks.part("routes that lead nowhere", outcome)?;
+    let outcome = call("nft", "--version").and_then(|_| disturb_all(&FIREWALLS, marks));
+    marks.part("a firewall that drops and rejects", outcome)
+}
+
+/// An error of one worker's calls.
+#[derive(Clone, Copy)]
+struct CallError {
+    errno: i32,
+    counter: &'static str,
+    calls: &'static str,
+    /// The group of the counter in the statistics.
+    group: &'static str,
+}
+
+fn fail_calls(setting: &Setting, error: CallError, time: Duration, marks: &mut Marks) -> Result<(), Error> {
+    let CallError { errno, counter, calls, group } = error;
+    let spec = ServerSpec::new(setting.address, WORKERS)?;
+    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let worker = bed.fail_calls(errno, "all", calls)?;
+    // The worker's players continue for now, so that the worker has reasons to send and receive.
+    let of_worker: Vec<bool> =
+        bed.players.list.iter_mut().map(|player| std::mem::take(&mut player.is_paused)).collect();
+    let faults = format!("/{group}/faults/{counter}");
+    let known = bed.server.report()?.of_worker(worker, &faults);
+    // After one more error, every call fails.
+    let before = bed.until("the first error", |report| report.of_worker(worker, &faults) > known)?;
+    let cpu = bed.play_measured(time)?;
+    // The worker's players would wait for echoes that cannot come.
+    for (player, is_paused) in bed.players.list.iter_mut().zip(of_worker) {
+        player.is_paused = is_paused;
+    }
+    bed.players.settle()?;
+    let (players, report) = (&bed.players, bed.server.report()?);
+    marks.section(&format!("{group} {counter}"));
+    call_marks(error, worker, [&before, &report], marks);
+    marks.equal("workers that ended or began anew", report.disruptions(WORKERS), 0);
+    let is_other = |player: &Player| !player.is_paused;
+    let gone = players.count(|player| is_other(player) && player.is_gone());
+    let missing = players.sum(|player| if is_other(player) { player.ordered.missing() } else { 0 });
+    let harmed = gone + missing + players.wrong();
+    marks.equal("other workers' players gone, messages lost or wrong", harmed, 0);
+    marks.at_least("players of other workers", players.count(is_other), 1);
+    let closed = report.of_worker(worker, "/protocol/connections_closed");
+    let goal = if ENDING.contains(&counter) { PLAYERS as u64 - players.count(is_other) } else { 0 };
+    marks.equal("connections of the worker closed", closed, goal);
+    marks.at_most("processor time of the server, in thousandths", cpu, CPU_GOAL);
+    marks.section("");
+    Ok(())
+}
+
+/// Each call between two reports failed, is counted by its name and no other, and so is each datagram that was lost by it. The
+/// number of calls is the worker's own, from before each call, because a filter counts nothing.
+fn call_marks(error: CallError, worker: u64, [before, after]: [&Report; 2], marks: &mut Marks) {
+    let CallError { counter, calls, group, .. } = error;
+    let more = |path: &str| after.of_worker(worker, path) - before.of_worker(worker, path);
+    let faults = format!("/{group}/faults/{counter}");
+    let (made, counted) = (more(&format!("/{group}/calls")), more(&faults));
+    marks.at_least("counted by its name", after.of_worker(worker, &faults), 1);
+    marks.equal("calls meanwhile that are not counted by it", made.abs_diff(counted), 0);
+    let through = more(&format!("/{group}/datagrams"));
+    marks.equal("datagrams counted as through all the same", through, 0);
+    let mut lost = 0;
+    if calls == SEND {
+        lost = more(&format!("/sent/lost/{counter}"));
+        let unaccounted = more("/protocol/datagrams_sent").abs_diff(lost);
+        let goal = if KEEPING.contains(&counter) { KEPT_MAX } else { 0 };
+        marks.at_most("datagrams written and not counted as lost by it", unaccounted, goal);
+    }
+    marks.note(format_args!("{made} calls, {lost} datagrams lost by them"));
+}
+
+/// A worker's socket is gone, and so is every other descriptor of it: the worker ends, and the others do not notice.
+fn lose_socket(setting: &Setting, errno: i32, counter: &str, marks: &mut Marks) -> Result<(), Error> {
+    let spec = ServerSpec::new(setting.address, WORKERS)?;
+    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let worker = bed.fail_calls(errno, "all", RECEIVE)?;
+    bed.players.settle()?;
+    let lost = bed.players.count(|player| player.is_paused);
+    bed.players.list.retain(|player| !player.is_paused);
+    let old = bed.players.list.len();
+    bed.players.add_all(&bed.spec, PLAYERS..PLAYERS + NEWCOMERS, &ClientConfig::default())?;
+    bed.players.until("newcomers are answered or refused", |player| {
+        player.ended.is_some() || player.ordered.received > 0
+    })?;
+    bed.players.settle()?;
+    let report = bed.server.report()?;
+    let is_well = |player: &&Player| !player.is_gone() && player.ordered.missing() == 0;
+    let (old, new) = bed.players.list.split_at(old);
+    let well = |players: &[Player]| players.iter().filter(is_well).count() as u64;
+    marks.section(&format!("a lost socket, by {counter}"));
+    // After the first error the worker tries a second descriptor.
+    let counted = report.of_worker(worker, &format!("/received/faults/{counter}"));
+    marks.equal("counted by its name", counted, 2);
+    let reopened = report.of_worker(worker, "/sockets_reopened");
+    marks.equal("other descriptors of it that were tried", reopened, 1);
+    marks.equal("workers that ended", report.disruptions(WORKERS), 1);
+    marks.equal("other workers' players that play on", well(old), old.len() as u64);
+    marks.note(format_args!(
+        "worker {worker} ended with {lost} players; {} of {NEWCOMERS} newcomers were answered after it",
+        well(new)
+    ));
+    marks.section("");
+    Ok(())
+}
+
+/// An obstacle for the whole server.
+#[derive(Clone, Copy, Debug)]
+struct Obstacle {
+    name: &'static str,
+    kind: ObstacleKind,
+    /// The counter of the server's errors, where it receives any.
+    counter: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ObstacleKind {
+    /// A route to the players of this type, see ip-route(8).
+    Route(&'static str),
+    /// The link is down.
+    LinkDown,
+    /// The server's firewall drops what it sends.
+    Dropped,
+    /// The server's firewall rejects what it receives, and the players receive the error.
+    RejectedAtServer,
+    /// The players' firewall rejects what they receive, and the server receives the error.
+    RejectedAtPlayers,
+}
+
+const fn obstacle(name: &'static str, kind: ObstacleKind, counter: Option<&'static str>) -> Obstacle {
+    Obstacle { name, kind, counter }
+}
+
+const ROUTES: [Obstacle; 4] = [
+    obstacle("a route that says prohibit", ObstacleKind::Route("prohibit"), Some("access_denied")),
+    obstacle("a route that says blackhole", ObstacleKind::Route("blackhole"), Some("invalid_argument")),
+    obstacle("a route that says unreachable", ObstacleKind::Route("unreachable"), Some("host_unreachable")),
+    obstacle("a link that is down", ObstacleKind::LinkDown, Some("network_unreachable")),
+];
+const FIREWALLS: [Obstacle; 3] = [
+    obstacle("a firewall that drops", ObstacleKind::Dropped, Some("not_permitted")),
+    obstacle("a firewall before the server that rejects", ObstacleKind::RejectedAtServer, None),
+    obstacle("a firewall before the players that rejects", ObstacleKind::RejectedAtPlayers, None),
+];
+
+impl ObstacleKind {
+    /// Makes or removes the obstacle.
+    fn set(self, other: &OtherNamespace, port: u16, begins: bool) -> Result<(), Error> {
+        let verb = if begins { "add" } else { "delete" };
+        let name = &other.name;
+        let in_other = format!("ip netns exec {name} nft");
+        match self {
+            Self::Route(kind) => {
+                let players = near_address(other)?;
+                call("ip", &format!("-n {name} route {verb} {kind} {players}/32")).map(drop)
+            }
+            Self::LinkDown => {
+                let state = if begins { "down" } else { "up" };
+                call("ip", &format!("-n {name} link set {LINK} {state}")).map(drop)
+            }
+            Self::Dropped => set_rule(&in_other, begins, "output", &format!("udp sport {port} drop")),
+            Self::RejectedAtServer => {
+                set_rule(&in_other, begins, "input", &format!("udp dport {port} reject"))
+            }
+            Self::RejectedAtPlayers => set_rule("nft", begins, "input", &format!("udp sport {port} reject")),
+        }
+    }
+}
+
+/// Makes or removes a firewall table with one rule. `nft` is the command, with the namespace it runs in.
+fn set_rule(nft: &str, begins: bool, hook: &str, rule: &str) -> Result<(), Error> {
+    let commands = [
+        "add table ip chaos".to_owned(),
+        format!("add chain ip chaos here {{ type filter hook {hook} priority 0 ; }}"),
+        format!("add rule ip chaos here {rule}"),
+    ];
+    let removal = ["delete table ip chaos".to_owned()];
+    let commands = if begins { &commands[..] } else { &removal };
+    let (program, prefix) = nft.split_once(' ').unwrap_or((nft, ""));
+    commands.iter().try_for_each(|command| call(program, &format!("{prefix} {command}")).map(drop))
+}
+
+/// Returns the address of this end of the link.
+fn near_address(other: &OtherNamespace) -> Result<IpAddr, Error> {
+    const DISCARD: u16 = 9;
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).context("a socket")?;
+    // Connecting sends nothing. It selects the route and with it the source address.
+    socket.connect((other.address, DISCARD)).context("a route to the other namespace")?;
+    socket.local_addr().map(|address| address.ip()).context("this end's address")
+}
+
+fn obstruct(
+    other: &OtherNamespace,
+    Obstacle { name, kind, counter }: Obstacle,
+    time: Duration,
+    marks: &mut Marks,
+) -> Result<(), Error> {
+    let spec = ServerSpec::new((other.address, 0).into(), WORKERS)?.within(&other.name).flag("--down", 1);
+    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let refused_before = refused(&bed.players);
+    let port = bed.spec.address().port();
+    kind.set(other, port, true)?;
+    let cpu = bed.play_measured(time)?;
+    let refused = refused(&bed.players) - refused_before;
+    kind.set(other, port, false)?;
+    let report = bed.until_acknowledged()?;
+    bed.players.settle()?;
+    let players = &bed.players;
+    marks.section(name);
+    marks.at_most("processor time of the server, in thousandths", cpu, CPU_GOAL);
+    if let Some(counter) = counter {
+        let counted = report.sum(&format!("/sent/faults/{counter}"));
+        marks.at_least(&format!("sends refused, counted as {counter}"), counted, 1);
+    }
+    if kind == ObstacleKind::RejectedAtServer {
+        marks.at_least("times that the players were told", refused, 1);
+    }
+    marks.equal("workers that ended or began anew", report.disruptions(WORKERS), 0);
+    marks.equal("players gone", players.gone(), 0);
+    let undelivered = report.of_players("sent").abs_diff(players.down_received());
+    let harmed = players.reliable_missing() + undelivered + players.wrong();
+    marks.equal("reliable messages lost, twice or out of order", harmed, 0);
+    marks.books(&report);
+    marks.section("");
+    Ok(())
+}
+
+/// Returns how often the players' sockets returned "connection refused".
+fn refused(players: &Players) -> u64 {
+    players.sum(|player| {
+        let stats = player.client.stats();
+        [&stats.sent.faults, &stats.received.faults]
+            .map(|faults| faults.count(Fault::ConnectionRefused))
+            .iter()
+            .sum()
+    })
+}

@@ -1,0 +1,379 @@
+//! C12: IPv4 and IPv6, links with small, usual, and large packets, with and without trains on the way and at the server's sockets. No
+//! message is lost where the network loses none. Then datagrams of every length, several connections behind one port, and a path
+//! that becomes narrower.
+
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
+use std::time::Duration;
+
+use drumfire::ClientConfig;
+use drumfire::conditioner::{Delay, LinkConfig};
+
+use super::{OtherNamespace, PERIOD, Setting, Testbed, WORKERS};
+use crate::error::{Error, ErrorContext};
+use crate::host::{LINK, call};
+use crate::link::{EmulatedLink, FAR_V4};
+use crate::marks::Marks;
+use crate::players::FAST_PERIOD;
+use crate::process::{Report, ServerSpec};
+use crate::relay::{SharedPort, TrainSender, WARM_UP_ROUNDS, workers_without_trains};
+
+/// Datagrams on their way arrive within this time.
+const QUIET: Duration = Duration::from_millis(200);
+
+pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    sweep(setting, marks)?;
+    let outcome = send_all_lengths(setting, marks);
+    marks.part("datagrams of every length", outcome)?;
+    let outcome = share_port(setting, marks);
+    marks.part("several connections behind one port", outcome)?;
+    let outcome =
+        [("with a word", true), ("without a word", false)].into_iter().try_for_each(|(word, is_reported)| {
+            narrow_path(setting, &format!("a path that narrows, {word}"), is_reported, marks)
+        });
+    marks.part("a path that narrows", outcome)
+}
+
+const MTUS: [u16; 3] = [1_280, 1_500, 9_000];
+
+/// The segments of a train that the device takes, and whether the server's kernel segments and coalesces trains.
+const SEGMENTS: [(u32, bool); 3] = [(1, true), (65_535, true), (65_535, false)];
+
+/// The IPv6 addresses of the link.
+const NEAR_V6: &str = "fd00:213::1/126";
+const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x213, 0, 0, 0, 0, 0, 2));
+
+fn sweep(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let (other, time) = (setting.other()?, setting.size.secs(1, 5, 60));
+    call("ip", &format!("address add {NEAR_V6} dev {LINK} nodad"))?;
+    call("ip", &format!("-n {} address add {FAR_V6}/126 dev {LINK} nodad", other.name))?;
+    for mtu in MTUS {
+        for (segments, has_trains) in SEGMENTS {
+            set_link(other, &format!("mtu {mtu} gso_max_segs {segments}"))?;
+            for address in [other.address, FAR_V6] {
+                let family = if address.is_ipv4() { "v4" } else { "v6" };
+                let server = if has_trains { "" } else { " and none at the server" };
+                marks.section(&format!("{family}, MTU {mtu}, trains of {segments}{server}"));
+                play_without_loss(other, address, has_trains, time, marks)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Changes both ends of the link.
+fn set_link(other: &OtherNamespace, settings: &str) -> Result<(), Error> {
+    call("ip", &format!("link set dev {LINK} {settings}"))?;
+    call("ip", &format!("-n {} link set dev {LINK} {settings}", other.name)).map(drop)
+}
+
+fn play_without_loss(
+    other: &OtherNamespace,
+    address: IpAddr,
+    has_trains: bool,
+    time: Duration,
+    marks: &mut Marks,
+) -> Result<(), Error> {
+    let mut spec = ServerSpec::new((address, 0).into(), 2)?.within(&other.name);
+    if !has_trains {
+        spec = spec.switch("--no-gro").switch("--no-gso");
+    }
+    // So few players that the kernel's buffers hold what all send at the same time.
+    let mut bed = Testbed::start_mixed(spec, 10)?;
+    bed.players.play(time);
+    bed.players.settle()?;
+    bed.players.listen(QUIET);
+    let (players, report) = (&bed.players, bed.server.report()?);
+    let received = players.sum(|player| player.ordered.received + player.lossy.received);
+    let datagrams = players.sum(|player| player.client.stats().sent.datagrams);
+    marks.at_least("messages there and back", received, 100);
+    marks.equal("messages lost", players.reliable_missing() + players.lossy_missing(), 0);
+    marks.equal("players gone, messages twice or out of order", players.wrong() + players.gone(), 0);
+    let unknown = datagrams.abs_diff(report.known_datagrams());
+    marks.equal("datagrams sent and not known to the server", unknown, 0);
+    marks.books(&report);
+    if !has_trains {
+        let granted = report.granted("has_gro") + report.granted("has_gso");
+        marks.equal("sockets of the server that can do either", granted, 0);
+        let in_trains = report.sum("/received/datagrams") - report.sum("/received/messages");
+        marks.equal("trains handed over", in_trains, 0);
+    }
+    let (refused, dropped) = (report.refused(), report.sum("/kernel_dropped"));
+    if refused + dropped > 0 {
+        marks.note(format_args!("{refused} echoes refused, {dropped} datagrams dropped by the kernel"));
+    }
+    Ok(())
+}
+
+/// The longest UDP datagram over IPv4.
+const LONGEST: usize = 65_507;
+
+/// The difference between two lengths.
+const LENGTH_STEP: usize = 97;
+
+/// The longest datagram that the protocol reads.
+const READ_MAX: usize = 1_500;
+
+fn send_all_lengths(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let step = setting.size.of(8 * LENGTH_STEP, LENGTH_STEP, LENGTH_STEP);
+    let lengths: Vec<usize> = (0..LONGEST).step_by(step).chain([LONGEST]).collect();
+    send_singly(setting, &lengths, marks)?;
+    send_in_trains(setting, &lengths, marks)
+}
+
+/// A server with a few players that receives datagrams of many lengths.
+struct LengthTest {
+    bed: Testbed,
+    before: Report,
+    sent: SentLengths,
+}
+
+/// Datagrams by the way in which the server drops them.
+#[derive(Default)]
+struct SentLengths {
+    empty: u64,
+    readable: u64,
+    too_long: u64,
+}
+
+impl SentLengths {
+    fn record(&mut self, length: usize) {
+        let count = match length {
+            0 => &mut self.empty,
+            1..=READ_MAX => &mut self.readable,
+            _ => &mut self.too_long,
+        };
+        *count += 1;
+    }
+
+    const fn total(&self) -> u64 {
+        self.empty + self.readable + self.too_long
+    }
+}
+
+/// Sends from this namespace to the other one, so that long datagrams arrive in IP fragments.
+fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Result<(), Error> {
+    const MTU: usize = 1_500;
+    const UNFRAGMENTED_MAX: usize = MTU - 28;
+    let other = setting.other()?;
+    set_link(other, &format!("mtu {MTU}"))?;
+    let fragments = || {
+        let text = call("ip", &format!("netns exec {} cat /proc/net/snmp", other.name))?;
+        reassembled(&text).context("a count of the kernel")
+    };
+    let before = fragments()?;
+    let mut test = LengthTest::new(ServerSpec::new((other.address, 0).into(), 1)?.within(&other.name))?;
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).context("a socket")?;
+    socket.connect(test.bed.spec.address()).context("a socket")?;
+    // Two at a time: the smallest receive buffer holds two of the longest.
+    for pair in lengths.chunks(2) {
+        for length in pair {
+            // A first byte of zero is no packet of this protocol.
+            socket.send(&vec![0; *length]).context("a datagram")?;
+            test.sent.record(*length);
+        }
+        test.until_counted()?;
+    }
+    let fragmented = lengths.iter().filter(|length| **length > UNFRAGMENTED_MAX).count() as u64;
+    marks.section("lengths");
+    marks.at_least("datagrams that came in fragments", fragments()? - before, fragmented);
+    test.judge(marks)
+}
+
+/// Sends from this namespace, up to three datagrams of one length as a train, to a server that receives trains.
+fn send_in_trains(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Result<(), Error> {
+    const TRAIN_BYTES: usize = 65_487;
+    let mut test = LengthTest::new(ServerSpec::new(setting.address, 1)?)?;
+    let to = test.bed.spec.address();
+    let mut trains = TrainSender::new(to)?;
+    let mut without_trains = 1;
+    for _ in 0..WARM_UP_ROUNDS {
+        trains.warm_up(to);
+        test.bed.players.step();
+        without_trains = workers_without_trains(&test.bed.server.report()?);
+        if without_trains == 0 {
+            break;
+        }
+    }
+    marks.section("lengths in trains");
+    marks.equal("workers that were handed no train", without_trains, 0);
+    test.bed.players.listen(QUIET);
+    test.before = test.bed.server.report()?;
+    for length in lengths.iter().filter(|length| **length > 0) {
+        let datagram = vec![0; *length];
+        let count = (TRAIN_BYTES / length).clamp(1, 3);
+        trains.send(to, std::iter::repeat_n(&datagram[..], count));
+        (0..count).for_each(|_| test.sent.record(*length));
+        test.until_counted()?;
+    }
+    test.judge(marks)
+}
+
+impl LengthTest {
+    fn new(spec: ServerSpec) -> Result<Self, Error> {
+        let mut bed = Testbed::start(spec, 4, PERIOD, &ClientConfig::default())?;
+        let before = bed.server.report()?;
+        Ok(Self { bed, before, sent: SentLengths::default() })
+    }
+
+    /// Plays until every datagram is counted under some name.
+    fn until_counted(&mut self) -> Result<(), Error> {
+        let counted = |report: &Report| {
+            let dropped = report.sum_of_map("/received/dropped") + report.sum_of_map("/protocol/dropped");
+            dropped + report.sum("/kernel_dropped")
+        };
+        let goal = counted(&self.before) + self.sent.total();
+        self.bed.until("all lengths are counted", |report| counted(report) >= goal).map(drop)
+    }
+
+    fn judge(mut self, marks: &mut Marks) -> Result<(), Error> {
+        self.bed.players.settle()?;
+        let (players, after) = (&self.bed.players, self.bed.server.report()?);
+        let more = |path: &str| after.sum(path) - self.before.sum(path);
+        let dropped = after.sum_of_map("/protocol/dropped") - self.before.sum_of_map("/protocol/dropped");
+        let too_long = more("/received/dropped/truncated") + more("/received/dropped/overlong");
+        marks.at_least("datagrams sent", self.sent.total(), 50);
+        marks.equal("empty", more("/received/dropped/empty"), self.sent.empty);
+        marks.equal("longer than any packet, dropped unread", too_long, self.sent.too_long);
+        marks.equal("others, dropped by name", dropped, self.sent.readable);
+        marks.equal("dropped by the kernel", more("/kernel_dropped"), 0);
+        marks.equal("panics", after.sum("/panics") + after.sum("/restarts"), 0);
+        let lost = players.reliable_missing() + players.lossy_missing();
+        let harmed = players.gone() + lost + players.wrong();
+        marks.equal("players gone, messages lost or wrong", harmed, 0);
+        marks.books(&after);
+        Ok(())
+    }
+}
+
+/// Returns the kernel's number of reassembled datagrams, from the table that proc_net_snmp(5) describes.
+fn reassembled(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let (names, counts) = (lines.next()?, lines.next()?);
+    let index = names.split_whitespace().position(|name| name == "ReasmOKs")?;
+    counts.split_whitespace().nth(index)?.parse().ok()
+}
+
+/// Packets that must follow one of another connection in their train.
+const MIXED_GOAL: u64 = 100;
+
+/// The kernel hands a whole train to the worker of its first packet. Each packet reaches its own connection all the same.
+fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let time = setting.size.secs(2, 10, 60);
+    let mut bed = Testbed::empty(ServerSpec::new(setting.address, WORKERS)?, FAST_PERIOD)?;
+    let port = SharedPort::start(bed.spec.address())?;
+    // Each player receives the datagrams of all.
+    for player in 0..6 {
+        bed.players.add(&bed.spec.token_via(player, port.address)?, &ClientConfig::default())?;
+    }
+    bed.players.mix_sizes();
+    bed.players.until_answered()?;
+    let mut without_trains = u64::MAX;
+    for _ in 0..WARM_UP_ROUNDS {
+        port.request_warm_up();
+        bed.players.until_any("a warm-up is over", |_| port.warm_ups() == 0)?;
+        without_trains = workers_without_trains(&bed.server.report()?);
+        if without_trains == 0 {
+            break;
+        }
+    }
+    bed.players.settle()?;
+    bed.players.listen(QUIET);
+    let (before, sent_before) = (bed.server.report()?, port.sent());
+    let lost_before = bed.players.lossy_missing();
+    bed.players.play(time);
+    bed.players.settle()?;
+    bed.players.listen(QUIET);
+    let (players, after, sent) = (&bed.players, bed.server.report()?, port.sent() - sent_before);
+    let more = |path: &str| after.sum(path) - before.sum(path);
+    marks.section("one port");
+    marks.equal("workers that were handed no train", without_trains, 0);
+    marks.at_least("packets behind one of another connection in their train", port.mixed(), MIXED_GOAL);
+    marks.at_least("packets forwarded to their own worker", more("/protocol/forwarded"), 1);
+    let known = after.known_datagrams() - before.known_datagrams();
+    marks.equal("datagrams sent and not known to the server", sent.abs_diff(known), 0);
+    marks.equal("datagrams dropped by the kernel", more("/kernel_dropped"), 0);
+    marks.equal("packets that came to another connection", more("/protocol/dropped/forged"), 0);
+    let lost = players.lossy_missing().saturating_sub(lost_before);
+    marks.equal("messages lost", lost + players.reliable_missing(), 0);
+    marks.equal("messages twice, out of order or of others", players.wrong(), 0);
+    marks.equal("players gone", players.gone(), 0);
+    marks.books(&after);
+    marks.note(format_args!(
+        "{sent} datagrams in {} messages of the kernel, {} forwarded",
+        more("/received/messages"),
+        more("/protocol/forwarded"),
+    ));
+    Ok(())
+}
+
+/// From some moment on, packets that are too large for the path are lost, with an ICMP message or without one. The connections find
+/// out.
+fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Marks) -> Result<(), Error> {
+    const PLAYERS: u64 = 10;
+    /// The largest IP packet on the path, before and after, and the headers in it.
+    const WIDE: u16 = 1_500;
+    const NARROW: u16 = 1_280;
+    const HEADERS: u16 = 28;
+    /// Players that must have found the width of the path before.
+    const WIDE_GOAL: u64 = 5;
+    let (other, time) = (setting.other()?, setting.size.secs(3, 10, 60));
+    let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(5)));
+    let link = EmulatedLink::start(&other.name, &config, WIDE)?;
+    link.router.set_reporting(is_reported);
+    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(&other.name);
+    let mut bed = Testbed::start_mixed(spec, usize::try_from(PLAYERS).unwrap_or(0))?;
+    bed.players.play(time);
+    let before = bed.players.datagram_max_bytes()?;
+    link.set_config(&config.datagram_max_bytes(NARROW.into()))?;
+    let received = bed.players.reliable_received();
+    bed.players.play(time);
+    let after = bed.players.datagram_max_bytes()?;
+    bed.players.settle()?;
+    let (players, report, reported) = (&bed.players, bed.server.report()?, link.router.reported());
+    let too_large = link.end()?.iter().map(|way| way.too_large).sum();
+    let wide = before.iter().filter(|bytes| **bytes == WIDE - HEADERS).count() as u64;
+    let narrow = after.iter().filter(|bytes| **bytes <= NARROW - HEADERS).count() as u64;
+    marks.section(name);
+    marks.at_least("players who use all of the path before", wide, WIDE_GOAL);
+    marks.at_least("packets that were too large", too_large, 1);
+    if is_reported {
+        marks.at_least("words of the router", reported, 1);
+    } else {
+        marks.equal("words of the router", reported, 0);
+    }
+    marks.equal("players who fit the path after", narrow, PLAYERS);
+    let more = players.reliable_received() - received;
+    marks.at_least("reliable messages there and back after", more, PLAYERS * 10);
+    marks.equal("players gone", players.gone(), 0);
+    let harmed = players.sum(|player| player.ordered.missing() + player.ordered.wrong);
+    marks.equal("reliable messages lost, twice or out of order", harmed, 0);
+    marks.equal("unreliable messages twice", players.sum(|player| player.lossy.wrong), 0);
+    marks.books(&report);
+    let lost = players.lossy_missing();
+    marks.note(format_args!(
+        "{too_large} packets were too large, {lost} unreliable messages lost with them; datagrams before {before:?}, after {after:?}"
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_of_the_kernel_is_found_by_its_name() {
+        let text = "Ip: Forwarding ReasmOKs FragOKs\nIp: 1 17 3\nIcmp: InMsgs\nIcmp: 5\n";
+        assert_eq!(reassembled(text), Some(17));
+        assert_eq!(reassembled("Ip: Forwarding\nIp: 1\n"), None);
+        assert_eq!(reassembled(""), None);
+    }
+
+    #[test]
+    fn lengths_are_recorded_by_their_fate() {
+        let mut sent = SentLengths::default();
+        for length in [0, 1, READ_MAX, READ_MAX + 1, LONGEST] {
+            sent.record(length);
+        }
+        assert_eq!((sent.empty, sent.readable, sent.too_long, sent.total()), (1, 2, 2, 5));
+    }
+}

@@ -1,0 +1,449 @@
+//! The server of a run, in its own process: it echoes messages, sends its own, and fails on request. It reads orders on standard
+//! input, one per line, and ends with standard input.
+//!
+//! | order | meaning | answer |
+//! | --- | --- | --- |
+//! | `report` | | the counters |
+//! | `quiet` | stop sending own messages | |
+//! | `reset-lateness` | forget how late ticks were | |
+//! | `pin WORKER CORE` | keep a worker on a core, with real-time priority | |
+//! | `drain MILLISECONDS` | shut down, with this deadline, and exit | what was delivered |
+//!
+//! Every answer is a line of JSON. At the start, the server writes its address.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::panic::panic_any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use drumfire::{
+    Access, Arrival, ChannelId, CloseReason, Congestion, Context, Handler, Outcome, PeerId, PeerStats,
+    PlayerId, ReceiptId, SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey, Workers,
+    serve,
+};
+use drumfire_tools::clock::host_ns;
+use drumfire_tools::host::{current_thread_id, pin_current_thread};
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, ErrorContext};
+use crate::host::{Priority, set_priority};
+use crate::platform::{UdpOption, disable_option, fail_calls, open_sockets};
+use crate::traffic::{MESSAGE_BYTES, MessageLog, Times};
+
+/// Messages here are echoed unreliably.
+pub(crate) const LOSSY: ChannelId = ChannelId(0);
+/// Messages here are echoed reliably and in order.
+pub(crate) const ORDERED: ChannelId = ChannelId(1);
+/// The server's own messages, reliable and in order.
+pub(crate) const DOWN: ChannelId = ChannelId(2);
+/// A message here makes system calls of its worker fail. It is an error number, `all` or `open` for the sockets (`open`: those
+/// that are open now), and the names of the calls.
+pub(crate) const REFUSE: ChannelId = ChannelId(8);
+/// A message here makes the application panic, depending on its text:
+/// - `message`: in this call.
+/// - `receipt`: when the sender acknowledges the message that it is sent for this.
+/// - `tick`: in the worker's next tick.
+/// - `thread`: the same, and the panic passes the worker's guards and ends its thread.
+pub(crate) const FAULT: ChannelId = ChannelId(9);
+
+/// The tick period of each worker. It is short so that the 99.9th percentile of ten seconds covers several late ticks, and not the
+/// one time that the machine was busy.
+pub(crate) const TICK: Duration = Duration::from_millis(2);
+
+/// Ticks between two of the server's own messages: 10 ms.
+const SEND_TICKS: u64 = 5;
+
+/// Ticks between two looks at the send queues: a second.
+const STATS_TICKS: u64 = 500;
+
+/// The settings of the server.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServerFlags {
+    /// The address to bind.
+    address: SocketAddr,
+    /// The number of threads.
+    #[arg(long)]
+    workers: NonZeroU16,
+    /// The server's key.
+    #[arg(long)]
+    key: String,
+    /// The key of its players' tokens.
+    #[arg(long)]
+    token_key: String,
+    /// Own messages per player and 10 ms.
+    #[arg(long, default_value_t = 0)]
+    down: u32,
+    /// Bytes per second and player, in place of congestion control.
+    #[arg(long)]
+    fixed_rate: Option<u64>,
+    /// Seconds until a connection ends that is silent or acknowledges nothing.
+    #[arg(long)]
+    timeout_secs: Option<u64>,
+    /// Bytes to request for each receive buffer.
+    #[arg(long)]
+    receive_buffer: Option<usize>,
+    /// Hide from the program that the kernel can coalesce received datagrams (UDP_GRO).
+    #[arg(long)]
+    no_gro: bool,
+    /// Hide from the program that the kernel can segment sent datagrams (UDP_SEGMENT).
+    #[arg(long)]
+    no_gso: bool,
+}
+
+/// The newest connection of one player.
+#[derive(Clone, Debug)]
+struct Account {
+    down: MessageLog,
+    acknowledged: u64,
+    lost: u64,
+    worker: usize,
+}
+
+/// The records of all workers.
+#[derive(Debug, Default)]
+struct Records {
+    players: BTreeMap<u128, Account>,
+    peers: BTreeMap<PeerId, u128>,
+    /// Echoes that a full send queue refused.
+    refused: u64,
+    /// Whether the filter of system calls was installed, or the reason why not.
+    refusal: Option<Result<(), String>>,
+    /// How late the ticks of each worker were.
+    late: Vec<Times>,
+    /// Orders to pin a worker to a core: worker and core.
+    pins: Vec<(usize, usize)>,
+    /// The most bytes that were queued or unacknowledged for one peer, sampled every second.
+    queue_most_bytes: usize,
+    /// The time between the end of each worker's thread and the worker's next tick.
+    absences: Vec<Duration>,
+}
+
+/// The fault of a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TickFault {
+    /// A panic that the worker catches.
+    Panic,
+    /// A panic that ends the worker's thread.
+    EndThread,
+}
+
+/// A panic payload that panics again when it is dropped, as many times as the number says.
+///
+/// A handler's call is inside two guards: that of the call and that of the worker's pass. Each drops what it caught, so that a
+/// payload with two left passes both and reaches the thread.
+struct PersistentPanic(u32);
+
+impl PersistentPanic {
+    const THROUGH_THE_WORKER: Self = Self(2);
+}
+
+impl Drop for PersistentPanic {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.checked_sub(1) {
+            panic_any(Self(left));
+        }
+    }
+}
+
+/// The application of one worker.
+struct Echo {
+    records: Arc<Mutex<Records>>,
+    is_quiet: Arc<AtomicBool>,
+    /// The connections of this worker.
+    peers: Vec<PeerId>,
+    down: u32,
+    last_tick_ns: Option<u64>,
+    ticks: u64,
+    tick_faults: Vec<TickFault>,
+    /// When the worker's thread ended, until its next tick.
+    ended_ns: Option<u64>,
+    /// Peers whose next receipt panics.
+    receipt_faults: Vec<PeerId>,
+}
+
+fn locked(records: &Mutex<Records>) -> MutexGuard<'_, Records> {
+    // The requested panics happen while no worker holds the lock, so poisoned records are complete.
+    records.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Echo {
+    fn record<T>(&self, write: impl FnOnce(&mut Records) -> T) -> T {
+        write(&mut locked(&self.records))
+    }
+
+    fn fail_calls(&self, request: &[u8]) {
+        let text = String::from_utf8_lossy(request);
+        let mut words = text.split_whitespace();
+        let errno = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let sockets = if words.next() == Some("open") { open_sockets().map(Some) } else { Ok(None) };
+        let calls: Vec<_> = words.collect();
+        let outcome = sockets.and_then(|sockets| fail_calls(&calls, errno, sockets.as_deref()));
+        self.record(|records| records.refusal = Some(outcome.map_err(|error| format!("{error:?}"))));
+    }
+
+    fn fault(&mut self, context: &mut Context<'_>, peer: PeerId, call: &[u8]) {
+        match call {
+            b"tick" => self.tick_faults.push(TickFault::Panic),
+            b"thread" => self.tick_faults.push(TickFault::EndThread),
+            b"receipt" => {
+                self.receipt_faults.push(peer);
+                let options = SendOptions::reliable_ordered().with_receipt();
+                // A full queue means no receipt and no fault, on which the run that waits for it times out.
+                let _ = context.send(peer, FAULT, "receipt", options);
+            }
+            _ => panic!("a player requested this panic"),
+        }
+    }
+
+    fn send_down(&self, context: &mut Context<'_>, peer: PeerId) {
+        self.record(|records| {
+            let Some(account) = records.account(peer) else { return };
+            let message = account.down.next_message(host_ns());
+            let options = SendOptions::reliable_ordered().with_receipt();
+            // A message that the queue refuses was not sent.
+            account.down.sent += u64::from(context.send(peer, DOWN, message, options).is_ok());
+        });
+    }
+}
+
+impl Records {
+    fn account(&mut self, peer: PeerId) -> Option<&mut Account> {
+        self.players.get_mut(self.peers.get(&peer)?)
+    }
+
+    fn take_pin(&mut self, worker: usize) -> Option<usize> {
+        let index = self.pins.iter().position(|(pinned, _)| *pinned == worker)?;
+        Some(self.pins.swap_remove(index).1)
+    }
+
+    /// Returns, by player, how many messages were sent and what became of them.
+    fn players(&self) -> Value {
+        let account = |(player, account): (&u128, &Account)| {
+            let Account { down, acknowledged, lost, worker } = account;
+            (
+                player.to_string(),
+                json!({ "sent": down.sent, "acknowledged": acknowledged, "lost": lost, "worker": worker }),
+            )
+        };
+        self.players.iter().map(account).collect::<Map<_, _>>().into()
+    }
+}
+
+impl Handler for Echo {
+    type Note = ();
+
+    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
+        let Some(PlayerId(player)) = arrival.player else { return };
+        self.record(|records| {
+            let down = MessageLog::ordered(&[]);
+            let account = Account { down, acknowledged: 0, lost: 0, worker: context.worker() };
+            records.players.insert(player, account);
+            records.peers.insert(peer, player);
+        });
+        self.peers.push(peer);
+    }
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+        let options = match channel {
+            FAULT => return self.fault(context, peer, bytes),
+            REFUSE => return self.fail_calls(bytes),
+            ORDERED => SendOptions::reliable_ordered(),
+            _ => SendOptions::unreliable(),
+        };
+        if context.send(peer, channel, bytes, options).is_err() {
+            self.record(|records| records.refused += 1);
+        }
+    }
+
+    fn on_receipt(&mut self, _: &mut Context<'_>, peer: PeerId, _: ReceiptId, outcome: Outcome) {
+        let fault = self.receipt_faults.iter().position(|faulty| *faulty == peer);
+        if let (Outcome::Acknowledged, Some(index)) = (outcome, fault) {
+            self.receipt_faults.swap_remove(index);
+            panic!("a player requested this panic");
+        }
+        self.record(|records| {
+            let Some(account) = records.account(peer) else { return };
+            match outcome {
+                Outcome::Acknowledged => account.acknowledged += 1,
+                _ => account.lost += 1,
+            }
+        });
+    }
+
+    fn on_disconnect(&mut self, _: &mut Context<'_>, peer: PeerId, _: CloseReason, _: &[u8]) {
+        self.peers.retain(|other| *other != peer);
+    }
+
+    fn on_stats(&mut self, _: &mut Context<'_>, _: PeerId, stats: &PeerStats) {
+        self.record(|records| {
+            records.queue_most_bytes = records.queue_most_bytes.max(stats.send_memory_bytes);
+        });
+    }
+
+    fn tick_period(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn on_tick(&mut self, context: &mut Context<'_>) {
+        let (now_ns, worker) = (host_ns(), context.worker());
+        let absence = self.ended_ns.take().map(|ended_ns| Duration::from_nanos(now_ns - ended_ns));
+        let late = self.last_tick_ns.replace(now_ns).map(|last_ns| {
+            let elapsed = Duration::from_nanos(now_ns - last_ns);
+            elapsed.saturating_sub(TICK)
+        });
+        let core = self.record(|records| {
+            records.absences.extend(absence);
+            if let (Some(times), Some(late)) = (records.late.get_mut(worker), late) {
+                times.record(late);
+            }
+            records.take_pin(worker)
+        });
+        if let Some(core) = core {
+            pin_current_thread(core).expect("a core that the run found to be allowed");
+            // Where real-time priority is not permitted, the run's stall monitor reports it.
+            let _ = current_thread_id().map(|thread| set_priority(thread, Priority::Worker));
+        }
+        match self.tick_faults.pop() {
+            Some(TickFault::Panic) => panic!("a player requested this panic"),
+            Some(TickFault::EndThread) => {
+                self.ended_ns = Some(now_ns);
+                panic_any(PersistentPanic::THROUGH_THE_WORKER);
+            }
+            None => {}
+        }
+        if self.is_quiet.load(Ordering::Acquire) {
+            return;
+        }
+        self.ticks += 1;
+        for peer in &self.peers {
+            if self.down > 0 && self.ticks.is_multiple_of(STATS_TICKS) {
+                context.request_stats(*peer);
+            }
+            if self.ticks.is_multiple_of(SEND_TICKS) {
+                (0..self.down).for_each(|_| self.send_down(context, *peer));
+            }
+        }
+    }
+}
+
+impl ServerFlags {
+    fn config(&self) -> Result<ServerConfig, Error> {
+        let key: ServerKey = self.key.parse().context("the key")?;
+        let token_key: TokenKey = self.token_key.parse().context("the token key")?;
+        let access = Access::Token(TokenAccess::new(token_key));
+        let mut config = ServerConfig::new(self.address, key, access)
+            .server_id("chaos")
+            .workers(Workers::Count(self.workers.get()));
+        if let Some(bytes_per_second) = self.fixed_rate {
+            config = config.congestion(Congestion::Fixed { bytes_per_second });
+        }
+        if let Some(timeout) = self.timeout_secs.map(Duration::from_secs) {
+            config = config.timeouts(timeout, timeout);
+        }
+        if let Some(bytes) = self.receive_buffer {
+            config = config.receive_buffer_bytes(bytes);
+        }
+        Ok(config)
+    }
+}
+
+/// Serves until standard input ends or an order ends the server.
+pub(crate) fn run(flags: &ServerFlags) -> Result<(), Error> {
+    let config = flags.config()?;
+    for (option, is_hidden) in [(UdpOption::Gro, flags.no_gro), (UdpOption::Segment, flags.no_gso)] {
+        if is_hidden {
+            // A filter applies to threads that start later, so it comes before the workers.
+            disable_option(option)?;
+        }
+    }
+    let late = (0..flags.workers.get()).map(|_| Times::new()).collect();
+    let records = Arc::new(Mutex::new(Records { late, ..Records::default() }));
+    let is_quiet = Arc::<AtomicBool>::default();
+    let server = serve(config, |_| Echo {
+        records: Arc::clone(&records),
+        is_quiet: Arc::clone(&is_quiet),
+        peers: Vec::new(),
+        down: flags.down,
+        last_tick_ns: None,
+        ticks: 0,
+        tick_faults: Vec::new(),
+        ended_ns: None,
+        receipt_faults: Vec::new(),
+    });
+    let server = server.context("the server")?;
+    answer(&json!({ "address": server.local_addr().to_string() }))?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.context("standard input")?;
+        match *line.split_whitespace().collect::<Vec<_>>() {
+            ["quiet"] => is_quiet.store(true, Ordering::Release),
+            ["report"] => answer(&report(&server, &records)?)?,
+            ["reset-lateness"] => locked(&records).late.iter_mut().for_each(Times::clear),
+            ["pin", worker, core] => {
+                let pin = (worker.parse().context("a worker")?, core.parse().context("a core")?);
+                locked(&records).pins.push(pin);
+            }
+            ["drain", deadline] => {
+                let deadline = Duration::from_millis(deadline.parse().context("a deadline")?);
+                is_quiet.store(true, Ordering::Release);
+                let undelivered = server.shut_down(deadline);
+                let bytes: Vec<usize> = undelivered.iter().map(|queue| queue.bytes).collect();
+                let players = locked(&records).players();
+                let answered = json!({
+                    "undelivered_bytes": bytes, "message_bytes": MESSAGE_BYTES, "players": players,
+                });
+                return answer(&answered);
+            }
+            _ => return Err(Error::failed("standard input", format!("`{line}` is no order"))),
+        }
+    }
+    Ok(())
+}
+
+fn report(server: &Serving<()>, records: &Mutex<Records>) -> Result<Value, Error> {
+    let stats = server.stats();
+    let records = locked(records);
+    let late = records.late.iter().map(|times| times.percentile(99.9).as_micros());
+    Ok(json!({
+        "unexplained": stats.unexplained(),
+        "stats": serde_json::to_value(stats).context("counters")?,
+        "refused": records.refused,
+        "late_us": late.collect::<Vec<_>>(),
+        "refusal": records.refusal,
+        "queue_most_bytes": records.queue_most_bytes,
+        "absent_us": records.absences.iter().map(Duration::as_micros).collect::<Vec<_>>(),
+        "granted": serde_json::to_value(server.granted()).context("what was granted")?,
+        "players": records.players(),
+    }))
+}
+
+fn answer(value: &Value) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{value}").and_then(|()| out.flush()).context("standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_persistent_panic_passes_two_guards_and_ends_at_the_third() {
+        let passed = AtomicUsize::new(0);
+        let guarded = |inner: &dyn Fn()| {
+            // Dropping what was caught panics again, so that a guard that is passed counts nothing.
+            let is_ok = catch_unwind(AssertUnwindSafe(inner)).is_ok();
+            passed.fetch_add(1, Ordering::Relaxed);
+            is_ok
+        };
+        let panic = || panic_any(PersistentPanic::THROUGH_THE_WORKER);
+        let is_ok = guarded(&|| _ = guarded(&|| _ = guarded(&panic)));
+        assert!(!is_ok, "the panic reached the last guard");
+        assert_eq!(passed.into_inner(), 1, "the other guards did not stop it");
+    }
+}
