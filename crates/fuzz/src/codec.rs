@@ -1,6 +1,4 @@
-//! F1 and F2: the outside of datagrams and the inside of packets, without keys.
-//!
-//! What frames do to a connection is looked at elsewhere.
+//! F1 and F2: the headers of datagrams and the frames of packets, without keys.
 
 use allocation_counter::measure;
 use drumfire_wire::{ConnectionIdLength, Frames, Refuse, Reset, TransportHeader};
@@ -8,10 +6,9 @@ use drumfire_wire::{ConnectionIdLength, Frames, Refuse, Reset, TransportHeader};
 use crate::samples::{packet, walk};
 use crate::soundness::{assert_decoders_agree, assert_walk_is_sound};
 
-/// F1: every decoder of a datagram's head. One of them takes it at most, without memory, and what it read is what stood
-/// there.
+/// F1: all decoders of datagrams. At most one accepts the bytes, without allocating, and encoding returns them.
 pub(crate) fn datagram(data: &[u8]) {
-    assert_eq!(measure(|| assert_decoders_agree(data)).count_total, 0, "decoding takes no memory");
+    assert_eq!(measure(|| assert_decoders_agree(data)).count_total, 0, "decoding does not allocate");
     for ids in [ConnectionIdLength::Zero, ConnectionIdLength::Eight] {
         if let Ok(header) = TransportHeader::decode(data, ids) {
             let mut again = Vec::new();
@@ -31,9 +28,9 @@ pub(crate) fn datagram(data: &[u8]) {
     }
 }
 
-/// F2: the frames of a packet. What decodes can be encoded again, and means the same.
+/// F2: the frames of a packet. Frames that were decoded can be encoded, and decode to the same.
 pub(crate) fn frames(data: &[u8]) {
-    assert_eq!(measure(|| assert_walk_is_sound(data)).count_total, 0, "decoding takes no memory");
+    assert_eq!(measure(|| assert_walk_is_sound(data)).count_total, 0, "decoding does not allocate");
     for frame in Frames::new(data).flatten() {
         assert_eq!(frame.is_ack_eliciting(), frame.kind().is_ack_eliciting(), "{frame:?}");
     }

@@ -1,7 +1,5 @@
-//! F11: messages in pieces against a map of their bytes: every piece that agrees counts, a message is delivered when its
-//! last byte is there, with the bytes that were sent, and what the server holds stays within bounds.
-//!
-//! The pieces come behind the packet protection, from a client with genuine keys.
+//! F11: fragments of messages from a client with genuine keys, compared with a map of their bytes. Each consistent fragment counts, a
+//! message is delivered with the bytes that were sent when its last byte has arrived, and the server's memory is bounded.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,24 +14,24 @@ use crate::harness::SERVER;
 use crate::input::Input;
 use crate::puppet::Puppet;
 
-/// Lengths of messages. Eight of the longest stay within the credit of a connection.
+/// Lengths of messages. Eight of the longest fit the credit of a connection.
 const TOTALS: [u32; 8] = [1, 2, 40, 300, 1_000, 3_000, 9_000, 12_000];
-/// Pieces that disagree before the connection ends.
+/// Inconsistent fragments before the connection ends.
 const STRIKES: u32 = 16;
-/// Channels by mode, so that what arrives says how it was sent.
+/// The channels of the two modes.
 const RELIABLE: ChannelId = ChannelId(1);
-const LOOSE: ChannelId = ChannelId(2);
+const UNRELIABLE: ChannelId = ChannelId(2);
 
-/// The byte of a message at a place.
+/// Returns the byte of a message at an offset.
 fn byte(message: u64, at: u32) -> u8 {
     let mixed = (u64::from(at) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ (message + 1));
     mixed.to_be_bytes()[2]
 }
 
-/// Messages that there are, by number.
+/// The number of messages.
 const MESSAGES: u64 = 8;
 
-/// Their bytes, as far as the longest goes: they are the same for every input, and making them is most of the work with one.
+/// Returns the bytes of all messages. They are made once, because making them takes longer than an input.
 fn messages() -> &'static [Vec<u8>] {
     static MADE: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     let longest = TOTALS[TOTALS.len() - 1];
@@ -46,15 +44,15 @@ fn bytes_of(message: u64, from: usize, count: usize) -> &'static [u8] {
     &messages()[usize::try_from(message).unwrap_or(0)][from..from + count]
 }
 
-/// A reliable message as a map: which of its bytes came.
-struct Known {
+/// A reliable message as a map of the bytes that arrived.
+struct ByteMap {
     came: Vec<bool>,
     missing: usize,
-    /// Pieces without a gap in them, as many as there are.
+    /// The number of ranges without a gap.
     runs: usize,
 }
 
-impl Known {
+impl ByteMap {
     fn new(total: usize) -> Self {
         Self { came: vec![false; total], missing: total, runs: 0 }
     }
@@ -67,9 +65,9 @@ impl Known {
         self.came[at] && (at == 0 || !self.came[at - 1])
     }
 
-    /// Takes bytes in, unless there would be more runs and there `may` be none.
+    /// Adds bytes, unless that makes a new range and `may` is false.
     fn take(&mut self, place: Range<usize>, may: bool) {
-        // Only in it and right behind it runs begin that did not, or the other way round.
+        // Only in the place and right after it can a range begin, or stop to begin.
         let next = (place.end < self.came.len()).then_some(place.end);
         let before = place.clone().chain(next).filter(|at| self.begins(*at)).count();
         let after = usize::from(place.start == 0 || !self.came[place.start - 1]);
@@ -83,10 +81,10 @@ impl Known {
     }
 }
 
-/// What should have come of all pieces so far.
+/// The expected effect of all fragments.
 #[derive(Default)]
 struct Model {
-    known: BTreeMap<u64, Known>,
+    known: BTreeMap<u64, ByteMap>,
     strikes: u32,
 }
 
@@ -95,7 +93,7 @@ impl Model {
         self.known.values().filter(|known| !known.is_whole()).map(|known| known.runs).sum()
     }
 
-    /// Takes a piece of a reliable message, as the standard says.
+    /// Adds a fragment of a reliable message, as PROTOCOL specifies.
     fn take(&mut self, id: u64, total: usize, place: Range<usize>) {
         let may_begin = self.runs() < limits::PIECE_RANGES_MAX;
         match self.known.get_mut(&id) {
@@ -103,7 +101,7 @@ impl Model {
             Some(known) if known.came.len() != total => self.strikes += 1,
             Some(known) => known.take(place, may_begin),
             None if !may_begin => {}
-            None => self.known.entry(id).or_insert(Known::new(total)).take(place, true),
+            None => self.known.entry(id).or_insert(ByteMap::new(total)).take(place, true),
         }
     }
 
@@ -112,25 +110,25 @@ impl Model {
     }
 }
 
-/// F11: pieces of eight reliable messages and some unreliable ones, in any order, with any bounds, some that disagree.
+/// F11: fragments of eight reliable messages and some unreliable ones, in any order, with any bounds, and some inconsistent.
 pub(crate) fn reassembly(data: &[u8]) {
     let mut input = Input::new(data);
     let mut puppet = Puppet::connected(1);
     let (mut model, mut held) = (Model::default(), 0);
-    // No piece of an unreliable message names a packet that is yet to come.
+    // A fragment of an unreliable message names a packet, which must be one that was sent before.
     (0..8).for_each(|_| puppet.say(|writer| writer.padding(20)));
     let mut body = [0; 1_100];
     while !input.is_empty() && !model.is_broken() {
         let [what, length] = input.array();
-        let (id, is_loose) = (u64::from(what) % MESSAGES, what & 8 != 0);
-        // One length for a message, unless this piece is to disagree.
+        let (id, is_unreliable) = (u64::from(what) % MESSAGES, what & 8 != 0);
+        // A message has one length, unless this fragment is inconsistent.
         let total = TOTALS[usize::from(if what & 0x80 == 0 { what % 8 } else { what >> 4 & 7 })];
         let offset = u32::from(input.u16()) % total;
         let count = (u32::from(length) * 4 + 1).min(total - offset);
         let place = offset as usize..(offset + count) as usize;
         let payload = bytes_of(id, place.start, place.len());
-        let (channel, delivery, number) = if is_loose {
-            (LOOSE, Delivery::Unreliable, id)
+        let (channel, delivery, number) = if is_unreliable {
+            (UNRELIABLE, Delivery::Unreliable, id)
         } else {
             model.take(id, total as usize, place);
             (RELIABLE, Delivery::ReliableUnordered { id: MessageId(id) }, 0)
@@ -139,7 +137,7 @@ pub(crate) fn reassembly(data: &[u8]) {
         let mut writer = drumfire_wire::FrameWriter::new(&mut body[..]);
         writer
             .fragment(&Fragment { piece, number, total_bytes: total, offset_bytes: offset })
-            .expect("a piece fits a packet");
+            .expect("a fragment fits a packet");
         let written = writer.written_bytes();
         let mut datagram = puppet.datagram(&body[..written]);
         held += puppet.hand_counted(&mut datagram, |_, _| {});
@@ -148,17 +146,17 @@ pub(crate) fn reassembly(data: &[u8]) {
     puppet.world.run(Duration::ZERO);
     let wanted = model.is_broken().then_some(CloseReason::Protocol(ProtocolError::PiecesDisagree));
     assert_eq!(puppet.ending(), wanted);
-    let (mut reliable, mut loose) = (Vec::new(), Vec::new());
+    let (mut reliable, mut unreliable) = (Vec::new(), Vec::new());
     for (channel, bytes) in puppet.world.messages(SERVER) {
-        if channel == RELIABLE.0 { &mut reliable } else { &mut loose }.push(bytes);
+        if channel == RELIABLE.0 { &mut reliable } else { &mut unreliable }.push(bytes);
     }
     let whole = model.known.iter().filter(|(_, known)| known.is_whole());
     let mut whole: Vec<_> = whole.map(|(id, known)| bytes_of(*id, 0, known.came.len())).collect();
     reliable.sort();
     whole.sort();
-    assert!(reliable == whole, "{} messages came, {} are whole", reliable.len(), whole.len());
-    for bytes in loose {
-        assert!((0..MESSAGES).any(|id| bytes == bytes_of(id, 0, bytes.len())), "bytes that nobody sent");
+    assert!(reliable == whole, "{} messages arrived, {} are whole", reliable.len(), whole.len());
+    for bytes in unreliable {
+        assert!((0..MESSAGES).any(|id| bytes == bytes_of(id, 0, bytes.len())), "bytes that were not sent");
     }
 }
 
@@ -167,15 +165,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_and_what_is_missing_are_what_a_look_at_all_bytes_counts() {
-        // Pieces of up to seven bytes of forty, at places that come from a generator.
+    fn a_byte_map_counts_its_ranges_and_missing_bytes() {
+        // Fragments of up to seven of forty bytes, at random places.
         let mut state = 1_u32;
         let mut next = |bound: u32| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 16) % bound
         };
         for _ in 0..200 {
-            let mut known = Known::new(40);
+            let mut known = ByteMap::new(40);
             while !known.is_whole() {
                 let start = next(40) as usize;
                 let (place, may) = (start..(start + 1 + next(7) as usize).min(40), next(2) == 0);
@@ -187,15 +185,15 @@ mod tests {
                     (runs, known.came.iter().filter(|came| !**came).count())
                 );
                 let is_taken = known.came[place].iter().all(|came| *came);
-                assert!(is_taken || (known.came == before && !may), "it is taken, or all is as it was");
-                assert!(may || known.runs <= wanted, "there are no more runs");
+                assert!(is_taken || (known.came == before && !may), "it is added, or nothing changes");
+                assert!(may || known.runs <= wanted, "no new range");
             }
             assert_eq!(known.runs, 1);
         }
     }
 
     #[test]
-    fn bytes_of_a_message_are_those_of_its_places() {
+    fn a_message_has_the_bytes_of_its_offsets() {
         assert_eq!(bytes_of(3, 5, 2), [byte(3, 5), byte(3, 6)]);
         assert_eq!(bytes_of(7, 0, 12_000).len(), 12_000);
     }

@@ -1,7 +1,7 @@
-//! F4, F5 and F6: what is sealed in a token, and what a client hears while it connects.
+//! F4, F5, and F6: the content of a sealed token, and the datagrams that a client receives while it connects.
 //!
-//! Whatever comes from somebody without the server's keys, the genuine handshake succeeds; whatever comes from somebody with
-//! them, the client connects or gives up by name.
+//! Datagrams of a sender without the server's keys do not stop the genuine handshake. For datagrams of a sender with the keys, the client
+//! connects or gives up with a reason.
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ use crate::input::Input;
 const KEY_ID: u32 = 1;
 const KEY: [u8; 32] = [7; 32];
 const NONCE: [u8; 24] = [1; 24];
-/// When the server of a token's holder runs, since 1970.
+/// The wall clock of the server, since 1970.
 const NOW: Duration = Duration::from_secs(1_700_000_000);
-/// How long before it was started: older tokens are not taken.
+/// The time since the server's start. It refuses older tokens.
 const UP: Duration = Duration::from_secs(1_000);
 
-/// Bytes of a token before it is sealed (PROTOCOL 15.1, "Sealed tokens").
+/// The bytes of a token before it is sealed (PROTOCOL 15.1, "Sealed tokens").
 const BODY_BYTES: usize = limits::SEALED_TOKEN_BYTES - 24 - limits::TAG_BYTES;
 
 fn key() -> TokenKey {
-    TokenKey::new(KEY_ID, Secret::new(KEY)).expect("an id that is free")
+    TokenKey::new(KEY_ID, Secret::new(KEY)).expect("a valid id")
 }
 
-/// Seals any bytes as a backend seals a token.
+/// Seals any bytes in the way a backend seals a token.
 fn sealed(mut body: [u8; BODY_BYTES]) -> [u8; limits::SEALED_TOKEN_BYTES] {
     let associated = [&b"drumfire token"[..], &KEY_ID.to_be_bytes(), &0_u64.to_be_bytes()].concat();
     let cipher = XChaCha20Poly1305::new(&KEY.into());
@@ -41,8 +41,8 @@ fn sealed(mut body: [u8; BODY_BYTES]) -> [u8; limits::SEALED_TOKEN_BYTES] {
     all.try_into().expect("the parts of a token")
 }
 
-/// F4: the body of a token that opens. It means a token that can be sealed again and means the same, or it is malformed; and
-/// a server lets its player in exactly when it is good.
+/// F4: the body of a token that opens. It is malformed, or a token that can be sealed again and means the same. A server accepts the
+/// player exactly if the token is valid.
 pub(crate) fn token(data: &[u8]) {
     let mut body = [0; BODY_BYTES];
     let given = &data[..data.len().min(BODY_BYTES)];
@@ -53,19 +53,19 @@ pub(crate) fn token(data: &[u8]) {
         Err(error) => return assert_eq!(error, TokenError::Malformed),
     };
     assert!(token.user_data.len() <= 256 && token.issued_at < token.expires_at);
-    let again = key().seal(&token, 0, NONCE).expect("what was read can be written");
+    let again = key().seal(&token, 0, NONCE).expect("a token can be sealed");
     assert_eq!(key().open(&again, 0).as_ref(), Ok(&token));
-    assert_eq!(is_let_in(&token, sealed), is_good(&token), "{token:?}");
+    assert_eq!(is_accepted(&token, sealed), is_valid(&token), "{token:?}");
 }
 
-/// Whether a server takes it, as the standard says.
-fn is_good(token: &Token) -> bool {
+/// Returns whether a server must accept the token, as PROTOCOL specifies.
+fn is_valid(token: &Token) -> bool {
     let is_over = token.session_ends_at.is_some_and(|ends| ends <= NOW);
     let is_in_time = token.check(NOW, token.audience).is_ok() && token.issued_at >= NOW - UP && !is_over;
     token.kind == TokenKind::Connect && is_in_time
 }
 
-fn is_let_in(token: &Token, sealed: [u8; limits::SEALED_TOKEN_BYTES]) -> bool {
+fn is_accepted(token: &Token, sealed: [u8; limits::SEALED_TOKEN_BYTES]) -> bool {
     let mut world = World::with(1, CLEAN, Config::default(), ClientConfig::many());
     world.wall = NOW;
     let access = TokenAccess { keys: vec![key()], audience: token.audience, since: NOW - UP };
@@ -80,7 +80,7 @@ fn is_let_in(token: &Token, sealed: [u8; limits::SEALED_TOKEN_BYTES]) -> bool {
     !world.peers(SERVER).is_empty()
 }
 
-/// A client that has asked, and what it asked.
+/// Returns a world whose client has sent a Hello, and the Hello.
 fn asking() -> (World, Vec<u8>) {
     let mut world = World::new(1, CLEAN);
     world.connect();
@@ -89,8 +89,8 @@ fn asking() -> (World, Vec<u8>) {
     (world, hello)
 }
 
-/// F5: a Welcome. From a stranger it changes nothing; from a server with genuine keys, with any parameters in it, it makes
-/// a connection or none, and either ends by itself.
+/// F5: a Welcome. Without the keys, it changes nothing. With the keys and any parameters, it makes a connection or none, and the
+/// connection ends by itself.
 pub(crate) fn welcome(data: &[u8]) {
     let mut input = Input::new(data);
     let is_genuine = input.u8() & 1 != 0;
@@ -115,20 +115,20 @@ pub(crate) fn welcome(data: &[u8]) {
     welcome.encode(&mut datagram).expect("a Welcome that is long enough");
     world.hand(CLIENT, address(SERVER), &datagram);
     if is_genuine {
-        // The server that is there does not know the keys: sooner or later the client finds out.
+        // The world's server does not have the keys of this connection, so that the client times out.
         world.run(Duration::from_secs(45));
         assert_eq!(world.ends[CLIENT].connection_count(), 0);
     } else {
         world.run(Duration::from_millis(500));
-        assert_eq!(world.peers(CLIENT).len(), 1, "a stranger's Welcome does not hold up the genuine one");
+        assert_eq!(world.peers(CLIENT).len(), 1, "a forged Welcome does not stop the genuine one");
     }
 }
 
-/// Retries that are forged: of one more, which may be all that a client keeps, nothing is promised.
+/// The most forged Retries. Beyond them, a client may not follow the genuine one.
 const RETRIES_MAX: u32 = 7;
 
-/// F6: Retries, Refuses and Resets of somebody who sees what the client sends. They change nothing, for one who connects and
-/// for one who is connected.
+/// F6: forged Retries, Refuses, and Resets of an attacker that sees the client's datagrams. They change nothing for a client that
+/// connects or is connected.
 pub(crate) fn answers(data: &[u8]) {
     let mut input = Input::new(data);
     let is_connected = input.u8() & 1 != 0;
@@ -164,7 +164,7 @@ pub(crate) fn answers(data: &[u8]) {
     }
 }
 
-/// One forged answer to this client.
+/// Returns a forged answer to a client.
 fn answer(what: u8, client_id: ClientId, input: &mut Input<'_>) -> Vec<u8> {
     let mut datagram = Vec::new();
     let encoded = match what % 4 {

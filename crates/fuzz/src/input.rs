@@ -1,8 +1,6 @@
-//! Bytes read as numbers and pieces, as far as they go: how a target takes its choices from its input.
-//!
-//! At the end of the bytes everything is zero, so every input means something.
+//! The input of a target, read as numbers and byte strings. After its end all numbers are zero, so that every input is valid.
 
-/// What is left of the input.
+/// The rest of the input.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -33,7 +31,7 @@ impl<'a> Input<'a> {
         u64::from_be_bytes(self.array())
     }
 
-    /// So many bytes, or all that are left.
+    /// Returns the next `count` bytes, or all that are left.
     pub(crate) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

@@ -1,10 +1,8 @@
-//! F14 and F15: what the kernel decides and writes for a server: which socket a datagram goes to, and what a received
-//! message's control messages and its bytes are.
-//!
-//! The kernel itself takes no part; the socket crate's tests ask it.
+//! F14 and F15: the kernel's decisions: the socket of a datagram, and the control messages and bytes of a received message. The socket
+//! crate's tests compare them with a real kernel.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
 use drumfire_crypto::{IdKeys, Secret};
@@ -18,10 +16,12 @@ use crate::input::Input;
 
 #[path = "../../socket/tests/common/bpf.rs"]
 mod bpf;
-mod control;
+// The socket crate keeps its parser private.
+#[path = "../../socket/src/sys/linux/control/parse.rs"]
+mod parse;
 
-/// F14: the program for the kernel and the function in Rust send every payload to the same socket, and a packet to the
-/// socket that its connection id names.
+/// F14: the kernel's program and the Rust function select the same socket for every payload, and for a packet the socket that its
+/// connection id names.
 pub(crate) fn steering(data: &[u8]) {
     let mut input = Input::new(data);
     let secret = SteeringSecret::from_bits(u32::from_be_bytes(input.array()));
@@ -37,7 +37,7 @@ pub(crate) fn steering(data: &[u8]) {
         let is_possible = offset + 2 <= least && least <= limits::DATAGRAM_MAX_BYTES;
         return assert!(!is_possible, "a filter for {offset}, {least} was refused");
     };
-    let index = bpf::run(&filter.program(), payload).expect("the kernel takes the program") as usize;
+    let index = bpf::run(&filter.program(), payload).expect("the kernel accepts the program") as usize;
     assert_eq!(Some(index).filter(|index| *index < filter.sockets()), filter.socket_of(payload));
     if let Ok(header) = TransportHeader::decode(payload, ConnectionIdLength::Eight)
         && let Some(id) = header.connection_id
@@ -45,11 +45,11 @@ pub(crate) fn steering(data: &[u8]) {
         check_id(id);
         let socket = usize::from(secret.socket_for(id.routing_tag(), sockets));
         assert_eq!(filter.socket_of_tag(id.routing_tag().0), socket);
-        assert!(!is_ours || filter.socket_of(payload) == Some(socket), "the id's socket gets the packet");
+        assert!(!is_ours || filter.socket_of(payload) == Some(socket), "the id's socket receives the packet");
     }
 }
 
-/// An id is its parts, and its check is right for one of its 2^24 values.
+/// Checks that an id consists of its parts, and that one of the 2^24 checks is right.
 fn check_id(id: ConnectionId) {
     let [t0, t1, random @ ..] = id.checked_part();
     let tag = RoutingTag(u16::from_be_bytes([t0, t1]));
@@ -60,11 +60,11 @@ fn check_id(id: ConnectionId) {
     assert!(keys.is_valid(&id.checked_part(), right));
 }
 
-/// A message as the kernel hands it over, and the stride it named.
-type Handed = (Vec<u8>, Option<usize>);
+/// A message of the kernel, and its stride.
+type KernelMessage = (Vec<u8>, Option<usize>);
 
-/// Messages that wait to be received.
-struct Queue(VecDeque<Handed>);
+/// Messages that have not been received yet.
+struct Queue(VecDeque<KernelMessage>);
 
 impl Io for Queue {
     fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
@@ -91,18 +91,18 @@ impl Io for Queue {
     }
 }
 
-/// What becomes of messages: the datagrams that are handed on, in order, and how many are dropped for each reason.
+/// The received datagrams, in order, and the number of dropped ones by reason.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Taken<'a> {
+struct Received<'a> {
     datagrams: Vec<&'a [u8]>,
     drops: [u64; DropReason::ALL.len()],
 }
 
-impl<'a> Taken<'a> {
-    /// What has to become of these, where a read takes so many bytes at once and a datagram may have so many.
-    fn of(handed: &'a [Handed], read_bytes: usize, datagram_bytes: usize) -> Self {
+impl<'a> Received<'a> {
+    /// Returns the expected result, for a read of `read_bytes` and datagrams of at most `datagram_bytes`.
+    fn of(messages: &'a [KernelMessage], read_bytes: usize, datagram_bytes: usize) -> Self {
         let mut taken = Self::default();
-        for (message, stride) in handed {
+        for (message, stride) in messages {
             let read = &message[..message.len().min(read_bytes)];
             let stride = stride.unwrap_or(message.len()).max(1);
             let datagrams = read.chunks(stride);
@@ -116,19 +116,19 @@ impl<'a> Taken<'a> {
                 taken.datagrams.extend(datagrams);
                 continue;
             };
-            // One of no bytes is one too.
+            // An empty message is one datagram.
             taken.drops[reason as usize] += datagrams.len().max(1) as u64;
         }
         taken
     }
 }
 
-/// F15: any bytes where the kernel writes control messages, and trains of any stride. A stride that can be splits a message
-/// into datagrams that are its bytes in order; each that is not taken is counted by its name.
+/// F15: any bytes as control messages, and trains of any stride. A message is split into datagrams by its stride, and each datagram
+/// that is dropped is counted by its reason.
 pub(crate) fn received(data: &[u8]) {
     let mut input = Input::new(data);
     let (length, gro) = (usize::from(input.u8()), input.u8() & 1 == 0);
-    control::check(input.bytes(length));
+    check_control(input.bytes(length));
     let mut queue = Queue(VecDeque::new());
     while !input.is_empty() {
         let (stride, bytes) = (usize::from(input.u16()), usize::from(input.u16()) % 4_096);
@@ -137,7 +137,7 @@ pub(crate) fn received(data: &[u8]) {
         queue.0.push_back((message, Some(stride).filter(|stride| *stride != 0)));
     }
     let config = ReceiverConfig::default().gro(if gro { Gro::On } else { Gro::Off });
-    let sent: Vec<Handed> = queue.0.iter().cloned().collect();
+    let sent: Vec<KernelMessage> = queue.0.iter().cloned().collect();
     let Ok(mut receiver) = Receiver::new(&mut queue, &config) else { return };
     let mut got = Vec::new();
     while !queue.0.is_empty() {
@@ -146,56 +146,99 @@ pub(crate) fn received(data: &[u8]) {
         });
     }
     let counts = receiver.counts();
-    assert_eq!(counts.datagrams, got.len() as u64, "every datagram that was taken is counted");
-    // Without trains, one byte more than a datagram may have tells that it has more.
+    assert_eq!(counts.datagrams, got.len() as u64, "every received datagram is counted");
+    // Without trains, a read has one byte more than a datagram, which detects longer ones.
     let read_bytes = if gro { MESSAGE_MAX_BYTES } else { config.max_datagram_bytes + 1 };
-    let taken = Taken {
+    let taken = Received {
         datagrams: got.iter().map(Vec::as_slice).collect(),
         drops: DropReason::ALL.map(|reason| counts.dropped(reason)),
     };
-    assert_eq!(taken, Taken::of(&sent, read_bytes, config.max_datagram_bytes));
+    assert_eq!(taken, Received::of(&sent, read_bytes, config.max_datagram_bytes));
 }
 
-/// The longest message that the kernel hands over.
+/// Asserts that the socket crate's parser and the second reading agree.
+fn check_control(control: &[u8]) {
+    let facts = parse::parse(control);
+    assert_eq!((facts.segment_bytes, facts.local), expected(control), "{control:?}");
+}
+
+/// The bytes of a control message's header: length, level, and kind.
+const HEAD_BYTES: usize = 16;
+
+/// The numbers of `linux/in.h`, `linux/in6.h` and `linux/udp.h`.
+const GRO: (i32, i32) = (17, 104);
+const ADDRESS_V4: (i32, i32) = (0, 8);
+const ADDRESS_V6: (i32, i32) = (41, 50);
+
+/// Returns the stride and the local address that control messages state, read as `cmsg(3)` describes, with the numbers of a
+/// 64-bit Linux.
+fn expected(mut control: &[u8]) -> (usize, Option<IpAddr>) {
+    let (mut stride, mut local) = (0, None);
+    while let (Some(length), Some(level), Some(kind)) =
+        (control.first_chunk::<8>(), control.get(8..12), control.get(12..16))
+    {
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, i32::from_ne_bytes);
+        let length = usize::try_from(u64::from_ne_bytes(*length)).unwrap_or(usize::MAX);
+        let Some(body) = control.get(HEAD_BYTES..length) else { break };
+        match (number(level), number(kind)) {
+            GRO => stride = body.get(..4).map_or(0, |bytes| usize::try_from(number(bytes)).unwrap_or(0)),
+            // The interface index, the address that the datagram reached, and the destination in its header.
+            ADDRESS_V4 => {
+                let address = body.get(..12).and_then(|info| info.get(4..8)?.first_chunk::<4>());
+                local = address.map(|bytes| IpAddr::from(*bytes));
+            }
+            ADDRESS_V6 => {
+                let address = body.get(..20).and_then(<[u8]>::first_chunk::<16>);
+                // A multicast destination is no address of the host.
+                local = address.map(|bytes| IpAddr::from(*bytes)).filter(|address| !address.is_multicast());
+            }
+            _ => {}
+        }
+        control = control.get(length.next_multiple_of(8)..).unwrap_or_default();
+    }
+    (stride, local)
+}
+
+/// The longest message of the kernel.
 const MESSAGE_MAX_BYTES: usize = 65_535;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Of each kind one: a datagram, a train with a short end, nothing, one and a train of what is too long, one that was cut.
-    fn handed() -> Vec<Handed> {
+    /// Returns one message of each kind: a datagram, a train with a short end, an empty one, two that are too long, and a truncated one.
+    fn messages() -> Vec<KernelMessage> {
         let of = |bytes, stride| (vec![7; bytes], stride);
         vec![of(3, None), of(5, Some(2)), of(0, None), of(11, None), of(25, Some(11)), of(40, Some(12))]
     }
 
     #[test]
-    fn each_datagram_of_each_message_is_taken_or_dropped_for_one_reason() {
-        let handed = handed();
-        let Taken { datagrams, drops } = Taken::of(&handed, 30, 10);
+    fn each_datagram_is_received_or_dropped_for_one_reason() {
+        let messages = messages();
+        let Received { datagrams, drops } = Received::of(&messages, 30, 10);
         assert_eq!(datagrams.iter().map(|datagram| datagram.len()).collect::<Vec<_>>(), [3, 2, 2, 1]);
         let dropped = |reason: DropReason| drops[reason as usize];
         assert_eq!(DropReason::ALL.map(dropped), [1, 3, 4, 0], "{:?}", DropReason::ALL);
     }
 
     #[test]
-    fn a_splitter_that_loses_something_or_gives_it_another_name_is_found() {
-        let handed = handed();
-        let right = Taken::of(&handed, 30, 10);
-        let whole = || Taken { datagrams: right.datagrams.clone(), drops: right.drops };
+    fn a_lost_datagram_or_a_wrong_reason_is_found() {
+        let messages = messages();
+        let right = Received::of(&messages, 30, 10);
+        let whole = || Received { datagrams: right.datagrams.clone(), drops: right.drops };
         assert_eq!(whole(), right);
-        assert_ne!(Taken::default(), right, "it loses all");
+        assert_ne!(Received::default(), right, "all datagrams lost");
         for at in 0..right.datagrams.len() {
             let mut wrong = whole();
             wrong.datagrams.remove(at);
-            assert_ne!(wrong, right, "it loses one");
+            assert_ne!(wrong, right, "one datagram lost");
         }
         for at in 0..right.drops.len() {
             let mut wrong = whole();
             wrong.drops[at] += 1;
-            assert_ne!(wrong, right, "it drops one more");
+            assert_ne!(wrong, right, "one more dropped");
             wrong.drops.rotate_left(1);
-            assert_ne!(wrong, right, "it gives another name");
+            assert_ne!(wrong, right, "another reason");
         }
     }
 }

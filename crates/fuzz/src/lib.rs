@@ -1,9 +1,8 @@
-//! Fuzz targets: one function each from any bytes to a panic or none, with what must hold inside.
+//! Fuzz targets: functions that take any bytes, and panic if a requirement is violated.
 //!
-//! A panic is a finding. Where the bytes come from is the caller's business: `cargo xtask fuzz` lets libFuzzer make them
-//! (`libfuzzer/`), and this crate's tests replay the corpus (`corpus/`), as it is and changed a little. The targets start
-//! where an attacker stands: at the datagram, behind the key agreement, or behind the packet protection with keys that
-//! are genuine. Nothing here reads a clock or draws a number of its own: the same bytes do the same each time.
+//! `cargo xtask fuzz` lets libFuzzer make the bytes (`libfuzzer/`), and this crate's tests replay the corpus (`corpus/`), unchanged and
+//! slightly changed. The targets start where an attacker can: at the datagram, after the key agreement, or after the packet protection
+//! with genuine keys. No target reads a clock or draws random numbers, so that the same bytes have the same effect each time.
 #![forbid(unsafe_code)]
 
 mod codec;
@@ -14,20 +13,20 @@ mod kernel;
 mod numbers;
 mod script;
 mod sealed;
-mod strangers;
 mod text;
+mod unknown_clients;
 
-// What the crates' own tests are made of stays beside them; here it meets bytes that nobody thought of.
+// The helpers of the crates' own tests.
 #[path = "../../proto/tests/core/counted.rs"]
 mod counted;
-#[expect(dead_code, reason = "the core's tests look at more than the targets do")]
-#[expect(clippy::cast_possible_truncation, reason = "a test's seeds and places, cut on purpose")]
+#[expect(dead_code, reason = "the core's tests use more of it")]
+#[expect(clippy::cast_possible_truncation, reason = "seeds and places of a test are truncated on purpose")]
 #[path = "../../proto/tests/core/harness.rs"]
 mod harness;
-#[expect(dead_code, reason = "the core's tests say more than the targets do")]
+#[expect(dead_code, reason = "the core's tests use more of it")]
 #[path = "../../proto/tests/core/puppet.rs"]
 mod puppet;
-#[expect(dead_code, reason = "tests write whole packets in more ways than the targets")]
+#[expect(dead_code, reason = "the codec's tests use more of it")]
 #[path = "../../wire/tests/wire/samples.rs"]
 mod samples;
 #[path = "../../wire/tests/wire/soundness.rs"]
@@ -36,13 +35,13 @@ mod soundness;
 /// One fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What it is called: `F1`.
+    /// The name, such as `F1`.
     pub name: &'static str,
-    /// The folder of its corpus, below `corpus`: `f01`.
+    /// The folder of the corpus in `corpus`, such as `f01`.
     pub folder: &'static str,
-    /// What it looks at, in a few words.
+    /// The subject, in a few words.
     pub about: &'static str,
-    /// Takes any bytes, of any length. Panics where something does not hold.
+    /// Takes any bytes of any length. Panics if a requirement is violated.
     pub run: fn(&[u8]),
 }
 
@@ -53,30 +52,30 @@ const fn target(name: &'static str, folder: &'static str, about: &'static str, r
 /// All targets.
 pub const TARGETS: &[Target] = &[
     target("F1", "f01", "datagram headers", codec::datagram),
-    target("F2", "f02", "frames, decoded, encoded and decoded again", codec::frames),
-    target("F3", "f03", "one datagram of a stranger to a server", strangers::datagram),
-    target("F4", "f04", "what is sealed in a token", handshake::token),
+    target("F2", "f02", "frames, decoded, encoded, and decoded again", codec::frames),
+    target("F3", "f03", "one datagram of an unknown client to a server", unknown_clients::datagram),
+    target("F4", "f04", "the content of a sealed token", handshake::token),
     target("F5", "f05", "a Welcome to a client", handshake::welcome),
-    target("F6", "f06", "Retries, Refuses and Resets to a client", handshake::answers),
+    target("F6", "f06", "Retries, Refuses, and Resets to a client", handshake::answers),
     target("F7", "f07", "one packet sealed with genuine keys", sealed::packet),
-    target("F8", "f08", "a live connection fed with packets that open", sealed::packets),
-    target("F9", "f09", "two cores driven by a script against a model", script::play),
-    target("F10", "f10", "ack frames against a set", numbers::acks),
-    target("F11", "f11", "messages in pieces against a map of their bytes", fragments::reassembly),
-    target("F12", "f12", "the replay window against a set", numbers::replay),
-    target("F13", "f13", "packet numbers cut and found again", numbers::expansion),
+    target("F8", "f08", "many packets sealed with genuine keys", sealed::packets),
+    target("F9", "f09", "two cores driven by a script, compared with a model", script::play),
+    target("F10", "f10", "ack frames, compared with a set", numbers::acks),
+    target("F11", "f11", "fragments of messages, compared with a map of their bytes", fragments::reassembly),
+    target("F12", "f12", "the replay window, compared with a set", numbers::replay),
+    target("F13", "f13", "truncated and expanded packet numbers", numbers::expansion),
     target(
         "F14",
         "f14",
-        "connection ids and the kernel's program against the Rust function",
+        "connection ids, and the kernel's program compared with the Rust function",
         kernel::steering,
     ),
     target("F15", "f15", "control messages and trains", kernel::received),
-    target("F16", "f16", "addresses, keys and configurations as text", text::config),
-    target("F18", "f18", "a server before it knows anybody, with its ledgers", strangers::flood),
+    target("F16", "f16", "addresses, keys, and configurations as text", text::config),
+    target("F18", "f18", "many datagrams of unknown clients to a server", unknown_clients::flood),
 ];
 
-/// The target of this name, in any case.
+/// Returns the target of a name, in any case.
 #[must_use]
 pub fn target_of(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name.eq_ignore_ascii_case(name))

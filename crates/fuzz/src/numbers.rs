@@ -1,6 +1,4 @@
-//! F10, F12 and F13: packet numbers, each against a model that is a set or the definition itself.
-//!
-//! F10 has two halves: acks as they are written and read, and acks as a server takes them from a client with genuine keys.
+//! F10, F12, and F13: packet numbers, compared with sets and with their definition.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,13 +12,13 @@ use drumfire_wire::{
 use crate::input::Input;
 use crate::puppet::Puppet;
 
-/// F10.
+/// F10: acks, written and read, or sent to a server by a client with genuine keys.
 pub(crate) fn acks(data: &[u8]) {
     let mut input = Input::new(data);
-    if input.u8() & 1 == 0 { written_acks(input) } else { taken_acks(input) }
+    if input.u8() & 1 == 0 { written_acks(input) } else { sent_acks(input) }
 }
 
-/// The first half: a set of packets is written as an ack and read again.
+/// Writes a set of packet numbers as an ack, and reads it.
 fn written_acks(mut input: Input<'_>) {
     let base = [0, u64::MAX - 700, input.u64()][usize::from(input.u8() % 3)].min(u64::MAX - 700);
     let offsets = input.rest().iter().scan(0_u64, |at, step| {
@@ -45,7 +43,7 @@ fn written_acks(mut input: Input<'_>) {
     assert_eq!(read.collect::<BTreeSet<_>>(), set.range(oldest..).copied().collect());
 }
 
-/// The runs of consecutive numbers, newest first.
+/// Returns the ranges of consecutive numbers, newest first.
 fn ranges_of(set: &BTreeSet<u64>) -> Vec<AckRange> {
     let mut runs: Vec<[u64; 2]> = Vec::new();
     for &number in set.iter().rev() {
@@ -61,9 +59,9 @@ fn ranges_of(set: &BTreeSet<u64>) -> Vec<AckRange> {
 /// The number of skipped packet numbers that an end remembers (PROTOCOL 9.1, "Ack").
 const SKIPPED_KEPT: usize = 16;
 
-/// The second half: a server's packets are a set, and so are the numbers that it skipped to catch who acknowledges what was
-/// never sent. An ack of a number beyond them or of a skipped one ends the connection, and no other does.
-fn taken_acks(mut input: Input<'_>) {
+/// Sends acks to a server. An ack of a number that was not sent yet, or that the server skipped to detect false acks, ends the
+/// connection, and no other ack does.
+fn sent_acks(mut input: Input<'_>) {
     let mut puppet = Puppet::connected(u64::from(input.u8()));
     let mut sent: BTreeSet<u64> = puppet.hear().into_iter().map(|(number, _)| number).collect();
     while !input.is_empty() && puppet.ending().is_none() {
@@ -93,7 +91,7 @@ fn taken_acks(mut input: Input<'_>) {
     }
 }
 
-/// Numbers to acknowledge, from the newest down; `is_honest` leaves out what was not sent.
+/// Returns numbers to acknowledge, from the newest down. `is_honest` leaves out those that were not sent.
 fn claimed(newest: u64, sent: &BTreeSet<u64>, is_honest: bool, input: &mut Input<'_>) -> BTreeSet<u64> {
     let count = usize::from(input.u8() % 16);
     let mut at = newest;
@@ -106,7 +104,7 @@ fn claimed(newest: u64, sent: &BTreeSet<u64>, is_honest: bool, input: &mut Input
     set
 }
 
-/// What is wrong with an ack of these, if anything is.
+/// Returns the error of an ack with these numbers, if it has one.
 fn verdict(claimed: &BTreeSet<u64>, sent: &BTreeSet<u64>) -> Option<AckError> {
     let newest = sent.last().copied().unwrap_or(0);
     let first = sent.first().copied().unwrap_or(0);
@@ -118,11 +116,11 @@ fn verdict(claimed: &BTreeSet<u64>, sent: &BTreeSet<u64>) -> Option<AckError> {
     }
 }
 
-/// A replay window as a set: what was accepted, and from where on it is remembered.
+/// A replay window as a set of accepted numbers.
 struct Seen {
     accepted: BTreeSet<u64>,
     highest: u64,
-    /// What is lower was forgotten once.
+    /// The lowest number that was never forgotten.
     floor: u64,
     size: u64,
     is_wide: bool,
@@ -145,13 +143,13 @@ impl Seen {
     }
 
     fn resize(&mut self, is_wide: bool) {
-        // What a window of one width forgot, no other width remembers.
+        // A wider window does not remember what a narrower one forgot.
         self.floor = self.lowest();
         self.is_wide = is_wide;
     }
 }
 
-/// F12: the replay window against a set, whatever comes in whatever order, narrow and wide.
+/// F12: the replay window, narrow and wide, with any numbers in any order.
 pub(crate) fn replay(data: &[u8]) {
     let mut input = Input::new(data);
     let size = 64 * (1 + u32::from(input.u8() % 128));
@@ -182,7 +180,7 @@ pub(crate) fn replay(data: &[u8]) {
         assert_eq!(window.accept(number), wanted, "{number} of at most {}", seen.highest);
         if wanted.is_ok() {
             if number.saturating_sub(seen.highest) >= 64 {
-                // Nothing in between is forgotten.
+                // The window widens rather than forget numbers in between.
                 seen.resize(true);
             }
             seen.accepted.insert(number);
@@ -192,7 +190,7 @@ pub(crate) fn replay(data: &[u8]) {
     }
 }
 
-/// F13: a packet number is found again from its low bits, as RFC 9000 appendix A defines it, from any newest number.
+/// F13: a packet number is expanded from its low bits and any newest number, as RFC 9000 appendix A defines.
 pub(crate) fn expansion(data: &[u8]) {
     let mut input = Input::new(data);
     let (number, largest) = (input.u64(), Some(input.u64()).filter(|_| !input.u8().is_multiple_of(8)));
@@ -204,7 +202,7 @@ pub(crate) fn expansion(data: &[u8]) {
         let found = cut.expand(largest.map(PacketNumber)).0;
         let window = 1_u64 << bits;
         assert_eq!(found % window, number % window, "the low bits are the same");
-        // Of all with these low bits none is nearer; of two that are as near it is the larger.
+        // The nearest number with these low bits, and of two equally near ones the larger.
         let nearer = [found.checked_sub(window), found.checked_add(window)].into_iter().flatten();
         for other in nearer {
             let (this, that) = (found.abs_diff(expected), other.abs_diff(expected));

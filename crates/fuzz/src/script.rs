@@ -1,8 +1,8 @@
-//! F9: two cores and the network between them, driven by a script, against a model of what each mode promises.
+//! F9: two cores and the network between them, driven by a script, and compared with the promises of each mode.
 //!
-//! The script sends, lets time pass, loses, delays, repeats and changes datagrams, moves the client, changes keys early, and
-//! closes. Whatever it does, no honest end finds that the other broke the protocol, nothing comes twice or changed, and what
-//! is reliable comes as long as the connection lives.
+//! The script sends, advances the time, loses, delays, repeats, and changes datagrams, moves the client, changes keys early, and closes.
+//! In every case, neither end finds that the other broke the protocol, no message arrives twice or changed, and reliable messages arrive
+//! while the connection exists.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::counted::BOTH_BYTES;
 use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, Seen, World};
 use crate::input::Input;
 
-/// Each on a channel of its own, so that what arrives says how it was sent.
+/// The mode of each channel.
 const MODES: [Mode; 6] = [
     Mode::Unreliable,
     Mode::UnreliableSequenced,
@@ -24,20 +24,20 @@ const MODES: [Mode; 6] = [
     Mode::ReliableSequenced,
     Mode::ReliableLatest,
 ];
-/// Keys of values.
+/// The number of keys of values.
 const KEYS: usize = 3;
-/// Bytes of the number that every message begins with.
+/// The bytes of the number at the start of each message.
 const NUMBER_BYTES: usize = 4;
-/// What an endpoint takes beside its connection: its tables and queues.
+/// The memory of an endpoint's tables and queues.
 const ENDPOINT_BYTES: i64 = 128 * 1_024;
-/// Long enough for everything that is reliable to come over a clean link.
+/// The time in which all reliable messages arrive over a clean link.
 const CALM: Duration = Duration::from_secs(40);
 
-/// What the script did and what must come of it.
-struct Play {
+/// The two cores, and what the script did.
+struct Script {
     world: World,
     peers: [PeerId; 2],
-    /// Lengths of what was sent, by end and mode; the place is the number.
+    /// The lengths of sent messages, by end and mode. The index is the number.
     sent: [[Vec<usize>; 6]; 2],
     moves: u16,
     is_closed: bool,
@@ -51,10 +51,13 @@ fn message(mode: usize, number: usize, bytes: usize) -> Vec<u8> {
     message
 }
 
-impl Play {
-    fn new(is_restless: bool, seed: u8) -> Self {
-        let config =
-            if is_restless { Config::default().rekey(64, Duration::from_secs(1)) } else { Config::default() };
+impl Script {
+    fn new(changes_keys_often: bool, seed: u8) -> Self {
+        let config = if changes_keys_often {
+            Config::default().rekey(64, Duration::from_secs(1))
+        } else {
+            Config::default()
+        };
         let mut world = World::with(seed.into(), CLEAN, config, ClientConfig::default());
         let (client, server) = world.connected();
         Self { world, peers: [client, server], sent: Default::default(), moves: 0, is_closed: false }
@@ -68,13 +71,13 @@ impl Play {
             other => SendOptions::new(other),
         };
         let channel = u16::try_from(mode).unwrap_or(0);
-        // What does not fit, or comes after the end, was not sent.
+        // A full queue or a closed connection refuses the message.
         if self.world.send(end, self.peers[end], channel, &message, options).is_ok() {
             self.sent[end][mode].push(message.len());
         }
     }
 
-    /// One line of the script.
+    /// Executes one line of the script.
     fn step(&mut self, input: &mut Input<'_>) {
         let what = input.u8();
         let end = usize::from(what >> 7);
@@ -98,7 +101,7 @@ impl Play {
                 };
             }
             9 => self.world.link = CLEAN,
-            10..=12 => self.meddle(what, input.u8()),
+            10..=12 => self.disturb_datagram(what, input.u8()),
             13 => {
                 self.moves += 1;
                 self.world.client_address.set_port(20_000 + self.moves);
@@ -108,7 +111,7 @@ impl Play {
                 self.world.ends[CLIENT].change_path(now, self.peers[CLIENT]);
             }
             _ => {
-                // Seldom: after it little happens.
+                // Rarely, because little happens afterwards.
                 if input.u8() == 0xff {
                     let close = Close { code: CloseCode::Application, application_code: 7, reason: b"" };
                     let now = self.world.now();
@@ -118,8 +121,8 @@ impl Play {
         }
     }
 
-    /// Takes a datagram that is under way, or was sent at any time, and loses, changes or repeats it.
-    fn meddle(&mut self, what: u8, which: u8) {
+    /// Loses or changes a datagram on its way, or repeats one that was sent at any time.
+    fn disturb_datagram(&mut self, what: u8, which: u8) {
         self.world.flush();
         if what % 16 == 12 {
             let Some((_, from, bytes)) = self.world.sent.iter().rev().nth(which.into()).cloned() else {
@@ -130,8 +133,8 @@ impl Play {
             self.world.inject(at, Flying { from: address, to: 1 - from, bytes });
             return;
         }
-        let under_way = self.world.flying.len().max(1);
-        let Some((&key, _)) = self.world.flying.iter().nth(usize::from(which) % under_way) else { return };
+        let flying = self.world.flying.len().max(1);
+        let Some((&key, _)) = self.world.flying.iter().nth(usize::from(which) % flying) else { return };
         let Some(mut flying) = self.world.flying.remove(&key) else { return };
         if what % 16 == 11 {
             let at = usize::from(which) % flying.bytes.len();
@@ -149,14 +152,14 @@ impl Play {
         ended.collect()
     }
 
-    /// What must hold at any time, and once the link was calm for long.
+    /// Checks what must hold at any time, and with `is_calm` what must hold after a calm time.
     fn check(&self, is_calm: bool) {
         let endings = self.endings();
         for ending in &endings {
             let is_closed = matches!(ending, CloseReason::Local { .. } | CloseReason::Remote { .. });
-            assert!(!is_closed || self.is_closed, "nobody closed: {ending:?}");
+            assert!(!is_closed || self.is_closed, "no end closed: {ending:?}");
             let is_wrong = matches!(ending, CloseReason::Protocol(_) | CloseReason::KeyLimit);
-            assert!(!is_wrong, "both ends keep to the protocol: {ending:?}");
+            assert!(!is_wrong, "both ends follow the protocol: {ending:?}");
         }
         for end in [CLIENT, SERVER] {
             let mut numbers: [Vec<usize>; 6] = Default::default();
@@ -182,19 +185,19 @@ impl Play {
         let mut sorted = numbers.to_vec();
         sorted.sort_unstable();
         let what = MODES[mode];
-        assert!(rises(&sorted), "{what:?}: nothing comes twice");
+        assert!(rises(&sorted), "{what:?}: no message twice");
         match what {
             Mode::UnreliableSequenced => assert!(rises(numbers), "{what:?}: in order"),
-            Mode::ReliableUnordered => assert!(!is_over || numbers.len() == count, "{what:?}: all come"),
+            Mode::ReliableUnordered => assert!(!is_over || numbers.len() == count, "{what:?}: all messages"),
             Mode::ReliableOrdered => {
                 assert!(numbers.iter().copied().eq(0..numbers.len()), "{what:?}: in order");
-                assert!(!is_over || numbers.len() == count, "{what:?}: all come");
+                assert!(!is_over || numbers.len() == count, "{what:?}: all messages");
             }
             Mode::ReliableSequenced => {
                 assert!(rises(numbers), "{what:?}: in order");
                 assert!(
                     !is_over || numbers.last().copied() == count.checked_sub(1),
-                    "{what:?}: the last comes"
+                    "{what:?}: the last message"
                 );
             }
             Mode::ReliableLatest => {
@@ -203,10 +206,10 @@ impl Play {
                     let came: Vec<_> = numbers.iter().copied().filter(of_key).collect();
                     assert!(rises(&came), "{what:?}: in order");
                     let newest = (0..count).rev().find(of_key);
-                    assert!(!is_over || came.last().copied() == newest, "{what:?}: the newest comes");
+                    assert!(!is_over || came.last().copied() == newest, "{what:?}: the newest value");
                 }
             }
-            // The mode that promises nothing more.
+            // Unreliable messages have no further promise.
             _ => {}
         }
     }
@@ -216,24 +219,24 @@ impl Play {
 pub(crate) fn play(data: &[u8]) {
     let mut input = Input::new(data);
     let [how, seed] = input.array();
-    let mut play = Play::new(how & 1 != 0, seed);
+    let mut script = Script::new(how & 1 != 0, seed);
     while !input.is_empty() {
-        play.step(&mut input);
+        script.step(&mut input);
     }
-    play.check(false);
+    script.check(false);
     if how & 2 == 0 {
-        play.world.link = CLEAN;
-        play.world.run(CALM);
-        play.check(true);
+        script.world.link = CLEAN;
+        script.world.run(CALM);
+        script.check(true);
     }
-    let [client, server] = play.world.ends;
+    let [client, server] = script.world.ends;
     for end in [client, server] {
         let held = held(end);
         assert!(held <= BOTH_BYTES + ENDPOINT_BYTES, "{held} bytes held");
     }
 }
 
-/// What an endpoint holds: what comes back when it goes.
+/// Returns the memory that an endpoint holds.
 fn held(end: Endpoint) -> i64 {
     -measure(|| drop(end)).bytes_current
 }

@@ -1,6 +1,5 @@
-//! F7 and F8: a live server fed with packets that open: whoever sealed them holds the genuine keys.
-//!
-//! Whatever stands in them, the server ends the connection by name or goes on, within its memory.
+//! F7 and F8: a server that receives packets sealed with genuine keys. For every content, it closes the connection with a reason or
+//! continues, within its memory limits.
 
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use crate::harness::SERVER;
 use crate::input::Input;
 use crate::puppet::Puppet;
 
-/// Bytes of frames that a packet holds at most.
+/// The most bytes of frames in a packet.
 const FRAMES_MAX_BYTES: usize = 1_100;
 
-/// F7: one packet, with or without a change of keys before it.
+/// F7: one packet, after a change of keys or without one.
 pub(crate) fn packet(data: &[u8]) {
     let mut input = Input::new(data);
     let how = input.u8();
@@ -32,16 +31,16 @@ pub(crate) fn packet(data: &[u8]) {
     assert!(is_named(ending), "{ending:?}");
     let retires = Frames::new(frames).flatten().any(|frame| matches!(frame, Frame::RetireConnectionId(_)));
     if ending.is_none() && !retires {
-        assert!(answers(&mut puppet), "a connection that goes on answers");
+        assert!(answers(&mut puppet), "an open connection answers");
     }
 }
 
-/// Whether the end of a connection is one that a peer can bring about that holds the keys.
+/// Returns whether a peer with the keys can cause this end of a connection.
 pub(crate) const fn is_named(ending: Option<CloseReason>) -> bool {
     matches!(ending, None | Some(CloseReason::Protocol(_) | CloseReason::Remote { .. }))
 }
 
-/// Whether the server acknowledges a packet that asks for it.
+/// Returns whether the server acknowledges a packet that requests an ack.
 fn answers(puppet: &mut Puppet) -> bool {
     puppet.hear();
     puppet.say(|writer| writer.ack_request().and_then(|()| writer.padding(8)));
@@ -50,8 +49,7 @@ fn answers(puppet: &mut Puppet) -> bool {
     heard.iter().any(|(_, frames)| Frames::new(frames).flatten().any(|frame| matches!(frame, Frame::Ack(_))))
 }
 
-/// F8: many packets one after the other, while the server's application sends and takes nothing. What the server holds
-/// stays within what a connection may hold.
+/// F8: many packets, while the server's application sends, and takes no events. The server holds no more than a connection may.
 pub(crate) fn packets(data: &[u8]) {
     let mut input = Input::new(data);
     let mut puppet = Puppet::connected(1);
@@ -76,7 +74,7 @@ pub(crate) fn packets(data: &[u8]) {
                 } else {
                     SendOptions::unreliable_sequenced()
                 };
-                // What is full or closed takes nothing.
+                // A full queue or a closed connection refuses the message.
                 let _ = server.send(now, peer, ChannelId(1), payload, options);
             }
         });

@@ -1,6 +1,6 @@
-//! F16: addresses, keys and whole configurations as text: any text is one of them, or one clear line says why not.
+//! F16: addresses, keys, and configurations as text. Any text is valid, or one line of text explains why it is not.
 //!
-//! Keys in files are left out: a fuzzer shall not choose what is opened.
+//! Keys in files are left out, because a fuzzer must not choose the files that are opened.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use drumfire::{
     ClientConfig, ConnectToken, ServerConfig, ServerKey, ServerPublicKey, TokenKey, TokenMasterKey,
 };
 
-/// What a server's configuration cannot do without, beside its key.
+/// The required settings of a server, except for its key.
 const LEAST: &str = "address = \"127.0.0.1:7777\"\naccess = \"open\"\n";
 
 fn assert_clear(error: &dyn Display) {
@@ -17,7 +17,7 @@ fn assert_clear(error: &dyn Display) {
     assert!(!line.trim().is_empty() && line.lines().count() == 1, "{line:?} is one line");
 }
 
-/// F16.
+/// F16: dispatches by the first byte.
 pub(crate) fn config(data: &[u8]) {
     let (how, text) = data.split_first().map_or((0, data), |(how, text)| (*how, text));
     let text = String::from_utf8_lossy(text);
@@ -42,7 +42,7 @@ fn keys(text: &str) {
     ];
     for read in read {
         match read {
-            Ok(comes_back) => assert!(comes_back, "a key is read as it is written"),
+            Ok(comes_back) => assert!(comes_back, "a written key can be read"),
             Err(error) => assert_clear(&error),
         }
     }
@@ -51,8 +51,8 @@ fn keys(text: &str) {
 fn client(text: &str) {
     match toml::from_str::<ClientConfig>(text) {
         Ok(config) => {
-            let written = toml::to_string(&config).expect("what was read can be written");
-            let again: ClientConfig = toml::from_str(&written).expect("what was written can be read");
+            let written = toml::to_string(&config).expect("a config can be written");
+            let again: ClientConfig = toml::from_str(&written).expect("a written config can be read");
             assert_eq!(format!("{again:?}"), format!("{config:?}"));
         }
         Err(error) => assert_clear(&error.message()),
@@ -65,8 +65,8 @@ fn server(text: &str) {
     }
     match toml::from_str::<ServerConfig>(text) {
         Ok(config) => {
-            // Keys are not written, so it cannot be read again.
-            toml::to_string(&config).expect("what was read can be written");
+            // Keys are not written, so the result cannot be read.
+            toml::to_string(&config).expect("a config can be written");
         }
         Err(error) => assert_clear(&error.message()),
     }

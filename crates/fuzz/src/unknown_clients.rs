@@ -1,7 +1,5 @@
-//! F3 and F18: a server and those whom it does not know. It answers with less than it got, keeps nothing of them, and its
-//! books close.
-//!
-//! What strangers send is any bytes, or what a genuine client sent with some of it changed.
+//! F3 and F18: a server and unknown clients, which send any bytes, or changed datagrams of a genuine client. The server sends them less
+//! than they sent, keeps nothing of them, and counts each datagram.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,46 +14,46 @@ use drumfire_proto::{
 use crate::harness::{SERVER, address, identity, server_config};
 use crate::input::Input;
 
-/// What a datagram that is dropped, or answered at once, may take meanwhile.
+/// The memory that a datagram may need until it is dropped or answered.
 const DROPPED_BYTES: u64 = 2 * 1_024;
-/// What a server may keep of strangers who did not prove themselves: tables that it makes when it needs them first.
+/// The memory that a server may keep because of unproved clients: tables that it allocates on their first use.
 const TABLES_BYTES: i64 = 4 * 1_024;
 /// The same once it has computed a handshake.
 const COMPUTED_TABLES_BYTES: i64 = 24 * 1_024;
-/// What it may keep of each handshake while that is half open.
+/// The memory of each half-open handshake.
 const HALF_OPEN_BYTES: i64 = 2 * 1_024;
-/// Clients, and addresses beside theirs.
+/// The number of clients.
 const CLIENTS: u8 = 3;
 
-/// Bytes that a server sends for each it got, to an address that did not prove itself, at most.
+/// The most bytes that a server sends to an unproved address for each byte from it.
 const AMPLIFICATION: u64 = limits::AMPLIFICATION as u64;
 
-/// The least first byte of a handshake's datagram.
+/// The least first byte of a datagram of the handshake.
 const HANDSHAKE: u8 = 0x80;
 const RETRY: u8 = 0x8a;
 const REFUSE: u8 = 0x8b;
 
-/// A server, its clock, and what it sent to and got from whom.
-struct Gate {
+/// A server, its clock, and the bytes to and from each address.
+struct MeteredServer {
     server: Endpoint,
     now: Now,
-    /// Bytes that the server holds more than at the beginning.
+    /// The growth of the server's memory.
     held: i64,
-    got: BTreeMap<SocketAddr, u64>,
-    given: BTreeMap<SocketAddr, u64>,
-    /// Of these in packets, which only who holds the keys gets.
+    received: BTreeMap<SocketAddr, u64>,
+    sent: BTreeMap<SocketAddr, u64>,
+    /// Bytes sent in packets, which only clients with the keys receive.
     packets: BTreeMap<SocketAddr, u64>,
-    /// Of these in Retries and Refuses.
+    /// Bytes sent in Retries and Refuses.
     declined: BTreeMap<SocketAddr, u64>,
-    /// Who proved to hold the keys.
+    /// The connected peers.
     peers: Vec<PeerId>,
-    /// Where they did, and where they have been since, as their answers to challenges show.
+    /// The addresses of connected peers, also after a move that the server validated.
     proved: BTreeSet<SocketAddr>,
-    /// The last that was sent to an address.
+    /// The newest datagram to each address.
     last: BTreeMap<SocketAddr, Vec<u8>>,
 }
 
-impl Gate {
+impl MeteredServer {
     fn new(is_calm: bool) -> Self {
         let cookie = if is_calm { Cookie::UnderLoad } else { Cookie::Always };
         let config: ServerConfig = server_config().cookie(cookie);
@@ -64,8 +62,8 @@ impl Gate {
             server: Endpoint::server(Config::default(), config, Alone::default(), seed).expect("a server"),
             now: Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO },
             held: 0,
-            got: BTreeMap::new(),
-            given: BTreeMap::new(),
+            received: BTreeMap::new(),
+            sent: BTreeMap::new(),
             packets: BTreeMap::new(),
             declined: BTreeMap::new(),
             peers: Vec::new(),
@@ -74,9 +72,9 @@ impl Gate {
         }
     }
 
-    /// Hands the server a datagram; answers how much memory it took at most.
+    /// Passes a datagram to the server. Returns the most memory that it needed.
     fn hand(&mut self, from: SocketAddr, mut bytes: Vec<u8>) -> u64 {
-        *self.got.entry(from).or_default() += bytes.len() as u64;
+        *self.received.entry(from).or_default() += bytes.len() as u64;
         let (server, now) = (&mut self.server, self.now);
         let counted =
             measure(|| server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]));
@@ -93,7 +91,7 @@ impl Gate {
         self.collect();
     }
 
-    /// Takes out what the server says, and holds it against what it got.
+    /// Takes the server's datagrams and events, and checks the limits.
     fn collect(&mut self) {
         let (server, now, mut memory) = (&mut self.server, self.now, [0; 1_472]);
         self.proved.extend(self.peers.iter().filter_map(|peer| server.address(*peer)));
@@ -103,7 +101,7 @@ impl Gate {
             self.held += counted.bytes_current;
             let Some(transmit) = sent else { break };
             let (to, bytes) = (transmit.to.peer, &memory[..transmit.bytes]);
-            *self.given.entry(to).or_default() += bytes.len() as u64;
+            *self.sent.entry(to).or_default() += bytes.len() as u64;
             if bytes[0] < HANDSHAKE {
                 *self.packets.entry(to).or_default() += bytes.len() as u64;
             }
@@ -122,18 +120,18 @@ impl Gate {
             }
         });
         self.held += counted.bytes_current;
-        assert_eq!(self.server.stats().unexplained(), 0, "the books close");
+        assert_eq!(self.server.stats().unexplained(), 0, "each datagram is counted");
         self.check();
     }
 
     fn check(&self) {
-        for (to, given) in self.given.iter().filter(|(to, _)| !self.proved.contains(to)) {
-            let got = self.got.get(to).copied().unwrap_or(0);
+        for (to, given) in self.sent.iter().filter(|(to, _)| !self.proved.contains(to)) {
+            let got = self.received.get(to).copied().unwrap_or(0);
             let declined = self.declined.get(to).copied().unwrap_or(0);
             let packets = self.packets.get(to).copied().unwrap_or(0);
             assert!(given - packets <= got, "{given} bytes to {to} for {got}");
             assert!(*given <= got * AMPLIFICATION, "{given} bytes to {to} for {got}");
-            assert!(declined * 10 <= got, "{declined} bytes of no to {to} for {got}");
+            assert!(declined * 10 <= got, "{declined} bytes of refusals to {to} for {got}");
         }
         let limit = self.tables_bytes() + self.computed() * HALF_OPEN_BYTES;
         let is_alone = self.peers.is_empty();
@@ -153,7 +151,7 @@ fn from(number: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number], 5_000 + u16::from(number)))
 }
 
-/// A client that asks, and the Hello it asks with.
+/// Returns a client that connects, and its Hello.
 fn asking(number: u8, now: Now) -> (Endpoint, Vec<u8>) {
     let seed = Secret::new([0x40 + number; 32]);
     let mut client = Endpoint::client(Config::default(), ClientConfig::default(), seed).expect("a client");
@@ -168,80 +166,79 @@ fn said(client: &mut Endpoint, now: Now) -> Option<Vec<u8>> {
     Some(memory[..sent.bytes].to_vec())
 }
 
-/// Changes some bytes in the middle.
+/// Changes some bytes.
 fn change(bytes: &mut [u8], input: &mut Input<'_>) {
     let at = usize::from(input.u16()) % bytes.len().max(1);
     let count = usize::from(input.u8());
     bytes[at..].iter_mut().zip(input.bytes(count)).for_each(|(byte, change)| *byte ^= change);
 }
 
-/// F3: one datagram to a server that knows nobody. What it costs is small, and all of it is given back.
+/// F3: one datagram to a server without clients. It needs little memory, and all of it is freed.
 pub(crate) fn datagram(data: &[u8]) {
     let mut input = Input::new(data);
     let how = input.u8();
-    let mut gate = Gate::new(how & 1 != 0);
+    let mut metered = MeteredServer::new(how & 1 != 0);
     let bytes = match how >> 1 & 3 {
         0 => input.rest().to_vec(),
         1 => {
-            let mut hello = asking(0, gate.now).1;
+            let mut hello = asking(0, metered.now).1;
             change(&mut hello, &mut input);
             hello
         }
         2 => [&[0x08 | how >> 3 & 7], input.rest()].concat(),
         _ => [&[0x88 | how >> 3 & 7], input.rest()].concat(),
     };
-    let took = gate.hand(from(200), bytes);
-    if gate.computed() == 0 {
-        assert!(took <= DROPPED_BYTES, "{took} bytes for a datagram that was dropped");
+    let took = metered.hand(from(200), bytes);
+    if metered.computed() == 0 {
+        assert!(took <= DROPPED_BYTES, "{took} bytes for a dropped datagram");
     }
-    assert!(gate.peers.is_empty());
-    gate.pass(Duration::from_secs(6));
-    assert!(gate.held <= gate.tables_bytes(), "{} bytes kept of a stranger", gate.held);
+    assert!(metered.peers.is_empty());
+    metered.pass(Duration::from_secs(6));
+    assert!(metered.held <= metered.tables_bytes(), "{} bytes kept of an unknown client", metered.held);
 }
 
-/// F18: many datagrams from many addresses, some of clients that go on with what they hear.
+/// F18: many datagrams from many addresses, some of clients that continue their handshake.
 pub(crate) fn flood(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut gate = Gate::new(input.u8() & 1 != 0);
-    // Each asked at the beginning, and is made when it is needed first: what it computes for that is most of the work with many an
-    // input.
-    let (mut clients, begin) = ([const { None }; CLIENTS as usize], gate.now);
+    let mut metered = MeteredServer::new(input.u8() & 1 != 0);
+    // All clients connect at the start. Each is made on its first use, because its keys take longer than most inputs.
+    let (mut clients, begin) = ([const { None }; CLIENTS as usize], metered.now);
     while !input.is_empty() {
         let [what, who] = input.array();
         let number = who % CLIENTS;
         let place: &mut Option<_> = &mut clients[usize::from(number)];
-        // Mostly from where it is, sometimes from elsewhere.
+        // Mostly from its own address, and sometimes from another.
         let source = from(if who & 0x80 == 0 { who % CLIENTS } else { who });
         match what % 6 {
             0 => {
                 let count = usize::from(input.u8());
-                gate.hand(source, input.bytes(count).to_vec());
+                metered.hand(source, input.bytes(count).to_vec());
             }
             1 => {
                 let (_, last) = place.get_or_insert_with(|| asking(number, begin));
                 let mut bytes = last.clone();
                 change(&mut bytes, &mut input);
-                gate.hand(source, bytes);
+                metered.hand(source, bytes);
             }
             2 => {
                 let (client, last) = place.get_or_insert_with(|| asking(number, begin));
-                client.handle_timeout(gate.now);
-                *last = said(client, gate.now).unwrap_or_else(|| last.clone());
-                gate.hand(source, last.clone());
+                client.handle_timeout(metered.now);
+                *last = said(client, metered.now).unwrap_or_else(|| last.clone());
+                metered.hand(source, last.clone());
             }
             3 => {
-                if let Some(answer) = gate.last.get_mut(&source) {
+                if let Some(answer) = metered.last.get_mut(&source) {
                     let (client, _) = place.get_or_insert_with(|| asking(number, begin));
                     let inbound = Inbound { from: address(SERVER).into(), bytes: answer };
-                    client.handle_datagrams(gate.now, [inbound]);
+                    client.handle_datagrams(metered.now, [inbound]);
                     while client.poll_event().is_some() {}
                 }
             }
-            4 => gate.pass(Duration::from_millis(u64::from(input.u16()))),
+            4 => metered.pass(Duration::from_millis(u64::from(input.u16()))),
             _ => {
                 let id = input.array::<8>();
                 let rest = usize::from(input.u8());
-                gate.hand(source, [&[0x09], &id[..], &vec![what; rest]].concat());
+                metered.hand(source, [&[0x09], &id[..], &vec![what; rest]].concat());
             }
         }
     }

@@ -1,7 +1,4 @@
-//! Every file of every target's corpus, and inputs that are a little different: what a fuzzer found worth keeping stays
-//! found.
-//!
-//! Nothing is searched here; `cargo xtask fuzz` does that.
+//! Replays all corpora, unchanged and slightly changed. `cargo xtask fuzz` searches for new inputs.
 
 #[expect(dead_code, reason = "the codec's tests have a number of mutants of their own")]
 #[path = "../../wire/tests/wire/mutants.rs"]
@@ -12,13 +9,13 @@ use std::path::PathBuf;
 
 use drumfire_fuzz::{TARGETS, Target, target_of};
 
-/// Mutants of a target's corpus, all files together, at least one of each.
+/// Mutants of a target's corpus, shared by its files, with at least one of each.
 const MUTANTS: u32 = 50_000;
 
-/// All corpora together, in bytes.
+/// The size of all corpora.
 const CORPORA_MAX_BYTES: usize = 1 << 20;
 
-/// The files of a target's corpus, sorted by name: name and content.
+/// Returns the files of a target's corpus, sorted by name: name and content.
 fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.folder);
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -29,10 +26,10 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Says on the way out which input it was.
-struct Blame<'a>(&'a str, &'a [u8]);
+/// Prints the input if a target panics.
+struct PrintOnPanic<'a>(&'a str, &'a [u8]);
 
-impl Drop for Blame<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}: {:?}", self.0, self.1);
@@ -46,18 +43,18 @@ fn replay(name: &str) {
     assert!(!files.is_empty(), "{name} has a corpus");
     let mutants = u64::from(tries(MUTANTS)).div_ceil(files.len() as u64);
     for (path, bytes) in &files {
-        let blame = Blame(path, bytes);
+        let guard = PrintOnPanic(path, bytes);
         (target.run)(bytes);
-        drop(blame);
+        drop(guard);
         mutants::of(bytes, mutants, |mutant| {
-            let _blame = Blame(path, mutant);
+            let _guard = PrintOnPanic(path, mutant);
             (target.run)(mutant);
         });
     }
     (target.run)(&[]);
 }
 
-/// One test per target, so that they run side by side.
+/// Defines one test per target, so that they run in parallel.
 macro_rules! replayed {
     ($($test:ident: $name:literal),* $(,)?) => {
         $(
@@ -81,7 +78,7 @@ macro_rules! replayed {
 replayed! {
     datagram_headers: "F1",
     frames: "F2",
-    one_datagram_of_a_stranger: "F3",
+    one_datagram_of_an_unknown_client: "F3",
     tokens: "F4",
     welcomes: "F5",
     answers_to_a_client: "F6",
@@ -95,7 +92,7 @@ replayed! {
     steering: "F14",
     control_messages_and_trains: "F15",
     texts: "F16",
-    strangers: "F18",
+    unknown_clients: "F18",
 }
 
 #[test]

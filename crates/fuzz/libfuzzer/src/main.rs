@@ -1,6 +1,5 @@
-//! libFuzzer in front of one target, whose name it takes from the environment: one build serves all.
-//!
-//! The targets and what must hold in them are `drumfire-fuzz`; how this is built, run and read is `cargo xtask fuzz`.
+//! libFuzzer for one target, whose name is in an environment variable, so that one build serves all targets. `cargo xtask fuzz` builds
+//! and runs it.
 #![no_main]
 
 use std::sync::OnceLock;
