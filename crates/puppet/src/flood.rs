@@ -8,7 +8,7 @@ use crate::random::Random;
 /// The fault of a Hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DrawnHello {
-    /// Nothing.
+    /// The Hello has no fault.
     Good,
     /// The Noise message does not open, which the server learns by a key agreement.
     BadNoise,

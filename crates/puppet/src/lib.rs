@@ -1,5 +1,5 @@
-//! Ends of a connection that a test controls: each performs the handshake and seals its own frames, from the wire format and
-//! the ciphers alone, so that it can break every rule that the core keeps.
+//! Ends of a connection that a test controls. Each performs the handshake and seals its own frames, from the wire format and the ciphers
+//! alone. So it can break every rule that the core keeps.
 //!
 //! - [`Handshake`] performs a client's part of the handshake, [`answer_hello`] a server's. Both lead to a [`Connection`], which owns
 //!   no socket and no clock.

@@ -54,7 +54,7 @@ pub(crate) struct InPieces {
     pub(crate) whole: u32,
 }
 
-/// What one hostile client has sent and heard.
+/// The messages and ids that a hostile client has sent, and the packets that it has received.
 #[derive(Debug)]
 pub struct SendState {
     pub(crate) limits: Limits,

@@ -1,4 +1,4 @@
-//! What one seed does: a few recipes for frames, drawn at random, and how they are packed (swarm testing).
+//! The traffic of one seed: a few recipes for frames, drawn at random, and their packing (swarm testing).
 //!
 //! A seed that draws from all kinds and all values alike hardly ever repeats one thing often enough to fill a table. So
 //! each seed gets a few recipes, each with one way to choose every field, and follows them for a whole run. Some recipes
@@ -54,7 +54,7 @@ pub(crate) enum IdChoice {
     Edge,
 }
 
-/// What an ordered message comes after.
+/// The message that an ordered message follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterChoice {
     Nothing,

@@ -1,19 +1,19 @@
-//! Somebody between and beside the ends: invents datagrams, and copies, repeats and changes those of others, from any
-//! address. They hold no key.
+//! An attacker on and off the path: it invents datagrams, and copies, repeats, and changes those of the ends, from any address. It holds
+//! no key.
 //!
-//! What they must not achieve is judged elsewhere; what the server sends to their addresses is `ledger`'s business.
+//! The other modules check what it achieves: `checks` how much the server sends to its addresses, `client` the connections.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use drumfire::Cookie;
 use drumfire::conditioner::{Datagram, Random};
 use drumfire::testing::World;
 
-use crate::ledger::Class;
+use crate::checks::AddressClass;
 use crate::scenario::Attack;
 
-/// Datagrams of others that are remembered.
+/// Datagrams of the ends that are remembered.
 const KEPT: usize = 256;
 
 const HELLO: u8 = 0x89;
@@ -22,60 +22,63 @@ const REFUSE: u8 = 0x8b;
 const WELCOME: u8 = 0x8c;
 const RESET: u8 = 0x8d;
 const HELLO_BYTES: usize = 1_200;
-/// Where a Hello has its cookie.
+/// The place of the cookie in a Hello.
 const COOKIE_AT: usize = 540;
 const COOKIE_BYTES: usize = 32;
 
-/// A packet to a server has its connection id here.
+/// The place of the connection id in a packet to a server.
 const ID: std::ops::Range<usize> = 1..9;
 
-/// Attacks the whole world.
+/// The attacker of a whole world.
 pub(crate) struct Attacker {
     plan: Attack,
     random: Random,
     kept: Vec<Datagram>,
-    /// Hellos of others, each with another client id, the newest last.
+    /// Hellos of clients, each with another client id, the newest last.
     hellos: VecDeque<Vec<u8>>,
-    /// Addresses of ours at which somebody answers, as far as the server knows: they brought a good cookie, or the answer to a
-    /// challenge.
+    /// Addresses of the attacker that have proved to the server that they receive, by a valid cookie.
     proved: HashSet<SocketAddr>,
-    /// The last packet between two addresses, to and from clients that are gone.
-    last_words: HashMap<(SocketAddr, SocketAddr), Datagram>,
-    gone: HashSet<SocketAddr>,
+    /// The last packet between two addresses, to and from clients that vanish.
+    last_packets: HashMap<(SocketAddr, SocketAddr), Datagram>,
+    vanishing: HashSet<SocketAddr>,
     sent: u64,
 }
 
 impl Attacker {
     pub(crate) fn new(plan: Attack, random: Random) -> Self {
-        let (proved, last_words, gone) = (HashSet::new(), HashMap::new(), HashSet::new());
-        Self { plan, random, kept: Vec::new(), hellos: VecDeque::new(), proved, last_words, gone, sent: 0 }
+        let (proved, last_packets, vanishing) = (HashSet::new(), HashMap::new(), HashSet::new());
+        Self {
+            plan,
+            random,
+            kept: Vec::new(),
+            hellos: VecDeque::new(),
+            proved,
+            last_packets,
+            vanishing,
+            sent: 0,
+        }
     }
 
-    /// Datagrams sent so far.
+    /// Returns the number of datagrams sent so far.
     pub(crate) const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Whether the server knows that somebody answers at this address.
+    /// Returns whether the address has proved to the server that it receives.
     pub(crate) fn has_proved(&self, address: SocketAddr) -> bool {
         self.proved.contains(&address)
     }
 
-    /// From now on the server may find that somebody answers at this address.
-    fn prove(&mut self, address: SocketAddr) {
-        self.proved.insert(address);
-    }
-
-    /// A client at this address is about to vanish: its last words are kept.
+    /// Keeps the last packets of a client that will vanish.
     pub(crate) fn watch(&mut self, client: SocketAddr) {
-        self.gone.insert(client);
+        self.vanishing.insert(client);
     }
 
-    /// Speaks for those that are gone, to both ends: what they said last, with a bit flipped.
-    pub(crate) fn speak_for_the_gone(&mut self, world: &mut World) {
-        let mut words: Vec<_> = self.last_words.values().cloned().collect();
-        words.sort_by_key(|datagram| (datagram.from, datagram.to));
-        for mut datagram in words {
+    /// Sends to both ends the last packets between vanished clients and the server, with a bit flipped.
+    pub(crate) fn impersonate_vanished(&mut self, world: &mut World) {
+        let mut packets: Vec<_> = self.last_packets.values().cloned().collect();
+        packets.sort_by_key(|datagram| (datagram.from, datagram.to));
+        for mut datagram in packets {
             if let Some(last) = datagram.bytes.last_mut() {
                 *last ^= 1;
             }
@@ -83,8 +86,10 @@ impl Attacker {
         }
     }
 
-    /// One go, between two looks of the applications; says whether the server said something to somebody that it may not.
-    /// `seen` is what was sent since the last go.
+    /// Takes a turn. `seen` are the datagrams that were sent since the last one.
+    ///
+    /// # Errors
+    /// The server sent a Welcome to an address without a valid cookie.
     pub(crate) fn act(
         &mut self,
         world: &mut World,
@@ -102,12 +107,12 @@ impl Attacker {
             let is_welcome = datagram.from == server && datagram.bytes.first() == Some(&WELCOME);
             if is_welcome
                 && cookie == Cookie::Always
-                && Class::of(datagram.to).is_some()
+                && AddressClass::of(datagram.to).is_some()
                 && !self.has_proved(datagram.to)
             {
                 return Err(format!("{} got a Welcome without a cookie of its own", datagram.to));
             }
-            if datagram.from == server && Class::of(datagram.to) == Some(Class::Copier) {
+            if datagram.from == server && AddressClass::of(datagram.to) == Some(AddressClass::Copier) {
                 self.answer(world, &datagram);
             } else {
                 self.keep(datagram);
@@ -119,20 +124,20 @@ impl Attacker {
         Ok(())
     }
 
-    /// What needs no knowledge but addresses.
+    /// Sends a datagram that an attacker can make who knows only addresses.
     fn invent(&mut self, world: &mut World) {
         let server = world.server.local_addr();
         let client = world.client_address(self.below(world.clients.len()));
         let length = self.below(1_300);
         let (from, to, bytes) = match self.random.below(6) {
-            0 | 1 => (Class::Hello.address(&mut self.random), server, self.hello()),
+            0 | 1 => (AddressClass::Hello.address(&mut self.random), server, self.hello()),
             2 => {
-                // A packet with an id of nobody's, which may be answered with a Reset.
+                // A packet with an unknown id, which the server may answer by a Reset.
                 let mut packet = self.bytes(28 + length);
                 packet[0] = 0x0b;
-                (Class::Junk.address(&mut self.random), server, packet)
+                (AddressClass::Junk.address(&mut self.random), server, packet)
             }
-            3 => (Class::Junk.address(&mut self.random), server, self.bytes(length)),
+            3 => (AddressClass::Junk.address(&mut self.random), server, self.bytes(length)),
             4 => (server, client, self.bytes(length)),
             _ => {
                 let client_id = self.bytes(8);
@@ -142,26 +147,26 @@ impl Attacker {
         self.send(world, from, to, bytes);
     }
 
-    /// What is made of the datagrams of others.
+    /// Sends a datagram made of one that was seen.
     fn abuse(&mut self, world: &mut World) {
         let server = world.server.local_addr();
         let at = self.below(self.kept.len());
         let Some(mut seen) = self.kept.get(at).cloned() else { return };
         let is_hello = seen.bytes.first() == Some(&HELLO);
         match self.random.below(8) {
-            // Again, as it was.
+            // A repetition.
             0 => {}
-            // A copy from somewhere else: the path must not follow it.
-            1 | 2 if seen.to == server => seen.from = Class::copier(seen.from),
+            // A copy from another address, which must not move the path.
+            1 | 2 if seen.to == server => seen.from = AddressClass::copier(seen.from),
             3 => {
                 if let Some(at) = seen.bytes.len().checked_sub(1).map(|last| self.below(last + 1)) {
                     seen.bytes[at] ^= 1 << self.random.below(8);
                 }
             }
             4 => seen.bytes.truncate(self.below(seen.bytes.len() + 1)),
-            // Back to where it came from.
+            // A reflection.
             5 => (seen.from, seen.to) = (seen.to, seen.from),
-            // Whoever sees an id can name it, and knows no token for it.
+            // A Reset with an id that was seen, and a token that was guessed.
             6 if seen.to == server && is_packet(&seen) && seen.bytes.len() >= ID.end => {
                 let mut reset = self.bytes(25);
                 reset[0] = RESET;
@@ -178,7 +183,8 @@ impl Attacker {
         self.send(world, seen.from, seen.to, seen.bytes);
     }
 
-    /// The server sent something to an address of ours: with a cookie, the Hello of somebody else may be good from here.
+    /// Takes a datagram of the server to an address of the attacker. With the cookie of a Retry, a client's Hello becomes valid from
+    /// that address.
     fn answer(&mut self, world: &mut World, datagram: &Datagram) {
         let (Some(&RETRY), Some(client_id), Some(cookie)) =
             (datagram.bytes.first(), datagram.bytes.get(1..9), datagram.bytes.get(9..9 + COOKIE_BYTES))
@@ -188,7 +194,7 @@ impl Attacker {
         let hello = self.hellos.iter().find(|hello| hello.get(11..19) == Some(client_id));
         if let Some(mut hello) = hello.cloned() {
             hello[COOKIE_AT..COOKIE_AT + COOKIE_BYTES].copy_from_slice(cookie);
-            self.prove(datagram.to);
+            self.proved.insert(datagram.to);
             self.send(world, datagram.to, datagram.from, hello);
         }
     }
@@ -201,8 +207,9 @@ impl Attacker {
             }
             self.hellos.push_back(datagram.bytes.clone());
         }
-        if is_packet(&datagram) && [datagram.from, datagram.to].iter().any(|end| self.gone.contains(end)) {
-            self.last_words.insert((datagram.from, datagram.to), datagram.clone());
+        if is_packet(&datagram) && [datagram.from, datagram.to].iter().any(|end| self.vanishing.contains(end))
+        {
+            self.last_packets.insert((datagram.from, datagram.to), datagram.clone());
         }
         if self.kept.len() < KEPT {
             self.kept.push(datagram);
@@ -215,7 +222,7 @@ impl Attacker {
     fn hello(&mut self) -> Vec<u8> {
         let mut hello = self.bytes(HELLO_BYTES);
         hello[0] = HELLO;
-        // The server's version, protocol and keys, so that only the cookie stands between it and more work.
+        // The server's version, protocol, and keys, so that the cookie alone decides whether the server computes a handshake.
         hello[1..11].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
         hello[19..28].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 1]);
         if self.random.below(2) == 0 {
@@ -224,7 +231,7 @@ impl Attacker {
         hello
     }
 
-    /// A datagram as a server might answer.
+    /// Returns a datagram in the form of a server's answer.
     fn reply(&mut self, client_id: &[u8]) -> Vec<u8> {
         let kinds = [(RETRY, 64), (REFUSE, 51), (WELCOME, 92), (RESET, 25)];
         let (kind, length) = kinds[self.below(kinds.len())];
@@ -247,14 +254,7 @@ impl Attacker {
     }
 }
 
-/// Whether it belongs to a connection, and not to a handshake.
+/// Returns whether a datagram is a packet of a connection, and not of a handshake.
 fn is_packet(datagram: &Datagram) -> bool {
     datagram.bytes.first().is_some_and(|first| first & 0x80 == 0)
-}
-
-/// An address of this network.
-pub(crate) fn address_in(network: [u8; 2], number: u64) -> SocketAddr {
-    let [_, _, _, _, _, port, third, fourth] = number.to_be_bytes();
-    let [first, second] = network;
-    SocketAddr::from((Ipv4Addr::new(first, second, third, fourth), 1_024 + u16::from(port)))
 }

@@ -1,16 +1,14 @@
-//! Ends that break the rules: each is a puppet in the place of a client, or in the place of the server towards one client.
+//! Hostile ends: each is a puppet in the place of a client, or in the place of the server for one client.
 //!
-//! Such a client has no links in the world. Its puppet is shown what the other end sends, and what it sends is put into the receive
-//! queue of the other end. Between both lie links like those of any client. A puppet reads and sends in its turns, of which a tick
-//! has few.
-//!
-//! Other modules judge how the other end takes it.
+//! The world's client in that place has no links. Its puppet is shown the datagrams of the other end, and its own are injected into
+//! the other end's receive queue. Between both are links like those of any client. A puppet reads and sends in its turns, of which a
+//! tick has few. Other modules judge the other end.
 
 use drumfire::conditioner::{Datagram, Link, LinkConfig, LinkConfigError, Moment, Random};
 use drumfire::testing::World;
 use drumfire_puppet::HostileEnd;
 
-use crate::door::server_key;
+use crate::admission::server_key;
 use crate::scenario::{Plan, Side};
 
 /// The hostile ends of a run, by the place of their client.
@@ -21,7 +19,7 @@ pub(crate) struct HostileEnds {
 
 struct End {
     side: Side,
-    /// `None` once it is silent for good.
+    /// `None` once the end is silent for good.
     puppet: Option<Puppet>,
 }
 
@@ -36,7 +34,7 @@ impl HostileEnds {
         Self { ends: (0..places).map(|_| None).collect(), random }
     }
 
-    /// A client with this plan comes to this place.
+    /// Prepares the hostile end of a new client, if its plan has one.
     pub(crate) fn begin(&mut self, at: usize, plan: &Plan) -> Result<(), LinkConfigError> {
         self.ends[at] = None;
         let Some(side) = plan.hostile else { return Ok(()) };
@@ -53,15 +51,14 @@ impl HostileEnds {
         Ok(())
     }
 
-    /// From now on the end at this place is silent, if there is one.
+    /// Silences the hostile end at a place, if there is one.
     pub(crate) fn silence(&mut self, at: usize) {
         if let Some(end) = &mut self.ends[at] {
             end.puppet = None;
         }
     }
 
-    /// Gives each puppet its turn. Returns all datagrams that were sent since the last call, as someone sees them who listens next to
-    /// each sender.
+    /// Gives each puppet its turn. Returns all datagrams that were sent since the last call, before any link.
     pub(crate) fn act(&mut self, world: &mut World) -> Vec<Datagram> {
         let mut seen = world.take_seen();
         let mut sent = Vec::new();
@@ -81,7 +78,7 @@ impl HostileEnds {
                 sent.extend(std::iter::from_fn(|| puppet.outward.poll(now)));
             }
             if *side == Side::Client {
-                // The world's client in its place has no links, so an attacker must not see its datagrams either.
+                // The world's client in this place has no links, so an attacker must not see its datagrams either.
                 seen.retain(|datagram| datagram.from != own);
             }
         }
@@ -94,7 +91,7 @@ impl HostileEnds {
 }
 
 impl Puppet {
-    /// Reads what arrived by now, and sends the answers and the datagrams of a turn.
+    /// Reads the datagrams that have arrived, and sends the answers and the datagrams of a turn.
     fn turn(&mut self, now: Moment, send: impl Fn(Vec<u8>, &mut Link)) {
         while let Some(datagram) = self.inward.poll(now) {
             if let Some(answer) = self.end.on_datagram(datagram.bytes) {

@@ -1,10 +1,7 @@
-//! What a seed stands for: how many clients, what their links do, what they send, and when they go.
-//!
-//! It decides nothing while a scenario runs.
+//! Scenarios: everything that a seed decides before a run begins.
 
-mod group;
+mod faulty_workers;
 mod hour;
-mod swarmed;
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,147 +10,146 @@ use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
 use drumfire::testing::ClockConfig;
 use drumfire::{Cookie, MESSAGE_MAX_BYTES, Redundancy, WhenFull};
 
-use crate::dice::{between, fraction, millis};
-use crate::swarm::Swarm;
-pub(crate) use group::GROUPS;
-pub use group::GroupPlan;
+use crate::random::{between, fraction, millis};
+use crate::workers::WorkerPlan;
 
-/// A whole run, fixed before it begins.
+/// A whole run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where everything random comes from.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// The clients, 1 to 16, in one scenario of sixteen up to 64; those of an hour 56 to 64.
+    /// The clients: 1 to 16, in one scenario of sixteen up to 64, and 56 to 64 in an hour.
     pub clients: Vec<Plan>,
-    /// Time between two looks of the applications, 8 to 50 ms; in an hour a quarter of a second.
+    /// The time between two turns of the applications: 8 to 50 ms, and a quarter of a second in an hour.
     pub tick: Duration,
     /// Ticks in which links are bad and messages are sent.
     pub chaos_ticks: u64,
-    /// Ticks after which silence and stall come again.
+    /// Ticks after which the silence and the stall repeat.
     pub period_ticks: u64,
-    /// The first tick in which nobody says anything, and the first in which everybody does again.
+    /// The ticks in which no application sends: the first, and the first after it.
     pub silence: (u64, u64),
-    /// The first tick in which the server's application takes no events, and the first in which it does again.
+    /// The ticks in which the server's application takes no events: the first, and the first after it.
     pub stall: (u64, u64),
-    /// Clients come and go: each place is taken again some time after its client has gone.
+    /// Whether clients come and go: each place is filled again some time after its client has left.
     pub is_hour: bool,
-    /// What the server says to groups of clients, where there are any.
+    /// The server's messages to groups of clients, if it sends any.
     pub group: Option<GroupPlan>,
-    /// Bytes that each end of a connection has for sending and for receiving, where that is not the default.
+    /// The memory of each end of a connection for sending and for receiving. `None` for the default.
     pub memory_bytes: Option<usize>,
-    /// Whether players come in by token, one session for each.
+    /// Whether players need a token, with one session for each.
     pub has_tokens: bool,
     /// When the server asks for cookies.
     pub cookie: Cookie,
-    /// What is wrong with the server's clocks.
+    /// The faults of the server's clocks.
     pub clock: Option<WrongClock>,
-    /// What an attacker does during the chaos.
+    /// The attacker's datagrams during the chaos.
     pub attack: Attack,
-    /// Nobody attacks, and links only lose and delay: every packet that comes is new and opens.
+    /// Whether there is no attack, and links only lose and delay, so that every packet that arrives is new and opens.
     pub is_clean: bool,
-    /// From which tick on a client and the next one get each other's addresses, once both are connected.
+    /// A client that exchanges addresses with the next one, once both are connected: the first tick, and its place.
     pub swap: Option<(u64, usize)>,
-    /// How long the links are good afterwards.
+    /// How long the links are good at the end.
     pub calm: Duration,
-    /// What is wrong with the server's workers; none where there is but one, at which nothing goes wrong.
-    pub swarm: Option<Swarm>,
+    /// The faults of the server's workers. `None` for a server with one worker and no faults.
+    pub workers: Option<WorkerPlan>,
 }
 
-/// Datagrams of an attacker per tick.
+/// An attacker's datagrams per tick.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attack {
-    /// Invented by somebody who sees nothing.
+    /// Invented ones, by an attacker that sees nothing.
     pub off_path: u32,
-    /// Made of what the ends send, by somebody who sees it all.
+    /// Ones made of the ends' datagrams, by an attacker that sees them all.
     pub on_path: u32,
 }
 
-/// One client's part.
+/// The plan of one client.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What its link to the server does during the chaos.
+    /// The link to the server during the chaos.
     pub up: LinkConfig,
-    /// What its link from the server does during the chaos.
+    /// The link from the server during the chaos.
     pub down: LinkConfig,
-    /// Channels it uses, from 0 on.
+    /// The number of channels, from 0 on.
     pub channels: u16,
-    /// Bytes of the largest message.
+    /// The largest message.
     pub message_max_bytes: usize,
-    /// How likely a message is sent in one go, each way; after every message the dice are thrown again.
+    /// The probability that one more message is sent in a tick, in each direction.
     pub rate: f64,
-    /// Fraction of messages that are reliable.
+    /// The fraction of reliable messages.
     pub reliable: f64,
-    /// Ticks between two changes of its address; 0 for none.
+    /// Ticks between two changes of the client's address. 0 for none.
     pub rebind_ticks: u64,
-    /// Whether it comes with the token of the client before it, where there are tokens: one of them gets in.
+    /// Whether the client uses the token of the client before it. The server admits one of them.
     pub shares_token: bool,
-    /// What is wrong with its clocks.
+    /// The faults of the client's clocks.
     pub clock: Option<WrongClock>,
-    /// How often short reliable messages ride again, on all channels.
+    /// How often short reliable messages are repeated, on all channels.
     pub redundancy: Redundancy,
-    /// What becomes of messages of all its channels, both ways, when there is no room for them.
+    /// The policy for messages without memory, on all channels and in both directions.
     pub when_full: WhenFull,
-    /// Ticks in which its application takes no events.
+    /// Ticks in which the client's application takes no events.
     pub deaf: Range<u64>,
-    /// When little or nothing gets through.
-    pub hole: Option<Hole>,
-    /// The end that breaks the rules once it is connected. Most clients have none, and all clients with tokens: puppets have no token.
+    /// A time in which the path drops long datagrams, or all.
+    pub outage: Option<Outage>,
+    /// The end that breaks the rules once it is connected. Most clients have none, and clients with tokens never do, because puppets
+    /// have no token.
     pub hostile: Option<Side>,
-    /// The tick from which on nothing goes through any more, either way and for good; it says nothing then or before.
+    /// The tick from which on the path drops everything for good. The client never sends a message.
     pub vanishes: Option<u64>,
-    /// The tick in which it is closed, and by whom; most clients stay.
+    /// The end of the connection by an application. Most clients stay.
     pub closing: Option<Closing>,
 }
 
-/// A while in which a path swallows all datagrams but short ones: none at all where it is cut, long ones where it goes through a
-/// tunnel that drops what does not fit and says nothing.
+/// A time in which a path drops all datagrams above a size: all where it is cut, and long ones where it leads through a tunnel that
+/// reports nothing.
 #[derive(Clone, Debug)]
-pub struct Hole {
-    /// In these ticks.
+pub struct Outage {
+    /// The ticks of the outage.
     pub ticks: Range<u64>,
-    /// Bytes of the longest datagram that gets through; 1 for none.
+    /// The longest datagram that passes. 1 for none.
     pub datagram_max_bytes: usize,
-    /// Only what comes from this end is swallowed; without one, both ways.
+    /// The end whose datagrams are dropped. `None` for both.
     pub from: Option<Side>,
 }
 
-/// The clocks of one end go wrong, and are right again in the calm, save that what they showed before stays.
+/// Clocks of one end that are wrong for a while. In the calm they are right again, except for jumps, which stay.
 #[derive(Clone, Copy, Debug)]
 pub struct WrongClock {
-    /// From this tick on,
+    /// The first tick.
     pub tick: u64,
-    /// for so many ticks,
+    /// The number of ticks.
     pub ticks: u64,
-    /// like this.
+    /// The fault.
     pub config: ClockConfig,
 }
 
 impl WrongClock {
-    /// Whether connections may end of it: no end outlives a jump that is longer than what it waits for.
+    /// Returns whether connections may end because of it.
     pub(crate) fn ends_connections(&self) -> bool {
         self.config.step_nanos.unsigned_abs() > STEP_SURVIVED_NANOS.unsigned_abs()
     }
 }
 
-/// The longest jump of a clock that every connection outlives: less than what is between a keep-alive and the end.
+/// The longest jump of a clock that every connection survives: shorter than the time between a keep-alive and the timeout.
 const STEP_SURVIVED_NANOS: i64 = 1_000_000_000;
 
-/// The longest jump, those of a year aside.
+/// The longest jump, except for those of a year.
 const STEP_NANOS: i64 = 10_000_000_000;
 
-/// How much of their usual messages clients send where there are many.
+/// The fraction of the usual messages that each of many clients sends.
 const CROWDED_RATE: f64 = 0.2;
 
-/// Bytes of the longest messages, and how likely one is sent.
+/// The longest messages, and the probability of one more in a tick.
 const LONGEST_BYTES: u64 = 65_536;
 const LONGEST_RATE: f64 = 0.1;
 
-/// A connection's end on purpose.
+/// The end of a connection by an application.
 #[derive(Clone, Copy, Debug)]
 pub struct Closing {
-    /// In this tick.
+    /// The tick.
     pub tick: u64,
-    /// Who closes.
+    /// The end that closes.
     pub by: Side,
 }
 
@@ -166,8 +162,38 @@ pub enum Side {
     Server,
 }
 
+/// The number of groups.
+pub(crate) const GROUPS: usize = 2;
+
+/// Messages to groups during the chaos, and changes of the members.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupPlan {
+    /// The probability of a message to a group before each client's turn.
+    pub rate: f64,
+    /// The fraction of reliable messages.
+    pub reliable: f64,
+    /// The largest message.
+    pub message_max_bytes: usize,
+    /// The probability that a client joins or leaves a group in a tick.
+    pub turnover: f64,
+}
+
+impl GroupPlan {
+    /// Draws the groups of every second scenario.
+    fn draw(seed: u64) -> Option<Self> {
+        let mut random = Random::part(seed, 7);
+        let most = [8, 64, 400, 3_000];
+        (random.below(2) == 0).then(|| Self {
+            rate: fraction(&mut random, 0.2),
+            reliable: random.fraction(),
+            message_max_bytes: most[usize::try_from(random.below(4)).unwrap_or(0)],
+            turnover: fraction(&mut random, 0.2),
+        })
+    }
+}
+
 impl Scenario {
-    /// The scenario of this seed.
+    /// Returns the scenario of a seed.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut random = Random::part(seed, 1);
@@ -193,7 +219,7 @@ impl Scenario {
             attack = Attack::default();
             clients.iter_mut().for_each(|plan| plan.clean(&mut random));
         } else if clients.iter().any(|plan| plan.vanishes.is_some()) {
-            // Whoever copies what it said cannot keep it alive.
+            // Copies of its packets must not keep the connection alive.
             attack.on_path = attack.on_path.max(1);
         }
         let cookie = if random.below(3) == 0 { Cookie::UnderLoad } else { Cookie::Always };
@@ -222,11 +248,11 @@ impl Scenario {
             is_clean,
             calm: CALM,
             swap,
-            swarm: None,
+            workers: None,
         }
     }
 
-    /// Faults of ends and applications that are certain to come, ends that break the rules among them.
+    /// Returns the number of planned faults of ends and applications, which includes hostile ends.
     pub(crate) fn faults(&self) -> u64 {
         let stalls =
             if self.stall.0 < self.stall.1 { self.chaos_ticks.div_ceil(self.period_ticks) } else { 0 };
@@ -259,7 +285,7 @@ impl Plan {
             redundancy: redundancy(random),
             when_full: WhenFull::Block,
             deaf: 0..0,
-            hole: Hole::draw(random, chaos_ticks),
+            outage: Outage::draw(random, chaos_ticks),
             up: link(random),
             down: link(random),
             channels: u16::try_from(between(random, 1, 4)).unwrap_or(1),
@@ -271,33 +297,33 @@ impl Plan {
             vanishes: (random.below(16) == 0).then(|| random.below(chaos_ticks)),
         };
         if plan.vanishes.is_some() {
-            // With something under way it would be given up sooner, for another reason.
+            // With an unacknowledged message the connection would end sooner, for another reason.
             (plan.rate, plan.rebind_ticks, plan.closing, plan.hostile) = (0.0, 0, None, None);
-            (plan.hole, plan.clock) = (None, None);
+            (plan.outage, plan.clock) = (None, None);
         }
         if plan.hostile.is_some() {
-            // Its links are not those of the world.
-            plan.hole = None;
+            // The world does not carry its datagrams.
+            plan.outage = None;
         }
         plan
     }
 
-    /// Faults of this client that are certain to come.
+    /// Returns the number of planned faults of this client.
     pub(crate) fn faults(&self) -> u64 {
-        let is_there = [
+        let planned = [
             self.clock.is_some(),
-            self.hole.as_ref().is_some_and(|hole| !hole.ticks.is_empty()),
+            self.outage.as_ref().is_some_and(|outage| !outage.ticks.is_empty()),
             self.hostile.is_some(),
             self.vanishes.is_some(),
             !self.deaf.is_empty(),
         ];
-        is_there.map(u64::from).iter().sum()
+        planned.map(u64::from).iter().sum()
     }
 
-    /// Leaves it the faults by which nothing comes twice, changed or very late.
+    /// Leaves the faults by which no packet arrives twice, changed, or very late.
     fn clean(&mut self, random: &mut Random) {
         (self.up, self.down) = (clean_link(random), clean_link(random));
-        (self.clock, self.hole, self.hostile, self.vanishes) = (None, None, None, None);
+        (self.clock, self.outage, self.hostile, self.vanishes) = (None, None, None, None);
     }
 }
 
@@ -310,16 +336,16 @@ impl WrongClock {
         };
         let right = ClockConfig::default();
         let (ticks, config) = match random.below(12) {
-            // Drifting all the time.
+            // A drift.
             0 => (whole, right.rate_ppm(u32::try_from(between(random, 900_000, 1_100_000)).unwrap_or(1))),
-            // Set by somebody.
+            // A wrong wall clock.
             1 => (whole, right.wall_offset_seconds(signed(random, 3_600))),
-            // Back or forward at once, in one of four by more than every connection outlives.
+            // A jump, in one of four cases longer than every connection survives.
             2 => {
                 let most = if random.below(4) == 0 { STEP_NANOS } else { STEP_SURVIVED_NANOS };
                 (whole, right.step_nanos(signed(random, most.unsigned_abs())))
             }
-            // Not at all for a while, as on a machine that is moved.
+            // A stopped clock, as on a virtual machine that is moved.
             3 => (random.below(chaos_ticks / 3), right.rate_ppm(0)),
             _ => return None,
         };
@@ -337,7 +363,7 @@ impl Side {
     }
 }
 
-impl Hole {
+impl Outage {
     fn draw(random: &mut Random, chaos_ticks: u64) -> Option<Self> {
         let begin = random.below(chaos_ticks);
         let end = begin + random.below(chaos_ticks / 3);
@@ -355,7 +381,7 @@ impl Hole {
     }
 }
 
-/// A link that loses packets, and lets some overtake others by 50 ms at most.
+/// Draws a link that loses packets, and reorders some by at most 50 ms.
 fn clean_link(random: &mut Random) -> LinkConfig {
     LinkConfig::default()
         .loss(Loss::Even(fraction(random, 0.2)))
@@ -372,15 +398,15 @@ fn redundancy(random: &mut Random) -> Redundancy {
     }
 }
 
-/// How late a copy may come.
+/// The longest delay of a duplicate.
 const COPIES_LATE_MS: u64 = 30_000;
 
-/// Until the last end that has lost its peer knows it: a copy of the peer's last packet may still be under way, and from when it
-/// comes the connection lives for another 30 s.
+/// In this time the last end notices that its peer is gone. A copy of the peer's last packet may still be on its way, and extends the
+/// connection by another 30 s.
 const CALM: Duration = Duration::from_millis(45_000 + COPIES_LATE_MS);
 
-/// A bad link: up to 40 % loss, 200 ms, now and then 500, 50 % duplicates, now and then half a minute late, with reordering, by up
-/// to two seconds now and then, changed bytes, and here and there a bottleneck.
+/// Draws a bad link: up to 40 % loss, 200 ms delay, 50 % duplicates, reordering, and corruption. Each of these
+/// occurs in one link of eight: a delay of up to 500 ms, very late duplicates, reordering by up to two seconds, and a bottleneck.
 fn link(random: &mut Random) -> LinkConfig {
     let loss = match random.below(3) {
         0 => Loss::Bursts { begin: 0.02, end: 0.2, inside: 0.8 * random.fraction(), outside: 0.02 },
@@ -393,7 +419,7 @@ fn link(random: &mut Random) -> LinkConfig {
         1 => Delay::Uniform { least: mean.saturating_sub(spread), most: mean },
         _ => Delay::Normal { mean, deviation: spread / 4 },
     };
-    // So late that a thousand packets of a busy connection overtake it.
+    // So late that a thousand packets of a busy connection are faster.
     let late = if random.below(8) == 0 { millis(random, 2_000) } else { millis(random, 100) };
     let copies_late = if random.below(8) == 0 { COPIES_LATE_MS } else { 1_000 };
     let config = LinkConfig::default()

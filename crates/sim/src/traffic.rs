@@ -1,6 +1,4 @@
-//! One direction of one connection: what was sent, what came out, and whether that is what was promised.
-
-mod sent;
+//! The messages of one direction of one connection: what was sent, what arrived, and whether that keeps the promises of each mode.
 
 use std::collections::HashMap;
 
@@ -8,37 +6,92 @@ use bytes::Bytes;
 use drumfire::conditioner::Random;
 use drumfire::{ChannelId, Mode, Outcome, ReceiptId, SendOptions};
 
-use crate::message::{self, Number};
-use sent::{Owed, Sent, Single};
+/// The first byte of a message of each mode.
+const MODES: [(u8, Mode); 6] = [
+    (1, Mode::Unreliable),
+    (2, Mode::ReliableOrdered),
+    (3, Mode::UnreliableSequenced),
+    (4, Mode::ReliableUnordered),
+    (5, Mode::ReliableSequenced),
+    (6, Mode::ReliableLatest),
+];
 
-/// What was sent one way, and how much of it arrived.
+/// The bit of the first byte that is set in messages to a group.
+const TO_GROUP: u8 = 0x10;
+
+/// The bytes of the mode and of the number.
+const NUMBER_BYTES: usize = 9;
+
+/// The number in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// Among the messages of its flow.
+    OfFlow(u64),
+    /// Among all messages to groups.
+    ToGroup(u64),
+}
+
+/// Returns a message of about `bytes` bytes: its mode, its number, and random bytes, so that no two messages are equal. An ordered
+/// message may have no number, because its place identifies it.
+pub(crate) fn compose(mode: Mode, number: Option<Number>, bytes: usize, random: &mut Random) -> Bytes {
+    if number.is_none() && bytes == 0 {
+        return Bytes::new();
+    }
+    let mut message = Vec::with_capacity(bytes.max(NUMBER_BYTES));
+    message.extend(MODES.iter().filter(|(_, of)| *of == mode).map(|(byte, _)| byte));
+    match number {
+        Some(Number::OfFlow(number)) => message.extend_from_slice(&number.to_be_bytes()),
+        Some(Number::ToGroup(number)) => {
+            message[0] |= TO_GROUP;
+            message.extend_from_slice(&number.to_be_bytes());
+        }
+        None => {}
+    }
+    let least = message.len();
+    while message.len() < bytes {
+        message.extend_from_slice(&random.bits().to_be_bytes());
+    }
+    message.truncate(bytes.max(least));
+    message.into()
+}
+
+/// Returns the mode of a message, and its number if it is long enough for one. A message without a mode is ordered and has no number.
+fn read(bytes: &[u8]) -> (Mode, Option<Number>) {
+    let first = bytes.first().copied().unwrap_or_default();
+    let mode = MODES.iter().find(|(byte, _)| *byte == first & !TO_GROUP);
+    let mode = mode.map_or(Mode::ReliableOrdered, |(_, mode)| *mode);
+    let number = bytes.get(1..NUMBER_BYTES).and_then(|number| number.try_into().ok()).map(u64::from_be_bytes);
+    let kind = if first & TO_GROUP == 0 { Number::OfFlow } else { Number::ToGroup };
+    (mode, number.map(kind))
+}
+
+/// The messages of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// Messages may be dropped for want of room: then their receipts say so, and nothing else does.
+    /// Messages may be dropped for lack of memory. Their receipts report it.
     may_drop: bool,
-    /// The receiver is short of memory and may forget which values it had: the newest of a key may come again.
+    /// The receiver is short of memory and may forget which values it delivered. So the newest value of a key may arrive again.
     may_repeat: bool,
-    messages: Sent,
-    receipts: HashMap<ReceiptId, Wanted>,
-    /// Receipts of acks of which it is not certain yet that they are true.
-    told: Vec<ReceiptId>,
-    /// Messages for which there was no room.
+    messages: Messages,
+    receipts: HashMap<ReceiptId, RequestedReceipt>,
+    /// Receipts with the outcome `Acknowledged` that have not been compared with the deliveries yet.
+    unchecked: Vec<ReceiptId>,
+    /// Messages that a full queue refused, and `Writable` events since the start.
     refused: u64,
-    /// How often it was told that there is room again.
-    told_of_room: u64,
-    /// It was not told since the last that was refused.
-    waits_for_room: bool,
-    /// Messages to a group for which there was no room, as it was told.
+    writable: u64,
+    /// Whether no `Writable` event followed the last refused message.
+    awaits_writable: bool,
+    /// Messages to groups that were missed, as the sender was notified.
     pub(crate) missed: u64,
     pub(crate) delivered: u64,
 }
 
-/// A message whose sender wants to know what became of it.
+/// A message whose sender requested a receipt.
 #[derive(Debug)]
-struct Wanted {
+struct RequestedReceipt {
     channel: u16,
     mode: Mode,
-    /// Its place among those of its channel when it is ordered, else among all others.
+    /// The index among the ordered messages of the channel, or among all other messages.
     index: usize,
     may_expire: bool,
     outcome: Option<Outcome>,
@@ -49,42 +102,42 @@ impl Flow {
         Self { may_drop, may_repeat, ..Self::default() }
     }
 
-    /// There was no room for a message.
+    /// A full queue refused a message.
     pub(crate) fn on_refused(&mut self) {
         self.refused += 1;
-        self.waits_for_room = true;
+        self.awaits_writable = true;
     }
 
-    /// There is room again: nobody is told who was not refused before, and nobody more often.
+    /// The queue has room again. There is at most one such event for each refusal.
     pub(crate) fn on_writable(&mut self) -> Result<(), String> {
-        self.told_of_room += 1;
-        self.waits_for_room = false;
-        if self.told_of_room <= self.refused {
+        self.writable += 1;
+        self.awaits_writable = false;
+        if self.writable <= self.refused {
             Ok(())
         } else {
-            Err(format!("told of room {} times, and refused {} times", self.told_of_room, self.refused))
+            Err(format!("{} Writable events for {} refusals", self.writable, self.refused))
         }
     }
 
-    pub(crate) fn waits_for_room(&self) -> bool {
-        self.waits_for_room
+    pub(crate) fn awaits_writable(&self) -> bool {
+        self.awaits_writable
     }
 
-    /// The next message with these options, about so long.
+    /// Returns the next message with these options, of about `bytes` bytes.
     pub(crate) fn next(&self, options: SendOptions, bytes: usize, random: &mut Random) -> Bytes {
-        // An ordered message is known by its place, unless some may be left out.
+        // The place of an ordered message identifies it, unless earlier ones may be left out.
         let number = match options.mode {
             Mode::ReliableOrdered => self.may_expire(&options).then(|| self.sent()),
             _ => Some(self.messages.next_number()),
         };
-        message::compose(options.mode, number.map(Number::OfFlow), bytes, random)
+        compose(options.mode, number.map(Number::OfFlow), bytes, random)
     }
 
     fn may_expire(&self, options: &SendOptions) -> bool {
         options.lifetime.is_some() || self.may_drop
     }
 
-    /// The message was taken.
+    /// The connection accepted the message.
     pub(crate) fn on_sent(
         &mut self,
         channel: u16,
@@ -95,112 +148,296 @@ impl Flow {
         let SendOptions { mode, key, .. } = options;
         let may_expire = self.may_expire(&options);
         let owed = if may_expire { Owed::Perhaps } else { Owed::Surely };
-        let single = Single { channel, mode, key, bytes, owed, to_group: None, is_delivered: false };
-        let index = self.messages.push(single);
+        let index = self.messages.push(Message {
+            channel,
+            mode,
+            key,
+            bytes,
+            owed,
+            group_number: None,
+            is_delivered: false,
+        });
         if let Some(receipt) = receipt {
-            let wanted = Wanted { channel, mode, index, may_expire, outcome: None };
-            self.receipts.insert(receipt, wanted);
+            let requested = RequestedReceipt { channel, mode, index, may_expire, outcome: None };
+            self.receipts.insert(receipt, requested);
         }
     }
 
-    /// The message of this number was taken for a group, of which this one is a member.
-    pub(crate) fn on_said_to_group(&mut self, number: u64, channel: u16, options: SendOptions, bytes: Bytes) {
+    /// The server accepted a message to a group, of which this client is a member.
+    pub(crate) fn on_broadcast(&mut self, number: u64, channel: u16, options: SendOptions, bytes: Bytes) {
         let SendOptions { mode, key, .. } = options;
         let owed = if self.may_expire(&options) { Owed::Perhaps } else { Owed::UnlessMissed };
-        let to_group = Some(number);
-        self.messages.push(Single { channel, mode, key, bytes, owed, to_group, is_delivered: false });
+        let group_number = Some(number);
+        self.messages.push(Message { channel, mode, key, bytes, owed, group_number, is_delivered: false });
     }
 
-    /// The sender heard that so many messages to a group were missed.
+    /// The sender was notified that `count` messages to a group were missed.
     pub(crate) fn on_missed(&mut self, count: u32) {
         self.missed += u64::from(count);
     }
 
-    /// The sender heard what became of a message; says what is wrong with that.
+    /// The sender received a receipt.
     pub(crate) fn on_receipt(
         &mut self,
         receipt: ReceiptId,
         outcome: Outcome,
         is_over: bool,
     ) -> Result<(), String> {
-        let Some(wanted) = self.receipts.get_mut(&receipt) else {
-            return Err(format!("{receipt:?} of nothing that was sent"));
+        let Some(requested) = self.receipts.get_mut(&receipt) else {
+            return Err(format!("{receipt:?} was not requested"));
         };
-        if let Some(before) = wanted.outcome.replace(outcome) {
+        if let Some(before) = requested.outcome.replace(outcome) {
             return Err(format!("{receipt:?} came twice, {before:?} and {outcome:?}"));
         }
-        let may_be_replaced = matches!(wanted.mode, Mode::ReliableSequenced | Mode::ReliableLatest);
-        let is_true = match outcome {
+        let may_be_replaced = matches!(requested.mode, Mode::ReliableSequenced | Mode::ReliableLatest);
+        let is_permitted = match outcome {
             Outcome::Acknowledged => true,
-            Outcome::Lost => is_over || !wanted.mode.is_reliable(),
-            Outcome::Expired => wanted.may_expire || may_be_replaced,
+            Outcome::Lost => is_over || !requested.mode.is_reliable(),
+            Outcome::Expired => requested.may_expire || may_be_replaced,
         };
-        // An ordered message may be there and wait for others, and of the others some are never delivered.
-        if outcome == Outcome::Acknowledged && wanted.mode == Mode::ReliableUnordered {
-            self.told.push(receipt);
+        // An acknowledged ordered message may still wait for earlier ones, and the other modes may skip messages.
+        if outcome == Outcome::Acknowledged && requested.mode == Mode::ReliableUnordered {
+            self.unchecked.push(receipt);
         }
-        if is_true { Ok(()) } else { Err(format!("{outcome:?} for {wanted:?}")) }
+        if is_permitted { Ok(()) } else { Err(format!("{outcome:?} for {requested:?}")) }
     }
 
-    /// Both ends took all their events in: says which message was acknowledged and is not there.
-    pub(crate) fn untrue(&mut self) -> Option<String> {
-        let told = std::mem::take(&mut self.told);
-        let untrue =
-            told.iter().find(|receipt| !self.receipts.get(receipt).is_some_and(|it| self.is_true(it)));
-        untrue.map(|receipt| format!("{receipt:?} says that a message came, and it did not"))
+    /// Returns the first acknowledged message that was not delivered. Both ends must have taken all their events.
+    pub(crate) fn false_receipt(&mut self) -> Option<String> {
+        let unchecked = std::mem::take(&mut self.unchecked);
+        let is_false =
+            |receipt: &&ReceiptId| !self.receipts.get(receipt).is_some_and(|it| self.is_fulfilled(it));
+        let receipt = unchecked.iter().find(is_false)?;
+        Some(format!("{receipt:?} reports a delivery that did not happen"))
     }
 
-    /// A message came out; says what is wrong with that.
+    /// A message was delivered.
     pub(crate) fn on_delivered(&mut self, channel: ChannelId, bytes: &[u8]) -> Result<(), String> {
         self.delivered += 1;
         self.messages.deliver(channel, bytes, self.may_repeat)
     }
 
-    /// Reliable messages that did not arrive, receipts that are not true, and messages to a group of which nobody was told that
-    /// they were missed: which.
+    /// Returns what is missing at the end: a reliable message, a receipt, or a notification of a missed message to a group.
     pub(crate) fn missing(&self) -> Option<String> {
         let missing = self.messages.undelivered(Owed::Surely);
-        let missing = missing.map(|(index, single)| (single.channel, index, single.mode));
+        let missing = missing.map(|(index, message)| (message.channel, index, message.mode));
         if let Some((channel, index, mode)) = missing.min_by_key(|(channel, index, _)| (*channel, *index)) {
             return Some(format!("message {index} of {mode:?} on channel {channel}"));
         }
-        let untrue = self.receipts.iter().filter(|(_, wanted)| !self.is_true(wanted));
-        if let Some(untrue) = untrue.min_by_key(|(receipt, _)| **receipt) {
-            return Some(format!("a receipt: {untrue:?}"));
+        let unfulfilled = self.receipts.iter().filter(|(_, requested)| !self.is_fulfilled(requested));
+        if let Some(receipt) = unfulfilled.min_by_key(|(receipt, _)| **receipt) {
+            return Some(format!("a receipt: {receipt:?}"));
         }
         let owed = self.messages.undelivered(Owed::UnlessMissed).count() as u64;
-        let is_unheard = |single: &Single| single.to_group.is_some() && !single.is_delivered;
-        let unheard = self.messages.all().filter(|(_, single)| is_unheard(single)).count() as u64;
-        let is_told = (owed..=unheard).contains(&self.missed);
+        let is_unheard = |message: &Message| message.group_number.is_some() && !message.is_delivered;
+        let unheard = self.messages.all().filter(|(_, message)| is_unheard(message)).count() as u64;
         let missed = self.missed;
-        (!is_told).then(|| {
-            format!("{unheard} to a group, of which {owed} were owed and {missed} said to be missed")
+        (!(owed..=unheard).contains(&missed)).then(|| {
+            format!(
+                "{unheard} messages to a group, of which {owed} were owed and {missed} reported as missed"
+            )
         })
     }
 
-    /// Reliable messages that were not given up by a newer one and did not arrive.
-    pub(crate) fn left_out(&self) -> u64 {
-        let is_kept = |single: &Single| {
-            matches!(single.mode, Mode::ReliableOrdered | Mode::ReliableUnordered) && !single.is_delivered
+    /// Returns the number of reliable messages that no newer message replaced and that were not delivered.
+    pub(crate) fn undelivered(&self) -> u64 {
+        let is_undelivered = |message: &Message| {
+            matches!(message.mode, Mode::ReliableOrdered | Mode::ReliableUnordered) && !message.is_delivered
         };
-        self.messages.all().filter(|(_, single)| is_kept(single)).count() as u64
+        self.messages.all().filter(|(_, message)| is_undelivered(message)).count() as u64
     }
 
-    /// Whether a receipt was answered, and what is acknowledged was delivered.
-    fn is_true(&self, wanted: &Wanted) -> bool {
-        let message = self.messages.get(wanted.channel, wanted.mode, wanted.index);
-        match wanted.outcome {
+    /// Returns whether a receipt arrived, and its message too if it reports that.
+    fn is_fulfilled(&self, requested: &RequestedReceipt) -> bool {
+        let message = self.messages.get(requested.channel, requested.mode, requested.index);
+        match requested.outcome {
             None => false,
-            Some(Outcome::Acknowledged) if wanted.mode.is_reliable() => {
-                message.is_some_and(|m| m.is_delivered)
+            Some(Outcome::Acknowledged) if requested.mode.is_reliable() => {
+                message.is_some_and(|message| message.is_delivered)
             }
             Some(_) => true,
         }
     }
 
-    /// Messages taken.
+    /// Returns the number of messages that were sent.
     pub(crate) fn sent(&self) -> u64 {
-        self.messages.count()
+        self.messages.count
+    }
+}
+
+/// A message that was sent.
+#[derive(Debug)]
+struct Message {
+    channel: u16,
+    mode: Mode,
+    key: u64,
+    /// Empty once it is delivered.
+    bytes: Bytes,
+    owed: Owed,
+    /// The number of a message to a group.
+    group_number: Option<u64>,
+    is_delivered: bool,
+}
+
+/// Whether a message must arrive, as far as its mode promises it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    Surely,
+    /// Unless its sender is notified that it was missed.
+    UnlessMissed,
+    /// It may expire or be dropped.
+    Perhaps,
+}
+
+/// All messages that were sent.
+#[derive(Debug, Default)]
+struct Messages {
+    ordered: HashMap<u16, OrderedMessages>,
+    /// Messages of all other modes.
+    others: Vec<Message>,
+    /// The indexes in `others` of messages to groups, by number.
+    to_groups: HashMap<u64, usize>,
+    /// The newest message of each channel, sequenced mode, and key.
+    newest: HashMap<(u16, Mode, u64), Newest>,
+    count: u64,
+}
+
+/// The ordered messages of a channel.
+#[derive(Debug, Default)]
+struct OrderedMessages {
+    sent: Vec<Message>,
+    /// The index of the first message that may be delivered next.
+    next: usize,
+}
+
+/// The newest message that was sent, and the newest that was delivered.
+#[derive(Debug, Default)]
+struct Newest {
+    sent: usize,
+    delivered: Option<usize>,
+}
+
+impl Messages {
+    /// Adds a message, and returns its index among the ordered ones of its channel or among all others.
+    fn push(&mut self, message: Message) -> usize {
+        self.count += 1;
+        let messages = if message.mode == Mode::ReliableOrdered {
+            &mut self.ordered.entry(message.channel).or_default().sent
+        } else {
+            let index = self.others.len();
+            self.newest.entry((message.channel, message.mode, message.key)).or_default().sent = index;
+            if let Some(number) = message.group_number {
+                self.to_groups.insert(number, index);
+            }
+            &mut self.others
+        };
+        messages.push(message);
+        messages.len() - 1
+    }
+
+    /// Returns the number of the next message that is not ordered.
+    fn next_number(&self) -> u64 {
+        self.others.len() as u64
+    }
+
+    fn get(&self, channel: u16, mode: Mode, index: usize) -> Option<&Message> {
+        let messages = match mode {
+            Mode::ReliableOrdered => &self.ordered.get(&channel)?.sent,
+            _ => &self.others,
+        };
+        messages.get(index)
+    }
+
+    /// Marks a message as delivered.
+    fn deliver(&mut self, channel: ChannelId, bytes: &[u8], may_repeat: bool) -> Result<(), String> {
+        match read(bytes) {
+            (Mode::ReliableOrdered, _) => self.deliver_ordered(channel.0, bytes),
+            (mode, number) => self.deliver_other(channel.0, mode, number, bytes, may_repeat),
+        }
+    }
+
+    fn deliver_other(
+        &mut self,
+        channel: u16,
+        mode: Mode,
+        number: Option<Number>,
+        bytes: &[u8],
+        may_repeat: bool,
+    ) -> Result<(), String> {
+        let index = match number {
+            Some(Number::OfFlow(number)) => usize::try_from(number).ok(),
+            Some(Number::ToGroup(number)) => self.to_groups.get(&number).copied(),
+            None => None,
+        };
+        let index = index.unwrap_or(usize::MAX);
+        let Some(message) = self.others.get_mut(index) else {
+            return Err(format!("a message that was not sent, {mode:?} on channel {channel}, {number:?}"));
+        };
+        let newest = self.newest.entry((channel, mode, message.key)).or_default();
+        if message.is_delivered {
+            if may_repeat && mode == Mode::ReliableLatest && newest.delivered == Some(index) {
+                return Ok(());
+            }
+            return Err(format!("message {index}, {mode:?}, came twice"));
+        }
+        if message.bytes != bytes || message.channel != channel {
+            return Err(format!("message {index}, {mode:?}, changed on its way, on channel {channel}"));
+        }
+        message.deliver();
+        let is_sequenced =
+            matches!(mode, Mode::UnreliableSequenced | Mode::ReliableSequenced | Mode::ReliableLatest);
+        match newest.delivered.replace(index) {
+            Some(before) if is_sequenced && before > index => {
+                Err(format!("message {index}, {mode:?}, came after {before} on channel {channel}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn deliver_ordered(&mut self, channel: u16, bytes: &[u8]) -> Result<(), String> {
+        let ordered = self.ordered.entry(channel).or_default();
+        let due = ordered.next;
+        let mut left = ordered.sent.iter().skip(due);
+        let owed = left.position(|sent| sent.bytes == bytes || sent.owed == Owed::Surely);
+        let Some(index) = owed.map(|owed| due + owed) else {
+            return Err(format!("a reliable message without one due after {due} on channel {channel}"));
+        };
+        if ordered.sent[index].bytes == bytes {
+            ordered.sent[index].deliver();
+            ordered.next = index + 1;
+            return Ok(());
+        }
+        let came = ordered.sent.iter().position(|sent| !sent.is_delivered && sent.bytes == bytes);
+        let came = came.map_or("one that is not on its way".to_owned(), |came| came.to_string());
+        Err(format!("reliable message {index} of channel {channel} was due, but {came} came"))
+    }
+
+    /// Returns the undelivered reliable messages of this kind, with their indexes: of messages that replace each other, the newest.
+    fn undelivered(&self, owed: Owed) -> impl Iterator<Item = (usize, &Message)> {
+        let must_arrive = |index, message: &Message| match message.mode {
+            Mode::ReliableUnordered | Mode::ReliableOrdered => true,
+            Mode::ReliableSequenced | Mode::ReliableLatest => {
+                let newest = self.newest.get(&(message.channel, message.mode, message.key));
+                newest.is_some_and(|newest| newest.sent == index)
+            }
+            _ => false,
+        };
+        let is_missing = move |message: &Message| !message.is_delivered && message.owed == owed;
+        self.all().filter(move |(index, message)| is_missing(message) && must_arrive(*index, message))
+    }
+
+    /// Returns all messages with their indexes.
+    fn all(&self) -> impl Iterator<Item = (usize, &Message)> {
+        let lists = self.ordered.values().map(|ordered| &ordered.sent).chain([&self.others]);
+        lists.flat_map(|messages| messages.iter().enumerate())
+    }
+}
+
+impl Message {
+    /// Marks the message as delivered, and frees its bytes.
+    fn deliver(&mut self) {
+        self.is_delivered = true;
+        self.bytes = Bytes::new();
     }
 }
 
@@ -221,7 +458,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_passes() {
+    fn a_message_contains_its_mode_and_number() {
+        let random = &mut Random::new(1);
+        for (_, mode) in MODES {
+            for number in [Number::OfFlow(7), Number::ToGroup(7)] {
+                for bytes in [0, 9, 10, 100] {
+                    let message = compose(mode, Some(number), bytes, random);
+                    assert_eq!((message.len(), read(&message)), (bytes.max(9), (mode, Some(number))));
+                }
+                assert_ne!(compose(mode, Some(number), 40, random), compose(mode, Some(number), 40, random));
+            }
+        }
+        for bytes in [0, 3] {
+            let message = compose(Mode::ReliableOrdered, None, bytes, random);
+            assert_eq!(read(&message), (Mode::ReliableOrdered, None));
+        }
+    }
+
+    #[test]
+    fn kept_promises_pass() {
         let mut flow = Flow::default();
         let lengths = [0, 1, 8, 9, 10, 1_000];
         let reliable = lengths.map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
@@ -234,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequenced_message_after_a_newer_one_is_seen_and_the_newest_must_come_where_that_is_promised() {
+    fn an_older_sequenced_message_is_found() {
         for mode in [Mode::UnreliableSequenced, Mode::ReliableSequenced] {
             let mut flow = Flow::default();
             let messages = [20, 21, 22].map(|bytes| sent(&mut flow, mode, bytes));
@@ -243,12 +498,12 @@ mod tests {
             assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "older");
             flow.on_delivered(CHANNEL, &messages[1]).unwrap_err();
             assert_eq!(flow.on_delivered(CHANNEL, &messages[2]), Ok(()));
-            assert_eq!(flow.missing(), None, "the first need not come");
+            assert_eq!(flow.missing(), None, "the first one was replaced");
         }
     }
 
     #[test]
-    fn unordered_messages_come_in_any_order_once_and_all() {
+    fn unordered_messages_arrive_once_in_any_order() {
         let mut flow = Flow::default();
         let messages = [20, 21, 22].map(|bytes| sent(&mut flow, Mode::ReliableUnordered, bytes));
         for at in [2, 0] {
@@ -261,13 +516,13 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_message_may_be_left_out_only_when_its_time_may_be_over() {
+    fn only_an_ordered_message_that_may_expire_may_be_left_out() {
         let options = SendOptions::reliable_ordered();
         let short = options.lifetime(std::time::Duration::from_millis(1));
         let mut flow = Flow::default();
         let messages = [short, options, short, options].map(|options| send(&mut flow, options, 20));
         assert_eq!(flow.on_delivered(CHANNEL, &messages[1]), Ok(()));
-        assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "after one behind it");
+        assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "after a later one");
         let mut flow = Flow::default();
         let messages = [short, options, short, options].map(|options| send(&mut flow, options, 20));
         assert!(flow.on_delivered(CHANNEL, &messages[2]).is_err(), "the second was due");
@@ -275,17 +530,17 @@ mod tests {
     }
 
     #[test]
-    fn where_messages_may_be_dropped_none_need_come_and_those_that_do_come_in_order() {
+    fn droppable_messages_arrive_in_order_or_not_at_all() {
         let mut flow = Flow::new(true, false);
         let messages = [20, 20, 20].map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
         assert_eq!(flow.on_delivered(CHANNEL, &messages[1]), Ok(()));
         assert!(flow.on_delivered(CHANNEL, &messages[1]).is_err(), "twice");
-        assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "after one behind it");
-        assert_eq!((flow.missing(), flow.left_out()), (None, 2));
+        assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "after a later one");
+        assert_eq!((flow.missing(), flow.undelivered()), (None, 2));
     }
 
     #[test]
-    fn only_who_is_short_of_memory_gets_a_value_twice_and_only_the_newest() {
+    fn a_receiver_short_of_memory_may_repeat_the_newest_value() {
         for may_repeat in [false, true] {
             let mut flow = Flow::new(false, may_repeat);
             let values = [20, 21].map(|bytes| send(&mut flow, SendOptions::reliable_latest(7), bytes));
@@ -297,53 +552,53 @@ mod tests {
         }
     }
 
-    /// What is said to a group, and whether this one hears it.
-    fn said(flow: &mut Flow, number: u64, options: SendOptions) -> Bytes {
+    /// Sends a message to a group.
+    fn broadcast(flow: &mut Flow, number: u64, options: SendOptions) -> Bytes {
         let random = &mut Random::new(number);
-        let message = message::compose(options.mode, Some(Number::ToGroup(number)), 20, random);
-        flow.on_said_to_group(number, CHANNEL.0, options, message.clone());
+        let message = compose(options.mode, Some(Number::ToGroup(number)), 20, random);
+        flow.on_broadcast(number, CHANNEL.0, options, message.clone());
         message
     }
 
     #[test]
-    fn what_is_said_to_a_group_comes_in_its_turn_or_was_missed() {
+    fn a_message_to_a_group_arrives_in_its_turn_or_was_missed() {
         for mode in [Mode::ReliableOrdered, Mode::ReliableUnordered, Mode::ReliableSequenced] {
             let mut flow = Flow::default();
             let options = SendOptions::new(mode);
             let before = send(&mut flow, options, 20);
-            let [first, second] = [4, 7].map(|number| said(&mut flow, number, options));
+            let [first, second] = [4, 7].map(|number| broadcast(&mut flow, number, options));
             flow.on_delivered(CHANNEL, &before).unwrap();
             flow.on_delivered(CHANNEL, &first).unwrap();
             assert!(flow.on_delivered(CHANNEL, &first).is_err(), "twice");
             assert!(flow.missing().is_some_and(|missing| missing.contains("1 were owed")), "{mode:?}");
             flow.on_missed(1);
             assert_eq!(flow.missing(), None);
-            // It was said to be missed.
+            // It was reported as missed.
             flow.on_delivered(CHANNEL, &second).unwrap();
             assert!(flow.missing().is_some(), "{mode:?}");
-            let other = message::compose(mode, Some(Number::ToGroup(5)), 20, &mut Random::new(5));
-            assert!(flow.on_delivered(CHANNEL, &other).is_err(), "to others only");
+            let other = compose(mode, Some(Number::ToGroup(5)), 20, &mut Random::new(5));
+            assert!(flow.on_delivered(CHANNEL, &other).is_err(), "sent to other members");
         }
         let mut flow = Flow::default();
-        said(&mut flow, 1, SendOptions::reliable_ordered());
+        broadcast(&mut flow, 1, SendOptions::reliable_ordered());
         let after = send(&mut flow, SendOptions::reliable_ordered(), 20);
         flow.on_delivered(CHANNEL, &after).unwrap();
-        assert!(flow.missing().is_some(), "nobody was told");
+        assert!(flow.missing().is_some(), "no notification");
         flow.on_missed(1);
         assert_eq!(flow.missing(), None);
     }
 
     #[test]
-    fn receipts_come_once_and_say_what_is_true() {
+    fn receipts_come_once_and_are_true() {
         let receipt = |number| ReceiptId(std::num::NonZeroU64::new(number).unwrap());
         let mut flow = Flow::default();
         let reliable = SendOptions::reliable_unordered();
         let message = flow.next(reliable, 20, &mut Random::new(1));
         flow.on_sent(CHANNEL.0, reliable, message.clone(), Some(receipt(1)));
-        assert!(flow.on_receipt(receipt(2), Outcome::Lost, true).is_err(), "of nothing");
+        assert!(flow.on_receipt(receipt(2), Outcome::Lost, true).is_err(), "not requested");
         assert!(flow.on_receipt(receipt(1), Outcome::Acknowledged, false).is_ok());
         assert!(flow.on_receipt(receipt(1), Outcome::Acknowledged, false).is_err(), "twice");
-        assert!(!flow.is_true(&flow.receipts[&receipt(1)]), "acknowledged and not delivered");
+        assert!(!flow.is_fulfilled(&flow.receipts[&receipt(1)]), "acknowledged and not delivered");
         assert_eq!(flow.on_delivered(CHANNEL, &message), Ok(()));
         assert_eq!(flow.missing(), None);
         flow.on_sent(CHANNEL.0, reliable, Bytes::from_static(&[4; 20]), Some(receipt(3)));
@@ -353,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_promise_is_seen() {
+    fn every_broken_promise_is_found() {
         let mut flow = Flow::default();
         let [first, second] = [16, 17].map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
         let [single, other] = [16, 17].map(|bytes| sent(&mut flow, Mode::Unreliable, bytes));

@@ -1,21 +1,17 @@
-//! What goes wrong with the server's workers: drawn from a seed, done tick by tick, and counted, so that a kind that never
-//! happened is seen.
-//!
-//! What must hold in spite of it is the run's and the books' affair.
+//! Faults of the server's workers: drawn from a seed, injected tick by tick, and counted.
 
-use std::net::SocketAddr;
-use std::ops::AddAssign;
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
 use drumfire::testing::{Draining, Fault, Sockets, Trouble, World};
 use drumfire::{PeerId, Wait};
 
-use crate::dice::{between, fraction, millis};
-use crate::ledger::Class;
+use crate::checks::AddressClass;
+use crate::random::{between, fraction, millis};
+use crate::stats::Coverage;
 
-/// Errors of receive calls after which a worker goes on.
-const RECEIVE_FAULTS: [Fault; 11] = [
+/// Errors of receive calls after which a worker continues.
+pub(crate) const RECEIVE_FAULTS: [Fault; 11] = [
     Fault::Interrupted,
     Fault::ConnectionRefused,
     Fault::HostUnreachable,
@@ -29,8 +25,8 @@ const RECEIVE_FAULTS: [Fault; 11] = [
     Fault::Other,
 ];
 
-/// Errors of send calls after which the connection goes on. A full buffer is drawn apart.
-const SEND_FAULTS: [Fault; 14] = [
+/// Errors of send calls after which the connection continues. A full buffer is drawn separately.
+pub(crate) const SEND_FAULTS: [Fault; 14] = [
     Fault::Interrupted,
     Fault::MessageTooLong,
     Fault::NoBuffers,
@@ -54,55 +50,55 @@ pub(crate) const HAS_PANIC_POINT: bool = false;
 /// A message that stands for a fault in the code of the connection that receives it. No other message contains it.
 pub(crate) const PANIC_PAYLOAD: &[u8] = b"panic in the code of this connection";
 
-/// A worker that stands still for longer may lose connections: what their ends wait for is late by so much.
+/// The longest stall of a worker that all its connections survive.
 const STALL_SURVIVED: Duration = Duration::from_secs(1);
 
-/// What is wrong with a server's workers during the chaos.
+/// The workers of a server, and their faults.
 #[derive(Clone, Debug)]
-pub struct Swarm {
-    /// How many there are, 1 to 8.
+pub struct WorkerPlan {
+    /// The number of workers, 1 to 8.
     pub workers: u16,
-    /// What they have for sockets.
+    /// Their sockets.
     pub sockets: Sockets,
     /// How they wait.
     pub wait: Wait,
-    /// What goes wrong at the sockets, by worker.
+    /// The faults of each worker's socket.
     pub troubles: Vec<Trouble>,
-    /// What happens in some ticks.
-    pub mishaps: Vec<Mishap>,
-    /// Datagrams of no bytes, and of too many, per tick.
+    /// Faults at certain ticks.
+    pub events: Vec<WorkerEvent>,
+    /// Empty and overlong datagrams per tick.
     pub odd: u64,
-    /// In one of how many ticks more comes from one address than a pass takes; 0 for never.
+    /// Ticks between two bursts from one address that exceed a worker's share for a source. 0 for no bursts.
     pub flood_ticks: u64,
-    /// When the server begins to end without haste, and how long that may take.
+    /// The tick in which the server begins to shut down, and the deadline.
     pub drain: Option<(u64, Duration)>,
 }
 
-/// Something that happens once to one worker.
+/// A fault of one worker.
 #[derive(Clone, Copy, Debug)]
-pub struct Mishap {
-    /// In this tick.
+pub struct WorkerEvent {
+    /// The tick of the fault.
     pub tick: u64,
-    /// To this worker.
+    /// The worker.
     pub worker: usize,
-    /// What.
-    pub what: What,
+    /// The fault.
+    pub fault: WorkerFault,
 }
 
-/// What happens to a worker.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug)]
-pub enum What {
-    /// Its thread stands still for so long.
+pub enum WorkerFault {
+    /// The thread stalls.
     Stall(Duration),
-    /// So many of its passes panic, in no connection's code.
+    /// The next passes panic, this many, and not in a connection's code.
     Panics(u32),
-    /// Its thread panics, and it begins anew under its index.
+    /// The thread panics, and the worker restarts under its index.
     Restart,
-    /// One of its peers sends the payload of the panic point, if the core has that point.
+    /// A peer sends the payload of the panic point, if the core has that point.
     PanicOfPeer,
 }
 
-impl Swarm {
+impl WorkerPlan {
     pub(crate) fn draw(random: &mut Random, chaos_ticks: u64) -> Self {
         let workers = between(random, 1, 8);
         let sockets = Sockets::default()
@@ -112,12 +108,12 @@ impl Swarm {
             .queue_datagrams(usize::try_from(draw_queue(random)).unwrap_or(4_096));
         let wait = if random.below(2) == 0 { Wait::Notify } else { Wait::Gather(Wait::GATHER) };
         let troubles = (0..workers).map(|_| draw_trouble(random)).collect();
-        let mishap = |random: &mut Random| Mishap {
+        let event = |random: &mut Random| WorkerEvent {
             tick: random.below(chaos_ticks),
             worker: usize::try_from(random.below(workers)).unwrap_or(0),
-            what: What::draw(random),
+            fault: WorkerFault::draw(random),
         };
-        let mishaps = (0..random.below(5)).map(|_| mishap(random)).collect();
+        let events = (0..random.below(5)).map(|_| event(random)).collect();
         let drain = (random.below(12) == 0)
             .then(|| (random.below(chaos_ticks), Duration::from_millis(between(random, 1, 10_000))));
         Self {
@@ -125,7 +121,7 @@ impl Swarm {
             sockets,
             wait,
             troubles,
-            mishaps,
+            events,
             odd: random.below(4),
             flood_ticks: if random.below(8) == 0 { between(random, 8, 40) } else { 0 },
             drain,
@@ -133,7 +129,7 @@ impl Swarm {
     }
 }
 
-/// From a few datagrams to as many as a large buffer holds.
+/// Draws the capacity of a receive queue: a few datagrams, or as many as a large buffer holds.
 fn draw_queue(random: &mut Random) -> u64 {
     match random.below(3) {
         0 => between(random, 16, 128),
@@ -154,7 +150,7 @@ fn draw_trouble(random: &mut Random) -> Trouble {
     }
 }
 
-impl What {
+impl WorkerFault {
     fn draw(random: &mut Random) -> Self {
         match random.below(6) {
             0 => Self::Stall(millis(random, 60_000).max(Duration::from_millis(1))),
@@ -166,299 +162,171 @@ impl What {
     }
 }
 
-/// Whose connections may end, because of what was done.
+/// The connections that a fault may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excused {
-    /// Of this worker, and who is not connected yet.
+    /// The connections of this worker, and clients that are not connected yet.
     Worker(usize),
-    /// That of the client at this place, which sends [`PANIC_PAYLOAD`] now.
+    /// The connection of the client at this place, which sends [`PANIC_PAYLOAD`] now.
     Panics(usize),
-    Everybody,
+    /// All connections.
+    All,
 }
 
-/// Carries a swarm out.
+/// Injects the faults of a [`WorkerPlan`].
 #[derive(Debug, Default)]
-pub(crate) struct Doer {
+pub(crate) struct FaultInjector {
     draining: Option<Draining>,
-    pub(crate) covered: Covered,
-    /// Times that each worker began anew, as far as is known.
+    pub(crate) coverage: Coverage,
+    /// Restarts of each worker, as far as they were reported.
     restarts: Vec<u64>,
-    /// Times that each worker was made to, outside of a pass,
-    made_anew: Vec<u64>,
-    /// or in three passes in a row.
-    panics_planted: Vec<u64>,
-    /// Panics planted in the code of a worker's connections.
-    peer_panics: Vec<u64>,
-    /// When the last thread that stands still goes on.
+    /// Injected restarts of each worker, and injected panics of its passes: three in a row cause a restart.
+    injected_restarts: Vec<u64>,
+    injected_panics: Vec<u64>,
+    /// Injected panics in the code of a worker's connections.
+    injected_connection_panics: Vec<u64>,
+    /// When the last stalled thread continues.
     pub(crate) stalled_until: Duration,
 }
 
-impl Doer {
-    pub(crate) fn new(swarm: Option<&Swarm>, world: &mut World) -> Self {
+impl FaultInjector {
+    pub(crate) fn new(plan: Option<&WorkerPlan>, world: &mut World) -> Self {
         let workers = world.workers();
-        for (worker, trouble) in swarm.iter().flat_map(|swarm| swarm.troubles.iter().enumerate()) {
+        for (worker, trouble) in plan.iter().flat_map(|plan| plan.troubles.iter().enumerate()) {
             world.set_trouble(worker, trouble.clone());
         }
-        let none = || vec![0; workers];
+        let zeros = || vec![0; workers];
         Self {
-            restarts: none(),
-            made_anew: none(),
-            panics_planted: none(),
-            peer_panics: none(),
+            restarts: zeros(),
+            injected_restarts: zeros(),
+            injected_panics: zeros(),
+            injected_connection_panics: zeros(),
             ..Self::default()
         }
     }
 
-    /// Does what is due in this tick; answers whose connections may end of it.
+    /// Injects the faults of a tick. Returns the connections that may end.
     pub(crate) fn act(
         &mut self,
-        swarm: &Swarm,
+        plan: &WorkerPlan,
         tick: u64,
         world: &mut World,
         random: &mut Random,
         peers: &[(usize, PeerId)],
     ) -> Vec<Excused> {
         let mut excused = Vec::new();
-        for mishap in swarm.mishaps.iter().filter(|mishap| mishap.tick == tick) {
-            excused.extend(self.happen(*mishap, swarm.sockets.is_steered, world, random, peers));
+        for event in plan.events.iter().filter(|event| event.tick == tick) {
+            excused.extend(self.inject(*event, plan.sockets.is_steered, world, random, peers));
         }
-        if let Some((_, deadline)) = swarm.drain.filter(|(begin, _)| *begin == tick) {
+        if let Some((_, deadline)) = plan.drain.filter(|(begin, _)| *begin == tick) {
             self.draining = Some(world.begin_drain(deadline));
-            self.covered.drains += 1;
-            excused.push(Excused::Everybody);
+            self.coverage.drains += 1;
+            excused.push(Excused::All);
         }
         let to = world.server.local_addr();
-        for _ in 0..swarm.odd {
+        for _ in 0..plan.odd {
             let bytes = if random.below(2) == 0 { 0 } else { between(random, 1_501, 9_000) };
             let bytes = vec![0x80; usize::try_from(bytes).unwrap_or(0)];
-            world.inject(Class::Junk.address(random), to, bytes);
+            world.inject(AddressClass::Junk.address(random), to, bytes);
         }
-        if swarm.flood_ticks > 0 && tick.is_multiple_of(swarm.flood_ticks) {
-            let from = Class::Junk.address(random);
-            (0..between(random, 1_000, 2_100)).for_each(|_| flood(world, from, to));
+        if plan.flood_ticks > 0 && tick.is_multiple_of(plan.flood_ticks) {
+            let from = AddressClass::Junk.address(random);
+            for _ in 0..between(random, 1_000, 2_100) {
+                world.inject(from, to, vec![0x80; 40]);
+            }
         }
         excused
     }
 
-    fn happen(
+    fn inject(
         &mut self,
-        Mishap { worker, what, .. }: Mishap,
+        WorkerEvent { worker, fault, .. }: WorkerEvent,
         is_steered: bool,
         world: &mut World,
         random: &mut Random,
         peers: &[(usize, PeerId)],
     ) -> Option<Excused> {
-        match what {
-            What::Stall(duration) => {
+        match fault {
+            WorkerFault::Stall(duration) => {
                 world.stall_worker(worker, duration);
                 self.stalled_until = self.stalled_until.max(world.elapsed() + duration);
-                self.covered.stalls += 1;
-                // Where nothing steers, packets of all connections wait for it.
-                let excused = if is_steered { Excused::Worker(worker) } else { Excused::Everybody };
+                self.coverage.stalls += 1;
+                // Without steering, packets of all connections wait for this worker.
+                let excused = if is_steered { Excused::Worker(worker) } else { Excused::All };
                 (duration > STALL_SURVIVED).then_some(excused)
             }
-            What::Panics(panics) => {
+            WorkerFault::Panics(panics) => {
                 world.plant_panics(worker, panics);
-                self.panics_planted[worker] += u64::from(panics);
+                self.injected_panics[worker] += u64::from(panics);
                 None
             }
-            What::Restart => {
+            WorkerFault::Restart => {
                 world.restart_worker(worker);
-                self.made_anew[worker] += 1;
+                self.injected_restarts[worker] += 1;
                 None
             }
-            What::PanicOfPeer if !HAS_PANIC_POINT => None,
-            What::PanicOfPeer => {
+            WorkerFault::PanicOfPeer if !HAS_PANIC_POINT => None,
+            WorkerFault::PanicOfPeer => {
                 let most = u64::try_from(peers.len()).unwrap_or(0);
                 let (at, peer) = *peers.get(usize::try_from(random.below(most)).unwrap_or(0))?;
-                self.peer_panics[peer.worker()] += 1;
+                self.injected_connection_panics[peer.worker()] += 1;
                 Some(Excused::Panics(at))
             }
         }
     }
 
-    /// Workers that began anew since this was asked last, and what is wrong with that.
-    pub(crate) fn began_anew(&mut self, world: &World) -> Result<Vec<usize>, String> {
-        let mut anew = Vec::new();
+    /// Returns the workers that restarted since the last call.
+    ///
+    /// # Errors
+    /// A worker restarted or panicked more often, or less often, than faults were injected.
+    pub(crate) fn take_restarted(&mut self, world: &World) -> Result<Vec<usize>, String> {
+        let mut restarted = Vec::new();
         for (worker, stats) in world.server.stats().workers.iter().enumerate() {
             if std::mem::replace(&mut self.restarts[worker], stats.restarts) < stats.restarts {
-                anew.push(worker);
+                restarted.push(worker);
             }
-            let in_passes = self.panics_planted[worker] / 3;
-            let most = self.made_anew[worker] + in_passes;
-            if !(self.made_anew[worker]..=most).contains(&stats.restarts) {
-                return Err(format!("worker {worker} began anew {} times, of {most}", stats.restarts));
+            let least = self.injected_restarts[worker];
+            let most = least + self.injected_panics[worker] / 3;
+            if !(least..=most).contains(&stats.restarts) {
+                return Err(format!("worker {worker} restarted {} times, of {most}", stats.restarts));
             }
             let counts = world.socket_counts(worker);
-            let least = counts.panics + self.made_anew[worker];
-            if !(least..=least + self.peer_panics[worker]).contains(&stats.panics) {
+            let least = counts.panics + self.injected_restarts[worker];
+            if !(least..=least + self.injected_connection_panics[worker]).contains(&stats.panics) {
                 return Err(format!("worker {worker} caught {} panics, of {least}", stats.panics));
             }
         }
-        Ok(anew)
+        Ok(restarted)
     }
 
-    /// Whether a server that ends is through: nothing to say against one that was not asked to.
-    pub(crate) fn judge(&self) -> Result<(), String> {
-        let is_through = self.draining.as_ref().is_none_or(|draining| draining.poll().is_some());
-        if is_through { Ok(()) } else { Err("a server that ends never does".to_owned()) }
+    /// Checks that a server that shuts down has ended.
+    pub(crate) fn check_drain(&self) -> Result<(), String> {
+        let is_over = self.draining.as_ref().is_none_or(|draining| draining.poll().is_some());
+        if is_over { Ok(()) } else { Err("a server that shuts down did not end".to_owned()) }
     }
 
-    /// What happened, at the end of the run.
-    pub(crate) fn covered(&self, world: &World) -> Covered {
-        let mut covered = self.covered;
+    /// Returns what happened, at the end of the run.
+    pub(crate) fn coverage(&self, world: &World) -> Coverage {
+        let mut coverage = self.coverage;
         for (worker, stats) in world.server.stats().workers.iter().enumerate() {
             let counts = world.socket_counts(worker);
-            covered.wakes += counts.turns;
-            covered.stranded += counts.stranded;
-            covered.overflowed += counts.overflowed;
-            covered.trains += counts.trains;
-            covered.mixed_trains += counts.mixed_trains;
-            covered.partial_sends += counts.partial_sends;
-            covered.wait_faults += counts.wait_faults;
-            covered.panics += counts.panics;
-            covered.forwards += stats.forwarded_in;
-            covered.restarts += stats.restarts;
-            covered.peer_panics += stats.panics - counts.panics - self.made_anew[worker];
-            covered.odd += stats.received.dropped_in_all();
+            coverage.wakes += counts.turns;
+            coverage.stranded += counts.stranded;
+            coverage.overflowed += counts.overflowed;
+            coverage.trains += counts.trains;
+            coverage.mixed_trains += counts.mixed_trains;
+            coverage.partial_sends += counts.partial_sends;
+            coverage.wait_faults += counts.wait_faults;
+            coverage.panics += counts.panics;
+            coverage.forwards += stats.forwarded_in;
+            coverage.restarts += stats.restarts;
+            coverage.connection_panics += stats.panics - counts.panics - self.injected_restarts[worker];
+            coverage.odd += stats.received.dropped_in_all();
             for (at, fault) in Fault::ALL.into_iter().enumerate() {
-                covered.receive_faults[at] += counts.receive_faults.count(fault);
-                covered.send_faults[at] += counts.send_faults.count(fault);
+                coverage.receive_faults[at] += counts.receive_faults.count(fault);
+                coverage.send_faults[at] += counts.send_faults.count(fault);
             }
         }
-        covered
-    }
-}
-
-fn flood(world: &mut World, from: SocketAddr, to: SocketAddr) {
-    world.inject(from, to, vec![0x80; 40]);
-}
-
-/// How often each kind of fault happened, and what workers did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Covered {
-    /// Times that workers woke up.
-    pub wakes: u64,
-    /// Moments at which a worker had datagrams that it knew nothing of: 0, or the run failed.
-    pub stranded: u64,
-    /// Datagrams that went from one worker to another.
-    pub forwards: u64,
-    /// Datagrams that found a receive queue full.
-    pub overflowed: u64,
-    /// Datagrams of no bytes, or of too many.
-    pub odd: u64,
-    /// Trains that were read whole,
-    pub trains: u64,
-    /// and those with packets of several connections.
-    pub mixed_trains: u64,
-    /// Send calls that took a part.
-    pub partial_sends: u64,
-    /// Waits that failed.
-    pub wait_faults: u64,
-    /// Panics in passes,
-    pub panics: u64,
-    /// and in the code of connections.
-    pub peer_panics: u64,
-    /// Workers that began anew.
-    pub restarts: u64,
-    /// Threads that stood still.
-    pub stalls: u64,
-    /// Servers that were told to end.
-    pub drains: u64,
-    /// Ticks in which the application took no events.
-    pub unpolled: u64,
-    /// Messages that were refused because a queue was full,
-    pub refused: u64,
-    /// those that clients dropped instead, the oldest,
-    pub dropped_oldest: u64,
-    /// or the newest,
-    pub dropped_newest: u64,
-    /// and connections that were closed.
-    pub overflows: u64,
-    /// Messages to groups,
-    pub said_to_groups: u64,
-    /// and how often a member missed one for want of room.
-    pub missed: u64,
-    /// Clocks that jumped by more than a connection outlives.
-    pub jumps: u64,
-    /// Failed receive calls, by place in [`Fault::ALL`].
-    pub receive_faults: [u64; Fault::ALL.len()],
-    /// Failed send calls, by place in [`Fault::ALL`].
-    pub send_faults: [u64; Fault::ALL.len()],
-}
-
-impl Covered {
-    /// Every kind that should happen, by name, and how often it did.
-    pub fn kinds(&self) -> impl Iterator<Item = (String, u64)> + use<> {
-        let named = [
-            ("wakes", self.wakes),
-            ("forwards", self.forwards),
-            ("overflow drops", self.overflowed),
-            ("empty or overlong", self.odd),
-            ("trains", self.trains),
-            ("trains of several ids", self.mixed_trains),
-            ("partial sends", self.partial_sends),
-            ("failed waits", self.wait_faults),
-            ("panics in passes", self.panics),
-            ("restarts", self.restarts),
-            ("stalls", self.stalls),
-            ("drains", self.drains),
-            ("ticks without a poll", self.unpolled),
-            ("refused for want of room", self.refused),
-            ("dropped as the oldest", self.dropped_oldest),
-            ("dropped as the newest", self.dropped_newest),
-            ("closed for want of room", self.overflows),
-            ("said to groups", self.said_to_groups),
-            ("missed for want of room", self.missed),
-            ("jumps by a year", self.jumps),
-        ];
-        let peer_panics = HAS_PANIC_POINT.then_some(("panics of connections", self.peer_panics));
-        let named = named.into_iter().chain(peer_panics).map(|(name, count)| (name.to_owned(), count));
-        let of = |call, faults: &[Fault], counts: [u64; Fault::ALL.len()]| {
-            let all = Fault::ALL.into_iter().zip(counts);
-            let wanted = all.filter(|(fault, _)| faults.contains(fault));
-            wanted.map(|(fault, count)| (format!("{call} {fault}"), count)).collect::<Vec<_>>()
-        };
-        let sent = [SEND_FAULTS.as_slice(), &[Fault::WouldBlock]].concat();
-        named.chain(of("recv", &RECEIVE_FAULTS, self.receive_faults)).chain(of(
-            "send",
-            &sent,
-            self.send_faults,
-        ))
-    }
-}
-
-impl AddAssign<&Self> for Covered {
-    fn add_assign(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.wakes, other.wakes),
-            (&mut self.stranded, other.stranded),
-            (&mut self.forwards, other.forwards),
-            (&mut self.overflowed, other.overflowed),
-            (&mut self.odd, other.odd),
-            (&mut self.trains, other.trains),
-            (&mut self.mixed_trains, other.mixed_trains),
-            (&mut self.partial_sends, other.partial_sends),
-            (&mut self.wait_faults, other.wait_faults),
-            (&mut self.panics, other.panics),
-            (&mut self.peer_panics, other.peer_panics),
-            (&mut self.restarts, other.restarts),
-            (&mut self.stalls, other.stalls),
-            (&mut self.drains, other.drains),
-            (&mut self.unpolled, other.unpolled),
-            (&mut self.refused, other.refused),
-            (&mut self.dropped_oldest, other.dropped_oldest),
-            (&mut self.dropped_newest, other.dropped_newest),
-            (&mut self.overflows, other.overflows),
-            (&mut self.said_to_groups, other.said_to_groups),
-            (&mut self.missed, other.missed),
-            (&mut self.jumps, other.jumps),
-        ];
-        let faults = self.receive_faults.iter_mut().zip(other.receive_faults);
-        let faults = faults.chain(self.send_faults.iter_mut().zip(other.send_faults));
-        for (sum, more) in pairs.into_iter().chain(faults) {
-            *sum += more;
-        }
+        coverage
     }
 }

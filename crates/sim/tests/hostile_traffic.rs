@@ -1,8 +1,8 @@
-//! The worker of production under hostile traffic that is drawn at random, in virtual time: it stays within its memory, an honest
-//! client notices nothing, and one source asks the application no more often than it may.
+//! The production worker under random hostile traffic, in virtual time. It stays within its memory, an honest client notices nothing,
+//! and one source causes only a limited number of questions to the application.
 //!
-//! The core has the same test with more seeds and a closer look. `HOSTILE_SEEDS=N` tries the first N, `HOSTILE_SEEDS=A..B` those
-//! from A up to and without B.
+//! The core has the same test with more seeds and more checks. `HOSTILE_SEEDS=N` runs the first N seeds, and `HOSTILE_SEEDS=A..B` those
+//! from A up to B.
 
 use drumfire_tries::tries;
 use std::net::SocketAddr;
@@ -41,8 +41,8 @@ const HONEST_AHEAD_MAX: u64 = 64;
 /// The memory of a connection, for sending and for receiving.
 const MEMORY_BYTES: usize = 64 * 1_024;
 
-/// Memory of a connection in its worker and on the way to the application, with a tenth more, and pieces of memory that its
-/// messages share; the hostile client's, and the honest one's.
+/// The memory of the hostile client's connection, and of the honest one's. It includes the worker's part, the queue to the application,
+/// a tenth more, and pieces that messages share.
 const CONNECTION_BYTES: i64 = 3 * 64 * 1_024 * 11 / 10 + 5 * 64 * 1_024;
 const HONEST_BYTES: i64 = 192 * 1_024;
 

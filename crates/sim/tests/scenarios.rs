@@ -1,25 +1,100 @@
-//! Many clients who come and go for an hour of virtual time.
+//! Scenarios of each kind hold, and a seed decides everything in them.
 
-use drumfire_sim::{Outcome, Scenario, run_scenario};
+use std::collections::HashSet;
 
-/// The same for two minutes, which is enough for every place to be taken several times.
-fn two_minutes(seed: u64) -> Scenario {
-    Scenario { chaos_ticks: 480, ..Scenario::of_an_hour(seed) }
+use drumfire_sim::{Closing, Coverage, Outcome, Scenario, Side, run, run_scenario, run_workers};
+
+/// Runs a scenario that must hold.
+fn hold(scenario: &Scenario) -> Outcome {
+    run_scenario(scenario).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 #[test]
-fn clients_come_and_go_and_what_must_hold_holds() {
-    for seed in 0..2 {
-        let scenario = two_minutes(seed);
-        match run_scenario(&scenario) {
-            Ok(outcome) => {
-                let clients = scenario.clients.len() as u64;
-                assert!(outcome.connected > clients + clients / 2, "{} of {clients}", outcome.connected);
-                assert!(outcome.toll.handshakes >= outcome.connected + outcome.failed, "{:?}", outcome.toll);
-                let again = run_scenario(&scenario).map(Outcome::of_the_seed);
-                assert_eq!(again, Ok(outcome.of_the_seed()), "the same seed gives the same datagrams");
+fn sixty_seeds_of_chaos_and_calm_hold() {
+    let delivered: u64 = (1_000..1_060).map(|seed| hold(&Scenario::from_seed(seed)).delivered).sum();
+    assert!(delivered > 10_000, "{delivered}");
+}
+
+#[test]
+fn the_same_seed_twice_gives_the_same_outcome() {
+    for seed in 0..5 {
+        let run = || run(seed).map(Outcome::of_the_seed);
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+    for seed in 100..103 {
+        let run = || run_workers(seed).map(Outcome::of_the_seed);
+        assert_eq!(run(), run(), "seed {seed} with workers");
+    }
+}
+
+#[test]
+fn other_seeds_give_other_traces() {
+    let traces: HashSet<u64> = (0..10).map(|seed| hold(&Scenario::from_seed(seed)).trace).collect();
+    assert_eq!(traces.len(), 10);
+}
+
+#[test]
+fn both_ends_are_notified_once_of_a_close() {
+    for by in [Side::Client, Side::Server] {
+        for seed in 0..10 {
+            let mut scenario = Scenario::from_seed(seed);
+            let tick = scenario.chaos_ticks - 1;
+            for plan in &mut scenario.clients {
+                plan.closing = Some(Closing { tick, by });
             }
-            Err(failure) => panic!("{failure}"),
+            let outcome = hold(&scenario);
+            assert_eq!(outcome.closed, outcome.connected, "seed {seed}, {by:?}");
         }
+    }
+}
+
+/// Hostile ends that must get as far as a connection, of about 80 on each side. Many links are too bad for a handshake.
+const CONNECTED_MIN: u64 = 40;
+
+#[test]
+fn hostile_ends_of_both_sides_connect_and_harm_no_other() {
+    for side in [Side::Client, Side::Server] {
+        let (mut planned, mut connected) = (0, 0);
+        for seed in 0..24 {
+            let mut scenario = Scenario::from_seed(seed);
+            // Puppets have no token, and no clean link carries what they send.
+            if scenario.has_tokens || scenario.is_clean {
+                continue;
+            }
+            for plan in scenario.clients.iter_mut().step_by(2) {
+                (plan.hostile, plan.outage, plan.vanishes) = (Some(side), None, None);
+                planned += 1;
+            }
+            connected += hold(&scenario).hostile;
+        }
+        assert!(connected >= CONNECTED_MIN, "{side:?}: {connected} of {planned}");
+    }
+}
+
+/// Seeds in which each fault of workers happens. `cargo xtask sim --worker` runs more.
+const WORKER_SEEDS: std::ops::Range<u64> = 420..460;
+
+#[test]
+fn scenarios_with_workers_hold_and_every_fault_happens() {
+    let mut coverage = Coverage::default();
+    for seed in WORKER_SEEDS {
+        coverage += hold(&Scenario::with_workers(seed)).coverage;
+    }
+    let kinds = coverage.kinds().into_iter();
+    let never: Vec<_> = kinds.filter(|(_, count)| *count == 0).map(|(kind, _)| kind).collect();
+    assert!(never.is_empty(), "these never happened: {never:?}");
+    assert_eq!(coverage.stranded, 0);
+}
+
+#[test]
+fn clients_come_and_go_in_an_hour() {
+    for seed in 0..2 {
+        // Two minutes are enough to fill every place several times.
+        let scenario = Scenario { chaos_ticks: 480, ..Scenario::of_an_hour(seed) };
+        let outcome = hold(&scenario);
+        let clients = scenario.clients.len() as u64;
+        assert!(outcome.connected > clients + clients / 2, "{} of {clients}", outcome.connected);
+        assert!(outcome.totals.handshakes >= outcome.connected + outcome.failed, "{:?}", outcome.totals);
+        assert_eq!(hold(&scenario).of_the_seed(), outcome.of_the_seed(), "the seed decides everything");
     }
 }

@@ -1,8 +1,8 @@
-//! Runs the scenarios of a range of seeds on all cores and stops at the first that fails:
-//! `drumfire-sim --seeds 0..1000`. With `--worker` before it the server has several workers, whose sockets, threads, and code fail
-//! too, and it prints how often each fault happened; with `--long` each scenario lasts an hour.
+//! Runs the scenarios of a range of seeds on all cores, and stops at the first that fails: `drumfire-sim --seeds 0..1000`. With
+//! `--worker` first, the server has several workers, whose sockets, threads, and code fail too, and the program prints how often each
+//! fault happened. With `--long`, each scenario lasts an hour.
 //!
-//! It keeps no records. Exit code 0: all held; 1: one did not; 2: bad usage.
+//! Exit codes: 0 all held, 1 one did not, 2 bad usage.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -11,19 +11,19 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use drumfire_sim::{Failure, LinkFaults, Outcome, Scenario, Toll};
+use drumfire_sim::{Failure, LinkFaults, Outcome, Scenario, Totals};
 
-/// Threads, however many cores there are.
+/// The most threads.
 const THREADS_MAX: usize = 64;
 
-/// A line of progress after so many seeds, where none lasts an hour.
+/// Seeds between two lines of progress, except for hours.
 const SEEDS_PER_LINE: u64 = 100;
 
-/// Which scenario a seed stands for.
+/// The scenarios of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Short,
-    /// With several workers.
+    /// Several workers and their faults.
     Workers,
     Hour,
 }
@@ -32,7 +32,7 @@ impl Kind {
     const fn scenario(self) -> fn(u64) -> Scenario {
         match self {
             Self::Short => Scenario::from_seed,
-            Self::Workers => Scenario::with_swarm,
+            Self::Workers => Scenario::with_workers,
             Self::Hour => Scenario::of_an_hour,
         }
     }
@@ -41,15 +41,6 @@ impl Kind {
         match self {
             Self::Short | Self::Workers => SEEDS_PER_LINE,
             Self::Hour => 1,
-        }
-    }
-
-    /// The flag, with a space behind it.
-    const fn flag(self) -> &'static str {
-        match self {
-            Self::Short => "",
-            Self::Workers => "--worker ",
-            Self::Hour => "--long ",
         }
     }
 }
@@ -71,12 +62,8 @@ fn main() -> ExitCode {
     };
     match sweep(seeds, kind) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { seed, reason, .. }) => {
-            let kind = kind.flag();
-            let next = seed.saturating_add(1);
-            println!(
-                "FAILED: seed {seed}: {reason}\nreplay it with: cargo xtask sim {kind}--seeds {seed}..{next}"
-            );
+        Err(failure) => {
+            println!("FAILED: {failure}");
             ExitCode::FAILURE
         }
     }
@@ -88,32 +75,35 @@ fn parse(seeds: &str) -> Option<Range<u64>> {
     (!range.is_empty()).then_some(range)
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Sweep {
     seeds: Range<u64>,
     kind: Kind,
     next: AtomicU64,
-    found: Mutex<Found>,
+    results: Mutex<Results>,
 }
 
 #[derive(Default)]
-struct Found {
+struct Results {
     done: u64,
     sum: Outcome,
     failure: Option<Failure>,
 }
 
-/// Runs every seed; answers the failure with the lowest.
+/// Runs every seed, and prints the totals.
+///
+/// # Errors
+/// The failure with the lowest seed.
 fn sweep(seeds: Range<u64>, kind: Kind) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let next = AtomicU64::new(seeds.start);
-    let sweep = Sweep { seeds: seeds.clone(), kind, next, found: Mutex::default() };
+    let sweep = Sweep { seeds: seeds.clone(), kind, next, results: Mutex::default() };
     std::thread::scope(|scope| {
         for _ in 0..cores.min(THREADS_MAX) {
             scope.spawn(|| sweep.run());
         }
     });
-    let Found { done, sum, failure } = sweep.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Results { done, sum, failure } = sweep.results.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(failure) = failure {
         return Err(failure);
     }
@@ -133,17 +123,19 @@ fn sweep(seeds: Range<u64>, kind: Kind) -> Result<(), Failure> {
         sum.trace
     );
     if kind == Kind::Workers {
-        println!("of its workers, {} times stranded:", sum.covered.stranded);
-        sum.covered.kinds().for_each(|(kind, count)| println!("{count:>12} {kind}"));
+        println!("of its workers, {} times stranded:", sum.coverage.stranded);
+        for (kind, count) in sum.coverage.kinds() {
+            println!("{count:>12} {kind}");
+        }
     }
-    count(&seeds, &sum.toll);
+    print_totals(&seeds, &sum.totals);
     Ok(())
 }
 
-/// Prints what all of it came to, for a ledger.
-fn count(seeds: &Range<u64>, toll: &Toll) {
-    let hundredths = toll.connected.as_secs() / 36;
-    let LinkFaults { lost, duplicated, corrupted, queue_full, too_large, .. } = toll.links;
+/// Prints the totals as the ledger reads them.
+fn print_totals(seeds: &Range<u64>, totals: &Totals) {
+    let hundredths = totals.connected.as_secs() / 36;
+    let LinkFaults { lost, duplicated, corrupted, queue_full, too_large, .. } = totals.links;
     println!(
         "counted: seeds={}..{} hours={}.{:02} packets={} faults={} lost_faults={lost} \
          duplicated_faults={duplicated} corrupted_faults={corrupted} queue_full_faults={queue_full} \
@@ -152,12 +144,12 @@ fn count(seeds: &Range<u64>, toll: &Toll) {
         seeds.end,
         hundredths / 100,
         hundredths % 100,
-        toll.packets,
-        toll.faults(),
-        toll.others,
-        toll.handshakes,
-        toll.hostile,
-        toll.audited
+        totals.packets,
+        totals.faults(),
+        totals.others,
+        totals.handshakes,
+        totals.hostile,
+        totals.audited
     );
 }
 
@@ -169,28 +161,28 @@ impl Sweep {
                 return;
             }
             let outcome = drumfire_sim::run_scenario(&self.kind.scenario()(seed));
-            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
             match outcome {
-                Ok(outcome) => found.add(&outcome),
+                Ok(outcome) => results.add(&outcome),
                 Err(failure) => {
-                    // Seeds are handed out in order, so a lower one that still runs is waited for.
+                    // Seeds are taken in order, and lower ones that still run are finished.
                     self.next.store(self.seeds.end, Ordering::Relaxed);
-                    if found.failure.as_ref().is_none_or(|known| failure.seed < known.seed) {
-                        found.failure = Some(failure);
+                    if results.failure.as_ref().is_none_or(|known| failure.seed < known.seed) {
+                        results.failure = Some(failure);
                     }
                 }
             }
-            if found.done.is_multiple_of(self.kind.seeds_per_line()) && found.failure.is_none() {
-                println!("{} of {} seeds held", found.done, self.seeds.end - self.seeds.start);
+            if results.done.is_multiple_of(self.kind.seeds_per_line()) && results.failure.is_none() {
+                println!("{} of {} seeds held", results.done, self.seeds.end - self.seeds.start);
             }
         }
     }
 }
 
-impl Found {
+impl Results {
     fn add(&mut self, outcome: &Outcome) {
         self.done += 1;
-        // The order in which threads finish must not matter.
+        // The order in which threads finish varies.
         self.sum.trace ^= outcome.trace;
         self.sum.connected += outcome.connected;
         self.sum.failed += outcome.failed;
@@ -200,8 +192,8 @@ impl Found {
         self.sum.rebound += outcome.rebound;
         self.sum.attacks += outcome.attacks;
         self.sum.hostile += outcome.hostile;
-        self.sum.covered += &outcome.covered;
-        self.sum.toll += outcome.toll;
+        self.sum.coverage += outcome.coverage;
+        self.sum.totals += outcome.totals;
         self.sum.held_bytes = self.sum.held_bytes.max(outcome.held_bytes);
     }
 }

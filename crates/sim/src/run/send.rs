@@ -1,6 +1,4 @@
-//! What the applications do in a run: they send what the dice say, and close.
-//!
-//! What becomes of it is judged elsewhere.
+//! The applications of a run: they send at random, and close.
 
 use std::time::Duration;
 
@@ -11,39 +9,39 @@ use super::Run;
 use crate::client::Stage;
 use crate::scenario::Side;
 
-/// Messages one end sends in one go, at most.
+/// Messages of one end in one tick, at most.
 const BURST_MESSAGES: u32 = 8;
 
 impl Run<'_> {
-    /// Everybody sends what the dice say.
-    pub(super) fn say(&mut self, tick: u64) -> Result<(), String> {
-        self.regroup()?;
+    /// Lets both ends of all connections send.
+    pub(super) fn send_all(&mut self, tick: u64) -> Result<(), String> {
+        self.change_groups()?;
         for at in 0..self.plans.len() {
-            self.say_to_group()?;
+            self.broadcast()?;
             let rate = self.plans[at].rate;
             let is_puppet = self.plans[at].hostile == Some(Side::Client);
-            // Who takes no events does not know who is there.
+            // An application that takes no events does not know the state of its connection.
             let is_deaf = tick.checked_sub(1).is_some_and(|before| self.plans[at].deaf.contains(&before));
             for _ in 0..BURST_MESSAGES {
                 if !self.random.happens(rate) {
                     break;
                 }
                 if !is_deaf && !is_puppet {
-                    self.say_one(at, Side::Client)?;
+                    self.send(at, Side::Client)?;
                 }
                 if !self.is_stalled {
-                    self.say_one(at, Side::Server)?;
+                    self.send(at, Side::Server)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn say_one(&mut self, at: usize, by: Side) -> Result<(), String> {
+    fn send(&mut self, at: usize, by: Side) -> Result<(), String> {
         let (client, plan) = (&mut self.clients[at], &self.plans[at]);
         let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
         let length = self.random.below(plan.message_max_bytes as u64 + 1);
-        let options = options(&mut self.random, plan.reliable);
+        let options = draw_options(&mut self.random, plan.reliable);
         let length = usize::try_from(length).unwrap_or(0).min(options.mode.message_max_bytes());
         let may_be_over = client.may_be_over();
         let (flow, stage) = match by {
@@ -51,17 +49,17 @@ impl Run<'_> {
             Side::Server => (&mut client.down, client.at_server),
         };
         let bytes = flow.next(options, length, &mut self.random);
-        let answer = match (by, client.peer) {
+        let sent = match (by, client.peer) {
             (Side::Client, _) => self.world.clients[at].send(channel, bytes.clone(), options),
             (Side::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
             (Side::Server, None) => return Ok(()),
         };
         let is_over = may_be_over || matches!(stage, Stage::Failed | Stage::Over);
-        match answer {
+        match sent {
             Ok(receipt) => flow.on_sent(channel.0, options, bytes, receipt),
             Err(SendError::Full) => {
                 flow.on_refused();
-                self.doer.covered.refused += 1;
+                self.faults.coverage.refused += 1;
             }
             Err(SendError::UnknownPeer | SendError::Closed) if is_over => {}
             Err(error) => return Err(format!("{by:?} {at} at {stage:?} cannot send: {error}")),
@@ -69,7 +67,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Closes what is to be closed in this tick, or was to be and could not.
+    /// Closes the connections whose tick has come, and retries those that could not be closed before.
     pub(super) fn close(&mut self, tick: u64) {
         for (at, (client, plan)) in self.clients.iter_mut().zip(&self.plans).enumerate() {
             let Some(closing) = plan.closing.filter(|closing| closing.tick <= tick && !client.is_closed)
@@ -85,8 +83,8 @@ impl Run<'_> {
     }
 }
 
-/// How a message goes, as the dice say; this fraction of all is reliable.
-pub(super) fn options(random: &mut Random, reliable: f64) -> SendOptions {
+/// Draws how a message is sent. `reliable` is the fraction of reliable messages.
+pub(super) fn draw_options(random: &mut Random, reliable: f64) -> SendOptions {
     let is_reliable = random.happens(reliable);
     let mode = match (is_reliable, random.below(4)) {
         (true, 0) => Mode::ReliableUnordered,

@@ -1,7 +1,7 @@
-//! Scenarios of an hour: many clients who play at low rates and come and go, some of them for most of it.
+//! Scenarios of an hour: many clients that send at low rates, and come and go. Some stay for most of the hour.
 //!
-//! What may go wrong is that of short ones, and beside it holes that last for seconds, keys and tokens that grow old, and
-//! connections that fall idle and wake up.
+//! The faults are those of short scenarios, and in addition outages of seconds, old keys and tokens, and connections that become idle
+//! and active again.
 
 use std::time::Duration;
 
@@ -9,46 +9,49 @@ use drumfire::Cookie;
 use drumfire::conditioner::{LinkConfig, Loss, Random};
 
 use super::{Attack, CALM, Closing, GroupPlan, Plan, Scenario, Side, WrongClock};
-use crate::dice::between;
+use crate::random::between;
 
-/// Between two looks of the applications.
+/// The time between two turns of the applications.
 const TICK: Duration = Duration::from_millis(250);
 const SECOND_TICKS: u64 = 4;
 const MINUTE_TICKS: u64 = 60 * SECOND_TICKS;
 const HOUR_TICKS: u64 = 60 * MINUTE_TICKS;
 
-/// Silence and stall come again.
+/// The silence and the stall repeat after this time.
 const PERIOD_TICKS: u64 = 10 * MINUTE_TICKS;
 const SILENCE_TICKS: u64 = MINUTE_TICKS;
 const STALL_TICKS: u64 = 10 * SECOND_TICKS;
 
-/// Who gets no ack for ten seconds gives up: most holes leave time for many tries, and after a long one it may come to that.
-const SHORT_HOLE_TICKS: u64 = 2 * SECOND_TICKS;
-const LONG_HOLE_TICKS: u64 = 9 * SECOND_TICKS;
+/// An end without an ack for ten seconds gives up. Most outages leave time for many retransmissions, and long ones may not.
+const SHORT_OUTAGE_TICKS: u64 = 2 * SECOND_TICKS;
+const LONG_OUTAGE_TICKS: u64 = 9 * SECOND_TICKS;
 
-/// A clock that stands still for longer ends connections.
+/// A clock that stops for longer ends connections.
 const FROZEN_TICKS: u64 = 2 * SECOND_TICKS;
 
-/// The wall clock of the server is wrong for this long at most: nobody with a token gets in meanwhile.
+/// The longest time for which the server's wall clock is wrong. In it, no token is valid.
 const WRONG_TICKS: u64 = MINUTE_TICKS;
 
-/// Messages are sent this often, compared to short scenarios.
+/// The rate of messages, as a fraction of that in short scenarios.
 const RATE: f64 = 0.65;
 
-/// Addresses change so many times less often: each change takes a round trip or two, in which nothing gets on.
+/// The rate of messages to groups, which have many members, as a fraction of that in short scenarios.
+const GROUP_RATE: f64 = 0.02;
+
+/// Addresses change less often by this factor. Each change costs a round trip or two.
 const REBIND_TIMES: u64 = 10;
 
-/// Losses that everybody outlives for an hour. Probes of a connection that is idle are two round trips apart, and more where
-/// those vary: of ten tries within ten seconds one gets an answer.
+/// The loss that every connection survives for an hour. An idle connection sends a probe every two round trips or more, and one of
+/// its ten probes within ten seconds is acknowledged.
 const LOSS: f64 = 0.15;
 const LOSS_IN_BURSTS: f64 = 0.4;
 const LATE: Duration = Duration::from_millis(50);
 
-/// Who stays for longer than this sends nothing that must be cut in pieces.
+/// A client that stays for longer sends no fragmented messages.
 const SHORT_STAY_TICKS: u64 = 5 * MINUTE_TICKS;
 
 impl Scenario {
-    /// An hour of this seed.
+    /// Returns the hour of a seed.
     #[must_use]
     pub fn of_an_hour(seed: u64) -> Self {
         let mut random = Random::part(seed, 6);
@@ -60,7 +63,7 @@ impl Scenario {
         let clock = clock.map(|clock| clock.bounded(WRONG_TICKS));
         let (has_tokens, is_under_load) = (random.below(2) == 0, random.below(3) == 0);
         let count = between(&mut random, 56, 64);
-        let clients = (0..count).map(|at| Self::comer(seed, at, 0, has_tokens)).collect();
+        let clients = (0..count).map(|at| Self::newcomer(seed, at, 0, has_tokens)).collect();
         Self {
             seed,
             clients,
@@ -70,7 +73,7 @@ impl Scenario {
             silence,
             stall,
             is_hour: true,
-            group: GroupPlan::of_an_hour(seed),
+            group: GroupPlan::draw(seed).map(|plan| GroupPlan { rate: plan.rate * GROUP_RATE, ..plan }),
             memory_bytes: None,
             has_tokens,
             cookie: if is_under_load { Cookie::UnderLoad } else { Cookie::Always },
@@ -79,14 +82,14 @@ impl Scenario {
             is_clean: false,
             calm: CALM,
             swap: None,
-            swarm: None,
+            workers: None,
         }
     }
 
-    /// Who comes to this place in this tick.
-    pub(crate) fn comer(seed: u64, at: u64, tick: u64, has_tokens: bool) -> Plan {
+    /// Returns the client that comes to a place in a tick.
+    pub(crate) fn newcomer(seed: u64, at: u64, tick: u64, has_tokens: bool) -> Plan {
         let mut random = Random::part(seed, ((7 + at) << 32) | tick);
-        // The few who stay for long are as many at a time as those who do not.
+        // Few clients stay for long, and at any time they are as many as the others.
         let stay = match random.below(96) {
             0 => between(&mut random, MINUTE_TICKS, HOUR_TICKS),
             _ => between(&mut random, 2 * SECOND_TICKS, 30 * SECOND_TICKS),
@@ -100,11 +103,11 @@ impl Scenario {
             plan.message_max_bytes = plan.message_max_bytes.min(drumfire::MESSAGE_MAX_BYTES);
         }
         plan.clock = plan.clock.map(|clock| clock.bounded(HOUR_TICKS));
-        if let Some(hole) = &mut plan.hole {
-            let most = if random.below(4) == 0 { LONG_HOLE_TICKS } else { SHORT_HOLE_TICKS };
-            hole.ticks.end = hole.ticks.end.min(hole.ticks.start + most);
+        if let Some(outage) = &mut plan.outage {
+            let most = if random.below(4) == 0 { LONG_OUTAGE_TICKS } else { SHORT_OUTAGE_TICKS };
+            outage.ticks.end = outage.ticks.end.min(outage.ticks.start + most);
         }
-        // Everybody goes some time; who vanishes does it without a word.
+        // Every client leaves at some time. One that vanishes does so without a Close.
         if plan.closing.is_none() && plan.vanishes.is_none() {
             let by = if random.below(2) == 0 { Side::Client } else { Side::Server };
             plan.closing = Some(Closing { tick: stay, by });
@@ -113,7 +116,7 @@ impl Scenario {
     }
 }
 
-/// The same link with losses that are outlived.
+/// Returns the link with a loss that connections survive.
 fn bearable(link: LinkConfig) -> LinkConfig {
     let loss = match link.loss {
         Loss::Even(loss) => Loss::Even(loss.min(LOSS)),
@@ -126,10 +129,10 @@ fn bearable(link: LinkConfig) -> LinkConfig {
 }
 
 impl Plan {
-    /// The same, so many ticks later.
+    /// Returns the plan with all ticks later by `ticks`.
     fn shifted(mut self, ticks: u64) -> Self {
-        if let Some(hole) = &mut self.hole {
-            hole.ticks = hole.ticks.start + ticks..hole.ticks.end + ticks;
+        if let Some(outage) = &mut self.outage {
+            outage.ticks = outage.ticks.start + ticks..outage.ticks.end + ticks;
         }
         for tick in [
             self.clock.as_mut().map(|clock| &mut clock.tick),
@@ -144,14 +147,14 @@ impl Plan {
         self
     }
 
-    /// Whether its hole lasts so long that its connection may end of it.
-    pub(crate) fn has_long_hole(&self) -> bool {
-        self.hole.as_ref().is_some_and(|hole| hole.ticks.end - hole.ticks.start > SHORT_HOLE_TICKS)
+    /// Returns whether the outage may end the connection.
+    pub(crate) fn has_long_outage(&self) -> bool {
+        self.outage.as_ref().is_some_and(|outage| outage.ticks.end - outage.ticks.start > SHORT_OUTAGE_TICKS)
     }
 }
 
 impl WrongClock {
-    /// The same for no longer than this, and for a moment only where it stands still.
+    /// Limits the duration: to `ticks`, or to a shorter time for a clock that stops.
     fn bounded(mut self, ticks: u64) -> Self {
         let most = if self.config.rate_ppm == 0 { FROZEN_TICKS } else { ticks };
         self.ticks = self.ticks.clamp(1, most);
@@ -164,13 +167,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_goes_within_the_hour_that_they_came_and_no_hole_outlasts_what_connections_do() {
+    fn every_client_leaves_and_outages_are_bounded() {
         for (at, tick) in (0..200).zip([0, 100, 14_000].into_iter().cycle()) {
-            let plan = Scenario::comer(3, at, tick, false);
-            let end = plan.closing.map(|closing| closing.tick).or(plan.vanishes).expect("it goes");
+            let plan = Scenario::newcomer(3, at, tick, false);
+            let end = plan.closing.map(|closing| closing.tick).or(plan.vanishes).expect("it leaves");
             assert!((tick..=tick + HOUR_TICKS).contains(&end), "{plan:?}");
-            let hole = plan.hole.as_ref().map_or(0, |hole| hole.ticks.end - hole.ticks.start);
-            assert!(hole <= LONG_HOLE_TICKS && plan.has_long_hole() == (hole > SHORT_HOLE_TICKS));
+            let outage = plan.outage.as_ref().map_or(0, |outage| outage.ticks.end - outage.ticks.start);
+            assert!(outage <= LONG_OUTAGE_TICKS && plan.has_long_outage() == (outage > SHORT_OUTAGE_TICKS));
         }
     }
 }

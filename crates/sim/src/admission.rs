@@ -1,0 +1,114 @@
+//! How clients reach the server: opens a scenario's server, and sends clients to it, with tokens or without. Also sends clients whose
+//! token's session is over: the server must refuse them, and its application must not hear of them.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use drumfire::testing::{self, World};
+use drumfire::{
+    Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, ServerKey, TokenAccess, TokenKey,
+    TokenMasterKey, TokenRequest, Workers,
+};
+
+use crate::client::{Client, Stage};
+use crate::scenario::{Plan, Scenario};
+
+/// Admits clients to the world of a scenario.
+pub(crate) struct Admission {
+    address: SocketAddr,
+    /// The key that seals tokens, where there are any.
+    key: Option<TokenKey>,
+    config: ClientConfig,
+    next_player: u128,
+    /// The token of the newest client of each place.
+    tokens: Vec<ConnectToken>,
+    /// The addresses of clients with an old token.
+    returned: HashSet<SocketAddr>,
+}
+
+impl Admission {
+    /// Returns the scenario's world without clients, and its admission.
+    pub(crate) fn open(scenario: &Scenario) -> Result<(World, Self), String> {
+        let address = testing::server_config().address;
+        let (mut access, mut key) = (Access::Open, None);
+        if scenario.has_tokens {
+            let master = TokenMasterKey::from_bytes([7; 32]);
+            let token_key = master.token_key(1, "sim").map_err(|error| error.to_string())?;
+            access = Access::Token(TokenAccess::new(token_key.clone()));
+            key = Some(token_key);
+        }
+        let mut server = ServerConfig::new(address, server_key(), access).cookie(scenario.cookie);
+        let mut config = ClientConfig::default();
+        if let Some(bytes) = scenario.memory_bytes {
+            server = server.memory_bytes(bytes, bytes);
+            config = config.memory_bytes(bytes, bytes);
+        }
+        let world = match &scenario.workers {
+            Some(plan) => {
+                let server = server.workers(Workers::Count(plan.workers)).wait(plan.wait);
+                World::with_sockets(server, plan.sockets, scenario.seed)
+            }
+            None => World::new(server, scenario.seed),
+        };
+        let world = world.map_err(|error| error.to_string())?;
+        let (tokens, returned) = (Vec::new(), HashSet::new());
+        Ok((world, Self { address, key, config, next_player: 0, tokens, returned }))
+    }
+
+    /// Sends a client to a place: to a new one, or to that of a client that has left.
+    pub(crate) fn admit(&mut self, world: &mut World, at: usize, plan: &Plan) -> Result<(), String> {
+        let token = self.token(world, plan)?;
+        let is_new = at == world.clients.len();
+        let end = match (&token, is_new) {
+            (None, true) => world.join(&self.config).map(|_| ()),
+            (Some(token), true) => world.join_with_token(token, &self.config).map(|_| ()),
+            (token, false) => world.rejoin(at, token.as_ref(), &self.config),
+        };
+        end.map_err(|error| error.to_string())?;
+        if let Some(token) = token {
+            match self.tokens.get_mut(at) {
+                Some(place) => *place = token,
+                None => self.tokens.push(token),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a token for the next player, or that of the client before, if the plan shares it.
+    fn token(&mut self, world: &mut World, plan: &Plan) -> Result<Option<ConnectToken>, String> {
+        let Some(key) = &self.key else { return Ok(None) };
+        if let Some(shared) = self.tokens.last().filter(|_| plan.shares_token) {
+            return Ok(Some(shared.clone()));
+        }
+        let request = TokenRequest::new(PlayerId(self.next_player), self.address, server_key().public());
+        self.next_player += 1;
+        world.issue(&request, key).map(Some).map_err(|error| error.to_string())
+    }
+
+    /// Sends a client with the token of each session that is over, from a new address.
+    pub(crate) fn reuse_tokens(&mut self, world: &mut World, clients: &[Client]) -> Result<(), String> {
+        for (token, client) in self.tokens.iter().zip(clients) {
+            if client.at_server == Stage::Over {
+                let config = ClientConfig::default();
+                let at = world.join_with_token(token, &config).map_err(|error| error.to_string())?;
+                self.returned.insert(world.client_address(at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of clients with an old token.
+    pub(crate) fn returned_count(&self) -> u64 {
+        self.returned.len() as u64
+    }
+
+    /// Returns whether a client with an old token uses this address.
+    pub(crate) fn has_returned(&self, address: SocketAddr) -> bool {
+        self.returned.contains(&address)
+    }
+}
+
+/// Returns the key of every simulated server.
+pub(crate) fn server_key() -> ServerKey {
+    ServerKey::from_bytes([9; 32])
+}
