@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -59,14 +59,43 @@ pub(crate) fn set_priority(thread: u32, priority: Priority) -> Result<(), Error>
     call("chrt", &format!("--fifo --reset-on-fork --pid {} {thread}", priority as u8)).map(drop)
 }
 
+/// A thread that runs until it is ended or dropped.
+pub(crate) struct BackgroundThread<T> {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<T>>,
+}
+
+impl<T: Send + 'static> BackgroundThread<T> {
+    /// Starts a thread, which must return soon after the flag becomes true.
+    pub(crate) fn spawn(run: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let flag = Arc::clone(&is_over);
+        Self { is_over, thread: Some(thread::spawn(move || run(&flag))) }
+    }
+
+    /// Ends the thread, and returns its result.
+    pub(crate) fn end(mut self) -> Result<T, Error> {
+        self.is_over.store(true, Ordering::Release);
+        let thread = self.thread.take().context("a thread")?;
+        thread.join().map_err(|_| Error::failed("a thread", "it panicked"))
+    }
+}
+
+impl<T> Drop for BackgroundThread<T> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        // A run that needs the thread's work notices that the thread has failed.
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
 /// A stall of this length makes timers late that are on time otherwise.
 const STALL_LIMIT: Duration = Duration::from_millis(10);
 
 /// A thread that measures how long its core runs no thread at all: the host of a virtual machine stops a core for milliseconds when
 /// its own cores are busy. The thread has the highest priority on the core, so that only a stall of the machine delays it.
 pub(crate) struct StallMonitor {
-    is_over: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Duration, Error>>,
+    thread: BackgroundThread<Result<Duration, Error>>,
     /// The ticks of all cores at the start.
     ticks: Option<CpuTicks>,
 }
@@ -100,11 +129,19 @@ impl StallMonitor {
     /// # Errors
     /// [`Error::Unsupported`] if real-time priorities are not permitted, [`Error::Failed`] if the core is not allowed.
     pub(crate) fn start(core: usize, sleep: Duration) -> Result<Self, Error> {
-        let is_over = Arc::<AtomicBool>::default();
-        let end = Arc::clone(&is_over);
         let (sender, thread_ids) = channel();
-        let thread = thread::spawn(move || measure(core, sleep, &end, &sender));
-        let monitor = Self { is_over, thread, ticks: cpu_ticks() };
+        let thread = BackgroundThread::spawn(move |is_over| {
+            pin_current_thread(core).context("a core")?;
+            sender.send(current_thread_id().context("a thread id")?).context("the monitor's owner")?;
+            let mut longest = Duration::ZERO;
+            while !is_over.load(Ordering::Acquire) {
+                let before = now();
+                pause(sleep);
+                longest = longest.max(now().duration_since(before).saturating_sub(sleep));
+            }
+            Ok(longest)
+        });
+        let monitor = Self { thread, ticks: cpu_ticks() };
         // Without a thread id the monitor's own error says why.
         let outcome = thread_ids.recv().map_or(Ok(()), |id| set_priority(id, Priority::Monitor));
         match outcome {
@@ -116,22 +153,9 @@ impl StallMonitor {
     /// Ends the monitor, and returns the stalls since its start.
     pub(crate) fn end(self) -> Result<Stalls, Error> {
         let stolen = cpu_ticks().zip(self.ticks).and_then(|(now, then)| now.steal_share_since(&then));
-        self.is_over.store(true, Ordering::Release);
-        let longest = self.thread.join().map_err(|_| Error::failed("a thread", "it panicked"))??;
+        let longest = self.thread.end()??;
         Ok(Stalls { longest, stolen: stolen.unwrap_or(0.0) })
     }
-}
-
-fn measure(core: usize, sleep: Duration, is_over: &AtomicBool, id: &Sender<u32>) -> Result<Duration, Error> {
-    pin_current_thread(core).context("a core")?;
-    let mut longest = Duration::ZERO;
-    id.send(current_thread_id().context("a thread id")?).context("the monitor's owner")?;
-    while !is_over.load(Ordering::Acquire) {
-        let before = now();
-        pause(sleep);
-        longest = longest.max(now().duration_since(before).saturating_sub(sleep));
-    }
-    Ok(longest)
 }
 
 #[cfg(test)]

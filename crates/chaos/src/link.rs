@@ -5,14 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use drumfire::conditioner::{Link, LinkConfig, LinkCounts, Moment};
 use drumfire_tools::clock::{now, pause};
 
 use crate::error::{Error, ErrorContext};
-use crate::host::call;
+use crate::host::{BackgroundThread, call};
 use crate::net::{NAT_NETWORK, NatRouter, without_checksum};
 use crate::platform::TunDevice;
 
@@ -46,8 +45,7 @@ pub(crate) struct EmulatedLink {
     /// The router at this end.
     pub(crate) router: Arc<NatRouter>,
     configs: Sender<LinkConfig>,
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<[LinkCounts; 2]>>,
+    thread: BackgroundThread<[LinkCounts; 2]>,
 }
 
 impl EmulatedLink {
@@ -71,8 +69,6 @@ impl EmulatedLink {
         call("ip", &format!("{far} route add {NAT_NETWORK} dev {FAR_DEVICE}"))?;
         let [there, back] = SEEDS.map(|seed| Link::new(config.clone(), seed));
         let links = [there.context("a link")?, back.context("a link")?];
-        let is_over = Arc::<AtomicBool>::default();
-        let end = Arc::clone(&is_over);
         let router = Arc::new(NatRouter::new(NEAR));
         let (configs, receiver) = channel();
         let mut carrier = Carrier {
@@ -83,8 +79,8 @@ impl EmulatedLink {
             start: now(),
             memory: vec![0; usize::from(u16::MAX)],
         };
-        let thread = Some(std::thread::spawn(move || carrier.run(&end)));
-        Ok(Self { router, configs, is_over, thread })
+        let thread = BackgroundThread::spawn(move |is_over| carrier.run(is_over));
+        Ok(Self { router, configs, thread })
     }
 
     /// Changes both directions.
@@ -95,17 +91,8 @@ impl EmulatedLink {
     }
 
     /// Ends the link, and returns what it did to packets in each direction.
-    pub(crate) fn end(mut self) -> Result<[LinkCounts; 2], Error> {
-        self.is_over.store(true, Ordering::Release);
-        let thread = self.thread.take().context("the link's thread")?;
-        thread.join().map_err(|_| Error::failed("the link", "its thread panicked"))
-    }
-}
-
-impl Drop for EmulatedLink {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
-        drop(self.thread.take().map(JoinHandle::join));
+    pub(crate) fn end(self) -> Result<[LinkCounts; 2], Error> {
+        self.thread.end()
     }
 }
 

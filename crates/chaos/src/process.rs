@@ -271,6 +271,11 @@ impl Report {
         players.filter_map(|account| account[name].as_u64()).sum()
     }
 
+    /// Returns a number of the whole server, and the largest one if the report lacks it.
+    pub(crate) fn value(&self, name: &str) -> u64 {
+        self.0[name].as_u64().unwrap_or(u64::MAX)
+    }
+
     /// Returns the worker that serves a player.
     pub(crate) fn worker_of(&self, player: usize) -> Option<u64> {
         self.0["players"][player.to_string()]["worker"].as_u64()
@@ -294,26 +299,11 @@ impl Report {
         threads.into_iter().flatten().filter_map(Value::as_u64).sum()
     }
 
-    /// Returns the most bytes that were queued or unacknowledged for one player.
-    pub(crate) fn queue_most_bytes(&self) -> u64 {
-        self.0["queue_most_bytes"].as_u64().unwrap_or(u64::MAX)
-    }
-
     /// Returns what the system granted the workers' sockets under `name`, summed over them. A `true` counts as 1.
     pub(crate) fn granted(&self, name: &str) -> u64 {
         let workers = self.0["granted"].as_array().into_iter().flatten();
         let granted = |worker: &Value| worker[name].as_u64().or(worker[name].as_bool().map(u64::from));
         workers.filter_map(granted).sum()
-    }
-
-    /// Returns the number of datagrams that no counter has.
-    pub(crate) fn unexplained(&self) -> u64 {
-        self.0["unexplained"].as_u64().unwrap_or(u64::MAX)
-    }
-
-    /// Returns the number of echoes that a full send queue refused.
-    pub(crate) fn refused(&self) -> u64 {
-        self.0["refused"].as_u64().unwrap_or(u64::MAX)
     }
 }
 
@@ -375,7 +365,7 @@ mod tests {
         assert_eq!(report.sum("/sent/datagrams"), 7);
         assert_eq!([0, 1, 2].map(|worker| report.of_worker(worker, "/sent/datagrams")), [3, 4, 0]);
         assert_eq!(report.sum("/sent/faults/permission_denied"), 0);
-        assert_eq!((report.unexplained(), report.refused()), (0, u64::MAX));
+        assert_eq!((report.value("unexplained"), report.value("refused")), (0, u64::MAX));
     }
 
     #[test]

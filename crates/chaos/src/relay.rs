@@ -6,7 +6,6 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use drumfire::conditioner::Random;
@@ -17,6 +16,7 @@ use drumfire_tools::clock::{now, pause};
 
 use crate::error::{Error, ErrorContext};
 use crate::flood::CONNECTION_PACKET;
+use crate::host::BackgroundThread;
 use crate::process::Report;
 
 /// The bit of the first byte that is set in all datagrams of a handshake.
@@ -24,28 +24,6 @@ const HANDSHAKE_BIT: u8 = 0x80;
 
 /// The place of the connection id in a packet.
 const CONNECTION_ID: std::ops::Range<usize> = 1..9;
-
-/// A thread of a relay. It ends on drop.
-struct Worker {
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), Error>>>,
-}
-
-impl Worker {
-    fn spawn(run: impl FnOnce(&AtomicBool) -> Result<(), Error> + Send + 'static) -> Self {
-        let is_over = Arc::<AtomicBool>::default();
-        let end = Arc::clone(&is_over);
-        Self { is_over, thread: Some(std::thread::spawn(move || run(&end))) }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
-        // A relay that failed early forwards nothing, on which the run that uses it times out.
-        drop(self.thread.take().map(JoinHandle::join));
-    }
-}
 
 /// Datagrams of a player, as templates for a flood.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +40,7 @@ pub(crate) struct Tap {
     pub(crate) address: SocketAddr,
     samples: Arc<Mutex<Samples>>,
     to_server: Arc<AtomicU64>,
-    _worker: Worker,
+    _thread: BackgroundThread<Result<(), Error>>,
 }
 
 impl Tap {
@@ -76,7 +54,7 @@ impl Tap {
         let address = socket.local_addr().context("an address")?;
         let (samples, to_server) = (Arc::<Mutex<Samples>>::default(), Arc::<AtomicU64>::default());
         let (kept, sent) = (Arc::clone(&samples), Arc::clone(&to_server));
-        let worker = Worker::spawn(move |is_over| {
+        let thread = BackgroundThread::spawn(move |is_over| {
             let (mut player, mut memory) = (None, [0; 2_048]);
             while !is_over.load(Ordering::Acquire) {
                 let (datagram, from) = match socket.recv_from(&mut memory) {
@@ -98,7 +76,7 @@ impl Tap {
             }
             Ok(())
         });
-        Ok(Self { address, samples, to_server, _worker: worker })
+        Ok(Self { address, samples, to_server, _thread: thread })
     }
 
     /// Returns the samples so far.
@@ -213,7 +191,7 @@ pub(crate) struct SharedPort {
     /// Where the players find the server.
     pub(crate) address: SocketAddr,
     counts: Arc<SharedCounts>,
-    _worker: Worker,
+    _thread: BackgroundThread<Result<(), Error>>,
 }
 
 #[derive(Default)]
@@ -232,7 +210,7 @@ impl SharedPort {
         let address = front.local_addr().context("an address")?;
         let counts = Arc::<SharedCounts>::default();
         let (back, shared) = (TrainSender::new(server)?, Arc::clone(&counts));
-        let worker = Worker::spawn(move |is_over| {
+        let thread = BackgroundThread::spawn(move |is_over| {
             let mixer = Mixer {
                 front,
                 back,
@@ -245,7 +223,7 @@ impl SharedPort {
             };
             mixer.run(&shared, is_over)
         });
-        Ok(Self { address, counts, _worker: worker })
+        Ok(Self { address, counts, _thread: thread })
     }
 
     /// Requests one warm-up of the server's sockets.

@@ -93,8 +93,8 @@ fn fill_send_buffer(setting: &Setting, other: &OtherNamespace, marks: &mut Marks
     let report = bed.server.report()?;
     marks.at_least("sends that the full buffer refused", refused, 1);
     marks.at_most("processor time of the server meanwhile, in thousandths", cpu, CPU_GOAL);
-    marks.at_least("bytes that waited for a player, at most", report.queue_most_bytes(), QUEUE_LEAST);
-    marks.at_most("bytes that waited for a player, at most", report.queue_most_bytes(), QUEUE_GOAL);
+    marks.at_least("bytes that waited for a player, at most", report.value("queue_most_bytes"), QUEUE_LEAST);
+    marks.at_most("bytes that waited for a player, at most", report.value("queue_most_bytes"), QUEUE_GOAL);
     marks.unharmed(&bed.players);
     marks.books(&report);
     marks.note(format_args!(
