@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use drumfire::{ConnectToken, PlayerId, ServerKey, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire_tools::clock::{now, pause};
+use drumfire_tools::host::ProcessClock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
@@ -179,13 +180,8 @@ impl ServerProcess {
 
     /// Returns the CPU time that the server has used.
     pub(crate) fn cpu_time(&self) -> Result<Duration, Error> {
-        const WHAT: &str = "the server's CPU time";
-        let text = fs::read_to_string(self.proc_path("stat")).context(WHAT)?;
-        // The program's name before the numbers may contain blanks; see proc(5).
-        let (_, fields) = text.rsplit_once(')').context(WHAT)?;
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-        let ticks: u64 = ticks.sum::<Result<_, _>>().context(WHAT)?;
-        Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100))
+        let sample = ProcessClock::sample(self.0.child.id()).context("the server's CPU time")?;
+        Ok(Duration::from_nanos(sample.run_ns))
     }
 
     /// Returns the server's resident memory in bytes.

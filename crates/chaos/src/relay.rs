@@ -106,7 +106,7 @@ impl Samples {
     }
 }
 
-/// Trains that are sent until every worker's socket has received one: sockets hand over whole trains only after the first.
+/// The most warm-ups until every worker receives whole trains. A receiver enables GRO only after some batches with trains.
 pub(crate) const WARM_UP_ROUNDS: u32 = 200;
 
 /// A socket that sends trains.

@@ -37,7 +37,7 @@ const WORKERS: u16 = 4;
 /// The kernel's counters of dropped datagrams reach the server's report within this time.
 const KERNEL_COUNTERS: Duration = Duration::from_millis(1_500);
 
-/// The datagrams of one receive batch: the most that a failing worker may lose.
+/// The datagrams of one receive batch: the most that other connections may lose by a panic.
 const BATCH: u64 = 64;
 
 /// A run by its name.

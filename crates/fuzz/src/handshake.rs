@@ -81,7 +81,7 @@ fn is_accepted(token: &Token, sealed: [u8; limits::SEALED_TOKEN_BYTES]) -> bool 
 }
 
 /// Returns a world whose client has sent a Hello, and the Hello.
-fn asking() -> (World, Vec<u8>) {
+fn connecting_world() -> (World, Vec<u8>) {
     let mut world = World::new(1, CLEAN);
     world.connect();
     world.flush();
@@ -94,7 +94,7 @@ fn asking() -> (World, Vec<u8>) {
 pub(crate) fn welcome(data: &[u8]) {
     let mut input = Input::new(data);
     let is_genuine = input.u8() & 1 != 0;
-    let (mut world, hello) = asking();
+    let (mut world, hello) = connecting_world();
     let hello = Hello::decode(&hello).expect("a Hello");
     let mut message = [0; Welcome::NOISE_MESSAGE_MAX_BYTES];
     let bytes = if is_genuine {

@@ -117,7 +117,7 @@ fn verdict(claimed: &BTreeSet<u64>, sent: &BTreeSet<u64>) -> Option<AckError> {
 }
 
 /// A replay window as a set of accepted numbers.
-struct Seen {
+struct WindowModel {
     accepted: BTreeSet<u64>,
     highest: u64,
     /// The lowest number that was never forgotten.
@@ -126,7 +126,7 @@ struct Seen {
     is_wide: bool,
 }
 
-impl Seen {
+impl WindowModel {
     fn lowest(&self) -> u64 {
         let size = if self.is_wide { self.size } else { 64 };
         self.highest.saturating_sub(size - 1).max(self.floor)
@@ -154,39 +154,44 @@ pub(crate) fn replay(data: &[u8]) {
     let mut input = Input::new(data);
     let size = 64 * (1 + u32::from(input.u8() % 128));
     let mut window = ReplayWindow::narrow(size).expect("a size that is permitted");
-    let mut seen =
-        Seen { accepted: BTreeSet::new(), highest: 0, floor: 0, size: u64::from(size), is_wide: false };
+    let mut model = WindowModel {
+        accepted: BTreeSet::new(),
+        highest: 0,
+        floor: 0,
+        size: u64::from(size),
+        is_wide: false,
+    };
     while !input.is_empty() {
         let number = match input.u8() % 8 {
             0 => {
                 window.widen();
-                seen.resize(true);
+                model.resize(true);
                 continue;
             }
             1 => {
                 window.shrink();
-                seen.resize(false);
+                model.resize(false);
                 continue;
             }
             2 => input.u64(),
-            3 => seen.highest.saturating_add(u64::from(input.u16())),
-            4 => seen.highest.saturating_sub(u64::from(input.u16())),
-            5 => seen.highest.saturating_sub(u64::from(size)).saturating_add(u64::from(input.u8() % 4)),
-            6 => seen.highest.saturating_add(u64::from(input.u8() % 4)),
-            _ => seen.highest.saturating_sub(u64::from(input.u8())),
+            3 => model.highest.saturating_add(u64::from(input.u16())),
+            4 => model.highest.saturating_sub(u64::from(input.u16())),
+            5 => model.highest.saturating_sub(u64::from(size)).saturating_add(u64::from(input.u8() % 4)),
+            6 => model.highest.saturating_add(u64::from(input.u8() % 4)),
+            _ => model.highest.saturating_sub(u64::from(input.u8())),
         };
-        let wanted = seen.verdict(number);
-        assert_eq!(window.check(number), wanted, "{number} of at most {}", seen.highest);
-        assert_eq!(window.accept(number), wanted, "{number} of at most {}", seen.highest);
+        let wanted = model.verdict(number);
+        assert_eq!(window.check(number), wanted, "{number} of at most {}", model.highest);
+        assert_eq!(window.accept(number), wanted, "{number} of at most {}", model.highest);
         if wanted.is_ok() {
-            if number.saturating_sub(seen.highest) >= 64 {
+            if number.saturating_sub(model.highest) >= 64 {
                 // The window widens rather than forget numbers in between.
-                seen.resize(true);
+                model.resize(true);
             }
-            seen.accepted.insert(number);
-            seen.highest = seen.highest.max(number);
+            model.accepted.insert(number);
+            model.highest = model.highest.max(number);
         }
-        assert_eq!(window.highest(), seen.accepted.last().copied());
+        assert_eq!(window.highest(), model.accepted.last().copied());
     }
 }
 

@@ -72,8 +72,8 @@ impl MeteredServer {
         }
     }
 
-    /// Passes a datagram to the server. Returns the most memory that it needed.
-    fn hand(&mut self, from: SocketAddr, mut bytes: Vec<u8>) -> u64 {
+    /// Receives a datagram. Returns the most memory that it needed.
+    fn receive(&mut self, from: SocketAddr, mut bytes: Vec<u8>) -> u64 {
         *self.received.entry(from).or_default() += bytes.len() as u64;
         let (server, now) = (&mut self.server, self.now);
         let counted =
@@ -83,7 +83,7 @@ impl MeteredServer {
         counted.bytes_max
     }
 
-    fn pass(&mut self, time: Duration) {
+    fn advance(&mut self, time: Duration) {
         self.now.monotonic = self.now.monotonic.after(time);
         self.now.wall += time;
         let (server, now) = (&mut self.server, self.now);
@@ -152,15 +152,15 @@ fn from(number: u8) -> SocketAddr {
 }
 
 /// Returns a client that connects, and its Hello.
-fn asking(number: u8, now: Now) -> (Endpoint, Vec<u8>) {
+fn connecting_client(number: u8, now: Now) -> (Endpoint, Vec<u8>) {
     let seed = Secret::new([0x40 + number; 32]);
     let mut client = Endpoint::client(Config::default(), ClientConfig::default(), seed).expect("a client");
     client.connect(now, address(SERVER), &identity(), None).expect("an attempt");
-    let hello = said(&mut client, now).expect("a Hello");
+    let hello = next_datagram(&mut client, now).expect("a Hello");
     (client, hello)
 }
 
-fn said(client: &mut Endpoint, now: Now) -> Option<Vec<u8>> {
+fn next_datagram(client: &mut Endpoint, now: Now) -> Option<Vec<u8>> {
     let mut memory = [0; 1_472];
     let sent = client.poll_transmit(now, &mut memory)?;
     Some(memory[..sent.bytes].to_vec())
@@ -181,19 +181,19 @@ pub(crate) fn datagram(data: &[u8]) {
     let bytes = match how >> 1 & 3 {
         0 => input.rest().to_vec(),
         1 => {
-            let mut hello = asking(0, metered.now).1;
+            let mut hello = connecting_client(0, metered.now).1;
             change(&mut hello, &mut input);
             hello
         }
         2 => [&[0x08 | how >> 3 & 7], input.rest()].concat(),
         _ => [&[0x88 | how >> 3 & 7], input.rest()].concat(),
     };
-    let took = metered.hand(from(200), bytes);
+    let took = metered.receive(from(200), bytes);
     if metered.computed() == 0 {
         assert!(took <= DROPPED_BYTES, "{took} bytes for a dropped datagram");
     }
     assert!(metered.peers.is_empty());
-    metered.pass(Duration::from_secs(6));
+    metered.advance(Duration::from_secs(6));
     assert!(metered.held <= metered.tables_bytes(), "{} bytes kept of an unknown client", metered.held);
 }
 
@@ -212,33 +212,33 @@ pub(crate) fn flood(data: &[u8]) {
         match what % 6 {
             0 => {
                 let count = usize::from(input.u8());
-                metered.hand(source, input.bytes(count).to_vec());
+                metered.receive(source, input.bytes(count).to_vec());
             }
             1 => {
-                let (_, last) = place.get_or_insert_with(|| asking(number, begin));
+                let (_, last) = place.get_or_insert_with(|| connecting_client(number, begin));
                 let mut bytes = last.clone();
                 change(&mut bytes, &mut input);
-                metered.hand(source, bytes);
+                metered.receive(source, bytes);
             }
             2 => {
-                let (client, last) = place.get_or_insert_with(|| asking(number, begin));
+                let (client, last) = place.get_or_insert_with(|| connecting_client(number, begin));
                 client.handle_timeout(metered.now);
-                *last = said(client, metered.now).unwrap_or_else(|| last.clone());
-                metered.hand(source, last.clone());
+                *last = next_datagram(client, metered.now).unwrap_or_else(|| last.clone());
+                metered.receive(source, last.clone());
             }
             3 => {
                 if let Some(answer) = metered.last.get_mut(&source) {
-                    let (client, _) = place.get_or_insert_with(|| asking(number, begin));
+                    let (client, _) = place.get_or_insert_with(|| connecting_client(number, begin));
                     let inbound = Inbound { from: address(SERVER).into(), bytes: answer };
                     client.handle_datagrams(metered.now, [inbound]);
                     while client.poll_event().is_some() {}
                 }
             }
-            4 => metered.pass(Duration::from_millis(u64::from(input.u16()))),
+            4 => metered.advance(Duration::from_millis(u64::from(input.u16()))),
             _ => {
                 let id = input.array::<8>();
                 let rest = usize::from(input.u8());
-                metered.hand(source, [&[0x09], &id[..], &vec![what; rest]].concat());
+                metered.receive(source, [&[0x09], &id[..], &vec![what; rest]].concat());
             }
         }
     }

@@ -12,7 +12,6 @@ use crate::handshake::{Handshake, default_parameters};
 use crate::random::Random;
 use crate::sender::Sender;
 use crate::server::accept_hello;
-use crate::state::{Limits, SendState};
 use crate::swarm::{AckChoice, Swarm};
 use crate::twist::Twist;
 
@@ -155,9 +154,7 @@ impl HostileEnd {
 
     fn connect(&mut self, connection: Connection, welcome: Option<Vec<u8>>) {
         let swarm = Swarm::draw(&mut self.random);
-        let limits = Limits::of_server(&connection.peer_parameters());
-        let state = SendState::new(limits, Sender::holds_back_first(&swarm));
-        let sender = Sender::new(&swarm, self.random.clone(), state);
+        let sender = Sender::new(&swarm, self.random.clone(), connection.peer_parameters());
         self.turns = 0;
         self.phase = Phase::Connected(Box::new(Connected { connection, sender, welcome }));
     }

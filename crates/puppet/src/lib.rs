@@ -36,5 +36,4 @@ pub use packet::{PacketOpener, PacketSealer};
 pub use random::Random;
 pub use sender::Sender;
 pub use server::{HelloError, accept_hello, answer_hello};
-pub use state::{Limits, SendState};
 pub use swarm::Swarm;

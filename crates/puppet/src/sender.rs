@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use drumfire_wire::limits::{ACK_RANGES_SENT, MESSAGE_LIMIT_BYTES};
-use drumfire_wire::{AckRange, ChannelId, Delivery, FrameWriter, MessageId, Skip};
+use drumfire_wire::limits::{ACK_RANGES_SENT, MESSAGE_IDS_AHEAD, MESSAGE_LIMIT_BYTES};
+use drumfire_wire::{AckRange, ChannelId, Delivery, FrameWriter, MessageId, SharedParameters, Skip};
 
 use crate::connection::Heard;
 use crate::frame::{DrawnFrame, range};
 use crate::random::Random;
-use crate::state::{InPieces, SendState};
+use crate::state::{IN_PIECES_MAX, InPieces, SendState};
 use crate::swarm::{
     AckChoice, AfterChoice, ChannelChoice, IdChoice, Kind, LengthChoice, Mode, OffsetChoice, Recipe, Swarm,
     TotalChoice,
@@ -47,9 +47,10 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender at the first packet of its connection.
+    /// Returns a sender at the first packet of its connection. `peer` are the limits that the other end stated in the handshake.
     #[must_use]
-    pub fn new(swarm: &Swarm, random: Random, state: SendState) -> Self {
+    pub fn new(swarm: &Swarm, random: Random, peer: SharedParameters) -> Self {
+        let state = SendState::new(peer, swarm.holds_back_first);
         let last = Drawn { frames: Vec::new() };
         Self {
             swarm: swarm.clone(),
@@ -62,12 +63,6 @@ impl Sender {
             last,
             ids_ahead: 0,
         }
-    }
-
-    /// Returns whether the first message is to be held back by connections of this swarm.
-    #[must_use]
-    pub const fn holds_back_first(swarm: &Swarm) -> bool {
-        swarm.holds_back_first
     }
 
     /// Returns whether the keys change after the packet that was drawn last.
@@ -88,7 +83,7 @@ impl Sender {
     /// Returns the credit of an end that takes every message: the initial credit, and a packet more for each that arrived.
     pub(crate) fn credit_for_heard(&self) -> u64 {
         let heard = self.state.heard.back().map_or(0, |newest| newest + 1);
-        u64::from(self.state.limits.credit_bytes) + heard * 1_200
+        u64::from(self.state.peer.credit_bytes) + heard * 1_200
     }
 
     /// The server did not take the packet that was drawn last.
@@ -278,7 +273,7 @@ impl Sender {
             bytes,
         };
         let is_one_more = known.is_none() && is_reliable;
-        if is_one_more && self.state.in_pieces.len() >= self.state.limits.in_pieces && !breaks_rules {
+        if is_one_more && self.state.in_pieces.len() >= IN_PIECES_MAX && !breaks_rules {
             return None;
         }
         self.allowed(frame, pieces.total.into(), breaks_rules)
@@ -336,7 +331,7 @@ impl Sender {
     }
 
     fn id(&mut self, choice: IdChoice) -> Option<u64> {
-        let (next, floor, ahead) = (self.state.next, self.state.floor(), self.state.limits.ids_ahead);
+        let (next, floor, ahead) = (self.state.next, self.state.floor(), MESSAGE_IDS_AHEAD);
         let id = match choice {
             IdChoice::Next => next,
             IdChoice::Same => self.last_id,
@@ -425,7 +420,7 @@ impl Sender {
     }
 
     fn total(&mut self, choice: TotalChoice, is_reliable: bool, breaks_rules: bool) -> u32 {
-        let largest = if is_reliable { self.state.limits.message_max_bytes } else { UNRELIABLE_MAX_BYTES };
+        let largest = if is_reliable { self.state.peer.message_max_bytes } else { UNRELIABLE_MAX_BYTES };
         let total = match choice {
             TotalChoice::Tiny => 1 + self.below(8),
             TotalChoice::Packet => 1_000,

@@ -16,31 +16,8 @@ const HEARD_MAX: usize = 512;
 /// Unreliable messages in pieces that are remembered.
 const LOOSE_MAX: usize = 16;
 
-/// The limits that the server sets.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// How far an id may lie beyond the lowest that the server lacks.
-    pub ids_ahead: u64,
-    /// Reliable messages in pieces.
-    pub in_pieces: usize,
-    /// Bytes of a reliable message.
-    pub message_max_bytes: u32,
-    /// Bytes of reliable messages before the server gives more credit.
-    pub credit_bytes: u32,
-}
-
-impl Limits {
-    /// The limits that the server stated in the handshake, and those of the protocol.
-    #[must_use]
-    pub const fn of_server(parameters: &SharedParameters) -> Self {
-        Self {
-            ids_ahead: limits::MESSAGE_IDS_AHEAD,
-            in_pieces: 64,
-            message_max_bytes: parameters.message_max_bytes,
-            credit_bytes: parameters.credit_bytes,
-        }
-    }
-}
+/// Reliable messages in pieces that the other end keeps at a time.
+pub(crate) const IN_PIECES_MAX: usize = 64;
 
 /// A message in pieces, as its first piece described it.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +33,9 @@ pub(crate) struct InPieces {
 
 /// The messages and ids that a hostile client has sent, and the packets that it has received.
 #[derive(Debug)]
-pub struct SendState {
-    pub(crate) limits: Limits,
+pub(crate) struct SendState {
+    /// The limits that the other end stated in the handshake.
+    pub(crate) peer: SharedParameters,
     pub(crate) next: u64,
     /// Ids below `next` that the server did not take yet.
     pub(crate) missing: BTreeSet<u64>,
@@ -77,15 +55,14 @@ pub struct SendState {
 
 impl SendState {
     /// The state after the handshake. With `holds_back_first` the first message is never sent.
-    #[must_use]
-    pub fn new(limits: Limits, holds_back_first: bool) -> Self {
+    pub(crate) fn new(peer: SharedParameters, holds_back_first: bool) -> Self {
         Self {
-            limits,
+            peer,
             next: u64::from(holds_back_first),
             missing: (0..u64::from(holds_back_first)).collect(),
             in_pieces: BTreeMap::new(),
             loose: VecDeque::new(),
-            credit_edge: limits.credit_bytes.into(),
+            credit_edge: peer.credit_bytes.into(),
             credit_used: 0,
             last_of_channel: BTreeMap::new(),
             heard: VecDeque::new(),
@@ -103,7 +80,7 @@ impl SendState {
     /// Returns whether the server would take a new reliable message with this id and length.
     pub(crate) fn is_allowed(&self, id: u64, bytes: u64) -> bool {
         let charge = bytes + u64::from(limits::MESSAGE_CHARGE_BYTES);
-        id <= self.floor() + self.limits.ids_ahead
+        id <= self.floor() + limits::MESSAGE_IDS_AHEAD
             && (!self.is_new(id) || self.credit_used + charge <= self.credit_edge)
     }
 
@@ -122,7 +99,7 @@ impl SendState {
                 self.credit_used += charge;
             }
             // Beyond what is in reach nothing is taken.
-            if id.0 >= self.next && id.0 <= self.floor() + self.limits.ids_ahead {
+            if id.0 >= self.next && id.0 <= self.floor() + limits::MESSAGE_IDS_AHEAD {
                 self.missing.extend(self.next..=id.0);
                 self.next = id.0 + 1;
             }

@@ -17,14 +17,12 @@ use drumfire::testing::{self, World};
 use drumfire::{
     ChannelId, ClientConfig, ClientEvent, ClientState, Event, PeerId, RefuseReason, SendOptions, Verdict,
 };
-use drumfire_puppet::{
-    Connection, DrawnFrame, Handshake, HelloFlood, Limits, Random, SendState, Sender, Swarm,
-};
+use drumfire_puppet::{Connection, DrawnFrame, Handshake, HelloFlood, Random, Sender, Swarm};
 
 /// The full number of seeds.
 const SEEDS: u32 = 2_000;
 
-/// Between the honest client and the server, each way.
+/// The delay between the honest client and the server, in each direction.
 const DELAY: Duration = Duration::from_millis(10);
 
 /// Hostile packets of a seed, and those with one swarm.
@@ -228,9 +226,7 @@ impl Hostile {
         let mut client = handshake.on_welcome(&welcome)?;
         stage.hand(address, &client.datagram(&[1, 0, 0, 0]));
         let swarm = Swarm::draw(random);
-        let limits = Limits::of_server(&client.peer_parameters());
-        let state = SendState::new(limits, Sender::holds_back_first(&swarm));
-        let sender = Sender::new(&swarm, Random::of_seed(random.bits()), state);
+        let sender = Sender::new(&swarm, Random::of_seed(random.bits()), client.peer_parameters());
         Some(Self { client, sender, address })
     }
 

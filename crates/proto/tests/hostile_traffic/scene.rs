@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::PeerId;
-use drumfire_puppet::{Connection, DrawnFrame, Handshake, Limits, Random, SendState, Sender};
+use drumfire_puppet::{Connection, DrawnFrame, Handshake, Random, Sender};
 use drumfire_wire::{ChannelId, Close, CloseCode, Delivery, FrameWriter};
 
 use crate::applications::Application;
@@ -154,9 +154,7 @@ impl Scene {
         self.application.read(&mut self.world, true);
         let peer = self.application.connected.take()?;
         let swarm = &self.phase.swarms[usize::from(number)];
-        let limits = Limits::of_server(&client.peer_parameters());
-        let state = SendState::new(limits, Sender::holds_back_first(swarm));
-        let sender = Sender::new(swarm, Random::of_seed(self.random.bits()), state);
+        let sender = Sender::new(swarm, Random::of_seed(self.random.bits()), client.peer_parameters());
         self.coverage.connections += 1;
         let connections = connections + 1;
         Some(Hostile { number, client, sender, peer, address, connections, is_over: false, late: Vec::new() })
