@@ -16,9 +16,9 @@ pub enum DrawnHello {
     BadParameters,
     /// `mac1` does not fit.
     BadMac1,
-    /// The client has a cookie and does not show it.
+    /// The client has a cookie and does not send it.
     NoCookie,
-    /// It was sent before.
+    /// The Hello was sent before.
     Repeated,
 }
 
@@ -56,7 +56,7 @@ pub struct HelloFlood {
 }
 
 impl HelloFlood {
-    /// Draws how a flood against the server with this public key is mixed.
+    /// Draws the mix of a flood against the server with this public key.
     #[must_use]
     pub fn draw(mut random: Random, server_key: [u8; 32]) -> Self {
         let mut weights = [0; 6].map(|_: u64| if random.happens(50) { 1 << random.below(6) } else { 0 });
@@ -85,7 +85,7 @@ impl HelloFlood {
         (drawn, hello)
     }
 
-    /// Takes what the server sent to the source of the flood. Returns the Hello that answers a Retry.
+    /// Takes a datagram of the server to the source of the flood. Returns the Hello that answers a Retry.
     pub fn on_answer(&mut self, datagram: &[u8]) -> Option<(DrawnHello, Vec<u8>)> {
         let retry = Retry::decode(datagram).ok()?;
         let at = self.asked.iter().position(|(_, handshake)| handshake.client_id() == retry.client_id)?;
@@ -107,7 +107,7 @@ impl HelloFlood {
         DrawnHello::Good
     }
 
-    /// Begins a handshake that is as bad as it was drawn.
+    /// Begins a handshake with the drawn fault.
     fn begin(&mut self, drawn: DrawnHello) -> Handshake {
         self.begun += 1;
         let (client_id, ephemeral) = (self.random.bits().to_be_bytes(), self.random.secret());

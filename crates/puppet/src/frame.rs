@@ -39,7 +39,7 @@ pub enum DrawnFrame {
         /// The length of the payload.
         bytes: usize,
     },
-    /// A piece of a message.
+    /// A fragment of a message.
     Fragment {
         /// The channel.
         channel: ChannelId,
@@ -49,12 +49,12 @@ pub enum DrawnFrame {
         number: u64,
         /// The length of the whole message.
         total: u32,
-        /// Where the piece begins.
+        /// The offset of the fragment.
         offset: u32,
-        /// The length of the piece.
+        /// The length of the fragment.
         bytes: usize,
     },
-    /// Word that a message will not come.
+    /// A notice that a message will not be sent.
     Skip(Skip),
     /// Credit for the server.
     Credit(u64),
@@ -71,7 +71,7 @@ pub enum DrawnFrame {
     PathResponse(u64),
     /// A frame that only a server may send.
     NewConnectionId(u64),
-    /// The end of one of the client's ids.
+    /// The retirement of a connection id.
     RetireConnectionId(u64),
     /// A frame that only a server may send.
     ResumeToken,

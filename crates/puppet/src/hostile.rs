@@ -9,11 +9,11 @@ use drumfire_wire::{AckRange, ConnectionId, FrameWriter, Hello, ServerParameters
 use crate::connection::Connection;
 use crate::frame::{DrawnFrame, range};
 use crate::handshake::{Handshake, default_parameters};
+use crate::mutator::FrameMutator;
 use crate::random::Random;
 use crate::sender::Sender;
 use crate::server::accept_hello;
 use crate::swarm::{AckChoice, Swarm};
-use crate::twist::Twist;
 
 /// Turns between two Hellos.
 const HELLO_TURNS: u64 = 4;
@@ -37,7 +37,7 @@ const UNSENT_MAX: u64 = 1 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strategy {
     /// It seals changed frames.
-    Twist,
+    Mutate,
     /// It acknowledges all numbers up to the newest, also those of lost packets and those that were skipped.
     AckEverything,
     /// It acknowledges packets that were never sent.
@@ -53,7 +53,7 @@ enum Strategy {
 }
 
 const STRATEGIES: [Strategy; 8] = [
-    Strategy::Twist,
+    Strategy::Mutate,
     Strategy::AckEverything,
     // Twice as often, because it shows only on a connection that sent hundreds of packets.
     Strategy::AckEverything,
@@ -69,7 +69,7 @@ pub struct HostileEnd {
     phase: Phase,
     strategy: Strategy,
     random: Random,
-    twist: Twist,
+    mutator: FrameMutator,
     turns: u64,
     honest_turns: u64,
 }
@@ -112,7 +112,7 @@ impl HostileEnd {
     fn new(phase: Phase, mut random: Random) -> Self {
         let strategy = random.pick(&STRATEGIES);
         let honest_turns = random.below(HONEST_TURNS_MAX);
-        Self { phase, strategy, random, twist: Twist::default(), turns: 0, honest_turns }
+        Self { phase, strategy, random, mutator: FrameMutator::default(), turns: 0, honest_turns }
     }
 
     /// Takes a datagram of the other end. Returns the answer of the handshake, if the datagram has one.
@@ -173,13 +173,13 @@ impl HostileEnd {
         if turn < self.honest_turns {
             return vec![connected.honest()];
         }
-        let (random, twist) = (&mut self.random, &mut self.twist);
+        let (random, mutator) = (&mut self.random, &mut self.mutator);
         let count = 1 + random.below(PACKETS_MAX);
         let mut packet = || match self.strategy {
-            Strategy::Twist => {
+            Strategy::Mutate => {
                 let mut frames =
                     if random.happens(50) { connected.draw() } else { frames(&connected.answers()) };
-                twist.apply(random, &mut frames);
+                mutator.apply(random, &mut frames);
                 connected.connection.datagram(&frames)
             }
             Strategy::AckEverything => connected.lie(|newest| range(0, newest)),

@@ -18,13 +18,13 @@ mod flood;
 mod frame;
 mod handshake;
 mod hostile;
+mod mutator;
 mod packet;
 mod random;
 mod sender;
 mod server;
 mod state;
 mod swarm;
-mod twist;
 
 pub use connection::{Connection, Heard};
 pub use connector::Connector;

@@ -1,4 +1,4 @@
-//! Draws the packets of one hostile client: which frames, with which fields, in which order, and how they are packed.
+//! Draws the packets of one hostile client: frames, their fields, their order, and their packing.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use drumfire_wire::{AckRange, ChannelId, Delivery, FrameWriter, MessageId, Share
 use crate::connection::Heard;
 use crate::frame::{DrawnFrame, range};
 use crate::random::Random;
-use crate::state::{IN_PIECES_MAX, InPieces, SendState};
+use crate::state::{FRAGMENTED_MAX, Fragmented, SendState};
 use crate::swarm::{
     AckChoice, AfterChoice, ChannelChoice, IdChoice, Kind, LengthChoice, Mode, OffsetChoice, Recipe, Swarm,
     TotalChoice,
 };
 
-/// Tries in a row that make no frame, after which a packet is sent as it is.
+/// Failed attempts in a row to make a frame, after which a packet is complete.
 const TRIES_MAX: u32 = 8;
 
 /// Bytes of an unreliable message, at most.
@@ -36,7 +36,7 @@ pub struct Sender {
     swarm: Swarm,
     random: Random,
     state: SendState,
-    /// The recipe that is followed, and how many more frames follow it.
+    /// The current recipe, and the number of frames that still follow it.
     recipe: usize,
     left: u64,
     /// Frames made so far.
@@ -80,20 +80,20 @@ impl Sender {
         self.state.challenges.pop()
     }
 
-    /// Returns the credit of an end that takes every message: the initial credit, and a packet more for each that arrived.
+    /// Returns the credit of an end that accepts every message: the initial credit, and a packet more for each that arrived.
     pub(crate) fn credit_for_heard(&self) -> u64 {
         let heard = self.state.heard.back().map_or(0, |newest| newest + 1);
         u64::from(self.state.peer.credit_bytes) + heard * 1_200
     }
 
-    /// The server did not take the packet that was drawn last.
+    /// The server dropped the packet that was drawn last.
     pub fn on_refused(&mut self) {
         let frames = std::mem::take(&mut self.last.frames);
         self.state.on_refused(&frames);
         self.last.frames = frames;
     }
 
-    /// Returns how many ids the server had to keep apart at a time, at most.
+    /// Returns the largest number of ids between the lowest missing one and the newest.
     #[must_use]
     pub const fn ids_ahead(&self) -> u64 {
         self.ids_ahead
@@ -104,7 +104,7 @@ impl Sender {
         self.last.frames.iter().map(|(frame, _)| frame)
     }
 
-    /// Draws the frames of packet `number`, at most `room` bytes, and returns them as they stand in the packet.
+    /// Draws the frames of packet `number`, at most `room` bytes, and returns their bytes.
     ///
     /// # Panics
     ///
@@ -200,7 +200,7 @@ impl Sender {
     fn message(&mut self, recipe: Recipe, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
         let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
         let known = self.id(recipe.id);
-        let pieces = known.and_then(|id| self.state.in_pieces.get(&id).copied());
+        let pieces = known.and_then(|id| self.state.fragmented.get(&id).copied());
         let bytes = match (recipe.length, pieces) {
             (LengthChoice::Matching, Some(pieces)) => pieces.total as usize,
             (length, _) => self.length(length, room),
@@ -229,14 +229,14 @@ impl Sender {
             matches!(recipe.mode, Mode::ReliableUnordered | Mode::ReliableSequenced | Mode::ReliableOrdered);
         let (name, known) = if is_reliable {
             let id = self.id(recipe.id)?;
-            (0, self.state.in_pieces.get(&id).copied())
+            (0, self.state.fragmented.get(&id).copied())
         } else {
             let name = self.loose_name(recipe.id, number);
-            (name, self.state.loose.iter().find(|(other, _)| *other == name).map(|(_, pieces)| *pieces))
+            (name, self.state.unreliable.iter().find(|(other, _)| *other == name).map(|(_, pieces)| *pieces))
         };
         let pieces = match known {
             Some(pieces) if !breaks_rules => pieces,
-            _ => InPieces {
+            _ => Fragmented {
                 channel: self.channel(recipe.channel),
                 delivery: match recipe.mode {
                     Mode::Unreliable | Mode::ReliableLatest => Delivery::Unreliable,
@@ -273,7 +273,7 @@ impl Sender {
             bytes,
         };
         let is_one_more = known.is_none() && is_reliable;
-        if is_one_more && self.state.in_pieces.len() >= IN_PIECES_MAX && !breaks_rules {
+        if is_one_more && self.state.fragmented.len() >= FRAGMENTED_MAX && !breaks_rules {
             return None;
         }
         self.allowed(frame, pieces.total.into(), breaks_rules)
@@ -285,7 +285,7 @@ impl Sender {
             LengthChoice::Fill => MESSAGE_LIMIT_BYTES,
             length => u32::try_from(self.length(length, 1_100)).ok()?,
         };
-        let bytes = match self.state.in_pieces.get(&id) {
+        let bytes = match self.state.fragmented.get(&id) {
             Some(pieces) if recipe.length == LengthChoice::Matching => pieces.total,
             _ => bytes,
         };
@@ -294,13 +294,13 @@ impl Sender {
         self.allowed(frame, bytes.into(), breaks_rules)
     }
 
-    /// Returns the frame if the server takes it as far as is known, or if it may break a rule.
+    /// Returns the frame if the server must accept it by the model, or if it may break a rule.
     fn allowed(&self, frame: DrawnFrame, bytes: u64, breaks_rules: bool) -> Option<DrawnFrame> {
         let is_allowed = frame.id().is_none_or(|id| self.state.is_allowed(id.0, bytes));
         (is_allowed || breaks_rules).then_some(frame)
     }
 
-    /// Makes an ack of packets that came, or none if none came.
+    /// Makes an ack of packets that arrived, or `None` if none did.
     pub(crate) fn ack(&mut self, choice: AckChoice) -> Option<DrawnFrame> {
         let heard = &self.state.heard;
         let newest = *heard.back()?;
@@ -335,9 +335,9 @@ impl Sender {
         let id = match choice {
             IdChoice::Next => next,
             IdChoice::Same => self.last_id,
-            IdChoice::InPieces => {
-                let at = self.random.index(self.state.in_pieces.len());
-                self.state.in_pieces.keys().nth(at).copied().unwrap_or(next)
+            IdChoice::Fragmented => {
+                let at = self.random.index(self.state.fragmented.len());
+                self.state.fragmented.keys().nth(at).copied().unwrap_or(next)
             }
             IdChoice::Recent => next.saturating_sub(1 + self.random.below(32)),
             IdChoice::Lowest if self.swarm.holds_back_first => {
@@ -351,16 +351,16 @@ impl Sender {
         (id > 0 || !self.swarm.holds_back_first).then_some(id)
     }
 
-    /// Chooses the packet number that names an unreliable message in pieces.
+    /// Chooses the packet number that identifies a fragmented unreliable message.
     fn loose_name(&mut self, choice: IdChoice, number: u64) -> u64 {
         match choice {
             IdChoice::Next => number,
-            IdChoice::Same => self.state.loose.back().map_or(number, |(name, _)| *name),
-            // More than one message in a packet: names that no packet had.
+            IdChoice::Same => self.state.unreliable.back().map_or(number, |(name, _)| *name),
+            // More than one message in a packet: numbers that no packet had.
             IdChoice::Ahead | IdChoice::Edge => number.saturating_sub(self.random.below(20)),
-            IdChoice::InPieces | IdChoice::Recent | IdChoice::Lowest => {
-                let at = self.random.index(self.state.loose.len());
-                self.state.loose.get(at).map_or(number, |(name, _)| *name)
+            IdChoice::Fragmented | IdChoice::Recent | IdChoice::Lowest => {
+                let at = self.random.index(self.state.unreliable.len());
+                self.state.unreliable.get(at).map_or(number, |(name, _)| *name)
             }
         }
     }

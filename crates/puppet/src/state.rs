@@ -1,7 +1,7 @@
-//! The state of a hostile client's own side: ids, pieces, credit, and what came from the server.
+//! A hostile client's view of its connection: ids, fragments, credit, and received packets.
 //!
-//! A client that ignores all of it is closed after a packet or two and reaches nothing. This is a model of the rules,
-//! not of the server: where it is wrong, a connection ends early, and the test connects again.
+//! A client that ignores all rules is disconnected after a packet or two, and tests nothing else. This is a model of the rules, and not
+//! of the server. Where it is wrong, a connection ends early, and the test connects again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,21 +13,21 @@ use crate::frame::{DrawnFrame, id_of};
 /// Numbers of packets of the server that are remembered.
 const HEARD_MAX: usize = 512;
 
-/// Unreliable messages in pieces that are remembered.
-const LOOSE_MAX: usize = 16;
+/// Fragmented unreliable messages that are remembered.
+const UNRELIABLE_FRAGMENTED_MAX: usize = 16;
 
-/// Reliable messages in pieces that the other end keeps at a time.
-pub(crate) const IN_PIECES_MAX: usize = 64;
+/// Fragmented reliable messages that the other end reassembles at a time.
+pub(crate) const FRAGMENTED_MAX: usize = 64;
 
-/// A message in pieces, as its first piece described it.
+/// A fragmented message, as its first fragment described it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct InPieces {
+pub(crate) struct Fragmented {
     pub(crate) channel: ChannelId,
     pub(crate) delivery: Delivery,
     pub(crate) total: u32,
-    /// Where the last piece ended.
+    /// The end of the last fragment.
     pub(crate) end: u32,
-    /// Bytes from the start on that came without a gap.
+    /// The number of bytes from the start without a gap.
     pub(crate) whole: u32,
 }
 
@@ -37,31 +37,31 @@ pub(crate) struct SendState {
     /// The limits that the other end stated in the handshake.
     pub(crate) peer: SharedParameters,
     pub(crate) next: u64,
-    /// Ids below `next` that the server did not take yet.
+    /// Ids below `next` that the server has not accepted yet.
     pub(crate) missing: BTreeSet<u64>,
-    pub(crate) in_pieces: BTreeMap<u64, InPieces>,
-    /// Unreliable messages in pieces, by the number that names them.
-    pub(crate) loose: VecDeque<(u64, InPieces)>,
+    pub(crate) fragmented: BTreeMap<u64, Fragmented>,
+    /// Fragmented unreliable messages, by the packet number that identifies them.
+    pub(crate) unreliable: VecDeque<(u64, Fragmented)>,
     pub(crate) credit_edge: u64,
     pub(crate) credit_used: u64,
     pub(crate) last_of_channel: BTreeMap<u16, u64>,
     /// Numbers of the server's packets, oldest first.
     pub(crate) heard: VecDeque<u64>,
-    /// Sequence numbers of spare ids that the server gave.
+    /// Sequence numbers of spare connection ids that the server issued.
     pub(crate) spare_ids: Vec<u64>,
     pub(crate) challenges: Vec<u64>,
     pub(crate) version: u64,
 }
 
 impl SendState {
-    /// The state after the handshake. With `holds_back_first` the first message is never sent.
+    /// Returns the state after the handshake. With `holds_back_first` the first message is never sent.
     pub(crate) fn new(peer: SharedParameters, holds_back_first: bool) -> Self {
         Self {
             peer,
             next: u64::from(holds_back_first),
             missing: (0..u64::from(holds_back_first)).collect(),
-            in_pieces: BTreeMap::new(),
-            loose: VecDeque::new(),
+            fragmented: BTreeMap::new(),
+            unreliable: VecDeque::new(),
             credit_edge: peer.credit_bytes.into(),
             credit_used: 0,
             last_of_channel: BTreeMap::new(),
@@ -77,16 +77,16 @@ impl SendState {
         self.missing.first().copied().unwrap_or(self.next)
     }
 
-    /// Returns whether the server would take a new reliable message with this id and length.
+    /// Returns whether the server must accept a new reliable message with this id and length.
     pub(crate) fn is_allowed(&self, id: u64, bytes: u64) -> bool {
         let charge = bytes + u64::from(limits::MESSAGE_CHARGE_BYTES);
         id <= self.floor() + limits::MESSAGE_IDS_AHEAD
             && (!self.is_new(id) || self.credit_used + charge <= self.credit_edge)
     }
 
-    /// Returns whether the server has seen nothing of this message.
+    /// Returns whether no part of this message was sent.
     pub(crate) fn is_new(&self, id: u64) -> bool {
-        (id >= self.next || self.missing.contains(&id)) && !self.in_pieces.contains_key(&id)
+        (id >= self.next || self.missing.contains(&id)) && !self.fragmented.contains_key(&id)
     }
 
     /// Records a frame that is about to be sent: ids count as used, and credit as spent. Returns the credit that the frame
@@ -98,7 +98,7 @@ impl SendState {
                 charge = message_bytes(frame) + u64::from(limits::MESSAGE_CHARGE_BYTES);
                 self.credit_used += charge;
             }
-            // Beyond what is in reach nothing is taken.
+            // The server rejects ids beyond its window.
             if id.0 >= self.next && id.0 <= self.floor() + limits::MESSAGE_IDS_AHEAD {
                 self.missing.extend(self.next..=id.0);
                 self.next = id.0 + 1;
@@ -108,10 +108,10 @@ impl SendState {
             DrawnFrame::Fragment { channel, delivery, number, total, offset, bytes } => {
                 let end = offset + u32::try_from(*bytes).unwrap_or(0);
                 let fresh =
-                    InPieces { channel: *channel, delivery: *delivery, total: *total, end: 0, whole: 0 };
+                    Fragmented { channel: *channel, delivery: *delivery, total: *total, end: 0, whole: 0 };
                 let message = match id_of(*delivery) {
-                    Some(id) if self.is_new(id.0) || self.in_pieces.contains_key(&id.0) => {
-                        self.in_pieces.entry(id.0).or_insert(fresh)
+                    Some(id) if self.is_new(id.0) || self.fragmented.contains_key(&id.0) => {
+                        self.fragmented.entry(id.0).or_insert(fresh)
                     }
                     Some(_) => return charge,
                     None => self.loose_mut(*number, fresh),
@@ -138,29 +138,29 @@ impl SendState {
         charge
     }
 
-    fn loose_mut(&mut self, number: u64, fresh: InPieces) -> &mut InPieces {
-        let at = self.loose.iter().position(|(other, _)| *other == number).unwrap_or_else(|| {
-            if self.loose.len() == LOOSE_MAX {
-                self.loose.pop_front();
+    fn loose_mut(&mut self, number: u64, fresh: Fragmented) -> &mut Fragmented {
+        let at = self.unreliable.iter().position(|(other, _)| *other == number).unwrap_or_else(|| {
+            if self.unreliable.len() == UNRELIABLE_FRAGMENTED_MAX {
+                self.unreliable.pop_front();
             }
-            self.loose.push_back((number, fresh));
-            self.loose.len() - 1
+            self.unreliable.push_back((number, fresh));
+            self.unreliable.len() - 1
         });
-        &mut self.loose[at].1
+        &mut self.unreliable[at].1
     }
 
     fn on_whole(&mut self, id: u64) {
         self.missing.remove(&id);
-        self.in_pieces.remove(&id);
+        self.fragmented.remove(&id);
     }
 
-    /// The server did not take these frames, each with the credit that it spent: their ids are missing again.
+    /// The server dropped these frames, each with the credit that it spent. Their ids are missing again.
     pub(crate) fn on_refused(&mut self, frames: &[(DrawnFrame, u64)]) {
         for (frame, charge) in frames {
             let Some(id) = frame.id().filter(|id| *charge > 0 && id.0 < self.next) else { continue };
             self.credit_used -= charge;
             self.missing.insert(id.0);
-            self.in_pieces.remove(&id.0);
+            self.fragmented.remove(&id.0);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The traffic of one seed: a few recipes for frames, drawn at random, and their packing (swarm testing).
 //!
-//! A seed that draws from all kinds and all values alike hardly ever repeats one thing often enough to fill a table. So
-//! each seed gets a few recipes, each with one way to choose every field, and follows them for a whole run. Some recipes
-//! make a second frame about the message of the frame before, for faults that need two kinds of frames.
+//! A seed that draws all kinds and values evenly rarely repeats one thing often enough to fill a table. So each seed has a few recipes,
+//! each with one way to choose every field, and follows them for a whole run. Some recipes make a second frame about the message of the
+//! previous frame, for faults that need two kinds of frames.
 
 use crate::random::Random;
 
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     PathChallenge,
     PathResponse,
     RetireConnectionId,
-    /// A frame that ends the connection: a close, or a frame of the server's.
+    /// A frame that ends the connection: a Close, or a frame that only a server may send.
     Last,
 }
 
@@ -40,17 +40,17 @@ pub(crate) enum Mode {
 pub(crate) enum IdChoice {
     /// The next id.
     Next,
-    /// The id of the frame before.
+    /// The id of the previous frame.
     Same,
-    /// One of the messages that are in pieces.
-    InPieces,
+    /// The id of a fragmented message.
+    Fragmented,
     /// One of the newest ids.
     Recent,
     /// The lowest id that the server lacks.
     Lowest,
-    /// Any id in reach.
+    /// Any id within the window.
     Ahead,
-    /// The last id in reach, and the first that is not.
+    /// The last id within the window, or the first beyond it.
     Edge,
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum LengthChoice {
     Uniform,
     /// The rest of the packet.
     Fill,
-    /// The total that the message's pieces name, where that fits.
+    /// The total length that the message's fragments state, if it fits.
     Matching,
 }
 
@@ -99,12 +99,12 @@ pub(crate) enum TotalChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OffsetChoice {
     Start,
-    /// Where the last piece ended.
+    /// The end of the last fragment.
     Next,
-    /// One byte behind where the last piece ended, so that every piece is a run of its own.
+    /// One byte after the end of the last fragment, so that every fragment is a separate range.
     Gap,
     Uniform,
-    /// A place that a piece had before.
+    /// The offset of an earlier fragment.
     Again,
     End,
 }
@@ -120,16 +120,16 @@ pub(crate) struct Recipe {
     pub(crate) length: LengthChoice,
     pub(crate) total: TotalChoice,
     pub(crate) offset: OffsetChoice,
-    /// How many frames in a row follow the recipe, at most.
+    /// The most frames in a row that follow the recipe.
     pub(crate) run: u64,
 }
 
 /// How acks are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckChoice {
-    /// All that came.
+    /// All packets that arrived.
     All,
-    /// Every other packet that came, so that the rest counts as lost.
+    /// Every other packet that arrived, so that the rest counts as lost.
     Half,
     /// The newest packet alone.
     Newest,
@@ -146,9 +146,9 @@ pub struct Swarm {
     /// Frames of a packet, at most.
     pub(crate) frames_max: usize,
     pub(crate) ack: AckChoice,
-    /// Packets of 100 that also carry an ack of all that came.
+    /// Packets of 100 that also carry an ack of all packets that arrived.
     pub(crate) acks_percent: u64,
-    /// Whether the lowest id is held back for good, so that what is ordered behind it waits.
+    /// Whether the message with the lowest id is never sent, so that later ordered messages wait.
     pub(crate) holds_back_first: bool,
     /// Frames of 10,000 that break a rule on purpose.
     pub(crate) offences: u64,
@@ -199,7 +199,7 @@ const MODES: [(Mode, u64); 6] = [
 const IDS: [(IdChoice, u64); 7] = [
     (IdChoice::Next, 12),
     (IdChoice::Same, 3),
-    (IdChoice::InPieces, 4),
+    (IdChoice::Fragmented, 4),
     (IdChoice::Recent, 2),
     (IdChoice::Lowest, 2),
     (IdChoice::Ahead, 2),
@@ -306,10 +306,10 @@ impl Menu {
         }
     }
 
-    /// Draws a recipe for another frame about the message of the frame before, in the same way but for the kind and the length.
+    /// Draws a recipe for another frame about the message of the previous frame. It differs in the kind and the length.
     fn about_the_same(&self, last: Recipe, random: &mut Random) -> Recipe {
         let kind = weighted(random, &[(Kind::Message, 2), (Kind::Fragment, 2), (Kind::Skip, 1)]);
-        let id = random.pick(&[IdChoice::Same, IdChoice::Same, IdChoice::InPieces]);
+        let id = random.pick(&[IdChoice::Same, IdChoice::Same, IdChoice::Fragmented]);
         Recipe { kind, id, length: weighted(random, &LENGTHS), run: 1, ..last }
     }
 }

@@ -17,11 +17,11 @@ const KINDS: [u8; 22] = [
 
 /// Changes the frames of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Twist {
+pub(crate) struct FrameMutator {
     kept: VecDeque<Vec<u8>>,
 }
 
-impl Twist {
+impl FrameMutator {
     /// Leaves the frames of most packets as they are, and changes those of the others.
     pub(crate) fn apply(&mut self, random: &mut Random, frames: &mut [u8]) {
         if self.kept.len() == KEPT {
