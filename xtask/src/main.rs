@@ -102,8 +102,12 @@ enum Task {
     /// Run the long form of all that looks for faults, as far as the time goes: planted bugs, models, sanitizer, chaos,
     /// simulator, fuzzer.
     Nightly(nightly::NightlyArgs),
-    /// Write a page of what was measured: `target/reports/*.json` into `target/reports/index.html`.
-    Report,
+    /// Render `target/reports/*.json` as a page, `target/reports/index.html`.
+    Report {
+        /// Also replace the sections of complete runs in `benches/docs/NUMBERS.md`.
+        #[arg(long)]
+        bless: bool,
+    },
     /// Run the tests of the package whose `unsafe` speaks to the system under the address sanitizer, where the compiler takes it.
     Sanitize {
         /// Test all packages that a game runs.
@@ -165,7 +169,7 @@ impl Task {
             Task::Ledger => ledger::run(),
             Task::Loom(args) => loom::run(&args),
             Task::Nightly(args) => nightly::run(&args),
-            Task::Report => report::run(),
+            Task::Report { bless } => report::run(bless),
             Task::Sanitize { all } => sanitize::run(all),
             Task::Secrets => secrets::run(),
             Task::Sim { seeds, worker, long, plant, tests, refresh, ledger: keeps } => {

@@ -1,119 +1,577 @@
-//! `cargo xtask report`: one page of everything that was measured, from `target/reports/*.json` into
-//! `target/reports/index.html`. Where there is a smoke run alone, in `target/reports/quick`, it stands in and is marked.
+//! `cargo xtask report`: renders every `target/reports/*.json` as one page, `target/reports/index.html`. The page needs no script and
+//! no network. With `--bless`, the figures of complete runs also replace their sections in `benches/docs/NUMBERS.md`.
 //!
-//! The page asks nobody for anything: style, plots and flame graphs stand in it, and it needs no script. It measures nothing, and judges
-//! nothing that a bench has not judged.
+//! A smoke run (`target/reports/quick`) is shown, and marked, where there is no other run. This module measures nothing, and each
+//! bench has compared its own figures with their goals.
 
-mod input;
-mod page;
 mod plot;
-mod sections;
-mod series;
+mod results;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use crate::run::Stop;
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, context};
+use serde::Serialize;
+
+use self::plot::{Plot, median, precise};
+use self::results::{Bound, Extent, Figure, Machine, Results, Run};
+use crate::files;
+use crate::run::{CommandLine, Stop, word};
 use crate::workspace::Workspace;
-use input::Measured;
 
-/// A file beside the page.
-struct Entry {
-    /// Its name without `.json`.
+/// The reports that are expected, in the order of the page, with their commands. Other reports follow them.
+const EXPECTED: [(&str, &str); 16] = [
+    (
+        "receiver",
+        "cargo run --release --bin receiver -- --with-sender --threads 2 --secs 10 --json target/reports/receiver.json",
+    ),
+    ("pps", "cargo bench --bench pps"),
+    ("peers_scale", "cargo bench --bench peers_scale"),
+    ("channels", "cargo bench --bench channels"),
+    ("chat", "cargo bench --bench chat"),
+    ("echo", "cargo bench --bench echo"),
+    ("peers", "cargo run --release --manifest-path benches/peers/Cargo.toml --features gns"),
+    ("pipeline", "cargo bench --bench pipeline"),
+    ("counts", "cargo bench --bench counts"),
+    ("acks", "cargo bench --bench acks"),
+    ("reassembly", "cargo bench --bench reassembly"),
+    ("faces", "cargo bench --bench faces"),
+    ("neighbours", "cargo bench --bench neighbours"),
+    ("load", "cargo bench --bench load"),
+    ("idle", "cargo bench --bench idle"),
+    ("threads", "cargo bench --bench threads"),
+];
+/// The figures of complete runs, in a section for each bench.
+const NUMBERS: &str = "benches/docs/NUMBERS.md";
+const NUMBERS_HEAD: &str = "# Figures of complete runs
+
+`cargo xtask report --bless` writes this page from `target/reports`. The [benchmarks page](benchmarks.md) explains the figures.
+";
+/// The cause of each missed goal: a table for each bench, with a part of the figure's name as the key.
+const CAUSES: &str = "benches/causes.toml";
+/// More figures without a goal than these are folded.
+const UNFOLDED: usize = 8;
+
+/// The causes by bench, then by a part of the figure's name.
+type Causes = BTreeMap<String, BTreeMap<String, String>>;
+
+/// A file of `target/reports`.
+struct Report {
+    /// The name of the file without `.json`. A bench appends the part that ran alone.
     stem: String,
-    /// When it was written, where the system tells.
     written: Option<SystemTime>,
-    /// The same in UTC, for people.
+    /// The same as a date in UTC.
     date: String,
-    /// The flame graph beside it, `STEM-flame.svg`, where there is one.
+    /// The flame graph next to the file, as SVG.
     flame: Option<String>,
-    /// What it holds, or the one line that says why it cannot be read.
-    read: Result<Measured, String>,
+    /// The content, or a line that names the file and the wrong field.
+    results: Result<Results, String>,
 }
 
-/// Reads the reports and writes the page.
+/// Renders the page.
 ///
 /// # Errors
-/// [`Stop::Failed`] when the folder cannot be read or the page not written, and, after it was written, when a report could not
-/// be read.
-pub(crate) fn run() -> Result<(), Stop> {
-    let folder = Workspace::load()?.target.join("reports");
-    let mut found = entries(&folder.join("quick"))?;
-    found.append(&mut entries(&folder)?);
-    let path = folder.join("index.html");
-    let text = page::render(&found).into_string();
-    std::fs::write(&path, text).map_err(|why| Stop::failed(format!("{}: {why}", path.display())))?;
-    println!("written to {}", path.display());
-    let unread = found.values().filter_map(|entry| entry.read.as_ref().err());
-    let lines: Vec<&str> = unread.map(String::as_str).collect();
-    if lines.is_empty() { Ok(()) } else { Err(Stop::failed(lines.join("\n"))) }
+/// [`Stop::Failed`] when a file cannot be written, or, after the page was written, when a report could not be read.
+pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let folder = workspace.target.join("reports");
+    let mut reports = read_folder(&folder.join("quick"))?;
+    reports.append(&mut read_folder(&folder)?);
+    let mut reports: Vec<Report> = reports.into_values().collect();
+    reports.sort_by_key(|report| place(&report.stem));
+    let page = folder.join("index.html");
+    files::write(&page, render(&reports)?.as_bytes())?;
+    println!("written to {}", page.display());
+    if is_blessed {
+        bless(&workspace.root, &reports)?;
+    }
+    let unreadable: Vec<&str> =
+        reports.iter().filter_map(|report| report.results.as_ref().err()).map(String::as_str).collect();
+    if unreadable.is_empty() { Ok(()) } else { Err(Stop::Failed(unreadable.join("\n"))) }
 }
 
-/// Every report of the folder, by its name. A folder that is not there holds none.
-fn entries(folder: &Path) -> Result<BTreeMap<String, Entry>, Stop> {
-    std::fs::create_dir_all(folder).map_err(|why| Stop::failed(format!("{}: {why}", folder.display())))?;
-    let files =
-        std::fs::read_dir(folder).map_err(|why| Stop::failed(format!("{}: {why}", folder.display())))?;
-    let paths = files.filter_map(|file| Some(file.ok()?.path()));
+/// Reads the reports of a folder, by stem. A folder that does not exist has none.
+fn read_folder(folder: &Path) -> Result<BTreeMap<String, Report>, Stop> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(BTreeMap::new()) };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let reports = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-    Ok(reports
-        .filter_map(|path| Some((path.file_stem()?.to_string_lossy().into_owned(), path)))
-        .map(|(stem, path)| (stem.clone(), entry(stem, &path)))
-        .collect())
+    reports.map(|path| Report::read(&path).map(|report| (report.stem.clone(), report))).collect()
 }
 
-fn entry(stem: String, path: &Path) -> Entry {
-    let written = path.metadata().and_then(|metadata| metadata.modified()).ok();
-    let date = written.map_or_else(|| "date unknown".to_owned(), date);
-    let named = |why: String| format!("{}: {why}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|why| named(why.to_string()));
-    let read = text.and_then(|text| Measured::read(&text).map_err(|why| named(why.to_string())));
-    let flame = std::fs::read_to_string(path.with_file_name(format!("{stem}-flame.svg"))).ok();
-    Entry { stem, written, date, flame, read }
+/// The place of a report in the page. A part, such as `pps-drain`, follows its bench.
+fn place(stem: &str) -> usize {
+    let bench = stem.split('-').next().unwrap_or(stem);
+    EXPECTED.iter().position(|(expected, _)| *expected == bench).unwrap_or(EXPECTED.len())
 }
 
-/// A moment as `2026-11-21 23:09 UTC`.
-fn date(moment: SystemTime) -> String {
-    let secs = moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, of_day) = (secs / 86_400, secs % 86_400);
-    // Years that begin in March have their odd day at the end (Hinnant, "chrono-compatible low-level date algorithms").
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year + next;
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3_600, of_day / 60 % 60)
+impl Report {
+    fn read(path: &Path) -> Result<Self, Stop> {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let date = CommandLine::new("date", &["-u", "-r", &word(path), "+%Y-%m-%d %H:%M UTC"]);
+        let text = fs::read_to_string(path).map_err(|why| why.to_string());
+        let results = text.and_then(|text| Results::read(&text));
+        Ok(Self {
+            written: path.metadata().and_then(|metadata| metadata.modified()).ok(),
+            date: date.output(Path::new("."))?.trim().to_owned(),
+            flame: fs::read_to_string(path.with_file_name(format!("{stem}-flame.svg"))).ok(),
+            results: results.map_err(|why| format!("{}: {why}", path.display())),
+            stem,
+        })
+    }
+
+    /// Whether its goals count: a smoke run has no meaning, and a part is superseded by a newer run of the whole bench.
+    fn counts(&self, all: &[Report]) -> bool {
+        let Ok(results) = &self.results else { return false };
+        let is_whole = |other: &Report| other.stem == results.name && other.written >= self.written;
+        results.flags.extent != Extent::Quick && (results.flags.only.is_none() || !all.iter().any(is_whole))
+    }
+
+    fn title(&self) -> String {
+        match &self.results {
+            Ok(Results { name, flags, .. }) if flags.only.is_some() => {
+                format!("{name}: {}", flags.only.as_deref().unwrap_or_default())
+            }
+            _ => self.stem.clone(),
+        }
+    }
+}
+
+/// The number of goals that were reached, missed, and not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Tally {
+    pass: usize,
+    miss: usize,
+    open: usize,
+}
+
+impl Tally {
+    fn of<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Self {
+        let mut tally = Self::default();
+        for figure in figures.into_iter().filter(|figure| figure.goal.is_some()) {
+            match figure.reached {
+                Some(true) => tally.pass += 1,
+                Some(false) => tally.miss += 1,
+                None => tally.open += 1,
+            }
+        }
+        tally
+    }
+}
+
+fn render(reports: &[Report]) -> Result<String, Stop> {
+    let read: Vec<&Results> = reports.iter().filter_map(|report| report.results.as_ref().ok()).collect();
+    let counted = reports.iter().filter(|report| report.counts(reports));
+    let tally =
+        Tally::of(counted.filter_map(|report| report.results.as_ref().ok()).flat_map(|read| &read.figures));
+    let is_missing = |bench: &str| {
+        !reports.iter().any(|report| report.stem == bench)
+            && !read.iter().any(|results| results.name == bench)
+    };
+    let missing = EXPECTED.iter().filter(|(bench, _)| is_missing(bench));
+    let missing: Vec<_> = missing.map(|&(bench, command)| context! { bench, command }).collect();
+    let machines: BTreeSet<String> = read.iter().map(|results| described(&results.machine)).collect();
+    let reports: Vec<_> = reports.iter().map(shown).collect();
+    let mut templates = Environment::new();
+    let page = templates
+        .add_template("page.html", include_str!("report/page.html"))
+        .and_then(|()| templates.get_template("page.html"))
+        .and_then(|page| page.render(context! { machines, tally => Serde(tally), reports, missing }));
+    page.map_err(|why| Stop::failed(format!("page.html: {why:#}")))
+}
+
+/// Returns the values of a report for the template.
+fn shown(report: &Report) -> Value {
+    let (id, title, date) = (&report.stem, report.title(), &report.date);
+    let results = match &report.results {
+        Ok(results) => results,
+        Err(why) => return context! { id, title, date, error => why },
+    };
+    let (goals, others): (Vec<&Figure>, Vec<&Figure>) =
+        results.figures.iter().partition(|figure| figure.goal.is_some());
+    let rows = |figures: &[&Figure]| figures.iter().map(|figure| row(figure)).collect::<Vec<_>>();
+    let setup = [&results.build, &results.network, &results.pinning].into_iter().flatten().cloned();
+    let setup: Vec<String> = setup.chain(results.seed.as_ref().map(|seed| format!("seed {seed}"))).collect();
+    let notes = results.runs.iter().filter(|run| !run.notes.is_empty());
+    let notes: Vec<_> = notes
+        .map(|run| context! { name => run.name.clone(), secs => precise(run.window_s), text => run.notes.join("; ") })
+        .collect();
+    let rates = results.rates.iter().filter_map(rates_plot).map(|plot| Value::from(Serde(plot)));
+    let Results { command, versions, machine, figures, flags, .. } = results;
+    context! {
+        id, title, date, command, setup, notes,
+        is_quick => flags.extent == Extent::Quick,
+        sizes => sizes(&flags.given),
+        machine => described(machine),
+        versions => format!(
+            "drumfire {}, {} build{}",
+            versions.drumfire,
+            versions.build,
+            versions.rustc.as_ref().map_or_else(String::new, |rustc| format!(", rustc {rustc}")),
+        ),
+        tally => Serde(Tally::of(figures)),
+        missing => missing_reasons(figures),
+        goals => rows(&goals),
+        others => rows(&others),
+        are_others_folded => others.len() > UNFOLDED,
+        rates => rates.collect::<Vec<_>>(),
+        parts => parts(&results.name, &results.runs).into_iter().map(part).collect::<Vec<_>>(),
+        flame => report.flame.clone(),
+    }
+}
+
+fn described(machine: &Machine) -> String {
+    let Machine { cpu, cores, memory_bytes, kernel } = machine;
+    let words = [
+        cpu.clone(),
+        cores.map(|cores| format!("{cores} cores")),
+        memory_bytes.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))),
+        kernel.as_ref().map(|kernel| format!("kernel {kernel}")),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The arguments of a run that is not the documented one: all except extent and part.
+fn sizes(given: &[String]) -> String {
+    let mut is_left_out = false;
+    let others = given.iter().filter(|arg| {
+        if arg.starts_with("--") {
+            is_left_out = ["--quick", "--full", "--test", "--only", "--bench"].contains(&arg.as_str());
+        }
+        !is_left_out
+    });
+    others.cloned().collect::<Vec<_>>().join(" ")
+}
+
+/// The reasons why figures have no value: the parts of their notes that read `LIBRARY: missing: REASON`.
+fn missing_reasons(figures: &[Figure]) -> BTreeSet<String> {
+    let unmeasured = figures.iter().filter(|figure| figure.value.is_none());
+    let parts = unmeasured.flat_map(|figure| figure.note.split("; "));
+    parts.filter(|part| part.contains("missing: ")).map(str::to_owned).collect()
+}
+
+/// The cells of a figure's row.
+fn row(figure: &Figure) -> Value {
+    let Figure { name, unit, note, .. } = figure;
+    let range = figure.least.zip(figure.most).filter(|(least, most)| least < most);
+    let range = range.map(|(least, most)| format!("{} to {}", precise(least), precise(most)));
+    let value = figure.value.map_or_else(|| "-".to_owned(), precise);
+    context! { name, unit, note, value, range, goal => goal(figure), reached => figure.reached }
+}
+
+fn goal(figure: &Figure) -> String {
+    match (figure.bound, figure.goal) {
+        (Some(Bound::AtLeast), Some(least)) => format!("at least {}", precise(least)),
+        (Some(Bound::AtMost), Some(most)) => format!("at most {}", precise(most)),
+        _ => String::new(),
+    }
+}
+
+/// A box for each thread over its samples.
+fn rates_plot(rates: &results::Rates) -> Option<Plot> {
+    let mut threads: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for sample in &rates.samples {
+        threads.entry(sample.thread).or_default().push(sample.pps);
+    }
+    let rows = threads.into_iter().map(|(thread, values)| (format!("thread {thread}"), values));
+    Plot::of(format!("packets per second of each thread, {}", rates.name), rows)
+}
+
+/// All runs of one arm.
+struct Arm<'a> {
+    name: &'a str,
+    runs: Vec<&'a Run>,
+}
+
+/// The parts of a bench with their arms, both in the order in which they ran.
+fn parts<'a>(bench: &str, runs: &'a [Run]) -> Vec<(&'a str, Vec<Arm<'a>>)> {
+    let mut parts: Vec<(&str, Vec<Arm<'_>>)> = Vec::new();
+    for run in runs {
+        let name = run.name.strip_prefix(bench).unwrap_or(&run.name).trim();
+        let (part, arm) = name.split_once(": ").unwrap_or(("", name));
+        let at = parts.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
+            parts.push((part, Vec::new()));
+            parts.len() - 1
+        });
+        let arms = &mut parts[at].1;
+        match arms.iter_mut().find(|known| known.name == arm) {
+            Some(known) => known.runs.push(run),
+            None => arms.push(Arm { name: arm, runs: vec![run] }),
+        }
+    }
+    parts
+}
+
+/// Returns the values of a part for the template: a row with medians for each arm, and box plots over the rounds.
+fn part((name, arms): (&str, Vec<Arm<'_>>)) -> Value {
+    let plot = |title: &str, value: &dyn Fn(&Run) -> Vec<f64>| {
+        let row = |arm: &Arm<'_>| (arm.label(), arm.runs.iter().flat_map(|run| value(run)).collect());
+        Plot::of(title, arms.iter().map(row))
+    };
+    let has_threads = arms.iter().any(|arm| arm.runs.iter().any(|run| run.threads.len() > 1));
+    let plots = [
+        plot("CPU per packet or message, ns", &|run| Vec::from_iter(run.cpu_ns_per_packet)),
+        plot("p99 of the latency, µs", &|run| {
+            Vec::from_iter(run.latency_ns.map(|latency| latency.p99 / 1e3))
+        }),
+        if has_threads {
+            plot("packets per second of each thread", &|run| {
+                run.threads.iter().map(|thread| thread.pps).collect()
+            })
+        } else {
+            None
+        },
+    ];
+    let arms: Vec<_> = arms.iter().map(Arm::cells).collect();
+    let plots: Vec<_> = plots.into_iter().flatten().map(|plot| Value::from(Serde(plot))).collect();
+    context! { name, arms, plots }
+}
+
+impl Arm<'_> {
+    /// The name, with the limit of the rate where it was not the arm's own in more than half of the runs.
+    fn label(&self) -> String {
+        let limits: Vec<&str> = self.runs.iter().filter_map(|run| run.limited_by.as_deref()).collect();
+        match limits.first() {
+            Some(limit) if limits.len() * 2 > self.runs.len() => format!("{}, {limit}-limited", self.name),
+            _ => self.name.to_owned(),
+        }
+    }
+
+    /// The label and the medians over all runs: rate, CPU in nanoseconds, and latencies in microseconds.
+    fn cells(&self) -> Vec<String> {
+        let cell = |value: &dyn Fn(&Run) -> Option<f64>| {
+            let values = self.runs.iter().filter_map(|run| value(run)).collect();
+            median(values).map_or_else(|| "-".to_owned(), precise)
+        };
+        vec![
+            self.label(),
+            cell(&|run| Some(run.pps)),
+            cell(&|run| run.cpu_ns_per_packet),
+            cell(&|run| Some(run.latency_ns?.p50 / 1e3)),
+            cell(&|run| Some(run.latency_ns?.p90 / 1e3)),
+            cell(&|run| Some(run.latency_ns?.p99 / 1e3)),
+            cell(&|run| Some(run.latency_ns?.p999 / 1e3)),
+            cell(&|run| Some(run.latency_ns?.max / 1e3)),
+        ]
+    }
+}
+
+/// Replaces the sections of complete runs in [`NUMBERS`], and keeps the others.
+fn bless(root: &Path, reports: &[Report]) -> Result<(), Stop> {
+    let causes: Causes = toml::from_str(&text(&root.join(CAUSES))?)
+        .map_err(|why| Stop::failed(format!("{CAUSES}: {}", why.message())))?;
+    let path = root.join(NUMBERS);
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    let mut sections: BTreeMap<(usize, String), String> = before
+        .split("\n## ")
+        .skip(1)
+        .filter_map(|section| Some((section.split_once('\n')?.0.to_owned(), section)))
+        .map(|(bench, section)| ((place(&bench), bench), section.trim_end().to_owned()))
+        .collect();
+    for report in reports {
+        let Ok(results) = &report.results else { continue };
+        let is_complete = results.flags.only.is_none() && sizes(&results.flags.given).is_empty();
+        if is_complete && results.flags.extent != Extent::Quick && !results.figures.is_empty() {
+            let section = numbers(results, &report.date, causes.get(&results.name));
+            sections.insert((place(&results.name), results.name.clone()), section);
+        }
+    }
+    let sections: Vec<String> = sections.into_values().map(|section| format!("\n## {section}\n")).collect();
+    files::write(&path, format!("{NUMBERS_HEAD}{}", sections.concat()).as_bytes())?;
+    println!("written to {}", path.display());
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<String, Stop> {
+    Ok(String::from_utf8_lossy(&files::read(path)?).into_owned())
+}
+
+/// The section of a bench, with its name as the heading.
+fn numbers(results: &Results, date: &str, causes: Option<&BTreeMap<String, String>>) -> String {
+    let Results { name, command, machine, figures, .. } = results;
+    let cell = |text: &str| text.replace('|', "\\|");
+    let mut lines = vec![
+        name.clone(),
+        String::new(),
+        format!("`{command}` on {}, {date}.", described(machine)),
+        String::new(),
+        "| figure | result | goal |".to_owned(),
+        "| --- | --- | --- |".to_owned(),
+    ];
+    for figure in figures {
+        let value = figure.value.map_or_else(|| "not measured".to_owned(), precise);
+        let range = figure.least.zip(figure.most).filter(|(least, most)| least < most);
+        let range = range
+            .map_or_else(String::new, |(least, most)| format!(" ({} to {})", precise(least), precise(most)));
+        let value = format!("{value} {}", figure.unit).trim_end().to_owned() + &range;
+        let value = if figure.reached == Some(false) { format!("**{value} missed**") } else { value };
+        lines.push(format!("| {} | {} | {} |", cell(&figure.name), cell(&value), goal(figure)));
+    }
+    let missed: Vec<&Figure> = figures.iter().filter(|figure| figure.reached == Some(false)).collect();
+    if !missed.is_empty() {
+        lines.extend(["", "| missed goal | cause |", "| --- | --- |"].map(str::to_owned));
+    }
+    for figure in missed {
+        let cause = causes.into_iter().flatten().find(|(part, _)| figure.name.contains(part.as_str()));
+        let cause = cause.map_or("Not analyzed.", |(_, cause)| cause);
+        lines.push(format!("| {} | {} |", cell(&figure.name), cell(cause)));
+    }
+    lines.join("\n")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::results::samples;
     use super::*;
+    use serde_json::json;
     use std::time::Duration;
 
-    #[test]
-    fn a_moment_is_a_date() {
-        let at = |secs| date(UNIX_EPOCH + Duration::from_secs(secs));
-        assert_eq!(at(0), "1970-01-01 00:00 UTC");
-        assert_eq!(at(951_827_696), "2000-02-29 12:34 UTC");
-        assert_eq!(at(1_795_302_596), "2026-11-21 23:09 UTC");
+    fn report(stem: &str, value: &serde_json::Value) -> Report {
+        let results = Results::read(&value.to_string()).map_err(|why| format!("{stem}.json: {why}"));
+        let date = "2026-11-21 23:09 UTC".to_owned();
+        Report { stem: stem.to_owned(), written: None, date, flame: None, results }
+    }
+
+    fn page(reports: &[Report]) -> String {
+        render(reports).unwrap()
+    }
+
+    /// A page with a bench, a single run, and a file that cannot be read.
+    fn sample() -> String {
+        let figures = [
+            samples::figure("CPU <over> raw", Some(1.5), Some(false)),
+            samples::figure("p50", Some(1.1), Some(true)),
+            samples::figure("spread", None, None),
+        ];
+        let mut ours = samples::run("echo F: ours");
+        ours["limited_by"] = json!("client");
+        let runs = [samples::run("echo F: <raw>"), ours];
+        page(&[
+            report("echo", &samples::bench("default", &figures, &runs)),
+            report("receiver", &samples::run("receiver")),
+            report("load", &json!({ "name": "load", "command": 7 })),
+        ])
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_one_line_with_its_name_and_field() {
-        let folder = std::env::temp_dir().join(format!("drumfire-report-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("pps.json"), r#"{ "name": 7 }"#).unwrap();
-        std::fs::write(folder.join("notes.txt"), "not a report").unwrap();
-        std::fs::write(folder.join("pps-flame.svg"), "<svg/>").unwrap();
-        let found = entries(&folder).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["pps"]);
-        assert_eq!(found["pps"].flame.as_deref(), Some("<svg/>"));
-        let line = found["pps"].read.as_ref().unwrap_err();
-        assert!(line.ends_with("pps.json: name: is not a text") && line.lines().count() == 1, "{line}");
+    fn the_page_shows_figures_goals_and_their_sums() {
+        let page = sample();
+        for part in ["at most 1.35", "1 reached", "1 missed", "1 not measured", "thread 1", "p99.9"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(
+            page.contains("ours, client-limited") && page.contains("not run: <code>cargo bench --bench pps")
+        );
+        assert!(!page.contains("not run: <code>cargo bench --bench echo"));
+    }
+
+    #[test]
+    fn an_unreadable_file_is_a_line_with_its_field() {
+        let page = sample();
+        assert!(page.contains("load.json: missing field") || page.contains("load.json: command: "), "{page}");
+    }
+
+    #[test]
+    fn text_from_files_is_escaped_and_the_page_loads_nothing() {
+        let page = sample();
+        assert!(page.contains("CPU &lt;over&gt; raw") && page.contains("Some &lt;CPU&gt;"), "{page}");
+        for part in ["<over>", "<raw>", "<CPU>", "http:", "https:", "<script", "<link", "url(", "@import"] {
+            assert!(!page.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn a_flame_graph_is_an_image_in_which_no_script_runs() {
+        let mut with_flame = report("peers_scale", &samples::bench("full", &[], &[]));
+        with_flame.flame = Some("<svg \"#é\">".to_owned());
+        let page = page(&[with_flame]);
+        assert!(page.contains("src=\"data:image/svg+xml,%3Csvg%20%22%23%C3%A9%22%3E\""), "{page}");
+    }
+
+    #[test]
+    fn unusual_runs_are_marked() {
+        let mut bench = samples::bench("quick", &[], &[]);
+        bench["flags"]["given"] = json!(["--quick", "--only", "F", "--clients", "9"]);
+        bench["flags"]["only"] = json!("F");
+        let page = page(&[report("echo-F", &bench)]);
+        for mark in ["echo: F", "smoke run", "not as documented: --clients 9"] {
+            assert!(page.contains(mark), "{mark}: {page}");
+        }
+    }
+
+    #[test]
+    fn the_reason_for_a_missing_library_is_shown_once() {
+        let mut figure = samples::figure("C over GNS", None, None);
+        figure["note"] = json!("the median of the rounds; GNS: missing: no protoc");
+        let page = page(&[report("peers", &samples::bench("full", &[figure.clone(), figure], &[]))]);
+        assert_eq!(page.matches("</b> GNS: missing: no protoc").count(), 1, "{page}");
+    }
+
+    #[test]
+    fn a_goal_counts_once_for_a_part_and_its_bench_and_never_for_a_smoke_run() {
+        let written = |stem: &str, extent: &str, part: Option<&str>, secs: u64| {
+            let mut bench = samples::bench(extent, &[], &[]);
+            bench["flags"]["only"] = json!(part);
+            let written = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
+            Report { written, ..report(stem, &bench) }
+        };
+        let all = [
+            written("echo", "default", None, 10),
+            written("echo-A", "default", Some("A"), 10),
+            written("echo-F", "default", Some("F"), 11),
+            written("echo-quick", "quick", None, 12),
+        ];
+        let counted: Vec<bool> = all.iter().map(|report| report.counts(&all)).collect();
+        assert_eq!(counted, [true, false, true, false]);
+    }
+
+    #[test]
+    fn runs_are_grouped_by_part_and_arm_in_order() {
+        let runs = ["echo F: raw", "echo F: ours", "echo A: raw", "echo F: raw", "receiver"];
+        let bench = samples::bench("full", &[], &runs.map(samples::run));
+        let results = Results::read(&bench.to_string()).unwrap();
+        let groups = parts("echo", &results.runs);
+        let names = groups.iter().map(|(part, arms)| {
+            (*part, arms.iter().map(|arm| (arm.name, arm.runs.len())).collect::<Vec<_>>())
+        });
+        let expected =
+            [("F", vec![("raw", 2), ("ours", 1)]), ("A", vec![("raw", 1)]), ("", vec![("receiver", 1)])];
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_section_of_a_bench_names_the_cause_of_a_missed_goal() {
+        let root = std::env::temp_dir().join(format!("drumfire-numbers-{}", std::process::id()));
+        let blessed = |report: Report| {
+            bless(&root, &[report]).unwrap();
+            fs::read_to_string(root.join(NUMBERS)).unwrap()
+        };
+        let causes = "[echo]\n\"over raw\" = \"The kernel.\"\n";
+        files::write(&root.join(CAUSES), causes.as_bytes()).unwrap();
+        files::write(&root.join(NUMBERS), b"# Old\n\n## pps\n\nkept\n\n## echo\n\nreplaced\n").unwrap();
+        let figures = [samples::figure("CPU over raw", Some(1.5), Some(false))];
+        let text = blessed(report("echo", &samples::bench("full", &figures, &[])));
+        let quick = blessed(report("echo", &samples::bench("quick", &[], &[])));
+        fs::remove_dir_all(&root).unwrap();
+        for line in
+            ["kept", "| CPU over raw | **1.5 x missed** | at most 1.35 |", "| CPU over raw | The kernel. |"]
+        {
+            assert_eq!(text.lines().filter(|other| *other == line).count(), 1, "{text}");
+        }
+        assert!(!text.contains("replaced"));
+        assert_eq!(text, quick, "a smoke run replaces nothing");
+    }
+
+    #[test]
+    fn every_expected_bench_exists_and_every_cause_belongs_to_one() {
+        let workspace = Workspace::load().unwrap();
+        let benches: Vec<&str> = workspace.package_in("benches").unwrap().targets_of("bench").collect();
+        for (bench, command) in EXPECTED.iter().filter(|(_, command)| command.starts_with("cargo bench")) {
+            assert!(benches.contains(bench) && command.ends_with(bench), "{bench}");
+        }
+        let causes: Causes = toml::from_str(&text(&workspace.root.join(CAUSES)).unwrap()).unwrap();
+        assert!(causes.keys().all(|bench| EXPECTED.iter().any(|(expected, _)| expected == bench)));
     }
 }
