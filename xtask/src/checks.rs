@@ -1,6 +1,6 @@
-//! Checks with programs of others: `cargo xtask interop` (Python), `ffi` (C, C++, C#), `bevy`, and `agones`.
+//! Checks with programs of other projects: `cargo xtask interop` (Python), `ffi` (C, C++, C#), `bevy`, and `agones`.
 //!
-//! A check that lacks such a program is skipped. The tests of the crates judge single calls.
+//! A check without its program is skipped. The tests of the crates judge single calls.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::example;
 use crate::run::{CommandLine, Interrupt, Running, Stop, is_installed, wait_until, word};
 use crate::workspace::Workspace;
 
-/// The example whose server Python, C, and C# clients talk to.
+/// The example whose server Python, C, and C# clients connect to.
 const SERVER: &str = "echo";
 /// A session of the Python client takes a quarter of a second on an idle machine.
 const SESSION_DEADLINE: Duration = Duration::from_secs(3);
@@ -24,15 +24,15 @@ const SANITIZE: [&str; 3] = ["-g", "-fsanitize=address,undefined", "-fno-sanitiz
 /// The system libraries that the static library needs.
 const SYSTEM: [&str; 3] = ["-pthread", "-ldl", "-lm"];
 
-/// The example for Bevy ends after two thousand frames of 10 ms at most.
+/// The example for Bevy ends after at most two thousand frames of 10 ms.
 const BEVY_DEADLINE: Duration = Duration::from_secs(120);
 
-/// The example for Agones, and Agones' own server of the SDK.
+/// The example for Agones, and Agones' own SDK server.
 const AGONES: &str = "agones";
 const SDK_SERVER: &str = "sdk-server";
 const SDK_NEEDED: &str = "Agones' sdk-server on the PATH: \
     git clone --depth 1 https://github.com/googleforgames/agones && cd agones && go build -mod=vendor -o ~/bin/ ./cmd/sdk-server";
-/// The lines of a server whose calls Agones took, in order.
+/// The lines of a server whose calls Agones accepted, in order.
 const AGONES_LINES: [&str; 3] = ["Agones: ready", "players came", "Agones: shutdown"];
 
 /// Runs the second implementation of the standard, which is in Python: it checks the test vectors, sends malformed datagrams to a
@@ -46,7 +46,7 @@ pub(crate) fn interop(sessions: u32) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
     let scripts = root.join("xtask/interop");
-    let vectors = word(&root.join("crates/wire/vectors"));
+    let vectors = root.join("crates/wire/vectors");
     let python = python(&workspace, &scripts)?;
     let script = |name: &str| CommandLine::new(&python, &[word(&scripts.join(name))]);
     let check = |command: CommandLine| {
@@ -54,77 +54,72 @@ pub(crate) fn interop(sessions: u32) -> Result<(), Stop> {
         print!("{command}\n{}", command.output(root)?);
         Ok::<_, Stop>(())
     };
-    check(script("vectors.py").arg(&*vectors))?;
+    check(script("vectors.py").arg(&vectors))?;
 
     example::build(&workspace, SERVER)?;
     let (mut server, address, public) = example::serve(&workspace, SERVER)?;
-    let malformed = script("malformed.py").arg(format!("{vectors}/malformed.json"));
-    check(malformed.arg(address.to_string()).arg(&*public))?;
+    let malformed = script("malformed.py").arg(vectors.join("malformed.json"));
+    check(malformed.args(&[&address.to_string(), &public]))?;
 
-    let client = script("client.py").arg(address.to_string()).arg(public);
-    let mut client = Running::start("client", &client.arg("--sessions").arg(sessions.to_string()))?;
+    let client = script("client.py").args(&[&address.to_string(), &public]);
+    let mut client = Running::start("client", &client.args(&["--sessions", &sessions.to_string()]))?;
     let deadline = START_DEADLINE.saturating_add(SESSION_DEADLINE.saturating_mul(sessions));
     example::wait_for_client(&mut client, &mut server, deadline, &interrupt)?;
     print!("{}", client.output());
     Ok(())
 }
 
-/// Returns the Python of a virtual environment with the packages that the scripts need, below the target directory.
-fn python(workspace: &Workspace, scripts: &Path) -> Result<String, Stop> {
+/// Returns the Python of a virtual environment with the packages that the scripts need.
+fn python(workspace: &Workspace, scripts: &Path) -> Result<PathBuf, Stop> {
     let folder = workspace.target.join("interop");
-    let python = word(&folder.join("bin/python"));
-    let make = CommandLine::new("python3", &["-m", "venv", &word(&folder)]);
+    let python = folder.join("bin/python");
+    let make = CommandLine::new("python3", &["-m", "venv"]).arg(&folder);
     make.needed(&workspace.root, "python3 with its venv module")?;
-    let requirements = word(&scripts.join("requirements.txt"));
-    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", &requirements];
-    CommandLine::new(&python, &install).needed(&workspace.root, "a Python package index")?;
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
+    let install = CommandLine::new(&python, &install).arg(scripts.join("requirements.txt"));
+    install.needed(&workspace.root, "a Python package index")?;
     Ok(python)
 }
 
 /// Compiles the programs next to the C interface without a warning and runs them against a server. The C program runs twice: with the
-/// shared library, and with the static library under sanitizers, which also find leaks. C++ and C# need a compiler.
+/// shared library, and with the static library under sanitizers, which also find leaks. C++ and C# run where a compiler is installed.
 ///
 /// # Errors
 /// [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program does not compile, or a client does not get its answers.
 pub(crate) fn ffi() -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;
-    CommandLine::new("cargo", &["build", "--release", "-p", "drumfire-ffi"]).done(&workspace.root)?;
+    CommandLine::cargo("build --release -p drumfire-ffi").done(&workspace.root)?;
     example::build(&workspace, SERVER)?;
 
-    let interface = Interface::of(&workspace)?;
-    let mut clients = vec![("C", interface.shared()?), ("C, static, sanitized", interface.sanitized()?)];
-    interface.cpp()?;
-    clients.extend(interface.mono()?.map(|client| ("C#", client)));
+    let compiler = FfiCompiler::new(&workspace)?;
+    let mut clients = vec![("C", compiler.shared()?), ("C, static, sanitized", compiler.sanitized()?)];
+    compiler.cpp()?;
+    clients.extend(compiler.mono()?.map(|client| ("C#", client)));
     for (name, client) in clients {
         let (mut server, address, public) = example::serve(&workspace, SERVER)?;
-        let mut client = Running::start("client", &client.arg(address.to_string()).arg(public))?;
+        let mut client = Running::start("client", &client.args(&[address.to_string(), public]))?;
         example::wait_for_client(&mut client, &mut server, CLIENT_DEADLINE, &interrupt)?;
         print!("{name}: {}", client.output());
     }
     Ok(())
 }
 
-/// The folders of the C interface.
-struct Interface {
+/// Compiles the programs next to the C interface.
+struct FfiCompiler {
     root: PathBuf,
     package: PathBuf,
     libraries: PathBuf,
-    /// Where the compiled programs go.
+    /// The folder of the compiled programs.
     programs: PathBuf,
 }
 
-impl Interface {
-    fn of(workspace: &Workspace) -> Result<Self, Stop> {
+impl FfiCompiler {
+    fn new(workspace: &Workspace) -> Result<Self, Stop> {
         let programs = workspace.target.join("ffi");
-        std::fs::create_dir_all(&programs)
-            .map_err(|why| Stop::failed(format!("{}: {why}", programs.display())))?;
-        Ok(Self {
-            root: workspace.root.clone(),
-            package: workspace.root.join("crates/ffi"),
-            libraries: workspace.target.join("release"),
-            programs,
-        })
+        crate::files::make_empty(&programs)?;
+        let (root, package) = (workspace.root.clone(), workspace.root.join("crates/ffi"));
+        Ok(Self { root, package, libraries: workspace.target.join("release"), programs })
     }
 
     fn shared(&self) -> Result<CommandLine, Stop> {
@@ -135,41 +130,38 @@ impl Interface {
 
     fn sanitized(&self) -> Result<CommandLine, Stop> {
         let library = word(&self.libraries.join("libdrumfire_ffi.a"));
-        let link = [&[library.as_str()][..], &SYSTEM].concat();
-        self.c("echo_client_sanitized", &SANITIZE, &link)
+        self.c("echo_client_sanitized", &SANITIZE, &[&[library.as_str()][..], &SYSTEM].concat())
     }
 
     fn c(&self, name: &str, flags: &[&str], link: &[&str]) -> Result<CommandLine, Stop> {
-        let (include, program) = (word(&self.package.join("include")), word(&self.programs.join(name)));
-        let source = word(&self.package.join("examples/c/echo_client.c"));
-        let args = [&C[..], flags, &["-I", &include, &source, "-o", &program], link].concat();
-        CommandLine::new("cc", &args).done(&self.root)?;
-        Ok(CommandLine::new(&program, &[""; 0]))
+        let program = self.programs.join(name);
+        let cc = CommandLine::new("cc", &C).args(flags).arg("-I").arg(self.package.join("include"));
+        let cc = cc.arg(self.package.join("examples/c/echo_client.c")).arg("-o").arg(&program).args(link);
+        cc.done(&self.root)?;
+        Ok(CommandLine::new(program, &[""; 0]))
     }
 
     /// Compiles the header as C++.
     fn cpp(&self) -> Result<(), Stop> {
-        let header = word(&self.package.join("include/drumfire.h"));
         if is_installed("c++") {
-            return CommandLine::new("c++", &[&CPP[..], &[&header]].concat()).done(&self.root);
+            return CommandLine::new("c++", &CPP)
+                .arg(self.package.join("include/drumfire.h"))
+                .done(&self.root);
         }
-        println!("C++: not tried, there is no c++");
+        println!("C++: skipped, there is no c++");
         Ok(())
     }
 
     fn mono(&self) -> Result<Option<CommandLine>, Stop> {
         if !is_installed("mcs") || !is_installed("mono") {
-            println!("C#: not tried, there is no mono (Debian: mono-mcs, mono-runtime)");
+            println!("C#: skipped, there is no mono (on Debian: apt-get install mono-mcs mono-runtime)");
             return Ok(None);
         }
-        let program = word(&self.programs.join("EchoClient.exe"));
-        let sources = ["Drumfire.cs", "EchoClient.cs"];
-        let sources = sources.map(|name| word(&self.package.join("examples/unity").join(name)));
-        let out = format!("-out:{program}");
-        let args = ["-warnaserror", "-langversion:7", &out, &sources[0], &sources[1]];
-        CommandLine::new("mcs", &args).done(&self.root)?;
-        let run = CommandLine::new("mono", &[program]);
-        Ok(Some(run.env("LD_LIBRARY_PATH", &word(&self.libraries))))
+        let (program, sources) = (self.programs.join("EchoClient.exe"), self.package.join("examples/unity"));
+        let mcs = CommandLine::new("mcs", &["-warnaserror", "-langversion:7"]);
+        let mcs = mcs.arg(format!("-out:{}", program.display()));
+        mcs.arg(sources.join("Drumfire.cs")).arg(sources.join("EchoClient.cs")).done(&self.root)?;
+        Ok(Some(CommandLine::new("mono", &[word(&program)]).env("LD_LIBRARY_PATH", &self.libraries)))
     }
 }
 
@@ -181,12 +173,9 @@ impl Interface {
 pub(crate) fn bevy() -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
-    let manifest = word(&root.join("crates/bevy/Cargo.toml"));
-    let target = word(&workspace.target.join("bevy"));
     let cargo = |task: &str, flags: &str| {
-        let args: Vec<&str> =
-            task.split(' ').chain(["--manifest-path", &manifest]).chain(flags.split(' ')).collect();
-        CommandLine::new("cargo", &args).env("CARGO_TARGET_DIR", &target)
+        let args = format!("{task} --manifest-path crates/bevy/Cargo.toml {flags}");
+        CommandLine::cargo(&args).env("CARGO_TARGET_DIR", workspace.target.join("bevy"))
     };
     cargo("fetch", "--locked").needed(root, "a package registry for Bevy's crates")?;
     cargo("fmt", "--check").done(root)?;
@@ -199,11 +188,11 @@ pub(crate) fn bevy() -> Result<(), Stop> {
 }
 
 /// Plays one round with the example `agones` and the SDK server that Agones puts into every pod, in its local mode. This proves that the
-/// real interface takes the calls; the example's own tests check their order.
+/// real interface accepts the calls. The example's own tests check their order.
 ///
 /// # Errors
-/// [`Stop::Needs`] without the SDK server, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program fails or the server
-/// lacks a line.
+/// [`Stop::Needs`] without the SDK server, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program fails or a line of the
+/// server is missing.
 pub(crate) fn agones() -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;
@@ -214,11 +203,11 @@ pub(crate) fn agones() -> Result<(), Stop> {
     let [server, client] = example::commands_at(&workspace, AGONES, example::free_address()?)?;
     let [http, grpc] = [example::free_address()?.port(), example::free_address()?.port()];
 
-    let ports = [format!("--http-port={http}"), format!("--grpc-port={grpc}")];
     let sdk = CommandLine::new(SDK_SERVER, &["--local", "--address=127.0.0.1"]);
-    let mut sdk = Running::start("sdk", &ports.into_iter().fold(sdk, CommandLine::arg))?;
+    let sdk = sdk.args(&[format!("--http-port={http}"), format!("--grpc-port={grpc}")]);
+    let mut sdk = Running::start("sdk", &sdk)?;
     let program = example::program(&workspace, AGONES);
-    let server = CommandLine::new(&program, &server).env("AGONES_SDK_HTTP_PORT", &http.to_string());
+    let server = CommandLine::new(&program, &server).env("AGONES_SDK_HTTP_PORT", http.to_string());
     let mut server = Running::start("server", &server)?;
     let mut client = Running::start("client", &CommandLine::new(&program, &client))?;
     // The round is over when the client has left. Then the server ends too.
@@ -230,14 +219,13 @@ pub(crate) fn agones() -> Result<(), Stop> {
     })?;
     let output = server.output();
     print!("{}{output}", client.output());
-    has_lines(&output)
+    check_agones_lines(&output)
 }
 
-/// Checks that a server printed [`AGONES_LINES`] in order.
-fn has_lines(output: &str) -> Result<(), Stop> {
+fn check_agones_lines(output: &str) -> Result<(), Stop> {
     let mut lines = output.lines();
     let missing = AGONES_LINES.into_iter().find(|part| !lines.any(|line| line.contains(part)));
-    missing.map_or(Ok(()), |part| Err(Stop::failed(format!("the server did not print `{part}` in its turn"))))
+    missing.map_or(Ok(()), |part| Err(Stop::failed(format!("the server did not print `{part}` in order"))))
 }
 
 #[cfg(test)]
@@ -245,13 +233,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_of_agones_are_whole_and_in_order() {
+    fn the_lines_of_agones_are_complete_and_in_order() {
         let good = "Agones: ready\nAgones: this server is Ready\n1 players came; over\nAgones: shutdown\n";
-        assert!(has_lines(good).is_ok());
+        assert!(check_agones_lines(good).is_ok());
         for bad in
             ["", "Agones: ready\n2 players came\n", "Agones: shutdown\nAgones: ready\n1 players came\n"]
         {
-            assert!(matches!(has_lines(bad), Err(Stop::Failed(why)) if why.contains('`')), "{bad}");
+            assert!(matches!(check_agones_lines(bad), Err(Stop::Failed(why)) if why.contains('`')), "{bad}");
         }
     }
 }

@@ -1,22 +1,19 @@
-//! `cargo xtask ci`: the steps that CI runs, one after the other until one fails.
+//! `cargo xtask ci`: the steps of CI in order, up to the first one that fails.
 //!
-//! Every step is one command that can be typed by hand. The time of each is printed at the end; together with the tests they should
-//! take [`BUDGET`] on two cores, so that what takes longer belongs to the nightly task. Nothing here knows how CI machines are set
-//! up; `.ci/run` does.
+//! Each step is one command that can be typed by hand. Together with the tests they should take 15 minutes on two cores. A check that
+//! takes longer belongs to the nightly task. `.ci/run` prepares the machine.
 
 use std::time::Duration;
 
 use crate::example;
-use crate::run::{CommandLine, Stop, is_installed};
-use crate::steps::{Step, Steps, step};
+use crate::run::{Stop, is_installed};
+use crate::steps::{Step, Steps};
 use crate::workspace::{Package, Workspace};
 
-/// The time for all steps and the tests, on two cores.
-const BUDGET: Duration = Duration::from_secs(15 * 60);
-/// A step that is still running after this time hangs.
+/// A step that still runs after this time hangs.
 const DEADLINE: Duration = Duration::from_secs(15 * 60);
 
-/// Steps with a name and the arguments for cargo. The cheapest come first.
+/// The name of each step and its arguments for cargo. The cheapest steps come first.
 const CHECKS: [(&str, &str); 8] = [
     ("format", "fmt --all --check"),
     ("format of the comparison", "fmt --manifest-path benches/peers/Cargo.toml --check"),
@@ -28,7 +25,7 @@ const CHECKS: [(&str, &str); 8] = [
     ("clippy", "clippy --workspace --all-targets -- -D warnings"),
 ];
 
-/// The step that `.ci/run` has done already, as the README's test command.
+/// The README's test command. `.ci/run` has already run it.
 const TESTS: (&str, &str) = ("tests", "test --workspace");
 
 const PROOFS: [(&str, &str); 9] = [
@@ -56,120 +53,112 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("instruction counts", "xtask bench --gate"),
 ];
 
-/// Examples that also run on two hosts, each in a network namespace.
+/// Examples that also run on two hosts.
 const TWO_HOST_EXAMPLES: [&str; 3] = ["configured", "echo", "tick_server"];
 
-/// Runs the steps, or prints them when `list` is set.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct CiArgs {
+    /// Print the steps and their commands without running them.
+    #[arg(long)]
+    list: bool,
+    /// Leave out `cargo test --workspace`, for a caller that has just run it.
+    #[arg(long)]
+    skip_debug_tests: bool,
+}
+
+/// Runs the steps, or prints them.
 ///
 /// # Errors
-/// [`Stop::Failed`] with the first step that fails, and the command to repeat it.
-pub(crate) fn run(list: bool, skip_debug_tests: bool) -> Result<(), Stop> {
+/// [`Stop::Failed`] with the first step that fails, and the command that repeats it.
+pub(crate) fn run(args: CiArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let steps = plan(&workspace, skip_debug_tests)?;
-    if list {
+    let steps = plan(&workspace, args.skip_debug_tests)?;
+    if args.list {
         steps.iter().for_each(|step| println!("{}: {}", step.name, step.command));
         return Ok(());
     }
     let mut done = Steps::new(&workspace.root, steps.len());
     steps.iter().try_for_each(|step| done.run(step))?;
-    println!("\nall steps and the tests should take {} minutes on two cores", BUDGET.as_secs() / 60);
     done.finish()
 }
 
-/// Returns all steps for this workspace.
-fn plan(workspace: &Workspace, skip_debug_tests: bool) -> Result<Vec<Step>, Stop> {
+fn plan(workspace: &Workspace, skips_tests: bool) -> Result<Vec<Step>, Stop> {
     let package = |folder: &str| {
-        let package = workspace.package_in(folder);
-        package.ok_or_else(|| Stop::failed(format!("{folder}: there is no such package")))
+        workspace.package_in(folder).ok_or_else(|| Stop::failed(format!("there is no package {folder}")))
     };
-    let table =
-        |rows: &[(&str, &str)]| rows.iter().map(|(name, args)| ci_step(name, args)).collect::<Vec<_>>();
-    let mut steps = table(&CHECKS);
-    if !skip_debug_tests {
-        steps.extend(table(&[TESTS]));
-    }
-    let published = workspace.published();
+    let (published, tests) = (workspace.published(), if skips_tests { &[][..] } else { &[TESTS] });
+    let mut steps: Vec<Step> = CHECKS.iter().chain(tests).map(|(name, args)| step(name, args)).collect();
     // The nightly run also builds each package alone.
-    steps.push(ci_step("packages", &format!("package --offline --allow-dirty --no-verify {published}")));
+    steps.push(step("packages", &format!("package --offline --allow-dirty --no-verify {published}")));
     if is_installed("cargo-hack") {
-        steps.push(ci_step("each feature", &format!("hack check --each-feature {published}")));
+        steps.push(step("each feature", &format!("hack check --each-feature {published}")));
     } else {
-        let packages = workspace.packages.iter().filter(|package| package.is_published);
+        let packages = workspace.packages.iter().filter(|package| package.is_published());
         steps.extend(packages.flat_map(feature_steps));
     }
-    steps.extend(table(&PROOFS));
+    steps.extend(PROOFS.iter().map(|(name, args)| step(name, args)));
     steps.extend(example_steps(workspace, package("examples")?));
     steps.extend(bench_steps(package("benches")?)?);
-    steps.extend(table(&PROGRAMS));
+    steps.extend(PROGRAMS.iter().map(|(name, args)| step(name, args)));
     Ok(steps)
 }
 
-/// Returns a step of CI. Tasks of this package say when the machine lacks what they need.
-fn ci_step(name: &str, args: &str) -> Step {
-    let mut step = step(name, args).within(DEADLINE);
-    step.can_be_skipped = args.starts_with("xtask ");
-    if args.starts_with("deny ") {
-        step.needs = Some("cargo-deny");
-    }
+fn step(name: &str, args: &str) -> Step {
+    let mut step = Step::cargo(name, args, DEADLINE);
+    step.needs = args.starts_with("deny ").then_some("cargo-deny");
     if args.starts_with("doc ") {
         step.command = step.command.env("RUSTDOCFLAGS", "-D warnings");
     }
     step
 }
 
-/// Returns the checks of a package without features, and with each alone, for a machine without cargo-hack. Other steps build the
-/// default features.
+/// Returns the checks of a package without features, and with each feature alone, for a machine without cargo-hack. Other steps build
+/// the default features.
 fn feature_steps(package: &Package) -> Vec<Step> {
     let name = &package.name;
-    let features: Vec<_> = package.features.iter().filter(|feature| *feature != "default").collect();
-    if features.is_empty() {
-        return Vec::new();
-    }
-    let alone = features.iter().map(|feature| (feature.as_str(), format!(" --features {feature}")));
+    let features = package.features.keys().filter(|feature| *feature != "default");
+    let alone = features.map(|feature| (feature.as_str(), format!(" --features {feature}")));
     let check = |(label, flag): (&str, String)| {
-        ci_step(&format!("{name}, {label}"), &format!("check -p {name} --no-default-features{flag}"))
+        step(&format!("{name}, {label}"), &format!("check -p {name} --no-default-features{flag}"))
     };
-    std::iter::once(("no features", String::new())).chain(alone).map(check).collect()
+    let mut steps: Vec<Step> =
+        std::iter::once(("no features", String::new())).chain(alone).map(check).collect();
+    if steps.len() == 1 {
+        steps.clear();
+    }
+    steps
 }
 
-/// Returns a run of each example, one of both of its ends where it has two, and some on two hosts.
+/// Returns a run of each example, one of both ends where it has two, and some on two hosts.
 fn example_steps(workspace: &Workspace, package: &Package) -> Vec<Step> {
-    let names: Vec<_> = package.targets_of("example").collect();
-    let alone = names.iter().map(|name| {
-        ci_step(&format!("example {name}"), &format!("run -p {} --example {name}", package.name))
-    });
+    let names: Vec<&str> = package.targets_of("example").collect();
+    let alone = names
+        .iter()
+        .map(|name| step(&format!("example {name}"), &format!("run -p {} --example {name}", package.name)));
     let both = names.iter().filter(|name| example::has_commands(workspace, name));
-    let both =
-        both.map(|name| ci_step(&format!("example {name}, both ends"), &format!("xtask example {name}")));
-    let apart = names.iter().filter(|name| TWO_HOST_EXAMPLES.contains(name));
-    let apart = apart.map(|name| {
-        ci_step(&format!("example {name}, two hosts"), &format!("xtask example {name} --two-hosts"))
+    let both = both.map(|name| step(&format!("example {name}, both ends"), &format!("xtask example {name}")));
+    let two_hosts = names.iter().filter(|name| TWO_HOST_EXAMPLES.contains(name)).map(|name| {
+        step(&format!("example {name}, two hosts"), &format!("xtask example {name} --two-hosts"))
     });
-    alone.chain(both).chain(apart).collect()
+    alone.chain(both).chain(two_hosts).collect()
 }
 
-/// Returns one build for all benches, then the short run of each with the arguments that `package.metadata.smoke` gives it.
+/// Returns one build of all benches and a short run of each: with `--quick`, or with the arguments in `package.metadata.smoke`.
 fn bench_steps(package: &Package) -> Result<Vec<Step>, Stop> {
     let benches: Vec<&str> = package.targets_of("bench").collect();
-    if let Some(stray) = package.smoke.keys().find(|named| !benches.contains(&named.as_str())) {
-        return Err(Stop::failed(format!(
-            "benches/Cargo.toml: package.metadata.smoke names `{stray}`, which is no bench"
-        )));
+    if let Some((stray, _)) = package.smoke().find(|(bench, _)| !benches.contains(&bench.as_str())) {
+        let what = "is not a bench, but package.metadata.smoke names it";
+        return Err(Stop::failed(format!("benches/Cargo.toml: `{stray}` {what}")));
     }
-    let build = ci_step("build of the benches", &format!("bench -p {} --benches --no-run", package.name));
-    let runs = benches.iter().map(|bench| Step {
-        command: short_run(package, bench),
-        ..ci_step(&format!("bench {bench}"), "bench")
+    let build = step("build of the benches", &format!("bench -p {} --benches --no-run", package.name));
+    let runs = benches.iter().map(|bench| {
+        let args = package
+            .smoke()
+            .find(|(name, _)| name == bench)
+            .map_or("--quick".to_owned(), |(_, args)| args.join(" "));
+        step(&format!("bench {bench}"), &format!("bench -p {} --bench {bench} -- {args}", package.name))
     });
     Ok(std::iter::once(build).chain(runs).collect())
-}
-
-/// Returns the command of a bench's short run: `--quick`, or the arguments that `package.metadata.smoke` gives it.
-fn short_run(package: &Package, bench: &str) -> CommandLine {
-    let quick = ["--quick".to_owned()];
-    let args = package.smoke.get(bench).map_or(&quick[..], |args| &args[..]);
-    let command = CommandLine::new("cargo", &["bench", "-p", &package.name, "--bench", bench, "--"]);
-    args.iter().fold(command, CommandLine::arg)
 }
 
 #[cfg(test)]
@@ -178,58 +167,40 @@ mod tests {
     use crate::workspace::samples::{package, workspace};
     use serde_json::json;
 
-    fn commands(skip_debug_tests: bool) -> Vec<String> {
-        let steps = plan(&Workspace::load().unwrap(), skip_debug_tests).unwrap();
-        assert!(steps.iter().all(|step| step.deadline.is_some()));
+    fn commands(steps: &[Step]) -> Vec<String> {
         steps.iter().map(|step| step.command.to_string()).collect()
     }
 
     #[test]
-    fn the_tests_are_left_out_on_request_only() {
-        let has_them = |skip| commands(skip).iter().any(|command| command == "cargo test --workspace");
-        assert!(has_them(false) && !has_them(true));
-    }
-
-    #[test]
-    fn a_task_may_be_skipped_and_nothing_else() {
-        assert!(ci_step("house rules", "xtask tidy").can_be_skipped);
-        assert!(!ci_step("clippy", "clippy").can_be_skipped);
-        assert_eq!(ci_step("advisories", "deny check").needs, Some("cargo-deny"));
+    fn the_plan_has_the_tests_on_request_and_every_example_in_each_form() {
+        let here = Workspace::load().unwrap();
+        let has =
+            |skips, command: &str| commands(&plan(&here, skips).unwrap()).iter().any(|one| one == command);
+        assert!(has(false, "cargo test --workspace") && !has(true, "cargo test --workspace"));
+        assert!(has(true, "cargo run -p drumfire-examples --example echo"));
+        assert!(has(true, "cargo xtask example chat") && !has(true, "cargo xtask example shared_port"));
+        assert!(has(true, "cargo xtask example tick_server --two-hosts"));
+        assert_eq!(step("advisories", "deny check").needs, Some("cargo-deny"));
     }
 
     #[test]
     fn each_feature_of_a_published_package_is_built_alone() {
-        let drumfire = workspace(&[package("crates/drumfire", &["default", "tokio", "serde"], &[], &[])]);
-        let steps = feature_steps(&drumfire.packages[0]);
-        let commands: Vec<_> = steps.iter().map(|step| step.command.to_string()).collect();
+        let mut drumfire = package("crates/drumfire", &[], &[]);
+        drumfire["features"] = json!({ "default": [], "tokio": [], "serde": [] });
         let check = "cargo check -p drumfire-drumfire --no-default-features";
         let with = |feature| format!("{check} --features {feature}");
-        assert_eq!(commands, [check.to_owned(), with("serde"), with("tokio")]);
-    }
-
-    #[test]
-    fn every_example_runs_and_so_do_both_ends_of_those_with_two() {
-        let all = commands(true);
-        let has = |command: &str| all.iter().any(|other| other == command);
-        assert!(has("cargo run -p drumfire-examples --example echo"));
-        assert!(has("cargo xtask example chat") && !has("cargo xtask example shared_port"));
-        assert!(has("cargo xtask example tick_server --two-hosts"));
+        let steps = feature_steps(&workspace(&[drumfire]).packages[0]);
+        assert_eq!(commands(&steps), [check.to_owned(), with("serde"), with("tokio")]);
     }
 
     #[test]
     fn a_bench_runs_quick_unless_the_package_says_otherwise() {
-        let mut benches = package("benches", &[], &[("bench", "pps"), ("bench", "codec")], &[]);
+        let mut benches = package("benches", &[("bench", "pps"), ("bench", "codec")], &[]);
         benches["metadata"] = json!({ "smoke": { "codec": ["--test"] } });
-        let steps = bench_steps(&workspace(&[benches]).packages[0]).unwrap();
-        let all: Vec<_> = steps.iter().map(|step| step.command.to_string()).collect();
-        assert_eq!(all[1], "cargo bench -p drumfire-benches --bench pps -- --quick");
-        assert_eq!(all[2], "cargo bench -p drumfire-benches --bench codec -- --test");
-    }
-
-    #[test]
-    fn arguments_for_a_bench_that_does_not_exist_are_a_failure() {
-        let mut benches = package("benches", &[], &[("bench", "pps")], &[]);
-        benches["metadata"] = json!({ "smoke": { "gone": ["--test"] } });
+        let steps = bench_steps(&workspace(&[benches.clone()]).packages[0]).unwrap();
+        let command = |bench, arg| format!("cargo bench -p drumfire-benches --bench {bench} -- {arg}");
+        assert_eq!(commands(&steps)[1..], [command("pps", "--quick"), command("codec", "--test")]);
+        benches["metadata"] = json!({ "smoke": { "no_bench": ["--test"] } });
         assert!(bench_steps(&workspace(&[benches]).packages[0]).is_err());
     }
 }

@@ -1,12 +1,13 @@
-//! `cargo xtask example NAME`: the server and the client of an example, with the commands from the head of its file. They run on the
-//! loopback, or with `--two-hosts` in two network namespaces.
+//! `cargo xtask example NAME`: the server and the client of an example, with the commands at the head of its file, on the loopback or in
+//! two network namespaces.
 //!
-//! The client's exit code decides. Other tasks use the parts of this module for their own clients.
+//! The client's exit code decides. Other tasks use the functions of this module for their own clients.
 
-use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::files;
 use crate::netns::{Pair, Side};
 use crate::run::{CommandLine, Interrupt, Running, Stop, wait_until, word};
 use crate::workspace::Workspace;
@@ -18,26 +19,40 @@ const PORTS_TRIED: usize = 32;
 /// A client ends within 10 s on an idle machine. The server does not end.
 const END_DEADLINE: Duration = Duration::from_secs(60);
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExampleArgs {
+    /// The example's name.
+    name: String,
+    /// Run in two network namespaces joined by a veth pair, instead of on the loopback.
+    #[arg(long)]
+    two_hosts: bool,
+}
+
 /// Runs both commands of an example.
 ///
 /// # Errors
 /// [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when the head does not have both commands or a program fails. On two hosts also
 /// [`Stop::Needs`] when the machine cannot make namespaces.
-pub(crate) fn run(name: &str, two_hosts: bool) -> Result<(), Stop> {
+pub(crate) fn run(args: &ExampleArgs) -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;
-    let program = program(&workspace, name);
-    let ([server, client], _pair) = if two_hosts {
-        let [server, client] = commands(&workspace, name)?;
+    let program = program(&workspace, &args.name);
+    let ([server, client], _pair) = if args.two_hosts {
+        let [server, client] = commands(&workspace, &args.name)?;
+        let at_side_a = |words: Vec<String>| -> Vec<String> {
+            words.iter().map(|word| word.replace("127.0.0.1", &Side::A.address().to_string())).collect()
+        };
         // Before the build, so that a machine that cannot make namespaces is skipped without one.
         let pair = Pair::new()?;
-        let commands = [pair.inside(Side::A, &program, &server), pair.inside(Side::B, &program, &client)];
-        (commands, Some(pair))
+        let program = word(&program);
+        let server = pair.inside(Side::A, &program, &at_side_a(server));
+        let client = pair.inside(Side::B, &program, &at_side_a(client));
+        ([server, client], Some(pair))
     } else {
-        let commands = commands_at(&workspace, name, free_address()?)?;
+        let commands = commands_at(&workspace, &args.name, free_address()?)?;
         (commands.map(|args| CommandLine::new(&program, &args)), None)
     };
-    build(&workspace, name)?;
+    build(&workspace, &args.name)?;
     let mut server = Running::start("server", &server)?;
     // The client may start first, because it repeats its hello.
     let mut client = Running::start("client", &client)?;
@@ -46,38 +61,55 @@ pub(crate) fn run(name: &str, two_hosts: bool) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Returns the path of the program of an example that was built.
-pub(crate) fn program(workspace: &Workspace, name: &str) -> String {
-    word(&workspace.target.join("release/examples").join(name))
-}
-
-/// Returns the arguments of the two commands in the head of an example, the server's first, with the server at side A.
-fn commands(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
-    let at_side_a = |word: &str| word.replace("127.0.0.1", &Side::A.address().to_string());
-    commands_with(workspace, name, at_side_a)
-}
-
-/// Returns the same arguments with the server at `address`. A server whose command has no address, because it is in a file, stays
-/// there.
-pub(crate) fn commands_at(
-    workspace: &Workspace,
-    name: &str,
-    address: SocketAddr,
-) -> Result<[Vec<String>; 2], Stop> {
-    let [server, client] = commands_with(workspace, name, str::to_owned)?;
-    if server.iter().all(|word| word.parse::<SocketAddr>().is_err()) {
-        return Ok([server, client]);
-    }
-    let moved = |words: Vec<String>| words.iter().map(|word| at(word, address)).collect();
-    Ok([moved(server), moved(client)])
-}
-
 /// Returns whether the head of an example has a command for a server or a client. An example that cannot be read has none.
 pub(crate) fn has_commands(workspace: &Workspace, name: &str) -> bool {
     text(workspace, name).is_ok_and(|text| ROLES.iter().any(|role| words(&text, name, role).is_ok()))
 }
 
+/// Returns the arguments of both commands in the head of an example, with the server at `address`. A server whose command has no
+/// address, because its address is in a file, stays there.
+///
+/// # Errors
+/// [`Stop::Failed`] when a command is missing.
+pub(crate) fn commands_at(
+    workspace: &Workspace,
+    name: &str,
+    address: SocketAddr,
+) -> Result<[Vec<String>; 2], Stop> {
+    let is_address = |word: &String| word.parse::<SocketAddr>().is_ok();
+    let mut commands = commands(workspace, name)?;
+    if commands[0].iter().any(is_address) {
+        for word in commands.iter_mut().flatten().filter(|word| is_address(word)) {
+            *word = address.to_string();
+        }
+    }
+    Ok(commands)
+}
+
+/// Returns the arguments of both commands in the head of an example, the server's first.
+fn commands(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
+    let text = text(workspace, name)?;
+    let [server, client] = ROLES.map(|role| words(&text, name, role).map_err(Stop::Failed));
+    Ok([server?, client?])
+}
+
+fn text(workspace: &Workspace, name: &str) -> Result<String, Stop> {
+    files::text(&workspace.root.join("examples").join(format!("{name}.rs")))
+}
+
+/// Returns the arguments of the command for a role.
+fn words(example: &str, name: &str, role: &str) -> Result<Vec<String>, String> {
+    let command = format!("//! cargo run --release --example {name} -- ");
+    let commands = example.lines().filter_map(|line| line.strip_prefix(&command));
+    let mut found = commands.filter(|line| line.split_whitespace().next() == Some(role));
+    let line = found.next().ok_or_else(|| format!("{name}: no command for the {role} in its head"))?;
+    Ok(line.split_whitespace().map(str::to_owned).collect())
+}
+
 /// Returns an address on the loopback that is free for datagrams and for streams.
+///
+/// # Errors
+/// [`Stop::Failed`] when no port is free.
 pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
     let free = || {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -87,69 +119,45 @@ pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
     tries.find_map(Result::ok).ok_or_else(|| Stop::failed("no free port on the loopback"))
 }
 
-fn commands_with(
-    workspace: &Workspace,
-    name: &str,
-    change: impl Fn(&str) -> String,
-) -> Result<[Vec<String>; 2], Stop> {
-    let text = text(workspace, name)?;
-    let [server, client] = ROLES.map(|role| words(&text, name, role).map_err(Stop::Failed));
-    let changed = |words: Vec<&str>| words.into_iter().map(&change).collect();
-    Ok([changed(server?), changed(client?)])
-}
-
-fn text(workspace: &Workspace, name: &str) -> Result<String, Stop> {
-    let path = workspace.root.join("examples").join(format!("{name}.rs"));
-    fs::read_to_string(&path)
-        .map_err(|why| Stop::failed(format!("{name}: cannot read {}: {why}", path.display())))
-}
-
-/// Returns a word of a command, or `address` if the word is an address.
-fn at(word: &str, address: SocketAddr) -> String {
-    word.parse::<SocketAddr>().map_or_else(|_| word.to_owned(), |_| address.to_string())
-}
-
-/// Returns the keys in the head of an example, the server's secret key first.
-fn keys(workspace: &Workspace, name: &str) -> Result<[String; 2], Stop> {
-    let [server, client] = commands(workspace, name)?;
-    let key = |words: Vec<String>| words.into_iter().find(|word| word.starts_with("drumfire_"));
-    key(server)
-        .zip(key(client))
-        .map(|(secret, public)| [secret, public])
-        .ok_or_else(|| Stop::failed(format!("{name}: no keys in its head")))
-}
-
-/// Returns the arguments of the command for a role in the head of an example.
-fn words<'a>(example: &'a str, name: &str, role: &str) -> Result<Vec<&'a str>, String> {
-    let command = format!("//! cargo run --release --example {name} -- ");
-    let heads = example.lines().filter_map(|line| line.strip_prefix(&command));
-    let words = heads.map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let mut found = words.filter(|words| words.first() == Some(&role));
-    found.next().ok_or_else(|| format!("{name}: no command for the {role} in its head"))
-}
-
-/// Builds the example.
+/// Builds an example.
+///
+/// # Errors
+/// [`Stop::Failed`] when it does not build.
 pub(crate) fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
-    let args = ["build", "--release", "-p", "drumfire-examples", "--example", name];
-    CommandLine::new("cargo", &args).done(&workspace.root)
+    CommandLine::cargo(&format!("build --release -p drumfire-examples --example {name}"))
+        .done(&workspace.root)
+}
+
+/// Returns the path of an example's program.
+pub(crate) fn program(workspace: &Workspace, name: &str) -> PathBuf {
+    workspace.target.join("release/examples").join(name)
 }
 
 /// Starts the server of an example that was built, with the keys of its head. Returns it with its address and its public key.
+///
+/// # Errors
+/// [`Stop::Failed`] when the head has no keys or the server does not start.
 pub(crate) fn serve(workspace: &Workspace, name: &str) -> Result<(Running, SocketAddr, String), Stop> {
-    let [secret, public] = keys(workspace, name)?;
+    let [server, client] = commands(workspace, name)?;
+    let key = |words: Vec<String>| words.into_iter().find(|word| word.starts_with("drumfire_"));
+    let keys = key(server).zip(key(client));
+    let (secret, public) = keys.ok_or_else(|| Stop::failed(format!("{name}: no keys in its head")))?;
     let address = free_address()?;
-    let command = CommandLine::new(&program(workspace, name), &["server", &address.to_string(), &secret]);
-    Ok((Running::start("server", &command)?, address, public))
+    let server = CommandLine::new(program(workspace, name), &["server", &address.to_string(), &secret]);
+    Ok((Running::start("server", &server)?, address, public))
 }
 
 /// Waits until the client is done. The server must outlive it.
+///
+/// # Errors
+/// [`Stop::Failed`] when the client fails or does not end, or when the server ends first; [`Stop::Interrupted`] on Ctrl-C.
 pub(crate) fn wait_for_client(
     client: &mut Running,
     server: &mut Running,
     deadline: Duration,
-    ctrl_c: &Interrupt,
+    interrupt: &Interrupt,
 ) -> Result<(), Stop> {
-    wait_until("the client still runs", deadline, ctrl_c, || {
+    wait_until("the client still runs", deadline, interrupt, || {
         let is_done = client.is_done()?;
         if !is_done && server.is_done()? {
             return Err(Stop::failed("the server ended before its client"));
@@ -162,78 +170,44 @@ pub(crate) fn wait_for_client(
 mod tests {
     use super::*;
 
-    const DEADLINE: Duration = Duration::from_secs(30);
-
-    const HEAD: &str = "//! One.\n//!\n//! cargo run --release --example a -- server 0.0.0.0:7 k\n\
-        //! cargo run --release --example a -- client 127.0.0.1:7 p\n";
-
-    fn shell(title: &'static str, script: &str) -> Running {
-        Running::start(title, &CommandLine::new("sh", &["-c", script])).unwrap()
-    }
-
-    fn here() -> Workspace {
-        Workspace::load().unwrap()
-    }
-
     #[test]
-    fn the_commands_of_the_head_are_taken_word_by_word() {
-        assert_eq!(words(HEAD, "a", "server").unwrap(), ["server", "0.0.0.0:7", "k"]);
-        assert_eq!(words(HEAD, "a", "client").unwrap(), ["client", "127.0.0.1:7", "p"]);
-    }
-
-    #[test]
-    fn the_servers_address_is_put_in_its_place() {
-        let [server, client] = commands(&here(), "echo").unwrap();
-        assert_eq!((&server[1][..], &client[1][..]), ("0.0.0.0:7777", "10.213.0.1:7777"));
-        let address = "127.0.0.1:9".parse().unwrap();
-        let [server, client] = commands_at(&here(), "echo", address).unwrap();
-        assert_eq!((&server[1][..], &client[1][..]), ("127.0.0.1:9", "127.0.0.1:9"));
-        assert!(server[2].starts_with("drumfire_secret_") && client[2].starts_with("drumfire_public_"));
-    }
-
-    #[test]
-    fn examples_with_two_ends_are_known_by_their_heads() {
-        for name in [
-            "agones",
-            "backend",
-            "bots",
-            "bulk",
-            "chat",
-            "custom_transport",
-            "echo",
-            "prometheus",
-            "rooms",
-            "tick_server",
-        ] {
-            assert!(has_commands(&here(), name) && commands(&here(), name).is_ok(), "{name}");
-        }
-        for name in ["shared_port", "unit_test_your_game", "no_such_example"] {
-            assert!(!has_commands(&here(), name), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_free_address_is_free_for_datagrams_and_for_streams() {
-        let address = free_address().unwrap();
-        assert!(address.ip().is_loopback() && address.port() != 0);
-    }
-
-    #[test]
-    fn an_example_without_such_a_command_is_named() {
+    fn the_commands_of_a_head_are_read_word_by_word() {
+        let head = "//! One.\n//!\n//! cargo run --release --example a -- server 0.0.0.0:7 k\n\
+            //! cargo run --release --example a -- client 127.0.0.1:7 p\n";
+        assert_eq!(words(head, "a", "server").unwrap(), ["server", "0.0.0.0:7", "k"]);
+        assert_eq!(words(head, "a", "client").unwrap(), ["client", "127.0.0.1:7", "p"]);
         for (name, role) in [("a", "referee"), ("b", "client")] {
-            let why = words(HEAD, name, role).unwrap_err();
+            let why = words(head, name, role).unwrap_err();
             assert!(why.contains(name) && why.contains(role), "{why}");
         }
     }
 
     #[test]
-    fn the_clients_end_is_the_end_and_the_servers_is_a_failure() {
-        let (mut client, mut server) = (shell("client", "echo done"), shell("server", "exec sleep 600"));
-        wait_for_client(&mut client, &mut server, DEADLINE, &Interrupt::never()).unwrap();
-        assert_eq!(client.output(), "done\n");
-        let (mut client, mut server) = (shell("client", "exec sleep 600"), shell("server", "exit 0"));
-        assert!(wait_for_client(&mut client, &mut server, DEADLINE, &Interrupt::never()).is_err());
-        let (mut client, mut server) = (shell("client", "exit 3"), shell("server", "exec sleep 600"));
-        assert!(wait_for_client(&mut client, &mut server, DEADLINE, &Interrupt::never()).is_err());
+    fn examples_with_two_ends_are_recognized_and_moved_to_an_address() {
+        let workspace = Workspace::load().unwrap();
+        let address = "127.0.0.1:9".parse().unwrap();
+        let [server, client] = commands_at(&workspace, "echo", address).unwrap();
+        assert_eq!((&server[1][..], &client[1][..]), ("127.0.0.1:9", "127.0.0.1:9"));
+        assert!(server[2].starts_with("drumfire_secret_") && client[2].starts_with("drumfire_public_"));
+        assert!(commands(&workspace, "configured").is_ok());
+        for name in ["agones", "bots", "bulk", "chat", "prometheus", "rooms", "tick_server"] {
+            assert!(has_commands(&workspace, name) && commands(&workspace, name).is_ok(), "{name}");
+        }
+        for name in ["shared_port", "unit_test_your_game", "no_such_example"] {
+            assert!(!has_commands(&workspace, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_client_decides_and_the_server_must_not_end_first() {
+        let wait = |client: &str, server: &str| {
+            let start =
+                |title, script| Running::start(title, &CommandLine::new("sh", &["-c", script])).unwrap();
+            let (mut client, mut server) = (start("client", client), start("server", server));
+            let deadline = Duration::from_secs(30);
+            wait_for_client(&mut client, &mut server, deadline, &Interrupt::never()).map(|()| client.output())
+        };
+        assert_eq!(wait("echo done", "exec sleep 600").unwrap(), "done\n");
+        assert!(wait("exec sleep 600", "exit 0").is_err() && wait("exit 3", "exec sleep 600").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The project's files as git sees them, and files on disk with errors that name them.
+//! The project's files as git lists them, and files on disk with errors that name them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,38 +9,18 @@ use crate::run::{CommandLine, Stop};
 /// The contents of files by their paths below a folder, with `/`.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Paths below the root, with `/`, that git tracks or would track.
+/// Returns the project's files with their contents: those that git tracks, and new ones that it does not ignore.
 ///
 /// # Errors
-/// [`Stop::Failed`] when git cannot be asked.
-pub(crate) fn listed(root: &Path) -> Result<Vec<String>, Stop> {
-    let list = CommandLine::new("git", &["ls-files", "-co", "--exclude-standard", "-z"]).output(root)?;
-    Ok(existing(root, &list))
-}
-
-/// Returns the project's files with their contents.
-///
-/// # Errors
-/// [`Stop::Failed`] when git cannot be asked or a file cannot be read.
+/// [`Stop::Failed`] when git fails or a file cannot be read.
 pub(crate) fn project(root: &Path) -> Result<Files, Stop> {
-    listed(root)?.into_iter().map(|path| Ok((path.clone(), read(&root.join(&path))?))).collect()
+    let list = CommandLine::new("git", &["ls-files", "-co", "--exclude-standard", "-z"]).output(root)?;
+    // Git still lists a tracked file that was deleted.
+    let paths = list.split_terminator('\0').filter(|path| root.join(path).is_file());
+    paths.map(|path| Ok((path.to_owned(), read(&root.join(path))?))).collect()
 }
 
-/// Whether the file holds nothing but tests.
-pub(crate) fn is_tests_alone(path: &str) -> bool {
-    path.split('/').any(|part| ["tests", "tests.rs", "test_support.rs"].contains(&part))
-}
-
-/// The paths of a list separated by NUL bytes, sorted; git still lists a tracked file that was deleted.
-fn existing(root: &Path, list: &str) -> Vec<String> {
-    let mut paths: Vec<String> = list.split_terminator('\0').map(str::to_owned).collect();
-    paths.retain(|path| root.join(path).is_file());
-    paths.sort();
-    paths.dedup();
-    paths
-}
-
-/// Makes a folder have these files and no others. Files that are equal keep their time of change.
+/// Makes a folder contain these files and no others. Equal files keep their time of change, so that cargo rebuilds little.
 ///
 /// # Errors
 /// [`Stop::Failed`] when a file cannot be written or removed.
@@ -54,16 +34,14 @@ pub(crate) fn make_equal(folder: &Path, files: &Files) -> Result<(), Stop> {
     remove_others(folder, folder, files)
 }
 
-/// Removes every file below `folder` that is none of these.
 fn remove_others(root: &Path, folder: &Path, files: &Files) -> Result<(), Stop> {
-    let failed = |why: std::io::Error| Stop::failed(format!("{}: {why}", folder.display()));
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+    for entry in fs::read_dir(folder).map_err(|why| failed(folder, &why))? {
+        let path = entry.map_err(|why| failed(folder, &why))?.path();
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
         if path.is_dir() {
             remove_others(root, &path, files)?;
         } else if !files.contains_key(&name) {
-            fs::remove_file(&path).map_err(failed)?;
+            fs::remove_file(&path).map_err(|why| failed(&path, &why))?;
         }
     }
     Ok(())
@@ -74,9 +52,21 @@ fn remove_others(root: &Path, folder: &Path, files: &Files) -> Result<(), Stop> 
 /// # Errors
 /// [`Stop::Failed`] when it cannot be made.
 pub(crate) fn make_empty(folder: &Path) -> Result<(), Stop> {
-    // A folder that does not exist yet is as good as one that is empty.
+    // It fails where there is no such folder.
     drop(fs::remove_dir_all(folder));
-    fs::create_dir_all(folder).map_err(|why| Stop::failed(format!("{}: {why}", folder.display())))
+    fs::create_dir_all(folder).map_err(|why| failed(folder, &why))
+}
+
+/// Returns the sorted names of a folder's entries.
+///
+/// # Errors
+/// [`Stop::Failed`] with its path.
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>, Stop> {
+    let entries = fs::read_dir(folder).map_err(|why| failed(folder, &why))?;
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    let mut names = names.collect::<Result<Vec<_>, _>>().map_err(|why| failed(folder, &why))?;
+    names.sort();
+    Ok(names)
 }
 
 /// Reads a file.
@@ -84,28 +74,63 @@ pub(crate) fn make_empty(folder: &Path) -> Result<(), Stop> {
 /// # Errors
 /// [`Stop::Failed`] with its path.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Stop> {
-    fs::read(path).map_err(|why| Stop::failed(format!("{}: {why}", path.display())))
+    fs::read(path).map_err(|why| failed(path, &why))
+}
+
+/// Reads a file of text.
+///
+/// # Errors
+/// [`Stop::Failed`] with its path.
+pub(crate) fn text(path: &Path) -> Result<String, Stop> {
+    fs::read_to_string(path).map_err(|why| failed(path, &why))
 }
 
 /// Writes a file, and makes its folder if there is none.
 ///
 /// # Errors
 /// [`Stop::Failed`] with its path.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Stop> {
+pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Stop> {
     let folder = path.parent().unwrap_or(path);
-    fs::create_dir_all(folder)
-        .and_then(|()| fs::write(path, bytes))
-        .map_err(|why| Stop::failed(format!("{}: {why}", path.display())))
+    fs::create_dir_all(folder).and_then(|()| fs::write(path, bytes)).map_err(|why| failed(path, &why))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Returns a failure that names a path.
+pub(crate) fn failed(path: &Path, why: &std::io::Error) -> Stop {
+    Stop::failed(format!("{}: {why}", path.display()))
+}
 
-    #[test]
-    fn only_files_that_exist_are_listed() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let list = "src/files.rs\0src/gone.rs\0Cargo.toml\0Cargo.toml\0src\0";
-        assert_eq!(existing(root, list), ["Cargo.toml", "src/files.rs"]);
+/// Folders for the tests of this package.
+#[cfg(test)]
+pub(crate) mod samples {
+    use std::path::{Path, PathBuf};
+
+    /// The root of the project.
+    pub(crate) fn root() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+    }
+
+    /// An empty folder that is removed when it is dropped.
+    pub(crate) struct TestFolder(PathBuf);
+
+    impl TestFolder {
+        pub(crate) fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("drumfire-{name}-{}", std::process::id()));
+            super::make_empty(&folder).unwrap();
+            Self(folder)
+        }
+    }
+
+    impl std::ops::Deref for TestFolder {
+        type Target = Path;
+
+        fn deref(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for TestFolder {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(&self.0));
+        }
     }
 }

@@ -1,217 +1,227 @@
-//! `cargo xtask flaky`: repeats the tests while other threads keep the processor busy, and lists every test that failed.
+//! `cargo xtask flaky`: repeats `cargo test` while other threads keep the processor busy, and lists every test that failed.
 //!
-//! It builds once and runs the test programs themselves, twelve at a time, because most of them wait. A test that fails now and
-//! then shows up here before it shows up in CI.
-
-mod programs;
-mod verdict;
+//! Several runs are in progress at the same time, because most tests wait. A test that fails now and then fails here before it fails
+//! in CI. All tests of a program share its process, as they do in CI.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::files::{make_empty, write};
-use crate::run::{CommandLine, Stop, Stopwatch, within};
+use crate::files::{failed, make_empty, text, write};
+use crate::run::{CommandLine, Stop, Stopwatch, in_parallel, within};
 use crate::workspace::Workspace;
 
-use programs::Program;
-use verdict::Failure;
-
-/// Threads that do nothing but compute.
+/// Threads that only compute.
 const BUSY_THREADS: usize = 4;
-/// Test programs that run at the same time.
+/// Runs in progress at the same time.
 const AT_ONCE: usize = 12;
-/// A test program that is still running after this time hangs.
-const DEADLINE: Duration = Duration::from_secs(900);
+/// A run that takes longer hangs.
+const DEADLINE: Duration = Duration::from_secs(3_600);
+/// The longest message in the summary. The log has all of it.
+const MESSAGE_CHARS_MAX: usize = 200;
 
-/// The flags of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FlakyArgs {
-    /// Runs of every test program.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    /// The number of runs.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
     /// The only package whose tests run.
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
-    /// Runs of the test programs that open sockets, if there are to be more.
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
-    sockets: u32,
+    /// Arguments for `cargo test`, after `--`: `--test it`, for instance.
+    #[arg(last = true)]
+    args: Vec<String>,
 }
 
-/// One run of one program.
-#[derive(Clone, Copy)]
-struct Job<'a> {
-    program: &'a Program,
-    run: u32,
-}
+/// Failures by program and test, with their messages.
+type Failures = BTreeMap<(String, String), Vec<String>>;
 
-/// The runs that threads share.
-struct Session<'a> {
-    folder: &'a Path,
-    jobs: &'a [Job<'a>],
-    next: AtomicUsize,
-    /// Failures by program and test.
-    failures: Mutex<BTreeMap<(String, String), Vec<Failure>>>,
-    is_over: AtomicBool,
-}
-
-/// Builds the test programs and repeats them under load.
+/// Builds the tests, repeats them under load, and prints a summary.
 ///
 /// # Errors
-/// [`Stop::Failed`] when the build fails, a package does not exist, or a test failed in any run.
+/// [`Stop::Failed`] when the build fails, or when a test failed in any run.
 pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let programs = build(&workspace, args.package.as_deref())?;
+    let packages = args.package.as_ref().map_or("--workspace".to_owned(), |name| format!("--package {name}"));
+    let test = CommandLine::cargo(&format!("test --lib --bins --tests {packages}")).args(&args.args);
+    test.clone().arg("--no-run").done(&workspace.root)?;
     let folder = workspace.target.join("flaky");
     make_empty(&folder)?;
-    let jobs = jobs(&programs, args);
-    let openers = programs.iter().filter(|program| program.opens_sockets).count();
-    println!("{} test programs, {openers} open sockets: {} runs under load", programs.len(), jobs.len());
-    let session = Session::new(&folder, &jobs);
     let stopwatch = Stopwatch::start();
-    let ended = session.run();
-    let failures = session.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let summary = verdict::summary(&failures, jobs.len(), stopwatch.elapsed());
+    let test = test.arg("--no-fail-fast");
+    println!("{test}");
+    let failures = repeat(&workspace.root, &folder, &test, args.runs)?;
+    let summary = summary(&failures, args.runs, stopwatch.elapsed());
     print!("{summary}");
-    write(&folder.join("summary.txt"), summary.as_bytes())?;
-    ended?;
+    write(&folder.join("summary.txt"), summary)?;
     if failures.is_empty() { Ok(()) } else { Err(Stop::failed(format!("logs: {}", folder.display()))) }
 }
 
-/// Builds the tests of a package or of all, and returns their programs.
-fn build(workspace: &Workspace, package: Option<&str>) -> Result<Vec<Program>, Stop> {
-    let mut command = CommandLine::new("cargo", &["test", "--no-run", "--message-format=json"]);
-    command = match package {
-        Some(name) if workspace.packages.iter().all(|package| package.name != name) => {
-            return Err(Stop::failed(format!("--package {name}: there is no such package")));
-        }
-        Some(name) => command.arg("--package").arg(name),
-        None => command.arg("--workspace"),
-    };
-    println!("{command}");
-    programs::listed(workspace, &command.output(&workspace.root)?)
-}
-
-/// All runs, in the order in which they start: the first run of every program, then the second of every program, and so on.
-fn jobs<'a>(programs: &'a [Program], args: &FlakyArgs) -> Vec<Job<'a>> {
-    let runs_of = |program: &Program| {
-        if program.opens_sockets { args.runs.max(args.sockets) } else { args.runs }
-    };
-    let most = args.runs.max(args.sockets);
-    let rounds = (1..=most).flat_map(|run| programs.iter().map(move |program| Job { program, run }));
-    rounds.filter(|job| job.run <= runs_of(job.program)).collect()
-}
-
-impl<'a> Session<'a> {
-    fn new(folder: &'a Path, jobs: &'a [Job<'a>]) -> Self {
-        Self {
-            folder,
-            jobs,
-            next: AtomicUsize::new(0),
-            failures: Mutex::default(),
-            is_over: AtomicBool::new(false),
-        }
-    }
-
-    /// Runs all jobs, with busy threads next to them.
-    fn run(&self) -> Result<(), Stop> {
-        std::thread::scope(|scope| {
-            for _ in 0..BUSY_THREADS {
-                scope.spawn(|| {
-                    while !self.is_over.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
-                    }
-                });
+/// Repeats a command with busy threads next to it. A log stays in the folder only where something failed.
+fn repeat(root: &Path, folder: &Path, test: &CommandLine, runs: u32) -> Result<Failures, Stop> {
+    let (all, is_over) = (Mutex::new(Failures::new()), AtomicBool::new(false));
+    let run = |run: &u32| {
+        let path = folder.join(format!("{run}.log"));
+        let log = File::create(&path).map_err(|why| failed(&path, &why))?;
+        let mut command = test.command();
+        command.current_dir(root).stdin(Stdio::null());
+        command.stdout(log.try_clone().map_err(|why| failed(&path, &why))?).stderr(log);
+        let mut child = command.spawn().map_err(|why| test.failed(&why))?;
+        let end = match within(&mut child, DEADLINE) {
+            Ok(status) if status.success() => {
+                return fs::remove_file(&path).map_err(|why| failed(&path, &why));
             }
-            let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(|| self.work())).collect();
-            let ends = workers.into_iter().map(|worker| {
-                worker.join().unwrap_or_else(|_| Err(Stop::failed("flaky: a thread panicked")))
-            });
-            let ends: Vec<_> = ends.collect();
-            self.is_over.store(true, Ordering::Relaxed);
-            ends.into_iter().collect()
-        })
-    }
-
-    /// Runs one job after the other until none is left.
-    fn work(&self) -> Result<(), Stop> {
-        while let Some(job) = self.jobs.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let failures = job.run(self.folder)?;
-            let mut all = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            for failure in failures {
-                println!("run {} of {}: {failure}", job.run, job.program.name);
-                let test = (job.program.name.clone(), failure.test.clone());
-                all.entry(test).or_default().push(failure);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Job<'_> {
-    /// Runs the program once and returns what failed in it. The log stays only where something did.
-    fn run(self, folder: &Path) -> Result<Vec<Failure>, Stop> {
-        let Self { program, run } = self;
-        let path = folder.join(format!("{}-{run}.log", program.name.replace(['/', ' '], "-")));
-        let failed = |why: std::io::Error| Stop::failed(format!("{}: {why}", path.display()));
-        let log = File::create(&path).map_err(failed)?;
-        let mut command = program.command().command();
-        command.current_dir(&program.folder).stdin(Stdio::null());
-        command.stdout(log.try_clone().map_err(failed)?).stderr(log);
-        let mut child = command.spawn().map_err(failed)?;
-        let status = within(&mut child, DEADLINE);
-        if matches!(&status, Ok(status) if status.success()) {
-            fs::remove_file(&path).map_err(failed)?;
-            return Ok(Vec::new());
-        }
-        let end = match status {
             Ok(status) => status.to_string(),
             Err(Stop::Failed(why)) => why,
             Err(other) => return Err(other),
         };
-        let said = String::from_utf8_lossy(&fs::read(&path).map_err(failed)?).into_owned();
-        Ok(verdict::failures(&said, &end))
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        for (program, name, message) in failures(&text(&path)?, &end) {
+            println!("run {run}: {program}: {name}: {message}");
+            all.entry((program, name)).or_default().push(message);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..BUSY_THREADS {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let outcome = in_parallel(AT_ONCE, &(1..=runs).collect::<Vec<_>>(), run);
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    })?;
+    Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Returns the program, the test, and the message of each failure in the log of `cargo test`. A log without a failed test has crashed
+/// or was killed, and gives one failure with its `end`.
+fn failures(log: &str, end: &str) -> Vec<(String, String, String)> {
+    let mut failures = Vec::new();
+    let mut pending = Vec::new();
+    // Cargo prints "     Running tests/it.rs (target/..)" before the output of each program.
+    for part in log.split("     Running ") {
+        let program = part.split(" (").next().unwrap_or_default().trim();
+        let names = part.lines().filter_map(|line| line.strip_prefix("test "));
+        for name in names.clone().filter_map(|line| line.strip_suffix(" ... FAILED")) {
+            let name = name.trim_end_matches(" - should panic");
+            failures.push((program.to_owned(), name.to_owned(), panic_of(section_of(part, name))));
+        }
+        // The harness names a slow test before the program is killed.
+        let slow = names.filter_map(|line| line.split_once(" has been running for over "));
+        let slow = slow.filter(|(name, _)| !part.contains(&format!("test {name} ... ")));
+        pending.extend(slow.map(|(name, _)| (program.to_owned(), name.to_owned(), end.to_owned())));
     }
+    failures.extend(pending);
+    if failures.is_empty() {
+        let program = log.rsplit("     Running ").next().unwrap_or_default().split(" (").next();
+        let program = program.unwrap_or_default().trim().to_owned();
+        failures.push((program, "the program".to_owned(), format!("{end}; {}", panic_of(log))));
+    }
+    failures
+}
+
+/// Returns the output of a failed test, which the harness repeats at the end.
+fn section_of<'a>(log: &'a str, test: &str) -> &'a str {
+    let section = log.split_once(&format!("---- {test} stdout ----")).map_or("", |(_, rest)| rest);
+    section.split_once("\n---- ").map_or(section, |(section, _)| section)
+}
+
+/// Returns the message and the place of the first panic.
+fn panic_of(text: &str) -> String {
+    let mut lines = text.lines();
+    let place = lines.find_map(|line| line.split_once(" panicked at "));
+    let message = lines.next().unwrap_or_default().chars().take(MESSAGE_CHARS_MAX).collect::<String>();
+    place.map_or("no panic".to_owned(), |(_, place)| format!("{message} ({})", place.trim_end_matches(':')))
+}
+
+/// Returns a line for each test that failed, with the number of failures and the first message, and the totals.
+fn summary(failures: &Failures, runs: u32, elapsed: Duration) -> String {
+    let mut summary = String::new();
+    for ((program, test), messages) in failures {
+        // Writing to a String cannot fail.
+        let _ = writeln!(summary, "{:4} x {program}: {test}: {}", messages.len(), messages[0]);
+    }
+    let count: usize = failures.values().map(Vec::len).sum();
+    let _ = writeln!(summary, "{runs} runs in {} s, {count} failures", elapsed.as_secs());
+    summary
 }
 
 #[cfg(test)]
 mod tests {
-    use super::programs::samples::shell;
     use super::*;
+    use crate::files::{names, samples::TestFolder};
 
-    #[test]
-    fn programs_with_sockets_run_more_often() {
-        let programs =
-            [("a", false), ("b", true)].map(|(name, opens_sockets)| shell(name, "", opens_sockets));
-        let order = |runs, sockets| {
-            let args = FlakyArgs { runs, sockets, package: None };
-            let jobs = jobs(&programs, &args);
-            jobs.iter().map(|job| format!("{}{}", job.program.name, job.run)).collect::<Vec<_>>()
-        };
-        assert_eq!(order(2, 0), ["a1", "b1", "a2", "b2"]);
-        assert_eq!(order(1, 3), ["a1", "b1", "b2", "b3"]);
-        assert_eq!(order(0, 2), ["b1", "b2"]);
+    const LOG: &str = "     Running tests/it/main.rs (target/debug/deps/it-1)
+running 3 tests
+test good ... ok
+test a::bad ... FAILED
+test b::worse - should panic ... FAILED
+
+failures:
+
+---- a::bad stdout ----
+
+thread 'a::bad' (123) panicked at tests/a.rs:7:9:
+assertion failed: left == right
+stack backtrace:
+
+---- b::worse stdout ----
+thread 'a helper' (9) panicked at src/lib.rs:1:1:
+on another thread
+
+test result: FAILED. 1 passed; 2 failed
+     Running unittests src/lib.rs (target/debug/deps/x-2)
+test slow has been running for over 60 seconds
+test stuck has been running for over 60 seconds
+test slow ... ok
+";
+
+    fn lines(log: &str, end: &str) -> Vec<String> {
+        failures(log, end)
+            .into_iter()
+            .map(|(program, test, why)| format!("{program}: {test}: {why}"))
+            .collect()
     }
 
     #[test]
-    fn a_run_that_fails_leaves_its_log_and_its_message() {
-        let folder = std::env::temp_dir().join(format!("drumfire-flaky-{}", std::process::id()));
-        make_empty(&folder).unwrap();
-        let script = "echo 'test one ... FAILED'; echo '---- one stdout ----'; echo \"thread 'one' (7) panicked at a.rs:1:2:\"; \
-                      echo 'too late'; exit 101";
-        let programs = [shell("good", "exit 0", false), shell("bad", script, false)];
-        let jobs = jobs(&programs, &FlakyArgs { runs: 2, sockets: 0, package: None });
-        let session = Session::new(&folder, &jobs);
-        session.run().unwrap();
-        let failures = session.failures.into_inner().unwrap();
-        let [(_, failures)] = &failures.iter().collect::<Vec<_>>()[..] else { panic!("{failures:?}") };
-        assert_eq!(failures.len(), 2);
-        assert_eq!(failures[0].to_string(), "one: too late (a.rs:1:2)");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "the logs of the runs that failed");
-        fs::remove_dir_all(&folder).unwrap();
+    fn failures_have_their_program_test_and_panic() {
+        let expected = [
+            "tests/it/main.rs: a::bad: assertion failed: left == right (tests/a.rs:7:9)",
+            "tests/it/main.rs: b::worse: on another thread (src/lib.rs:1:1)",
+            "unittests src/lib.rs: stuck: killed",
+        ];
+        assert_eq!(lines(LOG, "killed"), expected);
+    }
+
+    #[test]
+    fn a_crash_is_a_failure_of_its_program() {
+        let log = "     Running tests/a.rs (t)\ntest one ... ok\n     Running tests/main.rs (t)\n\
+                   thread 'main' (1) panicked at tests/main.rs:3:5:\nnot in time\n";
+        let crash = "tests/main.rs: the program: exit status: 101; not in time (tests/main.rs:3:5)";
+        assert_eq!(lines(log, "exit status: 101"), [crash]);
+        assert_eq!(lines("", "signal: 11"), [": the program: signal: 11; no panic"]);
+    }
+
+    #[test]
+    fn only_runs_that_fail_leave_a_log() {
+        let folder = TestFolder::new("flaky");
+        write(&folder.join("log"), LOG).unwrap();
+        let script = "mkdir once 2>/dev/null && exit 0; cat log; exit 101";
+        let logs = folder.join("logs");
+        make_empty(&logs).unwrap();
+        let failures = repeat(&folder, &logs, &CommandLine::new("sh", &["-c", script]), 3).unwrap();
+        assert_eq!((names(&logs).unwrap().len(), failures.len()), (2, 3));
+        let summary = summary(&failures, 3, Duration::from_secs(90));
+        assert!(summary.starts_with("   2 x tests/it/main.rs: a::bad: assertion failed"), "{summary}");
+        assert!(summary.ends_with("3 runs in 90 s, 6 failures\n"), "{summary}");
     }
 }

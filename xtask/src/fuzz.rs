@@ -1,31 +1,29 @@
-//! `cargo xtask fuzz`: builds libFuzzer in front of the fuzz targets and lets it look for a while, one target on each core after
-//! the other, from the committed corpus on.
+//! `cargo xtask fuzz`: builds libFuzzer with the fuzz targets, and runs them from the committed corpora, one target on each core.
 //!
-//! `crates/fuzz` decides what a target does and what must hold, and its tests replay earlier findings. Not every compiler takes the
-//! flags for coverage and the address sanitizer. The task is skipped when they are refused.
+//! `crates/fuzz` decides what a target does and what must hold, and its tests replay earlier findings. The task is skipped where the
+//! compiler refuses the flags for coverage and the address sanitizer.
 
-mod corpus;
-mod watch;
-
+use std::collections::VecDeque;
+use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
+use crate::files::{self, failed, make_empty};
 use crate::ledger;
-use crate::run::{CommandLine, Stop};
+use crate::run::{CommandLine, Stop, each_line, in_parallel};
 use crate::workspace::Workspace;
 
 /// The workspace of the fuzzer, below the root.
 const FUZZER: &str = "crates/fuzz/libfuzzer";
-/// The name of its one program.
 const PROGRAM: &str = "drumfire-libfuzzer";
-/// The variable that tells the program its target.
+/// The variable that selects the target of the program.
 const VARIABLE: &str = "DRUMFIRE_FUZZ_TARGET";
 /// The committed corpora, below the root: a folder for each target.
 const CORPORA: &str = "crates/fuzz/corpus";
 
-/// Coverage by counters in line and by the operands of comparisons, as libFuzzer wants it, and the address sanitizer.
+/// Coverage by inline counters and by the operands of comparisons, which libFuzzer reads, and the address sanitizer.
 const FLAGS: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -34,10 +32,10 @@ const FLAGS: [&str; 6] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "-Zsanitizer=address",
 ];
-/// Lets the compiler that is there take them.
+/// Makes a stable compiler accept the flags.
 const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
-/// The packages whose code is watched: with key agreement watched too, handshakes would take nearly all of the time.
-const WATCHED: [&str; 7] = [
+/// The packages with coverage. With coverage in the crates of key agreement, handshakes would take nearly all of the time.
+const COVERED: [&str; 7] = [
     "drumfire",
     "drumfire-crypto",
     "drumfire-fuzz",
@@ -47,19 +45,25 @@ const WATCHED: [&str; 7] = [
     "drumfire-wire",
 ];
 
-/// The longest input that is tried; most finds are far shorter.
+/// The longest input. Most findings are far shorter.
 const INPUT_MAX_BYTES: u32 = 4_096;
 /// An input that takes longer is a finding.
 const INPUT_MAX_SECONDS: u32 = 20;
-/// A target that takes more memory, with the sanitizer's, is a finding.
+/// A target that takes more memory, including the sanitizer's, is a finding.
 const MEMORY_MAX_MIB: u32 = 2_048;
+/// The limits of a committed corpus. Every test run replays all of it.
+const CORPUS_MAX_BYTES: u64 = 56 * 1_024;
+const CORPUS_MAX_FILES: usize = 128;
+/// The characters of a committed file's name, from the hash by which libFuzzer names it.
+const NAME_CHARS: usize = 8;
+/// Lines that are shown of a run with a finding.
+const LAST_LINES: usize = 60;
 
-/// The flags of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FuzzArgs {
-    /// F1, F2 and so on, or `all`.
+    /// F1, F2, and so on, or `all`.
     targets: Vec<String>,
-    /// How long to look, in seconds for each target.
+    /// The time for each target in seconds.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seconds: u32,
     /// Add the inputs that were found to the committed corpora, minimized.
@@ -70,119 +74,97 @@ pub(crate) struct FuzzArgs {
     ledger: bool,
 }
 
-/// Where one target's files are.
 #[derive(Debug)]
-struct Target {
+struct FuzzTarget {
     /// `F1`.
     name: String,
-    /// The committed inputs.
+    /// The folder of the committed inputs.
     corpus: PathBuf,
-    /// The inputs that this machine found.
+    /// The folder of the inputs that this machine found.
     found: PathBuf,
-    /// The prefix of the paths of its findings.
+    /// The prefix of the paths of findings.
     findings: PathBuf,
 }
 
-/// Builds, and runs the targets that were asked for.
+/// Builds and runs the targets.
 ///
 /// # Errors
-/// [`Stop::Needs`] where the compiler refuses the flags or there is no C++ compiler; [`Stop::Failed`] when a target that
-/// was asked for does not exist, or does not hold for some input.
+/// [`Stop::Needs`] where the compiler refuses the flags or there is no C++ compiler; [`Stop::Failed`] when there is no such target, or
+/// when a target has a finding.
 pub(crate) fn run(args: &FuzzArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
+    let root = &workspace.root;
     let folder = workspace.target.join("fuzz");
-    let all = all(&workspace.root, &folder)?;
-    let targets = wanted(&all, &args.targets)?;
+    let all = targets(root, &folder)?;
+    let selected = select(&all, &args.targets)?;
     let program = build(&workspace, &folder)?;
-    let search = Search {
-        root: &workspace.root,
-        program: &program,
-        targets: &targets,
-        args,
-        next: AtomicUsize::new(0),
-        broken: Mutex::default(),
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..at_once()).map(|_| scope.spawn(|| search.run())).collect();
-        let ends = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(Stop::failed("fuzz: a thread fell"))));
-        ends.collect::<Vec<_>>().into_iter().collect::<Result<(), Stop>>()
-    })?;
-    let broken = search.broken.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for target in targets.iter().filter(|target| args.keep && !broken.contains(&target.name)) {
+    let broken = run_all(root, &program, &selected, args)?;
+    for target in selected.iter().filter(|target| args.keep && !broken.contains(&target.name)) {
         let merge = |into: &Path| merge(&program, target, into);
-        corpus::renew(&workspace.root, &target.corpus, &folder.join("kept"), merge)?;
+        renew(root, &target.corpus, &folder.join("kept"), merge)?;
     }
-    if broken.is_empty() {
-        Ok(())
-    } else {
-        Err(Stop::failed(format!("found something: {}", broken.join(", "))))
-    }
+    if broken.is_empty() { Ok(()) } else { Err(Stop::failed(format!("findings: {}", broken.join(", ")))) }
 }
 
-/// How many targets are looked at side by side.
-pub(crate) fn at_once() -> usize {
+/// Returns the number of targets that run in parallel.
+pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// A search of several targets, which threads share.
-struct Search<'a> {
-    root: &'a Path,
-    program: &'a Path,
-    targets: &'a [&'a Target],
-    args: &'a FuzzArgs,
-    next: AtomicUsize,
-    /// Names of targets that did not hold. It is locked too while a row is written.
-    broken: Mutex<Vec<String>>,
+/// Returns the number of targets.
+///
+/// # Errors
+/// [`Stop::Failed`] when the corpora cannot be read.
+pub(crate) fn target_count(root: &Path) -> Result<u64, Stop> {
+    Ok(files::names(&root.join(CORPORA))?.len() as u64)
 }
 
-impl Search<'_> {
-    /// Looks at one target after the other, as long as there is one that no other thread has.
-    fn run(&self) -> Result<(), Stop> {
-        while let Some(target) = self.targets.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let found =
-                watch::run(self.root, &search(self.program, target, self.args.seconds)?, &target.name);
-            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-            let figures = match found {
-                Ok(run) => format!("target={} {run} findings=0", target.name),
-                // The other targets have their turn all the same.
-                Err(Stop::Failed(why)) => {
-                    eprintln!("{why}");
-                    broken.push(target.name.clone());
-                    format!("target={} findings=1", target.name)
-                }
-                Err(other) => return Err(other),
-            };
-            let command = format!("xtask fuzz --seconds {}", self.args.seconds);
-            ledger::note(self.root, &command, &[figures], self.args.ledger)?;
-        }
-        Ok(())
-    }
+/// Runs targets in parallel and returns the names of those with a finding. A finding does not stop the other targets.
+fn run_all(
+    root: &Path,
+    program: &Path,
+    targets: &[&FuzzTarget],
+    args: &FuzzArgs,
+) -> Result<Vec<String>, Stop> {
+    let broken = Mutex::new(Vec::new());
+    in_parallel(threads(), targets, |target| {
+        let outcome = search(root, program, target, args.seconds);
+        // The lock is held while the row is written, because all threads write to one file.
+        let mut broken = broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let figures = match outcome {
+            Ok(counts) => format!("target={} {counts} findings=0", target.name),
+            Err(Stop::Failed(why)) => {
+                eprintln!("{why}");
+                broken.push(target.name.clone());
+                format!("target={} findings=1", target.name)
+            }
+            Err(other) => return Err(other),
+        };
+        ledger::note(root, &format!("xtask fuzz --seconds {}", args.seconds), &figures, args.ledger)
+    })?;
+    Ok(broken.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The targets that have a corpus, in their order.
-fn all(root: &Path, folder: &Path) -> Result<Vec<Target>, Stop> {
-    let corpora = root.join(CORPORA);
-    let mut names = corpus::names_in(&corpora)?;
-    names.sort();
-    let targets = names.into_iter().map(|name| Target {
+/// Returns the targets that have a corpus.
+fn targets(root: &Path, folder: &Path) -> Result<Vec<FuzzTarget>, Stop> {
+    let names = files::names(&root.join(CORPORA))?.into_iter();
+    let targets = names.map(|name| FuzzTarget {
         name: name.replace("f0", "F").replace('f', "F"),
-        corpus: corpora.join(&name),
+        corpus: root.join(CORPORA).join(&name),
         found: folder.join("found").join(&name),
         findings: folder.join(format!("{name}-")),
     });
     Ok(targets.collect())
 }
 
-fn wanted<'a>(all: &'a [Target], names: &[String]) -> Result<Vec<&'a Target>, Stop> {
+fn select<'a>(all: &'a [FuzzTarget], names: &[String]) -> Result<Vec<&'a FuzzTarget>, Stop> {
     if names.is_empty() || names.iter().any(|name| name == "all") {
         return Ok(all.iter().collect());
     }
     let find = |name: &String| {
         let found = all.iter().find(|target| target.name.eq_ignore_ascii_case(name));
         let known = || all.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
-        found.ok_or_else(|| Stop::failed(format!("`{name}` is no target; there are: {}", known())))
+        found.ok_or_else(|| Stop::failed(format!("there is no target `{name}`; there are: {}", known())))
     };
     names.iter().map(find).collect()
 }
@@ -190,29 +172,23 @@ fn wanted<'a>(all: &'a [Target], names: &[String]) -> Result<Vec<&'a Target>, St
 /// Builds the program and returns its path.
 fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
     let host = workspace.host()?;
-    let probe = [&FLAGS[..], &["--target", &host, "--print", "cfg"]].concat();
-    let probe = CommandLine::new("rustc", &probe).env(UNSTABLE.0, UNSTABLE.1);
-    probe.needed(&workspace.root, "a compiler that takes the flags of a fuzzer")?;
+    let probe = CommandLine::new("rustc", &FLAGS).args(&["--target", &host, "--print", "cfg"]);
+    let probe = probe.env(UNSTABLE.0, UNSTABLE.1);
+    probe.needed(&workspace.root, "a compiler that accepts the flags of a fuzzer")?;
     CommandLine::new("c++", &["--version"]).needed(&workspace.root, "a C++ compiler")?;
-    let build = ["build", "--release", "--target", &host, "-Zprofile-rustflags"];
-    let build = CommandLine::new("cargo", &build)
-        .env(UNSTABLE.0, UNSTABLE.1)
-        .env("CARGO_TARGET_DIR", &folder.to_string_lossy());
-    let watched = |build: CommandLine, name: &&str| {
+    let build = CommandLine::cargo("build --release -Zprofile-rustflags").args(&["--target", &host]);
+    let build = build.env(UNSTABLE.0, UNSTABLE.1).env("CARGO_TARGET_DIR", folder);
+    let covered = |build: CommandLine, name: &&str| {
         build.arg("--config").arg(format!("profile.release.package.{name}.rustflags={FLAGS:?}"))
     };
-    let build = WATCHED.iter().fold(build, watched);
-    println!("{build}");
-    let status = build.run(&workspace.root.join(FUZZER), None)?;
-    if !status.success() {
-        return Err(Stop::failed(format!("{FUZZER}: {status}")));
-    }
+    COVERED.iter().fold(build, covered).done(&workspace.root.join(FUZZER))?;
     Ok(folder.join(host).join("release").join(PROGRAM))
 }
 
-/// Searches for some seconds, and adds the inputs that reach new code to those that this machine found.
-fn search(program: &Path, target: &Target, seconds: u32) -> Result<CommandLine, Stop> {
-    corpus::make(&target.found)?;
+/// Runs a target for some seconds, and adds the inputs that reach new code to those that this machine found. Returns the figures for
+/// the ledger.
+fn search(root: &Path, program: &Path, target: &FuzzTarget, seconds: u32) -> Result<String, Stop> {
+    fs::create_dir_all(&target.found).map_err(|why| failed(&target.found, &why))?;
     let flags = [
         format!("-max_total_time={seconds}"),
         format!("-max_len={INPUT_MAX_BYTES}"),
@@ -220,76 +196,166 @@ fn search(program: &Path, target: &Target, seconds: u32) -> Result<CommandLine, 
         format!("-rss_limit_mb={MEMORY_MAX_MIB}"),
         format!("-artifact_prefix={}", target.findings.display()),
         "-print_final_stats=1".to_owned(),
-        target.found.display().to_string(),
-        target.corpus.display().to_string(),
     ];
-    Ok(command(program, target, &flags))
+    let line = libfuzzer(program, target, &flags).arg(&target.found).arg(&target.corpus);
+    println!("{line}");
+    let mut command = line.command();
+    command.current_dir(root).stderr(Stdio::piped());
+    let (mut counts, mut last) = (Progress::default(), VecDeque::new());
+    let status = each_line(command, |line| {
+        counts.read(&line);
+        if last.len() == LAST_LINES {
+            last.pop_front();
+        }
+        last.push_back(line);
+    })?;
+    if status.success() {
+        let Progress { inputs, coverage, corpus } = counts;
+        return Ok(format!("inputs={inputs} coverage={coverage} corpus={corpus}"));
+    }
+    let replay = "replay it with the file named above instead of the folders";
+    Err(Stop::failed(format!("{}\n{}: {status}; {replay}:\n{line}", Vec::from(last).join("\n"), target.name)))
 }
 
-/// Puts into a folder the least files that reach what the committed ones and those found on this machine reach.
-fn merge(program: &Path, target: &Target, into: &Path) -> CommandLine {
-    let folders = [into, &target.corpus, &target.found].map(|folder| folder.display().to_string());
+/// The progress in libFuzzer's output.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Progress {
+    inputs: u64,
+    /// Places in the program that were reached.
+    coverage: u64,
+    /// Inputs in the corpus.
+    corpus: u64,
+}
+
+impl Progress {
+    fn read(&mut self, line: &str) {
+        let number_after = |label: &str| {
+            let rest = line.split_once(label)?.1.trim_start();
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
+        };
+        if let Some(inputs) = number_after("stat::number_of_executed_units:") {
+            self.inputs = inputs;
+        }
+        if line.starts_with('#') {
+            self.coverage = number_after(" cov: ").unwrap_or(self.coverage);
+            self.corpus = number_after(" corp: ").unwrap_or(self.corpus);
+        }
+    }
+}
+
+/// Writes into a folder the fewest files that reach all code that the committed inputs and those of this machine reach.
+fn merge(program: &Path, target: &FuzzTarget, into: &Path) -> CommandLine {
     let flags = ["-set_cover_merge=1".to_owned(), format!("-max_len={INPUT_MAX_BYTES}")];
-    command(program, target, &[&flags[..], &folders].concat())
+    libfuzzer(program, target, &flags).arg(into).arg(&target.corpus).arg(&target.found)
 }
 
-fn command(program: &Path, target: &Target, flags: &[String]) -> CommandLine {
-    CommandLine::new(&program.to_string_lossy(), flags).env(VARIABLE, &target.name)
+fn libfuzzer(program: &Path, target: &FuzzTarget, flags: &[String]) -> CommandLine {
+    CommandLine::new(program, flags).env(VARIABLE, &target.name)
+}
+
+/// Replaces a committed corpus with the files that `merge` writes into an empty folder, within the limits of a corpus.
+fn renew(
+    root: &Path,
+    corpus: &Path,
+    fresh: &Path,
+    merge: impl FnOnce(&Path) -> CommandLine,
+) -> Result<(), Stop> {
+    make_empty(fresh)?;
+    merge(fresh).output(root)?;
+    let mut kept = Vec::new();
+    for name in files::names(fresh)? {
+        let path = fresh.join(&name);
+        kept.push((fs::metadata(&path).map_err(|why| failed(&path, &why))?.len(), name));
+    }
+    kept.sort();
+    let count = kept.len();
+    if count > CORPUS_MAX_FILES {
+        // Files of all lengths stay.
+        let is_kept = |at: &usize| at * CORPUS_MAX_FILES / count != (at + 1) * CORPUS_MAX_FILES / count;
+        kept = (0..count).filter(is_kept).map(|at| kept[at].clone()).collect();
+    }
+    let mut room = CORPUS_MAX_BYTES;
+    kept.retain(|(bytes, _)| {
+        let fits = room.checked_sub(*bytes);
+        room = fits.unwrap_or(room);
+        fits.is_some()
+    });
+    if kept.is_empty() {
+        return Err(Stop::failed(format!("{}: the merge has no file", corpus.display())));
+    }
+    make_empty(corpus)?;
+    for (_, name) in &kept {
+        let short = corpus.join(name.get(..NAME_CHARS).unwrap_or(name));
+        fs::copy(fresh.join(name), &short).map_err(|why| failed(&short, &why))?;
+    }
+    println!("{}: {} files, {} bytes", corpus.display(), kept.len(), CORPUS_MAX_BYTES - room);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn targets() -> Vec<Target> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        all(root, Path::new("target")).unwrap()
-    }
+    use crate::files::samples::{TestFolder, root};
 
     #[test]
-    fn every_folder_of_a_corpus_is_a_target() {
-        let targets = targets();
+    fn targets_are_the_folders_of_corpora_and_selected_by_name() {
+        let targets = targets(root(), Path::new("target")).unwrap();
         assert_eq!(targets[0].name, "F1");
         assert!(targets.iter().any(|target| target.name == "F10" && target.corpus.ends_with("f10")));
-    }
-
-    #[test]
-    fn targets_are_asked_for_by_name_or_all_at_once() {
-        let targets = targets();
         let names = |asked: &[&str]| {
             let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
-            let found = wanted(&targets, &asked).map_err(|_| ())?;
-            Ok::<_, ()>(found.iter().map(|target| target.name.clone()).collect::<Vec<_>>())
+            let selected = select(&targets, &asked).map_err(|_| ())?;
+            Ok::<_, ()>(selected.iter().map(|target| target.name.clone()).collect::<Vec<_>>())
         };
         assert_eq!(names(&["f2", "F1"]).unwrap(), ["F2", "F1"]);
-        assert_eq!(names(&[]).unwrap().len(), targets.len());
-        assert_eq!(names(&["all"]), names(&[]));
+        assert_eq!((names(&[]).unwrap().len(), names(&["all"])), (targets.len(), names(&[])));
         assert!(names(&["F999"]).is_err());
     }
 
     #[test]
-    fn each_target_is_looked_at_once_whoever_does_it_and_what_breaks_holds_up_no_other() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let folder = std::env::temp_dir().join(format!("drumfire-fuzz-{}", std::process::id()));
-        let targets = all(root, &folder).unwrap();
-        let some: Vec<&Target> = targets.iter().take(5).collect();
+    fn a_finding_stops_no_other_target() {
+        let folder = TestFolder::new("fuzz");
+        let targets = targets(root(), &folder).unwrap();
+        let some: Vec<&FuzzTarget> = targets.iter().take(5).collect();
         let args = FuzzArgs { targets: Vec::new(), seconds: 1, keep: false, ledger: false };
         let broken = |program: &str| {
-            let program = Path::new(program);
-            let (next, broken) = (AtomicUsize::new(0), Mutex::default());
-            let search = Search { root, program, targets: &some, args: &args, next, broken };
-            std::thread::scope(|scope| {
-                for _ in 0..3 {
-                    scope.spawn(|| search.run().unwrap());
-                }
-            });
-            let mut broken = search.broken.into_inner().unwrap();
+            let mut broken = run_all(root(), Path::new(program), &some, &args).unwrap();
             broken.sort();
             broken
         };
-        let ends = (broken("true"), broken("false"));
-        std::fs::remove_dir_all(&folder).unwrap();
-        let names: Vec<_> = some.iter().map(|target| target.name.clone()).collect();
-        assert_eq!(ends, (Vec::new(), names));
+        let names: Vec<String> = some.iter().map(|target| target.name.clone()).collect();
+        assert_eq!((broken("true"), broken("false")), (Vec::new(), names));
+    }
+
+    #[test]
+    fn the_output_of_the_fuzzer_becomes_figures_or_a_finding_with_its_last_lines() {
+        let folder = TestFolder::new("search");
+        let run = |lines: &str, code: u8| {
+            let program = folder.join("program");
+            files::write(&program, format!("#!/bin/sh\ncat >&2 <<END\n{lines}\nEND\nexit {code}\n")).unwrap();
+            CommandLine::new("chmod", &["+x"]).arg(&program).output(&folder).unwrap();
+            let targets = targets(root(), &folder).unwrap();
+            search(&folder, &program, &targets[0], 1)
+        };
+        let lines = "INFO: Seed: 1\n#2\tINITED cov: 13 ft: 14 corp: 1/1b exec/s: 0 rss: 41Mb\n\
+            #9000\tDONE   cov: 113 ft: 209 corp: 18/341b lim: 43 exec/s: 900 rss: 50Mb\n\
+            stat::number_of_executed_units: 9000";
+        assert_eq!(run(lines, 0).unwrap(), "inputs=9000 coverage=113 corpus=18");
+        let found = run("#1 cov: 5 corp: 1/1b", 77);
+        assert!(matches!(found, Err(Stop::Failed(why)) if why.contains("cov: 5") && why.contains("F1: ")));
+    }
+
+    #[test]
+    fn a_corpus_is_replaced_by_the_merged_files_within_its_limits() {
+        let folder = TestFolder::new("corpus");
+        let (corpus, fresh) = (folder.join("f01"), folder.join("fresh"));
+        files::write(&corpus.join("old"), "before").unwrap();
+        let script = "printf ab > 0123456789abcdef; head -c 60000 /dev/zero > ffffffffffff";
+        let merge =
+            |into: &Path| CommandLine::new("sh", &["-c", &format!("cd '{}'; {script}", into.display())]);
+        renew(&folder, &corpus, &fresh, merge).unwrap();
+        assert_eq!(files::read(&corpus.join("01234567")).unwrap(), b"ab");
+        assert!(renew(&folder, &corpus, &fresh, |_| CommandLine::new("true", &[""; 0])).is_err());
+        assert_eq!(files::names(&corpus).unwrap(), ["01234567"]);
     }
 }

@@ -1,15 +1,15 @@
-//! `cargo xtask hostile`: hostile traffic drawn at random against a real endpoint, in release, and what its packets cost under
-//! valgrind.
+//! `cargo xtask hostile`: random hostile traffic against a real endpoint, in release, and the cost of its packets under valgrind.
 //!
-//! The tests decide what a seed does and what must hold.
+//! The tests of `drumfire-proto` decide what a seed does and what must hold.
 
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::ledger;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
-/// The seeds, for the tests themselves.
+/// The variables with the seeds of the tests.
 const SEEDS: &str = "HOSTILE_SEEDS";
 const COUNTED_SEEDS: &str = "HOSTILE_COUNTED_SEEDS";
 /// The test program.
@@ -20,38 +20,47 @@ const DEADLINE: Duration = Duration::from_secs(300);
 const DEADLINE_PER_SEED: Duration = Duration::from_millis(500);
 const DEADLINE_PER_COUNTED_SEED: Duration = Duration::from_secs(20);
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct HostileArgs {
+    /// The seeds, from A up to and without B.
+    #[arg(long, value_name = "A..B", value_parser = ledger::parse_seeds, default_value = "0..2000")]
+    seeds: Range<u64>,
+    /// The number of seeds that also run under valgrind.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    counted: u32,
+}
+
 /// Tries the seeds, and counts instructions for the first of them.
 ///
 /// # Errors
-/// [`Stop::Failed`] when an invariant does not hold, which the test names with the command to replay it, and
-/// [`Stop::Needs`] without valgrind.
-pub(crate) fn run(seeds: &Range<u64>, counted: u32) -> Result<(), Stop> {
+/// [`Stop::Failed`] when an invariant does not hold, which the test prints with the command that replays it; [`Stop::Needs`] without
+/// valgrind.
+pub(crate) fn run(args: &HostileArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    CommandLine::new("valgrind", &["--version"])
-        .needed(&workspace.root, "valgrind (on Debian: apt-get install valgrind)")?;
-    let test =
-        CommandLine::new("cargo", &["test", "--release", "--quiet", "-p", "drumfire-proto", "--test", TEST]);
+    let valgrind = CommandLine::new("valgrind", &["--version"]);
+    valgrind.needed(&workspace.root, "valgrind (on Debian: apt-get install valgrind)")?;
+    let test = CommandLine::cargo(&format!("test --release --quiet -p drumfire-proto --test {TEST}"));
     test.clone().arg("--no-run").done(&workspace.root)?;
-    let count = u32::try_from(seeds.end.saturating_sub(seeds.start)).unwrap_or(u32::MAX);
-    let counted_end = seeds.start + u64::from(counted);
+    let Range { start, end } = args.seeds;
+    let count = u32::try_from(end - start).unwrap_or(u32::MAX);
     let test = test
-        .arg("--")
-        .arg("--nocapture")
-        .env(SEEDS, &format!("{}..{}", seeds.start, seeds.end))
-        .env(COUNTED_SEEDS, &format!("{}..{counted_end}", seeds.start));
-    let deadline = DEADLINE + DEADLINE_PER_SEED * count + DEADLINE_PER_COUNTED_SEED * counted;
+        .args(&["--", "--nocapture"])
+        .env(SEEDS, format!("{start}..{end}"))
+        .env(COUNTED_SEEDS, format!("{start}..{}", start + u64::from(args.counted)));
+    let deadline = DEADLINE + DEADLINE_PER_SEED * count + DEADLINE_PER_COUNTED_SEED * args.counted;
     test.done_within(&workspace.root, deadline)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files;
 
     #[test]
-    fn the_tests_know_the_seeds_by_these_names() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates/proto");
-        let read = |file: &str| std::fs::read_to_string(folder.join(format!("tests/{TEST}/{file}.rs")));
-        assert!(read("seeds").unwrap().contains(&format!("\"{SEEDS}\"")));
-        assert!(read("cost").unwrap().contains(&format!("\"{COUNTED_SEEDS}\"")));
+    fn the_tests_read_these_variables() {
+        let folder = files::samples::root().join(format!("crates/proto/tests/{TEST}"));
+        for (file, variable) in [("seeds.rs", SEEDS), ("cost.rs", COUNTED_SEEDS)] {
+            assert!(files::text(&folder.join(file)).unwrap().contains(&format!("\"{variable}\"")));
+        }
     }
 }

@@ -5,11 +5,11 @@
 //! checks that the file is what this module writes.
 
 use std::fmt;
-use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
+use crate::files;
 use crate::run::{CommandLine, Stop};
-use crate::sim;
 use crate::workspace::Workspace;
 
 /// The file, below the root.
@@ -113,19 +113,15 @@ pub(crate) fn begin(root: &Path) -> Result<(), Stop> {
     ledger.save(root)
 }
 
-/// Prints the figures of a task, a text of `key=value` for each of its runs, and adds them to the file if `is_kept`.
+/// Prints the figures of a run, a text of `key=value`, and adds them to the file if `is_kept`.
 ///
 /// # Errors
 /// [`Stop::Failed`] when a figure has no column, or the file cannot be read or written.
-pub(crate) fn note(root: &Path, command: &str, figures: &[String], is_kept: bool) -> Result<(), Stop> {
+pub(crate) fn note(root: &Path, command: &str, figures: &str, is_kept: bool) -> Result<(), Stop> {
     let (date, commit) = (today(root)?, commit(root)?);
     let mut ledger = if is_kept { Ledger::load(root)? } else { Ledger::default() };
-    for figures in figures {
-        println!("ledger: {figures} commit={commit}");
-        ledger
-            .add(&date, &commit, command, figures)
-            .map_err(|why| Stop::failed(format!("a line for the ledger: {why}")))?;
-    }
+    println!("ledger: {figures} commit={commit}");
+    ledger.add(&date, &commit, command, figures).map_err(|why| Stop::failed(format!("ledger: {why}")))?;
     if is_kept { ledger.save(root) } else { Ok(()) }
 }
 
@@ -159,6 +155,17 @@ pub(crate) fn check(text: &str) -> Result<(), (usize, String)> {
     Err((same + 1, "is not what `cargo xtask` writes".to_owned()))
 }
 
+/// Parses `A..B`, the seeds from A up to and without B.
+///
+/// # Errors
+/// The mistake in the text.
+pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let (from, to) = text.split_once("..").ok_or("write it as A..B, from A up to, and without, B")?;
+    let number = |text: &str| text.parse::<u64>().map_err(|why| format!("`{text}`: {why}"));
+    let range = number(from)?..number(to)?;
+    if range.is_empty() { Err("there is no seed in it".to_owned()) } else { Ok(range) }
+}
+
 fn today(root: &Path) -> Result<String, Stop> {
     Ok(CommandLine::new("date", &["-u", "+%Y-%m-%d"]).output(root)?.trim().to_owned())
 }
@@ -176,13 +183,12 @@ fn commit(root: &Path) -> Result<String, Stop> {
 
 impl Ledger {
     fn load(root: &Path) -> Result<Self, Stop> {
-        let text =
-            fs::read_to_string(root.join(PATH)).map_err(|why| Stop::failed(format!("{PATH}: {why}")))?;
-        Self::parse(&text).map_err(|(line, why)| Stop::failed(format!("{PATH}:{line}: {why}")))
+        Self::parse(&files::text(&root.join(PATH))?)
+            .map_err(|(line, why)| Stop::failed(format!("{PATH}:{line}: {why}")))
     }
 
     fn save(&self, root: &Path) -> Result<(), Stop> {
-        fs::write(root.join(PATH), self.to_string()).map_err(|why| Stop::failed(format!("{PATH}: {why}")))
+        files::write(&root.join(PATH), self.to_string())
     }
 
     fn parse(text: &str) -> Result<Self, (usize, String)> {
@@ -252,7 +258,7 @@ impl Night {
     fn add(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "seeds" => {
-                let seeds = sim::seeds(value)?;
+                let seeds = parse_seeds(value)?;
                 self.put("seeds", &(seeds.end - seeds.start).to_string())?;
                 self.put("next seed", &seeds.end.to_string())
             }
@@ -411,6 +417,14 @@ mod tests {
     }
 
     #[test]
+    fn a_range_of_seeds_has_two_ends_and_at_least_one_seed() {
+        assert_eq!((parse_seeds("0..1000"), parse_seeds("17..18")), (Ok(0..1_000), Ok(17..18)));
+        for bad in ["", "7", "7..", "..7", "7..7", "8..7", "a..b", "0..=7", "-1..2"] {
+            assert!(parse_seeds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn unknown_figures_are_refused() {
         for bad in ["seeds=9..7", "hours=1.5", "packets=many", "luck=3", "packets"] {
             assert!(Ledger::default().add("", "", "", bad).is_err(), "{bad}");
@@ -419,7 +433,7 @@ mod tests {
 
     #[test]
     fn the_projects_ledger_is_whole() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let root = files::samples::root();
         assert!(next_seed(root).unwrap() >= 302_025);
         let found = Ledger::load(root).unwrap().sums().unwrap().cell("findings").to_owned();
         assert_eq!(findings(root).unwrap().to_string(), found);

@@ -1,7 +1,7 @@
-//! Two network namespaces joined by a veth pair, made and removed through the `ip` program.
+//! Two network namespaces joined by a veth pair, which the program `ip` makes and removes.
 //!
-//! The names carry the id of the process that made them, so that runs never clash and the leftovers of a killed run are
-//! known. Nothing outside the two namespaces is changed: no address, no route, no setting of the host.
+//! The names contain the id of the process that made them. So runs never collide, and the leftovers of a killed run are recognized.
+//! Nothing outside the two namespaces changes: no address, no route, and no setting of the host.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -10,23 +10,21 @@ use std::process::Stdio;
 
 use crate::run::{CommandLine, Stop};
 
-/// Name of the interface inside each namespace.
+/// The name of the interface in each namespace.
 const INTERFACE: &str = "veth0";
 const PREFIX: &str = "drumfire-";
 
 /// One namespace of the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The first host.
     A,
-    /// The second host.
     B,
 }
 
 impl Side {
     const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// Its address, in a /30 that exists only inside the pair.
+    /// Returns the address, in a /30 that exists only inside the pair.
     pub(crate) const fn address(self) -> Ipv4Addr {
         match self {
             Self::A => Ipv4Addr::new(10, 213, 0, 1),
@@ -42,29 +40,25 @@ impl Side {
     }
 }
 
-/// The two namespaces. Dropping it removes them, the link with them.
+/// The two namespaces. Dropping the pair removes them and the link.
 #[derive(Debug)]
 pub(crate) struct Pair {
     owner: u32,
-    /// The sides that exist because of this pair.
+    /// The sides that this pair has made.
     made: Vec<Side>,
 }
 
 impl Pair {
-    /// Removes what killed runs left, and makes a pair for this process.
+    /// Removes the leftovers of killed runs, and makes a pair for this process.
     ///
     /// # Errors
-    /// As [`Pair::create`].
+    /// [`Stop::Needs`] when `ip` or the privilege is missing, [`Stop::Failed`] when a step fails.
     pub(crate) fn new() -> Result<Self, Stop> {
         remove_leftovers()?;
         Self::create(std::process::id())
     }
 
-    /// Makes the pair, named after the process `owner`, with loopback and link up on both sides.
-    ///
-    /// # Errors
-    /// [`Stop::Needs`] when `ip` or the privilege is missing, [`Stop::Failed`] when a step fails. The namespaces that exist
-    /// by then are removed.
+    /// Makes a pair with loopback and link up on both sides. On an error, the namespaces that were made are removed.
     fn create(owner: u32) -> Result<Self, Stop> {
         let mut pair = Self { owner, made: Vec::new() };
         for side in Side::BOTH {
@@ -72,10 +66,8 @@ impl Pair {
             pair.made.push(side);
         }
         let (a, b) = (pair.name(Side::A), pair.name(Side::B));
-        ip(&[
-            "-n", &a, "link", "add", "name", INTERFACE, "type", "veth", "peer", "name", INTERFACE, "netns",
-            &b,
-        ])?;
+        let link = ["-n", &a, "link", "add", "name", INTERFACE, "type", "veth"];
+        ip(&[&link[..], &["peer", "name", INTERFACE, "netns", &b]].concat())?;
         for side in Side::BOTH {
             let name = pair.name(side);
             let address = format!("{}/30", side.address());
@@ -86,13 +78,12 @@ impl Pair {
         Ok(pair)
     }
 
-    /// The command that runs this one inside a side. `ip` becomes the program, so its process id is the program's.
+    /// Returns the command that runs a program inside a side. `ip` becomes the program, so its process id is the program's.
     pub(crate) fn inside<S: AsRef<str>>(&self, side: Side, program: &str, args: &[S]) -> CommandLine {
-        let enter = CommandLine::new("ip", &["netns", "exec", &self.name(side), program]);
-        args.iter().fold(enter, |command, arg| command.arg(arg.as_ref()))
+        CommandLine::new("ip", &["netns", "exec", &self.name(side), program]).args(args)
     }
 
-    /// The name of a side's namespace.
+    /// Returns the name of a side's namespace.
     pub(crate) fn name(&self, side: Side) -> String {
         namespace(self.owner, side)
     }
@@ -102,17 +93,14 @@ impl Drop for Pair {
     fn drop(&mut self) {
         for side in &self.made {
             if let Err(Stop::Failed(why) | Stop::Needs(why)) = delete(&self.name(*side)) {
-                eprintln!("left behind: {why}");
+                eprintln!("cannot remove a namespace: {why}");
             }
         }
     }
 }
 
-/// Removes the namespaces of runs that were killed, and prints their names. A namespace that cannot be removed, because another run
-/// removes it too, is not an error: names never clash, so a leftover does no harm.
-///
-/// # Errors
-/// [`Stop::Needs`] when `ip` is missing, [`Stop::Failed`] when it cannot list namespaces.
+/// Removes the namespaces of runs that were killed. A namespace that cannot be removed, because another run removes it too, is not an
+/// error: names never collide.
 fn remove_leftovers() -> Result<(), Stop> {
     for line in ip(&["netns", "list"])?.lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
@@ -128,41 +116,39 @@ fn namespace(owner: u32, side: Side) -> String {
     format!("{PREFIX}{owner}-{}", side.letter())
 }
 
-/// Kills what still runs in the namespace, and removes it. A link ends with the namespace of either of its ends.
+/// Kills the processes in a namespace and removes it. A link ends with the namespace of either end.
 fn delete(namespace: &str) -> Result<(), Stop> {
-    let inside = ip(&["netns", "pids", namespace])?;
-    if !inside.is_empty() {
-        let script = "kill -KILL \"$@\"";
-        let processes: Vec<&str> =
-            ["-c", script, "sh"].into_iter().chain(inside.split_whitespace()).collect();
-        // Fails for a process that has ended by now, which is what is wanted.
-        drop(CommandLine::new("sh", &processes).output(Path::new(".")));
+    let processes = ip(&["netns", "pids", namespace])?;
+    if !processes.is_empty() {
+        let kill = CommandLine::new("sh", &["-c", "kill -KILL \"$@\"", "sh"]);
+        let kill = kill.args(&processes.split_whitespace().collect::<Vec<_>>());
+        // It fails for a process that has already ended.
+        drop(kill.output(Path::new(".")));
     }
     ip(&["netns", "delete", namespace]).map(drop)
 }
 
-/// The process a namespace is named after, when it is one of ours.
+/// Returns the process in the name of a namespace, if the namespace belongs to this project.
 fn owner_of(namespace: &str) -> Option<u32> {
     let (owner, side) = namespace.strip_prefix(PREFIX)?.split_once('-')?;
     Side::BOTH.iter().any(|known| known.letter() == side).then(|| owner.parse().ok())?
 }
 
-/// Whether the process lives and is one that makes namespaces: ids are given out again.
+/// Returns whether a process runs and makes namespaces. The system reuses the ids of processes.
 fn is_running(process: u32) -> bool {
     let name = Path::new("/proc").join(process.to_string()).join("comm");
     fs::read_to_string(name).is_ok_and(|name| name.starts_with("xtask"))
 }
 
-/// Runs `ip` and returns what it prints.
+/// Runs `ip` and returns its output.
 fn ip(args: &[&str]) -> Result<String, Stop> {
     let line = CommandLine::new("ip", args).env("LC_ALL", "C");
     let output = match line.command().stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
-            let how = "on Debian: apt-get install iproute2";
-            return Err(Stop::Needs(format!("the program `ip`, which is not on the PATH ({how})")));
+            return Err(Stop::Needs("the program `ip` (on Debian: apt-get install iproute2)".to_owned()));
         }
-        Err(why) => return Err(Stop::failed(format!("{line}: {why}"))),
+        Err(why) => return Err(line.failed(&why)),
     };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -170,31 +156,31 @@ fn ip(args: &[&str]) -> Result<String, Stop> {
     Err(refusal(&line, String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// Sorts what `ip` said when it failed: a privilege is missing, or something else is wrong.
-fn refusal(line: &CommandLine, said: &str) -> Stop {
-    if said.contains("not permitted") || said.contains("Permission denied") {
+/// Distinguishes a missing privilege from another error of `ip`.
+fn refusal(line: &CommandLine, message: &str) -> Stop {
+    if message.contains("not permitted") || message.contains("Permission denied") {
         let how = "run as root: sudo -E env \"PATH=$PATH\" cargo xtask ...; \
-                   in a container it takes CAP_SYS_ADMIN and CAP_NET_ADMIN";
-        return Stop::Needs(format!("the privilege to make network namespaces ({how}); ip said: {said}"));
+                   a container needs CAP_SYS_ADMIN and CAP_NET_ADMIN";
+        return Stop::Needs(format!("the privilege to make network namespaces ({how}); ip: {message}"));
     }
-    Stop::failed(format!("{line}: {said}"))
+    line.failed(&message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Interrupt, finished};
+    use crate::run::{Interrupt, Running};
     use std::fs::File;
 
-    /// Waits for the turn of a test that makes namespaces. The tests of a process name them alike, and those of all processes
-    /// remove each other's leftovers.
-    fn turn() -> File {
+    /// Serializes the tests that make namespaces, also across processes. The tests of one process use the same names, and those of all
+    /// processes remove each other's leftovers.
+    fn serialize() -> File {
         let lock = File::create(std::env::temp_dir().join("drumfire-netns.lock")).unwrap();
         lock.lock().unwrap();
         lock
     }
 
-    /// The pair, or `None` with a word when this machine cannot make one.
+    /// Returns a pair, or `None` when this machine cannot make one.
     fn pair(owner: u32) -> Option<Pair> {
         match Pair::create(owner) {
             Ok(pair) => Some(pair),
@@ -211,20 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_inside_a_side_sees_that_side_alone() {
-        let _turn = turn();
+    fn a_command_inside_a_side_sees_only_that_side() {
+        let _lock = serialize();
         let Some(pair) = pair(std::process::id()) else { return };
-        let interfaces = |side| {
-            let seen = pair.inside(side, "cat", &["/proc/net/dev"]).output(Path::new(".")).unwrap();
-            let names = seen.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
-            let mut names: Vec<String> = names.collect();
-            names.sort();
-            names
-        };
         for side in Side::BOTH {
-            assert!(interfaces(side).contains(&"lo".to_owned()));
-            assert!(interfaces(side).contains(&INTERFACE.to_owned()));
-            let addresses = pair.inside(side, "ip", &["address"]).output(Path::new(".")).unwrap();
+            let addresses = pair.inside(side, "ip", &["-o", "address"]).output(Path::new(".")).unwrap();
+            let is_own =
+                |line: &str| [" lo ", &format!(" {INTERFACE} ")].iter().any(|name| line.contains(name));
+            assert!(addresses.lines().all(is_own), "{addresses}");
             assert!(addresses.contains(&format!("{}/30", side.address())), "{addresses}");
         }
         let names = Side::BOTH.map(|side| pair.name(side));
@@ -234,8 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_step_removes_what_was_made_and_nothing_else() {
-        let _turn = turn();
+    fn a_failing_step_removes_only_what_was_made() {
+        let _lock = serialize();
         let owner = std::process::id();
         let Some(whole) = pair(owner) else { return };
         drop(whole);
@@ -249,42 +229,43 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_left_is_removed_and_a_running_one_stays() {
-        let _turn = turn();
+    fn leftovers_of_a_killed_run_are_removed_and_those_of_a_running_one_stay() {
+        let _lock = serialize();
         let running = std::process::id();
-        // Above the largest process id Linux gives out, and different in every process that runs these tests.
+        // Above the largest process id of Linux, and different in every process that runs these tests.
         let killed = 4_194_304 + running;
-        let (Some(_stays), Some(goes)) = (pair(running), pair(killed)) else { return };
-        let mut still_running = goes.inside(Side::A, "sleep", &["600"]).command().spawn().unwrap();
-        // Inside once `ip` has become the program.
+        let (Some(_stays), Some(removed)) = (pair(running), pair(killed)) else { return };
+        let mut sleep = Running::start("sleep", &removed.inside(Side::A, "sleep", &["600"])).unwrap();
+        // The process is inside once `ip` has become the program.
         while ip(&["netns", "pids", &namespace(killed, Side::A)]).unwrap().is_empty() {
-            assert!(finished(&mut still_running).unwrap().is_none());
+            assert!(!sleep.is_done().unwrap());
             Interrupt::never().pause().unwrap();
         }
-        std::mem::forget(goes);
+        std::mem::forget(removed);
         remove_leftovers().unwrap();
-        assert!(!still_running.wait().unwrap().success());
+        while matches!(sleep.is_done(), Ok(false)) {
+            Interrupt::never().pause().unwrap();
+        }
         let left = listed();
         assert!(Side::BOTH.iter().all(|side| left.contains(&namespace(running, *side))), "{left}");
         assert!(!Side::BOTH.iter().any(|side| left.contains(&namespace(killed, *side))), "{left}");
     }
 
     #[test]
-    fn only_names_of_ours_have_an_owner() {
-        assert_eq!(owner_of("drumfire-17-a"), Some(17));
-        assert_eq!(owner_of("drumfire-17-b"), Some(17));
+    fn only_names_of_this_project_have_an_owner() {
+        assert_eq!((owner_of("drumfire-17-a"), owner_of("drumfire-17-b")), (Some(17), Some(17)));
         for other in ["drumfire-17-c", "drumfire-17", "drumfire-x-a", "blue", "", "drumfire--a"] {
             assert_eq!(owner_of(other), None, "{other}");
         }
     }
 
     #[test]
-    fn a_missing_privilege_is_told_from_another_failure() {
+    fn a_missing_privilege_is_a_need_and_not_a_failure() {
         let line = CommandLine::new("ip", &["netns", "add", "x"]);
-        for said in
+        for message in
             ["mount --make-shared /run/netns failed: Operation not permitted", "open: Permission denied"]
         {
-            assert!(matches!(refusal(&line, said), Stop::Needs(_)), "{said}");
+            assert!(matches!(refusal(&line, message), Stop::Needs(_)), "{message}");
         }
         assert!(matches!(refusal(&line, "File exists"), Stop::Failed(_)));
     }

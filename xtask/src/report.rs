@@ -5,7 +5,7 @@
 //! bench has compared its own figures with their goals.
 
 mod plot;
-mod results;
+pub(crate) mod results;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ use serde::Serialize;
 use self::plot::{Plot, median, precise};
 use self::results::{Bound, Extent, Figure, Machine, Results, Run};
 use crate::files;
-use crate::run::{CommandLine, Stop, word};
+use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
 /// The reports that are expected, in the order of the page, with their commands. Other reports follow them.
@@ -83,7 +83,7 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let mut reports: Vec<Report> = reports.into_values().collect();
     reports.sort_by_key(|report| place(&report.stem));
     let page = folder.join("index.html");
-    files::write(&page, render(&reports)?.as_bytes())?;
+    files::write(&page, render(&reports)?)?;
     println!("written to {}", page.display());
     if is_blessed {
         bless(&workspace.root, &reports)?;
@@ -110,7 +110,7 @@ fn place(stem: &str) -> usize {
 impl Report {
     fn read(path: &Path) -> Result<Self, Stop> {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let date = CommandLine::new("date", &["-u", "-r", &word(path), "+%Y-%m-%d %H:%M UTC"]);
+        let date = CommandLine::new("date", &["-u", "+%Y-%m-%d %H:%M UTC", "-r"]).arg(path);
         let text = fs::read_to_string(path).map_err(|why| why.to_string());
         let results = text.and_then(|text| Results::read(&text));
         Ok(Self {
@@ -360,7 +360,7 @@ impl Arm<'_> {
 
 /// Replaces the sections of complete runs in [`NUMBERS`], and keeps the others.
 fn bless(root: &Path, reports: &[Report]) -> Result<(), Stop> {
-    let causes: Causes = toml::from_str(&text(&root.join(CAUSES))?)
+    let causes: Causes = toml::from_str(&files::text(&root.join(CAUSES))?)
         .map_err(|why| Stop::failed(format!("{CAUSES}: {}", why.message())))?;
     let path = root.join(NUMBERS);
     let before = fs::read_to_string(&path).unwrap_or_default();
@@ -379,13 +379,9 @@ fn bless(root: &Path, reports: &[Report]) -> Result<(), Stop> {
         }
     }
     let sections: Vec<String> = sections.into_values().map(|section| format!("\n## {section}\n")).collect();
-    files::write(&path, format!("{NUMBERS_HEAD}{}", sections.concat()).as_bytes())?;
+    files::write(&path, format!("{NUMBERS_HEAD}{}", sections.concat()))?;
     println!("written to {}", path.display());
     Ok(())
-}
-
-fn text(path: &Path) -> Result<String, Stop> {
-    Ok(String::from_utf8_lossy(&files::read(path)?).into_owned())
 }
 
 /// The section of a bench, with its name as the heading.
@@ -543,18 +539,17 @@ mod tests {
 
     #[test]
     fn the_section_of_a_bench_names_the_cause_of_a_missed_goal() {
-        let root = std::env::temp_dir().join(format!("drumfire-numbers-{}", std::process::id()));
+        let root = files::samples::TestFolder::new("numbers");
         let blessed = |report: Report| {
             bless(&root, &[report]).unwrap();
             fs::read_to_string(root.join(NUMBERS)).unwrap()
         };
         let causes = "[echo]\n\"over raw\" = \"The kernel.\"\n";
-        files::write(&root.join(CAUSES), causes.as_bytes()).unwrap();
+        files::write(&root.join(CAUSES), causes).unwrap();
         files::write(&root.join(NUMBERS), b"# Old\n\n## pps\n\nkept\n\n## echo\n\nreplaced\n").unwrap();
         let figures = [samples::figure("CPU over raw", Some(1.5), Some(false))];
         let text = blessed(report("echo", &samples::bench("full", &figures, &[])));
         let quick = blessed(report("echo", &samples::bench("quick", &[], &[])));
-        fs::remove_dir_all(&root).unwrap();
         for line in
             ["kept", "| CPU over raw | **1.5 x missed** | at most 1.35 |", "| CPU over raw | The kernel. |"]
         {
@@ -571,7 +566,7 @@ mod tests {
         for (bench, command) in EXPECTED.iter().filter(|(_, command)| command.starts_with("cargo bench")) {
             assert!(benches.contains(bench) && command.ends_with(bench), "{bench}");
         }
-        let causes: Causes = toml::from_str(&text(&workspace.root.join(CAUSES)).unwrap()).unwrap();
+        let causes: Causes = toml::from_str(&files::text(&workspace.root.join(CAUSES)).unwrap()).unwrap();
         assert!(causes.keys().all(|bench| EXPECTED.iter().any(|(expected, _)| expected == bench)));
     }
 }

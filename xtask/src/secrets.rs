@@ -1,9 +1,8 @@
-//! `cargo xtask secrets`: what meets a secret in the cryptography, under valgrind with the secrets marked as undefined: no branch
-//! and no address may depend on one, but for the verdict of a check that has come to its end.
+//! `cargo xtask secrets`: runs the cryptography under valgrind with secrets marked as undefined. No branch and no address may depend on
+//! a secret, except the verdict of a completed check.
 //!
-//! Which code meets which secret is the business of the program that is watched. A fault on purpose is run first: a watcher
-//! that does not see it is none. Valgrind knows no newer instructions than AVX2; what the processor does with time beyond
-//! branches and addresses, it does not see.
+//! The example `hidden_secrets` of `drumfire-crypto` decides which code meets which secret. Its first case has a deliberate fault, which
+//! valgrind must report. Valgrind emulates no instructions newer than AVX2, and does not see timing beyond branches and addresses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,59 +11,57 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::files::make_empty;
-use crate::run::{CommandLine, Stop, end, within, word};
+use crate::files::{self, make_empty};
+use crate::run::{CommandLine, Stop, end, within};
 use crate::workspace::Workspace;
 
 const PROGRAM: &str = "hidden_secrets";
-/// Below the target folder: what valgrind says.
-const REPORTS: &str = "secrets";
-/// A handshake takes seconds there.
+/// A handshake takes seconds under valgrind.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// How the program says where a secret lies: before an address and a length.
+/// The prefix of the program's lines with the address and the length of a secret.
 const HIDE: &str = "hide ";
 
-/// Functions in which one branch, the verdict, may depend on a secret, because its outcome is visible to every peer.
+/// Functions in which one branch, the verdict, may depend on a secret, because every peer sees its outcome.
 const VERDICTS: [&str; 4] = [
-    // The tag is that of these bytes, or it is not.
+    // Whether the tag matches these bytes.
     "chacha20poly1305::cipher::Cipher<C>::decrypt_in_place_detached",
     "<snow::resolvers::default::CipherChaChaPoly as snow::types::Cipher>::decrypt",
     "ring::aead::algorithm::Algorithm::open_within",
-    // A public key that yields a secret of zeros is refused.
+    // Whether a public key yields a secret of zeros.
     "<drumfire_crypto::handshake::noise::X25519 as snow::types::Dh>::dh",
 ];
 
-/// Builds the program, sees the fault, then watches every other case.
+/// Builds the program, and runs the case with the deliberate fault, then all others.
 ///
 /// # Errors
-/// [`Stop::Needs`] without valgrind, or where it does not see the fault; [`Stop::Failed`] when something depends on a secret.
+/// [`Stop::Needs`] without valgrind, or where valgrind does not report the fault; [`Stop::Failed`] when something depends on a secret.
 pub(crate) fn run() -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let vgdb = CommandLine::new("vgdb", &["--help"]);
     vgdb.needed(&workspace.root, "valgrind and its vgdb (on Debian: apt-get install valgrind)")?;
-    let build =
-        CommandLine::new("cargo", &["build", "--release", "-p", "drumfire-crypto", "--example", PROGRAM]);
-    build.done(&workspace.root)?;
+    let build = format!("build --release -p drumfire-crypto --example {PROGRAM}");
+    CommandLine::cargo(&build).done(&workspace.root)?;
     let program = workspace.target.join("release/examples").join(PROGRAM);
-    let names = CommandLine::new(&word(&program), &[] as &[&str]).output(&workspace.root)?;
-    let reports = workspace.target.join(REPORTS);
+    let names = CommandLine::new(&program, &[""; 0]).output(&workspace.root)?;
+    let reports = workspace.target.join("secrets");
     make_empty(&reports)?;
     let watch = Watch { root: workspace.root, program, reports };
     let mut names = names.lines();
     let fault = names.next().unwrap_or_default();
-    if watch.case(fault)?.is_empty() {
-        return Err(Stop::Needs(format!("a valgrind that sees {fault}: this one does not")));
+    if watch.run_case(fault)?.is_empty() {
+        return Err(Stop::Needs(format!("a valgrind that reports {fault}: this one does not")));
     }
-    println!("{fault}: seen, as it must be");
+    println!("{fault}: reported, as it must be");
     let mut found = Vec::new();
     for name in names {
-        let places = watch.case(name)?;
+        let places = watch.run_case(name)?;
         println!("{name}: {} places depend on a secret", places.len());
         found.extend(places.into_iter().map(|place| format!("{name}: {place}")));
     }
     if found.is_empty() { Ok(()) } else { Err(Stop::Failed(found.join("\n"))) }
 }
 
+/// The program under valgrind.
 struct Watch {
     root: PathBuf,
     program: PathBuf,
@@ -72,51 +69,49 @@ struct Watch {
 }
 
 impl Watch {
-    /// Runs one case to its end and marks each secret when the case announces it. Returns the places that depended on one.
-    fn case(&self, name: &str) -> Result<Vec<String>, Stop> {
+    /// Runs a case, and marks each secret when the case announces it. Returns the places that depend on one.
+    fn run_case(&self, name: &str) -> Result<Vec<String>, Stop> {
         let (marks, report) = (self.reports.join(name), self.reports.join(format!("{name}.txt")));
         make_empty(&marks)?;
-        let command = CommandLine::new("valgrind", &["--tool=memcheck", "--error-limit=no"])
+        let line = CommandLine::new("valgrind", &["--tool=memcheck", "--error-limit=no"])
             .arg(format!("--log-file={}", report.display()))
-            .arg(word(&self.program))
+            .arg(&self.program)
             .arg(name)
-            .arg(word(&marks));
-        let mut started = command.command();
-        started.stdin(Stdio::null()).stdout(Stdio::piped());
-        let failed = |why: &dyn std::fmt::Display| Stop::failed(format!("{command}: {why}"));
-        let mut child = started.spawn().map_err(|why| failed(&why))?;
+            .arg(&marks);
+        let mut command = line.command();
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|why| line.failed(&why))?;
         let output = child.stdout.take().map(BufReader::new);
-        for (number, line) in output.into_iter().flat_map(BufRead::lines).enumerate() {
-            let line = line.map_err(|why| failed(&why))?;
-            let marked = match line.strip_prefix(HIDE) {
+        for (number, text) in output.into_iter().flat_map(BufRead::lines).enumerate() {
+            let text = text.map_err(|why| line.failed(&why))?;
+            let marked = match text.strip_prefix(HIDE) {
                 Some(place) => mark(&self.root, child.id(), place),
-                None => Err(failed(&format!("it says {line}"))),
+                None => Err(line.failed(&format!("it prints {text}"))),
             };
-            let told = marked
-                .and_then(|()| fs::write(marks.join(number.to_string()), "").map_err(|why| failed(&why)));
-            if let Err(stop) = told {
+            // The program waits for this file before it uses the secret.
+            if let Err(stop) = marked.and_then(|()| files::write(&marks.join(number.to_string()), "")) {
                 end(&mut child);
                 return Err(stop);
             }
         }
         let status = within(&mut child, DEADLINE)?;
         if !status.success() {
-            return Err(failed(&format!("{status}: see {}", report.display())));
+            return Err(line.failed(&format!("{status}: see {}", report.display())));
         }
-        Ok(places(&fs::read_to_string(&report).map_err(|why| failed(&why))?))
+        Ok(places(&fs::read_to_string(&report).map_err(|why| files::failed(&report, &why))?))
     }
 }
 
-/// Tells valgrind that the bytes at a place, an address and a length, are undefined.
+/// Marks the bytes at a place, an address and a length, as undefined.
 fn mark(root: &Path, process: u32, place: &str) -> Result<(), Stop> {
-    let process = format!("--pid={process}");
-    // It waits until it is heard, and never stops the program, which valgrind does not always survive.
-    let mark =
-        CommandLine::new("vgdb", &[&process, "--wait=60", "--max-invoke-ms=0", "make_memory", "undefined"]);
-    place.split(' ').fold(mark, CommandLine::arg).output(root).map(drop)
+    // `--max-invoke-ms=0` makes vgdb wait until valgrind polls. To interrupt it, vgdb would use ptrace, which valgrind does not always
+    // survive.
+    let mark = CommandLine::new("vgdb", &["--wait=60", "--max-invoke-ms=0"]).arg(format!("--pid={process}"));
+    let mark = mark.args(&["make_memory", "undefined"]);
+    mark.args(&place.split(' ').collect::<Vec<_>>()).output(root).map(drop)
 }
 
-/// Where something depended on a secret, as valgrind says it: all but one branch of each function of [`VERDICTS`].
+/// Returns the places in valgrind's report that depend on a secret, except one branch of each function in [`VERDICTS`].
 fn places(report: &str) -> Vec<String> {
     let lines: Vec<&str> =
         report.lines().map(|line| line.splitn(3, "==").nth(2).unwrap_or(line).trim()).collect();
@@ -163,9 +158,7 @@ mod tests {
         assert_eq!(places(&report(&[("Use of uninitialised value of size 8", &one)])).len(), 1, "an address");
         let elsewhere = [(BRANCH, "0x30: core::slice::cmp"), (BRANCH, "0x30: core::slice::cmp")];
         assert_eq!(places(&report(&elsewhere)), [format!("{BRANCH} at 0x30: core::slice::cmp")]);
-        assert_eq!(
-            places("==7== Use --track-origins=yes to see where uninitialised values come from\n==7== x\n"),
-            [""; 0]
-        );
+        let hint = "==7== Use --track-origins=yes to see where uninitialised values come from\n==7== x\n";
+        assert_eq!(places(hint), [""; 0]);
     }
 }

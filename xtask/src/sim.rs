@@ -1,260 +1,268 @@
-//! `cargo xtask sim`: the simulator's scenarios over a range of seeds, as they are or with bugs planted.
+//! `cargo xtask sim`: the simulator's scenarios over a range of seeds, unchanged or with planted bugs.
 //!
 //! The simulator is built from a copy of the project, in which every sealed packet is audited and bugs are planted. So no published
-//! crate has the hooks for that. The simulator decides what has to hold, what it prints, and how many threads run.
+//! crate has hooks for that. The simulator itself decides what must hold, what it prints, and how many threads run.
 
-mod bugs;
-mod tree;
+mod patches;
 
-use std::io::{BufRead, BufReader};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
+use self::patches::{Bug, PatchedCopy};
 use crate::ledger;
-use crate::run::{CommandLine, Stop, end};
+use crate::run::{Stop, Stopwatch, each_line};
 use crate::workspace::Workspace;
 
-use tree::Tree;
-
-/// The first words of the simulator's line of figures.
+/// The prefix of the simulator's line of figures.
 const COUNTED: &str = "counted: ";
-/// The first words of its line that names a seed that failed.
+/// The prefix of its line with a seed that failed and the reason.
 const FAILED: &str = "FAILED: seed ";
-
-/// Which bug is planted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plant {
-    /// All of them, one after the other: each must be found.
-    All,
-    /// The one of this number. Finding it is a failure like any other.
-    One(u32),
-}
-
-/// Which scenarios run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Scenarios of some seconds.
-    Short,
-    /// Scenarios with several workers, whose sockets, threads, and code fail too.
-    Workers,
-    /// Scenarios of an hour.
-    Long,
-}
-
-/// What to do.
-#[derive(Debug)]
-pub(crate) enum Ask<'a> {
-    /// Run scenarios as they are.
-    Seeds {
-        seeds: &'a Range<u64>,
-        kind: Kind,
-        /// Whether the figures are written into the ledger.
-        keeps: bool,
-    },
-    /// Run the scenarios of a bug's patch with the bug, or those of all bugs.
-    Plant {
-        plant: Plant,
-        /// The seeds, instead of those that the patch names.
-        seeds: Option<&'a Range<u64>>,
-        /// Whether the figures are written into the ledger.
-        keeps: bool,
-    },
-    /// Run the tests that need the copy: those of the audit, the core's with every packet audited, and those of panics in the code
-    /// of connections.
-    Tests,
-    /// Renew the patch of this name.
-    Refresh(&'a str),
-}
-
-/// Does what was asked for.
-///
-/// # Errors
-/// [`Stop::Failed`] when a scenario did not hold; the simulator has printed which, why, and how to replay it. With all bugs planted
-/// in turn, when one was not found.
-pub(crate) fn run(ask: &Ask<'_>) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
-    let root = &workspace.root;
-    let tree = Tree::of(root, &workspace.target)?;
-    match *ask {
-        Ask::Seeds { seeds, kind, keeps } => {
-            tree.write(None)?;
-            build(&tree)?;
-            run_seeds(root, &tree, &kind.flags(seeds), keeps)
-        }
-        Ask::Plant { plant: Plant::All, seeds, keeps } => bugs::run(root, &tree, seeds, keeps),
-        Ask::Plant { plant: Plant::One(number), seeds, .. } => {
-            judge(bugs::run_one(&tree, number, seeds)?.status)
-        }
-        Ask::Tests => {
-            tree.write(None)?;
-            TESTS.iter().try_for_each(|test| tree.cargo(test).done(&tree.path()))
-        }
-        Ask::Refresh(name) => tree.refresh(root, name),
-    }
-}
-
-/// Checks that all patches apply.
-///
-/// # Errors
-/// [`Stop::Failed`] with the first that does not.
-pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
-    Tree::of(&workspace.root, &workspace.target)?.check()
-}
-
-/// Tests that run in the copy. Two kinds of the core's are left out, because their packets share keys and numbers on purpose: the
-/// peers of `peer_crowd`, and copies of an endpoint.
+/// The characters of a reason that the list of planted bugs shows.
+const REASON_CHARS: usize = 100;
+/// Tests that run in the copy. Two kinds of tests of the core are left out, because their packets share keys and numbers on purpose:
+/// the peers of `peer_crowd`, and copies of an endpoint.
 const TESTS: [&str; 3] = [
     "test --profile sim -p drumfire-crypto --lib --test audit_nonce -- audit_nonce:: keys_that_outlive",
     "test --profile sim -p drumfire-proto --test core -- --skip peer_crowd:: --skip copies_that_go_on_seal_two_packets_under_one_number",
     "test --profile sim -p drumfire --lib -- worker::tests::panics::",
 ];
 
-/// Builds the simulator from the copy.
-fn build(tree: &Tree) -> Result<(), Stop> {
-    let command = tree.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
-    let status = command.run(&tree.path(), None)?;
-    if status.success() { Ok(()) } else { Err(Stop::failed(format!("{command}: {status}"))) }
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimArgs {
+    /// The seeds, from A up to and without B. A planted bug has seeds of its own.
+    #[arg(long, value_name = "A..B", value_parser = ledger::parse_seeds, required_unless_present_any = ["plant", "tests", "refresh"])]
+    seeds: Option<Range<u64>>,
+    /// Run scenarios with several workers, in which sockets, threads, and application code fail too.
+    #[arg(long, conflicts_with = "plant")]
+    worker: bool,
+    /// Run scenarios with many clients that join and leave, for an hour of virtual time each.
+    #[arg(long, conflicts_with_all = ["plant", "worker"])]
+    long: bool,
+    /// Plant the bug of this number, which must be found; `all` plants one after the other.
+    #[arg(long, value_name = "N", value_parser = parse_plant)]
+    plant: Option<Plant>,
+    /// Run the tests that need the copy instead: the core's tests with every packet audited, and those of panics.
+    #[arg(long, conflicts_with_all = ["seeds", "plant", "worker", "long"])]
+    tests: bool,
+    /// Renew the patch of this name, such as 07-junk-keeps-alive, after a change of the lines around it.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["seeds", "plant", "worker", "long", "tests"])]
+    refresh: Option<String>,
+    /// Add the figures to the ledger.
+    #[arg(long, conflicts_with_all = ["tests", "refresh"])]
+    ledger: bool,
 }
 
-impl Kind {
-    /// Returns the flags that this task and the simulator have in common.
-    fn flags(self, seeds: &Range<u64>) -> Vec<String> {
-        let range = ["--seeds".to_owned(), format!("{}..{}", seeds.start, seeds.end)];
-        let kind = match self {
-            Self::Short => None,
-            Self::Workers => Some("--worker".to_owned()),
-            Self::Long => Some("--long".to_owned()),
-        };
-        kind.into_iter().chain(range).collect()
-    }
+/// The bugs that are planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plant {
+    /// Each of them in turn. All must be found.
+    All,
+    /// The bug of this number. Finding it is a failure like any other.
+    One(u32),
 }
 
-/// Runs scenarios without a bug, and writes a line for the ledger.
-fn run_seeds(root: &Path, tree: &Tree, flags: &[String], keeps: bool) -> Result<(), Stop> {
-    let heard = simulate(tree, flags, true)?;
-    let figures = match (&heard.counted, &heard.failed) {
-        (Some(counted), None) => format!("{counted} findings=0"),
-        // The other seeds ran, but their figures are lost with the run.
-        (_, Some((seed, _))) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
-        (None, None) => return judge(heard.status),
-    };
-    ledger::note(root, &format!("xtask sim {}", flags.join(" ")), &[figures], keeps)?;
-    judge(heard.status)
-}
-
-fn judge(status: ExitStatus) -> Result<(), Stop> {
-    if status.success() { Ok(()) } else { Err(Stop::failed(format!("sim: {status}"))) }
-}
-
-/// The outcome of a run of the simulator.
-struct Heard {
-    status: ExitStatus,
-    /// Its figures.
-    counted: Option<String>,
-    /// The seed that did not hold, and why.
-    failed: Option<(u64, String)>,
-}
-
-/// Runs the simulator with these flags. Its output is passed on if `is_loud`.
-fn simulate(tree: &Tree, flags: &[String], is_loud: bool) -> Result<Heard, Stop> {
-    let command = flags.iter().fold(tree.program(), CommandLine::arg);
-    if is_loud {
-        println!("{command}");
-    }
-    listen(&tree.path(), &command, is_loud)
-}
-
-/// Runs a command and reads its output, which is passed on if `is_loud`.
-fn listen(folder: &Path, command: &CommandLine, is_loud: bool) -> Result<Heard, Stop> {
-    let failed = |why: std::io::Error| Stop::failed(format!("{command}: {why}"));
-    let mut ready = command.command();
-    ready.current_dir(folder).stdout(Stdio::piped());
-    if !is_loud {
-        // Where a bug is planted, panics are expected.
-        ready.stderr(Stdio::null());
-    }
-    let mut child = ready.spawn().map_err(failed)?;
-    let (mut counted, mut seed) = (None, None);
-    for line in child.stdout.take().into_iter().flat_map(|said| BufReader::new(said).lines()) {
-        let Ok(line) = line else { break };
-        if is_loud {
-            println!("{line}");
-        }
-        counted = counted.or_else(|| line.strip_prefix(COUNTED).map(str::to_owned));
-        seed = seed.or_else(|| failing(&line).map(|(seed, why)| (seed, why.to_owned())));
-    }
-    let status = child.wait().map_err(|why| {
-        end(&mut child);
-        failed(why)
-    })?;
-    Ok(Heard { status, counted, failed: seed })
-}
-
-/// Returns the seed and the reason of a line that reports a failure.
-fn failing(line: &str) -> Option<(u64, &str)> {
-    let (seed, reason) = line.strip_prefix(FAILED)?.split_once(": ")?;
-    Some((seed.parse().ok()?, reason))
-}
-
-/// Reads `A..B`.
-///
-/// # Errors
-/// What is wrong with the text.
-pub(crate) fn seeds(text: &str) -> Result<Range<u64>, String> {
-    let (from, to) = text.split_once("..").ok_or("write it as A..B, from A up to, and without, B")?;
-    let number = |text: &str| text.parse::<u64>().map_err(|why| format!("`{text}`: {why}"));
-    let range = number(from)?..number(to)?;
-    if range.is_empty() { Err("there is no seed in it".to_owned()) } else { Ok(range) }
-}
-
-/// Reads a bug's number, or `all`.
-///
-/// # Errors
-/// What is wrong with the text.
-pub(crate) fn plant(text: &str) -> Result<Plant, String> {
+fn parse_plant(text: &str) -> Result<Plant, String> {
     match text {
         "all" => Ok(Plant::All),
         number => number.parse().map(Plant::One).map_err(|_| "write the number of a bug, or all".to_owned()),
     }
 }
 
+/// Runs scenarios or tests in the copy, or renews a patch.
+///
+/// # Errors
+/// [`Stop::Failed`] when a scenario fails, and the simulator has printed its seed and the command that replays it. With all bugs
+/// planted in turn, when one was not found.
+pub(crate) fn run(args: &SimArgs) -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let root = &workspace.root;
+    let copy = PatchedCopy::of(root, &workspace.target)?;
+    if let Some(name) = &args.refresh {
+        return copy.refresh(root, name);
+    }
+    if args.tests {
+        copy.write(None)?;
+        return TESTS.iter().try_for_each(|test| copy.cargo(test).done(&copy.folder()));
+    }
+    match (args.plant, &args.seeds) {
+        (Some(Plant::All), seeds) => plant_all(root, &copy, seeds.as_ref(), args.ledger),
+        (Some(Plant::One(number)), seeds) => judge(plant_one(&copy, number, seeds.as_ref())?.status),
+        (None, Some(seeds)) => {
+            copy.write(None)?;
+            build(&copy)?;
+            let kind =
+                [("--worker", args.worker), ("--long", args.long)].into_iter().find(|(_, is_set)| *is_set);
+            run_seeds(root, &copy, &flags(kind.map(|(flag, _)| flag), seeds), args.ledger)
+        }
+        (None, None) => Err(Stop::failed("--seeds: write it as A..B")),
+    }
+}
+
+/// Checks that all patches apply.
+///
+/// # Errors
+/// [`Stop::Failed`] with the first patch that does not.
+pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
+    PatchedCopy::of(&workspace.root, &workspace.target)?.check()
+}
+
+/// Returns the simulator's flags for scenarios of a kind.
+fn flags(kind: Option<&str>, seeds: &Range<u64>) -> Vec<String> {
+    let seeds = format!("{}..{}", seeds.start, seeds.end);
+    kind.into_iter().map(str::to_owned).chain(["--seeds".to_owned(), seeds]).collect()
+}
+
+/// Returns the flags for the scenarios that show a bug, with other seeds if some were given.
+fn flags_of(bug: &Bug, seeds: Option<&Range<u64>>) -> Vec<String> {
+    flags(bug.kind.as_deref(), seeds.unwrap_or(&bug.seeds))
+}
+
+fn build(copy: &PatchedCopy) -> Result<(), Stop> {
+    let command = copy.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
+    let status = command.run(&copy.folder(), None)?;
+    if status.success() { Ok(()) } else { Err(command.failed(&status)) }
+}
+
+/// Runs scenarios without a bug, and writes their figures to the ledger.
+fn run_seeds(root: &Path, copy: &PatchedCopy, flags: &[String], keeps: bool) -> Result<(), Stop> {
+    let outcome = simulate(copy, flags, true)?;
+    let figures = match (&outcome.counted, &outcome.failed) {
+        (Some(counted), None) => format!("{counted} findings=0"),
+        // The figures of the other seeds are lost with the run.
+        (_, Some((seed, _))) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
+        (None, None) => return judge(outcome.status),
+    };
+    ledger::note(root, &format!("xtask sim {}", flags.join(" ")), &figures, keeps)?;
+    judge(outcome.status)
+}
+
+fn judge(status: ExitStatus) -> Result<(), Stop> {
+    if status.success() { Ok(()) } else { Err(Stop::failed(format!("sim: {status}"))) }
+}
+
+/// Plants every bug in turn, and prints the seed that found it. Before that, the same scenarios must hold without a bug.
+fn plant_all(root: &Path, copy: &PatchedCopy, seeds: Option<&Range<u64>>, keeps: bool) -> Result<(), Stop> {
+    copy.check()?;
+    check_without_bugs(copy, &copy.bugs.iter().map(|bug| flags_of(bug, seeds)).collect())?;
+    let mut missed = Vec::new();
+    let stopwatch = Stopwatch::start();
+    for bug in &copy.bugs {
+        let outcome = plant(copy, bug, seeds, false)?;
+        let found = if let Some((seed, reason)) = outcome.failed.filter(|_| !outcome.status.success()) {
+            format!("seed {seed}: {}", reason.chars().take(REASON_CHARS).collect::<String>())
+        } else {
+            missed.push(bug.number.to_string());
+            "NOT FOUND".to_owned()
+        };
+        println!("{:>2}  {}\n    {found}", bug.number, bug.title);
+    }
+    copy.write(None)?;
+    let (all, found) = (copy.bugs.len(), copy.bugs.len() - missed.len());
+    println!("{found} of {all} planted bugs found, in {:.1} s", stopwatch.elapsed().as_secs_f64());
+    println!("replay one with: cargo xtask sim --plant N --seeds SEED..SEED+1");
+    ledger::note(root, "xtask sim --plant all", &format!("planted={found}/{all} findings=0"), keeps)?;
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(Stop::failed(format!("found {found} of {all}, not {}", missed.join(", "))))
+    }
+}
+
+/// Runs the scenarios of all bugs without any bug. A scenario that fails by itself would find every bug.
+fn check_without_bugs(copy: &PatchedCopy, runs: &BTreeSet<Vec<String>>) -> Result<(), Stop> {
+    copy.write(None)?;
+    build(copy)?;
+    runs.iter().try_for_each(|flags| {
+        let outcome = simulate(copy, flags, false)?;
+        if outcome.status.success() {
+            return Ok(());
+        }
+        Err(Stop::failed(format!("without a bug, sim {} fails: {:?}", flags.join(" "), outcome.failed)))
+    })
+}
+
+fn plant_one(copy: &PatchedCopy, number: u32, seeds: Option<&Range<u64>>) -> Result<Outcome, Stop> {
+    let bug = copy.bugs.iter().find(|bug| bug.number == number);
+    let all = copy.bugs.len();
+    let bug = bug.ok_or_else(|| Stop::failed(format!("--plant {number}: write a number from 1 to {all}")))?;
+    let outcome = plant(copy, bug, seeds, true)?;
+    copy.write(None)?;
+    Ok(outcome)
+}
+
+/// Plants a bug and runs the scenarios that show it. A copy that does not build is an error and not a find.
+fn plant(copy: &PatchedCopy, bug: &Bug, seeds: Option<&Range<u64>>, is_loud: bool) -> Result<Outcome, Stop> {
+    copy.write(Some(bug))?;
+    build(copy)?;
+    simulate(copy, &flags_of(bug, seeds), is_loud)
+}
+
+/// The outcome of a run of the simulator.
+struct Outcome {
+    status: ExitStatus,
+    /// The figures.
+    counted: Option<String>,
+    /// The first seed that failed, and the reason.
+    failed: Option<(u64, String)>,
+}
+
+/// Runs the simulator, and passes its output on if `is_loud`.
+fn simulate(copy: &PatchedCopy, flags: &[String], is_loud: bool) -> Result<Outcome, Stop> {
+    let line = copy.simulator().args(flags);
+    if is_loud {
+        println!("{line}");
+    }
+    let mut command = line.command();
+    command.current_dir(copy.folder()).stdout(Stdio::piped());
+    if !is_loud {
+        // Where a bug is planted, panics are expected.
+        command.stderr(Stdio::null());
+    }
+    let (mut counted, mut failed) = (None, None);
+    let status = each_line(command, |line| {
+        if is_loud {
+            println!("{line}");
+        }
+        if counted.is_none() {
+            counted = line.strip_prefix(COUNTED).map(str::to_owned);
+        }
+        if failed.is_none() {
+            failed = parse_failure(&line);
+        }
+    })?;
+    Ok(Outcome { status, counted, failed })
+}
+
+/// Returns the seed and the reason of a line that reports a failure.
+fn parse_failure(line: &str) -> Option<(u64, String)> {
+    let (seed, reason) = line.strip_prefix(FAILED)?.split_once(": ")?;
+    Some((seed.parse().ok()?, reason.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::patches::samples::of_project;
     use super::*;
 
     #[test]
-    fn a_range_has_two_ends_and_a_seed_at_least() {
-        assert_eq!(seeds("0..1000"), Ok(0..1_000));
-        assert_eq!(seeds("17..18"), Ok(17..18));
-        for bad in ["", "7", "7..", "..7", "7..7", "8..7", "a..b", "0..=7", "-1..2"] {
-            assert!(seeds(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_bug_has_a_number() {
-        assert_eq!(plant("all"), Ok(Plant::All));
-        assert_eq!(plant("24"), Ok(Plant::One(24)));
-        for bad in ["", "x", "ALL", "-1"] {
-            assert!(plant(bad).is_err(), "{bad}");
-        }
+    fn a_bug_names_its_scenarios() {
+        let copy = of_project("scenarios");
+        let flags = |number: usize, seeds| flags_of(&copy.bugs[number - 1], seeds).join(" ");
+        assert_eq!(flags(1, None), "--seeds 0..2000");
+        assert_eq!(flags(24, Some(&(3..4))), "--worker --seeds 3..4");
+        assert!(matches!(plant_one(&copy, 25, None), Err(Stop::Failed(why)) if why.contains("from 1 to 24")));
+        assert_eq!((parse_plant("all"), parse_plant("24")), (Ok(Plant::All), Ok(Plant::One(24))));
+        assert!(["", "x", "ALL", "-1"].into_iter().all(|bad| parse_plant(bad).is_err()));
     }
 
     #[test]
     fn a_failure_has_a_seed_and_a_reason() {
-        assert_eq!(failing("FAILED: seed 7: after 3 s: came twice"), Some((7, "after 3 s: came twice")));
+        let failed = parse_failure("FAILED: seed 7: after 3 s: came twice");
+        assert_eq!(failed, Some((7, "after 3 s: came twice".to_owned())));
         for other in ["", "100 of 200 seeds held", "FAILED: seed x: y", "FAILED: seed 7"] {
-            assert_eq!(failing(other), None, "{other}");
+            assert_eq!(parse_failure(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn what_the_simulator_prints_is_understood() {
-        let script = "echo counted: seeds=0..9; echo 'FAILED: seed 4: it broke'; exit 1";
-        let heard = listen(Path::new("."), &CommandLine::new("sh", &["-c", script]), false).unwrap();
-        assert_eq!(heard.counted.as_deref(), Some("seeds=0..9"));
-        assert_eq!(heard.failed, Some((4, "it broke".to_owned())));
-        assert!(judge(heard.status).is_err());
     }
 }

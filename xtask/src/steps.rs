@@ -1,6 +1,4 @@
-//! Steps of a task that runs many commands: each by its name, with a deadline, timed, and judged by how it ended.
-//!
-//! Which steps there are, and what a failure means for those behind it, is the business of the task.
+//! Steps of a task that runs many commands: each has a name and a deadline, is timed, and is judged by its exit code.
 
 use std::fs;
 use std::path::Path;
@@ -9,42 +7,32 @@ use std::time::Duration;
 
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, is_installed};
 
-/// Instruction sets of x86 that a step may need, as `/proc/cpuinfo` calls them.
+/// Instruction sets of x86 that a step may need, as `/proc/cpuinfo` names them.
 const INSTRUCTION_SETS: [&str; 2] = ["sse2", "avx2"];
 
-/// One step: a name, a command, and how long it may take.
+/// A command with a name.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) command: CommandLine,
-    pub(crate) deadline: Option<Duration>,
-    /// Whether the command may end with the code that says that the machine cannot run it.
-    pub(crate) can_be_skipped: bool,
+    pub(crate) deadline: Duration,
     /// A program or an instruction set without which the step is skipped.
     pub(crate) needs: Option<&'static str>,
 }
 
-/// A step that runs cargo with these arguments, separated by spaces.
-pub(crate) fn step(name: &str, cargo_args: &str) -> Step {
-    let args: Vec<&str> = cargo_args.split(' ').collect();
-    let command = CommandLine::new("cargo", &args);
-    Step { name: name.to_owned(), command, deadline: None, can_be_skipped: false, needs: None }
-}
-
 impl Step {
-    pub(crate) fn within(self, deadline: Duration) -> Self {
-        Self { deadline: Some(deadline), ..self }
+    /// A step that runs cargo with arguments that are separated by spaces.
+    pub(crate) fn cargo(name: &str, args: &str, deadline: Duration) -> Self {
+        Self { name: name.to_owned(), command: CommandLine::cargo(args), deadline, needs: None }
     }
 
-    pub(crate) fn skippable(self) -> Self {
-        Self { can_be_skipped: true, ..self }
-    }
-
-    /// Returns the word for the summary of a step that ended with this status, or its failure.
+    /// Returns the outcome as a word for the summary, or the failure. Only tasks of this package end with [`EXIT_NEEDS`] because
+    /// the machine lacks something. In another program the code is an error.
     fn judge(&self, status: ExitStatus) -> Result<&'static str, Stop> {
+        let is_task = self.command.to_string().contains("cargo xtask ");
         if status.success() {
             Ok("ok")
-        } else if self.can_be_skipped && status.code() == Some(i32::from(EXIT_NEEDS)) {
+        } else if is_task && status.code() == Some(i32::from(EXIT_NEEDS)) {
             Ok("skipped")
         } else {
             Err(Stop::failed(status.to_string()))
@@ -67,90 +55,78 @@ fn supports(processor: &str, instruction_set: &str) -> bool {
     flags.split_whitespace().any(|flag| flag == instruction_set)
 }
 
-/// Steps that ran so far.
+/// The steps of a task and their outcomes so far.
 pub(crate) struct Steps<'a> {
-    root: &'a Path,
-    whole: Stopwatch,
-    /// How many there will be.
+    /// The folder in which the steps run.
+    pub(crate) root: &'a Path,
+    stopwatch: Stopwatch,
     count: usize,
-    times: Vec<String>,
-    missed: Vec<String>,
+    summary: Vec<String>,
+    failed: Vec<String>,
     skipped: Vec<String>,
 }
 
 impl<'a> Steps<'a> {
-    /// Prepares `count` steps, which run in the folder `root`.
+    /// Prepares `count` steps.
     pub(crate) fn new(root: &'a Path, count: usize) -> Self {
-        Self {
-            root,
-            whole: Stopwatch::start(),
-            count,
-            times: Vec::new(),
-            missed: Vec::new(),
-            skipped: Vec::new(),
-        }
+        let (summary, failed, skipped) = Default::default();
+        Self { root, stopwatch: Stopwatch::start(), count, summary, failed, skipped }
     }
 
-    /// The folder in which they run.
-    pub(crate) fn root(&self) -> &'a Path {
-        self.root
-    }
-
-    /// Time since the first began.
+    /// Returns the time since the first step began.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.whole.elapsed()
+        self.stopwatch.elapsed()
     }
 
-    /// Runs the next one.
+    /// Runs the next step.
     ///
     /// # Errors
-    /// [`Stop::Failed`] with what failed and the command to repeat it.
+    /// [`Stop::Failed`] with the reason and the command that repeats the step.
     pub(crate) fn run(&mut self, step: &Step) -> Result<(), Stop> {
-        let place = format!("[{}/{}] {}", self.times.len() + 1, self.count, step.name);
+        let place = format!("[{}/{}] {}", self.summary.len() + 1, self.count, step.name);
         println!("\n{place}: {}", step.command);
         let stopwatch = Stopwatch::start();
-        let outcome = match step.needs.filter(|need| !has(need)) {
-            Some(need) => {
-                println!("skipped: needs {need}");
-                Ok("skipped")
-            }
-            None => step.command.run(self.root, step.deadline).and_then(|status| step.judge(status)),
+        let missing = step.needs.filter(|need| !has(need));
+        let outcome = match missing {
+            Some(_) => Ok("skipped"),
+            None => step.command.run(self.root, Some(step.deadline)).and_then(|status| step.judge(status)),
         };
         let seconds = stopwatch.elapsed().as_secs_f64();
+        let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
         let (word, end) = match outcome {
             Ok(word) => {
-                println!("{place}: {word} in {seconds:.1} s");
+                println!("{place}: {word}{need} in {seconds:.1} s");
                 if word == "skipped" {
-                    let need = step.needs.map_or(String::new(), |need| format!(" (needs {need})"));
                     self.skipped.push(format!("{}{need}", step.name));
                 }
                 (word, Ok(()))
             }
             Err(Stop::Failed(why)) => {
-                self.missed.push(step.name.clone());
-                let repeat = format!("repeat it with: {}", step.command);
-                let failed = format!("\nFAILED: {} after {seconds:.1} s: {why}\n{repeat}", step.name);
-                ("FAILED", Err(Stop::Failed(failed)))
+                self.failed.push(step.name.clone());
+                let name = &step.name;
+                let text =
+                    format!("\nFAILED: {name} after {seconds:.1} s: {why}\nrepeat it with: {}", step.command);
+                ("FAILED", Err(Stop::Failed(text)))
             }
             Err(other) => return Err(other),
         };
-        self.times.push(format!("{seconds:8.1} s  {word:<7}  {}", step.name));
+        self.summary.push(format!("{seconds:8.1} s  {word:<7}  {}", step.name));
         end
     }
 
-    /// Prints how long each step took, and in the last line which were skipped.
+    /// Prints the time of each step, and the skipped steps in the last line.
     ///
     /// # Errors
-    /// [`Stop::Failed`] with the names of those that failed, where the task went on behind them.
+    /// [`Stop::Failed`] with the names of the steps that failed.
     pub(crate) fn finish(self) -> Result<(), Stop> {
-        println!("\n{}\n{:8.1} s  in all", self.times.join("\n"), self.whole.elapsed().as_secs_f64());
+        println!("\n{}\n{:8.1} s  in all", self.summary.join("\n"), self.elapsed().as_secs_f64());
         if !self.skipped.is_empty() {
             println!("skipped: {}", self.skipped.join(", "));
         }
-        if self.missed.is_empty() {
+        if self.failed.is_empty() {
             Ok(())
         } else {
-            Err(Stop::failed(format!("missed: {}", self.missed.join(", "))))
+            Err(Stop::failed(format!("failed: {}", self.failed.join(", "))))
         }
     }
 }
@@ -160,37 +136,38 @@ mod tests {
     use super::*;
 
     fn shell(name: &str, script: &str) -> Step {
-        Step { command: CommandLine::new("sh", &["-c", script]), ..step(name, "") }
+        let command = CommandLine::new("sh", &["-c", script]);
+        Step { command, ..Step::cargo(name, "", Duration::from_secs(60)) }
     }
 
     #[test]
-    fn a_failure_is_told_with_its_command_and_again_at_the_end() {
+    fn a_failure_names_its_command_and_appears_in_the_summary() {
         let mut steps = Steps::new(Path::new("."), 3);
         assert!(steps.run(&shell("one", "exit 0")).is_ok());
         let failed = steps.run(&shell("two", "exit 4"));
-        let says = |why: &str| why.contains("FAILED: two") && why.ends_with("repeat it with: sh -c 'exit 4'");
-        assert!(matches!(failed, Err(Stop::Failed(why)) if says(&why)));
+        let is_named =
+            |why: &str| why.contains("FAILED: two") && why.ends_with("repeat it with: sh -c 'exit 4'");
+        assert!(matches!(failed, Err(Stop::Failed(why)) if is_named(&why)));
         assert!(steps.run(&shell("three", "exit 0")).is_ok());
-        assert!(matches!(steps.finish(), Err(Stop::Failed(why)) if why == "missed: two"));
+        assert!(matches!(steps.finish(), Err(Stop::Failed(why)) if why == "failed: two"));
     }
 
     #[test]
-    fn only_a_step_that_may_be_skipped_is() {
-        let mut steps = Steps::new(Path::new("."), 2);
-        assert!(steps.run(&shell("may", "exit 3").skippable()).is_ok());
-        assert!(steps.run(&shell("may not", "exit 3")).is_err());
-        assert!(steps.times[0].contains("skipped") && steps.times[1].contains("FAILED"));
-        let lacks = Step { needs: Some("drumfire-is-no-program"), ..shell("lacks", "exit 1") };
-        assert!(steps.run(&lacks).is_ok());
-        assert_eq!(steps.skipped, ["may", "lacks (needs drumfire-is-no-program)"]);
+    fn a_task_or_a_missing_program_skips_a_step_and_nothing_else_does() {
+        let mut steps = Steps::new(Path::new("."), 4);
+        assert!(steps.run(&shell("task", "exit 3; cargo xtask x")).is_ok());
+        assert!(steps.run(&shell("other", "exit 3")).is_err());
+        assert!(steps.run(&Step { needs: Some("no-such-program"), ..shell("lacks", "exit 1") }).is_ok());
         assert!(steps.run(&Step { needs: Some("sh"), ..shell("has", "exit 1") }).is_err());
+        assert_eq!(steps.skipped, ["task", "lacks (needs no-such-program)"]);
+        assert!(steps.summary[0].contains("skipped") && steps.summary[1].contains("FAILED"));
     }
 
     #[test]
-    fn a_processor_supports_the_instruction_sets_that_it_names() {
-        let able = |processor: &str| INSTRUCTION_SETS.map(|need| supports(processor, need));
-        assert_eq!(able("model name : x\nflags\t\t: fpu sse2 avx avx2\n"), [true, true]);
-        assert_eq!(able("flags\t\t: fpu sse2 avx2_like\n"), [true, false]);
-        assert_eq!(able("Features\t: fp asimd aes\n"), [false, false]);
+    fn a_processor_names_its_instruction_sets() {
+        let found = |processor: &str| INSTRUCTION_SETS.map(|need| supports(processor, need));
+        assert_eq!(found("model name : x\nflags\t\t: fpu sse2 avx avx2\n"), [true, true]);
+        assert_eq!(found("flags\t\t: fpu sse2 avx2_like\n"), [true, false]);
+        assert_eq!(found("Features\t: fp asimd aes\n"), [false, false]);
     }
 }

@@ -1,46 +1,38 @@
-//! `cargo xtask tidy`: what the compiler and clippy do not check, over every file that git tracks or would.
+//! `cargo xtask tidy`: house rules that the compiler and clippy do not check, over every file that git tracks or would track.
 //!
-//! Each check is a plain function from text to violations, or to faults whose number may only fall. Tidy repairs nothing.
-//! It looks at the files as they are; history decides only which of too many faults it shows.
+//! Each check is a function from text to violations, or to faults whose number may only fall. Tidy repairs nothing.
 
-mod arrows;
-mod circles;
-mod layout;
-mod lengths;
-mod mask;
+mod code;
+mod documents;
 mod modules;
-mod names;
+mod packages;
 mod proofs;
 mod prose;
 mod ratchet;
-mod references;
+mod structure;
 mod unsafety;
-mod weight;
-mod widths;
-mod words;
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
-use self::ratchet::{Added, PATH, Places, Ratchet, Rules};
-use crate::files::{self, listed};
+use self::ratchet::{AddedLines, PATH, Places, Ratchet, Rules};
+use crate::files;
 use crate::ledger;
-use crate::run::{CommandLine, Stop};
+use crate::run::Stop;
 use crate::sim;
 use crate::workspace::{Package, Workspace};
 
 /// A text file of the project.
 #[derive(Debug)]
 struct File {
-    /// Path below the root, with `/`.
+    /// The path below the root, with `/`.
     path: String,
     text: String,
-    /// For Rust: the text with comments and literals blanked, line by line as long. Else empty.
+    /// The text of a Rust file with comments and literals blanked, of the same length. Empty for other files.
     code: String,
 }
 
-/// Something that does not hold, and where.
+/// A broken rule and its place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
@@ -48,51 +40,43 @@ struct Violation {
     what: String,
 }
 
-/// Checks the project around the current folder and prints every violation. Lowers the numbers of faults that are left where
-/// `is_blessed`.
+/// Checks the project around the current folder and prints every violation. With `is_blessed`, lowers the numbers of the ratchet first.
 ///
 /// # Errors
-/// [`Stop::Failed`] when there is one, or when git, cargo or rustc cannot be asked.
+/// [`Stop::Failed`] when there is a violation, or when git, cargo, or rustc fails.
 pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let root = &workspace.root;
-    let paths = listed(root)?;
-    let mut files = read(root, &paths)?;
-    let rules =
-        rules(&files, &workspace.packages).map_err(|violation| Stop::Failed(violation.to_string()))?;
+    let (root, packages) = (&workspace.root, &workspace.packages);
+    let project = files::project(root)?;
+    let paths: Vec<&str> = project.keys().map(String::as_str).collect();
+    // A file with a NUL byte is not text.
+    let texts = project.iter().filter(|(_, bytes)| !bytes.contains(&0));
+    let mut files: Vec<File> =
+        texts.map(|(path, bytes)| File::new(path, &String::from_utf8_lossy(bytes))).collect();
+    let rules = rules(&files, packages).map_err(|violation| Stop::Failed(violation.to_string()))?;
     if is_blessed {
         bless(root, &mut files, &rules)?;
     }
-    let rustc = CommandLine::new("rustc", &["--version"]).output(root)?;
 
-    let mut violations = layout::top_level(&paths);
-    violations.extend(layout::documents(&files));
-    violations.extend(layout::document_lengths(&files));
-    violations.extend(layout::rust_version(&workspace.packages, &rustc));
-    violations.extend(layout::published(&workspace.packages, &paths));
-    violations.extend(layout::machine_paths(&files, &root.to_string_lossy()));
-    violations.extend(arrows::check(&workspace.packages));
-    violations.extend(lengths::without_docs(&files));
-    violations.extend(words::check(&files));
-    violations.extend(widths::check(&files));
+    let mut violations = documents::check(&files, &paths, &root.to_string_lossy());
+    violations.extend(packages::check(root, packages, &paths)?);
+    violations.extend(code::check(&files));
     violations.extend(proofs::check(&files));
-    violations.extend(references::check(&files));
-    violations.extend(runs(&files));
-    violations.extend(patches(&workspace)?);
-    let (amounts, stray) = unsafety::check(&files, &workspace.packages);
+    violations.extend(check_ledger(&files));
+    violations.extend(check_patches(&workspace)?);
+    let (amounts, stray) = unsafety::check(&files, packages);
     violations.extend(stray);
-    let (crates, heavy) = weight::check(root, &workspace.packages)?;
+    let (crates, heavy) = packages::check_weight(root, packages)?;
     violations.extend(heavy);
-
     match Ratchet::read(&files) {
-        Ok(ratchet) => violations.extend(ratchet.check(&rules, &Added::load(root))),
+        Ok(ratchet) => violations.extend(ratchet.check(&rules, &AddedLines::load(root))),
         Err(violation) => violations.push(violation),
     }
 
     violations.sort();
     violations.iter().for_each(|violation| println!("{violation}"));
     println!(
-        "{} files, unsafe: {}, crates of others: {crates:?} (default, without features)",
+        "{} files, unsafe: {}, external crates: {crates:?} (default, without features)",
         files.len(),
         unsafety::described(&amounts)
     );
@@ -102,64 +86,49 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     }
 }
 
-/// The faults of the rules that the project does not keep everywhere yet.
+/// Counts the faults of the rules that the project does not keep everywhere yet.
 fn rules(files: &[File], packages: &[Package]) -> Result<Rules, Violation> {
     let (mut circles, mut names) = (Places::new(), Places::new());
     for package in packages {
         let crates = modules::crates(package, files)?;
-        circles.insert(package.folder.clone(), circles::check(&crates));
-        names.insert(package.folder.clone(), names::check(&crates, files));
+        circles.insert(package.folder.clone(), structure::circles(&crates));
+        names.insert(package.folder.clone(), structure::repeated_names(&crates, files));
     }
     Ok(Rules::from([
         ("circles", circles),
-        ("lines", lengths::too_long(files)),
+        ("lines", code::long_files(files)),
         ("names", names),
         ("prose", prose::check(files)),
     ]))
 }
 
-/// Lowers the numbers of faults that are left, in the file and among the files that were read.
+/// Lowers the numbers of the ratchet, on disk and among the files that were read.
 fn bless(root: &Path, files: &mut [File], rules: &Rules) -> Result<(), Stop> {
     let ratchet = Ratchet::read(files).map_err(|violation| Stop::Failed(violation.to_string()))?;
     let text = ratchet.lowered(rules).map_err(Stop::Failed)?;
-    files::write(&root.join(PATH), text.as_bytes())?;
     if let Some(file) = files.iter_mut().find(|file| file.path == PATH) {
         *file = File::new(PATH, &text);
     }
-    Ok(())
+    files::write(&root.join(PATH), text)
 }
 
-/// The ledger of runs, which must add up.
-fn runs(files: &[File]) -> Option<Violation> {
+/// Checks that the ledger adds up.
+fn check_ledger(files: &[File]) -> Option<Violation> {
     let ledger = files.iter().find(|file| file.path == ledger::PATH)?;
     ledger::check(&ledger.text).err().map(|(line, why)| ledger.violation(line, why))
 }
 
-/// The patches for the simulator, which must apply to the files as they are.
-fn patches(workspace: &Workspace) -> Result<Option<Violation>, Stop> {
+/// Checks that the simulator's patches apply to the present files.
+fn check_patches(workspace: &Workspace) -> Result<Option<Violation>, Stop> {
     match sim::check_patches(workspace) {
-        Err(Stop::Failed(what)) => {
-            Ok(Some(Violation { path: "crates/sim/patches".to_owned(), line: 1, what }))
-        }
+        Err(Stop::Failed(what)) => Ok(Some(Violation::new("crates/sim/patches", 1, what))),
         outcome => outcome.map(|()| None),
     }
 }
 
-/// The text files among them; one with a NUL byte is no text.
-fn read(root: &Path, paths: &[String]) -> Result<Vec<File>, Stop> {
-    let mut files = Vec::with_capacity(paths.len());
-    for path in paths {
-        let bytes = fs::read(root.join(path)).map_err(|why| Stop::failed(format!("{path}: {why}")))?;
-        if !bytes.contains(&0) {
-            files.push(File::new(path, &String::from_utf8_lossy(&bytes)));
-        }
-    }
-    Ok(files)
-}
-
 impl File {
     fn new(path: &str, text: &str) -> Self {
-        let code = if path.ends_with(".rs") { mask::code(text) } else { String::new() };
+        let code = if path.ends_with(".rs") { code::masked(text) } else { String::new() };
         Self { path: path.to_owned(), text: text.to_owned(), code }
     }
 
@@ -167,14 +136,25 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// Whether it is this module (`crates/socket/src/sys`): the file of that name, or one in the folder of that name.
+    /// Returns whether the file belongs to a module, such as `crates/socket/src/sys`: the file of that name, or one in its folder.
     fn is_in_module(&self, module: &str) -> bool {
         let rest = self.path.strip_prefix(module);
         rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     }
 
     fn violation(&self, line: usize, what: impl Into<String>) -> Violation {
-        Violation { path: self.path.clone(), line, what: what.into() }
+        Violation::new(&self.path, line, what)
+    }
+
+    /// Returns the lines on which a word of the code begins.
+    fn lines_of<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+        positions_of(&self.code, word).map(|at| line_at(&self.code, at))
+    }
+}
+
+impl Violation {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, what: what.into() }
     }
 }
 
@@ -184,23 +164,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The line, counted from 1, of a position in a text.
+/// Returns the line of a position, counted from 1.
 fn line_at(text: &str, position: usize) -> usize {
     text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// Positions where `word` stands and no identifier goes on before it.
-fn starts_of<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    let is_own = |position: &usize| !code[..*position].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-    code.match_indices(word).map(|(position, _)| position).filter(is_own)
-}
-
-/// Positions where `word` stands by itself, no part of a longer identifier.
-fn words_of<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    starts_of(code, word).filter(|at| {
+/// Returns the positions of a word that is not a part of a longer identifier.
+fn positions_of<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let has_end = word.ends_with(is_part);
+    let is_whole = move |at: &usize| {
         let next = code[at + word.len()..].chars().next();
-        !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
-    })
+        !(code[..*at].ends_with(is_part) || has_end && next.is_some_and(is_part))
+    };
+    code.match_indices(word).map(|(at, _)| at).filter(is_whole)
 }
 
 #[cfg(test)]
@@ -208,34 +185,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_violation_prints_where_it_is() {
-        let file = File::new("crates/wire/src/lib.rs", "");
-        assert_eq!(file.violation(3, "is long").to_string(), "crates/wire/src/lib.rs:3: is long");
-    }
-
-    #[test]
-    fn a_module_is_its_file_and_its_folder_and_no_namesake() {
+    fn a_module_is_its_file_and_its_folder() {
         let is_in = |path: &str| File::new(path, "").is_in_module("crates/socket/src/sys");
-        assert!(is_in("crates/socket/src/sys.rs"));
-        assert!(is_in("crates/socket/src/sys/linux/gro.rs"));
-        assert!(!is_in("crates/socket/src/system.rs"));
-        assert!(!is_in("crates/socket/src/group.rs"));
+        assert!(is_in("crates/socket/src/sys.rs") && is_in("crates/socket/src/sys/linux/gro.rs"));
+        assert!(!is_in("crates/socket/src/system.rs") && !is_in("crates/socket/src/group.rs"));
     }
 
     #[test]
-    fn lines_are_counted_from_one() {
+    fn words_are_found_with_their_lines() {
+        let found = |code: &str, word: &str| positions_of(code, word).collect::<Vec<_>>();
+        assert_eq!(found("cfg(a) my_cfg(b) (cfg(c))", "cfg("), [0, 18]);
+        assert_eq!(found("as a_as as_a as", "as"), [0, 13]);
         assert_eq!([0, 1, 2, 3].map(|position| line_at("a\nb\n", position)), [1, 1, 2, 2]);
-    }
-
-    #[test]
-    fn a_word_inside_an_identifier_is_another_word() {
-        assert_eq!(starts_of("cfg(a) my_cfg(b) (cfg(c))", "cfg(").collect::<Vec<_>>(), [0, 18]);
-        assert_eq!(words_of("as a_as as_a as", "as").collect::<Vec<_>>(), [0, 13]);
-    }
-
-    #[test]
-    fn code_is_masked_in_rust_alone() {
-        assert_eq!(File::new("a.rs", "a // b").code, "a     ");
+        let file = File::new("crates/wire/src/lib.rs", "// a\na\n");
+        assert_eq!(file.lines_of("a").collect::<Vec<_>>(), [2]);
+        assert_eq!(file.violation(3, "is long").to_string(), "crates/wire/src/lib.rs:3: is long");
         assert_eq!(File::new("a.md", "a // b").code, "");
     }
 }

@@ -1,31 +1,24 @@
 //! `cargo xtask two-hosts`: compares the books of a sender and a receiver in two network namespaces joined by a veth pair, once or for
-//! every rung of a ladder of receiver threads and packet sizes.
+//! each step of a ladder of receiver threads and packet sizes.
 //!
-//! It measures nothing itself. Every number that it prints comes from the two programs.
+//! It measures nothing. Every number that it prints comes from the two programs.
 
-mod ladder;
-
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, Interrupt, Running, Stop, wait_until};
+use crate::run::{CommandLine, Interrupt, Running, Stop, wait_until, word};
 use crate::workspace::Workspace;
-use ladder::Rung;
 
-/// The flags of the two programs. `{address}` is the receiver's, `{secs}` the length of the run. Only the sender needs the length,
-/// because the receiver ends after its sender.
-const RECEIVER: Invocation =
-    Invocation { title: "receiver", side: Side::A, flags: &["--bind", "{address}", "--json", "-"] };
-const SENDER: Invocation = Invocation {
-    title: "sender",
-    side: Side::B,
-    flags: &["--to", "{address}", "--secs", "{secs}", "--json", "-"],
-};
-/// UDP for datagrams, TCP of the same number for the control connection.
+const RECEIVER: &str = "receiver";
+const SENDER: &str = "sender";
+/// The side of the receiver, and its port: UDP for datagrams, TCP for the control connection.
+const SIDE: Side = Side::A;
 const PORT: u16 = 9000;
 
 /// The receiver opens its port within this time.
@@ -33,20 +26,18 @@ const START_DEADLINE: Duration = Duration::from_secs(10);
 /// Both programs end within this time after the length of the run.
 const END_DEADLINE: Duration = Duration::from_secs(30);
 
-struct Invocation {
-    /// The binary's name, and what its lines are marked with.
-    title: &'static str,
-    side: Side,
-    flags: &'static [&'static str],
-}
+/// The steps of the ladder. Steps with more threads than cores are left out: they would only show that threads share cores.
+const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
+const SIZES: [usize; 4] = [32, 128, 512, 1_200];
+const COLUMNS: [&str; 9] =
+    ["threads", "bytes", "sent", "received", "received/s", "busiest/mean", "CPU ns", "drops", "limited by"];
 
-/// The flags of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TwoHostsArgs {
-    /// Run every rung of receiver threads, up to the cores, by packet sizes, in the stage raw and as fast as it goes.
+    /// Run each number of receiver threads, up to the number of cores, with each packet size, in the stage raw and without a rate.
     #[arg(long)]
     ladder: bool,
-    /// How long the sender sends, in seconds; with `--ladder` on each rung.
+    /// The time for which the sender sends, in seconds; with `--ladder` for each step.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     secs: u32,
     /// Flags for the receiver, after `--`.
@@ -57,27 +48,26 @@ pub(crate) struct TwoHostsArgs {
 /// Runs both programs and compares their books.
 ///
 /// # Errors
-/// [`Stop::Needs`] when the machine cannot make namespaces, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a
-/// program fails or the books do not agree. The namespaces are removed in every case.
+/// [`Stop::Needs`] when the machine cannot make namespaces, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program fails or
+/// the books do not agree.
 pub(crate) fn run(args: &TwoHostsArgs) -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     let pair = Pair::new()?;
-    build(&workspace)?;
-
+    let build = format!("build --release -p drumfire-tools --bin {RECEIVER} --bin {SENDER}");
+    CommandLine::cargo(&build).done(&workspace.root)?;
     let hosts = Hosts { pair, programs: workspace.target.join("release"), secs: args.secs, interrupt };
     if args.ladder {
-        return hosts.climb(&args.receiver_flags);
+        return hosts.run_ladder(&args.receiver_flags);
     }
-    let (received, sent) = hosts.books(&args.receiver_flags, &[])?;
+    let (received, sent) = hosts.run_once(&args.receiver_flags, &[])?;
     println!("{received:#}\n{sent:#}");
     let count = compare(&received, &sent).map_err(Stop::Failed)?;
     println!("books agree: {count} datagrams sent, none unexplained");
     Ok(())
 }
 
-/// Where both programs run, one run after the other.
 struct Hosts {
     pair: Pair,
     programs: PathBuf,
@@ -86,62 +76,92 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Runs both programs with additional flags. Returns the receiver's book and the sender's.
-    fn books(&self, receiver_flags: &[String], sender_flags: &[String]) -> Result<(Value, Value), Stop> {
-        let start = |who: &Invocation, extra: &[String]| {
-            let program = self.programs.join(who.title);
-            let command = self.pair.inside(who.side, &program.to_string_lossy(), &who.filled_in(self.secs));
-            Running::start(who.title, &extra.iter().fold(command, CommandLine::arg))
+    /// Runs both programs with additional flags. Returns the receiver's report and the sender's.
+    fn run_once(&self, receiver_flags: &[String], sender_flags: &[String]) -> Result<(Value, Value), Stop> {
+        let address = format!("{}:{PORT}", SIDE.address());
+        let start = |title: &'static str, side: Side, flags: &[&str], more: &[String]| {
+            let command = self.pair.inside(side, &word(&self.programs.join(title)), flags);
+            Running::start(title, &command.args(&["--json", "-"]).args(more))
         };
-        let mut receiver = start(&RECEIVER, receiver_flags)?;
+        let mut receiver = start(RECEIVER, SIDE, &["--bind", &address], receiver_flags)?;
         wait_until_listening(&mut receiver, &self.interrupt)?;
-        let mut sender = start(&SENDER, sender_flags)?;
+        // The receiver ends after its sender, so only the sender has a length.
+        let flags = ["--to", &address, "--secs", &self.secs.to_string()];
+        let mut sender = start(SENDER, Side::B, &flags, sender_flags)?;
         let deadline = Duration::from_secs(self.secs.into()) + END_DEADLINE;
         wait_for_both(&mut receiver, &mut sender, deadline, &self.interrupt)?;
-        Ok((book(&mut receiver)?, book(&mut sender)?))
+        Ok((report(&mut receiver)?, report(&mut sender)?))
     }
 
-    /// Runs every rung and prints one table. The first whose books do not agree ends it, and the table shows those before.
-    fn climb(&self, receiver_flags: &[String]) -> Result<(), Stop> {
-        let mut rows = Vec::new();
-        let climbed = Rung::all().into_iter().try_for_each(|rung| {
-            let flags = [&rung.receiver_flags()[..], receiver_flags].concat();
-            let (received, sent) = self.books(&flags, &rung.sender_flags())?;
-            compare(&received, &sent).map_err(Stop::Failed)?;
-            rows.push((rung, received));
-            Ok(())
-        });
-        println!("\n{}", ladder::table(&rows));
-        climbed?;
-        println!("books agree in all {} runs, none unexplained", rows.len());
+    /// Runs all steps and prints one table. The first step whose books do not agree ends the ladder.
+    fn run_ladder(&self, receiver_flags: &[String]) -> Result<(), Stop> {
+        let mut rows = vec![COLUMNS.map(str::to_owned)];
+        let outcome =
+            steps(available_parallelism().map_or(1, usize::from)).try_for_each(|(threads, size)| {
+                let [threads, size] = [threads, size].map(|number| number.to_string());
+                let flags = |flags: &[&str]| flags.iter().map(|flag| (*flag).to_owned()).collect::<Vec<_>>();
+                let receiver = flags(&["--stage", "raw", "--threads", &threads]);
+                let sender = flags(&["--threads", &threads, "--size", &size, "--rate", "0"]);
+                let (received, sent) = self.run_once(&[&receiver[..], receiver_flags].concat(), &sender)?;
+                compare(&received, &sent).map_err(Stop::Failed)?;
+                rows.push(row(threads, size, &received));
+                Ok(())
+            });
+        println!("\n{}", table(&rows));
+        outcome?;
+        println!("books agree in all {} runs, none unexplained", rows.len() - 1);
         Ok(())
     }
 }
 
-fn build(workspace: &Workspace) -> Result<(), Stop> {
-    let args = ["build", "--release", "-p", "drumfire-tools", "--bin", RECEIVER.title, "--bin", SENDER.title];
-    CommandLine::new("cargo", &args).done(&workspace.root)
+/// Returns the threads and the packet size of each step.
+fn steps(cores: usize) -> impl Iterator<Item = (usize, usize)> {
+    let threads = THREADS.into_iter().filter(move |threads| *threads <= cores);
+    threads.flat_map(|threads| SIZES.map(|size| (threads, size)))
 }
 
-impl Invocation {
-    fn filled_in(&self, secs: u32) -> Vec<String> {
-        let address = format!("{}:{PORT}", RECEIVER.side.address());
-        let fill = |flag: &&str| flag.replace("{address}", &address).replace("{secs}", &secs.to_string());
-        self.flags.iter().map(fill).collect()
+/// Returns the cells of a step, from the receiver's report.
+fn row(threads: String, size: String, received: &Value) -> [String; COLUMNS.len()] {
+    let number = |key: &str, digits: usize| {
+        received[key].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    let drops = received["drops"].as_object().into_iter().flatten();
+    let drops = drops.filter(|(_, count)| count.as_u64() != Some(0));
+    let drops: Vec<String> = drops.map(|(place, count)| format!("{place} {count}")).collect();
+    [
+        threads,
+        size,
+        number("sent", 0),
+        number("received", 0),
+        number("pps", 0),
+        number("spread_max_over_mean", 2),
+        number("cpu_ns_per_packet", 0),
+        if drops.is_empty() { "none".to_owned() } else { drops.join(", ") },
+        received["limited_by"].as_str().unwrap_or("-").to_owned(),
+    ]
+}
+
+fn table(rows: &[[String; COLUMNS.len()]]) -> String {
+    let width = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for row in rows {
+        let padded = row.iter().enumerate().map(|(at, cell)| format!("{cell:>width$}", width = width(at)));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  "));
     }
+    text
 }
 
-/// Reads the standard output of a program that has ended as JSON.
-fn book(program: &mut Running) -> Result<Value, Stop> {
-    let text = program.output();
-    let title = program.title();
+/// Parses the standard output of a program that has ended.
+fn report(program: &mut Running) -> Result<Value, Stop> {
+    let (text, title) = (program.output(), program.title());
     serde_json::from_str(&text)
         .map_err(|why| Stop::failed(format!("{title}: its standard output is not JSON: {why}: {text}")))
 }
 
-/// Waits until the receiver's control port takes connections.
+/// Waits until the receiver's control port accepts connections.
 fn wait_until_listening(receiver: &mut Running, interrupt: &Interrupt) -> Result<(), Stop> {
-    // The table of the network namespace in which that process is.
+    // The table of the process's network namespace.
     let table = format!("/proc/{}/net/tcp", receiver.id());
     wait_until("receiver: its TCP port does not listen", START_DEADLINE, interrupt, || {
         if is_listening(&fs::read_to_string(&table).unwrap_or_default()) {
@@ -154,9 +174,9 @@ fn wait_until_listening(receiver: &mut Running, interrupt: &Interrupt) -> Result
     })
 }
 
-/// Whether a `/proc/net/tcp` table has the receiver's address and port in the state LISTEN (0A), see proc(5).
+/// Returns whether a `/proc/net/tcp` table has the receiver's address and port in the state LISTEN (0A), see proc(5).
 fn is_listening(table: &str) -> bool {
-    let address = u32::from_ne_bytes(RECEIVER.side.address().octets());
+    let address = u32::from_ne_bytes(SIDE.address().octets());
     let local = format!("{address:08X}:{PORT:04X}");
     table.lines().any(|line| {
         let mut fields = line.split_whitespace().skip(1);
@@ -175,19 +195,19 @@ fn wait_for_both(
     })
 }
 
-/// The number of datagrams both books name as sent, when nothing is unexplained.
+/// Returns the number of datagrams that both books have as sent, when none is unexplained.
 fn compare(receiver: &Value, sender: &Value) -> Result<u64, String> {
-    let number = |book: &Value, title: &str, key: &str| {
-        book[key].as_i64().ok_or_else(|| format!("{title}: its JSON has no whole number `{key}`"))
+    let number = |report: &Value, title: &str, key: &str| {
+        report[key].as_i64().ok_or_else(|| format!("{title}: its JSON has no whole number `{key}`"))
     };
-    let unexplained = number(receiver, RECEIVER.title, "unexplained")?;
-    let expected = number(receiver, RECEIVER.title, "sent")?;
-    let sent = number(sender, SENDER.title, "sent")?;
+    let unexplained = number(receiver, RECEIVER, "unexplained")?;
+    let expected = number(receiver, RECEIVER, "sent")?;
+    let sent = number(sender, SENDER, "sent")?;
     if unexplained != 0 {
         return Err(format!("receiver: {unexplained} datagrams are unexplained"));
     }
     if expected != sent {
-        return Err(format!("the receiver's book says {expected} were sent, the sender's {sent}"));
+        return Err(format!("the receiver's book has {expected} sent datagrams, the sender's {sent}"));
     }
     u64::try_from(sent).ok().filter(|sent| *sent > 0).ok_or_else(|| "nothing was sent".to_owned())
 }
@@ -202,14 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn books_that_agree_are_accepted() {
-        let receiver = json!({ "sent": 9, "received": 7, "unexplained": 0 });
-        assert_eq!(compare(&receiver, &json!({ "sent": 9 })), Ok(9));
-    }
-
-    #[test]
-    fn books_that_do_not_agree_are_refused() {
-        let sender = json!({ "sent": 9 });
+    fn only_books_that_agree_are_accepted() {
+        let (receiver, sender) =
+            (json!({ "sent": 9, "received": 7, "unexplained": 0 }), json!({ "sent": 9 }));
+        assert_eq!(compare(&receiver, &sender), Ok(9));
         for (receiver, word) in [
             (json!({ "sent": 9, "unexplained": 1 }), "unexplained"),
             (json!({ "sent": 9, "unexplained": -1 }), "unexplained"),
@@ -220,55 +236,54 @@ mod tests {
             assert!(compare(&receiver, &sender).unwrap_err().contains(word), "{receiver}");
         }
         assert!(compare(&json!({ "sent": 0, "unexplained": 0 }), &json!({ "sent": 0 })).is_err());
-        assert!(compare(&json!({ "sent": 9, "unexplained": 0 }), &json!({})).is_err());
+        assert!(compare(&receiver, &json!({})).is_err());
     }
 
     #[test]
     fn a_table_shows_whether_the_receiver_listens() {
         let address = u32::from_ne_bytes([10, 213, 0, 1]);
         let line = |address: u32, port: u16, state: &str| {
-            format!(
-                "  sl  local_address rem_address   st\n   0: {address:08X}:{port:04X} 00000000:0000 {state} 0\n"
-            )
+            let head = "  sl  local_address rem_address   st";
+            format!("{head}\n   0: {address:08X}:{port:04X} 00000000:0000 {state} 0\n")
         };
         assert!(is_listening(&line(address, 9000, "0A")));
         assert!(!is_listening(&line(address, 9000, "01")), "connected, not listening");
-        assert!(!is_listening(&line(address, 9001, "0A")));
-        assert!(!is_listening(&line(0, 9000, "0A")));
-        assert!(!is_listening(""));
+        for other in [line(address, 9001, "0A"), line(0, 9000, "0A"), String::new()] {
+            assert!(!is_listening(&other), "{other}");
+        }
     }
 
     #[test]
-    fn the_flags_name_the_receivers_address_and_the_length() {
-        assert_eq!(SENDER.filled_in(7), ["--to", "10.213.0.1:9000", "--secs", "7", "--json", "-"]);
-        assert_eq!(RECEIVER.filled_in(7), ["--bind", "10.213.0.1:9000", "--json", "-"]);
-    }
-
-    #[test]
-    fn both_programs_are_waited_for_and_their_json_is_read() {
+    fn both_programs_are_awaited_and_their_json_is_parsed() {
         let (mut a, mut b) =
             (shell("receiver", "echo '{ \"sent\": 1 }'; echo table >&2"), shell("sender", "echo 2"));
         wait_for_both(&mut a, &mut b, Duration::from_secs(60), &Interrupt::never()).unwrap();
-        assert_eq!((book(&mut a).unwrap(), book(&mut b).unwrap()), (json!({ "sent": 1 }), json!(2)));
+        assert_eq!((report(&mut a).unwrap(), report(&mut b).unwrap()), (json!({ "sent": 1 }), json!(2)));
     }
 
     #[test]
-    fn a_program_that_fails_ends_the_wait_for_the_other() {
-        let (mut a, mut b) = (shell("receiver", "exit 2"), shell("sender", "exec sleep 600"));
-        let ended = wait_for_both(&mut a, &mut b, Duration::from_secs(60), &Interrupt::never());
-        assert!(matches!(ended, Err(Stop::Failed(why)) if why.starts_with("receiver failed")));
-    }
-
-    #[test]
-    fn a_program_that_does_not_end_is_killed() {
-        let (mut a, mut b) = (shell("receiver", "exec sleep 600"), shell("sender", "exec sleep 600"));
-        let ended = wait_for_both(&mut a, &mut b, Duration::ZERO, &Interrupt::never());
-        assert!(matches!(ended, Err(Stop::Failed(why)) if why.contains("still runs")));
-    }
-
-    #[test]
-    fn a_receiver_that_ends_before_it_listens_is_not_waited_for() {
+    fn a_failure_a_deadline_or_an_early_end_stops_the_wait() {
+        let wait = |script: &str, secs| {
+            let (mut a, mut b) = (shell("receiver", script), shell("sender", "exec sleep 600"));
+            wait_for_both(&mut a, &mut b, Duration::from_secs(secs), &Interrupt::never())
+        };
+        assert!(matches!(wait("exit 2", 60), Err(Stop::Failed(why)) if why.starts_with("receiver failed")));
+        assert!(matches!(wait("exec sleep 600", 0), Err(Stop::Failed(why)) if why.contains("still runs")));
         let ended = wait_until_listening(&mut shell("receiver", "exit 0"), &Interrupt::never());
         assert!(matches!(ended, Err(Stop::Failed(why)) if why.contains("before it listened")));
+    }
+
+    #[test]
+    fn the_ladder_has_a_row_for_each_size_and_number_of_threads() {
+        assert_eq!(steps(6).collect::<Vec<_>>()[..5], [(1, 32), (1, 128), (1, 512), (1, 1_200), (2, 32)]);
+        assert_eq!((steps(6).last(), steps(1_000).count()), (Some((4, 1_200)), THREADS.len() * SIZES.len()));
+        let received = json!({
+            "sent": 30, "received": 20, "pps": 10.4, "spread_max_over_mean": 1.333, "cpu_ns_per_packet": null,
+            "drops": { "kernel_receive_queue": 10, "wire_or_nic": 0 }, "limited_by": "sender",
+        });
+        let text = table(&[COLUMNS.map(str::to_owned), row("2".to_owned(), "32".to_owned(), &received)]);
+        let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(cells, ["2", "32", "30", "20", "10", "1.33", "-", "kernel_receive_queue", "10", "sender"]);
+        assert_eq!(text.lines().next().map(str::len), text.lines().nth(1).map(str::len));
     }
 }

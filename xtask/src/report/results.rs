@@ -12,37 +12,37 @@ use serde_json::Value;
 /// The content of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Results {
-    pub(super) name: String,
-    pub(super) command: String,
-    pub(super) flags: BenchFlags,
-    pub(super) versions: Versions,
-    pub(super) machine: Machine,
+pub(crate) struct Results {
+    pub(crate) name: String,
+    pub(crate) command: String,
+    pub(crate) flags: BenchFlags,
+    pub(crate) versions: Versions,
+    pub(crate) machine: Machine,
     /// Compiler, optimization, and `RUSTFLAGS`.
-    pub(super) build: Option<String>,
+    pub(crate) build: Option<String>,
     /// The interface and the default socket buffers.
-    pub(super) network: Option<String>,
-    pub(super) pinning: Option<String>,
-    pub(super) seed: Option<String>,
-    pub(super) figures: Vec<Figure>,
-    pub(super) runs: Vec<Run>,
-    pub(super) rates: Vec<Rates>,
+    pub(crate) network: Option<String>,
+    pub(crate) pinning: Option<String>,
+    pub(crate) seed: Option<String>,
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) rates: Vec<Rates>,
 }
 
 /// The arguments of a bench. A single run has none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct BenchFlags {
-    pub(super) extent: Extent,
+pub(crate) struct BenchFlags {
+    pub(crate) extent: Extent,
     /// The part that ran, if not all did.
-    pub(super) only: Option<String>,
+    pub(crate) only: Option<String>,
     /// All arguments as they were typed.
-    pub(super) given: Vec<String>,
+    pub(crate) given: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Extent {
+pub(crate) enum Extent {
     /// A smoke run, whose figures mean little.
     Quick,
     #[default]
@@ -52,10 +52,10 @@ pub(super) enum Extent {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Versions {
-    pub(super) drumfire: String,
-    pub(super) build: String,
-    pub(super) rustc: Option<String>,
+pub(crate) struct Versions {
+    pub(crate) drumfire: String,
+    pub(crate) build: String,
+    pub(crate) rustc: Option<String>,
     #[serde(rename = "format")]
     _format: u32,
 }
@@ -63,33 +63,33 @@ pub(super) struct Versions {
 /// The machine. A field is absent where the system does not report it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Machine {
-    pub(super) cpu: Option<String>,
-    pub(super) cores: Option<u32>,
-    pub(super) memory_bytes: Option<u64>,
-    pub(super) kernel: Option<String>,
+pub(crate) struct Machine {
+    pub(crate) cpu: Option<String>,
+    pub(crate) cores: Option<u32>,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) kernel: Option<String>,
 }
 
 /// A figure and its goal.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Figure {
-    pub(super) name: String,
+pub(crate) struct Figure {
+    pub(crate) name: String,
     /// Absent where it was not measured.
-    pub(super) value: Option<f64>,
+    pub(crate) value: Option<f64>,
     /// The least and the most of the rounds of which `value` is the median.
-    pub(super) least: Option<f64>,
-    pub(super) most: Option<f64>,
-    pub(super) unit: String,
-    pub(super) goal: Option<f64>,
-    pub(super) bound: Option<Bound>,
-    pub(super) reached: Option<bool>,
-    pub(super) note: String,
+    pub(crate) least: Option<f64>,
+    pub(crate) most: Option<f64>,
+    pub(crate) unit: String,
+    pub(crate) goal: Option<f64>,
+    pub(crate) bound: Option<Bound>,
+    pub(crate) reached: Option<bool>,
+    pub(crate) note: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Bound {
+pub(crate) enum Bound {
     AtLeast,
     AtMost,
 }
@@ -101,25 +101,25 @@ pub(super) enum Bound {
     dead_code,
     reason = "fields that the page does not show are listed so that any other field is an error"
 )]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// `BENCH PART: ARM`, or the name of the program.
-    pub(super) name: String,
-    pub(super) command: String,
-    pub(super) versions: Versions,
-    pub(super) machine: Machine,
-    pub(super) window_s: f64,
+    pub(crate) name: String,
+    pub(crate) command: String,
+    pub(crate) versions: Versions,
+    pub(crate) machine: Machine,
+    pub(crate) window_s: f64,
     /// Packets or messages per second.
-    pub(super) pps: f64,
-    pub(super) cpu_ns_per_packet: Option<f64>,
-    pub(super) latency_ns: Option<Latency>,
-    pub(super) threads: Vec<Thread>,
+    pub(crate) pps: f64,
+    pub(crate) cpu_ns_per_packet: Option<f64>,
+    pub(crate) latency_ns: Option<Latency>,
+    pub(crate) threads: Vec<Thread>,
     /// The limit of the rate, where it was not the subject of the run: `client`, for instance.
-    pub(super) limited_by: Option<String>,
+    pub(crate) limited_by: Option<String>,
     #[serde(default)]
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// A row for each second, with the rate of each thread.
     #[serde(default)]
-    pub(super) pps_per_second: Vec<Vec<f64>>,
+    pub(crate) pps_per_second: Vec<Vec<f64>>,
     flags: BTreeMap<String, Value>,
     sent: IgnoredAny,
     received: IgnoredAny,
@@ -152,33 +152,33 @@ pub(super) struct Run {
 /// Percentiles in nanoseconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Latency {
-    pub(super) p50: f64,
-    pub(super) p90: f64,
-    pub(super) p99: f64,
-    pub(super) p999: f64,
-    pub(super) max: f64,
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+    pub(crate) max: f64,
     #[serde(rename = "count")]
     _count: u64,
 }
 
 /// A thread over the whole window. Its other fields are counts that the page does not show.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Thread {
-    pub(super) pps: f64,
+pub(crate) struct Thread {
+    pub(crate) pps: f64,
 }
 
 /// Rates of threads that were sampled together. The page draws its own boxes from the samples.
 #[derive(Debug, Deserialize)]
-pub(super) struct Rates {
-    pub(super) name: String,
-    pub(super) samples: Vec<Sample>,
+pub(crate) struct Rates {
+    pub(crate) name: String,
+    pub(crate) samples: Vec<Sample>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Sample {
-    pub(super) thread: usize,
-    pub(super) pps: f64,
+pub(crate) struct Sample {
+    pub(crate) thread: usize,
+    pub(crate) pps: f64,
 }
 
 impl Results {
@@ -186,7 +186,7 @@ impl Results {
     ///
     /// # Errors
     /// The path of the first wrong field and the reason, or the place where the text stops being JSON.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|why| format!("is not JSON: {why}"))?;
         if value.get("figures").is_some() { typed(value) } else { typed(value).map(Self::of_run) }
     }
@@ -218,11 +218,11 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
 
 /// Files as the programs write them, for the tests of the report.
 #[cfg(test)]
-pub(super) mod samples {
+pub(crate) mod samples {
     use serde_json::{Value, json};
 
     /// The report of a receiver or a sender.
-    pub(in crate::report) fn run(name: &str) -> Value {
+    pub(crate) fn run(name: &str) -> Value {
         json!({
             "name": name, "command": "receiver --with-sender", "flags": { "threads": 2 },
             "versions": versions(), "machine": machine(), "window_s": 2.0,
@@ -238,7 +238,7 @@ pub(super) mod samples {
     }
 
     /// The report of a bench.
-    pub(in crate::report) fn bench(extent: &str, figures: &[Value], runs: &[Value]) -> Value {
+    pub(crate) fn bench(extent: &str, figures: &[Value], runs: &[Value]) -> Value {
         json!({
             "name": "echo", "command": "cargo bench --bench echo",
             "flags": { "extent": extent, "only": null, "given": [] },
@@ -248,7 +248,7 @@ pub(super) mod samples {
     }
 
     /// A figure with a goal.
-    pub(in crate::report) fn figure(name: &str, value: Option<f64>, is_reached: Option<bool>) -> Value {
+    pub(crate) fn figure(name: &str, value: Option<f64>, is_reached: Option<bool>) -> Value {
         json!({
             "name": name, "value": value, "least": null, "most": null, "unit": "x",
             "goal": 1.35, "bound": "at_most", "reached": is_reached, "note": "",

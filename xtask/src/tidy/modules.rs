@@ -1,8 +1,8 @@
-//! The modules of a crate as its source declares them: which types each defines, and which names of others it uses. Code for
-//! tests is left out.
+//! The modules of a crate as its source declares them, with the types that each defines and the files that each uses. Code for tests is
+//! left out.
 //!
-//! It resolves paths through `use`, also through re-exports and globs. It expands no macro and knows no types, so the call of
-//! a method is no use of the module that defines it.
+//! Paths are resolved through `use`, re-exports, and globs. Macros are not expanded and types are unknown, so the call of a method is
+//! not a use of the module that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use syn::{Attribute, Expr, File as Source, Item, Meta, Token, UseTree, Visibilit
 use super::{File, Violation};
 use crate::workspace::Package;
 
-/// More re-exports in a row lead back to where they began.
+/// More re-exports in a row form a loop.
 const REEXPORTS_MAX: usize = 8;
 
-/// A path in source, as its names: `crate`, `super`, or the first name, and so on.
+/// A path in source: `crate`, `super`, or the first name, and so on.
 type Names = Vec<String>;
 
 /// A crate. Its first module is the root.
@@ -26,42 +26,44 @@ pub(super) struct Crate {
     pub(super) modules: Vec<Module>,
 }
 
-/// A module, in a file of its own or not.
+/// A module, in its own file or inside another one.
 #[derive(Debug, Default)]
 pub(super) struct Module {
-    /// Path of its file below the project's root.
+    /// The path of its file below the project's root.
     pub(super) file: String,
     /// The structs, enums, traits, unions, and type aliases that it defines outside of functions.
     pub(super) types: Vec<String>,
-    /// The condition that it, or else a module around it, is built under.
+    /// The condition under which it, or else a module around it, is built.
     pub(super) condition: Option<Condition>,
     parent: usize,
     children: BTreeMap<String, usize>,
-    /// Everything with a name that it defines, types included.
+    /// The names of all items that it defines, types included.
     items: BTreeSet<String>,
     /// The names that it imports or re-exports, with the path of each.
     imports: BTreeMap<String, Names>,
     globs: Vec<Names>,
-    /// The paths that its code and its private imports have. A re-export alone is no use.
+    /// The paths in its code and in its private imports. A re-export alone is not a use.
     used: Vec<Names>,
 }
 
-/// A condition of one crate, without the `not` around it.
+/// A `cfg` condition without the `not` around it.
 #[derive(Clone, Debug)]
 pub(super) struct Condition {
-    pub(super) asked: String,
+    pub(super) question: String,
     pub(super) is_negated: bool,
 }
 
-/// The crates of a package except its tests, as far as git lists their files.
+/// Reads the crates of a package except its tests. Files that git does not list are left out.
 pub(super) fn crates(package: &Package, files: &[File]) -> Result<Vec<Crate>, Violation> {
-    let targets =
-        package.targets.iter().filter(|target| !["test", "custom-build"].contains(&target.kind.as_str()));
+    let targets = package.targets.iter().filter(|target| !["test", "custom-build"].contains(&target.kind()));
     targets.map(|target| Crate::read(&target.source, files)).collect()
 }
 
 impl Crate {
     /// Reads the crate with this root file.
+    ///
+    /// # Errors
+    /// A violation in the first file that is not Rust.
     pub(super) fn read(root: &str, files: &[File]) -> Result<Self, Violation> {
         let files: BTreeMap<&str, &File> = files.iter().map(|file| (file.path.as_str(), file)).collect();
         let mut read = Self::default();
@@ -81,7 +83,7 @@ impl Crate {
         // A file that git does not list is generated.
         let Some(file) = files.get(path) else { return Ok(None) };
         let source: Source = syn::parse_str(&file.text)
-            .map_err(|why| file.violation(1, format!("is not Rust that compiles: {why}")))?;
+            .map_err(|why| file.violation(1, format!("is not valid Rust: {why}")))?;
         self.add(parent, path, folder, &source.items, files).map(Some)
     }
 
@@ -107,8 +109,8 @@ impl Crate {
                 (Some((_, items)), _) => Some(self.add(at, path, &inside, items, files)?),
                 (None, None) => self.add_file(at, &format!("{inside}.rs"), &inside, files)?,
                 (None, Some(other)) => {
-                    let beside = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-                    let path = joined(beside, &other);
+                    let own_folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                    let path = joined(own_folder, &other);
                     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
                     self.add_file(at, &path, &folder, files)?
                 }
@@ -127,16 +129,16 @@ impl Crate {
     pub(super) fn used_files(&self, module: usize) -> BTreeSet<&str> {
         let used = self.modules[module].used.iter();
         let defining = used.filter_map(|names| match self.resolve(module, names, 0)? {
-            // A module is a part of its parent, and may use it.
+            // A module may use its parent, because it is a part of it.
             Found::Item(defining) if defining == self.modules[module].parent => None,
             Found::Item(defining) => Some(self.modules[defining].file.as_str()),
-            // To name a module on the way to an item of another one is no use of it.
+            // A path through a module to an item of another module does not use the first one.
             Found::Module(_) => None,
         });
         defining.collect()
     }
 
-    /// Finds the module or the item of a path, or nothing when it is in another crate.
+    /// Finds the module or the item of a path. Returns `None` for paths of other crates.
     fn resolve(&self, from: usize, names: &[String], depth: usize) -> Option<Found> {
         let mut at = from;
         let mut is_own = false;
@@ -147,7 +149,7 @@ impl Crate {
                 "self" => {}
                 _ => match self.find(at, name, depth) {
                     Some(Found::Module(module)) => at = module,
-                    // A macro defines what no source of this crate shows.
+                    // A macro defines the item.
                     None if is_own => return Some(Found::Item(at)),
                     other => return other,
                 },
@@ -241,7 +243,7 @@ impl Visit<'_> for Paths<'_> {
 
     fn visit_macro(&mut self, call: &syn::Macro) {
         visit::visit_macro(self, call);
-        // Most macros take expressions. The body of another one stays unread.
+        // The arguments of most macros are expressions. Others are not read.
         let arguments = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(call.tokens.clone());
         arguments.iter().flatten().for_each(|argument| self.visit_expr(argument));
     }
@@ -255,7 +257,7 @@ impl Visit<'_> for Paths<'_> {
     fn visit_attribute(&mut self, _: &Attribute) {}
 }
 
-/// Splits an import into its paths, each with the name that it has here. A glob has none.
+/// Splits an import into its paths, each with its local name. A glob has none.
 fn flatten(tree: &UseTree, before: &mut Names, imported: &mut Vec<(Option<String>, Names)>) {
     match tree {
         UseTree::Path(path) => {
@@ -280,26 +282,26 @@ fn with(before: &[String], last: &syn::Ident) -> Names {
     before.iter().cloned().chain([last.to_string()]).collect()
 }
 
-/// Whether the item exists in test builds only.
+/// Returns whether the item exists only in test builds.
 fn is_for_tests(attribute: &Attribute) -> bool {
-    asked(attribute).is_some_and(|asked| asked == "test" || asked.starts_with("all(test,"))
+    question(attribute).is_some_and(|asked| asked == "test" || asked.starts_with("all(test,"))
 }
 
 fn condition(attribute: &Attribute) -> Option<Condition> {
-    let asked = asked(attribute)?;
-    match asked.strip_prefix("not(").and_then(|asked| asked.strip_suffix(')')) {
-        Some(asked) => Some(Condition { asked: asked.to_owned(), is_negated: true }),
-        None => Some(Condition { asked, is_negated: false }),
+    let question = question(attribute)?;
+    match question.strip_prefix("not(").and_then(|question| question.strip_suffix(')')) {
+        Some(question) => Some(Condition { question: question.to_owned(), is_negated: true }),
+        None => Some(Condition { question, is_negated: false }),
     }
 }
 
-/// Returns the question of a `cfg`, without spaces.
-fn asked(attribute: &Attribute) -> Option<String> {
+/// Returns the argument of a `cfg`, without spaces.
+fn question(attribute: &Attribute) -> Option<String> {
     let Meta::List(list) = &attribute.meta else { return None };
     list.path.is_ident("cfg").then(|| list.tokens.to_string().split_whitespace().collect())
 }
 
-/// The value of `#[path = ".."]`.
+/// Returns the value of `#[path = ".."]`.
 fn other_path(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(pair) = &attribute.meta else { return None };
     match &pair.value {
@@ -310,7 +312,7 @@ fn other_path(attribute: &Attribute) -> Option<String> {
     }
 }
 
-/// The path from a folder, without `..` in it.
+/// Returns a path that is relative to a folder, without `..` in it.
 fn joined(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').collect();
     for part in path.split('/') {
@@ -343,7 +345,7 @@ fn attributes(item: &Item) -> &[Attribute] {
 mod tests {
     use super::*;
 
-    /// The files that the module of the first file uses, in a crate of these files.
+    /// Returns the files that the module of the first file uses, in a crate of these files.
     fn used(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
         let read = Crate::read("src/lib.rs", &files).unwrap();
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_leads_to_the_file_that_defines_the_item() {
+    fn an_import_uses_the_file_that_defines_the_item() {
         let root = ("src/lib.rs", "mod a; mod b; pub use b::*; pub use b::inner::Deep as D;");
         let b = ("src/b.rs", "pub mod inner; pub struct B; pub fn b() {}");
         let inner = ("src/b/inner.rs", "pub struct Deep;");
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declaration_and_the_code_of_tests_are_no_imports() {
+    fn declarations_and_the_code_of_tests_are_not_imports() {
         let b = ("src/b.rs", "pub struct B;");
         for text in [
             "mod b; pub use b::B; pub(crate) use std::fmt;",
@@ -395,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn another_path_is_followed() {
+    fn a_path_attribute_is_followed() {
         let root = ("src/lib.rs", "#[path = \"../x/b.rs\"] mod b; fn f() { b::c::C }");
         assert_eq!(used(&[root, ("x/b.rs", "mod c;"), ("x/c.rs", "struct C;")]), ["x/c.rs"]);
     }

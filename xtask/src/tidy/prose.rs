@@ -1,12 +1,12 @@
-//! Prose that is hard to read: words that the project avoids, sentences without a named subject, and sentences that are too
-//! long. It reads comments in lines of their own and Markdown, without code, link targets, and text between backticks.
+//! Rules for prose: words that the project avoids, sentences without a named subject, and sentences that are too long. They apply to
+//! comments in lines of their own and to Markdown, without code, link targets, and text between backticks.
 //!
-//! It knows phrases and lengths, not grammar. A reader judges whether a text is clear.
+//! The rules know phrases and lengths, not grammar. A reviewer judges whether a text is clear.
 
 use super::ratchet::{Faults, Places};
 use super::{File, Violation};
 
-/// A sentence has at most 25 words by the rules for authors. More than this many are a fault without exception.
+/// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
 const SENTENCE_WORDS_MAX: usize = 30;
 
 /// Phrases, each with its replacement. A word may have alternatives; `!` excludes words that would follow.
@@ -42,7 +42,7 @@ const STARTS: [(&str, &str); 6] = [
     ("tells !of|about|who|what|whether", "reports, shows"),
 ];
 
-/// A word as it is written, with the line that it is on.
+/// A word and its line.
 struct Word<'a> {
     line: usize,
     text: &'a str,
@@ -64,7 +64,7 @@ pub(super) fn check(files: &[File]) -> Places {
     places
 }
 
-/// `crates/wire` of a file in there, and the first part of any other path.
+/// Returns the folder of a crate, such as `crates/wire`, or the first part of any other path.
 fn place(path: &str) -> String {
     let parts = if path.starts_with("crates/") { 2 } else { 1 };
     path.split('/').take(parts).collect::<Vec<_>>().join("/")
@@ -97,7 +97,7 @@ fn faults(file: &File) -> Vec<Violation> {
     found
 }
 
-/// Finds docs that are one word, from which no reader learns the unit, the range, or the meaning.
+/// Finds docs of one word. They do not explain the unit, the range, or the meaning.
 fn one_word_docs(file: &File) -> Vec<Violation> {
     let lines: Vec<&str> = file.text.lines().map(str::trim_start).collect();
     let is_docs = |at: usize| file.is_rust() && lines.get(at).is_some_and(|line| line.starts_with("///"));
@@ -110,7 +110,7 @@ fn one_word_docs(file: &File) -> Vec<Violation> {
     found.map(|at| file.violation(at + 1, "docs of one word: write a sentence with the meaning")).collect()
 }
 
-/// The lines of prose, without code. An empty one is between paragraphs.
+/// Returns the lines of prose, without code. Empty lines separate paragraphs.
 fn prose(file: &File) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let (mut is_fenced, mut is_code) = (false, false);
@@ -135,7 +135,7 @@ fn prose(file: &File) -> Vec<(usize, String)> {
     lines
 }
 
-/// The text with each span of code as a lone backtick, and links without their targets. A span may begin on an earlier line.
+/// Replaces each span of code with a backtick, and removes the targets of links. A span may begin on an earlier line.
 fn without_code(text: &str, is_code: &mut bool) -> String {
     let mut prose = String::new();
     let mut is_target = false;
@@ -155,7 +155,7 @@ fn without_code(text: &str, is_code: &mut bool) -> String {
     prose
 }
 
-/// The text of an item of a list.
+/// Returns the text of a list item.
 fn item(text: &str) -> Option<&str> {
     let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let marked =
@@ -196,7 +196,7 @@ fn check_phrases(file: &File, words: &[Word<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether the words begin with the phrase, with no punctuation inside it.
+/// Returns whether the words begin with the phrase, without punctuation inside it.
 fn is_at(words: &[Word<'_>], phrase: &str) -> bool {
     let is_word = |word: &Word<'_>, slot: &str| slot.split('|').any(|own| word.plain == own);
     phrase.split(' ').enumerate().all(|(at, slot)| match (words.get(at), slot.strip_prefix('!')) {
@@ -209,7 +209,7 @@ fn is_at(words: &[Word<'_>], phrase: &str) -> bool {
     })
 }
 
-/// The word without punctuation around it.
+/// Returns the word without punctuation around it.
 fn plain(word: &str) -> &str {
     word.trim_matches(|c: char| !c.is_alphanumeric() && c != '`')
 }

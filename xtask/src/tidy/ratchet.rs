@@ -1,7 +1,7 @@
-//! The ratchet: faults that the project still has, as numbers in `xtask/tidy-ratchet.toml` that may only fall.
+//! The ratchet: the faults that the project still has, as numbers in `xtask/tidy-ratchet.toml` that may only fall.
 //!
-//! Each rule with old faults has a table, and each place with faults (a file or a crate) has a number in it. More faults fail,
-//! and so do fewer, because a number that is too high would allow new faults. The ratchet does not know the rules.
+//! Each rule with old faults has a table, and each place with faults (a file or a crate) has a number in it. More faults fail, and so do
+//! fewer, because a number that is too high would allow new faults. The ratchet does not know the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,13 +9,13 @@ use std::path::Path;
 use super::{File, Violation};
 use crate::run::CommandLine;
 
-/// Where the numbers are.
+/// The file of the numbers.
 pub(super) const PATH: &str = "xtask/tidy-ratchet.toml";
 const HEADER: &str = "\
 # Faults that are left, by rule and place. `cargo xtask tidy` fails when there are more, or fewer than a number here.
 # `cargo xtask tidy --bless` lowers the numbers. None may rise.
 ";
-/// A place with too many faults shows this many of them.
+/// The most faults that are shown of a place with too many.
 const SHOWN_MAX: usize = 10;
 
 /// The faults of one rule in one place.
@@ -27,14 +27,14 @@ pub(super) struct Faults {
     pub(super) found: Vec<Violation>,
 }
 
-/// The faults of one rule by place.
+/// The faults of one rule, by place.
 pub(super) type Places = BTreeMap<String, Faults>;
-/// The faults of each rule by the name of its table.
+/// The faults of all rules, by the name of the rule's table.
 pub(super) type Rules = BTreeMap<&'static str, Places>;
 
-/// Lines, by file, that were added since the numbers were last committed.
+/// The lines, by file, that were added since the numbers were last committed.
 #[derive(Debug, Default)]
-pub(super) struct Added(BTreeMap<String, BTreeSet<usize>>);
+pub(super) struct AddedLines(BTreeMap<String, BTreeSet<usize>>);
 
 /// The numbers: by rule, then by place.
 #[derive(Debug)]
@@ -44,12 +44,16 @@ pub(super) struct Ratchet {
 }
 
 impl Ratchet {
-    /// Reads the numbers, or returns what is wrong with their file.
+    /// Reads the numbers.
+    ///
+    /// # Errors
+    /// The fault of their file.
     pub(super) fn read(files: &[File]) -> Result<Self, Violation> {
-        let fault = |what: String| Violation { path: PATH.to_owned(), line: 1, what };
         let file = files.iter().find(|file| file.path == PATH);
-        let file = file.ok_or_else(|| fault("is missing: it counts the faults that are left".to_owned()))?;
-        Self::from_toml(&file.text).map_err(|why| fault(format!("{why}: write `\"place\" = number`")))
+        let file =
+            file.ok_or_else(|| Violation::new(PATH, 1, "is missing: it counts the faults that are left"))?;
+        Self::from_toml(&file.text)
+            .map_err(|why| file.violation(1, format!("{why}: write `\"place\" = number`")))
     }
 
     fn from_toml(text: &str) -> Result<Self, String> {
@@ -58,6 +62,9 @@ impl Ratchet {
     }
 
     /// Returns the text of the file with each number lowered to the faults that are left.
+    ///
+    /// # Errors
+    /// The reason why the numbers cannot be written.
     pub(super) fn lowered(&self, rules: &Rules) -> Result<String, String> {
         let mut allowed = self.allowed.clone();
         for (rule, places) in &mut allowed {
@@ -72,16 +79,16 @@ impl Ratchet {
     }
 
     /// Compares the numbers with the faults. A place with more faults shows those on added lines, or else the first ones.
-    pub(super) fn check(&self, rules: &Rules, added: &Added) -> Vec<Violation> {
+    pub(super) fn check(&self, rules: &Rules, added: &AddedLines) -> Vec<Violation> {
         let mut violations = Vec::new();
-        for (rule, place, allowed) in self.numbers() {
-            let now = count(rules, rule, place);
-            if now < allowed {
-                let line = self.line(rule, place);
-                let what = format!(
-                    "{place} has {now} of {rule} left: lower its number from {allowed} with `cargo xtask tidy --bless`"
-                );
-                violations.push(self.file.violation(line, what));
+        for (rule, places) in &self.allowed {
+            for (place, allowed) in places {
+                let now = count(rules, rule, place);
+                if now < *allowed {
+                    let lower = format!("lower its number from {allowed} with `cargo xtask tidy --bless`");
+                    let what = format!("{place} has {now} of {rule} left: {lower}");
+                    violations.push(self.file.violation(self.line(rule, place), what));
+                }
             }
         }
         for (rule, places) in rules {
@@ -95,13 +102,7 @@ impl Ratchet {
         violations
     }
 
-    fn numbers(&self) -> impl Iterator<Item = (&str, &str, usize)> {
-        self.allowed.iter().flat_map(|(rule, places)| {
-            places.iter().map(|(place, number)| (rule.as_str(), place.as_str(), *number))
-        })
-    }
-
-    /// The line of a place's number.
+    /// Returns the line of a place's number.
     fn line(&self, rule: &str, place: &str) -> usize {
         let key = |line: &str| line.split(" =").next().map(|key| key.trim_matches('"').to_owned());
         let table = self.file.text.lines().position(|line| line == format!("[{rule}]")).unwrap_or(0);
@@ -110,8 +111,8 @@ impl Ratchet {
     }
 }
 
-impl Added {
-    /// Asks git. Without a history to ask, no line counts as added.
+impl AddedLines {
+    /// Asks git. Without a history, no line counts as added.
     pub(super) fn load(root: &Path) -> Self {
         let git = |args: &[&str]| CommandLine::new("git", args).output(root).unwrap_or_default();
         let committed = git(&["log", "-1", "--format=%H", "--", PATH]);
@@ -133,8 +134,7 @@ impl Added {
             } else if let Some(hunk) = line.strip_prefix("@@ -") {
                 let range = hunk.split(['+', ' ']).nth(2).unwrap_or_default();
                 let (first, length) = range.split_once(',').unwrap_or((range, "1"));
-                let first: usize = first.parse().unwrap_or(0);
-                let length: usize = length.parse().unwrap_or(0);
+                let [first, length] = [first, length].map(|number| number.parse::<usize>().unwrap_or(0));
                 added.0.entry(path.to_owned()).or_default().extend(first..first + length);
             }
         }
@@ -150,18 +150,21 @@ fn count(rules: &Rules, rule: &str, place: &str) -> usize {
     rules.get(rule).and_then(|places| places.get(place)).map_or(0, |faults| faults.count)
 }
 
-/// The faults of a place with too many of them. New faults are most likely on the added lines.
-fn shown(rule: &str, place: &str, faults: &Faults, allowed: Option<usize>, added: &Added) -> Vec<Violation> {
+/// Returns the violations to show of a place with too many faults. New faults are most likely on the added lines.
+fn shown(
+    rule: &str,
+    place: &str,
+    faults: &Faults,
+    allowed: Option<usize>,
+    added: &AddedLines,
+) -> Vec<Violation> {
     let is_any_added = faults.found.iter().any(|fault| added.contains(fault));
     let candidates = faults.found.iter().filter(|fault| !is_any_added || added.contains(fault));
-    let compared = allowed
+    let numbers = allowed
         .map(|allowed| format!(" ({place} has {} of {rule}, allowed are {allowed})", faults.count))
         .unwrap_or_default();
-    let with_numbers = |fault: &Violation| Violation {
-        path: fault.path.clone(),
-        line: fault.line,
-        what: format!("{}{compared}", fault.what),
-    };
+    let with_numbers =
+        |fault: &Violation| Violation::new(&fault.path, fault.line, format!("{}{numbers}", fault.what));
     candidates.take(SHOWN_MAX).map(with_numbers).collect()
 }
 
@@ -173,42 +176,36 @@ mod tests {
 
     /// This many faults of `prose` in the place `a`, one on each line of a file.
     fn prose(count: usize) -> Rules {
-        let fault = |line| Violation { path: "a.md".to_owned(), line, what: "is long".to_owned() };
-        let faults = Faults { count, found: (1..=count).map(fault).collect() };
+        let found = (1..=count).map(|line| Violation::new("a.md", line, "is long")).collect();
         let lines = Faults { count: 9, found: Vec::new() };
         let places = |faults| Places::from([("a".to_owned(), faults)]);
-        Rules::from([("lines", places(lines)), ("prose", places(faults))])
+        Rules::from([("lines", places(lines)), ("prose", places(Faults { count, found }))])
     }
 
-    fn found(numbers: &str, rules: &Rules, added: &Added) -> Vec<String> {
+    fn found(numbers: &str, rules: &Rules, added: &AddedLines) -> Vec<String> {
         let ratchet = Ratchet::from_toml(numbers).unwrap();
         ratchet.check(rules, added).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_number_equals_the_faults_that_are_left() {
-        let none = Added::default();
+        let none = AddedLines::default();
         assert_eq!(found(NUMBERS, &prose(2), &none), [""; 0]);
         let more = found(NUMBERS, &prose(3), &none);
         assert_eq!(more.len(), 3);
         assert_eq!(more[0], "a.md:1: is long (a has 3 of prose, allowed are 2)");
-        assert_eq!(
-            found(NUMBERS, &prose(1), &none),
-            [
-                "xtask/tidy-ratchet.toml:5: a has 1 of prose left: lower its number from 2 with `cargo xtask tidy --bless`"
-            ]
-        );
+        let lower = "a has 1 of prose left: lower its number from 2 with `cargo xtask tidy --bless`";
+        assert_eq!(found(NUMBERS, &prose(1), &none), [format!("{PATH}:5: {lower}")]);
         assert_eq!(found("", &prose(1), &none), ["a.md:1: is long"]);
     }
 
     #[test]
-    fn faults_on_added_lines_are_shown_alone() {
-        let added =
-            Added::from_diff("+++ b/b.md\n@@ -1 +1 @@\n+++ b/a.md\n@@ -3,0 +4,2 @@ # A\n@@ -9,4 +30,0 @@\n");
-        let shown = found(NUMBERS, &prose(40), &added);
+    fn only_faults_on_added_lines_are_shown() {
+        let diff = "+++ b/b.md\n@@ -1 +1 @@\n+++ b/a.md\n@@ -3,0 +4,2 @@ # A\n@@ -9,4 +30,0 @@\n";
+        let shown = found(NUMBERS, &prose(40), &AddedLines::from_diff(diff));
         assert_eq!(shown.len(), 2);
         assert!(shown[0].starts_with("a.md:4: ") && shown[1].starts_with("a.md:5: "), "{shown:?}");
-        assert_eq!(found(NUMBERS, &prose(40), &Added::default()).len(), SHOWN_MAX);
+        assert_eq!(found(NUMBERS, &prose(40), &AddedLines::default()).len(), SHOWN_MAX);
     }
 
     #[test]

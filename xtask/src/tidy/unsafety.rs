@@ -1,16 +1,15 @@
-//! Where `unsafe` stands, how much of it there is, and that each piece says why it is sound.
+//! Limits `unsafe` to two places and to an amount in each, and requires a reason for each piece.
 //!
-//! Whether the reason is true is for a reader.
+//! A reviewer judges whether the reason is true.
 
-use super::{File, Violation, line_at, words_of};
+use super::{File, Violation, line_at, positions_of};
 use crate::workspace::Package;
 
-/// Where it may stand.
+/// A place that may contain `unsafe`.
 struct Place {
     module: &'static str,
-    /// Its crate; every other one forbids it.
+    /// The crate. All other crates forbid `unsafe`.
     krate: &'static str,
-    /// Lines are counted from the keyword to the closing brace.
     most: Amount,
 }
 
@@ -20,24 +19,22 @@ const PLACES: [Place; 2] = [
         krate: "crates/socket",
         most: Amount { blocks: 25, lines: 400 },
     },
-    // The name of every function that C calls takes one, and each that takes a pointer another.
+    // The name of every function that C calls takes one, and each function with a pointer another.
     Place { module: "crates/ffi", krate: "crates/ffi", most: Amount { blocks: 60, lines: 250 } },
 ];
-/// What every other crate says about it.
+/// The attribute of every other crate.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
-/// How much `unsafe` there is.
+/// An amount of `unsafe`. Lines are counted from the keyword to the closing brace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     blocks: usize,
     lines: usize,
 }
 
-/// How much of it stands in each place, in words.
+/// Describes the amounts in all places.
 pub(super) fn described(amounts: &[Amount]) -> String {
-    let places = PLACES.iter().zip(amounts).map(|(place, amount)| {
-        let (Amount { blocks, lines }, most) = (amount, place.most);
-        let module = place.module;
+    let places = PLACES.iter().zip(amounts).map(|(Place { module, most, .. }, Amount { blocks, lines })| {
         format!(
             "{blocks} blocks (at most {}), {lines} lines (at most {}) in {module}",
             most.blocks, most.lines
@@ -46,20 +43,23 @@ pub(super) fn described(amounts: &[Amount]) -> String {
     places.collect::<Vec<_>>().join("; ")
 }
 
+/// Returns the amount in each place, and the violations.
 pub(super) fn check(files: &[File], packages: &[Package]) -> ([Amount; 2], Vec<Violation>) {
     let mut amounts = [Amount::default(); 2];
     let mut violations = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
-        // Function pointer types count too: they are as worth a reason.
-        for at in words_of(&file.code, "unsafe") {
+        // Function pointer types count too, because they also need a reason.
+        for at in positions_of(&file.code, "unsafe") {
             let line = line_at(&file.code, at);
             match PLACES.iter().position(|place| file.is_in_module(place.module)) {
                 Some(place) => {
                     amounts[place].blocks += 1;
                     amounts[place].lines += lines_from(&file.code[at..]);
                 }
-                None => violations
-                    .push(file.violation(line, format!("`unsafe` belongs into {}", PLACES[0].module))),
+                None => {
+                    let what = format!("`unsafe` belongs in {}", PLACES[0].module);
+                    violations.push(file.violation(line, what));
+                }
             }
             if !has_reason(&file.text, line) {
                 violations
@@ -67,35 +67,34 @@ pub(super) fn check(files: &[File], packages: &[Package]) -> ([Amount; 2], Vec<V
             }
         }
     }
-    let too_much = PLACES
-        .iter()
-        .zip(&amounts)
-        .filter(|(place, amount)| amount.blocks > place.most.blocks || amount.lines > place.most.lines);
-    violations.extend(too_much.map(|(place, _)| Violation {
-        path: place.module.to_owned(),
-        line: 1,
-        what: format!("too much unsafe: {}", described(&amounts)),
-    }));
+    for (place, amount) in PLACES.iter().zip(&amounts) {
+        if amount.blocks > place.most.blocks || amount.lines > place.most.lines {
+            violations.push(Violation::new(
+                place.module,
+                1,
+                format!("too much unsafe: {}", described(&amounts)),
+            ));
+        }
+    }
     violations.extend(crates_that_do_not_forbid(files, packages));
     (amounts, violations)
 }
 
-/// Roots of libraries and binaries that leave the question open.
+/// Finds the roots of libraries and binaries that do not forbid `unsafe`.
 fn crates_that_do_not_forbid<'a>(
     files: &'a [File],
     packages: &'a [Package],
 ) -> impl Iterator<Item = Violation> + 'a {
-    let is_strict = |package: &&Package| PLACES.iter().all(|place| place.krate != package.folder);
-    let strict = packages.iter().filter(is_strict);
-    let targets = strict.flat_map(|package| &package.targets);
-    let roots = targets.filter(|target| ["lib", "bin"].contains(&target.kind.as_str()));
+    let strict = packages.iter().filter(|package| PLACES.iter().all(|place| place.krate != package.folder));
+    let roots =
+        strict.flat_map(|package| &package.targets).filter(|target| ["lib", "bin"].contains(&target.kind()));
     roots
         .filter_map(|target| files.iter().find(|file| file.path == target.source))
         .filter(|file| !file.code.contains(FORBID))
-        .map(|file| file.violation(1, format!("a crate without `unsafe` says `{FORBID}`")))
+        .map(|file| file.violation(1, format!("a crate without `unsafe` has `{FORBID}`")))
 }
 
-/// Lines from here to the end of the first `{..}`, or of the statement when that comes first. An attribute is one line.
+/// Returns the lines from here to the end of the first `{..}`, or of the statement when that ends first. An attribute is one line.
 fn lines_from(code: &str) -> usize {
     if code.starts_with("unsafe(") {
         return 1;
@@ -115,8 +114,8 @@ fn lines_from(code: &str) -> usize {
     line_at(code, code.len())
 }
 
-/// Whether the comment that ends on the line before this one has a SAFETY line, or is of a function and says what its caller
-/// has to see to. Attributes between them do not count, nor does the start of a statement that is broken behind its `=`.
+/// Returns whether the comment that ends on the line before has a SAFETY line, or documents the duties of a function's caller.
+/// Attributes between them do not count. The first line of a statement that continues after its `=` does not count either.
 fn has_reason(text: &str, line: usize) -> bool {
     let above: Vec<&str> = text.lines().take(line - 1).map(str::trim).collect();
     above
@@ -133,7 +132,6 @@ mod tests {
     use crate::workspace::samples;
 
     const SYS: &str = "crates/socket/src/sys/linux/recv.rs";
-
     const MOST: Amount = PLACES[0].most;
 
     fn found(path: &str, text: &str) -> (Amount, Vec<String>) {
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_with_its_reason_is_fine_in_sys() {
+    fn each_piece_has_its_reason_directly_before_it() {
         for good in [
             "// SAFETY: the pointer is valid\nlet a = unsafe { f() };",
             "// SAFETY: the pointer is valid,\n// and stays so\nunsafe {\n    f();\n}",
@@ -153,10 +151,6 @@ mod tests {
             let (amount, violations) = found(SYS, good);
             assert_eq!((amount.blocks, violations.len()), (1, 0), "{good}: {violations:?}");
         }
-    }
-
-    #[test]
-    fn a_block_without_its_reason_directly_before_it_is_refused() {
         for bad in [
             "unsafe { f() }",
             "// because\nunsafe { f() }",
@@ -169,27 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_in_sys_alone() {
+    fn only_the_keyword_in_its_places_is_allowed() {
         let block = "// SAFETY: sound\nunsafe { f() }";
         assert_eq!(found("crates/socket/src/sys.rs", block).1, [""; 0]);
         let elsewhere = found("crates/socket/src/group.rs", block).1;
-        assert_eq!(elsewhere, ["crates/socket/src/group.rs:2: `unsafe` belongs into crates/socket/src/sys"]);
-    }
-
-    #[test]
-    fn the_word_in_names_and_texts_does_not_count() {
-        let text = "#![deny(unsafe_code)]\n// unsafe { }\nlet a = \"unsafe {\"; let not_unsafe = 1;";
+        assert_eq!(elsewhere, ["crates/socket/src/group.rs:2: `unsafe` belongs in crates/socket/src/sys"]);
+        let text =
+            "#![deny(unsafe_code)]\n// unsafe { }\nconst A: &str = \"unsafe {\"; const NOT_unsafe: u8 = 1;";
         assert_eq!(found("crates/wire/src/a.rs", text), (Amount::default(), vec![]));
     }
 
     #[test]
-    fn lines_are_counted_to_the_closing_brace() {
+    fn blocks_and_lines_have_limits() {
         let text = "// SAFETY: sound\nunsafe {\n    if a {\n        f();\n    }\n}\nlet b = 1;\n// SAFETY: sound\nunsafe { g() };\n";
         assert_eq!(found(SYS, text), (Amount { blocks: 2, lines: 6 }, vec![]));
-    }
-
-    #[test]
-    fn there_may_be_as_many_blocks_and_lines_as_the_bounds() {
         let blocks = |count| found(SYS, &"// SAFETY: sound\nunsafe { f() }\n".repeat(count)).1.len();
         assert_eq!([MOST.blocks - 1, MOST.blocks, MOST.blocks + 1].map(blocks), [0, 0, 1]);
         let lines =
@@ -198,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_has_bounds_of_its_own() {
+    fn each_place_has_limits_of_its_own() {
         let block = "// SAFETY: sound\nunsafe { f() }\n";
         let in_sys = File::new(SYS, &block.repeat(MOST.blocks));
         let name = "/// Text.\n// SAFETY: sound\n#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn f() {}\n";
@@ -211,17 +198,16 @@ mod tests {
     }
 
     #[test]
-    fn every_crate_but_the_ones_that_hold_it_forbids_it() {
-        let packages = ["crates/wire", "crates/socket"]
-            .map(|folder| samples::package(folder, &[], &[("lib", "lib")], &[]));
+    fn all_other_crates_forbid_it() {
+        let packages =
+            ["crates/wire", "crates/socket"].map(|folder| samples::package(folder, &[("lib", "lib")], &[]));
         let workspace = samples::workspace(&packages);
         let count = |wire: &str| {
             let files =
                 [File::new("crates/wire/src/lib.rs", wire), File::new("crates/socket/src/lib.rs", "//!\n")];
             check(&files, &workspace.packages).1.len()
         };
-        assert_eq!(count("//!\n#![forbid(unsafe_code)]\n"), 0);
-        assert_eq!(count("//!\n"), 1);
-        assert_eq!(count("//! #![forbid(unsafe_code)]\n"), 1, "only spoken of");
+        assert_eq!((count("//!\n#![forbid(unsafe_code)]\n"), count("//!\n")), (0, 1));
+        assert_eq!(count("//! #![forbid(unsafe_code)]\n"), 1, "in a comment");
     }
 }

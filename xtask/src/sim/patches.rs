@@ -1,0 +1,340 @@
+//! The copy of the project that the simulator is built from: all files, those of `crates/sim/patches/files`, and the patches of
+//! `crates/sim/patches/audit`. A planted bug is one more patch on top.
+//!
+//! The copy lives in `target/sim/tree`. Only files that differ are written, so that cargo rebuilds little.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::files::{Files, make_empty, make_equal, project, read, write};
+use crate::ledger;
+use crate::run::{CommandLine, Stop};
+
+/// The folder of the patches, below the root.
+const PATCHES: &str = "crates/sim/patches";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Patch {
+    /// The path below the root.
+    path: String,
+    text: String,
+}
+
+/// A patch that plants a bug.
+#[derive(Clone, Debug)]
+pub(super) struct Bug {
+    /// The number at the start of the patch's name.
+    pub(super) number: u32,
+    /// The line `Bug: ..` of the patch.
+    pub(super) title: String,
+    /// The flag of the scenarios that show it, and their seeds, from the line `Run: sim ..`.
+    pub(super) kind: Option<String>,
+    pub(super) seeds: Range<u64>,
+    patch: Patch,
+}
+
+/// The files of the copy, and the patches for them.
+#[derive(Debug)]
+pub(super) struct PatchedCopy {
+    /// `target/sim`.
+    base: PathBuf,
+    /// The files before any patch.
+    files: Files,
+    /// The patches of every build, in the order in which they apply.
+    audits: Vec<Patch>,
+    /// The bugs, by number.
+    pub(super) bugs: Vec<Bug>,
+}
+
+impl Patch {
+    /// Returns the name without the extension: `07-junk-keeps-alive`.
+    fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path).trim_end_matches(".patch")
+    }
+
+    /// Returns the text before the difference.
+    fn header(&self) -> &str {
+        self.text.split("diff --git").next().unwrap_or_default()
+    }
+
+    /// Returns the paths that it changes.
+    fn paths(&self) -> impl Iterator<Item = &str> {
+        self.text.lines().filter_map(|line| line.strip_prefix("+++ b/"))
+    }
+
+    /// Applies the patch to files. Git requires the exact context, and only line numbers may differ.
+    fn apply(&self, files: &mut Files, stage: &Path) -> Result<(), Stop> {
+        let (path, name) = (&self.path, self.name());
+        let refused = |why: &str| {
+            let renew = format!("renew it with `cargo xtask sim --refresh {name}`");
+            Stop::failed(format!("{path} does not apply, {renew}: {why}"))
+        };
+        make_empty(stage)?;
+        for path in self.paths() {
+            let bytes = files.get(path).ok_or_else(|| refused(&format!("there is no {path}")))?;
+            write(&stage.join(path), bytes)?;
+        }
+        write(&stage.join(".patch"), &self.text)?;
+        match git(stage, &["apply", ".patch"]).output(stage) {
+            Err(Stop::Failed(why)) => return Err(refused(&why)),
+            outcome => drop(outcome?),
+        }
+        for path in self.paths() {
+            files.insert(path.to_owned(), read(&stage.join(path))?);
+        }
+        Ok(())
+    }
+}
+
+impl Bug {
+    /// Reads the header of a patch.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] with the missing line.
+    fn of(patch: Patch) -> Result<Self, Stop> {
+        let lacks = |what: &str| Stop::failed(format!("{}: write {what}", patch.path));
+        let line = |name| patch.header().lines().find_map(|line| line.strip_prefix(name));
+        let number = patch.name().split_once('-').and_then(|(number, _)| number.parse().ok());
+        let number = number.ok_or_else(|| lacks("a number and a hyphen at the start of the name"))?;
+        let title = line("Bug: ").ok_or_else(|| lacks("a line `Bug: ..`"))?.to_owned();
+        let words: Vec<&str> = line("Run: ").unwrap_or_default().split_whitespace().collect();
+        let (kind, seeds) = match words[..] {
+            ["sim", "--seeds", seeds] => (None, seeds),
+            ["sim", kind, "--seeds", seeds] => (Some(kind.to_owned()), seeds),
+            _ => return Err(lacks("a line `Run: sim [--worker] --seeds A..B`")),
+        };
+        let seeds = ledger::parse_seeds(seeds).map_err(|why| lacks(&format!("other seeds, {why}")))?;
+        Ok(Self { number, title, kind, seeds, patch })
+    }
+}
+
+impl PatchedCopy {
+    /// Reads the project and its patches.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when git fails, a file cannot be read, or the header of a bug is incomplete.
+    pub(super) fn of(root: &Path, target: &Path) -> Result<Self, Stop> {
+        let mut files = project(root)?;
+        let begin = format!("{PATCHES}/files/");
+        let added = files.iter().filter_map(|(path, bytes)| Some((path.strip_prefix(&begin)?, bytes)));
+        let added: Files = added.map(|(path, bytes)| (path.to_owned(), bytes.clone())).collect();
+        files.extend(added);
+        let bugs = patches(&files, "bugs").into_iter().map(Bug::of).collect::<Result<_, _>>()?;
+        Ok(Self { base: target.join("sim"), audits: patches(&files, "audit"), bugs, files })
+    }
+
+    /// Checks that every bug can be planted.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] with the first patch that does not apply.
+    pub(super) fn check(&self) -> Result<(), Stop> {
+        let audited = self.with(&self.audits)?;
+        self.bugs.iter().try_for_each(|bug| bug.patch.apply(&mut audited.clone(), &self.stage()))
+    }
+
+    /// Returns the folder of the copy, in which commands run.
+    pub(super) fn folder(&self) -> PathBuf {
+        self.base.join("tree")
+    }
+
+    /// Returns a cargo command for the copy, whose build shares nothing with other builds.
+    pub(super) fn cargo(&self, args: &str) -> CommandLine {
+        CommandLine::cargo(args)
+            .env("CARGO_TARGET_DIR", self.base.join("build"))
+            // A bug changes a few lines of one crate, and the rest is reused.
+            .env("CARGO_INCREMENTAL", "1")
+            // A bug can leave code unused or unreachable.
+            .env("RUSTFLAGS", "-Awarnings")
+    }
+
+    /// Returns the simulator that a build of the copy makes.
+    pub(super) fn simulator(&self) -> CommandLine {
+        CommandLine::new(self.base.join("build/sim/drumfire-sim"), &[""; 0])
+    }
+
+    /// Writes the copy, with or without a bug.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when a patch does not apply or a file cannot be written.
+    pub(super) fn write(&self, bug: Option<&Bug>) -> Result<(), Stop> {
+        let bug = bug.map(|bug| &bug.patch);
+        make_equal(&self.folder(), &self.with(self.audits.iter().chain(bug))?)
+    }
+
+    /// Renews a patch. A patch that applies is rewritten for the present lines. For one that does not apply, the change has to be made
+    /// by hand in the copy. Then a second call makes that difference the patch.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when there is no such patch, or its change was not made by hand yet. In that case the copy has the hunks that
+    /// apply, and a `.rej` file with the others.
+    pub(super) fn refresh(&self, root: &Path, name: &str) -> Result<(), Stop> {
+        let bugs = self.bugs.iter().map(|bug| &bug.patch);
+        let patch = self.audits.iter().chain(bugs).find(|patch| patch.name() == name);
+        let patch = patch.ok_or_else(|| Stop::failed(format!("there is no {PATCHES}/*/{name}.patch")))?;
+        let earlier = self.audits.iter().take_while(|earlier| *earlier != patch);
+        let (before, folder) = (self.with(earlier)?, self.folder());
+        let mut after = before.clone();
+        if let Err(why) = patch.apply(&mut after, &self.stage()) {
+            after = read_back(&folder, &before)?;
+            if after == before {
+                make_equal(&folder, &before)?;
+                let reject = git(&folder, &["apply", "--reject"]).arg(root.join(&patch.path));
+                // It fails, because the patch does not apply as a whole.
+                drop(reject.output(&folder));
+                println!("make the change by hand in {}, then repeat this command", folder.display());
+                return Err(why);
+            }
+        }
+        let text = format!("{}{}", patch.header(), self.difference(&before, &after)?);
+        write(&root.join(&patch.path), text)?;
+        println!("renewed {}", patch.path);
+        make_equal(&folder, &before)
+    }
+
+    /// Returns the difference between two states of the same files in git's format.
+    fn difference(&self, before: &Files, after: &Files) -> Result<String, Stop> {
+        let stage = self.stage();
+        make_empty(&stage)?;
+        for (path, bytes) in before {
+            if let Some(changed) = after.get(path).filter(|after| *after != bytes) {
+                write(&stage.join("a").join(path), bytes)?;
+                write(&stage.join("b").join(path), changed)?;
+            }
+        }
+        let line = git(&stage, &["diff", "--no-index", "--no-prefix", "a", "b"]);
+        // Git exits with 1 where there is a difference.
+        let output = line.command().current_dir(&stage).output().map_err(|why| line.failed(&why))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Returns the files with these patches applied.
+    fn with<'a>(&self, patches: impl IntoIterator<Item = &'a Patch>) -> Result<Files, Stop> {
+        let mut files = self.files.clone();
+        patches.into_iter().try_for_each(|patch| patch.apply(&mut files, &self.stage()))?;
+        Ok(files)
+    }
+
+    /// Returns the folder in which patches are applied.
+    fn stage(&self) -> PathBuf {
+        self.base.join("stage")
+    }
+}
+
+/// Returns the patches of a folder by name.
+fn patches(files: &Files, folder: &str) -> Vec<Patch> {
+    let begin = format!("{PATCHES}/{folder}/");
+    let of_folder = files.iter().filter(|(path, _)| path.starts_with(&begin) && path.ends_with(".patch"));
+    let patch = |(path, bytes): (&String, &Vec<u8>)| Patch {
+        path: path.clone(),
+        text: String::from_utf8_lossy(bytes).into_owned(),
+    };
+    of_folder.map(patch).collect()
+}
+
+/// Returns the present content of these files in a folder. A file that is not there is unchanged.
+fn read_back(folder: &Path, files: &Files) -> Result<Files, Stop> {
+    let present = |(path, bytes): (&String, &Vec<u8>)| {
+        let place = folder.join(path);
+        Ok((path.clone(), if place.exists() { read(&place)? } else { bytes.clone() }))
+    };
+    files.iter().map(present).collect()
+}
+
+/// Returns a git command for a folder that belongs to no repository. Inside one, `git apply` ignores files outside of it.
+fn git(folder: &Path, args: &[&str]) -> CommandLine {
+    CommandLine::new("git", args).env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder))
+}
+
+#[cfg(test)]
+pub(super) mod samples {
+    use super::PatchedCopy;
+    use crate::workspace::Workspace;
+
+    /// The project, with another folder for the copy.
+    pub(in super::super) fn of_project(name: &str) -> PatchedCopy {
+        let target = std::env::temp_dir().join(format!("drumfire-{name}-{}", std::process::id()));
+        PatchedCopy::of(&Workspace::load().unwrap().root, &target).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::samples::TestFolder;
+    use std::fs;
+
+    const PATH: &str = "bugs/01-two.patch";
+
+    /// A copy of one file, with a bug that changes its second line from `line`.
+    fn copy(folder: &Path, text: &str, line: &str) -> PatchedCopy {
+        let diff = "diff --git a/src/a.rs b/src/a.rs\n--- a/src/a.rs\n+++ b/src/a.rs\n@@ -1,3 +1,3 @@\n";
+        let patch =
+            format!("Bug: two is a number\nRun: sim --seeds 0..9\n\n{diff} one\n-{line}\n+2\n three\n");
+        let bug = Bug::of(Patch { path: PATH.to_owned(), text: patch }).unwrap();
+        let files = [("src/a.rs".to_owned(), text.into())].into();
+        PatchedCopy { base: folder.to_owned(), files, audits: Vec::new(), bugs: vec![bug] }
+    }
+
+    #[test]
+    fn a_bug_is_planted_and_removed() {
+        let folder = TestFolder::new("planted");
+        let copy = copy(&folder, "one\ntwo\nthree\n", "two");
+        let read = || fs::read_to_string(copy.folder().join("src/a.rs")).unwrap();
+        copy.write(None).unwrap();
+        fs::write(copy.folder().join("src/stray.rs"), "").unwrap();
+        copy.write(copy.bugs.first()).unwrap();
+        assert_eq!(read(), "one\n2\nthree\n");
+        assert!(!copy.folder().join("src/stray.rs").exists());
+        copy.write(None).unwrap();
+        assert_eq!(read(), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn a_patch_that_does_not_apply_is_renewed_by_hand() {
+        let folder = TestFolder::new("renewed");
+        let mut copy = copy(&folder, "one\nzwei\nthree\n", "two");
+        let root = folder.join("root");
+        let Err(Stop::Failed(why)) = copy.check() else { panic!("it applied") };
+        let begin = "bugs/01-two.patch does not apply, renew it with `cargo xtask sim --refresh 01-two`: ";
+        assert!(why.starts_with(begin), "{why}");
+        write(&root.join(PATH), &copy.bugs[0].patch.text).unwrap();
+        assert!(copy.refresh(&root, "01-two").is_err(), "the change has to be made by hand");
+        fs::write(copy.folder().join("src/a.rs"), "one\n2\nthree\n").unwrap();
+        copy.refresh(&root, "01-two").unwrap();
+        let text = fs::read_to_string(root.join(PATH)).unwrap();
+        copy.bugs = vec![Bug::of(Patch { path: PATH.to_owned(), text }).unwrap()];
+        copy.write(copy.bugs.first()).unwrap();
+        assert_eq!(fs::read_to_string(copy.folder().join("src/a.rs")).unwrap(), "one\n2\nthree\n");
+        assert!(matches!(copy.refresh(&root, "02"), Err(Stop::Failed(why)) if why.contains("02.patch")));
+    }
+
+    #[test]
+    fn all_bugs_of_the_project_can_be_planted() {
+        let copy = samples::of_project("bugs");
+        copy.check().unwrap();
+        let numbers: Vec<u32> = copy.bugs.iter().map(|bug| bug.number).collect();
+        assert_eq!(numbers, (1..=24).collect::<Vec<_>>());
+        fs::remove_dir_all(&copy.base).unwrap();
+    }
+
+    #[test]
+    fn an_incomplete_header_is_refused() {
+        let bug = |name: &str, text: &str| {
+            Bug::of(Patch { path: format!("bugs/{name}.patch"), text: text.to_owned() })
+        };
+        assert!(bug("01-a", "Bug: a\nRun: sim --worker --seeds 0..9\n\ndiff --git\n").is_ok());
+        for (name, text) in [
+            ("a", "Bug: a\nRun: sim --seeds 0..9\n"),
+            ("01-a", "Run: sim --seeds 0..9\n"),
+            ("01-a", "Bug: a\n"),
+            ("01-a", "Bug: a\nRun: sim 0..9\n"),
+            ("01-a", "Bug: a\nRun: sim --seeds 9..0\n"),
+            ("01-a", "diff --git\nBug: a\nRun: sim --seeds 0..9\n"),
+        ] {
+            assert!(
+                matches!(bug(name, text), Err(Stop::Failed(why)) if why.contains("write")),
+                "{name} {text}"
+            );
+        }
+    }
+}
