@@ -83,9 +83,6 @@ fn python(workspace: &Workspace, scripts: &Path) -> Result<PathBuf, Stop> {
 
 /// Compiles the programs next to the C interface without a warning and runs them against a server. The C program runs twice: with the
 /// shared library, and with the static library under sanitizers, which also find leaks. C++ and C# run where a compiler is installed.
-///
-/// # Errors
-/// [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program does not compile, or a client does not get its answers.
 pub(crate) fn ffi() -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;

@@ -67,9 +67,6 @@ pub(crate) struct CiArgs {
 }
 
 /// Runs the steps, or prints them.
-///
-/// # Errors
-/// [`Stop::Failed`] with the first step that fails, and the command that repeats it.
 pub(crate) fn run(args: CiArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let steps = plan(&workspace, args.skip_debug_tests)?;

@@ -68,9 +68,6 @@ pub(crate) fn has_commands(workspace: &Workspace, name: &str) -> bool {
 
 /// Returns the arguments of both commands in the head of an example, with the server at `address`. A server whose command has no
 /// address, because its address is in a file, stays there.
-///
-/// # Errors
-/// [`Stop::Failed`] when a command is missing.
 pub(crate) fn commands_at(
     workspace: &Workspace,
     name: &str,
@@ -107,9 +104,6 @@ fn words(example: &str, name: &str, role: &str) -> Result<Vec<String>, String> {
 }
 
 /// Returns an address on the loopback that is free for datagrams and for streams.
-///
-/// # Errors
-/// [`Stop::Failed`] when no port is free.
 pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
     let free = || {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -120,9 +114,6 @@ pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
 }
 
 /// Builds an example.
-///
-/// # Errors
-/// [`Stop::Failed`] when it does not build.
 pub(crate) fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
     CommandLine::cargo(&format!("build --release -p drumfire-examples --example {name}"))
         .done(&workspace.root)
@@ -134,9 +125,6 @@ pub(crate) fn program(workspace: &Workspace, name: &str) -> PathBuf {
 }
 
 /// Starts the server of an example that was built, with the keys of its head. Returns it with its address and its public key.
-///
-/// # Errors
-/// [`Stop::Failed`] when the head has no keys or the server does not start.
 pub(crate) fn serve(workspace: &Workspace, name: &str) -> Result<(Running, SocketAddr, String), Stop> {
     let [server, client] = commands(workspace, name)?;
     let key = |words: Vec<String>| words.into_iter().find(|word| word.starts_with("drumfire_"));
@@ -148,9 +136,6 @@ pub(crate) fn serve(workspace: &Workspace, name: &str) -> Result<(Running, Socke
 }
 
 /// Waits until the client is done. The server must outlive it.
-///
-/// # Errors
-/// [`Stop::Failed`] when the client fails or does not end, or when the server ends first; [`Stop::Interrupted`] on Ctrl-C.
 pub(crate) fn wait_for_client(
     client: &mut Running,
     server: &mut Running,

@@ -10,9 +10,6 @@ use crate::run::{CommandLine, Stop};
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// Returns the project's files with their contents: those that git tracks, and new ones that it does not ignore.
-///
-/// # Errors
-/// [`Stop::Failed`] when git fails or a file cannot be read.
 pub(crate) fn project(root: &Path) -> Result<Files, Stop> {
     let list = CommandLine::new("git", &["ls-files", "-co", "--exclude-standard", "-z"]).output(root)?;
     // Git still lists a tracked file that was deleted.
@@ -21,9 +18,6 @@ pub(crate) fn project(root: &Path) -> Result<Files, Stop> {
 }
 
 /// Makes a folder contain these files and no others. Equal files keep their time of change, so that cargo rebuilds little.
-///
-/// # Errors
-/// [`Stop::Failed`] when a file cannot be written or removed.
 pub(crate) fn make_equal(folder: &Path, files: &Files) -> Result<(), Stop> {
     for (path, bytes) in files {
         let path = folder.join(path);
@@ -48,9 +42,6 @@ fn remove_others(root: &Path, folder: &Path, files: &Files) -> Result<(), Stop> 
 }
 
 /// Makes an empty folder.
-///
-/// # Errors
-/// [`Stop::Failed`] when it cannot be made.
 pub(crate) fn make_empty(folder: &Path) -> Result<(), Stop> {
     // It fails where there is no such folder.
     drop(fs::remove_dir_all(folder));
@@ -58,9 +49,6 @@ pub(crate) fn make_empty(folder: &Path) -> Result<(), Stop> {
 }
 
 /// Returns the sorted names of a folder's entries.
-///
-/// # Errors
-/// [`Stop::Failed`] with its path.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>, Stop> {
     let entries = fs::read_dir(folder).map_err(|why| failed(folder, &why))?;
     let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
@@ -70,25 +58,16 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, Stop> {
 }
 
 /// Reads a file.
-///
-/// # Errors
-/// [`Stop::Failed`] with its path.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Stop> {
     fs::read(path).map_err(|why| failed(path, &why))
 }
 
 /// Reads a file of text.
-///
-/// # Errors
-/// [`Stop::Failed`] with its path.
 pub(crate) fn text(path: &Path) -> Result<String, Stop> {
     fs::read_to_string(path).map_err(|why| failed(path, &why))
 }
 
 /// Writes a file, and makes its folder if there is none.
-///
-/// # Errors
-/// [`Stop::Failed`] with its path.
 pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Stop> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder).and_then(|()| fs::write(path, bytes)).map_err(|why| failed(path, &why))

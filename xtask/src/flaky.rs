@@ -42,9 +42,6 @@ pub(crate) struct FlakyArgs {
 type Failures = BTreeMap<(String, String), Vec<String>>;
 
 /// Builds the tests, repeats them under load, and prints a summary.
-///
-/// # Errors
-/// [`Stop::Failed`] when the build fails, or when a test failed in any run.
 pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let packages = args.package.as_ref().map_or("--workspace".to_owned(), |name| format!("--package {name}"));

@@ -112,9 +112,6 @@ pub(crate) fn threads() -> usize {
 }
 
 /// Returns the number of targets.
-///
-/// # Errors
-/// [`Stop::Failed`] when the corpora cannot be read.
 pub(crate) fn target_count(root: &Path) -> Result<u64, Stop> {
     Ok(files::names(&root.join(CORPORA))?.len() as u64)
 }

@@ -34,9 +34,6 @@ struct Program {
 }
 
 /// Copies, builds, and runs all programs.
-///
-/// # Errors
-/// [`Stop::Failed`] when a program does not build or does not do what its page says; [`Stop::Interrupted`] on Ctrl-C.
 pub(crate) fn run() -> Result<(), Stop> {
     let interrupt = Interrupt::on_ctrl_c()?;
     let workspace = Workspace::load()?;

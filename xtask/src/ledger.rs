@@ -37,29 +37,28 @@ const FINDINGS: &str = "| date | commit | command | finding |";
 /// How a new figure changes the cell of its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    Sum,
-    /// A sum with two digits after the point.
-    SumOfHundredths,
+    /// A sum with this number of digits after the point.
+    Sum(usize),
     Most,
     Least,
-    /// The last figure stays, as text.
+    /// The last figure replaces earlier ones. It is a text.
     Last,
 }
 
 /// The columns after date and commit. The tasks use the same names for their figures, except `next seed` and `least`.
 const COLUMNS: [(&str, Rule); 12] = [
-    ("seeds", Rule::Sum),
+    ("seeds", Rule::Sum(0)),
     ("next seed", Rule::Most),
-    ("hours", Rule::SumOfHundredths),
-    ("packets", Rule::Sum),
-    ("faults", Rule::Sum),
-    ("hostile", Rule::Sum),
-    ("audited", Rule::Sum),
-    ("inputs", Rule::Sum),
+    ("hours", Rule::Sum(2)),
+    ("packets", Rule::Sum(0)),
+    ("faults", Rule::Sum(0)),
+    ("hostile", Rule::Sum(0)),
+    ("audited", Rule::Sum(0)),
+    ("inputs", Rule::Sum(0)),
     ("least", Rule::Least),
     ("planted", Rule::Last),
     ("mutants", Rule::Last),
-    ("findings", Rule::Sum),
+    ("findings", Rule::Sum(0)),
 ];
 
 /// Figures that the tasks print and the ledger leaves out.
@@ -91,9 +90,6 @@ struct Ledger {
 }
 
 /// Prints the sums.
-///
-/// # Errors
-/// [`Stop::Failed`] when the file cannot be read.
 pub(crate) fn run() -> Result<(), Stop> {
     let ledger = Ledger::load(&Workspace::load()?.root)?;
     let sums = ledger.sums().map_err(Stop::Failed)?;
@@ -104,9 +100,6 @@ pub(crate) fn run() -> Result<(), Stop> {
 }
 
 /// Begins the row of a new night.
-///
-/// # Errors
-/// [`Stop::Failed`] when the file cannot be read or written.
 pub(crate) fn begin(root: &Path) -> Result<(), Stop> {
     let mut ledger = Ledger::load(root)?;
     ledger.nights.push(Night { date: today(root)?, commit: commit(root)?, ..Night::default() });
@@ -114,9 +107,6 @@ pub(crate) fn begin(root: &Path) -> Result<(), Stop> {
 }
 
 /// Prints the figures of a run, a text of `key=value`, and adds them to the file if `is_kept`.
-///
-/// # Errors
-/// [`Stop::Failed`] when a figure has no column, or the file cannot be read or written.
 pub(crate) fn note(root: &Path, command: &str, figures: &str, is_kept: bool) -> Result<(), Stop> {
     let (date, commit) = (today(root)?, commit(root)?);
     let mut ledger = if is_kept { Ledger::load(root)? } else { Ledger::default() };
@@ -126,26 +116,17 @@ pub(crate) fn note(root: &Path, command: &str, figures: &str, is_kept: bool) -> 
 }
 
 /// Returns the number of findings.
-///
-/// # Errors
-/// [`Stop::Failed`] when the file cannot be read.
 pub(crate) fn findings(root: &Path) -> Result<usize, Stop> {
     Ok(Ledger::load(root)?.findings.len())
 }
 
 /// Returns the first seed that was not tried yet.
-///
-/// # Errors
-/// [`Stop::Failed`] when the file cannot be read.
 pub(crate) fn next_seed(root: &Path) -> Result<u64, Stop> {
     let sums = Ledger::load(root)?.sums().map_err(Stop::Failed)?;
     Ok(sums.cell("next seed").parse().unwrap_or(0))
 }
 
-/// Checks the text of the file.
-///
-/// # Errors
-/// The line and the reason.
+/// Checks the text of the file. An error has the line and the reason.
 pub(crate) fn check(text: &str) -> Result<(), (usize, String)> {
     let written = Ledger::parse(text)?.to_string();
     if written == text {
@@ -155,10 +136,7 @@ pub(crate) fn check(text: &str) -> Result<(), (usize, String)> {
     Err((same + 1, "is not what `cargo xtask` writes".to_owned()))
 }
 
-/// Parses `A..B`, the seeds from A up to and without B.
-///
-/// # Errors
-/// The mistake in the text.
+/// Parses `A..B`, the seeds from A up to and without B, or returns the mistake in the text.
 pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     let (from, to) = text.split_once("..").ok_or("write it as A..B, from A up to, and without, B")?;
     let number = |text: &str| text.parse::<u64>().map_err(|why| format!("`{text}`: {why}"));
@@ -276,28 +254,28 @@ impl Night {
         let at = COLUMNS.iter().position(|(column, _)| *column == name);
         let at = at.ok_or_else(|| format!("there is no figure `{name}`"))?;
         let (rule, cell) = (COLUMNS[at].1, &mut self.cells[at]);
-        let number = |text: &str| {
-            let digits = if rule == Rule::SumOfHundredths { hundredths(text) } else { Some(text.to_owned()) };
-            let number = digits.and_then(|digits| digits.parse::<u64>().ok());
-            number.ok_or_else(|| format!("{name}: `{text}` is not such a number"))
-        };
         if rule == Rule::Last {
             value.clone_into(cell);
             return Ok(());
         }
+        let digits = if let Rule::Sum(digits) = rule { digits } else { 0 };
+        // Counts are far below 2^53, so that a float holds each of them exactly.
+        let number = |text: &str| {
+            let is_exact =
+                |number: &f64| (0.0..1e15).contains(number) && format!("{number:.digits$}") == text;
+            let number = text.parse::<f64>().ok().filter(is_exact);
+            number.ok_or_else(|| {
+                format!("{name}: `{text}` is not a number with {digits} digits after the point")
+            })
+        };
         let new = number(value)?;
         let old = if cell.is_empty() { None } else { Some(number(cell)?) };
         let combined = match (rule, old) {
             (Rule::Most, Some(old)) => old.max(new),
             (Rule::Least, Some(old)) => old.min(new),
-            (_, Some(old)) => old + new,
-            (_, None) => new,
+            (_, old) => old.unwrap_or(0.0) + new,
         };
-        *cell = if rule == Rule::SumOfHundredths {
-            format!("{}.{:02}", combined / 100, combined % 100)
-        } else {
-            combined.to_string()
-        };
+        *cell = format!("{combined:.digits$}");
         Ok(())
     }
 }
@@ -310,12 +288,6 @@ impl Finding {
         let [date, commit, what] = [date, commit, what].map(|cell| (*cell).to_owned());
         Ok(Self { date, commit, command: command.trim_matches('`').to_owned(), what })
     }
-}
-
-/// Returns the digits of a number with two digits after the point.
-fn hundredths(text: &str) -> Option<String> {
-    let (whole, rest) = text.split_once('.')?;
-    (rest.len() == 2).then(|| format!("{whole}{rest}"))
 }
 
 /// Reads the rows of the table with this head.
@@ -426,7 +398,8 @@ mod tests {
 
     #[test]
     fn unknown_figures_are_refused() {
-        for bad in ["seeds=9..7", "hours=1.5", "packets=many", "luck=3", "packets"] {
+        for bad in ["seeds=9..7", "hours=1.5", "packets=many", "packets=-1", "hours=NaN", "luck=3", "packets"]
+        {
             assert!(Ledger::default().add("", "", "", bad).is_err(), "{bad}");
         }
     }

@@ -30,9 +30,6 @@ pub(crate) struct LoomArgs {
 }
 
 /// Builds the models and runs them.
-///
-/// # Errors
-/// [`Stop::Failed`] when a model does not hold or takes too long, or when there is no model.
 pub(crate) fn run(args: &LoomArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let tool = args.tool();

@@ -201,9 +201,6 @@ struct Plan {
 }
 
 /// Runs all parts, then pieces of the simulator, then the fuzzer for the rest of the time.
-///
-/// # Errors
-/// [`Stop::Failed`] with the steps that failed, or when the budget was exceeded.
 pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;

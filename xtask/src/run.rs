@@ -18,10 +18,10 @@ pub(crate) const EXIT_NEEDS: u8 = 3;
 /// Interval at which a waiting task checks its children.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why a task ended without success.
+/// Why a task ended without success. The text is the whole message, so that callers only pass it on.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Something failed. The text is the whole message.
+    /// Something failed. The text names the file or the command.
     Failed(String),
     /// The machine lacks something. The text names it, and how to install it.
     Needs(String),
@@ -69,9 +69,6 @@ impl CommandLine {
     }
 
     /// Runs the program with inherited output, and kills it after `deadline`.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when the program cannot be started or is killed.
     pub(crate) fn run(&self, folder: &Path, deadline: Option<Duration>) -> Result<ExitStatus, Stop> {
         let mut child = self.command().current_dir(folder).spawn().map_err(|why| self.failed(&why))?;
         match deadline {
@@ -81,9 +78,6 @@ impl CommandLine {
     }
 
     /// Runs the program and returns its standard output.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] with its standard error when it cannot be started or fails.
     pub(crate) fn output(&self, folder: &Path) -> Result<String, Stop> {
         let mut command = self.command();
         let output = command.current_dir(folder).stdin(Stdio::null()).output();
@@ -108,17 +102,11 @@ impl CommandLine {
     }
 
     /// Prints itself and runs the program with inherited output.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when the program cannot be started or fails.
     pub(crate) fn done(&self, folder: &Path) -> Result<(), Stop> {
         self.done_in(folder, None)
     }
 
     /// Like [`Self::done`], but kills the program after `deadline`.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] also when the program is killed.
     pub(crate) fn done_within(&self, folder: &Path, deadline: Duration) -> Result<(), Stop> {
         self.done_in(folder, Some(deadline))
     }
@@ -205,9 +193,6 @@ pub(crate) struct Interrupt {
 
 impl Interrupt {
     /// Handles Ctrl-C in this process.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when the handler cannot be installed.
     pub(crate) fn on_ctrl_c() -> Result<Self, Stop> {
         let (press, pressed) = channel();
         // A send fails only when the receiver is gone. Then the task is already ending.
@@ -225,9 +210,6 @@ impl Interrupt {
     }
 
     /// Waits for one [`POLL_INTERVAL`].
-    ///
-    /// # Errors
-    /// [`Stop::Interrupted`] when Ctrl-C was pressed.
     pub(crate) fn pause(&self) -> Result<(), Stop> {
         match self.pressed.recv_timeout(POLL_INTERVAL) {
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -257,9 +239,6 @@ pub(crate) fn wait_until(
 }
 
 /// Waits for a child, and kills it after `deadline`.
-///
-/// # Errors
-/// [`Stop::Failed`] when it was killed.
 pub(crate) fn within(child: &mut Child, deadline: Duration) -> Result<ExitStatus, Stop> {
     let mut status = None;
     let ended = wait_until("still running", deadline, &Interrupt::never(), || {
@@ -285,9 +264,6 @@ pub(crate) fn end(child: &mut Child) {
 }
 
 /// Runs a command and passes each line to `line`: those of its standard output, or those of its standard error, whichever is piped.
-///
-/// # Errors
-/// [`Stop::Failed`] when it cannot be started.
 pub(crate) fn each_line(mut command: Command, line: impl FnMut(String)) -> Result<ExitStatus, Stop> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |why: std::io::Error| Stop::failed(format!("{program}: {why}"));
@@ -302,9 +278,6 @@ pub(crate) fn each_line(mut command: Command, line: impl FnMut(String)) -> Resul
 }
 
 /// Calls `work` for each item, on several threads. All items are tried, also after an error.
-///
-/// # Errors
-/// The error of one of the items that failed.
 pub(crate) fn in_parallel<T: Sync>(
     threads: usize,
     items: &[T],
@@ -339,9 +312,6 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts a program. `title` marks its lines.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when it cannot be started.
     pub(crate) fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
         println!("{command}");
         let mut started = command.command();
@@ -359,9 +329,6 @@ impl Running {
     }
 
     /// Returns whether the program has ended with success.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when it has failed.
     pub(crate) fn is_done(&mut self) -> Result<bool, Stop> {
         match finished(&mut self.child)? {
             None => Ok(false),

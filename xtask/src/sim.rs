@@ -71,10 +71,6 @@ fn parse_plant(text: &str) -> Result<Plant, String> {
 }
 
 /// Runs scenarios or tests in the copy, or renews a patch.
-///
-/// # Errors
-/// [`Stop::Failed`] when a scenario fails, and the simulator has printed its seed and the command that replays it. With all bugs
-/// planted in turn, when one was not found.
 pub(crate) fn run(args: &SimArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
@@ -101,9 +97,6 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Stop> {
 }
 
 /// Checks that all patches apply.
-///
-/// # Errors
-/// [`Stop::Failed`] with the first patch that does not.
 pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
     PatchedCopy::of(&workspace.root, &workspace.target)?.check()
 }

@@ -26,14 +26,17 @@ impl Step {
         Self { name: name.to_owned(), command: CommandLine::cargo(args), deadline, needs: None }
     }
 
-    /// Returns the outcome as a word for the summary, or the failure. Only tasks of this package end with [`EXIT_NEEDS`] because
-    /// the machine lacks something. In another program the code is an error.
+    /// Returns the outcome as a word for the summary, or the failure.
     fn judge(&self, status: ExitStatus) -> Result<&'static str, Stop> {
-        let is_task = self.command.to_string().contains("cargo xtask ");
+        let command = self.command.to_string();
+        let has_needs_code = status.code() == Some(i32::from(EXIT_NEEDS));
         if status.success() {
             Ok("ok")
-        } else if is_task && status.code() == Some(i32::from(EXIT_NEEDS)) {
+        } else if has_needs_code && command.contains("cargo xtask ") {
             Ok("skipped")
+        } else if has_needs_code && command.contains("cargo mutants ") {
+            // In cargo-mutants the same code means that a mutant made a test run forever. That mutant is caught.
+            Ok("ok")
         } else {
             Err(Stop::failed(status.to_string()))
         }
@@ -79,9 +82,6 @@ impl<'a> Steps<'a> {
     }
 
     /// Runs the next step.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] with the reason and the command that repeats the step.
     pub(crate) fn run(&mut self, step: &Step) -> Result<(), Stop> {
         let place = format!("[{}/{}] {}", self.summary.len() + 1, self.count, step.name);
         println!("\n{place}: {}", step.command);
@@ -115,9 +115,6 @@ impl<'a> Steps<'a> {
     }
 
     /// Prints the time of each step, and the skipped steps in the last line.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] with the names of the steps that failed.
     pub(crate) fn finish(self) -> Result<(), Stop> {
         println!("\n{}\n{:8.1} s  in all", self.summary.join("\n"), self.elapsed().as_secs_f64());
         if !self.skipped.is_empty() {
@@ -154,13 +151,14 @@ mod tests {
 
     #[test]
     fn a_task_or_a_missing_program_skips_a_step_and_nothing_else_does() {
-        let mut steps = Steps::new(Path::new("."), 4);
+        let mut steps = Steps::new(Path::new("."), 5);
         assert!(steps.run(&shell("task", "exit 3; cargo xtask x")).is_ok());
+        assert!(steps.run(&shell("mutants", "exit 3; cargo mutants x")).is_ok());
         assert!(steps.run(&shell("other", "exit 3")).is_err());
         assert!(steps.run(&Step { needs: Some("no-such-program"), ..shell("lacks", "exit 1") }).is_ok());
         assert!(steps.run(&Step { needs: Some("sh"), ..shell("has", "exit 1") }).is_err());
         assert_eq!(steps.skipped, ["task", "lacks (needs no-such-program)"]);
-        assert!(steps.summary[0].contains("skipped") && steps.summary[1].contains("FAILED"));
+        assert!(steps.summary[0].contains("skipped") && steps.summary[2].contains("FAILED"));
     }
 
     #[test]

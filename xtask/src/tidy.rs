@@ -41,9 +41,6 @@ struct Violation {
 }
 
 /// Checks the project around the current folder and prints every violation. With `is_blessed`, lowers the numbers of the ratchet first.
-///
-/// # Errors
-/// [`Stop::Failed`] when there is a violation, or when git, cargo, or rustc fails.
 pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let (root, packages) = (&workspace.root, &workspace.packages);

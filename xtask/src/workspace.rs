@@ -65,9 +65,6 @@ struct Metadata {
 
 impl Workspace {
     /// Asks cargo.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when cargo fails or its output has an unknown form.
     pub(crate) fn load() -> Result<Self, Stop> {
         let metadata = CommandLine::cargo("metadata --format-version 1 --no-deps --offline");
         Self::from_json(&metadata.output(Path::new("."))?)
@@ -105,9 +102,6 @@ impl Workspace {
     }
 
     /// Returns the default target of the compiler.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when the compiler does not name one.
     pub(crate) fn host(&self) -> Result<String, Stop> {
         let version = CommandLine::new("rustc", &["-vV"]).output(&self.root)?;
         let host = version.lines().find_map(|line| line.strip_prefix("host: "));

@@ -88,9 +88,6 @@ impl Patch {
 
 impl Bug {
     /// Reads the header of a patch.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] with the missing line.
     fn of(patch: Patch) -> Result<Self, Stop> {
         let lacks = |what: &str| Stop::failed(format!("{}: write {what}", patch.path));
         let line = |name| patch.header().lines().find_map(|line| line.strip_prefix(name));
@@ -110,9 +107,6 @@ impl Bug {
 
 impl PatchedCopy {
     /// Reads the project and its patches.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when git fails, a file cannot be read, or the header of a bug is incomplete.
     pub(super) fn of(root: &Path, target: &Path) -> Result<Self, Stop> {
         let mut files = project(root)?;
         let begin = format!("{PATCHES}/files/");
@@ -124,9 +118,6 @@ impl PatchedCopy {
     }
 
     /// Checks that every bug can be planted.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] with the first patch that does not apply.
     pub(super) fn check(&self) -> Result<(), Stop> {
         let audited = self.with(&self.audits)?;
         self.bugs.iter().try_for_each(|bug| bug.patch.apply(&mut audited.clone(), &self.stage()))
@@ -153,9 +144,6 @@ impl PatchedCopy {
     }
 
     /// Writes the copy, with or without a bug.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when a patch does not apply or a file cannot be written.
     pub(super) fn write(&self, bug: Option<&Bug>) -> Result<(), Stop> {
         let bug = bug.map(|bug| &bug.patch);
         make_equal(&self.folder(), &self.with(self.audits.iter().chain(bug))?)

@@ -60,10 +60,7 @@ pub(super) fn crates(package: &Package, files: &[File]) -> Result<Vec<Crate>, Vi
 }
 
 impl Crate {
-    /// Reads the crate with this root file.
-    ///
-    /// # Errors
-    /// A violation in the first file that is not Rust.
+    /// Reads the crate with this root file. An error is a violation in a file that is not valid Rust.
     pub(super) fn read(root: &str, files: &[File]) -> Result<Self, Violation> {
         let files: BTreeMap<&str, &File> = files.iter().map(|file| (file.path.as_str(), file)).collect();
         let mut read = Self::default();

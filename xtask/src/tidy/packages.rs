@@ -42,9 +42,6 @@ const LICENSE: &str = "LICENSE-MIT";
 const TREES: [(&str, usize); 2] = [("", 50), (" --no-default-features", 36)];
 
 /// Checks all packages.
-///
-/// # Errors
-/// [`Stop::Failed`] when rustc fails.
 pub(super) fn check(root: &Path, packages: &[Package], paths: &[&str]) -> Result<Vec<Violation>, Stop> {
     let rustc = CommandLine::new("rustc", &["--version"]).output(root)?;
     Ok(packages.iter().flat_map(|package| check_package(package, paths, &rustc)).collect())
@@ -97,9 +94,6 @@ fn major_minor(version: &str) -> &str {
 }
 
 /// Counts the external crates in both trees of `drumfire`, including those of build scripts, without those of tests and tools.
-///
-/// # Errors
-/// [`Stop::Failed`] when cargo fails.
 pub(super) fn check_weight(root: &Path, packages: &[Package]) -> Result<(Vec<usize>, Vec<Violation>), Stop> {
     let (mut counts, mut violations) = (Vec::new(), Vec::new());
     for (flags, most) in TREES {

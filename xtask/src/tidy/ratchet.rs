@@ -44,10 +44,7 @@ pub(super) struct Ratchet {
 }
 
 impl Ratchet {
-    /// Reads the numbers.
-    ///
-    /// # Errors
-    /// The fault of their file.
+    /// Reads the numbers, or returns the fault of their file.
     pub(super) fn read(files: &[File]) -> Result<Self, Violation> {
         let file = files.iter().find(|file| file.path == PATH);
         let file =
@@ -62,9 +59,6 @@ impl Ratchet {
     }
 
     /// Returns the text of the file with each number lowered to the faults that are left.
-    ///
-    /// # Errors
-    /// The reason why the numbers cannot be written.
     pub(super) fn lowered(&self, rules: &Rules) -> Result<String, String> {
         let mut allowed = self.allowed.clone();
         for (rule, places) in &mut allowed {
