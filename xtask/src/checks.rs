@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::example;
-use crate::run::{CommandLine, Interrupt, Running, Stop, is_installed, wait_until, word};
+use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, is_installed, wait_until, word};
 use crate::workspace::Workspace;
 
 /// The example whose server Python, C, and C# clients connect to.
@@ -39,10 +39,10 @@ const AGONES_LINES: [&str; 3] = ["Agones: ready", "players came", "Agones: shutd
 /// server, and holds `sessions` sessions with it.
 ///
 /// # Errors
-/// [`Stop::Needs`] without Python or its packages, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a vector or a session
+/// [`Stop::Needs`] without Python or its packages, [`Stop::Failed`] when a vector or a session
 /// fails.
 pub(crate) fn interop(sessions: u32) -> Result<(), Stop> {
-    let interrupt = Interrupt::on_ctrl_c()?;
+    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     let root = &workspace.root;
     let scripts = root.join("xtask/interop");
@@ -64,7 +64,7 @@ pub(crate) fn interop(sessions: u32) -> Result<(), Stop> {
     let client = script("client.py").args(&[&address.to_string(), &public]);
     let mut client = Running::start("client", &client.args(&["--sessions", &sessions.to_string()]))?;
     let deadline = START_DEADLINE.saturating_add(SESSION_DEADLINE.saturating_mul(sessions));
-    example::wait_for_client(&mut client, &mut server, deadline, &interrupt)?;
+    example::wait_for_client(&mut client, &mut server, deadline)?;
     print!("{}", client.output());
     Ok(())
 }
@@ -84,7 +84,7 @@ fn python(workspace: &Workspace, scripts: &Path) -> Result<PathBuf, Stop> {
 /// Compiles the programs next to the C interface without a warning and runs them against a server. The C program runs twice: with the
 /// shared library, and with the static library under sanitizers, which also find leaks. C++ and C# run where a compiler is installed.
 pub(crate) fn ffi() -> Result<(), Stop> {
-    let interrupt = Interrupt::on_ctrl_c()?;
+    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     CommandLine::cargo("build --release -p drumfire-ffi").done(&workspace.root)?;
     example::build(&workspace, SERVER)?;
@@ -96,7 +96,7 @@ pub(crate) fn ffi() -> Result<(), Stop> {
     for (name, client) in clients {
         let (mut server, address, public) = example::serve(&workspace, SERVER)?;
         let mut client = Running::start("client", &client.args(&[address.to_string(), public]))?;
-        example::wait_for_client(&mut client, &mut server, CLIENT_DEADLINE, &interrupt)?;
+        example::wait_for_client(&mut client, &mut server, CLIENT_DEADLINE)?;
         print!("{name}: {}", client.output());
     }
     Ok(())
@@ -188,10 +188,10 @@ pub(crate) fn bevy() -> Result<(), Stop> {
 /// real interface accepts the calls. The example's own tests check their order.
 ///
 /// # Errors
-/// [`Stop::Needs`] without the SDK server, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program fails or a line of the
+/// [`Stop::Needs`] without the SDK server, [`Stop::Failed`] when a program fails or a line of the
 /// server is missing.
 pub(crate) fn agones() -> Result<(), Stop> {
-    let interrupt = Interrupt::on_ctrl_c()?;
+    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     if !is_installed(SDK_SERVER) {
         return Err(Stop::Needs(SDK_NEEDED.to_owned()));
@@ -208,7 +208,7 @@ pub(crate) fn agones() -> Result<(), Stop> {
     let mut server = Running::start("server", &server)?;
     let mut client = Running::start("client", &CommandLine::new(&program, &client))?;
     // The round is over when the client has left. Then the server ends too.
-    wait_until("the round is not over", CLIENT_DEADLINE, &interrupt, || {
+    wait_until("the round is not over", CLIENT_DEADLINE, || {
         if sdk.is_done()? {
             return Err(Stop::failed("the SDK server ended before the round"));
         }

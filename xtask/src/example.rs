@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::files;
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, Interrupt, Running, Stop, wait_until, word};
+use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, wait_until, word};
 use crate::workspace::Workspace;
 
 /// The two ends, as the commands in a head name them.
@@ -31,10 +31,10 @@ pub(crate) struct ExampleArgs {
 /// Runs both commands of an example.
 ///
 /// # Errors
-/// [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when the head does not have both commands or a program fails. On two hosts also
+/// [`Stop::Failed`] when the head does not have both commands or a program fails. On two hosts also
 /// [`Stop::Needs`] when the machine cannot make namespaces.
 pub(crate) fn run(args: &ExampleArgs) -> Result<(), Stop> {
-    let interrupt = Interrupt::on_ctrl_c()?;
+    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     let program = program(&workspace, &args.name);
     let ([server, client], _pair) = if args.two_hosts {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ExampleArgs) -> Result<(), Stop> {
     let mut server = Running::start("server", &server)?;
     // The client may start first, because it repeats its hello.
     let mut client = Running::start("client", &client)?;
-    wait_for_client(&mut client, &mut server, END_DEADLINE, &interrupt)?;
+    wait_for_client(&mut client, &mut server, END_DEADLINE)?;
     print!("{}", client.output());
     Ok(())
 }
@@ -140,9 +140,8 @@ pub(crate) fn wait_for_client(
     client: &mut Running,
     server: &mut Running,
     deadline: Duration,
-    interrupt: &Interrupt,
 ) -> Result<(), Stop> {
-    wait_until("the client still runs", deadline, interrupt, || {
+    wait_until("the client still runs", deadline, || {
         let is_done = client.is_done()?;
         if !is_done && server.is_done()? {
             return Err(Stop::failed("the server ended before its client"));
@@ -190,7 +189,7 @@ mod tests {
                 |title, script| Running::start(title, &CommandLine::new("sh", &["-c", script])).unwrap();
             let (mut client, mut server) = (start("client", client), start("server", server));
             let deadline = Duration::from_secs(30);
-            wait_for_client(&mut client, &mut server, deadline, &Interrupt::never()).map(|()| client.output())
+            wait_for_client(&mut client, &mut server, deadline).map(|()| client.output())
         };
         assert_eq!(wait("echo done", "exec sleep 600").unwrap(), "done\n");
         assert!(wait("exec sleep 600", "exit 0").is_err() && wait("exit 3", "exec sleep 600").is_err());

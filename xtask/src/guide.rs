@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::example;
 use crate::files::{self, make_empty};
-use crate::run::{CommandLine, Interrupt, Running, Stop, word};
+use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, word};
 use crate::workspace::Workspace;
 
 /// The folder of the pages, below the root.
@@ -35,7 +35,7 @@ struct Program {
 
 /// Copies, builds, and runs all programs.
 pub(crate) fn run() -> Result<(), Stop> {
-    let interrupt = Interrupt::on_ctrl_c()?;
+    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     let programs = read_pages(&workspace.root.join(PAGES))?;
     let folder = workspace.target.join("guide");
@@ -50,7 +50,7 @@ pub(crate) fn run() -> Result<(), Stop> {
     }
     let mut server = Running::start("server", &built(&format!("{FIRST_PAGE}_1")))?;
     let mut client = Running::start("client", &built(&format!("{FIRST_PAGE}_2")))?;
-    example::wait_for_client(&mut client, &mut server, END_DEADLINE, &interrupt)?;
+    example::wait_for_client(&mut client, &mut server, END_DEADLINE)?;
     let output = client.output();
     if output != OUTPUT {
         return Err(Stop::failed(format!("{FIRST_PAGE}: the client printed {output:?}, not {OUTPUT:?}")));

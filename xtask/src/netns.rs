@@ -169,8 +169,9 @@ fn refusal(line: &CommandLine, message: &str) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Interrupt, Running};
+    use crate::run::{Running, wait_until};
     use std::fs::File;
+    use std::time::Duration;
 
     /// Serializes the tests that make namespaces, also across processes. The tests of one process use the same names, and those of all
     /// processes remove each other's leftovers.
@@ -236,16 +237,15 @@ mod tests {
         let killed = 4_194_304 + running;
         let (Some(_stays), Some(removed)) = (pair(running), pair(killed)) else { return };
         let mut sleep = Running::start("sleep", &removed.inside(Side::A, "sleep", &["600"])).unwrap();
+        let wait = |is_so: &mut dyn FnMut() -> bool| {
+            wait_until("waiting", Duration::from_secs(60), || Ok(is_so())).unwrap();
+        };
         // The process is inside once `ip` has become the program.
-        while ip(&["netns", "pids", &namespace(killed, Side::A)]).unwrap().is_empty() {
-            assert!(!sleep.is_done().unwrap());
-            Interrupt::never().pause().unwrap();
-        }
+        wait(&mut || !ip(&["netns", "pids", &namespace(killed, Side::A)]).unwrap().is_empty());
+        assert!(!sleep.is_done().unwrap());
         std::mem::forget(removed);
         remove_leftovers().unwrap();
-        while matches!(sleep.is_done(), Ok(false)) {
-            Interrupt::never().pause().unwrap();
-        }
+        wait(&mut || sleep.is_done().is_err());
         let left = listed();
         assert!(Side::BOTH.iter().all(|side| left.contains(&namespace(running, *side))), "{left}");
         assert!(!Side::BOTH.iter().any(|side| left.contains(&namespace(killed, *side))), "{left}");

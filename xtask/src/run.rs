@@ -7,8 +7,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -184,38 +183,14 @@ impl Stopwatch {
     }
 }
 
-/// Ctrl-C as an event that a waiting task notices.
-pub(crate) struct Interrupt {
-    pressed: Receiver<()>,
-    /// Keeps the channel open where no handler holds its other end.
-    _open: Option<Sender<()>>,
-}
+/// Whether Ctrl-C was pressed in a task that handles it.
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-impl Interrupt {
-    /// Handles Ctrl-C in this process.
-    pub(crate) fn on_ctrl_c() -> Result<Self, Stop> {
-        let (press, pressed) = channel();
-        // A send fails only when the receiver is gone. Then the task is already ending.
-        let handler = move || {
-            let _ = press.send(());
-        };
-        ctrlc::set_handler(handler).map_err(|why| Stop::failed(format!("cannot handle Ctrl-C: {why}")))?;
-        Ok(Self { pressed, _open: None })
-    }
-
-    /// An interrupt that never comes: Ctrl-C keeps its usual effect.
-    pub(crate) fn never() -> Self {
-        let (open, pressed) = channel();
-        Self { pressed, _open: Some(open) }
-    }
-
-    /// Waits for one [`POLL_INTERVAL`].
-    pub(crate) fn pause(&self) -> Result<(), Stop> {
-        match self.pressed.recv_timeout(POLL_INTERVAL) {
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => Err(Stop::Interrupted),
-        }
-    }
+/// Makes Ctrl-C an error of the present or next wait instead of the end of the process, so that the task ends its programs and removes
+/// its namespaces.
+pub(crate) fn handle_ctrl_c() -> Result<(), Stop> {
+    ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Relaxed))
+        .map_err(|why| Stop::failed(format!("cannot handle Ctrl-C: {why}")))
 }
 
 /// Waits until `is_so` returns true.
@@ -225,7 +200,6 @@ impl Interrupt {
 pub(crate) fn wait_until(
     otherwise: &str,
     deadline: Duration,
-    interrupt: &Interrupt,
     mut is_so: impl FnMut() -> Result<bool, Stop>,
 ) -> Result<(), Stop> {
     let stopwatch = Stopwatch::start();
@@ -233,7 +207,10 @@ pub(crate) fn wait_until(
         if stopwatch.elapsed() >= deadline {
             return Err(Stop::failed(format!("{otherwise} after {} s: killed", deadline.as_secs())));
         }
-        interrupt.pause()?;
+        if IS_INTERRUPTED.load(Ordering::Relaxed) {
+            return Err(Stop::Interrupted);
+        }
+        std::thread::park_timeout(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -241,7 +218,7 @@ pub(crate) fn wait_until(
 /// Waits for a child, and kills it after `deadline`.
 pub(crate) fn within(child: &mut Child, deadline: Duration) -> Result<ExitStatus, Stop> {
     let mut status = None;
-    let ended = wait_until("still running", deadline, &Interrupt::never(), || {
+    let ended = wait_until("still running", deadline, || {
         status = finished(child)?;
         Ok(status.is_some())
     });

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, Interrupt, Running, Stop, wait_until, word};
+use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, wait_until, word};
 use crate::workspace::Workspace;
 
 const RECEIVER: &str = "receiver";
@@ -48,16 +48,16 @@ pub(crate) struct TwoHostsArgs {
 /// Runs both programs and compares their books.
 ///
 /// # Errors
-/// [`Stop::Needs`] when the machine cannot make namespaces, [`Stop::Interrupted`] on Ctrl-C, [`Stop::Failed`] when a program fails or
+/// [`Stop::Needs`] when the machine cannot make namespaces, [`Stop::Failed`] when a program fails or
 /// the books do not agree.
 pub(crate) fn run(args: &TwoHostsArgs) -> Result<(), Stop> {
-    let interrupt = Interrupt::on_ctrl_c()?;
+    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     let pair = Pair::new()?;
     let build = format!("build --release -p drumfire-tools --bin {RECEIVER} --bin {SENDER}");
     CommandLine::cargo(&build).done(&workspace.root)?;
-    let hosts = Hosts { pair, programs: workspace.target.join("release"), secs: args.secs, interrupt };
+    let hosts = Hosts { pair, programs: workspace.target.join("release"), secs: args.secs };
     if args.ladder {
         return hosts.run_ladder(&args.receiver_flags);
     }
@@ -72,7 +72,6 @@ struct Hosts {
     pair: Pair,
     programs: PathBuf,
     secs: u32,
-    interrupt: Interrupt,
 }
 
 impl Hosts {
@@ -84,12 +83,12 @@ impl Hosts {
             Running::start(title, &command.args(&["--json", "-"]).args(more))
         };
         let mut receiver = start(RECEIVER, SIDE, &["--bind", &address], receiver_flags)?;
-        wait_until_listening(&mut receiver, &self.interrupt)?;
+        wait_until_listening(&mut receiver)?;
         // The receiver ends after its sender, so only the sender has a length.
         let flags = ["--to", &address, "--secs", &self.secs.to_string()];
         let mut sender = start(SENDER, Side::B, &flags, sender_flags)?;
         let deadline = Duration::from_secs(self.secs.into()) + END_DEADLINE;
-        wait_for_both(&mut receiver, &mut sender, deadline, &self.interrupt)?;
+        wait_for_both(&mut receiver, &mut sender, deadline)?;
         Ok((report(&mut receiver)?, report(&mut sender)?))
     }
 
@@ -160,10 +159,10 @@ fn report(program: &mut Running) -> Result<Value, Stop> {
 }
 
 /// Waits until the receiver's control port accepts connections.
-fn wait_until_listening(receiver: &mut Running, interrupt: &Interrupt) -> Result<(), Stop> {
+fn wait_until_listening(receiver: &mut Running) -> Result<(), Stop> {
     // The table of the process's network namespace.
     let table = format!("/proc/{}/net/tcp", receiver.id());
-    wait_until("receiver: its TCP port does not listen", START_DEADLINE, interrupt, || {
+    wait_until("receiver: its TCP port does not listen", START_DEADLINE, || {
         if is_listening(&fs::read_to_string(&table).unwrap_or_default()) {
             return Ok(true);
         }
@@ -184,15 +183,8 @@ fn is_listening(table: &str) -> bool {
     })
 }
 
-fn wait_for_both(
-    receiver: &mut Running,
-    sender: &mut Running,
-    deadline: Duration,
-    interrupt: &Interrupt,
-) -> Result<(), Stop> {
-    wait_until("sender or receiver still runs", deadline, interrupt, || {
-        Ok(receiver.is_done()? & sender.is_done()?)
-    })
+fn wait_for_both(receiver: &mut Running, sender: &mut Running, deadline: Duration) -> Result<(), Stop> {
+    wait_until("sender or receiver still runs", deadline, || Ok(receiver.is_done()? & sender.is_done()?))
 }
 
 /// Returns the number of datagrams that both books have as sent, when none is unexplained.
@@ -257,7 +249,7 @@ mod tests {
     fn both_programs_are_awaited_and_their_json_is_parsed() {
         let (mut a, mut b) =
             (shell("receiver", "echo '{ \"sent\": 1 }'; echo table >&2"), shell("sender", "echo 2"));
-        wait_for_both(&mut a, &mut b, Duration::from_secs(60), &Interrupt::never()).unwrap();
+        wait_for_both(&mut a, &mut b, Duration::from_secs(60)).unwrap();
         assert_eq!((report(&mut a).unwrap(), report(&mut b).unwrap()), (json!({ "sent": 1 }), json!(2)));
     }
 
@@ -265,11 +257,11 @@ mod tests {
     fn a_failure_a_deadline_or_an_early_end_stops_the_wait() {
         let wait = |script: &str, secs| {
             let (mut a, mut b) = (shell("receiver", script), shell("sender", "exec sleep 600"));
-            wait_for_both(&mut a, &mut b, Duration::from_secs(secs), &Interrupt::never())
+            wait_for_both(&mut a, &mut b, Duration::from_secs(secs))
         };
         assert!(matches!(wait("exit 2", 60), Err(Stop::Failed(why)) if why.starts_with("receiver failed")));
         assert!(matches!(wait("exec sleep 600", 0), Err(Stop::Failed(why)) if why.contains("still runs")));
-        let ended = wait_until_listening(&mut shell("receiver", "exit 0"), &Interrupt::never());
+        let ended = wait_until_listening(&mut shell("receiver", "exit 0"));
         assert!(matches!(ended, Err(Stop::Failed(why)) if why.contains("before it listened")));
     }
 

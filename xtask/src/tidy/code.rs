@@ -2,9 +2,7 @@
 //!
 //! The rules see code without comments and literals. They know words and no types: a type that is inferred is not seen.
 
-use std::ops::Range;
-
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 
 use super::ratchet::{Faults, Places};
 use super::{File, Violation, line_at, positions_of};
@@ -167,45 +165,20 @@ pub(super) fn long_files(files: &[File]) -> Places {
     places
 }
 
-/// Returns Rust source with every byte of a comment or literal replaced by a space, and newlines kept. Source that cannot be split into
-/// tokens stays as it is.
+/// Returns Rust source with every byte of a comment or literal replaced by a space, and newlines kept.
 pub(super) fn masked(source: &str) -> String {
-    let Ok(tokens) = source.parse() else { return source.to_owned() };
-    let mut code: Vec<u8> = source.bytes().map(|byte| if byte == b'\n' { b'\n' } else { b' ' }).collect();
-    copy(tokens, source.as_bytes(), &mut code);
-    String::from_utf8_lossy(&code).into_owned()
-}
-
-/// Copies the tokens to their places. Tokens that the source does not spell out come from a doc comment.
-fn copy(tokens: TokenStream, source: &[u8], code: &mut [u8]) {
-    let mut keep = |text: &str, range: Range<usize>| {
-        let is_spelled_out = source.get(range.clone()) == Some(text.as_bytes());
-        if is_spelled_out {
-            code[range].copy_from_slice(text.as_bytes());
-        }
-        is_spelled_out
-    };
-    let mut groups = Vec::new();
-    for token in tokens {
-        match token {
-            TokenTree::Ident(name) => drop(keep(&name.to_string(), name.span().byte_range())),
-            TokenTree::Punct(mark) => drop(keep(&mark.to_string(), mark.span().byte_range())),
-            TokenTree::Literal(_) => {}
-            TokenTree::Group(group) => {
-                let (open, close) = match group.delimiter() {
-                    Delimiter::Parenthesis => ("(", ")"),
-                    Delimiter::Brace => ("{", "}"),
-                    Delimiter::Bracket => ("[", "]"),
-                    Delimiter::None => ("", ""),
-                };
-                if keep(open, group.span_open().byte_range()) {
-                    keep(close, group.span_close().byte_range());
-                    groups.push(group.stream());
-                }
+    let (mut code, mut rest) = (String::with_capacity(source.len()), source);
+    for token in tokenize(source, FrontmatterAllowed::No) {
+        let (text, after) = rest.split_at(token.len as usize);
+        rest = after;
+        match token.kind {
+            TokenKind::LineComment { .. } | TokenKind::BlockComment { .. } | TokenKind::Literal { .. } => {
+                code.extend(text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
             }
+            _ => code.push_str(text),
         }
     }
-    groups.into_iter().for_each(|group| copy(group, source, code));
+    code
 }
 
 #[cfg(test)]
@@ -316,7 +289,7 @@ mod tests {
         );
         assert_eq!(left("fn f<'a>(x: &'a str) -> &'a str"), "fn f<'a>(x: &'a str) -> &'a str");
         assert_eq!(left("r#type for r in bar"), "r#type for r in bar");
-        assert_eq!(left("a \"never closed"), "a \"never closed");
+        assert_eq!((left("a \"never closed"), left("a /* never closed")), ("a".to_owned(), "a".to_owned()));
         let source = "é \"b\nc\" d\n/* e\nf */ g\n";
         assert_eq!(
             masked(source).lines().map(str::len).collect::<Vec<_>>(),
