@@ -62,8 +62,8 @@ struct Report {
     written: Option<SystemTime>,
     /// The same as a date in UTC.
     date: String,
-    /// The flame graph next to the file, as SVG.
-    flame: Option<String>,
+    /// The SVG files next to it, such as `STEM-flame.svg`, by name.
+    pictures: BTreeMap<String, String>,
     /// The content, or a line that names the file and the wrong field.
     results: Result<Results, String>,
 }
@@ -92,10 +92,20 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
 
 /// Reads the reports of a folder, by stem. A folder that does not exist has none.
 fn read_folder(folder: &Path) -> Result<BTreeMap<String, Report>, Stop> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(BTreeMap::new()) };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let reports = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-    reports.map(|path| Report::read(&path).map(|report| (report.stem.clone(), report))).collect()
+    let names = if folder.exists() { files::names(folder)? } else { Vec::new() };
+    let stems = names.iter().filter_map(|name| name.strip_suffix(".json"));
+    let read = |stem: &str| Ok((stem.to_owned(), Report::read(folder, stem)?));
+    let mut reports = stems.map(read).collect::<Result<BTreeMap<_, _>, Stop>>()?;
+    for name in names.iter().filter_map(|name| name.strip_suffix(".svg")) {
+        let is_of =
+            |stem: &str| name.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        // The file of a part also begins with the name of its bench.
+        let owner = reports.iter_mut().filter(|(stem, _)| is_of(stem)).max_by_key(|(stem, _)| stem.len());
+        if let Some((_, report)) = owner {
+            report.pictures.insert(name.to_owned(), files::text(&folder.join(format!("{name}.svg")))?);
+        }
+    }
+    Ok(reports)
 }
 
 /// The place of a report in the page. A part, such as `pps-drain`, follows its bench.
@@ -116,17 +126,17 @@ fn command_of(bench: &str) -> String {
 }
 
 impl Report {
-    fn read(path: &Path) -> Result<Self, Stop> {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let date = CommandLine::new("date", &["-u", "+%Y-%m-%d %H:%M UTC", "-r"]).arg(path);
-        let text = fs::read_to_string(path).map_err(|why| why.to_string());
+    fn read(folder: &Path, stem: &str) -> Result<Self, Stop> {
+        let path = folder.join(format!("{stem}.json"));
+        let date = CommandLine::new("date", &["-u", "+%Y-%m-%d %H:%M UTC", "-r"]).arg(&path);
+        let text = fs::read_to_string(&path).map_err(|why| why.to_string());
         let results = text.and_then(|text| Results::read(&text));
         Ok(Self {
             written: path.metadata().and_then(|metadata| metadata.modified()).ok(),
             date: date.output(Path::new("."))?.trim().to_owned(),
-            flame: fs::read_to_string(path.with_file_name(format!("{stem}-flame.svg"))).ok(),
+            pictures: BTreeMap::new(),
             results: results.map_err(|why| format!("{}: {why}", path.display())),
-            stem,
+            stem: stem.to_owned(),
         })
     }
 
@@ -226,7 +236,7 @@ fn shown(report: &Report) -> Value {
         are_others_folded => others.len() > UNFOLDED,
         rates => rates.collect::<Vec<_>>(),
         parts => parts(&results.name, &results.runs).into_iter().map(part).collect::<Vec<_>>(),
-        flame => report.flame.clone(),
+        pictures => report.pictures.clone(),
     }
 }
 
@@ -437,7 +447,7 @@ mod tests {
     fn report(stem: &str, value: &serde_json::Value) -> Report {
         let results = Results::read(&value.to_string()).map_err(|why| format!("{stem}.json: {why}"));
         let date = "2026-11-21 23:09 UTC".to_owned();
-        Report { stem: stem.to_owned(), written: None, date, flame: None, results }
+        Report { stem: stem.to_owned(), written: None, date, pictures: BTreeMap::new(), results }
     }
 
     fn page(reports: &[Report]) -> String {
@@ -489,11 +499,27 @@ mod tests {
     }
 
     #[test]
-    fn a_flame_graph_is_an_image_in_which_no_script_runs() {
-        let mut with_flame = report("peers_scale", &samples::bench("full", &[], &[]));
-        with_flame.flame = Some("<svg \"#é\">".to_owned());
-        let page = page(&[with_flame]);
+    fn pictures_next_to_a_file_are_images_in_which_no_script_runs() {
+        let folder = files::samples::TestFolder::new("report");
+        for (name, text) in [
+            ("echo.json", "{}"),
+            ("echo-A.json", "{}"),
+            ("echo-A-flame.svg", "<svg \"#é\">"),
+            ("echo-more.svg", "x"),
+            ("echoes.svg", "x"),
+        ] {
+            files::write(&folder.join(name), text).unwrap();
+        }
+        let read = read_folder(&folder).unwrap();
+        let pictures = |stem: &str| read[stem].pictures.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            (pictures("echo"), pictures("echo-A")),
+            (vec!["echo-more".to_owned()], vec!["echo-A-flame".to_owned()])
+        );
+        let pictures = read["echo-A"].pictures.clone();
+        let page = page(&[Report { pictures, ..report("echo", &samples::bench("full", &[], &[])) }]);
         assert!(page.contains("src=\"data:image/svg+xml,%3Csvg%20%22%23%C3%A9%22%3E\""), "{page}");
+        assert!(read_folder(&folder.join("none")).unwrap().is_empty());
     }
 
     #[test]
