@@ -126,7 +126,9 @@ fn sum_up(outcomes: &[(&str, Verdict)]) -> Result<(), Stop> {
     };
     match (names_of(Verdict::Missed), names_of(Verdict::Skipped)) {
         (missed, _) if !missed.is_empty() => Err(Stop::failed(format!("missed: {missed}"))),
-        (_, skipped) if !skipped.is_empty() => Err(Stop::Needs(format!("what {skipped} printed above"))),
+        (_, skipped) if !skipped.is_empty() => {
+            Err(Stop::Needs(format!("the requirements that {skipped} printed above")))
+        }
         _ => Ok(()),
     }
 }

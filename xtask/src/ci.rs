@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_has_the_tests_on_request_and_every_example_in_each_form() {
+    fn the_plan_has_tests_on_request_and_all_forms_of_examples() {
         let here = Workspace::load().unwrap();
         let has =
             |skips, command: &str| commands(&plan(&here, skips).unwrap()).iter().any(|one| one == command);

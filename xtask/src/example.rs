@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_with_two_ends_are_recognized_and_moved_to_an_address() {
+    fn examples_with_two_ends_are_moved_to_an_address() {
         let workspace = Workspace::load().unwrap();
         let address = "127.0.0.1:9".parse().unwrap();
         let [server, client] = commands_at(&workspace, "echo", address).unwrap();

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_output_of_the_fuzzer_becomes_figures_or_a_finding_with_its_last_lines() {
+    fn output_of_the_fuzzer_becomes_figures_or_a_finding() {
         let folder = TestFolder::new("search");
         let run = |lines: &str, code: u8| {
             let program = folder.join("program");

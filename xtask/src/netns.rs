@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_a_killed_run_are_removed_and_those_of_a_running_one_stay() {
+    fn only_leftovers_of_a_killed_run_are_removed() {
         let _lock = serialize();
         let running = std::process::id();
         // Above the largest process id of Linux, and different in every process that runs these tests.

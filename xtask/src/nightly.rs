@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fuzzer_has_the_rest_of_the_time_and_at_least_a_minute_per_target() {
+    fn the_fuzzer_has_the_rest_of_the_time_or_a_minute_per_target() {
         let seconds = |rest| night(0).fuzz(Duration::from_secs(rest), 18).command.to_string();
         assert_eq!(seconds(3_600), "cargo xtask fuzz all --seconds 200 --ledger");
         assert_eq!(seconds(0), "cargo xtask fuzz all --seconds 60 --ledger");
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn each_back_end_of_the_ciphers_is_forced_and_a_release_is_compared() {
+    fn each_cipher_back_end_is_forced_and_a_release_is_compared() {
         let forced = |name: &str| {
             let is_forced = |command: &String| {
                 command.starts_with("RUSTFLAGS=") && command.contains(&format!("--cfg chacha20_force_{name}"))
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_of_the_full_tests_are_those_that_the_tests_read() {
+    fn the_variables_of_full_tests_are_those_that_tests_read() {
         for (path, name) in [
             ("crates/tries/src/lib.rs", "DRUMFIRE_FULL"),
             ("crates/proto/tests/core/paths.rs", "DRUMFIRE_SEEDS"),

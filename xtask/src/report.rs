@@ -17,7 +17,7 @@ use minijinja::{Environment, context};
 use serde::Serialize;
 
 use self::plot::{Plot, median, precise};
-use self::results::{Bound, Extent, Figure, Machine, Results, Run};
+use self::results::{BenchFlags, Bound, Extent, Figure, Machine, Results, Run};
 use crate::files;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
@@ -149,9 +149,7 @@ impl Report {
 
     fn title(&self) -> String {
         match &self.results {
-            Ok(Results { name, flags, .. }) if flags.only.is_some() => {
-                format!("{name}: {}", flags.only.as_deref().unwrap_or_default())
-            }
+            Ok(Results { name, flags: BenchFlags { only: Some(part), .. }, .. }) => format!("{name}: {part}"),
             _ => self.stem.clone(),
         }
     }
@@ -396,7 +394,12 @@ fn bless(root: &Path, reports: &[Report]) -> Result<(), Stop> {
         let Ok(results) = &report.results else { continue };
         let is_complete = results.flags.only.is_none() && sizes(&results.flags.given).is_empty();
         if is_complete && results.flags.extent != Extent::Quick && !results.figures.is_empty() {
-            let section = numbers(results, &report.date, causes.get(&results.name));
+            let causes = causes.get(&results.name);
+            let is_stale = |part: &&String| !results.figures.iter().any(|figure| figure.name.contains(*part));
+            for part in causes.into_iter().flat_map(BTreeMap::keys).filter(is_stale) {
+                println!("warning: {CAUSES}: no figure of {} has `{part}` in its name", results.name);
+            }
+            let section = numbers(results, &report.date, causes);
             sections.insert((place(&results.name), results.name.clone()), section);
         }
     }
@@ -542,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_counts_once_for_a_part_and_its_bench_and_never_for_a_smoke_run() {
+    fn goals_of_smoke_runs_and_of_superseded_parts_do_not_count() {
         let written = |stem: &str, extent: &str, part: Option<&str>, secs: u64| {
             let mut bench = samples::bench(extent, &[], &[]);
             bench["flags"]["only"] = json!(part);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_branch_of_a_verdict_may_depend_on_a_secret_and_nothing_else() {
+    fn only_one_branch_of_a_verdict_may_depend_on_a_secret() {
         let verdict = |address: &str| format!("{address}: {}", VERDICTS[0]);
         let (one, other) = (verdict("0x10"), verdict("0x20"));
         assert_eq!(places(&report(&[(BRANCH, &one), (BRANCH, &one)])), [""; 0]);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_or_a_missing_program_skips_a_step_and_nothing_else_does() {
+    fn only_a_task_or_a_missing_program_skips_a_step() {
         let mut steps = Steps::new(Path::new("."), 5);
         assert!(steps.run(&shell("task", "exit 3; cargo xtask x")).is_ok());
         assert!(steps.run(&shell("mutants", "exit 3; cargo mutants x")).is_ok());
