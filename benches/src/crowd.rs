@@ -1,22 +1,27 @@
-//! Many connections over a few sockets, all on the thread that calls: begun at a rate that servers bear, and counted by what
-//! became of them.
+//! Many connections over a few sockets of [`Clients`], all on the calling thread.
+//!
+//! They are begun at a rate that servers accept, and counted by their outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use drumfire::{ClientConfig, Clients, ClientsEvent, ConnectError, PeerId, ServerPublicKey, WorkerStats};
+use drumfire::{
+    ChannelId, ClientConfig, Clients, ClientsEvent, ConnectError, PeerId, SendError, SendOptions,
+    ServerPublicKey, WorkerStats,
+};
 use drumfire_tools::clock;
 
-use crate::served::RECEIVE_BUFFER_BYTES;
+use crate::roles::RECEIVE_BUFFER_BYTES;
+use crate::traffic::Client;
 
-/// Attempts under way at a time: a server keeps 4,096 that are half-open.
-const UNDER_WAY_MAX: u64 = 1_024;
+/// Attempts in progress at a time. A server keeps 4,096 half-open connections.
+const CONNECTING_MAX: u64 = 1_024;
 
-/// A ramp that takes so long beyond its own time will not come to an end.
+/// The time that a ramp may take in addition to its schedule.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a thread that has nothing to do rests.
+/// The pause after a poll that found nothing.
 const REST: Duration = Duration::from_micros(500);
 
 /// Connections over a few sockets.
@@ -24,48 +29,69 @@ const REST: Duration = Duration::from_micros(500);
 pub struct Crowd {
     sockets: Vec<Clients>,
     peers: Vec<(usize, PeerId)>,
+    /// The index of each connection in `peers`.
+    places: HashMap<(usize, PeerId), usize>,
     ended: u64,
-    /// Attempts so far, which go around the sockets.
+    /// The number of attempts so far. Attempts use the sockets in turn.
     begun: usize,
+    options: SendOptions,
 }
 
-/// What became of attempts to connect.
+/// The outcome of attempts to connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ramped {
-    /// How long it took from the first attempt to the last answer.
+    /// The time from the first attempt to the last outcome.
     pub took: Duration,
-    /// How many are connected.
+    /// The number of connections made.
     pub connected: u64,
-    /// How many are not, by the reason.
+    /// The number of failed attempts by reason.
     pub failed: BTreeMap<String, u64>,
 }
 
 impl Ramped {
-    /// How many attempts failed.
+    /// The number of failed attempts.
     #[must_use]
     pub fn failed_count(&self) -> u64 {
         self.failed.values().sum()
     }
 
-    /// Attempts that came to an end.
+    /// Fails if an attempt failed.
+    ///
+    /// # Errors
+    ///
+    /// One line with the reasons.
+    pub fn check(&self) -> Result<(), String> {
+        let failed = self.failed_count();
+        if failed == 0 { Ok(()) } else { Err(format!("{failed} connects failed: {:?}", self.failed)) }
+    }
+
+    /// Attempts that have an outcome.
     fn ended(&self) -> u64 {
         self.connected + self.failed_count()
     }
 }
 
+impl std::fmt::Display for Ramped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.took.as_secs_f64();
+        let rate = self.connected as f64 / seconds;
+        write!(f, "{} in {seconds:.1} s ({rate:.0}/s), failed: {:?}", self.connected, self.failed)
+    }
+}
+
 impl Crowd {
-    /// Binds so many sockets on the loopback for so many connections in all.
+    /// Binds this number of sockets on the loopback for this number of connections over all of them.
     ///
     /// # Errors
     ///
-    /// One line: what could not be bound.
+    /// One line, when a socket cannot be bound.
     pub fn bind(sockets: u32, connections: u32) -> Result<Self, String> {
-        // Many clients have one socket here, and what comes while this process has no core has to fit.
+        // Many clients share a socket here. Its buffer must hold what comes while this process has no core.
         let config = ClientConfig::default().receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
         Self::bind_with(sockets, connections, &config)
     }
 
-    /// The same with this configuration.
+    /// Binds sockets with this configuration.
     ///
     /// # Errors
     ///
@@ -74,37 +100,44 @@ impl Crowd {
         let bind = |_| Clients::bind(([127, 0, 0, 1], 0).into(), connections.div_ceil(sockets), config);
         let sockets = (0..sockets).map(bind).collect::<Result<_, _>>();
         let sockets = sockets.map_err(|error| format!("the clients' sockets: {error}"))?;
-        Ok(Self { sockets, peers: Vec::new(), ended: 0, begun: 0 })
+        let (peers, places, options) = (Vec::new(), HashMap::new(), SendOptions::unreliable());
+        Ok(Self { sockets, peers, places, ended: 0, begun: 0, options })
     }
 
-    /// The connections there are, as a place among the sockets and a name there.
+    /// Sends messages with these options. By default they are unreliable.
+    #[must_use]
+    pub fn with_options(self, options: SendOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// The connections: the index of the socket, and the peer at this socket.
     #[must_use]
     pub fn peers(&self) -> &[(usize, PeerId)] {
         &self.peers
     }
 
-    /// The socket at this place.
-    pub fn socket(&mut self, place: usize) -> Option<&mut Clients> {
-        self.sockets.get_mut(place)
+    /// The socket with this index.
+    pub fn socket(&mut self, index: usize) -> Option<&mut Clients> {
+        self.sockets.get_mut(index)
     }
 
-    /// How many sockets there are.
+    /// The number of sockets.
     #[must_use]
     pub fn sockets(&self) -> usize {
         self.sockets.len()
     }
 
-    /// Connections that ended after they had begun.
+    /// The number of connections that ended after they were made.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// Connects so many more, so many in a second, each on the next socket; `heard` is told of everything that happens beside.
+    /// Makes further connections at this rate, each on the next socket. `heard` receives the events of established connections.
     ///
     /// # Errors
     ///
-    /// One line: what cannot be begun, or that it took too long.
+    /// One line, when an attempt cannot begin or the ramp takes too long.
     pub fn connect(
         &mut self,
         (server, key): (SocketAddr, ServerPublicKey),
@@ -116,19 +149,19 @@ impl Crowd {
         let deadline = start + Duration::from_secs(count / per_second.max(1)) + PATIENCE;
         let (mut begun, mut ramped) = (0, Ramped::default());
         while ramped.ended() < count {
-            let due = due(start, per_second).min(count).min(ramped.ended() + UNDER_WAY_MAX);
+            let due = due(start, per_second).min(count).min(ramped.ended() + CONNECTING_MAX);
             while begun < due {
-                let place = self.begun % self.sockets.len();
-                let begins = self.sockets[place].connect(server, key);
+                let index = self.begun % self.sockets.len();
+                let begins = self.sockets[index].connect(server, key);
                 begins.map_err(|error| format!("connection {begun}: {error}"))?;
                 (begun, self.begun) = (begun + 1, self.begun + 1);
             }
-            let came = self.look(|place, event| match event {
+            let came = self.look(|index, event| match event {
                 ClientsEvent::Connected { .. } => ramped.connected += 1,
                 ClientsEvent::ConnectFailed { error, .. } => {
                     *ramped.failed.entry(reason(error)).or_default() += 1;
                 }
-                event => heard(place, event),
+                event => heard(index, event),
             });
             if clock::now() > deadline {
                 return Err(format!("{} of {count} attempts came to an end in time", ramped.ended()));
@@ -141,23 +174,26 @@ impl Crowd {
         Ok(ramped)
     }
 
-    /// Does all sockets' work and tells what happened; answers whether anything did.
+    /// Polls all sockets and passes on their events. Returns whether there was an event.
     pub fn look(&mut self, mut heard: impl FnMut(usize, &ClientsEvent)) -> bool {
         let mut came = false;
-        for place in 0..self.sockets.len() {
-            came |= self.look_at(place, |event| heard(place, event));
+        for index in 0..self.sockets.len() {
+            came |= self.look_at(index, |event| heard(index, event));
         }
         came
     }
 
-    /// Does the work of the socket at this place and tells what happened; answers whether anything did.
-    pub fn look_at(&mut self, place: usize, mut heard: impl FnMut(&ClientsEvent)) -> bool {
-        let Some(socket) = self.sockets.get_mut(place) else { return false };
+    /// Polls one socket and passes on its events. Returns whether there was an event.
+    pub fn look_at(&mut self, index: usize, mut heard: impl FnMut(&ClientsEvent)) -> bool {
+        let Some(socket) = self.sockets.get_mut(index) else { return false };
         let mut came = false;
         for event in socket.poll() {
             came = true;
             match &event {
-                ClientsEvent::Connected { peer } => self.peers.push((place, *peer)),
+                ClientsEvent::Connected { peer } => {
+                    self.places.insert((index, *peer), self.peers.len());
+                    self.peers.push((index, *peer));
+                }
                 ClientsEvent::Disconnected { .. } => self.ended += 1,
                 _ => {}
             }
@@ -166,19 +202,19 @@ impl Crowd {
         came
     }
 
-    /// Sends what all connections have to say.
+    /// Sends what all connections have queued.
     pub fn flush(&mut self) {
         self.sockets.iter_mut().for_each(Clients::flush);
     }
 
-    /// Datagrams that all sockets took since they were bound, those that no connection had a use for too.
+    /// Datagrams that all sockets received, including those that no connection used.
     #[must_use]
     pub fn received_in_all(&self) -> u64 {
         let received = self.sockets.iter().map(|socket| socket.stats().received);
         received.map(|received| received.datagrams + received.dropped_in_all()).sum()
     }
 
-    /// Takes all that is there, and answers as [`Self::received_in_all`].
+    /// Receives until the sockets are empty, and returns [`Self::received_in_all`].
     pub fn drain(&mut self) -> u64 {
         loop {
             let before = self.received_in_all();
@@ -195,16 +231,51 @@ impl Crowd {
         self.sockets.iter().map(Carried::of).fold(Carried::default(), Carried::plus)
     }
 
-    /// What the socket at this place counted since it was bound.
+    /// The counters of one socket since it was bound.
     #[must_use]
-    pub fn socket_stats(&self, place: usize) -> Option<WorkerStats> {
-        self.sockets.get(place).map(Clients::stats)
+    pub fn socket_stats(&self, index: usize) -> Option<WorkerStats> {
+        self.sockets.get(index).map(Clients::stats)
     }
 
-    /// What the socket at this place carried since it was bound.
+    /// What one socket carried since it was bound.
     #[must_use]
-    pub fn carried_by(&self, place: usize) -> Carried {
-        self.sockets.get(place).map(Carried::of).unwrap_or_default()
+    pub fn carried_by(&self, index: usize) -> Carried {
+        self.sockets.get(index).map(Carried::of).unwrap_or_default()
+    }
+}
+
+impl Client for Crowd {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+        for index in 0..self.sockets.len() {
+            for event in self.sockets[index].poll() {
+                match event {
+                    ClientsEvent::Message { peer, bytes, .. } => {
+                        take(self.places.get(&(index, peer)).copied().unwrap_or(usize::MAX), &bytes);
+                    }
+                    ClientsEvent::Disconnected { .. } => self.ended += 1,
+                    _ => {}
+                }
+            }
+        }
+        if self.ended > 0 { Err(format!("{} connections ended", self.ended)) } else { Ok(()) }
+    }
+
+    fn send(&mut self, _: u64, connection: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
+        let (socket, peer) = self.peers[connection];
+        match self.sockets[socket].send(peer, ChannelId(channel.into()), message.to_vec(), self.options) {
+            Ok(_) => Ok(true),
+            Err(SendError::Full) => Ok(false),
+            Err(error) => Err(format!("a connection: {error}")),
+        }
+    }
+
+    fn flush(&mut self, _: u64) -> Result<(), String> {
+        Self::flush(self);
+        Ok(())
     }
 }
 
@@ -213,11 +284,11 @@ impl Crowd {
 pub struct Carried {
     /// Datagrams sent.
     pub sent: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub sent_bytes: u64,
     /// Datagrams received.
     pub received: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub received_bytes: u64,
 }
 
@@ -242,7 +313,7 @@ impl Carried {
     }
 }
 
-/// Attempts that should have begun by now.
+/// The number of attempts that are due by now.
 fn due(start: Instant, per_second: u64) -> u64 {
     let elapsed = clock::now().duration_since(start).as_micros();
     let due = elapsed.saturating_mul(per_second.into()) / 1_000_000;

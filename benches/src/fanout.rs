@@ -2,8 +2,8 @@
 //!
 //! It counts nothing: both ends tell their counts by name.
 
-use crate::child::Counts;
-use crate::served::count;
+use crate::books::count;
+use crate::process::Counts;
 
 /// Datagrams that may be dropped together and be one drop in the kernel's account: a train to one socket.
 const PER_DROP: u64 = 64;

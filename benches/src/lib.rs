@@ -1,80 +1,64 @@
-//! What the benches share: runs of receiver and sender, interleaved rounds, medians, tables and reports.
+//! The harness of the benches: the command line, child processes, interleaved rounds, books, traffic, servers, and reports.
 //!
-//! Nothing here judges a figure; a bench states its goal beside what it measured.
+//! No goal is here. A bench states its goals next to its figures.
 #![forbid(unsafe_code)]
 
-mod announce;
+mod bench;
+mod books;
 mod by_time;
 mod c_loop;
 pub mod chance;
-mod child;
 mod cipher;
-mod cores;
+mod client;
 mod crowd;
-pub mod drive;
-mod echoes;
-mod echoing;
-mod ending;
 mod fanout;
-mod figures;
-mod flags;
 pub mod group;
-mod guest;
+mod guests;
 pub mod hellos;
-mod ledger;
-mod load;
+mod host;
 pub mod nbio;
 pub mod numbered;
-mod out;
 pub mod pair;
 pub mod paired;
 mod plain;
-mod played;
 mod players;
+mod process;
+mod results;
+pub mod roles;
 mod rounds;
 mod run;
-mod served;
-mod setup;
-mod spender;
-mod system;
-mod timed;
+mod tally;
+pub mod traffic;
 mod turns;
 mod valgrind;
-mod watched;
 mod wire;
 
-pub use announce::{Announcer, Ears, announcements};
+pub use bench::{
+    Bench, Extent, Options, Part, Program, Role, criterion_extent, ending, parse, part, run_bench,
+    take_number,
+};
+pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text, missing};
 pub use by_time::ByTime;
 pub use c_loop::CLoop;
-pub use child::{Child, Counts, at_end_of_input, over_at_end_of_input, say, say_counts};
 pub use cipher::OpenAlone;
-pub use cores::{Cores, pin_to};
 pub use crowd::{Carried, Crowd, Ramped};
-pub use echoes::{OUTSTANDING, Tally, Told, Window};
-pub use echoing::{EchoHandler, EchoTally};
-pub use ending::{criterion_extent, ending, run_bench};
 pub use fanout::{Fanout, close_fanout};
-pub use figures::{Goal, Results};
-pub use flags::{Extent, Options, parse, take_number};
-pub use guest::{Guest, Manner};
-pub use ledger::Ledger;
-pub use load::{Drive, Load};
-pub use out::{GIVEN_UP_NS, Out};
+pub use guests::{Flood, FloodConfig, Spender};
+pub use host::{
+    Cores, DropWatch, Memory, StealWatch, Usage, UsageWatch, memory, pin_to, print_machine, resident_kib,
+    usage_of,
+};
 pub use plain::{PLAIN_BYTES_MAX, Pace, asked_bytes, serve_plain};
-pub use played::{Played, play};
 pub use players::{Joining, Players};
+pub use process::{Child, Counts, named_counts, on_end_of_input, print_counts, print_line, stop_flag};
+pub use results::{Column, Goal, Results, column, print_table};
+pub use roles::{EchoHandler, EchoTally, RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{
-    Arm, BUSY, Measured, Pick, Spread, busy_note, cell, interleave, median_cell, micros, ratio_note,
+    Arm, BUSY, Measured, Pick, Plan, Rounds, Spread, Values, Work, busy_note, cell, interleave,
+    interleave_work, median_cell, micros, pin, ratio_note,
 };
 pub use run::{Recipe, run, run_with};
-pub use served::{
-    RECEIVE_BUFFER_BYTES, close_books, close_way_back, count, counts_of, counts_text, missing, open_server,
-    settle,
-};
-pub use spender::Spender;
-pub use system::{DropWatch, Memory, StealWatch, Used, Watch, memory, print_machine};
-pub use timed::{Rounds, Work, interleave_work, pin};
+pub use tally::{EchoCounts, GIVEN_UP_NS, OUTSTANDING, Outstanding, SATURATED, Tally, Window, WindowUsage};
 pub use turns::{Schedule, Turns};
 pub use valgrind::{instructions, valgrind_version};
-pub use watched::{SATURATED, Watched, resident_kib};
 pub use wire::{PER_SOCKET, PlainDatagrams};

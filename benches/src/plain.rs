@@ -1,5 +1,6 @@
-//! The floor: a process that takes datagrams and sends as long ones back as each asks for, with the waits and the system calls
-//! of a server, and nothing else: no connection, no encryption, no books of who said what.
+//! The floor of all figures: a plain UDP server that answers each datagram with the length that it asks for.
+//!
+//! It waits and calls the system as a worker of drumfire does, and has no connections, no encryption, and no books per client.
 
 use std::io;
 use std::sync::Arc;
@@ -12,41 +13,41 @@ use drumfire_socket::{
 };
 use drumfire_tools::clock;
 
-use crate::child::{Counts, at_end_of_input, say, say_counts};
+use crate::process::{Counts, on_end_of_input, print_counts, print_line};
 
-/// More than any datagram it takes or sends.
+/// The size of its largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
 
-/// A datagram says first, in two bytes, how long its answer is to be.
+/// A datagram begins with the length of its answer in two bytes.
 const ASK_BYTES: usize = 2;
 
-/// An answer begins as its datagram did, so that who asked finds what it wrote there.
+/// An answer begins with this many bytes of its datagram, where the client has its number.
 const HEAD_BYTES: usize = 32;
 
-/// Datagrams taken in one go, at most.
+/// Datagrams received in one pass, at most.
 const BUDGET: usize = 256;
 
-/// When the receiver looks at its socket.
+/// When the server polls its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As a worker of a server with the default wait.
+    /// As a worker of drumfire with the default wait.
     Worker,
-    /// Once in so long, like a game with a tick.
+    /// Once per interval, like a game with ticks.
     Every(Duration),
 }
 
-/// How long an answer this datagram asks for; 0 = none.
+/// Returns the length of the answer that this datagram asks for. 0 asks for none.
 #[must_use]
 pub fn asked_bytes(datagram: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*datagram.first_chunk::<ASK_BYTES>()?)))
 }
 
-/// Says where it is, answers until the standard input ends, and says what it counted: `received`, `answered` and `refused`,
-/// answers for which there was no room.
+/// Prints the address, serves until the standard input ends, and prints the counts `received`, `answered`, and `refused` (answers
+/// without room).
 ///
 /// # Errors
 ///
-/// What the system answered.
+/// The error of the system.
 pub fn serve_plain(pace: Pace, receive_buffer_bytes: usize) -> io::Result<()> {
     let config = GroupConfig::new(([127, 0, 0, 1], 0).into()).receive_buffer_bytes(receive_buffer_bytes);
     let group = ReuseportGroup::bind(&config)?;
@@ -56,17 +57,17 @@ pub fn serve_plain(pace: Pace, receive_buffer_bytes: usize) -> io::Result<()> {
     let waker = plain.poller.waker();
     let is_over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_over);
-    at_end_of_input(move || {
+    on_end_of_input(move || {
         flag.store(true, Ordering::Release);
-        // Without it the process is ended from outside.
+        // If waking fails, the parent kills the process.
         let _ = waker.wake();
     });
-    say(&address.to_string())?;
+    print_line(&address.to_string())?;
     match pace {
         Pace::Worker => plain.serve_as_worker(&is_over)?,
         Pace::Every(time) => plain.serve_every(time, &is_over),
     }
-    say_counts(&plain.counts())
+    print_counts(&plain.counts())
 }
 
 struct Plain {
@@ -116,7 +117,7 @@ impl Plain {
         }
     }
 
-    /// Takes what came and answers it; answers whether there is more to do at once.
+    /// Receives and answers. Returns whether there is more to do without waiting.
     fn pass(&mut self) -> bool {
         let Self { socket, receiver, batch, received, answered, refused, .. } = self;
         let mut answer = [0; PLAIN_BYTES_MAX];

@@ -11,7 +11,7 @@ use drumfire_proto::{
 };
 use drumfire_tools::clock;
 
-use crate::drive::Client;
+use crate::traffic::Client;
 use crate::wire::Wire;
 
 /// How they connect and send.

@@ -1,65 +1,104 @@
-//! Interleaved rounds: every arm once, then every arm again, so that whatever the machine does meanwhile is done
-//! to all of them. The first round warms up and does not count.
+//! Interleaved rounds: every arm once, then every arm again, so that a change of the machine's speed affects all arms alike.
+//!
+//! A round is void when other work on the machine disturbed it. Void rounds are repeated.
 
-use drumfire_tools::report::{Latency, Report};
+use std::collections::BTreeMap;
 
-/// How often rounds of one arm that the machine disturbed are repeated, so that a busy machine cannot hold up the
-/// bench.
+use drumfire_tools::clock;
+use drumfire_tools::host::{self, ThreadClock};
+use drumfire_tools::report::{Latency, RUN_DELAY_LIMIT, Report};
+
+use crate::bench::Extent;
+
+/// The number of times that void rounds of one arm are repeated, so that a busy machine cannot stop the bench.
 const MAX_REPEATS: u32 = 10;
 
-/// Stands beside a figure whose rounds the machine disturbed to the end.
+/// The note next to a figure whose rounds stayed void.
 pub const BUSY: &str = "machine busy: these figures do not count";
 
-/// Picks one time of a round.
+/// Selects one time of a round.
 pub type Pick = fn(&Latency) -> u64;
 
-/// A time of a round, in microseconds.
+/// Further values of a round, by name.
+pub type Values = BTreeMap<&'static str, f64>;
+
+/// Returns a time of a round in microseconds.
 #[must_use]
 pub fn micros(report: &Report, pick: Pick) -> Option<f64> {
     Some(pick(&report.latency_ns?) as f64 / 1e3)
 }
 
-/// One thing that is measured.
+/// How many rounds there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Rounds that do not count.
+    pub warm_up: u32,
+    /// Rounds that count.
+    pub rounds: u32,
+    /// Whether void rounds are repeated.
+    pub may_void: bool,
+}
+
+impl Plan {
+    /// One round in a smoke run, five by default, and seven in a full run.
+    #[must_use]
+    pub fn of(extent: Extent) -> Self {
+        let is_quick = extent == Extent::Quick;
+        Self { warm_up: u32::from(!is_quick), rounds: extent.pick(1, 5, 7), may_void: !is_quick }
+    }
+}
+
+/// One variant that is measured.
 pub struct Arm<'a> {
-    /// Its name in the table.
+    /// The name in the table.
     pub name: String,
     /// Runs it once.
-    pub run: Box<dyn FnMut() -> Result<Report, String> + 'a>,
+    pub run: Box<dyn FnMut() -> Result<(Report, Values), String> + 'a>,
 }
 
 impl<'a> Arm<'a> {
-    /// An arm of this name.
-    pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<Report, String> + 'a) -> Self {
+    /// An arm without further values.
+    pub fn new(name: impl Into<String>, mut run: impl FnMut() -> Result<Report, String> + 'a) -> Self {
+        Self::with_values(name, move || Ok((run()?, Values::new())))
+    }
+
+    /// An arm with further values.
+    pub fn with_values(
+        name: impl Into<String>,
+        run: impl FnMut() -> Result<(Report, Values), String> + 'a,
+    ) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }
 }
 
-/// What came of one arm.
-#[derive(Debug)]
+/// The rounds of one arm.
+#[derive(Debug, Default)]
 pub struct Measured {
-    /// The arm's name.
+    /// The name of the arm.
     pub name: String,
     /// The rounds that count, in order.
     pub rounds: Vec<Report>,
-    /// Rounds that the machine disturbed and that were repeated.
+    /// The values of all rounds. Warm-up and void rounds are included, because promises hold in them too.
+    pub values: Vec<Values>,
+    /// The number of void rounds that were repeated.
     pub voided: u32,
-    /// Whether a round stayed disturbed however often it was repeated.
+    /// Whether a round stayed void after all repeats.
     pub is_busy: bool,
 }
 
-/// Median, least and most of some rounds.
+/// Median, least, and most of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle one.
+    /// The middle value, or the mean of the middle two.
     pub median: f64,
-    /// The least.
+    /// The least value.
     pub least: f64,
     /// The most.
     pub most: f64,
 }
 
 impl Spread {
-    /// Of these values; `None` when there are none.
+    /// Returns the spread of these values, or `None` when there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -69,7 +108,7 @@ impl Spread {
     }
 }
 
-/// A median with its least and most, for a table.
+/// A median with the least and the most, for a table.
 #[must_use]
 pub fn cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(
@@ -85,9 +124,21 @@ pub fn median_cell(spread: Option<Spread>, digits: usize) -> String {
 }
 
 impl Measured {
-    /// The spread of a value of each round; `None` when some round has none.
+    /// Returns the spread of a value over the rounds, or `None` when a round lacks it.
     pub fn spread(&self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
+    }
+
+    /// Returns the spread of a further value over all rounds that have it.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<Spread> {
+        Spread::of(self.values.iter().filter_map(|values| values.get(name).copied()))
+    }
+
+    /// Returns the sum of a further value over all rounds.
+    #[must_use]
+    pub fn sum(&self, name: &str) -> f64 {
+        self.values.iter().filter_map(|values| values.get(name)).sum()
     }
 
     /// Packets received per second.
@@ -96,15 +147,20 @@ impl Measured {
         self.spread(|report| Some(report.pps))
     }
 
-    /// What held down more than half of the rounds, where it was not the receiver.
+    /// Returns what limited more than half of the rounds, if it was not the receiver.
     #[must_use]
     pub fn limited_by(&self) -> Option<&str> {
         let limits = || self.rounds.iter().filter_map(|round| round.limited_by.as_deref());
         if limits().count() * 2 > self.rounds.len() { limits().next() } else { None }
     }
 
-    /// Millions of packets received per second, for a table; what held them down where it was not the receiver, with what
-    /// came at least.
+    /// What limited the rate, for a table.
+    #[must_use]
+    pub fn limit_cell(&self) -> String {
+        self.limited_by().map_or_else(String::new, |by| format!("{by}-limited"))
+    }
+
+    /// Millions of packets received per second, for a table. A rate that the receiver did not limit is shown as a lower bound.
     #[must_use]
     pub fn rate_cell(&self) -> String {
         let Some(Spread { median, least, most }) = self.pps() else { return "-".to_owned() };
@@ -114,7 +170,7 @@ impl Measured {
         }
     }
 
-    /// How many rounds were voided, and whether one stayed disturbed all the same: for a table.
+    /// The number of void rounds, and whether one stayed void, for a table.
     #[must_use]
     pub fn void_cell(&self) -> String {
         format!("{}{}", self.voided, if self.is_busy { " busy" } else { "" })
@@ -127,13 +183,13 @@ impl Measured {
     }
 }
 
-/// What has to stand beside a figure made of these: nothing, or that the machine was too busy for it to count.
+/// Returns [`BUSY`] when one of these arms had a round that stayed void, or nothing.
 #[must_use]
 pub fn busy_note(measured: &[Measured]) -> &'static str {
     if measured.iter().any(|arm| arm.is_busy) { BUSY } else { "" }
 }
 
-/// What a reader of a ratio of these arms has to know: which of them the client held down, and whether the machine was busy.
+/// The note next to a ratio of these arms: the arms that the client limited, and whether the machine was busy.
 #[must_use]
 pub fn ratio_note(arms: &[&Measured]) -> String {
     let mut words = Vec::new();
@@ -153,32 +209,28 @@ pub fn ratio_note(arms: &[&Measured]) -> String {
 ///
 /// # Errors
 ///
-/// The first line of a run that failed, or of one whose books do not close, with the arm's name.
+/// The error of a round that failed or whose books do not close, with the name of the arm.
 pub fn interleave(
     mut arms: Vec<Arm<'_>>,
     warm_up: u32,
     rounds: u32,
     may_void: bool,
 ) -> Result<Vec<Measured>, String> {
-    let mut measured: Vec<Measured> = arms
-        .iter()
-        .map(|arm| Measured { name: arm.name.clone(), rounds: Vec::new(), voided: 0, is_busy: false })
-        .collect();
+    let mut measured: Vec<Measured> =
+        arms.iter().map(|arm| Measured { name: arm.name.clone(), ..Measured::default() }).collect();
     for round in 0..warm_up + rounds {
         for (arm, measured) in arms.iter_mut().zip(&mut measured) {
-            let report = loop {
-                let report = (arm.run)().map_err(|line| format!("{}: {line}", arm.name))?;
-                report.check().map_err(|line| format!("{}: {line}", arm.name))?;
-                if !may_void || round < warm_up || !report.is_void() {
-                    break report;
-                }
-                if measured.voided == MAX_REPEATS {
-                    measured.is_busy = true;
-                    break report;
-                }
-                measured.voided += 1;
-            };
-            if round >= warm_up {
+            let counts = round >= warm_up;
+            let name = &arm.name;
+            let Measured { voided, is_busy, values, .. } = measured;
+            let report = repeat_void(counts && may_void, voided, is_busy, || {
+                let (report, further) = (arm.run)().map_err(|line| format!("{name}: {line}"))?;
+                report.check().map_err(|line| format!("{name}: {line}"))?;
+                values.push(further);
+                let is_void = report.is_void();
+                Ok((report, is_void))
+            })?;
+            if counts {
                 measured.rounds.push(report);
             }
         }
@@ -186,26 +238,143 @@ pub fn interleave(
     Ok(measured)
 }
 
+/// Runs a round until it is not void, at most [`MAX_REPEATS`] times per arm.
+fn repeat_void<T>(
+    may_void: bool,
+    voided: &mut u32,
+    is_busy: &mut bool,
+    mut run: impl FnMut() -> Result<(T, bool), String>,
+) -> Result<T, String> {
+    loop {
+        let (outcome, is_void) = run()?;
+        if !may_void || !is_void {
+            return Ok(outcome);
+        }
+        if *voided == MAX_REPEATS {
+            *is_busy = true;
+            return Ok(outcome);
+        }
+        *voided += 1;
+    }
+}
+
+/// Work of one thread in memory, without sockets.
+pub struct Work<'a, T> {
+    /// The name in the table.
+    pub name: String,
+    /// Does the work once.
+    pub run: Box<dyn FnMut() -> Result<T, String> + 'a>,
+}
+
+/// The rounds of one [`Work`].
+#[derive(Debug)]
+pub struct Rounds<T> {
+    /// The name of the work.
+    pub name: String,
+    /// The rounds that count, in order.
+    pub rounds: Vec<T>,
+    /// The number of void rounds that were repeated.
+    pub voided: u32,
+    /// Whether a round stayed void after all repeats.
+    pub is_busy: bool,
+}
+
+impl<'a, T> Work<'a, T> {
+    /// Work of this name.
+    pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<T, String> + 'a) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// Pins this thread to one core, where the system permits it.
+pub fn pin() {
+    if let Some(core) = host::allowed_cores().unwrap_or_default().last() {
+        // Without pinning the figures only spread more.
+        let _ = host::pin_current_thread(*core);
+    }
+}
+
+/// Runs `warm_up` rounds that do not count and `rounds` that do. Void rounds are repeated where `may_void`.
+///
+/// Only the time for which this thread waited for a core makes a round void. Steal is counted in ticks that are longer than some of
+/// these rounds.
+///
+/// # Errors
+///
+/// The error of the work that failed, with its name.
+pub fn interleave_work<T>(
+    mut arms: Vec<Work<'_, T>>,
+    warm_up: u32,
+    rounds: u32,
+    may_void: bool,
+) -> Result<Vec<Rounds<T>>, String> {
+    let mut all: Vec<Rounds<T>> = arms
+        .iter()
+        .map(|arm| Rounds { name: arm.name.clone(), rounds: Vec::new(), voided: 0, is_busy: false })
+        .collect();
+    for round in 0..warm_up + rounds {
+        for (arm, all) in arms.iter_mut().zip(&mut all) {
+            let counts = round >= warm_up;
+            let outcome = repeat_void(counts && may_void, &mut all.voided, &mut all.is_busy, || {
+                let (outcome, is_void) = watched(&mut arm.run);
+                Ok((outcome.map_err(|line| format!("{}: {line}", arm.name))?, is_void))
+            })?;
+            if counts {
+                all.rounds.push(outcome);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Runs the work and returns whether this thread waited too long for a core.
+fn watched<T>(run: &mut dyn FnMut() -> T) -> (T, bool) {
+    let sample = || host::current_thread_id().and_then(ThreadClock::sample);
+    let (before, start) = (sample(), clock::now());
+    let outcome = run();
+    let window = start.elapsed();
+    let share = before.zip(sample()).and_then(|(before, after)| after.since(&before).run_delay_share(window));
+    (outcome, share.is_some_and(|share| share > RUN_DELAY_LIMIT))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
-    fn a_round_that_stays_disturbed_is_said_beside_the_figure() {
-        let arm = |is_busy| Measured { name: String::new(), rounds: Vec::new(), voided: 3, is_busy };
+    fn a_round_that_stays_void_is_noted_next_to_the_figure() {
+        let arm = |is_busy| Measured { voided: 3, is_busy, ..Measured::default() };
         assert_eq!(busy_note(&[arm(false), arm(false)]), "");
         assert!(busy_note(&[arm(false), arm(true)]).starts_with("machine busy"));
         assert_eq!((arm(false).void_cell(), arm(true).void_cell()), ("3".to_owned(), "3 busy".to_owned()));
     }
 
     #[test]
-    fn a_rate_that_another_held_down_is_no_result() {
+    fn a_void_round_is_repeated_a_limited_number_of_times() {
+        let (mut voided, mut is_busy, mut runs) = (0, false, 0);
+        let mut run = |busy: u32, may_void, voided: &mut u32, is_busy: &mut bool| {
+            repeat_void(may_void, voided, is_busy, || {
+                runs += 1;
+                Ok((runs, runs <= busy))
+            })
+        };
+        assert_eq!(run(2, true, &mut voided, &mut is_busy), Ok(3));
+        assert_eq!(run(9, false, &mut voided, &mut is_busy), Ok(4));
+        assert_eq!((voided, is_busy), (2, false));
+        let _ = repeat_void(true, &mut voided, &mut is_busy, || Ok(((), true)));
+        assert_eq!((voided, is_busy), (MAX_REPEATS, true));
+    }
+
+    #[test]
+    fn a_rate_that_the_receiver_did_not_limit_is_a_lower_bound() {
         let round = |limited_by: Option<&str>| {
             let mut report = Report::of(drumfire_tools::report::Counted::default());
             (report.pps, report.limited_by) = (1.5e6, limited_by.map(str::to_owned));
             report
         };
-        let arm = |rounds| Measured { name: String::new(), rounds, voided: 0, is_busy: false };
+        let arm = |rounds| Measured { rounds, ..Measured::default() };
         let client = arm(vec![round(Some("client"))]);
         assert_eq!(ratio_note(&[&client, &arm(vec![round(Some("sender"))])]), "client-limited: ");
         let half = arm(vec![round(None), round(Some("sender"))]);
@@ -213,6 +382,20 @@ mod tests {
         let most = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);
         assert_eq!(most.limited_by(), Some("provider"));
         assert_eq!(most.rate_cell(), "provider-limited, over 1.50");
+    }
+
+    #[test]
+    fn values_of_all_rounds_count_and_reports_of_the_last_ones() {
+        let mut next = 0;
+        let arm = Arm::with_values("a", || {
+            next += 1;
+            let report = Report::of(drumfire_tools::report::Counted::default());
+            Ok((report, Values::from([("lost", f64::from(next))])))
+        });
+        let measured = interleave(vec![arm], 1, 2, false).expect("no arm fails");
+        assert_eq!((measured[0].rounds.len(), measured[0].sum("lost")), (2, 6.0));
+        assert_eq!(measured[0].value("lost").map(|lost| lost.median), Some(2.0));
+        assert_eq!(measured[0].value("other"), None);
     }
 
     #[test]
@@ -225,7 +408,26 @@ mod tests {
         let three = Spread::of([2.0, 8.0, 5.0]);
         assert_eq!((cell(three, 0), median_cell(three, 1)), ("5 (2-8)".to_owned(), "5.0".to_owned()));
         assert_eq!((cell(None, 0), median_cell(None, 1)), ("-".to_owned(), "-".to_owned()));
-        let spread = three.expect("three values");
-        assert_eq!((spread.least, spread.most), (2.0, 8.0));
+    }
+
+    #[test]
+    fn arms_are_interleaved_and_the_warm_up_does_not_count() {
+        let order = RefCell::new(Vec::new());
+        let arm = |name: &'static str| {
+            let order = &order;
+            Work::new(name, move || {
+                order.borrow_mut().push(name);
+                Ok(order.borrow().len())
+            })
+        };
+        let all = interleave_work(vec![arm("a"), arm("b")], 1, 2, false).expect("no arm fails");
+        assert_eq!(order.take(), ["a", "b", "a", "b", "a", "b"]);
+        assert_eq!(all.iter().map(|arm| arm.rounds.clone()).collect::<Vec<_>>(), [[3, 5], [4, 6]]);
+    }
+
+    #[test]
+    fn an_arm_that_fails_is_named() {
+        let arm = Work::new("b", || Err::<(), _>("no message came".to_owned()));
+        assert_eq!(interleave_work(vec![arm], 0, 1, false).expect_err("it fails"), "b: no message came");
     }
 }

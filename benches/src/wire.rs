@@ -9,8 +9,8 @@ use drumfire_socket::{
     FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
-use crate::drive::Client;
 use crate::numbered::connection_of;
+use crate::traffic::Client;
 
 /// Connections that share a socket. A server lets no more begin at once from one address.
 pub const PER_SOCKET: usize = 16;

@@ -35,7 +35,7 @@ const PARTS: [Part; 28] = [
         .quick("xtask loom --shuttle 10000 --seed SEED"),
     part("secrets", "xtask secrets", 2),
     // The harm that one player can do to the others.
-    part("neighbors", "bench -p drumfire-benches --bench neighbours -- --judge", 4),
+    part("neighbors", "bench -p drumfire-benches --bench server -- --only neighbours --judge", 4),
     part("chaos, first half", "xtask chaos C1 C2 C3 C4 C5 C6", 11).quick("xtask chaos C5 --quick").turn(0),
     part("chaos, second half", "xtask chaos C7 C8 C9 C10 C11 C12", 11).quick("xtask chaos C9 --quick").turn(1),
     part(MUTANTS, "mutants --shard SHARD", 30).needs(CARGO_MUTANTS).turn(0),

@@ -14,7 +14,7 @@ use drumfire::{
     Access, AdmissionConfig, ChannelId, Event, PeerId, SendOptions, Server, ServerConfig, ServerKey, Workers,
 };
 use drumfire_benches::{
-    Child, RECEIVE_BUFFER_BYTES, Tally, Window, counts_of, over_at_end_of_input, pin_to, say, say_counts,
+    Child, RECEIVE_BUFFER_BYTES, Tally, Window, counts_of, pin_to, print_counts, print_line, stop_flag,
 };
 use drumfire_tools::clock;
 
@@ -64,14 +64,14 @@ fn run(players: u32, counted: Duration) -> Result<(), String> {
         .admission(AdmissionConfig::default().busy_max_percent(100))
         .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let server = Server::bind(config).map_err(|error| error.to_string())?;
-    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
-    let is_over = over_at_end_of_input();
+    print_line(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    let is_over = stop_flag();
     let is_over = || is_over.load(Ordering::Acquire);
     let mut game = Game { server, peers: Vec::new(), tally: Tally::default() };
     game.wait(|game| game.peers.len() >= players as usize || is_over());
     game.play(counted)?;
     game.wait(|_| is_over());
-    say_counts(&counts_of(&game.server.stats())).map_err(|error| error.to_string())
+    print_counts(&counts_of(&game.server.stats())).map_err(|error| error.to_string())
 }
 
 struct Game {
@@ -96,7 +96,7 @@ impl Game {
         let begin = clock::host_ns();
         let window = Window::beginning_at(begin + WARM_UP_TICKS * TICK_NS, counted);
         self.tally = Tally::new(window);
-        say(&window.to_line()).map_err(|error| error.to_string())?;
+        print_line(&window.to_line()).map_err(|error| error.to_string())?;
         // A tick that took too long makes the next ones late, and none is left out.
         for tick in 0.. {
             let due = begin + tick * TICK_NS;
@@ -110,7 +110,7 @@ impl Game {
             self.send(now, channels_of(tick));
             self.server.flush();
         }
-        say(&self.tally.told().to_line()).map_err(|error| error.to_string())
+        print_line(&self.tally.finish().to_line()).map_err(|error| error.to_string())
     }
 
     /// Takes in what came.

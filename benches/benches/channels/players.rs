@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use drumfire::{ClientsEvent, ServerPublicKey};
 use drumfire_benches::{
-    Arm, BUSY, Child, Cores, Crowd, DropWatch, Extent, Goal, Measured, Results, StealWatch, Told, Watch,
-    Window, close_books, close_way_back, interleave, micros, missing, settle,
+    Arm, BUSY, Child, Cores, Crowd, DropWatch, EchoCounts, Extent, Goal, Measured, Results, StealWatch,
+    UsageWatch, Window, close_books, close_way_back, interleave, micros, missing, settle,
 };
 use drumfire_tools::report::{Flags, Report};
 use drumfire_tools::{clock, host};
@@ -91,13 +91,13 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String
     let window = Window::of_line(&ears.line(&server)?).ok_or("the server names no window")?;
     ears.look_until(window.start);
     let (before, steal) = (ears.heard, StealWatch::begin());
-    let watches = [server.id(), std::process::id()].map(Watch::begin);
+    let watches = [server.id(), std::process::id()].map(UsageWatch::begin);
     ears.look_until(window.end);
     let [Some(used), Some(here)] = watches.map(|watch| watch.used()) else {
         return Err("the processes' clocks cannot be read".to_owned());
     };
     let (within, steal_share) = (ears.heard - before, steal.share());
-    let said = Told::of_line(&ears.line(&server)?).ok_or("what the server sent cannot be read")?;
+    let said = EchoCounts::of_line(&ears.line(&server)?).ok_or("what the server sent cannot be read")?;
     ears.hear(said.sent_in_all());
     let late = ears.heard - before - within;
     ears.end(server, &dropped)?;
@@ -106,7 +106,7 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String
     }
     // What was sent before the window and heard in it counts as sent in it.
     let sent = said.sent_in_all().saturating_sub(before);
-    let told = Told { early: before, out_at_start: 0, sent, echoed: within, late, ..said };
+    let told = EchoCounts { early: before, out_at_start: 0, sent, echoed: within, late, ..said };
     let flags = Flags::from([
         ("players".to_owned(), players.into()),
         ("channels".to_owned(), u64::from(CHANNELS).into()),

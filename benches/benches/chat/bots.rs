@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drumfire_benches::{Counts, at_end_of_input, say_counts};
+use drumfire_benches::{Counts, on_end_of_input, print_counts};
 use drumfire_tools::{clock, host};
 use hdrhistogram::Histogram;
 
@@ -71,11 +71,11 @@ pub(crate) fn run(plan: Plan, address: &OsStr) -> Result<(), String> {
 fn drive(mut bots: impl Bots, plan: Plan) -> Result<(), String> {
     let is_over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_over);
-    at_end_of_input(move || flag.store(true, Ordering::Release));
+    on_end_of_input(move || flag.store(true, Ordering::Release));
     let span = Span::soon(plan);
     let times = [("start", span.start_ns), ("window", span.window_ns), ("end", span.end_ns)];
     let times = times.map(|(name, time)| (name.to_owned(), time)).into();
-    say_counts(&times).map_err(|error| error.to_string())?;
+    print_counts(&times).map_err(|error| error.to_string())?;
     let mut teller = Teller::new(plan.interval);
     let (mut heard_ns, quiet_ns) = (span.end_ns, ns(QUIET));
     loop {

@@ -10,7 +10,7 @@ use drumfire::{
     Access, AdmissionConfig, Arrival, ChannelId, CloseReason, Context, GroupId, Handler, PeerId, SendOptions,
     ServerConfig, ServerKey, Serving, WorkerStats, Workers, serve,
 };
-use drumfire_benches::{Counts, at_end_of_input, counts_of, say};
+use drumfire_benches::{Counts, counts_of, on_end_of_input, print_line};
 use drumfire_tools::{clock, host};
 
 use crate::plan::{Arm, Plan};
@@ -151,8 +151,8 @@ pub(crate) fn run(plan: Plan, workers: u16) -> Result<(), String> {
     let server = serve(config, |_| Room::new(plan.arm, &tally)).map_err(|error| error.to_string())?;
     let is_over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_over);
-    at_end_of_input(move || flag.store(true, Ordering::Release));
-    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    on_end_of_input(move || flag.store(true, Ordering::Release));
+    print_line(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
     let (mut teller, mut waiting_most) = (Teller::apart(plan.interval), 0);
     while !is_over.load(Ordering::Acquire) {
         clock::pause(LOOK_UP);

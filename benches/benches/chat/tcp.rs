@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::{Counts, at_end_of_input, say};
+use drumfire_benches::{Counts, on_end_of_input, print_line};
 use drumfire_tools::{clock, host};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -107,14 +107,14 @@ pub(crate) fn run(plan: Plan) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let is_over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_over);
-    at_end_of_input(move || flag.store(true, Ordering::Release));
+    on_end_of_input(move || flag.store(true, Ordering::Release));
     let room = Arc::<Room>::default();
     let listener = runtime
         .block_on(TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))))
         .map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     runtime.spawn(accept(listener, Arc::clone(&room)));
-    say(&address.to_string()).map_err(|error| error.to_string())?;
+    print_line(&address.to_string()).map_err(|error| error.to_string())?;
     let mut teller = Teller::new(plan.interval);
     while !is_over.load(Ordering::Acquire) {
         clock::pause(LOOK_UP);

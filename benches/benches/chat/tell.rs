@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Counts, say_counts};
+use drumfire_benches::{Counts, print_counts};
 use drumfire_tools::clock;
 use drumfire_tools::host::{ProcessClock, ThreadClock, current_thread_id};
 
@@ -69,6 +69,6 @@ impl Teller {
         if is_last {
             counts.insert(LAST.to_owned(), 1);
         }
-        say_counts(&counts).map_err(|error| error.to_string())
+        print_counts(&counts).map_err(|error| error.to_string())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::drive::{Client, Play, Shape};
+use drumfire_benches::traffic::{Client, Polling, Shape, Traffic};
 use drumfire_benches::{PER_SOCKET, PlainDatagrams, Players};
 
 /// Bytes of a message.
@@ -82,8 +82,8 @@ impl Load {
     }
 
     /// What the client does.
-    pub(crate) const fn play(self) -> Play {
-        Play {
+    pub(crate) const fn play(self) -> Traffic {
+        Traffic {
             shape: self.shape,
             connections: self.connections,
             per_client: PER_SOCKET,
@@ -93,7 +93,7 @@ impl Load {
             // Of reliable messages too: one that is so late is said in the books, and does not hold up the others.
             may_lose: true,
             may_refuse: false,
-            shares_core: false,
+            polling: Polling::Single,
             patience: PATIENCE,
             settle: SETTLE,
         }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::drive::tell_what_came;
+use drumfire_benches::traffic::run_client;
 use drumfire_benches::{Child, PlainDatagrams, Players, ending, pin_to};
 
 use crate::load::{DATAGRAMS_EACH, Load};
@@ -66,12 +66,12 @@ fn connect(peer: &str, core: &str, load: &str, millis: &str, address: &str) -> R
     match Peer::named(peer).ok_or("not a peer")? {
         Peer::Raw => {
             let connect = |_| PlainDatagrams::connect(address, DATAGRAMS_EACH);
-            tell_what_came(load.play(), (WARM_UP, counted), connect)
+            run_client(load.play(), (WARM_UP, counted), connect)
         }
         Peer::Drumfire(_, delivery, suite) => {
             let joining = encrypted::joining(delivery, suite);
             let connect = |count| Players::connect(address, count, &joining);
-            tell_what_came(load.play(), (WARM_UP, counted), connect)
+            run_client(load.play(), (WARM_UP, counted), connect)
         }
     }
 }

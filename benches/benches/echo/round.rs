@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use drumfire_benches::{Cores, DropWatch, Told, Used, Watched, Window};
+use drumfire_benches::{Cores, DropWatch, EchoCounts, Usage, Window, WindowUsage};
 use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE, Report};
 
 use crate::load::{Load, MESSAGE_BYTES};
@@ -37,8 +37,8 @@ pub(crate) fn run(
     let address = server.line()?;
     let client = process::start_client(peer, load, counted, &address, cores.load)?;
     let window = Window::of_line(&client.line()?).ok_or("the client named no window")?;
-    let watched = Watched::over(window, server.id(), client.id());
-    let told = Told::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
+    let watched = WindowUsage::over(window, server.id(), client.id());
+    let told = EchoCounts::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
     let drops = dropped.count();
     drop(client);
     let served = Served::of_line(&server.finish()?).ok_or("the server's books cannot be read")?;
@@ -49,7 +49,7 @@ pub(crate) fn run(
 }
 
 /// What no books can make good.
-fn check(peer: Peer, told: &Told, served: &Served) -> Result<(), String> {
+fn check(peer: Peer, told: &EchoCounts, served: &Served) -> Result<(), String> {
     let (sent, back) = (told.sent_in_all(), told.back_in_all());
     let Served { received, echoed, refused, .. } = *served;
     for (count, what) in [
@@ -74,8 +74,8 @@ fn report_of(
     peer: Peer,
     load: Load,
     window: Window,
-    watched: &Watched,
-    told: &Told,
+    watched: &WindowUsage,
+    told: &EchoCounts,
     served: &Served,
     drops: u64,
 ) -> (Report, Beside) {
@@ -84,7 +84,7 @@ fn report_of(
     let explained = told.lost.min(drops);
     let lost = [(KERNEL_RECEIVE_QUEUE, explained)];
     let mut report = told.report(window, load.rate(), flags(peer, load), cpu, &lost);
-    let delay_of = |used: Option<Used>| used?.run_delay_share();
+    let delay_of = |used: Option<Usage>| used?.run_delay_share();
     // Threads of one server on one core wait for each other; only what others take is a disturbance.
     let judged = [delay_of(watched.server).filter(|_| peer.has_one_thread()), delay_of(watched.client)];
     report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);

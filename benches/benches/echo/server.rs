@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use drumfire_benches::say;
+use drumfire_benches::print_line;
 use serde::{Deserialize, Serialize};
 
 /// What a server counted from its first datagram to its last. One in another language says the messages alone.
@@ -64,7 +64,7 @@ impl Traffic {
 impl Served {
     /// Says it to the process that started this one.
     pub(crate) fn say(&self) -> io::Result<()> {
-        say(&serde_json::to_string(self)?)
+        print_line(&serde_json::to_string(self)?)
     }
 
     pub(crate) fn of_line(line: &str) -> Option<Self> {
@@ -74,7 +74,7 @@ impl Served {
 
 /// Says where the server is.
 pub(crate) fn announce(address: SocketAddr) -> io::Result<()> {
-    say(&address.to_string())
+    print_line(&address.to_string())
 }
 
 /// What a server is told.

@@ -1,6 +1,6 @@
 //! The table of one load, and its figures beside their goals.
 
-use drumfire_benches::drive::Shape;
+use drumfire_benches::traffic::Shape;
 use drumfire_benches::{Goal, Measured, Pick, Results, Spread, cell, median_cell, micros, ratio_note};
 use drumfire_tools::report::Report;
 use drumfire_tools::table::{Align, TextTable};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Carried, Out};
+use drumfire_benches::{Carried, Outstanding};
 use drumfire_tools::clock;
 use hdrhistogram::Histogram;
 
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
 /// What all clients have out, over any number of windows.
 #[derive(Default)]
 pub(crate) struct Drive {
-    out: Vec<Out>,
+    out: Vec<Outstanding>,
     /// Answers that were given up in an earlier window and came after all.
     pub(crate) stragglers: u64,
     /// Came, and were never on their way.
@@ -87,7 +87,7 @@ impl Drive {
         let mut tally = Tally::new(ends.count(), load.counted);
         let carried = ends.carried();
         let (mut watch, mut watched, mut message) = (Some(watch), None, 0);
-        self.out.resize_with(ends.count(), Out::default);
+        self.out.resize_with(ends.count(), Outstanding::default);
         loop {
             let now = clock::host_ns();
             if now >= start
@@ -109,8 +109,9 @@ impl Drive {
             ends.flush()?;
             self.listen(ends, (begin, start, end), &mut tally)?;
         }
-        tally.lost = self.out.iter().flat_map(Out::waiting).filter(|due| *due >= start).count() as u64;
-        self.out.iter_mut().for_each(Out::forget);
+        tally.lost =
+            self.out.iter().flat_map(Outstanding::waiting).filter(|due| *due >= start).count() as u64;
+        self.out.iter_mut().for_each(Outstanding::forget);
         tally.carried = since(ends.carried(), carried);
         Ok((tally, used))
     }
@@ -124,7 +125,7 @@ impl Drive {
     ) -> Result<(), String> {
         let begin = clock::host_ns();
         let (mut tally, mut message) = (Tally::new(ends.count(), load.counted), 0);
-        self.out.resize_with(ends.count(), Out::default);
+        self.out.resize_with(ends.count(), Outstanding::default);
         while goes_on(ends) {
             let until = clock::host_ns() + 1;
             message = self.speak(ends, load, begin, message, (u64::MAX, until), &mut tally)?;
@@ -136,7 +137,7 @@ impl Drive {
             ends.flush()?;
             self.listen(ends, (begin, u64::MAX, u64::MAX), &mut tally)?;
         }
-        self.out.iter_mut().for_each(Out::forget);
+        self.out.iter_mut().for_each(Outstanding::forget);
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Crowd, Ears, Extent, Goal, Results, Spread, Watch, announcements, count};
+use drumfire_benches::roles::Announcements;
+use drumfire_benches::{Crowd, Extent, Goal, Results, Spread, UsageWatch, count};
 use drumfire_tools::clock;
 
 use crate::Plan;
@@ -29,18 +30,21 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
     let (server, address) = Does::Announce.start(clients, Some(cores.server))?;
     let sockets = clients.div_ceil(u32::try_from(PER_SOCKET).unwrap_or(1));
     let mut crowd = Crowd::bind(sockets, clients + sockets)?;
-    let (mut ears, watch, mut connected, mut failed) = (Ears::default(), Watch::begin(server.id()), 0, 0);
+    let (mut ears, watch, mut connected, mut failed) =
+        (Announcements::default(), UsageWatch::begin(server.id()), 0, 0);
     let (mut joined, mut heard) = (Vec::new(), Vec::new());
     for _ in 0..clients / batch {
         let start = clock::now();
         let to = (address, key().public());
-        let ramped = crowd.connect(to, batch.into(), AT_ONCE, |socket, event| ears.hear(socket, event))?;
+        let ramped =
+            crowd.connect(to, batch.into(), AT_ONCE, |socket, event| ears.on_event(socket, event))?;
         joined.push(ramped.took.as_secs_f64() * 1e3);
         connected += ramped.connected;
         failed += ramped.failed_count();
         let (mut last, mut since) = (ears.heard, clock::now());
-        while ears.heard < announcements(connected) && clock::now().duration_since(since) < SILENCE {
-            crowd.look(|socket, event| ears.hear(socket, event));
+        while ears.heard < Announcements::expected(connected) && clock::now().duration_since(since) < SILENCE
+        {
+            crowd.look(|socket, event| ears.on_event(socket, event));
             if ears.heard > last {
                 (last, since) = (ears.heard, clock::now());
             }

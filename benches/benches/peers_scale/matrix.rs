@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use drumfire_benches::group::Group;
 use drumfire_benches::{
-    BUSY, Child, Cores, Extent, Goal, Results, Rounds, Spread, Used, Watch, Work, interleave_work, memory,
+    BUSY, Child, Cores, Extent, Goal, Results, Rounds, Spread, Usage, UsageWatch, Work, interleave_work,
+    memory,
 };
 use drumfire_proto::Config;
 use drumfire_tools::clock;
@@ -64,17 +65,17 @@ pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> 
 }
 
 /// One window of a server without clients.
-fn empty(slots: u32, rate: u32, window: Duration, cores: Cores) -> Result<Used, String> {
+fn empty(slots: u32, rate: u32, window: Duration, cores: Cores) -> Result<Usage, String> {
     let (server, _) = Does::Tick(rate).start(slots, Some(cores.server))?;
     clock::pause(QUIET);
-    let watch = Watch::begin(server.id());
+    let watch = UsageWatch::begin(server.id());
     clock::pause(window);
     let used = watch.used().ok_or("the server's clock cannot be read")?;
     server.finish_counts()?;
     Ok(used)
 }
 
-fn show_empty(measured: &[Rounds<Used>], results: &mut Results) {
+fn show_empty(measured: &[Rounds<Usage>], results: &mut Results) {
     let mut table = TextTable::new(&[
         ("nobody connected", Align::Left),
         ("% of a core", Align::Right),
@@ -82,8 +83,9 @@ fn show_empty(measured: &[Rounds<Used>], results: &mut Results) {
         ("waited for a core, %", Align::Right),
     ])
     .indented(2);
-    let share = |arm: &Rounds<Used>| Spread::of(arm.rounds.iter().map(|used| used.core_share() * 100.0));
-    let is_busy = |arm: &Rounds<Used>| delay(arm).is_some_and(|delay| delay.median > RUN_DELAY_LIMIT * 100.0);
+    let share = |arm: &Rounds<Usage>| Spread::of(arm.rounds.iter().map(|used| used.core_share() * 100.0));
+    let is_busy =
+        |arm: &Rounds<Usage>| delay(arm).is_some_and(|delay| delay.median > RUN_DELAY_LIMIT * 100.0);
     for arm in measured {
         let Some(core) = share(arm) else { continue };
         table.row([
@@ -109,7 +111,7 @@ fn show_empty(measured: &[Rounds<Used>], results: &mut Results) {
     }
 }
 
-fn delay(arm: &Rounds<Used>) -> Option<Spread> {
+fn delay(arm: &Rounds<Usage>) -> Option<Spread> {
     let delays = arm.rounds.iter().map(|used| used.cpu.run_delay_share(used.window));
     Spread::of(delays.flatten().map(|delay| delay * 100.0))
 }
@@ -143,7 +145,7 @@ fn silent(extent: Extent, cores: Cores, results: &mut Results) -> Result<(), Str
     };
     let mut costs = Vec::new();
     for _ in 0..rounds {
-        let (then, watches) = (sent(), [&server, &beside].map(|child| Watch::begin(child.id())));
+        let (then, watches) = (sent(), [&server, &beside].map(|child| UsageWatch::begin(child.id())));
         rest(window)?;
         let [Some(full), Some(empty)] = watches.map(|watch| watch.used()) else {
             return Err("the servers' clocks cannot be read".to_owned());

@@ -1,6 +1,6 @@
 //! One window of a load as a report: the books of the messages, the CPU of the server's process, and what a reader must know.
 
-use drumfire_benches::{Child, DropWatch, Used, Watch};
+use drumfire_benches::{Child, DropWatch, Usage, UsageWatch};
 use drumfire_tools::host::{self, CpuTicks};
 use drumfire_tools::report::{
     Books, Counted, CpuTime, Flags, IN_LOST_DATAGRAMS, Latency, Report, ThreadCount,
@@ -31,9 +31,9 @@ pub(crate) struct Row {
 /// What stands beside a round's report.
 pub(crate) struct Beside {
     pub(crate) tally: Tally,
-    pub(crate) server: Used,
+    pub(crate) server: Usage,
     /// Of this process: all clients, on one thread.
-    pub(crate) load: Used,
+    pub(crate) load: Usage,
 }
 
 impl Beside {
@@ -95,7 +95,7 @@ pub(crate) fn run_counting<E: Ends>(
     let ticks = host::cpu_ticks();
     let strangers = drive.strangers;
     let processes = [server.id(), std::process::id()];
-    let watch = || processes.map(Watch::begin);
+    let watch = || processes.map(UsageWatch::begin);
     let (tally, used) = drive.window(ends, load, watch, |both| both.map(|one| one.used()), beside)?;
     let [Some(server), Some(here)] = used else {
         return Err("the processes' clocks cannot be read".to_owned());
@@ -108,14 +108,14 @@ pub(crate) fn run_counting<E: Ends>(
         return Err(format!("{} answers were not on their way", drive.strangers - strangers));
     }
     let mut report = report_of(row, load, &tally, &server, drops);
-    let delay_of = |used: &Used| used.cpu.run_delay_share(used.window);
+    let delay_of = |used: &Usage| used.cpu.run_delay_share(used.window);
     let judged = [delay_of(&server).filter(|_| row.has_one_thread), delay_of(&here)];
     report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
     report.steal_share = steal;
     Ok((report, Beside { tally, server, load: here }))
 }
 
-fn report_of(row: Row, load: Load, tally: &Tally, server: &Used, drops: u64) -> Report {
+fn report_of(row: Row, load: Load, tally: &Tally, server: &Usage, drops: u64) -> Report {
     // The server was seen a little late: its CPU time is taken for as long as the window is.
     let scale = tally.window.as_secs_f64() / server.window.as_secs_f64();
     let cpu = server.cpu.cpu_time();

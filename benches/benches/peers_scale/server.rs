@@ -10,8 +10,9 @@ use drumfire::{
     Access, AdmissionConfig, ChannelId, Context, Event, Handler, Monitor, PeerId, SendOptions, Server,
     ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
 };
+use drumfire_benches::roles::Announcer;
 use drumfire_benches::{
-    Announcer, Child, Counts, Pace, asked_bytes, at_end_of_input, counts_of, say, say_counts, serve_plain,
+    Child, Counts, Pace, asked_bytes, counts_of, on_end_of_input, print_counts, print_line, serve_plain,
 };
 use drumfire_tools::{clock, host};
 
@@ -105,13 +106,13 @@ fn run(does: Does, slots: u32, core: Option<usize>) -> Result<(), String> {
     }
     let is_over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_over);
-    at_end_of_input(move || flag.store(true, Ordering::Release));
+    on_end_of_input(move || flag.store(true, Ordering::Release));
     let counts = match does {
         Does::Tick(rate) => tick(slots, Duration::from_secs(1) / rate.max(1), &is_over)?,
         Does::Handle(workers) => handle(slots, workers, &is_over)?,
         Does::Announce | Does::Plain(_) => announce(slots, &is_over)?,
     };
-    say_counts(&counts).map_err(|error| error.to_string())
+    print_counts(&counts).map_err(|error| error.to_string())
 }
 
 fn config(slots: u32, workers: Workers) -> ServerConfig {
@@ -125,7 +126,7 @@ fn config(slots: u32, workers: Workers) -> ServerConfig {
 
 fn tick(slots: u32, period: Duration, is_over: &AtomicBool) -> Result<Counts, String> {
     let mut server = Server::bind(config(slots, Workers::Inline)).map_err(|error| error.to_string())?;
-    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    print_line(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
     let tally = Tally::default();
     let (mut ticks, mut next) = (0_u64, clock::now());
     while !is_over.load(Ordering::Acquire) {
@@ -173,7 +174,7 @@ fn answer_all(server: &mut Server, tally: &Tally) -> usize {
 
 fn announce(slots: u32, is_over: &AtomicBool) -> Result<Counts, String> {
     let mut server = Server::bind(config(slots, Workers::Count(1))).map_err(|error| error.to_string())?;
-    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    print_line(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
     let mut announcer = Announcer::default();
     while !is_over.load(Ordering::Acquire) {
         clock::pause(ANNOUNCED_EVERY);
@@ -202,7 +203,7 @@ fn handle(slots: u32, workers: u16, is_over: &AtomicBool) -> Result<Counts, Stri
     let tally = Arc::<Tally>::default();
     let server = serve(config(slots, Workers::Count(workers)), |_| Answers(Arc::clone(&tally)));
     let server = server.map_err(|error| error.to_string())?;
-    say(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
+    print_line(&server.local_addr().to_string()).map_err(|error| error.to_string())?;
     while !is_over.load(Ordering::Acquire) {
         clock::pause(LOOK_UP);
     }

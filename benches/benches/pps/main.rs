@@ -64,7 +64,9 @@ fn bench(options: &Options) -> Result<(), String> {
     let outcome = parts(&bench, options, &mut results);
     // What was found is shown, whatever failed.
     println!("\n{}", results.table());
-    println!("threads that come and go while players play, and the dip: cargo bench --bench threads");
+    println!(
+        "threads that come and go while players play, and the dip: cargo bench --bench server -- --only threads"
+    );
     println!("written to {}", results.write()?.display());
     outcome
 }

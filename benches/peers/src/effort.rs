@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire_benches::Extent;
-use drumfire_benches::drive::{Shape, UNDER_WAY};
+use drumfire_benches::traffic::{CONNECTING_MAX, Shape};
 
 use crate::face::KEEP_ALIVE;
 use crate::load::Load;
@@ -67,7 +67,7 @@ impl Effort {
         let mut round = START + self.warm_up + self.counted;
         if load.is_relayed {
             // Each connection is made with two ways there and back.
-            let batches = connections.div_ceil(UNDER_WAY);
+            let batches = connections.div_ceil(CONNECTING_MAX);
             round += HELD * 4 * u32::try_from(batches).unwrap_or(u32::MAX);
             if may_lose {
                 // Some are always lost, and waited for.

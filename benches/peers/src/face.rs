@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) use drumfire_benches::RECEIVE_BUFFER_BYTES;
-pub(crate) use drumfire_benches::drive::Client;
-use drumfire_benches::{Counts, over_at_end_of_input, say, say_counts};
+pub(crate) use drumfire_benches::traffic::Client;
+use drumfire_benches::{Counts, print_counts, print_line, stop_flag};
 
 /// How often a server that waits looks up when nothing comes.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);
@@ -65,7 +65,7 @@ pub(crate) struct Ending(Arc<AtomicBool>);
 impl Ending {
     /// Comes when the standard input ends.
     pub(crate) fn of_input() -> Self {
-        Self(over_at_end_of_input())
+        Self(stop_flag())
     }
 
     /// Whether it came.
@@ -130,8 +130,8 @@ impl Answers {
 pub(crate) fn serve<S: Server>(setup: &Setup) -> Result<(), String> {
     let ending = Ending::of_input();
     let server = S::bind(setup)?;
-    say(&server.address()?.to_string()).map_err(|error| error.to_string())?;
-    say_counts(&server.echo(&ending)?).map_err(|error| error.to_string())
+    print_line(&server.address()?.to_string()).map_err(|error| error.to_string())?;
+    print_counts(&server.echo(&ending)?).map_err(|error| error.to_string())
 }
 
 /// An error as a line.

@@ -2,7 +2,7 @@
 //! Only pairs of equal suites are compared where the goal says so, and only what was measured is judged; what was not stands
 //! among the figures with the reason.
 
-use drumfire_benches::drive::Shape;
+use drumfire_benches::traffic::Shape;
 use drumfire_benches::{Goal, Results, Spread, micros};
 use drumfire_tools::report::Report;
 

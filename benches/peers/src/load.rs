@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::drive::{Play, Shape};
+use drumfire_benches::traffic::{Polling, Shape, Traffic};
 
 /// All connections stand after this long, or never.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,8 +84,8 @@ impl Load {
     }
 
     /// What a client does with so many connections, of which one socket has `per_client`.
-    pub(crate) const fn play(&self, connections: usize, per_client: usize, may_lose: bool) -> Play {
-        Play {
+    pub(crate) const fn play(&self, connections: usize, per_client: usize, may_lose: bool) -> Traffic {
+        Traffic {
             shape: self.shape,
             connections,
             per_client,
@@ -94,7 +94,7 @@ impl Load {
             channels: self.channels,
             may_lose,
             may_refuse: true,
-            shares_core: self.is_relayed,
+            polling: if self.is_relayed { Polling::Rest } else { Polling::Single },
             patience: PATIENCE,
             settle: self.settle(may_lose),
         }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use drumfire_benches::drive::Shape;
+use drumfire_benches::traffic::Shape;
 use drumfire_benches::{Cores, Measured};
 
 use crate::effort::Effort;
@@ -77,7 +77,7 @@ impl Row {
             rival: rival.clone(),
             setup,
             connections: load.connections.min(rival.connections_max).min(connections_max),
-            measured: Measured { name, rounds: Vec::new(), voided: 0, is_busy: false },
+            measured: Measured { name, ..Measured::default() },
             beside: Vec::new(),
             state: part_in(load, rival),
         }

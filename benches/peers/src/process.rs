@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::drive::tell_what_came;
+use drumfire_benches::traffic::run_client;
 use drumfire_benches::{Child, ending, pin_to};
 use drumfire_tools::host;
 
@@ -132,7 +132,7 @@ fn connect(args: &[&str]) -> Result<(), String> {
     let play = load.play(number(connections)?, per_socket, !setup.is_reliable);
     let connect = |count| (rival.connect)(address, count, &setup);
     let time = |millis: &str| number(millis).map(Duration::from_millis);
-    tell_what_came(play, (time(warm_up)?, time(counted)?), connect)
+    run_client(play, (time(warm_up)?, time(counted)?), connect)
 }
 
 fn relayed(address: &str, core: &str) -> Result<(), String> {

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use drumfire_benches::{Counts, say, say_counts};
+use drumfire_benches::{Counts, print_counts, print_line};
 use drumfire_tools::clock;
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
@@ -164,14 +164,14 @@ pub(crate) fn run(server: SocketAddr) -> Result<(), String> {
         outward: Direction::new(!SEED),
         turned_away: 0,
     };
-    say(&relay.front.local_addr().map_err(line)?.to_string()).map_err(line)?;
+    print_line(&relay.front.local_addr().map_err(line)?.to_string()).map_err(line)?;
     let mut events = Events::with_capacity(1_024);
     while !ending.is_here() {
         relay.pass(&mut events)?;
     }
     let mut counts: Counts = relay.inward.counts(WAYS[0]).chain(relay.outward.counts(WAYS[1])).collect();
     counts.insert("turned away".to_owned(), relay.turned_away);
-    say_counts(&counts).map_err(line)
+    print_counts(&counts).map_err(line)
 }
 
 impl Relay {

@@ -2,7 +2,7 @@
 //! with the relay between them, on a third core where there is one and else on the client's.
 
 use drumfire_benches::{
-    Child, Cores, Counts, DropWatch, OUTSTANDING, Told, Used, Watched, Window, count, counts_text,
+    Child, Cores, Counts, DropWatch, EchoCounts, OUTSTANDING, Usage, Window, WindowUsage, count, counts_text,
     resident_kib,
 };
 use drumfire_tools::host;
@@ -62,8 +62,8 @@ pub(crate) fn run(
     };
     let client = process::start_client(rival, setup, asked, &address, cores.load)?;
     let window = Window::of_line(&patient(&client)?).ok_or("the client named no window")?;
-    let watched = Watched::over(window, server.id(), client.id());
-    let told = Told::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
+    let watched = WindowUsage::over(window, server.id(), client.id());
+    let told = EchoCounts::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
     let drops = dropped.count();
     drop(client);
     let served = server.finish_counts()?;
@@ -87,8 +87,8 @@ struct Round<'a> {
     setup: &'a Setup,
     asked: &'a Asked,
     window: Window,
-    watched: Watched,
-    told: Told,
+    watched: WindowUsage,
+    told: EchoCounts,
     served: Counts,
     relayed: Option<Counts>,
     drops: u64,
@@ -155,7 +155,7 @@ impl Round<'_> {
         report.latency_ns = told.latency;
         let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         report.offered = asked.load.shape.rate(asked.connections).map(|rate| rate * millis / 1_000);
-        let delay_of = |used: Option<Used>| used?.run_delay_share();
+        let delay_of = |used: Option<Usage>| used?.run_delay_share();
         // Threads of one process on one core wait for each other, and so do client and relay; only what others take is a
         // disturbance.
         let judged = [

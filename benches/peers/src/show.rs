@@ -1,6 +1,6 @@
 //! The table of a load: one row for each rival and way of delivery, the missing ones too.
 
-use drumfire_benches::drive::Shape;
+use drumfire_benches::traffic::Shape;
 use drumfire_benches::{Pick, Spread, cell, median_cell, micros, ratio_note};
 
 use crate::effort::Effort;

@@ -59,7 +59,7 @@ impl Connecting {
 pub(crate) fn report(sessions: &[(Subject, Connecting)], results: &mut Results) -> String {
     let mut headings = vec![("Framework", Align::Left), ("TPS", Align::Right), ("Avg", Align::Right)];
     headings.extend(QUANTILES.map(|(heading, _)| (heading, Align::Right)));
-    headings.extend(["Used", "Total", "Success", "Failed"].map(|heading| (heading, Align::Right)));
+    headings.extend(["Usage", "Total", "Success", "Failed"].map(|heading| (heading, Align::Right)));
     let mut table = TextTable::new(&headings).indented(2);
     for subject in Subject::all() {
         let of_subject = || sessions.iter().filter(|(of, _)| *of == subject).map(|(_, session)| session);

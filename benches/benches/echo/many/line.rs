@@ -1,6 +1,6 @@
 //! One connection as the load sees it: its messages that are not back yet, and its turns.
 
-use drumfire_benches::Out;
+use drumfire_benches::Outstanding;
 use drumfire_benches::numbered::first_number;
 
 /// Bytes of a message.
@@ -11,7 +11,7 @@ pub(crate) const OUT_MAX: usize = 4;
 
 /// A connection.
 pub(crate) struct Line {
-    pub(crate) out: Out,
+    pub(crate) out: Outstanding,
     /// The next turn of its schedule.
     pub(crate) turn: u64,
     /// Of the first connection of a socket: with whom the next look begins.
@@ -22,7 +22,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn of(place: usize) -> Self {
-        let out = Out::beginning_at(first_number(place));
+        let out = Outstanding::beginning_at(first_number(place));
         Self { out, turn: 0, turn_of_socket: 0, is_ready: false }
     }
 

@@ -1,7 +1,7 @@
 //! What the server used over one window, looked at from the client's process at both ends of it, and once a second for the
 //! least and the most.
 
-use drumfire_benches::{Child, StealWatch, Used, Watch, Window, memory};
+use drumfire_benches::{Child, StealWatch, Usage, UsageWatch, Window, memory};
 
 use crate::load::Carried;
 use crate::server::{Order, Served, Traffic};
@@ -11,12 +11,12 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Looks at a server and at this process.
 pub(crate) struct Meter<'a> {
     server: &'a Child,
-    watches: Option<[Watch; 2]>,
+    watches: Option<[UsageWatch; 2]>,
     steal: Option<StealWatch>,
     carried: Carried,
-    second: Option<(u64, Watch)>,
+    second: Option<(u64, UsageWatch)>,
     samples: Samples,
-    ended: Option<([Option<Used>; 2], Option<f64>, Carried)>,
+    ended: Option<([Option<Usage>; 2], Option<f64>, Carried)>,
 }
 
 /// Seen once a second, and at both ends.
@@ -31,9 +31,9 @@ pub(crate) struct Samples {
 /// What was seen.
 pub(crate) struct Seen {
     /// The server's process.
-    pub(crate) server: Used,
+    pub(crate) server: Usage,
     /// This process.
-    pub(crate) client: Used,
+    pub(crate) client: Usage,
     pub(crate) steal_share: Option<f64>,
     pub(crate) samples: Samples,
     /// Of the server's socket, where it says.
@@ -59,11 +59,11 @@ impl<'a> Meter<'a> {
 
     /// The window begins. The server's answer is read when it is over.
     pub(crate) fn begin(&mut self, carried: Carried) -> Result<(), String> {
-        self.server.tell(Order::Count.name())?;
+        self.server.send_line(Order::Count.name())?;
         self.carried = carried;
         self.steal = Some(StealWatch::begin());
         self.look_at_memory();
-        self.watches = Some([self.server.id(), std::process::id()].map(Watch::begin));
+        self.watches = Some([self.server.id(), std::process::id()].map(UsageWatch::begin));
         Ok(())
     }
 
@@ -80,14 +80,14 @@ impl<'a> Meter<'a> {
             }
             None => {}
         }
-        self.second = Some((now + SECOND_NS, Watch::begin(self.server.id())));
+        self.second = Some((now + SECOND_NS, UsageWatch::begin(self.server.id())));
     }
 
     /// The window is over.
     pub(crate) fn end(&mut self, carried: Carried) -> Result<(), String> {
         let used = self.watches.ok_or("the window never began")?.map(|watch| watch.used());
         let steal = self.steal.and_then(|steal| steal.share());
-        self.server.tell(Order::Count.name())?;
+        self.server.send_line(Order::Count.name())?;
         self.look_at_memory();
         self.ended = Some((used, steal, carried));
         Ok(())

@@ -96,7 +96,7 @@ fn carry_out<C: Crowd>(
     let (mut sent, mut back) = (0, 0);
     for run in runs {
         let dropped_meanwhile = DropWatch::begin();
-        server.tell(run.flush.name())?;
+        server.send_line(run.flush.name())?;
         // The answer says that the order holds.
         server.line()?;
         let mut meter = Meter::new(&server);

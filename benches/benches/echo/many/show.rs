@@ -47,10 +47,10 @@ const TIMES: [Column; 9] = [
 ];
 
 /// A column as a figure: what it is, its unit, and where it is.
-type Told = (&'static str, &'static str, fn(&Round) -> Option<f64>);
+type EchoCounts = (&'static str, &'static str, fn(&Round) -> Option<f64>);
 
 /// Those of both tables.
-const FIGURES: [Told; 24] = [
+const FIGURES: [EchoCounts; 24] = [
     ("TPS", "/s", |round| Some(round.tps)),
     ("EER", "", |round| Some(round.eer())),
     ("Min", "us", |round| Some(round.times[0] / 1e3)),
@@ -131,7 +131,7 @@ fn echo_columns() -> Vec<Column> {
     ];
     columns.extend(TIMES);
     columns.extend::<[Column; 7]>([
-        ("Used", |rounds| median(rounds, 2, |round| Some(round.window_s)) + "s"),
+        ("Usage", |rounds| median(rounds, 2, |round| Some(round.window_s)) + "s"),
         ("Total", |rounds| median(rounds, 0, |round| Some((round.echoed + round.lost) as f64))),
         ("Success", |rounds| median(rounds, 0, |round| Some(round.echoed as f64))),
         ("Failed", |rounds| median(rounds, 0, |round| Some(round.lost as f64))),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_benches::PER_SOCKET;
-use drumfire_benches::drive::Client;
+use drumfire_benches::traffic::Client;
 use mio::{Events, Interest, Poll, Token};
 use tungstenite::client::client_with_config;
 use tungstenite::protocol::WebSocketConfig;

@@ -1,11 +1,11 @@
-//! Figures with their goals, collected for the table at the end and the JSON file.
+//! The figures of a bench with their goals, for the table at the end and the JSON file.
 
 use std::path::{Path, PathBuf};
 
-use crate::cores::Cores;
-use crate::flags::{Extent, Options, beside_extent_and_part, given};
+use crate::bench::{Extent, Options, file_suffix, given};
+use crate::host as machine;
+use crate::host::Cores;
 use crate::rounds::{Measured, Spread};
-use crate::setup;
 use drumfire_tools::csv::{self, Sample};
 use drumfire_tools::host;
 use drumfire_tools::plot::Summary;
@@ -13,36 +13,36 @@ use drumfire_tools::report::{Report, Versions};
 use drumfire_tools::table::{Align, TextTable};
 use serde_json::{Value, json};
 
-/// What a figure is held against.
+/// The bound of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// It should be at least this.
+    /// The figure should be at least this.
     AtLeast(f64),
-    /// It should be at most this.
+    /// The figure should be at most this.
     AtMost(f64),
-    /// It is only shown.
+    /// The figure is only shown.
     Shown,
 }
 
 /// One figure of the bench.
 #[derive(Clone, Debug, PartialEq)]
 struct Figure {
-    /// What it is, the parameters that belong to it included.
+    /// The name, with the parameters that belong to the figure.
     name: String,
-    /// Its value; `None` where it could not be measured.
+    /// The value, or `None` where it could not be measured.
     value: Option<f64>,
-    /// Its unit.
+    /// The unit. It is empty for counts.
     unit: &'static str,
-    /// What it is held against.
+    /// The bound that the value is compared with.
     goal: Goal,
-    /// The least and the most of its rounds, where it is the middle of several.
+    /// The least and the most of the rounds, where the value is their median.
     range: Option<(f64, f64)>,
-    /// What a reader should know.
+    /// A remark for the reader.
     note: String,
 }
 
 impl Figure {
-    /// `true` or `false` against the goal; `None` where there is none or nothing was measured.
+    /// Whether the goal is reached, or `None` without a goal or a value.
     fn is_reached(&self) -> Option<bool> {
         match (self.value?, self.goal) {
             (value, Goal::AtLeast(least)) => Some(value >= least),
@@ -61,7 +61,7 @@ impl Figure {
     }
 }
 
-/// Everything a bench found.
+/// All results of a bench.
 pub struct Results {
     name: &'static str,
     command: String,
@@ -78,7 +78,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Nothing yet.
+    /// No results yet.
     #[must_use]
     pub fn new(name: &'static str, options: &Options) -> Self {
         let (extent, part) = (options.extent.name(), options.only.clone());
@@ -89,50 +89,58 @@ impl Results {
         Self { name, command, extent, part, given, pinning, seed, figures, runs, rates, pictures }
     }
 
-    /// The same of a program that is started by another command than a bench's.
+    /// Replaces the command in reports, for a program that `cargo bench` does not start.
     #[must_use]
     pub fn with_command(mut self, command: &str) -> Self {
         self.command = with_arguments(command, &self.given);
         self
     }
 
-    /// Notes where server and load are pinned.
+    /// Notes the cores of server and load.
     pub fn pinned(&mut self, cores: Cores) {
         self.pinned_as(&cores.to_string());
     }
 
-    /// Notes which threads are pinned where, in words, and says it.
+    /// Notes in words which threads are pinned where, and prints it.
     pub fn pinned_as(&mut self, words: &str) {
         println!("pinned    {words}");
         self.pinning = Some(words.to_owned());
     }
 
-    /// Notes what everything random comes from, in words, and says it.
+    /// Notes in words the seed of everything random, and prints it.
     pub fn seeded(&mut self, words: &str) {
         println!("seed      {words}");
         self.seed = Some(words.to_owned());
     }
 
-    /// Adds what a part finds, or nothing of it where it fails: of books that do not close no figure is shown, and the line says
-    /// which counter is off.
+    /// The present end of the results, for [`Self::back_to`].
+    pub(crate) fn mark(&self) -> [usize; 4] {
+        [self.figures.len(), self.runs.len(), self.rates.len(), self.pictures.len()]
+    }
+
+    /// Removes all results since the mark.
+    pub(crate) fn back_to(&mut self, mark: &[usize; 4]) {
+        self.figures.truncate(mark[0]);
+        self.runs.truncate(mark[1]);
+        self.rates.truncate(mark[2]);
+        self.pictures.truncate(mark[3]);
+    }
+
+    /// Adds the results of a part. A part that fails leaves no result: figures of books that do not close are not shown.
     ///
     /// # Errors
     ///
-    /// Those of the part.
+    /// The error of the part.
     pub fn part(&mut self, part: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<(), String> {
-        let (figures, runs) = (self.figures.len(), self.runs.len());
-        let (rates, pictures) = (self.rates.len(), self.pictures.len());
+        let mark = self.mark();
         let outcome = part(self);
         if outcome.is_err() {
-            self.figures.truncate(figures);
-            self.runs.truncate(runs);
-            self.rates.truncate(rates);
-            self.pictures.truncate(pictures);
+            self.back_to(&mark);
         }
         outcome
     }
 
-    /// Adds a figure that is the middle of rounds, with the least and the most of them.
+    /// Adds a figure that is the median of rounds, with the least and the most of them.
     pub fn spread(
         &mut self,
         name: impl Into<String>,
@@ -160,7 +168,7 @@ impl Results {
         self.figures.push(Figure { name, value, unit, goal, range: None, note });
     }
 
-    /// The names of figures that missed their goals, or have one and were not measured.
+    /// The names of figures that missed their goal, or that have a goal and no value.
     #[must_use]
     pub fn missed(&self) -> Vec<String> {
         let judged = self.figures.iter().filter(|figure| figure.goal != Goal::Shown);
@@ -171,7 +179,7 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// The line of a report that cannot be shown.
+    /// One line, when the books of the report do not close.
     pub fn run(&mut self, name: &str, report: &Report) -> Result<(), String> {
         let mut report = report.clone();
         report.name = format!("{} {name}", self.name);
@@ -199,13 +207,13 @@ impl Results {
         Ok(())
     }
 
-    /// Adds the rates of single threads, sampled together: every one of them, and what a box plot shows. `key` is part of the
-    /// name of the file that has them as comma-separated values.
+    /// Adds the rates of single threads that were sampled together, with the quartiles of a box plot. `key` is part of the name of
+    /// the file with comma-separated values.
     pub fn rates(&mut self, key: &'static str, name: impl Into<String>, samples: &[Sample]) {
         self.rates.push((key, name.into(), samples.to_vec()));
     }
 
-    /// Adds a picture, whose file is called as the report's with this behind it.
+    /// Adds a picture. Its file has the name of the report with this ending.
     pub fn picture(&mut self, ending: &'static str, bytes: Vec<u8>) {
         self.pictures.push((ending, bytes));
     }
@@ -237,7 +245,7 @@ impl Results {
         table.render()
     }
 
-    /// Writes everything as JSON and answers where; rates of threads are beside it as comma-separated values too.
+    /// Writes the results as JSON and returns the path. Rates of threads are also written as comma-separated values.
     ///
     /// # Errors
     ///
@@ -247,16 +255,16 @@ impl Results {
         self.write_in(&folder)
     }
 
-    /// Writes everything as JSON into this folder, or that of a smoke run into its folder `quick`, and answers where.
+    /// Writes the results into this folder and returns the path. A smoke run writes into its subfolder `quick`.
     ///
     /// # Errors
     ///
     /// One line that names the file.
     pub fn write_in(&self, folder: &Path) -> Result<PathBuf, String> {
-        // A smoke run does not replace figures that mean something, nor a part alone or a run of other sizes the whole.
+        // Smoke runs, runs of one part, and runs of other sizes do not replace the report of a whole run.
         let folder = if self.extent == Extent::Quick.name() { &folder.join("quick") } else { folder };
         let part = self.part.as_ref().map_or_else(String::new, |part| format!("-{part}"));
-        let other = beside_extent_and_part(&self.given);
+        let other = file_suffix(&self.given);
         let part = if other.is_empty() { part } else { format!("{part}-{other}") };
         let path = folder.join(format!("{}{part}.json", self.name));
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -277,9 +285,9 @@ impl Results {
             "command": self.command,
             "flags": { "extent": self.extent, "only": self.part, "given": self.given },
             "versions": Versions::of_this_build(),
-            "build": setup::build(),
+            "build": machine::build(),
             "machine": host::machine(),
-            "network": setup::network(),
+            "network": machine::network(),
             "pinning": self.pinning,
             "seed": self.seed,
             "figures": figures,
@@ -289,6 +297,30 @@ impl Results {
         std::fs::write(&path, format!("{all:#}\n")).map_err(fail)?;
         Ok(path)
     }
+}
+
+/// A column of a table: its heading, and the cell of an arm.
+pub type Column<'a> = (&'a str, Box<dyn Fn(&Measured) -> String + 'a>);
+
+/// A column of a table.
+pub fn column<'a>(heading: &'a str, cell: impl Fn(&Measured) -> String + 'a) -> Column<'a> {
+    (heading, Box::new(cell))
+}
+
+/// Prints a table with a row per arm. The last columns are the number of void rounds and the limit of the arm.
+pub fn print_table(heading: &str, measured: &[Measured], columns: &[Column<'_>]) {
+    let headings = columns.iter().map(|(heading, _)| (*heading, Align::Right));
+    let headings: Vec<(&str, Align)> = [(heading, Align::Left)]
+        .into_iter()
+        .chain(headings)
+        .chain([("void", Align::Right), ("", Align::Left)])
+        .collect();
+    let mut table = TextTable::new(&headings).indented(2);
+    for arm in measured {
+        let cells = columns.iter().map(|(_, cell)| cell(arm));
+        table.row([arm.name.clone()].into_iter().chain(cells).chain([arm.void_cell(), arm.limit_cell()]));
+    }
+    println!("{}", table.render());
 }
 
 fn figure_json(figure: &Figure) -> Value {
@@ -310,7 +342,7 @@ fn figure_json(figure: &Figure) -> Value {
     })
 }
 
-/// All rates as rows of run, thread and packets per second, and the box of each thread.
+/// All rates as rows of run, thread, and packets per second, and the quartiles of each thread.
 fn rates_json(name: &str, samples: &[Sample]) -> Value {
     let rows: Vec<Value> = samples
         .iter()
@@ -338,12 +370,12 @@ fn rates_json(name: &str, samples: &[Sample]) -> Value {
     json!({ "name": name, "unit": "pps", "sum_of_means": sum, "threads": boxes, "samples": rows })
 }
 
-/// The command with the arguments of the bench behind it.
+/// Appends the arguments of the bench to its command.
 fn with_arguments(command: &str, given: &[String]) -> String {
     if given.is_empty() { command.to_owned() } else { format!("{command} -- {}", given.join(" ")) }
 }
 
-/// Three digits that matter.
+/// Formats a value with about three significant digits.
 fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude >= 1_000.0 || (magnitude.fract() == 0.0 && magnitude < 1e9) {
@@ -355,7 +387,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// `target/reports`, found from this program's own place in `target/<profile>` or, as a bench's, in its `deps`.
+/// Returns `target/reports`. The executable is in `target/<profile>`, or in its folder `deps` when it is a bench.
 fn reports_folder() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let folder = program.parent()?;
@@ -382,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_that_was_missed_or_not_measured_is_named_and_no_other() {
+    fn goals_without_a_value_count_as_missed() {
         let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
         results.figure("reached", Some(1.0), "", Goal::AtMost(1.0), "");
         results.figure("missed", Some(1.1), "", Goal::AtMost(1.0), "");
@@ -392,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_fails_leaves_no_figure_behind() {
+    fn a_part_that_fails_leaves_no_figure() {
         let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
         results.figure("before", Some(1.0), "", Goal::Shown, "");
         let failed = results.part(|results| {
@@ -422,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smoke_run_writes_over_no_report_that_means_something() {
+    fn a_smoke_run_does_not_replace_a_report() {
         let folder = std::env::temp_dir().join(format!("drumfire-figures-{}", std::process::id()));
         let write = |extent, given: &[&str]| {
             let mut results = Results::new("pps", &Options { extent, only: None });
@@ -437,17 +469,17 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_what_was_typed() {
+    fn the_command_has_the_arguments_as_typed() {
         let given = ["--clients".to_owned(), "64".to_owned()];
         assert_eq!(
-            with_arguments("cargo bench --bench load", &given),
-            "cargo bench --bench load -- --clients 64"
+            with_arguments("cargo bench --bench server", &given),
+            "cargo bench --bench server -- --clients 64"
         );
-        assert_eq!(with_arguments("cargo bench --bench load", &[]), "cargo bench --bench load");
+        assert_eq!(with_arguments("cargo bench --bench server", &[]), "cargo bench --bench server");
     }
 
     #[test]
-    fn a_figure_is_held_against_its_goal_on_the_right_side() {
+    fn a_figure_is_compared_with_its_goal() {
         let name = String::new;
         let figure = |value, goal| Figure { name: name(), value, unit: "", goal, range: None, note: name() };
         assert_eq!(figure(Some(1.5), Goal::AtLeast(1.5)).is_reached(), Some(true));

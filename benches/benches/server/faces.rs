@@ -1,0 +1,101 @@
+//! Messages per CPU second by the interface that a server uses.
+//!
+//! Three servers echo the same load on one core: a handler that answers on the worker, an application that polls next to one worker
+//! thread, and a handler that passes each message to another thread, as servers are often written first. In `steady`, 64 connections
+//! send 40,000 messages per second in all at fixed times. In `full`, 500 connections send one message each as fast as they come back.
+
+use std::time::Duration;
+
+use drumfire_benches::roles::{Interface, key, start_echo};
+use drumfire_benches::{
+    Arm, Bench, Cores, Goal, Measured, Values, busy_note, cell, column, count, interleave, median_cell,
+    micros, print_table,
+};
+use drumfire_tools::report::Report;
+
+use crate::round::{Load, Round};
+
+const LOADS: [(&str, Load); 2] =
+    [("steady", Load { connections: 64, rate: Some(625) }), ("full", Load { connections: 500, rate: None })];
+
+/// Messages for the same CPU time, handler over thread hop, at least.
+const HANDLER_OVER_HOP: f64 = 2.0;
+
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let counted =
+        bench.extent().pick(Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3));
+    let (cores, plan) = (bench.pin_load()?, bench.plan());
+    bench.print_plan(plan, counted);
+    for (name, load) in LOADS {
+        if !bench.wants(name) {
+            continue;
+        }
+        let arm = |interface: Interface| {
+            Arm::with_values(interface.name(), move || round(cores, counted, interface, load))
+        };
+        let arms = Interface::ALL.map(arm).into();
+        let measured = interleave(arms, plan.warm_up, plan.rounds, plan.may_void)?;
+        println!("\n{name}\n  {}", load.words());
+        print_table(
+            "face",
+            &measured,
+            &[
+                column("messages/s", |arm| median_cell(arm.pps(), 0)),
+                column("messages per CPU second", |arm| cell(arm.spread(per_cpu_second), 0)),
+                column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0)),
+                column("p50 us", |arm| {
+                    median_cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0)
+                }),
+                column("p99 us", |arm| {
+                    median_cell(arm.spread(|report| micros(report, |latency| latency.p99)), 0)
+                }),
+                column("core %", |arm| median_cell(arm.value("core %"), 0)),
+                column("load's core %", |arm| median_cell(arm.value("load's core %"), 0)),
+                column("datagrams/message", |arm| median_cell(arm.value("datagrams/message"), 2)),
+                column("lost", |arm| format!("{:.0}", arm.sum("lost"))),
+            ],
+        );
+        bench.results.rounds(name, &measured)?;
+        figures(name, &measured, bench);
+    }
+    Ok(())
+}
+
+fn round(
+    cores: Cores,
+    counted: Duration,
+    interface: Interface,
+    load: Load,
+) -> Result<(Report, Values), String> {
+    let server = start_echo(interface, 1, load.connections, Some(cores.server))?;
+    let to = (server.address()?, key().public());
+    let round = Round::run(load, counted, (&server, to), |_, _| Ok(()))?;
+    let drops = round.drops();
+    let served = server.finish_counts()?;
+    round.check(&served)?;
+    let mut report = round.report(&served, drops, interface == Interface::Handler);
+    report.flags.insert("face".to_owned(), interface.name().into());
+    let datagrams = count(&served, "datagrams received") + count(&served, "datagrams sent");
+    let values = Values::from([
+        ("core %", round.server.core_share() * 100.0),
+        ("load's core %", round.here.core_share() * 100.0),
+        ("datagrams/message", datagrams as f64 / count(&served, "received").max(1) as f64),
+        ("lost", round.counts.lost as f64),
+    ]);
+    Ok((report, values))
+}
+
+fn per_cpu_second(report: &Report) -> Option<f64> {
+    report.cpu_ns_per_packet.map(|nanos| 1e9 / nanos)
+}
+
+fn figures(load: &str, measured: &[Measured], bench: &mut Bench) {
+    let [handler, polled, hop] = measured else { return };
+    for (arm, goal) in [(handler, Goal::AtLeast(HANDLER_OVER_HOP)), (polled, Goal::Shown)] {
+        let both = arm.spread(per_cpu_second).zip(hop.spread(per_cpu_second));
+        let ratio = both.map(|(arm, hop)| arm.median / hop.median);
+        let name = format!("{load}: messages per CPU second, {} over {}", arm.name, hop.name);
+        let busy = [arm, hop].map(|arm| busy_note(std::slice::from_ref(arm))).concat();
+        bench.results.figure(name, ratio, "x", goal, &busy);
+    }
+}

@@ -1,0 +1,231 @@
+//! The cost of connected clients that send only keep-alives.
+//!
+//! Clients send a keep-alive every 7.5 s, and the server acknowledges it. Memory of the server is measured per connection. Its CPU is
+//! compared with that of a plain UDP server over the same windows: this one gets as many datagrams of the same size from as many
+//! sockets at the same time, and sends as many answers.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use drumfire_benches::roles::{Interface, key, start_echo};
+use drumfire_benches::{
+    Bench, Carried, Child, Crowd, DropWatch, Extent, Goal, Memory, PLAIN_BYTES_MAX, Pace,
+    RECEIVE_BUFFER_BYTES, Spread, Usage, UsageWatch, cell, counts_text, memory, roles, serve_plain, usage_of,
+};
+use drumfire_tools::clock;
+
+use crate::{RAMP_PER_SECOND, close, show_own_usage, workers_and_core};
+
+/// The role of the plain UDP server.
+pub(crate) const PLAIN: &str = "plain-server";
+
+const SOCKETS: u32 = 8;
+
+/// Memory of the server per connection, in bytes.
+const BYTES_GOAL: f64 = 1_024.0;
+
+/// A lower goal for the same memory.
+const BYTES_STRETCH: f64 = 640.0;
+
+/// CPU of the server over that of the plain one.
+const CPU_GOAL: f64 = 1.3;
+
+/// CPU of the server with the clients of [`FEW`], in percent of a core.
+const SHARE_GOAL: f64 = 0.8;
+
+/// The section with goals for CPU, and its clients.
+const FEW: (&str, u32) = ("few", 2_000);
+
+/// The section with goals for memory, and its clients.
+const MANY: (&str, u32) = ("many", 100_000);
+
+/// The pause after a poll that found nothing.
+const REST: Duration = Duration::from_micros(500);
+
+/// A datagram to the plain server begins with the length of its answer in two bytes.
+const HEAD_BYTES: usize = 2;
+
+/// Runs the plain UDP server.
+pub(crate) fn plain(_: &[&str]) -> Result<(), String> {
+    serve_plain(Pace::Worker, RECEIVE_BUFFER_BYTES).map_err(|error| format!("the plain server: {error}"))
+}
+
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let sections = match bench.number("--clients") {
+        Some(clients) => vec![("clients", clients)],
+        None => [FEW, MANY].into_iter().filter(|(name, _)| is_wanted(bench, name)).collect(),
+    };
+    for (name, clients) in sections {
+        section(bench, name, clients)?;
+    }
+    Ok(())
+}
+
+/// A smoke run leaves out the many clients, unless they are asked for by name.
+fn is_wanted(bench: &Bench, name: &str) -> bool {
+    bench.wants(name) && (name == FEW.0 || bench.extent() != Extent::Quick || !bench.wants(FEW.0))
+}
+
+fn section(bench: &mut Bench, part: &str, clients: u32) -> Result<(), String> {
+    let seconds = Duration::from_secs;
+    // Before the first window, working memory is given back and keep-alives begin.
+    let (quiet, windows, window) = bench.extent().pick(
+        (seconds(4), 1, seconds(5)),
+        (seconds(10), 5, seconds(6)),
+        (seconds(20), 5, seconds(30)),
+    );
+    let (workers, core) = workers_and_core(bench)?;
+    println!(
+        "\n{part}\n  {clients} clients over {SOCKETS} sockets, {workers} worker(s), {windows} windows of {window:?}"
+    );
+    let dropped = DropWatch::begin();
+    let server = start_echo(Interface::Poll, workers, clients, core)?;
+    let to = (server.address()?, key().public());
+    let mut crowd = Crowd::bind(SOCKETS, clients)?;
+    let memory_now = || memory(server.id()).ok_or("the server's memory cannot be read");
+    let empty = memory_now()?;
+    let ramped = crowd.connect(to, clients.into(), RAMP_PER_SECOND * u64::from(workers), |_, _| {})?;
+    println!("connected {ramped}");
+    let full = memory_now()?;
+    let plain = Child::role(PLAIN, core, &[])?;
+    let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;
+    mirror.follow_for(&mut crowd, quiet)?;
+    show_memory(bench, part, clients, [empty, full, memory_now()?]);
+    let mut measured = Vec::new();
+    for _ in 0..windows {
+        let before = (crowd.carried().sent, mirror.sent);
+        let watches = [server.id(), plain.id(), std::process::id()].map(UsageWatch::begin);
+        mirror.follow_for(&mut crowd, window)?;
+        let used = usage_of(watches)?;
+        let (sent, mirrored) = (crowd.carried().sent - before.0, mirror.sent - before.1);
+        if sent != mirrored {
+            return Err(format!("{sent} datagrams to the server, {mirrored} to the plain one"));
+        }
+        measured.push((used, sent as f64 / window.as_secs_f64()));
+    }
+    show_cpu(bench, part, &measured);
+    roles::settle();
+    let (sent, drops) = (crowd.carried().sent, dropped.count());
+    close(server, &mut [&mut crowd], sent, drops)?;
+    println!("plain     {}", counts_text(&plain.finish_counts()?));
+    let (failed, seconds) = (ramped.failed_count() as f64, ramped.took.as_secs_f64());
+    let (goal, note) = (Goal::AtMost(0.0), format!("{:?}", ramped.failed));
+    bench.results.figure(format!("{part}: connects that failed"), Some(failed), "", goal, &note);
+    bench.results.figure(format!("{part}: until all were connected"), Some(seconds), "s", Goal::Shown, "");
+    Ok(())
+}
+
+fn show_memory(bench: &mut Bench, part: &str, clients: u32, [empty, full, idle]: [Memory; 3]) {
+    let per = |memory: Memory, of: fn(&Memory) -> u64| {
+        (of(&memory) as f64 - of(&empty) as f64) / f64::from(clients)
+    };
+    let resident = |memory: &Memory| memory.resident_bytes;
+    let [empty_kib, full_kib, idle_kib] = [empty, full, idle].map(|memory| memory.resident_bytes / 1_024);
+    println!(
+        "memory    {empty_kib} KiB resident before, {full_kib} KiB connected, {idle_kib} KiB when silent"
+    );
+    let mut figure = |name: &str, value, goal, note| {
+        bench.results.figure(format!("{part}: {name} per connection"), Some(value), "B", goal, note);
+    };
+    // With few clients most of the memory is that of the process itself.
+    let goal = |most| if part == FEW.0 { Goal::Shown } else { Goal::AtMost(most) };
+    let all = "all memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps";
+    figure("resident memory", per(idle, resident), goal(BYTES_GOAL), all);
+    figure("resident memory, to reach for,", per(idle, resident), goal(BYTES_STRETCH), all);
+    figure("anonymous memory", per(idle, |memory| memory.anonymous_bytes), Goal::Shown, "");
+    figure("resident memory just after connecting,", per(full, resident), Goal::Shown, "");
+}
+
+/// Shows the usage of server, plain server, and clients, and the keep-alives per second.
+fn show_cpu(bench: &mut Bench, part: &str, measured: &[([Usage; 3], f64)]) {
+    let share = |of: usize| Spread::of(measured.iter().map(|(used, _)| used[of].core_share() * 100.0));
+    let rate = Spread::of(measured.iter().map(|(_, rate)| *rate));
+    let delays = measured.iter().filter_map(|([server, ..], _)| server.run_delay_share());
+    println!("\nkeep-alives per second    {}", cell(rate, 2));
+    println!("% of a core, server       {}", cell(share(0), 2));
+    println!("% of a core, plain        {}", cell(share(1), 2));
+    println!("% of a core, clients      {}, with those of the plain server", cell(share(2), 2));
+    println!("waited for a core, server {:.1} % of a window at most", delays.fold(0.0, f64::max) * 100.0);
+    let ratio = Spread::of(measured.iter().map(|([server, plain, _], _)| server.cpu_s() / plain.cpu_s()));
+    let results = &mut bench.results;
+    results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
+    let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
+    results.spread(format!("{part}: server"), share(0), "% of a core", goal, "");
+    let here = measured.iter().map(|([.., here], _)| *here);
+    show_own_usage(here, results, part, "with those of the plain receiver");
+    results.spread(format!("{part}: keep-alives per second"), rate, "", Goal::Shown, "");
+}
+
+/// Sends to the plain server what the clients send to drumfire's: as many datagrams of the same length from as many sockets. Each
+/// asks for an answer of the length of drumfire's.
+struct Mirror {
+    sockets: Vec<UdpSocket>,
+    sent: u64,
+    /// Answers of drumfire's server that were not asked for yet.
+    owed: Carried,
+}
+
+impl Mirror {
+    fn connect(address: SocketAddr, sockets: u32) -> Result<Self, String> {
+        let socket = |_| -> std::io::Result<UdpSocket> {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+            socket.connect(address)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let sockets = (0..sockets).map(socket).collect::<Result<_, _>>();
+        let sockets = sockets.map_err(|error| format!("the sockets to the plain server: {error}"))?;
+        Ok(Self { sockets, sent: 0, owed: Carried::default() })
+    }
+
+    /// Polls the clients for this time, and mirrors each datagram immediately, so that both servers get them equally bunched.
+    fn follow_for(&mut self, crowd: &mut Crowd, time: Duration) -> Result<(), String> {
+        let until = clock::now() + time;
+        while clock::now() < until {
+            let mut came = false;
+            for index in 0..crowd.sockets() {
+                let before = crowd.carried_by(index);
+                came |= crowd.look_at(index, |_| {});
+                let after = crowd.carried_by(index);
+                self.follow(index, before, after).map_err(|error| format!("the plain server: {error}"))?;
+            }
+            if crowd.ended() > 0 {
+                return Err(format!("{} connections ended", crowd.ended()));
+            }
+            if !came {
+                clock::pause(REST);
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, index: usize, before: Carried, after: Carried) -> std::io::Result<()> {
+        let count = after.sent - before.sent;
+        self.owed.received += after.received - before.received;
+        self.owed.received_bytes += after.received_bytes - before.received_bytes;
+        let length = (after.sent_bytes - before.sent_bytes).checked_div(count).unwrap_or(0);
+        let length = usize::try_from(length).unwrap_or(0).clamp(HEAD_BYTES, PLAIN_BYTES_MAX);
+        let mut buffer = [0; PLAIN_BYTES_MAX];
+        for _ in 0..count {
+            buffer[..HEAD_BYTES].copy_from_slice(&self.next_answer_bytes().to_be_bytes());
+            self.sockets[index].send(&buffer[..length])?;
+            self.sent += 1;
+        }
+        loop {
+            match self.sockets[index].recv(&mut buffer) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns the length of the next answer, or 0 when drumfire's server sent no more answers than were asked for.
+    fn next_answer_bytes(&mut self) -> u16 {
+        let Some(bytes) = self.owed.received_bytes.checked_div(self.owed.received) else { return 0 };
+        self.owed.received -= 1;
+        self.owed.received_bytes -= bytes;
+        u16::try_from(bytes).unwrap_or(u16::MAX)
+    }
+}

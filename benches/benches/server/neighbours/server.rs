@@ -1,0 +1,126 @@
+//! The async server: a task per connection, which echoes. The task of the first connection may receive nothing, or receive everything
+//! and answer nothing.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use drumfire::{Access, AsyncServer, Connection, Incoming, SendOptions, ServerConfig, Workers};
+use drumfire_benches::roles::{key, print_address};
+use drumfire_benches::{
+    Child, Counts, EchoTally, RECEIVE_BUFFER_BYTES, counts_of, named_counts, print_counts,
+};
+use drumfire_proto::limits::ITEM_CHARGE_BYTES;
+use tokio::sync::mpsc::{Receiver, channel};
+
+use super::{Guest, MEMORY_BYTES};
+
+/// The role of this server.
+pub(crate) const ASYNC: &str = "async-server";
+
+/// The count of messages that the application received from the guest.
+pub(crate) const HEARD: &str = "heard of the guest";
+
+/// The line that lets a stalled task receive.
+const TAKE: &str = "take";
+
+/// Lets the stalled task receive from now on. Returns the bytes that were kept for it until now, with their charges.
+pub(crate) fn take(server: &Child) -> Result<u64, String> {
+    server.send_line(TAKE)?;
+    let kept = server.counts()?;
+    kept.get("kept").copied().ok_or_else(|| "the server does not report what it kept".to_owned())
+}
+
+/// Runs the server. The argument is the name of the guest.
+pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
+    let [guest] = args else { return Err("not the arguments of the async server".to_owned()) };
+    let guest = Guest::named(guest).ok_or("not a guest")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.map_err(|error| format!("the executor: {error}"))?;
+    let counts = runtime.block_on(run(guest))?;
+    print_counts(&counts).map_err(|error| error.to_string())
+}
+
+async fn run(guest: Guest) -> Result<Counts, String> {
+    let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
+        .workers(Workers::Count(1))
+        .memory_bytes(MEMORY_BYTES, MEMORY_BYTES)
+        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+    let server = Arc::new(AsyncServer::bind(config).map_err(|error| error.to_string())?);
+    print_address(server.local_addr())?;
+    let mut orders = orders();
+    let (tally, heard) = (Arc::<EchoTally>::default(), Arc::<AtomicU64>::default());
+    let connection = if guest == Guest::Quiet { None } else { server.accept().await };
+    if let (Guest::Abuser | Guest::Spender, Some(connection)) = (guest, &connection) {
+        tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
+    }
+    tokio::spawn(accept(Arc::clone(&server), Arc::clone(&tally)));
+    while orders.recv().await.is_some() {
+        let (messages, bytes) = connection.as_ref().map_or((0, 0), take_all);
+        heard.fetch_add(messages, Ordering::Relaxed);
+        print_counts(&named_counts([("kept", bytes)])).map_err(|error| error.to_string())?;
+        if let Some(connection) = &connection {
+            tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
+        }
+    }
+    // Acknowledged messages are in the queue of the connection, and all tasks run on this thread.
+    let (rest, _) = connection.as_ref().map_or((0, 0), take_all);
+    let stats = server.stats();
+    let overflows = stats.workers.iter().map(|worker| worker.protocol.unreliable_overflows).sum();
+    let mut counts = counts_of(&stats);
+    counts.extend(named_counts([
+        ("received", tally.received()),
+        ("refused", tally.refused()),
+        (HEARD, heard.load(Ordering::Relaxed) + rest),
+        ("no memory for unreliable", overflows),
+    ]));
+    Ok(counts)
+}
+
+/// Returns an entry per order. The channel closes when the standard input ends.
+fn orders() -> Receiver<()> {
+    let (sender, orders) = channel(1);
+    std::thread::spawn(move || {
+        for line in io::stdin().lines().map_while(Result::ok) {
+            if line == TAKE && sender.blocking_send(()).is_err() {
+                return;
+            }
+        }
+    });
+    orders
+}
+
+async fn accept(server: Arc<AsyncServer>, tally: Arc<EchoTally>) {
+    while let Some(connection) = server.accept().await {
+        tokio::spawn(echo(connection, Arc::clone(&tally)));
+    }
+}
+
+async fn echo(connection: Connection, tally: Arc<EchoTally>) {
+    while let Ok(incoming) = connection.recv().await {
+        let Incoming::Message { channel, bytes } = incoming else { continue };
+        tally.on_received();
+        tally.on_answer(connection.send(channel, bytes, SendOptions::unreliable()).await.is_ok());
+    }
+}
+
+/// Receives messages without answering.
+async fn receive(connection: Connection, heard: Arc<AtomicU64>) {
+    while let Ok(incoming) = connection.recv().await {
+        if matches!(incoming, Incoming::Message { .. }) {
+            heard.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Receives the waiting messages. Returns their number and their bytes with charges.
+fn take_all(connection: &Connection) -> (u64, u64) {
+    let (mut messages, mut charged) = (0, 0);
+    while let Ok(Some(incoming)) = connection.try_recv() {
+        if let Incoming::Message { bytes, .. } = incoming {
+            messages += 1;
+            charged += (bytes.len() + ITEM_CHARGE_BYTES) as u64;
+        }
+    }
+    (messages, charged)
+}

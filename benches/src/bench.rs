@@ -1,0 +1,398 @@
+//! The command line of a bench, and the order in which its parts run.
+//!
+//! A bench is one executable with several parts. Its child processes are the same executable with a hidden first argument.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use drumfire_tools::host as system;
+
+use crate::host::{Cores, pin_to, print_machine};
+use crate::process::{ROLE_FLAG, UNPINNED};
+use crate::results::Results;
+use crate::rounds::Plan;
+
+/// How much a bench does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A smoke run of a few seconds. Every part runs once, and the figures mean little.
+    Quick,
+    /// The figures, within minutes.
+    Default,
+    /// All figures, with longer windows and more rounds.
+    Full,
+}
+
+impl Extent {
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Default => "default",
+            Self::Full => "full",
+        }
+    }
+
+    /// Returns the value for this extent.
+    #[must_use]
+    pub fn pick<T>(self, quick: T, default: T, full: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Default => default,
+            Self::Full => full,
+        }
+    }
+}
+
+/// The arguments of a bench.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How much the bench does.
+    pub extent: Extent,
+    /// The one part or section to run. With `None` all of them run.
+    pub only: Option<String>,
+}
+
+impl Options {
+    /// Whether this part is to run.
+    #[must_use]
+    pub fn wants(&self, part: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == part)
+    }
+}
+
+/// One part of a bench.
+#[derive(Clone, Copy)]
+pub struct Part {
+    name: &'static str,
+    sections: &'static [&'static str],
+    run: fn(&mut Bench) -> Result<(), String>,
+}
+
+/// A part with this name.
+#[must_use]
+pub const fn part(name: &'static str, run: fn(&mut Bench) -> Result<(), String>) -> Part {
+    Part { name, sections: &[], run }
+}
+
+impl Part {
+    /// Adds the names of sections that `--only` can select within the part.
+    #[must_use]
+    pub const fn with_sections(self, sections: &'static [&'static str]) -> Self {
+        Self { sections, ..self }
+    }
+}
+
+/// The main function of a child process. It receives the arguments after the name of the role.
+pub type Role = fn(&[&str]) -> Result<(), String>;
+
+/// A bench as its `main` describes it.
+pub struct Program<'a> {
+    /// The name of the bench target.
+    pub name: &'static str,
+    /// The parts in the order in which they run.
+    pub parts: &'a [Part],
+    /// The roles of child processes by name.
+    pub roles: &'a [(&'static str, Role)],
+    /// Flags of this bench alone. Each takes a number of at least 1.
+    pub numbers: &'a [&'static str],
+}
+
+/// A bench that runs: its arguments, and the results so far.
+pub struct Bench {
+    /// The figures and reports. They are written when all parts have run.
+    pub results: Results,
+    options: Options,
+    /// The part that runs now.
+    part: Part,
+    numbers: BTreeMap<String, u32>,
+    cores: Option<Cores>,
+}
+
+impl Program<'_> {
+    /// Runs a child process, if the arguments ask for one, or the bench.
+    ///
+    /// The exit code is 2 for bad arguments, and 1 when a part failed or when `--judge` was given and a goal was missed.
+    #[must_use]
+    pub fn main(&self) -> ExitCode {
+        let args: Vec<String> =
+            std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        if let [ROLE_FLAG, name, core, rest @ ..] = words.as_slice() {
+            return ending(self.run_role(name, core, rest));
+        }
+        match self.parse(&words) {
+            Ok((options, numbers, is_judged)) => ending(self.run(options, numbers, is_judged)),
+            Err(line) => refuse(&line),
+        }
+    }
+
+    fn run_role(&self, name: &str, core: &str, args: &[&str]) -> Result<(), String> {
+        let (_, role) = self
+            .roles
+            .iter()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(|| format!("{name}: not a role"))?;
+        if core != UNPINNED {
+            // Threads that the role starts later stay on the same core.
+            pin_to(core)?;
+        }
+        role(args)
+    }
+
+    fn parse(&self, args: &[&str]) -> Result<(Options, BTreeMap<String, u32>, bool), String> {
+        let mut numbers = BTreeMap::new();
+        let mut args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        for flag in self.numbers {
+            if let Some(number) = take_number(&mut args, flag)? {
+                numbers.insert((*flag).to_owned(), number);
+            }
+        }
+        let judge = args.iter().position(|arg| arg == "--judge").map(|at| args.remove(at));
+        let names: Vec<&str> =
+            self.parts.iter().flat_map(|part| [&[part.name], part.sections].concat()).collect();
+        Ok((parse(args, &names)?, numbers, judge.is_some()))
+    }
+
+    fn run(&self, options: Options, numbers: BTreeMap<String, u32>, is_judged: bool) -> Result<(), String> {
+        print_machine();
+        println!("extent    {}", options.extent.name());
+        let Some(first) = self.parts.first() else { return Ok(()) };
+        let results = Results::new(self.name, &options);
+        let mut bench = Bench { results, options, part: *first, numbers, cores: None };
+        let mut failed = None;
+        for part in self.parts {
+            let is_wanted =
+                [&[part.name], part.sections].concat().iter().any(|name| bench.options.wants(name));
+            if is_wanted {
+                println!("\n{}", part.name);
+                bench.part = *part;
+                if let Err(line) = bench.run_part() {
+                    eprintln!("{}: {line}", part.name);
+                    failed.get_or_insert(format!("{}: {line}", part.name));
+                }
+            }
+        }
+        println!("\n{}", bench.results.table());
+        println!("written to {}", bench.results.write()?.display());
+        let missed = bench.results.missed();
+        match failed {
+            Some(line) => Err(line),
+            None if is_judged && !missed.is_empty() => Err(format!("missed: {}", missed.join("; "))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Bench {
+    /// Runs the present part on a thread of its own, so that the part's pinning ends with it. A part that fails leaves no figure.
+    fn run_part(&mut self) -> Result<(), String> {
+        let mark = self.results.mark();
+        let run = self.part.run;
+        let outcome = std::thread::scope(|scope| scope.spawn(|| run(&mut *self)).join());
+        let outcome = outcome.unwrap_or_else(|_| Err("the part panicked".to_owned()));
+        if outcome.is_err() {
+            self.results.back_to(&mark);
+        }
+        outcome
+    }
+
+    /// How much the bench does.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        self.options.extent
+    }
+
+    /// Whether this section of the present part is to run.
+    #[must_use]
+    pub fn wants(&self, section: &str) -> bool {
+        self.options.wants(section) || self.options.only.as_deref() == Some(self.part.name)
+    }
+
+    /// The number that was given with this flag.
+    #[must_use]
+    pub fn number(&self, flag: &str) -> Option<u32> {
+        self.numbers.get(flag).copied()
+    }
+
+    /// The rounds of this extent.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        Plan::of(self.options.extent)
+    }
+
+    /// Pins this thread to the core of the load and notes it in the results.
+    ///
+    /// # Errors
+    ///
+    /// One line, when there are fewer than two cores.
+    pub fn pin_load(&mut self) -> Result<Cores, String> {
+        let cores = Cores::of_this_process()?;
+        if self.cores != Some(cores) {
+            self.cores = Some(cores);
+            self.results.pinned(cores);
+        }
+        system::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
+        Ok(cores)
+    }
+
+    /// Prints the length of the rounds.
+    pub fn print_plan(&self, plan: Plan, window: Duration) {
+        println!("  {} rounds of {window:?}, medians", plan.rounds);
+    }
+}
+
+/// Returns the arguments of this program as they were typed, without those that cargo adds.
+#[must_use]
+pub(crate) fn given() -> Vec<String> {
+    typed(std::env::args_os().skip(1))
+}
+
+fn typed(args: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned());
+    args.filter(|arg| arg != "--bench").collect()
+}
+
+/// Returns all arguments except extent and part as one word for a file name, such as `clients-64`.
+pub(crate) fn file_suffix(args: &[String]) -> String {
+    let mut is_skipped = false;
+    let mut words = Vec::new();
+    for arg in args {
+        if arg.starts_with("--") {
+            is_skipped = ["--quick", "--full", "--only", "--judge"].contains(&arg.as_str());
+        }
+        if !is_skipped {
+            words.push(
+                arg.trim_start_matches('-').replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"),
+            );
+        }
+    }
+    words.join("-")
+}
+
+/// Removes a flag and its number from the arguments.
+///
+/// # Errors
+///
+/// One line that names the flag and the range.
+pub fn take_number(args: &mut Vec<OsString>, flag: &str) -> Result<Option<u32>, String> {
+    let Some(at) = args.iter().position(|arg| arg == flag) else { return Ok(None) };
+    let number = args.get(at + 1).and_then(|value| value.to_str()?.parse().ok()).filter(|number| *number > 0);
+    let number = number.ok_or_else(|| format!("{flag}: takes a number of at least 1"))?;
+    args.drain(at..at + 2);
+    Ok(Some(number))
+}
+
+/// Reads the flags, without the name of the program. `parts` are the names that `--only` takes.
+///
+/// # Errors
+///
+/// One line that names the flag and what can be given.
+pub fn parse(args: impl IntoIterator<Item = OsString>, parts: &[&str]) -> Result<Options, String> {
+    let mut options = Options { extent: Extent::Default, only: None };
+    let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned());
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            // Cargo adds this flag.
+            "--bench" => {}
+            "--quick" => options.extent = Extent::Quick,
+            "--full" => options.extent = Extent::Full,
+            "--only" => match args.next().filter(|part| parts.contains(&part.as_str())) {
+                Some(part) => options.only = Some(part),
+                None => return Err(format!("--only: takes one of {}", parts.join(", "))),
+            },
+            other => {
+                return Err(format!(
+                    "{other}: not a flag of this bench; give --quick, --full or --only PART"
+                ));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// Reads the flags of a bench with these parts and runs it.
+pub fn run_bench(
+    args: impl IntoIterator<Item = OsString>,
+    parts: &[&str],
+    bench: impl FnOnce(&Options) -> Result<(), String>,
+) -> ExitCode {
+    match parse(args, parts) {
+        Ok(options) => ending(bench(&options)),
+        Err(line) => refuse(&line),
+    }
+}
+
+/// Prints the error, if any, and returns the exit code.
+#[must_use]
+pub fn ending(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("error: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(line: &str) -> ExitCode {
+    eprintln!("error: {line}");
+    ExitCode::from(2)
+}
+
+/// Returns the extent of a Criterion bench: a smoke run where it is asked for, and where cargo runs the bench as a test.
+#[must_use]
+pub fn criterion_extent() -> Extent {
+    let args: Vec<String> = std::env::args().collect();
+    let is_smoke = args.iter().any(|arg| arg == "--test" || arg == "--quick")
+        || !args.iter().any(|arg| arg == "--bench");
+    if is_smoke { Extent::Quick } else { Extent::Default }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: Program<'_> = Program {
+        name: "drain",
+        parts: &[part("drain", |_| Ok(())), part("guests", |_| Ok(())).with_sections(&["stalled", "abuser"])],
+        roles: &[],
+        numbers: &["--clients"],
+    };
+
+    #[test]
+    fn flags_of_all_benches_and_of_one_are_read() {
+        let (options, numbers, is_judged) = PROGRAM.parse(&["--bench"]).expect("no flags");
+        assert_eq!(options, Options { extent: Extent::Default, only: None });
+        assert!(numbers.is_empty() && !is_judged);
+        let args = ["--full", "--clients", "300", "--only", "stalled", "--judge"];
+        let (options, numbers, is_judged) = PROGRAM.parse(&args).expect("good flags");
+        assert!(options.extent == Extent::Full && options.wants("stalled") && !options.wants("abuser"));
+        assert_eq!((numbers.get("--clients"), is_judged), (Some(&300), true));
+    }
+
+    #[test]
+    fn a_bad_flag_gets_one_line_with_what_can_be_given() {
+        let unknown = [&["--fast"][..], &["--only"], &["--only", "nothing"], &["drain"], &["--workers", "1"]];
+        for bad in unknown {
+            let line = PROGRAM.parse(bad).expect_err("refused");
+            assert!(line.contains("--only") && line.lines().count() == 1, "{line}");
+        }
+        for bad in [&["--clients"][..], &["--clients", "0"], &["--clients", "many"]] {
+            let line = PROGRAM.parse(bad).expect_err("refused");
+            assert!(line.contains("--clients"), "{line}");
+        }
+    }
+
+    #[test]
+    fn other_arguments_become_part_of_the_file_name() {
+        let typed = |args: &[&str]| typed(args.iter().map(OsString::from));
+        let args = typed(&["--clients", "64", "--only", "echo", "join", "--full", "--at", "a/b", "--bench"]);
+        assert_eq!(args, ["--clients", "64", "--only", "echo", "join", "--full", "--at", "a/b"]);
+        assert_eq!(file_suffix(&args), "clients-64-at-a-b");
+        assert_eq!(file_suffix(&typed(&["--quick", "--bench", "--only", "echo"])), "");
+    }
+}

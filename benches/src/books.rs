@@ -1,0 +1,319 @@
+//! The books of a bench: every datagram and every message has a place, or the bench fails with the counter that is off.
+
+use drumfire::{DropReason, Stats, WhenFull, WorkerStats};
+
+use crate::process::Counts;
+
+/// The datagrams that the kernel may drop together and count as one, where it hands over trains as a whole.
+const TRAIN_MAX: u64 = 64;
+
+/// Sums the counters of all workers. Drop reasons without drops are left out.
+#[must_use]
+pub fn counts_of(stats: &Stats) -> Counts {
+    let sum = |of: fn(&WorkerStats) -> u64| stats.workers.iter().map(of).sum::<u64>();
+    let counts = [
+        ("unexplained", stats.unexplained()),
+        ("panics", sum(|worker| worker.panics)),
+        ("undelivered", sum(|worker| worker.messages_undelivered)),
+        ("socket received", sum(|worker| worker.received.datagrams + worker.received.dropped_in_all())),
+        ("socket sent", sum(|worker| worker.sent.datagrams)),
+        ("datagrams received", sum(|worker| worker.protocol.datagrams_received)),
+        ("datagrams sent", sum(|worker| worker.protocol.datagrams_sent)),
+        ("kernel dropped", sum(|worker| worker.kernel_dropped)),
+        ("acks sent alone", sum(|worker| worker.protocol.acks_sent_alone)),
+        ("messages resent", sum(|worker| worker.protocol.messages_resent)),
+        ("packets lost", sum(|worker| worker.protocol.packets_lost)),
+        ("forwarded", stats.forwarded()),
+        ("connections opened", sum(|worker| worker.protocol.connections_opened)),
+        ("connections closed", sum(|worker| worker.protocol.connections_closed)),
+    ];
+    let dropped = DropReason::ALL.into_iter().map(|reason| (reason.name(), stats.dropped(reason)));
+    let dropped = dropped.filter(|(_, count)| *count > 0);
+    let dropped = dropped.map(|(name, count)| (format!("dropped: {name}"), count));
+    counts.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(dropped).collect()
+}
+
+/// Returns the count of this name, or 0 without one.
+#[must_use]
+pub fn count(counts: &Counts, name: &str) -> u64 {
+    counts.get(name).copied().unwrap_or(0)
+}
+
+/// Formats all counts as one line.
+#[must_use]
+pub fn counts_text(counts: &Counts) -> String {
+    let words: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    words.join(", ")
+}
+
+/// Compares what clients sent with what the server's sockets received and what the kernel dropped. Returns a line to print.
+///
+/// `kernel_drops` are the drops at all sockets of the host. With `None` the server's own count is used, which other sockets cannot
+/// change. The server reads it once per second and when it ends, so `served` must be its counts after its end.
+///
+/// # Errors
+///
+/// One line, when datagrams are missing or the server could not explain one.
+pub fn close_books(
+    sent: u64,
+    served: &Counts,
+    kernel_drops: impl Into<Option<u64>>,
+) -> Result<String, String> {
+    let (received, missing) = (count(served, "socket received"), missing(sent, served));
+    let line = format!("sent {sent}, received {received}, kernel_receive_queue {missing}");
+    let own = count(served, "kernel dropped");
+    let (excused, drops) = match kernel_drops.into() {
+        Some(drops) => (drops, format!("{drops} of all sockets")),
+        None => (own.saturating_mul(TRAIN_MAX), format!("{own} trains at most in front of the server")),
+    };
+    let problem = if received > sent || missing > excused {
+        format!("the kernel dropped {drops}")
+    } else if count(served, "unexplained") > 0 {
+        format!("{} are in no counter of the server", count(served, "unexplained"))
+    } else if count(served, "panics") > 0 {
+        format!("{} panics at the server", count(served, "panics"))
+    } else {
+        return Ok(line);
+    };
+    Err(format!("BOOKS DO NOT CLOSE: {line}; {problem}"))
+}
+
+/// Returns the datagrams of clients that the server's sockets never received. The kernel counts drops over all sockets of the host:
+/// with several servers, subtract these from the drops before the books of the next server are closed.
+#[must_use]
+pub fn missing(sent: u64, served: &Counts) -> u64 {
+    sent.saturating_sub(count(served, "socket received"))
+}
+
+/// Compares what the server's sockets sent with what the clients' sockets received. Returns a line to print.
+///
+/// `kernel_drops` are the drops on this direction. A server that is counted before it ends sends at most `farewells` datagrams after
+/// its counts.
+///
+/// # Errors
+///
+/// One line, when datagrams are missing.
+pub fn close_way_back(
+    served: &Counts,
+    received: u64,
+    farewells: u64,
+    kernel_drops: u64,
+) -> Result<String, String> {
+    let sent = count(served, "socket sent");
+    let missing = sent.saturating_sub(received);
+    let line = format!("back: sent {sent}, received {received}, kernel_receive_queue {missing}");
+    if missing > kernel_drops * TRAIN_MAX || received > sent + farewells {
+        return Err(format!("BOOKS DO NOT CLOSE: {line}; the kernel dropped {kernel_drops} on the way back"));
+    }
+    Ok(line)
+}
+
+/// The books of one connection that sends more reliable messages than the other end takes, all of them with a receipt.
+///
+/// Each offered message has one place, and the policy for a full queue has counted its actions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiptBooks {
+    /// Messages that the schedule offered.
+    pub offered: u64,
+    /// Messages that were refused for want of room.
+    pub full: u64,
+    /// Messages that were refused because the connection was closed.
+    pub closed: u64,
+    /// Messages whose receipt says that they arrived.
+    pub acknowledged: u64,
+    /// Messages whose receipt says that the policy dropped them.
+    pub dropped: u64,
+    /// Messages whose receipt says that the connection ended first.
+    pub lost: u64,
+    /// Messages that were taken and have no receipt yet.
+    pub unanswered: u64,
+    /// The sender's own counter of dropped messages.
+    pub counted_dropped: u64,
+    /// The sender's own counter of connections that ended.
+    pub counted_closed: u64,
+    /// Messages that the application at the other end received.
+    pub heard: u64,
+}
+
+impl ReceiptBooks {
+    /// Messages that the connection took.
+    #[must_use]
+    pub const fn taken(&self) -> u64 {
+        self.acknowledged + self.dropped + self.lost + self.unanswered
+    }
+
+    /// The number of times that the policy acted.
+    #[must_use]
+    pub const fn acted(&self, policy: WhenFull) -> u64 {
+        match policy {
+            WhenFull::Block => self.full,
+            WhenFull::DropOldest | WhenFull::DropNewest => self.dropped,
+            WhenFull::Disconnect => self.counted_closed,
+        }
+    }
+
+    /// Compares all counters. Returns a line to print.
+    ///
+    /// # Errors
+    ///
+    /// One line with the counter that is off.
+    pub fn close(&self, policy: WhenFull) -> Result<String, String> {
+        let Self { offered, full, closed, acknowledged, dropped, lost, unanswered, heard, .. } = *self;
+        let taken = self.taken();
+        let line = format!(
+            "offered {offered} = full {full} + connection over {closed} + taken {taken}; taken = acknowledged {acknowledged} + \
+             dropped {dropped} + lost {lost}; heard {heard}"
+        );
+        match self.fault(policy) {
+            None if unanswered == 0 => Ok(line),
+            None => Err(format!("BOOKS DO NOT CLOSE: {line}; {unanswered} have no receipt")),
+            Some(fault) => Err(format!("BOOKS DO NOT CLOSE: {line}; {fault}")),
+        }
+    }
+
+    fn fault(&self, policy: WhenFull) -> Option<String> {
+        let Self { offered, full, closed, acknowledged, dropped, lost, .. } = *self;
+        let Self { counted_dropped, counted_closed, heard, .. } = *self;
+        let (may_drop, may_end) = match policy {
+            WhenFull::Block => (false, false),
+            WhenFull::DropOldest | WhenFull::DropNewest => (true, false),
+            WhenFull::Disconnect => (false, true),
+        };
+        let fault = if offered != full + closed + self.taken() {
+            "some were neither taken nor refused".to_owned()
+        } else if counted_dropped != dropped {
+            format!("the counter says that {counted_dropped} were dropped")
+        } else if heard < acknowledged || heard > acknowledged + lost {
+            "heard is not what was acknowledged".to_owned()
+        } else if full > 0 && policy != WhenFull::Block {
+            "a policy that does not block refused some".to_owned()
+        } else if dropped > 0 && !may_drop {
+            "a policy that does not drop dropped some".to_owned()
+        } else if counted_closed != u64::from(may_end) || (lost + closed > 0 && !may_end) {
+            format!("{counted_closed} connections ended")
+        } else if self.acted(policy) == 0 {
+            "the queue was never full".to_owned()
+        } else {
+            return None;
+        };
+        Some(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::named_counts;
+
+    #[test]
+    fn the_way_back_is_compared_with_drops_and_farewells() {
+        let served = named_counts([("socket sent", 10)]);
+        for (received, farewells, drops) in [(10, 0, 0), (8, 0, 2), (12, 2, 0)] {
+            assert!(close_way_back(&served, received, farewells, drops).is_ok(), "{received}");
+        }
+        for (received, farewells, drops) in [(8, 0, 0), (11, 0, 5), (13, 2, 0)] {
+            assert!(close_way_back(&served, received, farewells, drops).is_err(), "{received}");
+        }
+        let served = named_counts([("socket received", 7)]);
+        assert_eq!((missing(10, &served), missing(6, &served)), (3, 0));
+    }
+
+    #[test]
+    fn missing_datagrams_open_the_books() {
+        let served = |received, unexplained| {
+            named_counts([("socket received", received), ("unexplained", unexplained)])
+        };
+        let closed = |counts: &Counts, drops: u64| close_books(10, counts, drops);
+        assert!(closed(&served(10, 0), 0).is_ok());
+        assert!(closed(&served(8, 0), 2).is_ok_and(|line| line.ends_with("kernel_receive_queue 2")));
+        for (counts, drops) in [(served(8, 0), 1), (served(11, 0), 5), (served(10, 1), 0)] {
+            assert!(closed(&counts, drops).is_err(), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn each_drop_of_the_server_itself_excuses_one_train() {
+        let served =
+            |received, dropped| named_counts([("socket received", received), ("kernel dropped", dropped)]);
+        let own = |received, dropped| close_books(1_000, &served(received, dropped), None);
+        for (received, dropped) in [(1_000, 0), (999, 1), (936, 1), (872, 2)] {
+            assert!(own(received, dropped).is_ok(), "{received}, {dropped}");
+        }
+        for (received, dropped) in [(999, 0), (935, 1), (1_001, 1)] {
+            assert!(own(received, dropped).is_err(), "{received}, {dropped}");
+        }
+        let line = own(935, 1).expect_err("one is missing");
+        assert!(line.contains("kernel_receive_queue 65; the kernel dropped 1 trains"), "{line}");
+        let all: u64 = 1;
+        assert!(close_books(1_000, &served(998, 2), all).is_err(), "the count of all sockets decides");
+    }
+
+    #[test]
+    fn drops_of_the_kernel_are_summed_over_all_workers() {
+        let worker = |kernel_dropped| {
+            let mut worker = WorkerStats::default();
+            worker.kernel_dropped = kernel_dropped;
+            worker
+        };
+        let mut stats = Stats::default();
+        stats.workers = vec![worker(2), worker(3)];
+        assert_eq!(count(&counts_of(&stats), "kernel dropped"), 5);
+    }
+
+    const BLOCK: ReceiptBooks = ReceiptBooks {
+        offered: 100,
+        full: 60,
+        closed: 0,
+        acknowledged: 40,
+        dropped: 0,
+        lost: 0,
+        unanswered: 0,
+        counted_dropped: 0,
+        counted_closed: 0,
+        heard: 40,
+    };
+
+    const DROP: ReceiptBooks = ReceiptBooks { full: 0, dropped: 60, counted_dropped: 60, ..BLOCK };
+
+    const DISCONNECT: ReceiptBooks =
+        ReceiptBooks { full: 0, closed: 50, lost: 10, counted_closed: 1, heard: 45, ..BLOCK };
+
+    #[test]
+    fn receipt_books_close_when_every_message_has_a_place() {
+        for (books, policy, acted) in [
+            (BLOCK, WhenFull::Block, 60),
+            (DROP, WhenFull::DropOldest, 60),
+            (DROP, WhenFull::DropNewest, 60),
+            (DISCONNECT, WhenFull::Disconnect, 1),
+        ] {
+            let line = books.close(policy).expect("closed books");
+            assert!(line.starts_with("offered 100 = "), "{line}");
+            assert_eq!(books.acted(policy), acted);
+        }
+    }
+
+    #[test]
+    fn each_count_that_is_off_by_one_opens_the_receipt_books() {
+        let wrong = [
+            (ReceiptBooks { offered: 101, ..BLOCK }, WhenFull::Block, "neither"),
+            (ReceiptBooks { full: 59, ..BLOCK }, WhenFull::Block, "neither"),
+            (ReceiptBooks { heard: 39, ..BLOCK }, WhenFull::Block, "heard is not"),
+            (ReceiptBooks { heard: 41, ..BLOCK }, WhenFull::Block, "heard is not"),
+            (ReceiptBooks { counted_dropped: 1, ..BLOCK }, WhenFull::Block, "the counter"),
+            (ReceiptBooks { counted_closed: 1, ..BLOCK }, WhenFull::Block, "1 connections ended"),
+            (ReceiptBooks { unanswered: 1, offered: 101, ..BLOCK }, WhenFull::Block, "1 have no receipt"),
+            (ReceiptBooks { lost: 1, offered: 101, ..BLOCK }, WhenFull::Block, "0 connections ended"),
+            (ReceiptBooks { counted_dropped: 59, ..DROP }, WhenFull::DropOldest, "the counter"),
+            (ReceiptBooks { full: 1, offered: 101, ..DROP }, WhenFull::DropNewest, "does not block"),
+            (DROP, WhenFull::Block, "does not drop"),
+            (ReceiptBooks { counted_closed: 0, ..DISCONNECT }, WhenFull::Disconnect, "0 connections ended"),
+            (ReceiptBooks { counted_closed: 2, ..DISCONNECT }, WhenFull::Disconnect, "2 connections ended"),
+            (ReceiptBooks { heard: 51, ..DISCONNECT }, WhenFull::Disconnect, "heard is not"),
+            (ReceiptBooks { offered: 40, full: 0, ..BLOCK }, WhenFull::Block, "never full"),
+        ];
+        for (books, policy, what) in wrong {
+            let line = books.close(policy).expect_err("open books");
+            assert!(line.starts_with("BOOKS DO NOT CLOSE") && line.contains(what), "{line}");
+        }
+    }
+}

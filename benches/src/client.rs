@@ -1,0 +1,47 @@
+//! The interface of a transport to the traffic generator.
+
+/// Some connections that share a socket, or whatever the transport has in its place.
+pub trait Client {
+    /// Whether all connections are established.
+    fn is_ready(&self) -> bool;
+
+    /// Does the pending work at `now` (the host's clock in nanoseconds) without waiting. Passes each message that came to `take`,
+    /// with the index of its connection. Replies leave with the next flush.
+    ///
+    /// # Errors
+    ///
+    /// One line with the reason why a connection failed.
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String>;
+
+    /// Queues a message on a connection. Returns false when there is no room for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::receive`].
+    fn send(&mut self, now: u64, connection: usize, channel: u8, message: &[u8]) -> Result<bool, String>;
+
+    /// Sends the queued messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::receive`].
+    fn flush(&mut self, now: u64) -> Result<(), String>;
+}
+
+impl<C: Client + ?Sized> Client for Box<C> {
+    fn is_ready(&self) -> bool {
+        (**self).is_ready()
+    }
+
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+        (**self).receive(now, take)
+    }
+
+    fn send(&mut self, now: u64, connection: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
+        (**self).send(now, connection, channel, message)
+    }
+
+    fn flush(&mut self, now: u64) -> Result<(), String> {
+        (**self).flush(now)
+    }
+}

@@ -1,0 +1,329 @@
+//! One more connection next to a crowd, which sends at fixed times as much as its schedule asks for.
+//!
+//! A [`Flood`] sends messages through the crate, a [`Spender`] the most expensive packets that the protocol permits. Neither has a
+//! thread. No congestion controller holds them back, so that only the other end can.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire::{
+    Bytes, ChannelOptions, ClientConfig, ClientsEvent, Congestion, Outcome, PeerId, SendError, SendOptions,
+    ServerPublicKey, WhenFull,
+};
+use drumfire_crypto::Suite as KeySuite;
+use drumfire_puppet::{Connector, PacketSealer, default_parameters};
+use drumfire_tools::clock;
+use drumfire_wire::{ChannelId, Delivery, Message, Suite, SuiteOffer, limits::PACKET_FRAMES_MAX};
+
+use crate::books::ReceiptBooks;
+use crate::crowd::Crowd;
+use crate::tally::Window;
+use crate::wire::Wire;
+
+const CHANNEL: drumfire::ChannelId = drumfire::ChannelId(0);
+
+/// Messages or packets between two polls of the crowd, at most. A guest that is behind must not delay the measured connections.
+const BURST_MAX: u64 = 32;
+
+/// A rate that no path here reaches.
+const LINE_RATE: Congestion = Congestion::Fixed { bytes_per_second: 1 << 36 };
+
+/// The interval in which a flood reads its memory.
+const STATS_NS: u64 = 5_000_000;
+
+/// The time within which all receipts arrive.
+const RECEIPTS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How a [`Flood`] sends.
+#[derive(Clone, Copy, Debug)]
+pub struct FloodConfig {
+    /// Messages per second.
+    pub per_second: u64,
+    /// Bytes of a message. Two messages must not fit one packet.
+    pub message_bytes: usize,
+    /// Whether messages are reliable with a receipt, or unreliable without one.
+    pub is_reliable: bool,
+    /// The policy of the channel when its queue is full.
+    pub when_full: WhenFull,
+    /// The memory for sending, and for receiving.
+    pub memory_bytes: usize,
+}
+
+/// A connection that sends more messages than the other end may take.
+#[derive(Debug)]
+pub struct Flood {
+    crowd: Crowd,
+    peer: PeerId,
+    config: FloodConfig,
+    message: Bytes,
+    books: ReceiptBooks,
+    stats_at: u64,
+    memory_most_bytes: usize,
+    /// Datagrams before the window.
+    sent_before: Option<u64>,
+}
+
+impl Flood {
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// One line, when the socket cannot be bound or the connection is not made.
+    pub fn connect(to: (SocketAddr, ServerPublicKey), config: FloodConfig) -> Result<Self, String> {
+        let client = ClientConfig::default()
+            .congestion(LINE_RATE)
+            .memory_bytes(config.memory_bytes, config.memory_bytes);
+        let mut crowd = Crowd::bind_with(1, 1, &client)?;
+        let ramped = crowd.connect(to, 1, 1, |_, _| {})?;
+        let Some((socket, peer)) = crowd.peers().first().copied() else {
+            return Err(format!("the guest was not connected: {:?}", ramped.failed));
+        };
+        if let Some(clients) = crowd.socket(socket) {
+            let options = ChannelOptions::default().when_full(config.when_full);
+            clients.set_channel_options(peer, CHANNEL, options);
+        }
+        Ok(Self {
+            crowd,
+            peer,
+            config,
+            message: vec![0x5a; config.message_bytes].into(),
+            books: ReceiptBooks::default(),
+            stats_at: 0,
+            memory_most_bytes: 0,
+            sent_before: None,
+        })
+    }
+
+    /// Sends the messages that are due in the window, and receives.
+    ///
+    /// # Errors
+    ///
+    /// One line, when the connection refuses a message for a reason that its policy does not give.
+    pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
+        if now >= window.start {
+            let sent = self.crowd.carried().sent;
+            self.sent_before.get_or_insert(sent);
+            let due = due(window, self.config.per_second, now);
+            for _ in 0..due.saturating_sub(self.books.offered).min(BURST_MAX) {
+                self.offer()?;
+            }
+        }
+        if now.saturating_sub(self.stats_at) >= STATS_NS {
+            self.stats_at = now;
+            if let Some(clients) = self.crowd.socket(0) {
+                clients.request_stats(self.peer);
+            }
+        }
+        self.crowd.flush();
+        self.receive();
+        Ok(())
+    }
+
+    fn offer(&mut self) -> Result<(), String> {
+        let options = if self.config.is_reliable {
+            SendOptions::reliable_ordered().with_receipt()
+        } else {
+            SendOptions::unreliable()
+        };
+        self.books.offered += 1;
+        let clients = self.crowd.socket(0).ok_or("no such socket")?;
+        match clients.send(self.peer, CHANNEL, self.message.clone(), options) {
+            Ok(_) => self.books.unanswered += u64::from(self.config.is_reliable),
+            Err(SendError::Full) => self.books.full += 1,
+            Err(SendError::Closed | SendError::UnknownPeer)
+                if self.config.when_full == WhenFull::Disconnect =>
+            {
+                self.books.closed += 1;
+            }
+            Err(error) => return Err(format!("the guest: {error}")),
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) {
+        let Self { crowd, books, memory_most_bytes, .. } = self;
+        crowd.look(|_, event| match event {
+            ClientsEvent::Receipt { outcome, .. } => {
+                books.unanswered -= 1;
+                match outcome {
+                    Outcome::Acknowledged => books.acknowledged += 1,
+                    Outcome::Expired => books.dropped += 1,
+                    Outcome::Lost => books.lost += 1,
+                }
+            }
+            ClientsEvent::Stats { stats, .. } => {
+                *memory_most_bytes = (*memory_most_bytes).max(stats.send_memory_bytes);
+            }
+            _ => {}
+        });
+    }
+
+    /// Waits for the receipts of all messages.
+    pub fn settle(&mut self) {
+        let deadline = clock::now() + RECEIPTS_WITHIN;
+        while self.books.unanswered > 0 && clock::now() < deadline {
+            self.receive();
+            self.crowd.flush();
+        }
+    }
+
+    /// Returns the books. `heard` is the number of messages that the application at the other end received.
+    #[must_use]
+    pub fn books(&self, heard: u64) -> ReceiptBooks {
+        let counted = self.crowd.socket_stats(0).map(|stats| stats.protocol).unwrap_or_default();
+        ReceiptBooks {
+            counted_dropped: counted.messages_dropped,
+            counted_closed: counted.connections_closed,
+            heard,
+            ..self.books
+        }
+    }
+
+    /// Datagrams sent since the window began.
+    #[must_use]
+    pub fn sent_in_window(&self) -> u64 {
+        self.sent().saturating_sub(self.sent_before.unwrap_or(0))
+    }
+
+    /// All datagrams sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.crowd.carried().sent
+    }
+
+    /// Whether the connection has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.crowd.ended() > 0
+    }
+
+    /// The most bytes that the connection kept for sending, as its statistics report, charges included.
+    #[must_use]
+    pub fn memory_most_bytes(&self) -> usize {
+        self.memory_most_bytes
+    }
+}
+
+/// The number of messages that are due by now.
+fn due(window: Window, per_second: u64, now: u64) -> u64 {
+    let elapsed = now.min(window.end).saturating_sub(window.start);
+    let due = u128::from(elapsed) * u128::from(per_second) / 1_000_000_000;
+    u64::try_from(due).unwrap_or(u64::MAX)
+}
+
+/// The time within which a spender connects.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A handshake datagram without an answer is sent again after this time.
+const RESEND_AFTER: Duration = Duration::from_millis(100);
+
+/// The room for one of a spender's packets.
+const DATAGRAM_BYTES: usize = 1_200;
+
+/// A connection that sends the most expensive packets that the protocol permits.
+///
+/// They are the packets of the bench `counts` that cost their receiver most: as many frames as a packet may have, each with the
+/// value of a key that the receiver does not know. They are sealed without the state of a connection, so nothing is sent again.
+pub struct Spender {
+    wire: Wire,
+    sealer: PacketSealer,
+    per_second: u64,
+    offered: u64,
+    /// Datagrams before the window.
+    sent_before: Option<u64>,
+}
+
+impl Spender {
+    /// Connects, to send `per_second` packets per second.
+    ///
+    /// # Errors
+    ///
+    /// One line, when the socket cannot be opened or the connection is not made.
+    pub fn connect((server, key): (SocketAddr, ServerPublicKey), per_second: u64) -> Result<Self, String> {
+        let mut wire = Wire::connect(server, 8)?;
+        let offer = SuiteOffer::mandatory();
+        let offer = if KeySuite::Aes128Gcm.is_offered() { offer.with(Suite::Aes128Gcm) } else { offer };
+        let mut client = Connector::new(&key.to_bytes(), [0x5e; 8], [0x5e; 32], &default_parameters(), offer);
+        let began = clock::now();
+        let mut sent_at = None;
+        while !client.is_confirmed() {
+            let now = clock::now();
+            if now.duration_since(began) > CONNECTED_WITHIN {
+                return Err("the spender was not connected in time".to_owned());
+            }
+            let mut replies = Vec::new();
+            wire.receive(|mut received| {
+                for datagram in received.datagrams_mut() {
+                    replies.extend(client.on_datagram(datagram.bytes.to_vec()));
+                }
+            });
+            if sent_at.is_none_or(|at| now.duration_since(at) >= RESEND_AFTER) {
+                replies.extend(client.resend());
+            }
+            if !replies.is_empty() {
+                sent_at = Some(now);
+            }
+            for datagram in &replies {
+                wire.push(datagram);
+            }
+            wire.flush()?;
+        }
+        let sealer = client.into_sealer().ok_or("the spender has no keys")?;
+        Ok(Self { wire, sealer, per_second, offered: 0, sent_before: None })
+    }
+
+    /// Sends the packets that are due in the window, and ignores what comes.
+    ///
+    /// # Errors
+    ///
+    /// One line, when the socket takes no datagrams or the keys are used up.
+    pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
+        self.wire.receive(|_| {});
+        if now < window.start {
+            return Ok(());
+        }
+        let sent = self.sent();
+        self.sent_before.get_or_insert(sent);
+        let count = due(window, self.per_second, now).saturating_sub(self.offered).min(BURST_MAX);
+        let mut datagram = [0; DATAGRAM_BYTES];
+        for _ in 0..count {
+            // Long keys and versions cost more than short ones.
+            let first = (1 << 63) + self.offered * u64::from(PACKET_FRAMES_MAX);
+            let sealed = self.sealer.seal_frames(&mut datagram, 0, |frames| {
+                (first..first + u64::from(PACKET_FRAMES_MAX)).try_for_each(|key| {
+                    let delivery = Delivery::ReliableLatest { key, version: key };
+                    frames.message(&Message { channel: ChannelId(1), delivery, payload: &[] }).ok()
+                })
+            });
+            self.wire.push(&datagram[..sealed.ok_or("the spender's keys are used up")?]);
+            self.offered += 1;
+        }
+        self.wire.flush()
+    }
+
+    /// Datagrams sent since the window began.
+    #[must_use]
+    pub fn sent_in_window(&self) -> u64 {
+        self.sent().saturating_sub(self.sent_before.unwrap_or(0))
+    }
+
+    /// All datagrams sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.wire.datagrams_sent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_due_within_the_window_alone() {
+        let window = Window::beginning_at(1_000_000_000, Duration::from_secs(2));
+        let at = |now| due(window, 100_000, now);
+        assert_eq!((at(0), at(1_000_000_000), at(1_000_009_999), at(1_000_010_000)), (0, 0, 0, 1));
+        assert_eq!((at(2_000_000_000), at(3_000_000_000), at(u64::MAX)), (100_000, 200_000, 200_000));
+        assert_eq!(due(Window { start: 0, end: u64::MAX }, u64::MAX, u64::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,309 @@
+//! The machine of a bench: its cores, its settings, and what its processes use over a window.
+//!
+//! Where the system does not report a value, as outside Linux, the value is `None` and never zero.
+
+use std::fmt;
+use std::fs;
+use std::time::Duration;
+
+use drumfire_tools::clock;
+use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
+use drumfire_tools::report::CpuTime;
+
+/// The cores of a bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cores {
+    /// The core of the server.
+    pub server: usize,
+    /// The core of the load.
+    pub load: usize,
+    /// The core of a process between the two: a third core, or else that of the load.
+    pub between: usize,
+    /// The number of cores that the process may use.
+    pub count: usize,
+}
+
+impl Cores {
+    /// The first cores that this process may use.
+    ///
+    /// # Errors
+    ///
+    /// One line, when there are fewer than two cores or the system does not report them.
+    pub fn of_this_process() -> Result<Self, String> {
+        Self::among(&host::allowed_cores().unwrap_or_default())
+    }
+
+    fn among(cores: &[usize]) -> Result<Self, String> {
+        match *cores {
+            [server, load, ref others @ ..] => {
+                let between = others.first().copied().unwrap_or(load);
+                Ok(Self { server, load, between, count: cores.len() })
+            }
+            _ => Err("this bench needs two cores that threads can be pinned to".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "server to core {}, load to core {}", self.server, self.load)
+    }
+}
+
+/// Pins this thread to the core of an argument. Threads that are started later stay there too.
+///
+/// # Errors
+///
+/// One line, when the argument is no core or the system refuses it.
+pub fn pin_to(core: &str) -> Result<(), String> {
+    let number = core.parse().map_err(|_| format!("{core}: not a core"))?;
+    host::pin_current_thread(number).map_err(|error| error.to_string())
+}
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// All resident memory.
+    pub resident_bytes: u64,
+    /// The part of it without a file behind it: heap and stacks.
+    pub anonymous_bytes: u64,
+}
+
+/// Returns the memory of a process now.
+#[must_use]
+pub fn memory(process: u32) -> Option<Memory> {
+    memory_of(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
+}
+
+/// Returns the resident memory of a process now, or 0 where the system does not report it.
+#[must_use]
+pub fn resident_kib(process: u32) -> u64 {
+    memory(process).map_or(0, |memory| memory.resident_bytes / 1_024)
+}
+
+fn memory_of(status: &str) -> Option<Memory> {
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
+    };
+    Some(Memory { resident_bytes: bytes("VmRSS:")?, anonymous_bytes: bytes("RssAnon:")? })
+}
+
+/// Counts the datagrams that the kernel drops at full receive buffers, over all sockets of the host.
+#[derive(Clone, Copy, Debug)]
+pub struct DropWatch(Option<u64>);
+
+impl DropWatch {
+    /// Begins to count.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self(kernel_drops())
+    }
+
+    /// Returns the drops since the beginning, or 0 where the system does not report them.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then))
+    }
+}
+
+fn kernel_drops() -> Option<u64> {
+    drops_of(&fs::read_to_string("/proc/net/snmp").ok()?)
+}
+
+fn drops_of(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let place = names.split(' ').position(|name| name == "RcvbufErrors")?;
+    values.split(' ').nth(place)?.parse().ok()
+}
+
+/// Measures the CPU time of a process over a window.
+#[derive(Clone, Copy, Debug)]
+pub struct UsageWatch {
+    process: u32,
+    at: u64,
+    then: Option<ThreadSample>,
+}
+
+/// CPU time of a process over a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usage {
+    /// The length of the window.
+    pub window: Duration,
+    /// The CPU time, and the time for which its threads waited for a core.
+    pub cpu: ThreadSample,
+}
+
+impl UsageWatch {
+    /// Begins a window.
+    #[must_use]
+    pub fn begin(process: u32) -> Self {
+        Self { process, at: clock::host_ns(), then: ProcessClock::sample(process) }
+    }
+
+    /// Returns the usage since the beginning, or `None` when the process has ended.
+    #[must_use]
+    pub fn used(&self) -> Option<Usage> {
+        let window = Duration::from_nanos(clock::host_ns().saturating_sub(self.at));
+        Some(Usage { window, cpu: ProcessClock::sample(self.process)?.since(&self.then?) })
+    }
+}
+
+/// Returns the usage of each process since the beginning.
+///
+/// # Errors
+///
+/// One line, when the system does not report the time of a process.
+pub fn usage_of<const N: usize>(watches: [UsageWatch; N]) -> Result<[Usage; N], String> {
+    let used: Option<Vec<Usage>> = watches.iter().map(UsageWatch::used).collect();
+    used.and_then(|used| used.try_into().ok())
+        .ok_or_else(|| "the CPU time of a process cannot be read".to_owned())
+}
+
+impl Usage {
+    /// The CPU time in seconds.
+    #[must_use]
+    pub fn cpu_s(&self) -> f64 {
+        self.cpu.run_ns as f64 / 1e9
+    }
+
+    /// Returns the CPU time scaled to a window of this length. Both samples are taken a little late.
+    #[must_use]
+    pub fn cpu_over(&self, window: Duration) -> CpuTime {
+        let scale = window.as_secs_f64() / self.window.as_secs_f64();
+        let CpuTime { user_s, sys_s } = self.cpu.cpu_time();
+        CpuTime { user_s: user_s * scale, sys_s: sys_s * scale }
+    }
+
+    /// The share of the window for which its threads waited for a core.
+    #[must_use]
+    pub fn run_delay_share(&self) -> Option<f64> {
+        self.cpu.run_delay_share(self.window)
+    }
+
+    /// The share of one core.
+    #[must_use]
+    pub fn core_share(&self) -> f64 {
+        self.cpu_s() / self.window.as_secs_f64()
+    }
+}
+
+/// Measures the share of the machine that other guests of its host take.
+#[derive(Clone, Copy, Debug)]
+pub struct StealWatch(Option<CpuTicks>);
+
+impl StealWatch {
+    /// Begins a window.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self(host::cpu_ticks())
+    }
+
+    /// Returns the share since the beginning, 0 to 1, or `None` before the first tick.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        host::cpu_ticks()?.steal_share_since(&self.0?)
+    }
+}
+
+/// Prints the machine, its network settings, the build, and how busy the machine is.
+pub fn print_machine() {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let averages: Vec<&str> = text.split(' ').take(3).collect();
+    println!("machine   {}", host::machine());
+    println!("network   {}", network());
+    println!("build     {}", build());
+    println!("idle      {}", host::idle().unwrap_or_else(|| "unknown".to_owned()));
+    println!("load      {}", if averages.len() == 3 { averages.join(" ") } else { "unknown".to_owned() });
+}
+
+/// Describes the loopback interface with its queues, and the sizes of socket buffers in bytes.
+#[must_use]
+pub(crate) fn network() -> String {
+    let queues = fs::read_dir("/sys/class/net/lo/queues").ok().map(|queues| {
+        queues_of(queues.flatten().map(|queue| queue.file_name().to_string_lossy().into_owned()))
+    });
+    let buffers = ["rmem_default", "rmem_max", "wmem_default", "wmem_max"].into_iter().filter_map(|name| {
+        let bytes = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+        Some(format!("{name} {}", bytes.trim()))
+    });
+    let parts = ["interface lo".to_owned()].into_iter().chain(queues).chain(buffers);
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+fn queues_of(names: impl Iterator<Item = String>) -> String {
+    let (mut receive, mut send) = (0, 0);
+    for name in names {
+        receive += u32::from(name.starts_with("rx-"));
+        send += u32::from(name.starts_with("tx-"));
+    }
+    format!("{receive} receive and {send} send queue(s)")
+}
+
+/// Describes the compiler and its flags.
+#[must_use]
+pub(crate) fn build() -> String {
+    let flags = env!("DRUMFIRE_RUSTFLAGS");
+    let flags = if flags.is_empty() { "none" } else { flags };
+    let (rustc, level) = (env!("DRUMFIRE_RUSTC"), env!("DRUMFIRE_OPT_LEVEL"));
+    format!("{rustc}, opt-level {level}, lto {}, RUSTFLAGS {flags}", env!("DRUMFIRE_LTO"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_and_load_never_share_a_core() {
+        let cores = Cores::among(&[3, 5, 7]).expect("there are three");
+        assert_eq!(cores, Cores { server: 3, load: 5, between: 7, count: 3 });
+        assert_eq!(cores.to_string(), "server to core 3, load to core 5");
+        assert_eq!(Cores::among(&[3, 5]), Ok(Cores { server: 3, load: 5, between: 5, count: 2 }));
+        for few in [&[][..], &[3]] {
+            assert!(Cores::among(few).is_err_and(|line| line.contains("two cores")));
+        }
+    }
+
+    #[test]
+    fn memory_and_drops_are_read_by_their_names() {
+        let status = "Name:\tx\nVmRSS:\t    2048 kB\nRssAnon:\t     512 kB\n";
+        let memory = Memory { resident_bytes: 2_048 * 1_024, anonymous_bytes: 512 * 1_024 };
+        assert_eq!(memory_of(status), Some(memory));
+        assert_eq!(memory_of("VmRSS:\t1 kB\n"), None);
+        let snmp = "Tcp: a b\nTcp: 1 2\nUdp: InDatagrams RcvbufErrors Other\nUdp: 5 7 9\n";
+        assert_eq!((drops_of(snmp), drops_of("Udp: InDatagrams\nUdp: 5\n")), (Some(7), None));
+    }
+
+    #[test]
+    fn the_cpu_time_is_scaled_to_the_window() {
+        let cpu =
+            ThreadSample { run_ns: 660_000_000, run_delay_ns: Some(11_000_000), user_s: 0.44, sys_s: 0.22 };
+        let used = Usage { window: Duration::from_millis(1_100), cpu };
+        let of_window = used.cpu_over(Duration::from_secs(1));
+        assert!((of_window.user_s - 0.4).abs() < 1e-9 && (of_window.sys_s - 0.2).abs() < 1e-9);
+        assert!((used.core_share() - 0.6).abs() < 1e-9);
+        assert!(used.run_delay_share().is_some_and(|share| (share - 0.01).abs() < 1e-9));
+    }
+
+    #[test]
+    fn this_process_has_memory_and_a_clock_where_there_is_proc() {
+        if !std::path::Path::new("/proc/self/status").exists() {
+            return;
+        }
+        let memory = memory(std::process::id()).expect("the process runs");
+        assert!(memory.anonymous_bytes > 0 && memory.resident_bytes >= memory.anonymous_bytes);
+        let used = UsageWatch::begin(std::process::id()).used().expect("the process runs");
+        assert!(used.cpu_s() >= 0.0);
+        assert!(usage_of([UsageWatch::begin(u32::MAX)]).is_err());
+    }
+
+    #[test]
+    fn queues_are_counted_by_direction_and_the_build_has_its_flags() {
+        let names = ["rx-0", "tx-0", "tx-1", "other"].map(str::to_owned);
+        assert_eq!(queues_of(names.into_iter()), "1 receive and 2 send queue(s)");
+        let build = build();
+        assert!(build.starts_with("rustc ") && build.contains(", RUSTFLAGS "), "{build}");
+        assert!(network().starts_with("interface lo"));
+    }
+}

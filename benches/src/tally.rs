@@ -1,0 +1,518 @@
+//! The books of messages that come back, over one window: counted by the client, printed to the bench, and made into a report.
+//!
+//! Nothing is sent here, and no clock is read. The caller passes the time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use drumfire_tools::clock;
+use drumfire_tools::host;
+use drumfire_tools::report::{Books, Counted, CpuTime, Flags, Latency, Report, ThreadCount};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::host::{StealWatch, Usage, UsageWatch, resident_kib};
+use crate::traffic::Shape;
+
+/// The name of messages that came back after the window.
+pub const OUTSTANDING: &str = "outstanding";
+
+/// Longer latencies are recorded as this one: a minute, in nanoseconds.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// A closed loop stops waiting for an unreliable message after this time, in nanoseconds.
+pub const GIVEN_UP_NS: u64 = 250_000_000;
+
+/// The share of the server's core that a closed loop must use. Below it the client was the limit.
+pub const SATURATED: f64 = 0.9;
+
+/// The share of the client's polls that must find nothing. Below it the client itself is the limit: a server that waits for the
+/// client still looks busy, with a few datagrams per wake-up.
+const IDLE_LEAST: f64 = 0.05;
+
+/// The client limits a schedule when more than one message in ten leaves later than this.
+const LATE_NS: u64 = 20_000;
+
+/// The time in which messages count, in nanoseconds of the host's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The start, which belongs to the window.
+    pub start: u64,
+    /// The end, which does not.
+    pub end: u64,
+}
+
+impl Window {
+    /// A window of this length.
+    #[must_use]
+    pub fn beginning_at(start: u64, length: Duration) -> Self {
+        let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        Self { start, end: start.saturating_add(length) }
+    }
+
+    /// The length.
+    #[must_use]
+    pub fn length(self) -> Duration {
+        Duration::from_nanos(self.end.saturating_sub(self.start))
+    }
+
+    fn has(self, at: u64) -> bool {
+        (self.start..self.end).contains(&at)
+    }
+
+    /// The window as one line for another process.
+    #[must_use]
+    pub fn to_line(self) -> String {
+        format!("{} {}", self.start, self.end)
+    }
+
+    /// Reads a line that [`Self::to_line`] wrote.
+    #[must_use]
+    pub fn of_line(line: &str) -> Option<Self> {
+        let (start, end) = line.split_once(' ')?;
+        Some(Self { start: start.parse().ok()?, end: end.parse().ok()? })
+    }
+}
+
+/// Counts messages by the time at which they left and came back.
+#[derive(Debug)]
+pub struct Tally {
+    /// The time in which messages count.
+    pub window: Window,
+    /// The counts. The latencies are filled in by [`Self::finish`].
+    pub counts: EchoCounts,
+    latency: Histogram<u64>,
+    delay: Histogram<u64>,
+}
+
+/// The counts of a [`Tally`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EchoCounts {
+    /// Messages that were outstanding when the window began.
+    pub out_at_start: u64,
+    /// Messages that came back before the window.
+    pub early: u64,
+    /// Messages sent within the window.
+    pub sent: u64,
+    /// Messages that came back within the window.
+    pub echoed: u64,
+    /// Messages that came back after the window.
+    pub late: u64,
+    /// Messages that never came back.
+    pub lost: u64,
+    /// Messages for which the connection had no room.
+    pub refused: u64,
+    /// Messages that came and were not outstanding: duplicates, and bytes that were never sent.
+    pub strangers: u64,
+    /// Polls of a socket within the window.
+    pub looks: u64,
+    /// Polls that found nothing.
+    pub idle_looks: u64,
+    /// The time from the intended departure to the return, of messages that were due within the window. It includes late ones.
+    pub latency: Option<Latency>,
+    /// How late messages of a schedule left.
+    pub delay: Option<Latency>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self::new(Window { start: 0, end: 0 })
+    }
+}
+
+impl Tally {
+    /// A tally without counts.
+    #[must_use]
+    pub fn new(window: Window) -> Self {
+        let histogram = || match Histogram::new_with_bounds(1, LONGEST_NS, 3) {
+            Ok(histogram) => histogram,
+            Err(error) => unreachable!("the bounds are valid: {error}"),
+        };
+        Self { window, counts: EchoCounts::default(), latency: histogram(), delay: histogram() }
+    }
+
+    /// Counts a message that leaves now.
+    pub fn on_sent(&mut self, now: u64) {
+        if now < self.window.start {
+            self.counts.out_at_start += 1;
+        } else {
+            self.counts.sent += 1;
+        }
+    }
+
+    /// Counts a message that came back now. The latency counts from its intended departure.
+    pub fn on_echo(&mut self, now: u64, latency_ns: u64) {
+        // Messages are selected by their intended departure. The slowest ones come back after the window, and without them the tail
+        // would end where the window does.
+        if self.window.has(now.saturating_sub(latency_ns)) {
+            self.latency.saturating_record(latency_ns);
+        }
+        if now < self.window.start {
+            self.counts.out_at_start -= 1;
+            self.counts.early += 1;
+        } else if now < self.window.end {
+            self.counts.echoed += 1;
+        } else {
+            self.counts.late += 1;
+        }
+    }
+
+    /// Counts a poll of a socket.
+    pub fn on_look(&mut self, now: u64, is_idle: bool) {
+        if self.window.has(now) {
+            self.counts.looks += 1;
+            self.counts.idle_looks += u64::from(is_idle);
+        }
+    }
+
+    /// Counts a message of a schedule that leaves now, `delay_ns` after its time.
+    pub fn on_departure(&mut self, now: u64, delay_ns: u64) {
+        if now >= self.window.start {
+            self.delay.saturating_record(delay_ns);
+        }
+    }
+
+    /// The latencies of messages that were due within the window.
+    #[must_use]
+    pub const fn latency(&self) -> &Histogram<u64> {
+        &self.latency
+    }
+
+    /// Returns the counts with the latencies.
+    #[must_use]
+    pub fn finish(&self) -> EchoCounts {
+        let (latency, delay) = (Latency::of(&self.latency), Latency::of(&self.delay));
+        EchoCounts { latency, delay, ..self.counts.clone() }
+    }
+}
+
+impl EchoCounts {
+    /// All messages sent, including those before the window.
+    #[must_use]
+    pub const fn sent_in_all(&self) -> u64 {
+        self.out_at_start + self.early + self.sent
+    }
+
+    /// All messages that came back, including those before and after the window.
+    #[must_use]
+    pub const fn back_in_all(&self) -> u64 {
+        self.early + self.echoed + self.late
+    }
+
+    /// The counts as one line for another process.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads a line that [`Self::to_line`] wrote.
+    #[must_use]
+    pub fn of_line(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
+    }
+
+    /// The share of the client's polls that found nothing.
+    #[must_use]
+    pub fn idle_share(&self) -> f64 {
+        self.idle_looks as f64 / self.looks.max(1) as f64
+    }
+
+    /// Whether the client was the limit of traffic of this shape, in which the server used this share of its core.
+    #[must_use]
+    pub fn is_client_limit(&self, shape: Shape, core_share: f64) -> bool {
+        match shape {
+            Shape::Closed { .. } => core_share < SATURATED || self.idle_share() < IDLE_LEAST,
+            Shape::Open { .. } => self.delay.is_some_and(|delay| delay.p90 > LATE_NS),
+            Shape::Idle => false,
+        }
+    }
+
+    /// Describes how late the messages of a schedule left.
+    #[must_use]
+    pub fn delay_note(&self) -> Option<String> {
+        let Latency { p50, p99, .. } = self.delay?;
+        Some(format!(
+            "sends left {} us after their time at half of them, {} us at 99 %",
+            p50 / 1_000,
+            p99 / 1_000
+        ))
+    }
+
+    /// Makes the report of a server that answered these messages with this CPU time.
+    ///
+    /// `rate` is the number of messages offered per second, if there was a schedule. `drops` names the places at which messages
+    /// were lost.
+    #[must_use]
+    pub fn report(
+        &self,
+        window: Window,
+        rate: Option<u64>,
+        flags: Flags,
+        cpu: Option<CpuTime>,
+        drops: &[(&str, u64)],
+    ) -> Report {
+        let books = Books::new(self.out_at_start + self.sent, self.echoed).dropped(OUTSTANDING, self.late);
+        let mut report = Report::of(Counted {
+            flags,
+            machine: host::machine(),
+            window: window.length(),
+            books: drops.iter().fold(books, |books, (name, count)| books.dropped(name, *count)),
+            threads: vec![ThreadCount { received: self.echoed, cpu, ..ThreadCount::default() }],
+            ..Counted::default()
+        });
+        report.latency_ns = self.latency;
+        let millis = u64::try_from(window.length().as_millis()).unwrap_or(u64::MAX);
+        report.offered = rate.map(|rate| rate.saturating_mul(millis) / 1_000);
+        report
+    }
+}
+
+/// The usage of a server process and of its client process over one window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowUsage {
+    /// The usage of the server's process.
+    pub server: Option<Usage>,
+    /// The usage of the client's process.
+    pub client: Option<Usage>,
+    /// The share of the machine's time that other guests of its host took, 0 to 1.
+    pub steal_share: Option<f64>,
+    /// The server's resident memory at the end.
+    pub rss_kib: u64,
+}
+
+impl WindowUsage {
+    /// Waits for the window and samples both processes at its ends.
+    #[must_use]
+    pub fn over(window: Window, server: u32, client: u32) -> Self {
+        let pause_until = |at: u64| clock::pause(Duration::from_nanos(at.saturating_sub(clock::host_ns())));
+        pause_until(window.start);
+        let (at_server, at_client) = (UsageWatch::begin(server), UsageWatch::begin(client));
+        let steal = StealWatch::begin();
+        pause_until(window.end);
+        Self {
+            server: at_server.used(),
+            client: at_client.used(),
+            steal_share: steal.share(),
+            rss_kib: resident_kib(server),
+        }
+    }
+}
+
+/// The outstanding messages of one connection, oldest first.
+#[derive(Debug, Default)]
+pub struct Outstanding {
+    next: u64,
+    waiting: VecDeque<Sent>,
+}
+
+/// A message that is outstanding: its number, when it left, and when it was due.
+#[derive(Debug)]
+struct Sent {
+    number: u64,
+    at: u64,
+    due: u64,
+}
+
+impl Outstanding {
+    /// No message is outstanding, and the first one has this number.
+    #[must_use]
+    pub fn beginning_at(next: u64) -> Self {
+        Self { next, waiting: VecDeque::new() }
+    }
+
+    /// The number of the next message.
+    #[must_use]
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Adds the next message, which left when it was due.
+    pub fn sent(&mut self, due: u64) {
+        self.sent_at(due, due);
+    }
+
+    /// Adds the next message, which left at `at` and was due at `due`.
+    pub fn sent_at(&mut self, at: u64, due: u64) {
+        self.waiting.push_back(Sent { number: self.next, at, due });
+        self.next += 1;
+    }
+
+    /// Removes a message that came back and returns when it was due, or `None` when it is not outstanding.
+    pub fn take(&mut self, number: u64) -> Option<u64> {
+        let place = self.waiting.binary_search_by_key(&number, |sent| sent.number).ok()?;
+        self.waiting.remove(place).map(|sent| sent.due)
+    }
+
+    /// The due times of the outstanding messages.
+    pub fn waiting(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        self.waiting.iter().map(|sent| sent.due)
+    }
+
+    /// The number of outstanding messages.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.waiting.len() as u64
+    }
+
+    /// Whether no message is outstanding.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The number of messages for which a closed loop waits. It does not wait for unreliable messages that left more than
+    /// [`GIVEN_UP_NS`] ago, though they may still come back.
+    #[must_use]
+    pub fn awaited(&self, now: u64, may_lose: bool) -> usize {
+        let is_awaited = |sent: &&Sent| !may_lose || sent.at.saturating_add(GIVEN_UP_NS) >= now;
+        self.waiting.iter().rev().take_while(is_awaited).count()
+    }
+
+    /// Removes all outstanding messages.
+    pub fn forget(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two messages are out when the window begins, three leave in it, one is late, and one never comes.
+    fn tally() -> Tally {
+        let mut tally = Tally::new(Window::beginning_at(1_000, Duration::from_nanos(1_000)));
+        (0..3).for_each(|_| tally.on_sent(900));
+        tally.on_echo(950, 50);
+        (0..3).for_each(|_| tally.on_sent(1_000));
+        for latency in [100, 200, 300] {
+            tally.on_echo(1_999, latency);
+        }
+        tally.on_echo(2_000, 5_000);
+        tally.counts.lost = 1;
+        tally
+    }
+
+    #[test]
+    fn a_message_counts_where_it_left_and_where_it_came_back() {
+        let counts = tally().finish();
+        assert_eq!((counts.out_at_start, counts.sent, counts.echoed, counts.late), (2, 3, 3, 1));
+        assert_eq!((counts.sent_in_all(), counts.back_in_all()), (6, 5), "with the warm-up");
+        let latency = counts.latency.expect("three were measured");
+        assert_eq!((latency.count, latency.p50, latency.max), (3, 200, 300), "only those due in the window");
+    }
+
+    #[test]
+    fn messages_that_come_after_the_window_are_in_the_tail() {
+        let mut tally = Tally::new(Window::beginning_at(1_000, Duration::from_nanos(1_000)));
+        let due_and_back = [(999, 1_700), (1_000, 1_100), (1_999, 3_000), (2_000, 3_900)];
+        for (due, _) in due_and_back {
+            tally.on_sent(due);
+        }
+        for (due, back) in due_and_back {
+            tally.on_echo(back, back - due);
+        }
+        let counts = tally.finish();
+        assert_eq!((counts.echoed, counts.late), (2, 2), "the books go by the return");
+        let latency = counts.latency.expect("two were measured");
+        assert_eq!((latency.count, latency.p50, latency.max), (2, 100, 1_001), "those due in the window");
+    }
+
+    #[test]
+    fn a_closed_loop_counts_each_message_in_the_window_in_which_it_left() {
+        // A window that is measured in echoes has no end until they are back, and no start until the warm-up is over.
+        let mut tally = Tally::new(Window { start: u64::MAX, end: u64::MAX });
+        tally.on_sent(100);
+        tally.on_echo(200, 100);
+        tally.on_sent(200);
+        tally.window.start = 250;
+        tally.on_echo(300, 100);
+        tally.on_sent(300);
+        tally.on_echo(350, 50);
+        tally.on_sent(350);
+        tally.window.end = 400;
+        tally.on_echo(420, 70);
+        let counts = tally.finish();
+        assert_eq!((counts.early, counts.out_at_start, counts.echoed, counts.late), (1, 1, 2, 1));
+        assert_eq!(counts.latency.map(|latency| (latency.count, latency.max)), Some((2, 70)));
+    }
+
+    #[test]
+    fn polls_and_departures_count_within_the_window() {
+        let mut tally = tally();
+        for (now, is_idle) in [(999, true), (1_000, true), (1_999, false), (2_000, true)] {
+            tally.on_look(now, is_idle);
+            tally.on_departure(now, now);
+        }
+        let counts = tally.finish();
+        assert_eq!((counts.looks, counts.idle_looks), (2, 1));
+        assert_eq!(counts.delay.map(|delay| delay.count), Some(3), "all that leave after the start");
+    }
+
+    #[test]
+    fn lines_between_processes_are_read_as_written() {
+        let counts = tally().finish();
+        assert_eq!(EchoCounts::of_line(&counts.to_line()), Some(counts));
+        assert_eq!(EchoCounts::of_line("{}"), None);
+        let window = Window { start: 3, end: 9 };
+        assert_eq!((Window::of_line(&window.to_line()), Window::of_line("3")), (Some(window), None));
+    }
+
+    #[test]
+    fn the_books_of_a_report_close_only_with_every_loss_named() {
+        let tally = tally();
+        let report =
+            |lost| tally.finish().report(tally.window, Some(5), Flags::default(), None, &[("lost", lost)]);
+        assert!(report(1).check().is_ok());
+        assert!(report(0).check().is_err() && report(2).check().is_err());
+        assert_eq!((report(1).pps, report(1).offered), (3e6, Some(0)));
+    }
+
+    #[test]
+    fn a_closed_loop_is_limited_by_a_client_that_is_never_idle() {
+        let closed = Shape::Closed { outstanding: 1 };
+        let counts = |idle_looks| EchoCounts { looks: 100, idle_looks, ..EchoCounts::default() };
+        assert!(!counts(5).is_client_limit(closed, 0.9));
+        assert!(counts(5).is_client_limit(closed, 0.89));
+        assert!(counts(4).is_client_limit(closed, 1.0));
+        assert!(!counts(0).is_client_limit(Shape::Idle, 0.0));
+    }
+
+    #[test]
+    fn a_schedule_is_limited_by_a_client_that_sends_late() {
+        let counts = |delay_ns| {
+            let mut tally = Tally::default();
+            tally.on_departure(0, delay_ns);
+            tally.finish()
+        };
+        let open = Shape::Open { rate: 60 };
+        assert!(
+            !counts(LATE_NS / 2).is_client_limit(open, 0.0) && counts(2 * LATE_NS).is_client_limit(open, 1.0)
+        );
+        assert_eq!(EchoCounts::default().delay_note(), None);
+        assert!(counts(7_000).delay_note().is_some_and(|note| note.contains("7 us at 99 %")));
+    }
+
+    #[test]
+    fn a_message_comes_back_once_and_in_any_order() {
+        let mut out = Outstanding::default();
+        for due in [10, 20, 30] {
+            out.sent(due);
+        }
+        assert_eq!((out.next(), out.take(1), out.take(1), out.take(3)), (3, Some(20), None, None));
+        assert_eq!((out.waiting().collect::<Vec<_>>(), out.count()), (vec![10, 30], 2));
+        out.forget();
+        assert_eq!((out.take(0), out.next(), out.is_empty()), (None, 3, true));
+    }
+
+    #[test]
+    fn a_closed_loop_goes_on_without_lost_unreliable_messages() {
+        let mut out = Outstanding::beginning_at(70);
+        out.sent(0);
+        // The second message was due long ago and leaves now.
+        out.sent_at(GIVEN_UP_NS, 0);
+        let now = GIVEN_UP_NS + 1;
+        assert_eq!((out.awaited(now, true), out.awaited(now, false), out.count()), (1, 2, 2));
+        assert_eq!((out.take(70), out.take(70), out.next()), (Some(0), None, 72), "it may still come");
+        assert_eq!((out.awaited(now, true), out.awaited(now + GIVEN_UP_NS, true)), (1, 0));
+    }
+}

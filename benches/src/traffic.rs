@@ -1,0 +1,537 @@
+//! Traffic of numbered messages that come back: a closed loop, a schedule, or idle connections.
+//!
+//! One thread connects, sends, and keeps the books of one window. It polls without sleeping, unless it shares its core. A transport
+//! implements [`Client`].
+
+use std::time::Duration;
+
+use drumfire_tools::clock;
+
+pub use crate::client::Client;
+use crate::numbered::{connection_of, first_number, number_of, write_number};
+use crate::process::print_line;
+use crate::tally::{Outstanding, Tally, Window};
+
+/// Connections that are being made at a time. They fit the receive buffer of any server.
+pub const CONNECTING_MAX: usize = 64;
+
+/// The interval in which established connections are polled while others connect.
+const UPKEEP_NS: u64 = 100_000_000;
+
+/// The interval in which a schedule polls clients without outstanding messages, one at a time. They have acks to send.
+const CHORE_NS: u64 = 50_000;
+
+/// The interval in which a closed loop looks for lost messages of connections on which nothing came.
+const RETRY_NS: u64 = 1_000_000;
+
+/// The time between the creation of a schedule and its first message.
+const LEAD_NS: u64 = 1_000_000;
+
+/// The pause of a client that shares its core, after a poll that found nothing.
+const REST: Duration = Duration::from_micros(200);
+
+/// The pause between two polls of idle connections.
+const IDLE_REST: Duration = Duration::from_millis(2);
+
+/// When messages are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Each connection sends its next message when an earlier one came back.
+    Closed {
+        /// Outstanding messages per connection.
+        outstanding: usize,
+    },
+    /// Messages leave at fixed times, independent of what comes back.
+    Open {
+        /// Messages per connection and second.
+        rate: u64,
+    },
+    /// No messages are sent.
+    Idle,
+}
+
+impl Shape {
+    /// Messages per second over all connections, if there is a schedule.
+    #[must_use]
+    pub const fn rate(self, connections: usize) -> Option<u64> {
+        match self {
+            Self::Open { rate } => Some(connections as u64 * rate),
+            Self::Closed { .. } | Self::Idle => None,
+        }
+    }
+}
+
+/// How the client's thread uses its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polling {
+    /// It polls all the time, and sends one message of a schedule between two polls.
+    Single,
+    /// It polls all the time, and sends all due messages of a schedule between two polls. A poll of many sockets takes long.
+    Batch,
+    /// It shares its core and pauses when there is nothing to do. All due messages leave after a pause.
+    Rest,
+}
+
+/// The messages to send, and the connections that carry them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// When messages are sent.
+    pub shape: Shape,
+    /// The number of connections.
+    pub connections: usize,
+    /// The number of connections per [`Client`].
+    pub per_client: usize,
+    /// Bytes of a message.
+    pub bytes: usize,
+    /// Bytes of its answer.
+    pub answer_bytes: usize,
+    /// The number of channels that the messages of a connection use in turn, at least one.
+    pub channels: u8,
+    /// Whether messages are unreliable, so that a closed loop goes on without lost ones.
+    pub may_lose: bool,
+    /// Whether a refused message of a closed loop is simply tried again. Otherwise each refusal counts.
+    pub may_refuse: bool,
+    /// How the client's thread uses its core.
+    pub polling: Polling,
+    /// The time within which all connections must be established.
+    pub patience: Duration,
+    /// The time after the window in which outstanding messages may come back.
+    pub settle: Duration,
+}
+
+/// Totals over all windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages that came back.
+    pub back: u64,
+    /// Messages for which the connection had no room.
+    pub refused: u64,
+    /// Messages that came and were not outstanding.
+    pub strangers: u64,
+}
+
+/// Sends traffic over its clients.
+pub struct Generator<C> {
+    clients: Vec<C>,
+    out: Vec<Outstanding>,
+    /// The number of outstanding messages of each client.
+    out_of_client: Vec<u64>,
+    /// Connections on which something came in the last poll.
+    came: Vec<usize>,
+    /// The time at which the closed loop next looks for lost messages of each client.
+    retry_at: Vec<u64>,
+    /// The connection whose turn is next in a schedule.
+    turn: usize,
+    /// Messages per second of a schedule, over all connections.
+    rate: u64,
+    /// Room for one message.
+    message: Vec<u8>,
+    traffic: Traffic,
+    tally: Tally,
+    totals: Totals,
+}
+
+/// Connects, runs the traffic, and prints the [`Window`] and the [`crate::EchoCounts`] as one line each.
+///
+/// # Errors
+///
+/// One line, when a connection failed or nothing could be printed.
+pub fn run_client<C: Client>(
+    traffic: Traffic,
+    (warm_up, counted): (Duration, Duration),
+    client: impl FnMut(usize) -> Result<C, String>,
+) -> Result<(), String> {
+    let mut generator = Generator::connect(traffic, client)?;
+    let warm = Window::beginning_at(clock::host_ns(), warm_up);
+    let window = Window::beginning_at(warm.end, counted);
+    print_line(&window.to_line()).map_err(|error| error.to_string())?;
+    generator.run(window, |_| Ok(()))?;
+    let tally = generator.settle()?;
+    print_line(&tally.finish().to_line()).map_err(|error| error.to_string())
+}
+
+impl<C: Client> Generator<C> {
+    /// Makes all connections. `client` begins the given number of connections that belong to one client.
+    ///
+    /// # Errors
+    ///
+    /// One line, when a connection could not be made.
+    pub fn connect(
+        traffic: Traffic,
+        mut client: impl FnMut(usize) -> Result<C, String>,
+    ) -> Result<Self, String> {
+        let Traffic { connections, per_client, patience, .. } = traffic;
+        let deadline = clock::now() + patience;
+        let mut clients = Vec::<C>::new();
+        let (mut made, mut ready, mut upkeep) = (0, 0, clock::host_ns());
+        while made < connections || ready < clients.len() {
+            if made < connections && clients.len() - ready < CONNECTING_MAX.div_ceil(per_client) {
+                let some = per_client.min(connections - made);
+                clients.push(client(some)?);
+                made += some;
+            }
+            let now = clock::host_ns();
+            let from = if now >= upkeep { 0 } else { ready };
+            if from == 0 {
+                upkeep = now + UPKEEP_NS;
+            }
+            for client in &mut clients[from..] {
+                client.receive(now, &mut |_, _| {})?;
+                client.flush(now)?;
+            }
+            ready += clients[ready..].iter().take_while(|client| client.is_ready()).count();
+            if clock::now() > deadline {
+                return Err(format!("{connections} connections were not made within {patience:?}"));
+            }
+            if traffic.polling == Polling::Rest {
+                clock::pause(REST);
+            }
+        }
+        Ok(Self::over(traffic, clients))
+    }
+
+    /// A generator over established connections.
+    #[must_use]
+    pub fn over(traffic: Traffic, clients: Vec<C>) -> Self {
+        let out =
+            (0..traffic.connections).map(|connection| Outstanding::beginning_at(first_number(connection)));
+        Self {
+            out: out.collect(),
+            out_of_client: vec![0; clients.len()],
+            came: Vec::with_capacity(traffic.connections),
+            retry_at: vec![0; clients.len()],
+            turn: 0,
+            rate: traffic.shape.rate(traffic.connections).unwrap_or(1),
+            message: vec![0; traffic.bytes],
+            traffic,
+            tally: Tally::default(),
+            totals: Totals::default(),
+            clients,
+        }
+    }
+
+    /// Replaces the total rate of a schedule, where it is no multiple of the number of connections.
+    #[must_use]
+    pub fn with_total_rate(self, rate: u64) -> Self {
+        Self { rate, ..self }
+    }
+
+    /// The clients.
+    pub fn clients(&mut self) -> &mut [C] {
+        &mut self.clients
+    }
+
+    /// The clients alone, with their connections open.
+    #[must_use]
+    pub fn into_clients(self) -> Vec<C> {
+        self.clients
+    }
+
+    /// The totals over all windows.
+    #[must_use]
+    pub const fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Runs the traffic until the window ends. `poll` is called between two polls with the time.
+    ///
+    /// It can be called again for further windows. Messages that are outstanding then belong to the start of the new window.
+    ///
+    /// # Errors
+    ///
+    /// One line with the reason why a connection failed, or the error of `poll`.
+    pub fn run(
+        &mut self,
+        window: Window,
+        mut poll: impl FnMut(u64) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.tally = Tally::new(window);
+        self.tally.counts.out_at_start = self.out_of_client.iter().sum();
+        match self.traffic.shape {
+            Shape::Closed { outstanding } => self.closed(outstanding, window, &mut poll),
+            Shape::Open { .. } => self.open(window, &mut poll),
+            Shape::Idle => self.idle(window, &mut poll),
+        }
+    }
+
+    /// The books of the window until now.
+    #[must_use]
+    pub const fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    fn closed(
+        &mut self,
+        outstanding: usize,
+        window: Window,
+        poll: &mut dyn FnMut(u64) -> Result<(), String>,
+    ) -> Result<(), String> {
+        for connection in 0..self.out.len() {
+            let now = clock::host_ns();
+            self.fill(connection, outstanding, now)?;
+            let client = self.client_of(connection);
+            self.clients[client].flush(now)?;
+        }
+        loop {
+            let mut is_any = false;
+            for client in 0..self.clients.len() {
+                let now = clock::host_ns();
+                if now >= window.end {
+                    return Ok(());
+                }
+                self.look(client, now)?;
+                is_any |= !self.came.is_empty();
+                if self.came.is_empty() && now >= self.retry_at[client] {
+                    self.retry_at[client] = now + RETRY_NS;
+                    let first = client * self.traffic.per_client;
+                    self.came.extend(first..self.out.len().min(first + self.traffic.per_client));
+                }
+                let now = clock::host_ns();
+                while let Some(connection) = self.came.pop() {
+                    self.fill(connection, outstanding, now)?;
+                }
+                self.clients[client].flush(now)?;
+            }
+            poll(clock::host_ns())?;
+            self.rest(is_any);
+        }
+    }
+
+    /// Sends messages until the connection has its number of outstanding ones.
+    fn fill(&mut self, connection: usize, outstanding: usize, now: u64) -> Result<(), String> {
+        while self.out[connection].awaited(now, self.traffic.may_lose) < outstanding {
+            if !self.send(connection, now, now)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        window: Window,
+        poll: &mut dyn FnMut(u64) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let (first, rate) = (clock::host_ns() + LEAD_NS, self.rate);
+        let due_of = |message: u64| first + message * 1_000_000_000 / rate;
+        let (mut message, mut chore, mut chore_due) = (0_u64, 0, first);
+        loop {
+            let now = clock::host_ns();
+            if now >= window.end {
+                return Ok(());
+            }
+            while due_of(message) <= now {
+                self.tally.on_departure(now, now - due_of(message));
+                self.send(self.turn, now, due_of(message))?;
+                let client = self.client_of(self.turn);
+                self.turn = (self.turn + 1) % self.out.len();
+                message += 1;
+                if self.traffic.polling == Polling::Single {
+                    self.clients[client].flush(now)?;
+                    break;
+                }
+                if self.client_of(self.turn) != client || due_of(message) > now {
+                    self.clients[client].flush(now)?;
+                }
+            }
+            for client in 0..self.clients.len() {
+                if self.out_of_client[client] > 0 {
+                    self.look_and_flush(client)?;
+                }
+            }
+            if chore_due <= now {
+                self.look_and_flush(chore)?;
+                chore = (chore + 1) % self.clients.len();
+                chore_due = now + CHORE_NS;
+            }
+            poll(now)?;
+            self.rest(due_of(message) <= now);
+        }
+    }
+
+    /// Polls the connections without sending messages.
+    fn idle(
+        &mut self,
+        window: Window,
+        poll: &mut dyn FnMut(u64) -> Result<(), String>,
+    ) -> Result<(), String> {
+        while clock::host_ns() < window.end {
+            for client in 0..self.clients.len() {
+                self.look_and_flush(client)?;
+            }
+            poll(clock::host_ns())?;
+            clock::pause(IDLE_REST);
+        }
+        Ok(())
+    }
+
+    fn rest(&self, is_any: bool) {
+        if self.traffic.polling == Polling::Rest && !is_any {
+            clock::pause(REST);
+        }
+    }
+
+    /// Waits for outstanding messages and returns the books of the window.
+    ///
+    /// # Errors
+    ///
+    /// One line with the reason why a connection failed.
+    pub fn settle(&mut self) -> Result<Tally, String> {
+        let deadline = clock::now() + self.traffic.settle;
+        while self.out_of_client.iter().any(|out| *out > 0) && clock::now() < deadline {
+            for client in 0..self.clients.len() {
+                self.look_and_flush(client)?;
+            }
+            self.rest(false);
+        }
+        self.tally.counts.lost = self.out_of_client.iter().sum();
+        Ok(std::mem::take(&mut self.tally))
+    }
+
+    /// Receives what came for all clients, without sending.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::settle`].
+    pub fn receive(&mut self) -> Result<(), String> {
+        (0..self.clients.len()).try_for_each(|client| self.look(client, clock::host_ns()))
+    }
+
+    fn look_and_flush(&mut self, client: usize) -> Result<(), String> {
+        let now = clock::host_ns();
+        self.look(client, now)?;
+        self.clients[client].flush(now)
+    }
+
+    /// Receives what came for one client.
+    fn look(&mut self, client: usize, now: u64) -> Result<(), String> {
+        let Self { clients, out, out_of_client, came, traffic, tally, totals, .. } = self;
+        came.clear();
+        let first = client * traffic.per_client;
+        let out_count = &mut out_of_client[client];
+        clients[client].receive(now, &mut |index, message| {
+            let now = clock::host_ns();
+            let connection = first.saturating_add(index);
+            let due = number_of(message, traffic.answer_bytes)
+                .filter(|number| connection_of(*number) == connection)
+                .and_then(|number| out.get_mut(connection)?.take(number));
+            if let Some(due) = due {
+                tally.on_echo(now, now.saturating_sub(due));
+                came.push(connection);
+                *out_count -= 1;
+                totals.back += 1;
+            } else {
+                tally.counts.strangers += 1;
+                totals.strangers += 1;
+            }
+        })?;
+        tally.on_look(now, came.is_empty());
+        Ok(())
+    }
+
+    /// Sends a message. Returns whether the connection took it.
+    fn send(&mut self, connection: usize, now: u64, due: u64) -> Result<bool, String> {
+        let (client, index) = (self.client_of(connection), connection % self.traffic.per_client);
+        let out = &mut self.out[connection];
+        let channel = u8::try_from(out.next() % u64::from(self.traffic.channels)).unwrap_or(0);
+        write_number(&mut self.message, out.next());
+        let is_taken = self.clients[client].send(now, index, channel, &self.message)?;
+        if is_taken {
+            out.sent_at(now, due);
+            self.out_of_client[client] += 1;
+            self.tally.on_sent(now);
+            self.totals.sent += 1;
+        } else {
+            self.on_refused(now);
+        }
+        Ok(is_taken)
+    }
+
+    fn on_refused(&mut self, now: u64) {
+        let is_of_schedule = matches!(self.traffic.shape, Shape::Open { .. });
+        if !self.traffic.may_refuse || is_of_schedule && now >= self.tally.window.start {
+            self.tally.counts.refused += 1;
+            self.totals.refused += 1;
+        }
+    }
+
+    const fn client_of(&self, connection: usize) -> usize {
+        connection / self.traffic.per_client
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// Never replies, and records the most messages between two polls.
+    struct Silent {
+        since_look: u64,
+        most: Rc<Cell<u64>>,
+    }
+
+    impl Client for Silent {
+        fn is_ready(&self) -> bool {
+            true
+        }
+
+        fn receive(&mut self, _: u64, _: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+            self.most.set(self.most.get().max(self.since_look));
+            self.since_look = 0;
+            Ok(())
+        }
+
+        fn send(&mut self, _: u64, _: usize, _: u8, _: &[u8]) -> Result<bool, String> {
+            self.since_look += 1;
+            Ok(true)
+        }
+
+        fn flush(&mut self, _: u64) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    /// Returns the most messages between two polls, of a schedule of which dozens are due after each pause.
+    fn most_between_looks(polling: Polling) -> u64 {
+        let traffic = Traffic {
+            shape: Shape::Open { rate: 500_000 },
+            connections: 1,
+            per_client: 1,
+            bytes: 64,
+            answer_bytes: 64,
+            channels: 1,
+            may_lose: true,
+            may_refuse: false,
+            polling,
+            patience: Duration::from_secs(10),
+            settle: Duration::ZERO,
+        };
+        let most = Rc::new(Cell::new(0));
+        // On a busy machine, the thread may not run at all in a window.
+        while most.get() == 0 {
+            let client = |_| Ok(Silent { since_look: 0, most: Rc::clone(&most) });
+            let mut generator = Generator::connect(traffic, client).expect("the client is ready");
+            let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(100));
+            generator.run(window, |_| Ok(())).expect("the client takes all messages");
+            let tally = generator.settle().expect("the client takes all messages");
+            let sent = generator.totals().sent;
+            assert_eq!((tally.counts.lost, tally.counts.sent_in_all()), (sent, sent), "no message comes back");
+        }
+        most.get()
+    }
+
+    #[test]
+    fn a_client_that_pauses_sends_all_due_messages() {
+        assert!(most_between_looks(Polling::Rest) > 1);
+    }
+
+    #[test]
+    fn a_client_that_polls_sends_one_message_between_polls() {
+        assert_eq!(most_between_looks(Polling::Single), 1);
+    }
+}
