@@ -99,6 +99,8 @@ pub struct Program<'a> {
     pub roles: &'a [(&'static str, Role)],
     /// Flags of this bench alone. Each takes a number of at least 1.
     pub numbers: &'a [&'static str],
+    /// Runs before the first part, to note pinning and seed.
+    pub prepare: fn(&mut Bench),
 }
 
 /// A bench that runs: its arguments, and the results so far.
@@ -163,6 +165,7 @@ impl Program<'_> {
         let Some(first) = self.parts.first() else { return Ok(()) };
         let results = Results::new(self.name, &options);
         let mut bench = Bench { results, options, part: *first, numbers, cores: None };
+        (self.prepare)(&mut bench);
         let mut failed = None;
         for part in self.parts {
             let is_wanted =
@@ -361,6 +364,7 @@ mod tests {
         parts: &[part("drain", |_| Ok(())), part("guests", |_| Ok(())).with_sections(&["stalled", "abuser"])],
         roles: &[],
         numbers: &["--clients"],
+        prepare: |_| {},
     };
 
     #[test]

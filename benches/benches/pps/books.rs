@@ -1,113 +1,209 @@
-//! Books under stress: a receive buffer made to overflow, and a flood of empty datagrams beside real traffic.
+//! Books under stress: rates around the capacity of one thread, a receive buffer that overflows, and a flood of empty datagrams.
+//!
+//! Capacity is the rate at which one thread receives when it gets more than it can take. If the sender is the limit, nothing is judged.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire_benches::{BUSY, DropWatch, Extent, Goal, Recipe, Results, run_with};
+use drumfire_benches::{BUSY, Bench, DropWatch, Goal, Measured, Recipe, cell, column, print_table, run_with};
 use drumfire_tools::choices::{SendMode, Stage};
 use drumfire_tools::clock;
 use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
 use drumfire_tools::table::thousands;
 
-use super::{Bench, report, report_of};
+use super::{Setup, arm, report, report_of, sender_cell};
 
-/// Empty datagrams per second: less than one thread takes, so that none has to be dropped.
+const FLOWS: u32 = 64;
+const SIZE: u32 = 128;
+
+/// The share of capacity that is offered above it.
+const ABOVE: f64 = 1.1;
+/// The share of capacity that is offered below it.
+const BELOW: f64 = 0.85;
+
+const ABOVE_NAME: &str = "capacity: unexplained at 110 % of it";
+const BELOW_NAME: &str = "capacity: loss at 85 % of it";
+
+/// Packets above capacity that are neither received nor in a named drop.
+const UNEXPLAINED_GOAL: Goal = Goal::AtMost(0.0);
+
+/// Loss below capacity, in percent.
+const LOSS_GOAL: Goal = Goal::AtMost(0.01);
+
+/// Empty datagrams per second. One thread receives this rate, so that none has to be dropped.
 const FLOOD_RATE: f64 = 200_000.0;
 
-/// When the flood begins: the sender has connected by then.
+/// The time after which the flood begins. The sender has connected by then.
 const FLOOD_AFTER: Duration = Duration::from_millis(300);
 
-/// How often a flood that the machine disturbed is repeated; each takes seconds.
+/// The number of times that a void run with a flood is repeated. Each takes seconds.
 const MAX_REPEATS: u32 = 3;
 
-/// Datagrams per second that no thread takes singly out of a small buffer.
+/// Datagrams per second that no thread receives one by one from a small buffer.
 const OVERFLOW_RATE: u64 = 2_000_000;
 
-/// What a small receive buffer asks for.
 const SMALL_BUFFER_BYTES: usize = 64 * 1024;
 
-pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String> {
-    overflow(bench, results)?;
-    empties(bench, results)
+pub(super) fn capacity(bench: &mut Bench) -> Result<(), String> {
+    let setup = Setup::of(bench);
+    let arm = |name: &str, rate: u64| {
+        let mut plan = setup.receiver();
+        plan.stage = Stage::Parse;
+        arm(name, plan, setup.traffic(FLOWS, SIZE, rate, SendMode::Gso))
+    };
+    let mut all = setup.interleave(vec![arm("more than it takes", 0)])?;
+    println!("  {FLOWS} flows, {SIZE} B in trains that the receiver's kernel cuts, one thread, parse stage");
+    let capacity = all.first().filter(|full| full.limited_by().is_none()).and_then(Measured::pps);
+    let Some(capacity) = capacity.map(|capacity| capacity.median) else {
+        print_capacity(&all);
+        println!("  the sender sends no more than one thread takes: sender-limited, nothing is shown");
+        bench.results.rounds("capacity", &all)?;
+        let note = "sender-limited: it sends no more than one thread takes, so the capacity is unknown";
+        bench.results.figure(ABOVE_NAME, None, "packets", UNEXPLAINED_GOAL, note);
+        bench.results.figure(BELOW_NAME, None, "%", LOSS_GOAL, note);
+        return Ok(());
+    };
+    all.extend(setup.interleave(vec![
+        arm("110 % of capacity", share_of(capacity, ABOVE)),
+        arm("85 % of capacity", share_of(capacity, BELOW)),
+    ])?);
+    print_capacity(&all);
+    bench.results.rounds("capacity", &all)?;
+    let [_, over, under] = all.as_slice() else { return Err("three arms were measured".to_owned()) };
+    let sum = |of: fn(&Report) -> u64| over.rounds.iter().map(of).sum::<u64>();
+    let (sent, drops) = (sum(|report| report.books.sent), sum(dropped));
+    let unexplained = sum(|report| report.books.unexplained().unsigned_abs());
+    let (value, note) = match drops {
+        0 => (None, "nothing was dropped: nothing was shown".to_owned()),
+        drops => (
+            Some(unexplained as f64),
+            format!("of {} sent, {} dropped by the kernel", thousands(sent), thousands(drops)),
+        ),
+    };
+    bench.results.figure(ABOVE_NAME, value, "packets", UNEXPLAINED_GOAL, &note);
+    let busy = if under.is_busy { BUSY } else { "" };
+    bench.results.spread(BELOW_NAME, under.spread(loss), "%", LOSS_GOAL, busy);
+    Ok(())
 }
 
-fn count(bench: &Bench) -> u64 {
-    if bench.extent == Extent::Quick { 100_000 } else { 1_000_000 }
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is positive and far below the limits of the type"
+)]
+fn share_of(capacity: f64, share: f64) -> u64 {
+    (capacity * share).round() as u64
 }
 
-/// Trains arrive faster than one thread takes single datagrams out of a small buffer.
-fn overflow(bench: &Bench, results: &mut Results) -> Result<(), String> {
-    let mut plan = bench.plan();
+fn dropped(report: &Report) -> u64 {
+    report.books.drops.get(KERNEL_RECEIVE_QUEUE).copied().unwrap_or(0)
+}
+
+/// The share of sent packets that were not received, in percent.
+fn loss(report: &Report) -> Option<f64> {
+    let lost = report.books.sent.saturating_sub(report.books.received);
+    (report.books.sent > 0).then(|| lost as f64 * 100.0 / report.books.sent as f64)
+}
+
+fn print_capacity(arms: &[Measured]) {
+    let sum = |arm: &Measured, of: fn(&Report) -> u64| thousands(arm.rounds.iter().map(of).sum());
+    print_table(
+        "offered",
+        arms,
+        &[
+            column("sent", |arm| sum(arm, |report| report.books.sent)),
+            column("received", |arm| sum(arm, |report| report.books.received)),
+            column("dropped by the kernel", |arm| sum(arm, dropped)),
+            column("unexplained", |arm| sum(arm, |report| report.books.unexplained().unsigned_abs())),
+            column("loss %", |arm| cell(arm.spread(loss), 4)),
+            column("waited for a core %", |arm| {
+                cell(arm.spread(|report| report.run_delay_share.map(|share| share * 100.0)), 2)
+            }),
+            column("sender % of a core", sender_cell),
+        ],
+    );
+}
+
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let setup = Setup::of(bench);
+    let count = setup.extent.pick(100_000, 1_000_000, 1_000_000);
+    overflow(bench, &setup, count)?;
+    empties(bench, &setup, count)
+}
+
+/// Sends trains faster than one thread receives single datagrams from a small buffer.
+fn overflow(bench: &mut Bench, setup: &Setup, count: u64) -> Result<(), String> {
+    let mut plan = setup.receiver();
     plan.receive_buffer_bytes = Some(SMALL_BUFFER_BYTES);
     plan.stage = Stage::Parse;
-    let mut traffic = bench.traffic(64, 128, OVERFLOW_RATE, SendMode::Gso);
-    // Twice the datagrams that are wanted, for a sender that is late.
-    traffic.secs = Duration::from_secs_f64(2.0 * count(bench) as f64 / OVERFLOW_RATE as f64);
+    let mut traffic = setup.traffic(FLOWS, SIZE, OVERFLOW_RATE, SendMode::Gso);
+    // Twice the wanted number of datagrams, because the sender may be late.
+    traffic.secs = Duration::from_secs_f64(2.0 * count as f64 / OVERFLOW_RATE as f64);
     let watch = DropWatch::begin();
     let report = report(&Recipe { plan, traffic })?;
     let by_system = watch.count();
-    results.run("books: 64 KiB buffer overflows", &report)?;
-    let drops = report.books.drops.get(KERNEL_RECEIVE_QUEUE).copied().unwrap_or(0);
+    bench.results.run("books: 64 KiB buffer overflows", &report)?;
+    let (sent, drops) = (thousands(report.books.sent), dropped(&report));
     println!(
-        "  64 KiB receive buffer: {} sent = {} received + {} dropped by the kernel + {} unexplained; RcvbufErrors of the whole system \
-         meanwhile: {}, where a train may count once",
-        thousands(report.books.sent),
+        "  64 KiB receive buffer: {sent} sent = {} received + {} dropped by the kernel + {} unexplained; RcvbufErrors of the whole \
+         system: {}, where a train may count once",
         thousands(report.books.received),
         thousands(drops),
         report.books.unexplained(),
         thousands(by_system)
     );
     let unexplained = report.books.unexplained().unsigned_abs() as f64;
-    let name = format!("books: unexplained of {} into a 64 KiB buffer", thousands(report.books.sent));
     let (value, note) = match drops {
         0 => (None, "it did not overflow: nothing was shown".to_owned()),
         drops => (Some(unexplained), format!("{} dropped by the kernel", thousands(drops))),
     };
-    results.figure(name, value, "packets", Goal::AtMost(0.0), &note);
+    let name = format!("books: unexplained of {sent} into a 64 KiB buffer");
+    bench.results.figure(name, value, "packets", Goal::AtMost(0.0), &note);
     Ok(())
 }
 
-/// Empty datagrams from a stranger while a sender sends.
-fn empties(bench: &Bench, results: &mut Results) -> Result<(), String> {
-    let mut plan = bench.plan();
+/// Sends empty datagrams from another socket during a run.
+fn empties(bench: &mut Bench, setup: &Setup, count: u64) -> Result<(), String> {
+    let mut plan = setup.receiver();
     plan.stage = Stage::Parse;
-    let mut traffic = bench.traffic(64, 128, 20_000, SendMode::Single);
-    // Longer than the flood needs; the sender is stopped by its own clock.
-    traffic.secs = Duration::from_secs(if bench.extent == Extent::Quick { 1 } else { 6 });
+    let mut traffic = setup.traffic(FLOWS, SIZE, 20_000, SendMode::Single);
+    // The sender goes on for longer than the flood.
+    traffic.secs = Duration::from_secs(setup.extent.pick(1, 6, 6));
     let recipe = Recipe { plan, traffic };
-    let (mut sent, mut report) = flooded(&recipe, count(bench))?;
-    let mut repeats = 0;
-    // A receiver that is kept off its core for longer than its buffer lasts loses both kinds.
-    while bench.may_void() && report.is_void() && repeats < MAX_REPEATS {
-        (sent, report) = flooded(&recipe, count(bench))?;
-        repeats += 1;
+    let is_void = |report: &Report| setup.rounds.may_void && report.is_void();
+    let (mut sent, mut report) = flooded(&recipe, count)?;
+    // A receiver without a core for longer than its buffer lasts loses datagrams of both kinds.
+    for _ in 0..MAX_REPEATS {
+        if is_void(&report) {
+            (sent, report) = flooded(&recipe, count)?;
+        }
     }
-    results.run("books: empty datagrams beside real traffic", &report)?;
+    bench.results.run("books: empty datagrams beside real traffic", &report)?;
+    // The kernel's drops of empty datagrams are counted as well, in front of the socket.
     let named = |name: &str| report.foreign.get(name).copied().unwrap_or(0);
-    // What the kernel drops of them is counted too, in front of the socket.
     let (taken, dropped) = (named("empty"), named(KERNEL_RECEIVE_QUEUE));
-    let drops = report.books.dropped_count();
+    let books = &report.books;
     println!(
         "  empties: {} sent, {} counted, {} dropped by the kernel; real traffic: {} sent, {} received, {} dropped, {} unexplained",
         thousands(sent),
         thousands(taken),
         thousands(dropped),
-        thousands(report.books.sent),
-        thousands(report.books.received),
-        thousands(drops),
-        report.books.unexplained()
+        thousands(books.sent),
+        thousands(books.received),
+        thousands(books.dropped_count()),
+        books.unexplained()
     );
-    let note = if bench.may_void() && report.is_void() { BUSY } else { "" };
+    let note = if is_void(&report) { BUSY } else { "" };
     let missing = sent.abs_diff(taken + dropped) as f64;
     let name = format!("books: empty datagrams of {} not counted", thousands(sent));
-    results.figure(name, Some(missing), "packets", Goal::AtMost(0.0), note);
-    let harmed = report.books.sent.abs_diff(report.books.received) as f64;
+    bench.results.figure(name, Some(missing), "packets", Goal::AtMost(0.0), note);
+    let lost = books.sent.abs_diff(books.received) as f64;
     let name = "books: real datagrams lost beside them";
-    results.figure(name, Some(harmed), "packets", Goal::AtMost(0.0), note);
+    bench.results.figure(name, Some(lost), "packets", Goal::AtMost(0.0), note);
     Ok(())
 }
 
-/// One run with `count` empty datagrams beside it; answers how many were sent.
+/// Runs once with this number of empty datagrams. Returns how many were sent.
 fn flooded(recipe: &Recipe, count: u64) -> Result<(u64, Report), String> {
     let mut flooded = Ok(0);
     let outcome = std::thread::scope(|scope| {

@@ -1,43 +1,41 @@
-//! The drain: a plain C loop, the reference drain, and batches that gather, at the same delivered load.
+//! Ways to drain a socket at the same delivered load: a plain C loop, the reference drain, and batches that gather.
 
 use std::path::Path;
 
-use std::cell::RefCell;
-
 use drumfire_benches::{
-    Arm, CLoop, Goal, Measured, Recipe, Results, Spread, busy_note, cell, interleave, run,
+    Arm, Bench, CLoop, Goal, Measured, Recipe, Values, busy_note, cell, column, median_cell, micros,
+    print_table, run,
 };
 use drumfire_socket::{Parker, Poller, Wait};
 use drumfire_tools::choices::{Drain, SendMode};
 use drumfire_tools::host::{self, ThreadClock};
 use drumfire_tools::report::Report;
-use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, RECEIVE_BUFFER_BYTES, report_of, sender_cell};
+use super::{RECEIVE_BUFFER_BYTES, Setup, report_of, sender_cell};
 
 const FLOWS: u32 = 1_000;
 const SIZE: u32 = 128;
 const RATE: u64 = 250_000;
 
-/// Naps over which their cost is averaged.
+/// The number of pauses over which their cost is averaged.
 const NAPS: u32 = 3_000;
 
-/// A run that got less of its rate through than this is not at equal load.
-const DELIVERED: f64 = 0.98;
+/// The share of the rate that a run must deliver. Below it the loads are not equal.
+pub(super) const DELIVERED: f64 = 0.98;
 
-pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String> {
-    let traffic = bench.traffic(FLOWS, SIZE, RATE, SendMode::Single);
-    let mut reference = bench.plan();
-    reference.drain = Drain::Recv;
-    reference.wait = Wait::Notify;
-    let mut gathered = bench.plan();
-    gathered.wait = Wait::Gather(Wait::GATHER);
-    let mut batched = bench.plan();
-    batched.wait = Wait::Notify;
+/// The value of receive calls per packet.
+const CALLS: &str = "calls per packet";
 
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let setup = Setup::of(bench);
+    let traffic = setup.traffic(FLOWS, SIZE, RATE, SendMode::Single);
+    let plan = |drain, wait| {
+        let mut plan = setup.receiver();
+        (plan.drain, plan.wait) = (drain, wait);
+        plan
+    };
     let c_loop = CLoop::compile(Path::new(env!("CARGO_TARGET_TMPDIR")));
-    let core = bench.cores.first().copied().unwrap_or(0);
-    let calls_per_packet = RefCell::new(Vec::new());
+    let core = setup.cores.first().copied().unwrap_or(0);
     let mut arms = Vec::new();
     match &c_loop {
         Ok(c_loop) => {
@@ -46,37 +44,43 @@ pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String
         Err(line) => println!("  {line}"),
     }
     for (name, plan) in [
-        ("recv, notify (reference)", reference),
-        ("recvmmsg, notify", batched),
-        ("recvmmsg, gather 130 us", gathered),
+        ("recv, notify (reference)", plan(Drain::Recv, Wait::Notify)),
+        ("recvmmsg, notify", plan(Drain::Recvmmsg, Wait::Notify)),
+        ("recvmmsg, gather 130 us", plan(Drain::Recvmmsg, Wait::Gather(Wait::GATHER))),
     ] {
         let recipe = Recipe { plan, traffic: traffic.clone() };
-        let calls_per_packet = &calls_per_packet;
-        arms.push(Arm::new(name, move || {
+        arms.push(Arm::with_values(name, move || {
             let outcome = run(&recipe)?;
-            if name.contains("gather") {
-                let packets = outcome.books.received.max(1) as f64;
-                calls_per_packet.borrow_mut().push(outcome.calls.receive_calls as f64 / packets);
-            }
-            Ok(report_of(&recipe, &outcome))
+            let calls = outcome.calls.receive_calls as f64 / outcome.books.received.max(1) as f64;
+            Ok((report_of(&recipe, &outcome), Values::from([(CALLS, calls)])))
         }));
     }
-    let measured = interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?;
-    print(&measured);
-    results.rounds("drain", &measured)?;
-    figures(&measured, results);
-    let calls = Spread::of(calls_per_packet.take()).map(|spread| spread.median);
-    let name = "drain: receive calls per packet when gathering";
-    results.figure(name, calls, "calls", Goal::AtMost(0.25), "");
-    let nap = nap_cpu_us(core);
+    let measured = setup.interleave(arms)?;
+    println!(
+        "  {FLOWS} flows, {SIZE} B, single sends, {RATE} packets per second offered, one thread, raw stage"
+    );
+    print_table(
+        "drain",
+        &measured,
+        &[
+            column("packets/s", |arm| median_cell(arm.pps(), 0)),
+            column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0)),
+            column("p50 us", |arm| cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0)),
+            column("p90 us", |arm| cell(arm.spread(p90_us), 0)),
+            column("sender % of a core", sender_cell),
+        ],
+    );
+    bench.results.rounds("drain", &measured)?;
+    figures(&measured, bench);
     let idle = host::idle().unwrap_or_default();
-    results.figure("drain: CPU of one nap of 130 us with nothing to do", nap, "us", Goal::Shown, &idle);
+    let name = "drain: CPU of one nap of 130 us with nothing to do";
+    bench.results.figure(name, nap_cpu_us(core), "us", Goal::Shown, &idle);
     Ok(())
 }
 
-/// What a nap costs its own thread: the part of gathering that no batch makes cheaper.
+/// Returns the CPU time of one pause of the gathering wait, which no batch makes cheaper.
 fn nap_cpu_us(core: usize) -> Option<f64> {
-    let napper = std::thread::spawn(move || {
+    let thread = std::thread::spawn(move || {
         host::pin_current_thread(core).ok()?;
         let mut poller = Poller::new().ok()?;
         let thread = host::current_thread_id()?;
@@ -87,92 +91,46 @@ fn nap_cpu_us(core: usize) -> Option<f64> {
         let used = ThreadClock::sample(thread)?.since(&before);
         Some(used.run_ns as f64 / 1e3 / f64::from(NAPS))
     });
-    napper.join().ok().flatten()
-}
-
-fn print(measured: &[Measured]) {
-    println!(
-        "  {FLOWS} flows, {SIZE} B, single sends, {RATE} packets per second offered, one thread, raw stage"
-    );
-    let mut table = TextTable::new(&[
-        ("drain", Align::Left),
-        ("packets/s", Align::Right),
-        ("CPU ns/packet", Align::Right),
-        ("p50 us", Align::Right),
-        ("p90 us", Align::Right),
-        ("sender % of a core", Align::Right),
-        ("void", Align::Right),
-    ])
-    .indented(2);
-    for arm in measured {
-        let pps = arm.pps().map_or_else(|| "-".to_owned(), |spread| format!("{:.0}", spread.median));
-        let latency = |pick: fn(&Report) -> Option<f64>| cell(arm.spread(pick), 0);
-        table.row([
-            arm.name.clone(),
-            pps,
-            cell(arm.cpu_ns(), 0),
-            latency(p50_us),
-            latency(p90_us),
-            sender_cell(arm),
-            arm.void_cell(),
-        ]);
-    }
-    println!("{}", table.render());
-}
-
-fn p50_us(report: &Report) -> Option<f64> {
-    Some(report.latency_ns?.p50 as f64 / 1e3)
+    thread.join().ok().flatten()
 }
 
 fn p90_us(report: &Report) -> Option<f64> {
-    Some(report.latency_ns?.p90 as f64 / 1e3)
+    micros(report, |latency| latency.p90)
 }
 
-fn figures(measured: &[Measured], results: &mut Results) {
+fn figures(measured: &[Measured], bench: &mut Bench) {
     let arm = |name: &str| measured.iter().find(|arm| arm.name.starts_with(name));
     let cpu = |name: &str| arm(name)?.cpu_ns().map(|spread| spread.median);
     let ratio = |over: &str, under: &str| Some(cpu(over)? / cpu(under)?);
-    let note = load_note(measured);
-    results.figure(
-        "drain: reference CPU per packet over gathered recvmmsg",
-        ratio("recv,", "recvmmsg, gather"),
-        "x",
-        Goal::AtLeast(1.5),
-        &note,
-    );
-    results.figure(
-        "drain: p90 added by gathering",
-        arm("recvmmsg, gather").zip(arm("recv,")).and_then(|(ours, theirs)| {
-            let ours = ours.spread(p90_us)?.median;
-            Some(ours - theirs.spread(p90_us)?.median)
-        }),
-        "us",
-        Goal::AtMost(150.0),
-        &note,
-    );
-    results.figure(
-        "drain: reference CPU per packet over the C loop",
-        ratio("recv,", "C epoll"),
-        "x",
-        Goal::AtMost(1.15),
-        &note,
-    );
-    results.figure(
-        "drain: reference CPU per packet over recvmmsg, both notified",
-        ratio("recv,", "recvmmsg, notify"),
-        "x",
-        Goal::Shown,
-        &note,
+    let p90 = |name: &str| arm(name)?.spread(p90_us).map(|spread| spread.median);
+    let note = load_note(measured, RATE);
+    let mut figure = |name: &str, value, unit, goal| {
+        bench.results.figure(format!("drain: {name}"), value, unit, goal, note);
+    };
+    let over_gathered = ratio("recv,", "recvmmsg, gather");
+    figure("reference CPU per packet over gathered recvmmsg", over_gathered, "x", Goal::AtLeast(1.5));
+    let added = p90("recvmmsg, gather").zip(p90("recv,")).map(|(gather, reference)| gather - reference);
+    figure("p90 added by gathering", added, "us", Goal::AtMost(150.0));
+    let over_c = ratio("recv,", "C epoll");
+    figure("reference CPU per packet over the C loop", over_c, "x", Goal::AtMost(1.15));
+    let over_batched = ratio("recv,", "recvmmsg, notify");
+    figure("reference CPU per packet over recvmmsg, both notified", over_batched, "x", Goal::Shown);
+    let calls = arm("recvmmsg, gather").and_then(|arm| arm.value(CALLS));
+    bench.results.spread(
+        "drain: receive calls per packet when gathering",
+        calls,
+        "calls",
+        Goal::AtMost(0.25),
+        "",
     );
 }
 
-/// Whether all arms really received the load they are compared at.
-fn load_note(measured: &[Measured]) -> String {
-    let is_kept = |report: &Report| report.pps >= RATE as f64 * DELIVERED;
+/// The note next to a comparison at equal load: whether all arms delivered this rate, and whether the machine was busy.
+pub(super) fn load_note(measured: &[Measured], rate: u64) -> &'static str {
+    let is_kept = |report: &Report| report.pps >= rate as f64 * DELIVERED;
     let is_equal = measured.iter().all(|arm| arm.rounds.iter().all(is_kept));
     match (busy_note(measured), is_equal) {
-        ("", true) => String::new(),
-        ("", false) => "not all rounds delivered the whole rate: no equal load".to_owned(),
-        (busy, _) => busy.to_owned(),
+        ("", false) => "not all rounds delivered the whole rate: no equal load",
+        (busy, _) => busy,
     }
 }

@@ -1,160 +1,133 @@
-//! The ladder: drains by sizes by threads by send modes, as fast as they go.
+//! Rates without a limit: trains, and a ladder of drains by sizes by threads by send modes.
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Extent, Measured, Recipe, Results, cell, interleave, median_cell};
+use drumfire_benches::{Bench, Goal, Measured, cell, column, interleave, median_cell, print_table};
 use drumfire_tools::choices::{Drain, Gro, SendMode, Steer};
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
-use drumfire_tools::table::{Align, TextTable, thousands};
+use drumfire_tools::table::thousands;
 
-use super::{Bench, report};
+use super::{Setup, arm, dash, rate_ratio, sender_cell};
 
 const FLOWS: u32 = 64;
 
-/// The size at which more threads than cores show how flows spread.
-const SPREAD_SIZE: u32 = 128;
+/// The size of trains, and the size at which more threads than cores show how flows spread.
+const SIZE: u32 = 128;
 
-/// The rungs of one extent.
-struct Rungs {
-    drains: &'static [(&'static str, Drain, Gro)],
-    sizes: &'static [u32],
-    threads: &'static [u32],
-    sends: &'static [SendMode],
-    window: Duration,
+/// Single datagrams, trains that the receiver's kernel cuts, and trains received as a whole.
+pub(super) fn trains(bench: &mut Bench) -> Result<(), String> {
+    let setup = Setup::of(bench);
+    let arm = |name: &str, send: SendMode, gro: Gro| {
+        let mut plan = setup.receiver();
+        plan.gro = gro;
+        arm(name, plan, setup.traffic(FLOWS, SIZE, 0, send))
+    };
+    let measured = setup.interleave(vec![
+        arm("single", SendMode::Single, Gro::Off),
+        arm("GSO, GRO off", SendMode::Gso, Gro::Off),
+        arm("GSO, GRO on", SendMode::Gso, Gro::On),
+    ])?;
+    println!("  {FLOWS} flows, {SIZE} B, as fast as possible, one thread, raw stage");
+    print_table(
+        "send and receive",
+        &measured,
+        &[
+            column("received Mpps", Measured::rate_cell),
+            column("sent Mpps", |arm| {
+                cell(arm.spread(|report| Some(report.books.sent as f64 / report.window_s / 1e6)), 2)
+            }),
+            column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0)),
+            column("sender % of a core", sender_cell),
+        ],
+    );
+    bench.results.rounds("trains", &measured)?;
+    let [single, cut, whole] = measured.as_slice() else { return Ok(()) };
+    for (name, under, goal) in [
+        ("trains: packets per second, GSO with GRO over single", single, 25.0),
+        ("trains: packets per second, GSO with GRO over GSO without", cut, 7.0),
+    ] {
+        let (ratio, note) = rate_ratio(whole, under);
+        bench.results.figure(name, ratio, "x", Goal::AtLeast(goal), &note);
+    }
+    Ok(())
 }
 
-const ALL_DRAINS: &[(&str, Drain, Gro)] = &[
+const DRAINS: [(&str, Drain, Gro); 3] = [
     ("recv", Drain::Recv, Gro::Off),
     ("recvmmsg", Drain::Recvmmsg, Gro::Off),
     ("recvmmsg + GRO", Drain::Recvmmsg, Gro::On),
 ];
 
-impl Rungs {
-    fn of(extent: Extent) -> Self {
-        match extent {
-            Extent::Quick => Self {
-                drains: ALL_DRAINS,
-                sizes: &[128],
-                threads: &[1, 2],
-                sends: &[SendMode::Single, SendMode::Gso],
-                window: Duration::from_millis(100),
-            },
-            Extent::Default => Self {
-                drains: ALL_DRAINS,
-                sizes: &[32, 128, 512, 1_200],
-                threads: &[1, 2, 4, 8, 16],
-                sends: &[SendMode::Single, SendMode::Gso],
-                window: Duration::from_millis(120),
-            },
-            Extent::Full => Self {
-                drains: ALL_DRAINS,
-                sizes: &[32, 128, 512, 1_200],
-                threads: &[1, 2, 4, 8, 16],
-                sends: &[SendMode::Single, SendMode::Sendmmsg, SendMode::Gso],
-                window: Duration::from_millis(500),
-            },
-        }
-    }
-}
-
-/// One rung and the threads it needs.
-struct Rung {
-    threads: u32,
-    measured: Measured,
-}
-
-pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String> {
-    let rungs = Rungs::of(bench.extent);
-    let mut table = TextTable::new(&[
-        ("drain", Align::Left),
-        ("send", Align::Left),
-        ("size", Align::Right),
-        ("threads", Align::Right),
-        ("received Mpps", Align::Right),
-        ("of sent", Align::Right),
-        ("kernel drops", Align::Right),
-        ("CPU ns/packet", Align::Right),
-        ("sender %", Align::Right),
-        ("spread", Align::Right),
-        ("void", Align::Right),
-    ])
-    .indented(2);
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let setup = Setup::of(bench);
+    let sizes: &[u32] = setup.extent.pick(&[128], &[32, 128, 512, 1_200], &[32, 128, 512, 1_200]);
+    let threads: &[u32] = setup.extent.pick(&[1, 2], &[1, 2, 4, 8, 16], &[1, 2, 4, 8, 16]);
+    let few: &[SendMode] = &[SendMode::Single, SendMode::Gso];
+    let sends = setup.extent.pick(few, few, &[SendMode::Single, SendMode::Sendmmsg, SendMode::Gso]);
     println!(
-        "  {FLOWS} flows steered by tag, as fast as it goes, raw stage, one sender thread, whose share of a core is shown; books close in every row"
+        "  {FLOWS} flows steered by tag, as fast as possible, raw stage, one sender thread, whose share of a core is shown; books close \
+         in every row"
     );
-    for &size in rungs.sizes {
-        for &threads in rungs.threads {
-            // Spread and books are the same for all sizes: outside of the full run one of them shows it.
-            if !bench.has_cores_for(threads) && bench.extent != Extent::Full && size != SPREAD_SIZE {
-                continue;
-            }
-            for rung in rungs_of(bench, &rungs, size, threads)? {
-                row(bench, &mut table, size, &rung);
-                for round in &rung.measured.rounds {
-                    results
-                        .run(&format!("ladder: {} {size} B {threads} threads", rung.measured.name), round)?;
-                }
+    for &size in sizes {
+        for &threads in threads {
+            // Spread and books are the same for all sizes. Except in a full run, one size shows them.
+            let is_full = setup.extent.pick(false, false, true);
+            if setup.has_cores_for(threads) || is_full || size == SIZE {
+                rung(bench, &setup, size, threads, sends)?;
             }
         }
     }
-    println!("{}", table.render());
-    if !rungs.threads.iter().all(|threads| bench.has_cores_for(*threads)) {
+    if !threads.iter().all(|threads| setup.has_cores_for(*threads)) {
+        let cores = setup.cores.len();
         println!(
-            "  throughput of more threads than cores beside the sender: not measurable on {} cores",
-            bench.cores.len()
+            "  throughput of more threads than cores next to the sender: not measurable on {cores} cores"
         );
     }
     Ok(())
 }
 
-/// All drains and send modes of one size and thread count, interleaved.
-fn rungs_of(bench: &Bench, rungs: &Rungs, size: u32, threads: u32) -> Result<Vec<Rung>, String> {
+/// Measures all drains and send modes of one size and number of threads, interleaved.
+fn rung(bench: &mut Bench, setup: &Setup, size: u32, threads: u32, sends: &[SendMode]) -> Result<(), String> {
+    let window = Duration::from_millis(setup.extent.pick(100, 120, 500));
+    let is_measurable = setup.has_cores_for(threads);
     let mut arms = Vec::new();
-    for &send in rungs.sends {
-        for &(name, drain, gro) in rungs.drains {
-            let mut plan = bench.plan();
+    for &send in sends {
+        for (name, drain, gro) in DRAINS {
+            let mut plan = setup.receiver();
             (plan.drain, plan.gro, plan.threads, plan.steer) = (drain, gro, threads, Steer::Tag);
-            if !bench.has_cores_for(threads) {
-                plan.cores.clear();
-            } else {
-                plan.cores = bench.cores.iter().copied().take(threads as usize).collect();
-            }
-            let mut traffic = bench.traffic(FLOWS, size, 0, send);
-            traffic.secs = rungs.window;
-            traffic.pin = bench.has_cores_for(threads).then_some(threads);
-            let recipe = Recipe { plan, traffic };
-            arms.push(Arm::new(format!("{name} / {send}"), move || report(&recipe)));
+            let cores = if is_measurable { threads as usize } else { 0 };
+            plan.cores = setup.cores.iter().copied().take(cores).collect();
+            let mut traffic = setup.traffic(FLOWS, size, 0, send);
+            (traffic.secs, traffic.pin) = (window, is_measurable.then_some(threads));
+            arms.push(arm(format!("{name} / {send}"), plan, traffic));
         }
     }
-    // More threads than cores only show spread and books: nothing there is worth repeating.
-    let measured = if bench.has_cores_for(threads) {
-        interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?
-    } else {
-        interleave(arms, 0, 1, false)?
-    };
-    Ok(measured.into_iter().map(|measured| Rung { threads, measured }).collect())
-}
-
-fn row(bench: &Bench, table: &mut TextTable, size: u32, rung: &Rung) {
-    let Rung { threads, measured } = rung;
-    let (drain, send) = measured.name.split_once(" / ").unwrap_or((&measured.name, ""));
-    let is_measurable = bench.has_cores_for(*threads);
-    let or_dash = |text: String| if is_measurable { text } else { "-".to_owned() };
-    let share = measured
-        .spread(|report| Some(report.books.received as f64 * 100.0 / report.books.sent.max(1) as f64));
-    let drops = measured.rounds.iter().filter_map(|round| round.books.drops.get(KERNEL_RECEIVE_QUEUE)).sum();
-    let spread = measured.spread(|report| report.spread_max_over_mean);
-    table.row([
-        drain.to_owned(),
-        send.to_owned(),
-        size.to_string(),
-        threads.to_string(),
-        or_dash(measured.rate_cell()),
-        share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share.median)),
-        thousands(drops),
-        or_dash(cell(measured.cpu_ns(), 0)),
-        or_dash(median_cell(measured.spread(|report| Some(report.sender_cores()? * 100.0)), 0)),
-        spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.2}", spread.median)),
-        measured.void_cell(),
-    ]);
+    // Without cores for all threads only spread and books are shown, and one round shows them.
+    let measured = if is_measurable { setup.interleave(arms)? } else { interleave(arms, 0, 1, false)? };
+    let or_dash = |text: String| if is_measurable { text } else { dash() };
+    println!("  {size} B, {threads} thread(s)");
+    print_table(
+        "drain / send",
+        &measured,
+        &[
+            column("received Mpps", |arm| or_dash(arm.rate_cell())),
+            column("of sent %", |arm| {
+                let share = |received, sent: u64| received as f64 * 100.0 / sent.max(1) as f64;
+                median_cell(arm.spread(|report| Some(share(report.books.received, report.books.sent))), 0)
+            }),
+            column("kernel drops", |arm| {
+                let drops = arm.rounds.iter().filter_map(|round| round.books.drops.get(KERNEL_RECEIVE_QUEUE));
+                thousands(drops.sum())
+            }),
+            column("CPU ns/packet", |arm| or_dash(cell(arm.cpu_ns(), 0))),
+            column("sender %", |arm| or_dash(sender_cell(arm))),
+            column("spread", |arm| median_cell(arm.spread(|report| report.spread_max_over_mean), 2)),
+        ],
+    );
+    for arm in &measured {
+        for round in &arm.rounds {
+            bench.results.run(&format!("ladder: {} {size} B {threads} threads", arm.name), round)?;
+        }
+    }
+    Ok(())
 }

@@ -1,20 +1,27 @@
-//! Packets per second: what a drain, a wait, a train and a steering filter are worth on this machine.
+//! Packets per second and CPU per packet on loopback: `cargo bench --bench pps`.
 //!
-//! `cargo bench --bench pps` prints every figure beside its goal and writes `target/reports/pps.json`. Receivers
-//! run in this process, each sender in a process of its own; arms are interleaved, the first round does not
-//! count, and no figure is printed whose books do not close.
+//! | part | what is measured |
+//! | --- | --- |
+//! | `drain` | CPU per packet of a plain C loop, the reference drain, and batches that gather, at the same load |
+//! | `trains` | packets per second with and without trains |
+//! | `pipeline` | what parsing, opening, and delivering add to a bare receive; sizes with `--full` |
+//! | `hop` | the pipeline on one thread against the same stages behind a channel to a second thread |
+//! | `steering` | how evenly flows spread over threads, by tag and by the kernel's hash |
+//! | `rates` | the rate of each of six threads, run by run |
+//! | `capacity` | losses above and below the rate that one thread can receive |
+//! | `books` | a receive buffer that overflows, and a flood of empty datagrams |
+//! | `ladder` | drains by sizes by threads by send modes, as fast as possible |
+//!
+//! The receiver is in this process and the sender in a process of its own. CPU is that of the receiver's threads. Books close in every
+//! run: a packet that is neither received nor in a named drop ends the bench.
 #![forbid(unsafe_code)]
 
 mod books;
-mod capacity;
 mod drain;
 mod hop;
 mod ladder;
 mod pipeline;
-mod rates;
-mod sizes;
 mod steering;
-mod trains;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,87 +29,69 @@ use std::time::Duration;
 
 use drumfire_benches::chance::SEED;
 use drumfire_benches::{
-    BUSY, Extent, Measured, Options, Recipe, Results, cell, print_machine, run, run_bench,
+    Arm, BUSY, Bench, Extent, Measured, Plan, Program, Recipe, cell, interleave, part, run,
 };
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
 use drumfire_tools::host;
-use drumfire_tools::receiver::{Outcome, Plan};
+use drumfire_tools::receiver::{Outcome, Plan as Receiver};
 use drumfire_tools::report::{Flags, Report};
-
-type Part = fn(&Bench, &mut Results) -> Result<(), String>;
-
-const PARTS: [(&str, Part); 9] = [
-    ("drain", drain::measure),
-    ("trains", trains::measure),
-    ("pipeline", pipeline::measure),
-    ("hop", hop::measure),
-    ("steering", steering::measure),
-    ("rates", rates::measure),
-    ("capacity", capacity::measure),
-    ("books", books::measure),
-    ("ladder", ladder::measure),
-];
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     if args.get(1).is_some_and(|first| first == SENDER_MODE) {
         return drumfire_tools::program::receiver(args);
     }
-    run_bench(args.into_iter().skip(1), &PARTS.map(|(name, _)| name), bench)
+    let program = Program {
+        name: "pps",
+        parts: &[
+            part("drain", drain::measure),
+            part("trains", ladder::trains),
+            part("pipeline", pipeline::measure),
+            part("hop", hop::measure),
+            part("steering", steering::measure),
+            part("rates", steering::rates),
+            part("capacity", books::capacity),
+            part("books", books::measure),
+            part("ladder", ladder::measure),
+        ],
+        roles: &[],
+        numbers: &[],
+        prepare: |bench| {
+            bench.results.pinned_as(&Setup::of(bench).pinning());
+            bench.results.seeded(&format!(
+                "{SEED:#x} for an ideal hash; source ports, ids, and keys are drawn by the system in every run"
+            ));
+        },
+    };
+    program.main()
 }
 
-fn bench(options: &Options) -> Result<(), String> {
-    let bench = Bench::new(options.extent);
-    let mut results = Results::new("pps", options);
-    print_machine();
-    println!("extent    {}: {} rounds of {:?}, medians", options.extent.name(), bench.rounds, bench.window);
-    results.pinned_as(&bench.pinning());
-    results.seeded(&format!(
-        "{SEED:#x} for what an ideal hash does by chance; source ports, ids and keys are the system's, new in every run"
-    ));
-    let outcome = parts(&bench, options, &mut results);
-    // What was found is shown, whatever failed.
-    println!("\n{}", results.table());
-    println!(
-        "threads that come and go while players play, and the dip: cargo bench --bench server -- --only threads"
-    );
-    println!("written to {}", results.write()?.display());
-    outcome
-}
-
-fn parts(bench: &Bench, options: &Options, results: &mut Results) -> Result<(), String> {
-    for (name, part) in PARTS {
-        if options.wants(name) {
-            println!("\n{name}");
-            results.part(|results| part(bench, results))?;
-        }
-    }
-    Ok(())
-}
-
-/// What all parts share.
-struct Bench {
+/// The settings that all parts share.
+struct Setup {
     extent: Extent,
-    /// Rounds that count, and those that do not.
-    rounds: u32,
-    warm_up: u32,
-    /// How long one run of a figure lasts.
+    rounds: Plan,
+    /// The length of one run.
     window: Duration,
     cores: Vec<usize>,
 }
 
-impl Bench {
-    fn new(extent: Extent) -> Self {
-        let (rounds, warm_up, window) = match extent {
-            Extent::Quick => (1, 0, Duration::from_millis(300)),
-            Extent::Default => (5, 1, Duration::from_secs(1)),
-            Extent::Full => (5, 1, Duration::from_secs(3)),
-        };
-        Self { extent, rounds, warm_up, window, cores: host::allowed_cores().unwrap_or_default() }
+/// The size of receive buffers. It holds what comes while a thread has no core.
+const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
+
+impl Setup {
+    fn of(bench: &Bench) -> Self {
+        let extent = bench.extent();
+        let seconds = Duration::from_secs;
+        Self {
+            extent,
+            rounds: Plan { rounds: extent.pick(1, 5, 5), ..bench.plan() },
+            window: extent.pick(Duration::from_millis(300), seconds(1), seconds(3)),
+            cores: host::allowed_cores().unwrap_or_default(),
+        }
     }
 
-    /// Which thread runs where, in words.
+    /// Describes which thread is pinned to which core.
     fn pinning(&self) -> String {
         match *self.cores.as_slice() {
             [] => "no thread to a core".to_owned(),
@@ -111,16 +100,16 @@ impl Bench {
                 let hop_sender = others.first().unwrap_or(&sender);
                 format!(
                     "receiver to core {receiver} and sender to core {sender}; in hop the second thread to core {sender} and the sender \
-                     to core {hop_sender}; in ladder and rates each thread to a core of its own, or none where there are too few; none in \
+                     to core {hop_sender}; in ladder and rates each thread to a core of its own, or none with too few cores; none in \
                      steering and the pipeline's spread"
                 )
             }
         }
     }
 
-    /// One receiver thread on the first core, raw stage, nothing from GRO: the floor that parts vary.
-    fn plan(&self) -> Plan {
-        let mut plan = Plan::new(([127, 0, 0, 1], 0).into());
+    /// The receiver that parts vary: one thread on the first core, raw stage, no GRO.
+    fn receiver(&self) -> Receiver {
+        let mut plan = Receiver::new(([127, 0, 0, 1], 0).into());
         plan.threads = 1;
         plan.gro = Gro::Off;
         plan.steer = Steer::Hash;
@@ -130,33 +119,34 @@ impl Bench {
         plan
     }
 
-    /// One sender thread, pinned behind the receiver's core where there is another.
+    /// A sender with one thread on the second core, where there is one.
     fn traffic(&self, flows: u32, size: u32, rate: u64, send: SendMode) -> Traffic {
         Traffic { threads: 1, flows, size, rate, send, secs: self.window, pin: Some(1) }
     }
 
-    /// Whether so many threads and a sender have a core each, so that throughput means something.
+    /// Whether this number of threads and a sender have a core each. Otherwise a rate is no throughput.
     fn has_cores_for(&self, threads: u32) -> bool {
         (threads as usize) < self.cores.len()
     }
 
-    /// Whether a disturbed round is repeated: not in a smoke run.
-    fn may_void(&self) -> bool {
-        self.extent != Extent::Quick
+    fn interleave(&self, arms: Vec<Arm<'_>>) -> Result<Vec<Measured>, String> {
+        interleave(arms, self.rounds.warm_up, self.rounds.rounds, self.rounds.may_void)
     }
 }
 
-/// The receive buffer to ask for: room for what comes while a thread is off its core.
-const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
+/// An arm that runs a receiver with its traffic.
+fn arm(name: impl Into<String>, plan: Receiver, traffic: Traffic) -> Arm<'static> {
+    let recipe = Recipe { plan, traffic };
+    Arm::new(name, move || report(&recipe))
+}
 
-/// Runs a recipe and makes its report.
+/// Runs a receiver with its traffic and makes the report.
 fn report(recipe: &Recipe) -> Result<Report, String> {
     run(recipe).map(|outcome| report_of(recipe, &outcome))
 }
 
 fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
-    let plan = &recipe.plan;
-    let traffic = &recipe.traffic;
+    let Recipe { plan, traffic } = recipe;
     let mut flags = Flags::from([
         ("threads".to_owned(), plan.threads.into()),
         ("drain".to_owned(), plan.drain.name().into()),
@@ -175,10 +165,8 @@ fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
         flags.insert("suite".to_owned(), plan.suite.name().into());
     }
     let mut report = outcome.report("", "", flags);
-    report.notes.push(format!(
-        "{} receive calls for {} messages",
-        outcome.calls.receive_calls, outcome.calls.messages
-    ));
+    let calls = outcome.calls;
+    report.notes.push(format!("{} receive calls for {} messages", calls.receive_calls, calls.messages));
     if let Some((cores, ns)) = report.sender_cores().zip(report.sender_cpu_ns_per_packet()) {
         report.notes.push(format!(
             "the sending threads used {:.0} % of a core, {ns:.0} ns of CPU for each packet sent",
@@ -188,14 +176,15 @@ fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
     report
 }
 
-/// How much of a core the sending threads used, in percent, for a table.
+/// The share of a core that the sending threads used, in percent, for a table.
 fn sender_cell(arm: &Measured) -> String {
     cell(arm.spread(|report| Some(report.sender_cores()? * 100.0)), 0)
 }
 
-/// What a reader of the ratio of two rates has to know: which of them says how much was sent and not how much a receiver takes,
-/// what that makes of the ratio, and whether the machine was busy.
-fn rates_note(over: &Measured, under: &Measured) -> String {
+/// The ratio of the median rates of two arms, and the note next to it: whether a limited rate makes the ratio a bound, and whether the
+/// machine was busy.
+fn rate_ratio(over: &Measured, under: &Measured) -> (Option<f64>, String) {
+    let ratio = over.pps().zip(under.pps()).map(|(over, under)| over.median / under.median);
     let limit = match (over.limited_by(), under.limited_by()) {
         (None, None) => None,
         (Some(by), None) => Some(format!(
@@ -212,5 +201,10 @@ fn rates_note(over: &Measured, under: &Measured) -> String {
         )),
     };
     let busy = (over.is_busy || under.is_busy).then(|| BUSY.to_owned());
-    limit.into_iter().chain(busy).collect::<Vec<_>>().join("; ")
+    (ratio, limit.into_iter().chain(busy).collect::<Vec<_>>().join("; "))
+}
+
+/// A table cell without a value.
+fn dash() -> String {
+    "-".to_owned()
 }

@@ -1,17 +1,18 @@
-//! The pipeline, stage by stage: what parsing, opening, and acknowledging and delivering add to a bare receive.
+//! The pipeline stage by stage: what parsing, opening, and delivering add to a bare receive. A full run adds sizes of packets.
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, BUSY, Extent, Goal, Measured, Recipe, Results, busy_note, cell, interleave};
+use drumfire_benches::{
+    Arm, BUSY, Bench, Extent, Goal, Measured, Recipe, busy_note, cell, column, print_table,
+};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer, Suite};
-use drumfire_tools::table::{Align, TextTable};
 
-use super::{Bench, report, sender_cell, sizes};
+use super::{Setup, arm, dash, rate_ratio, report, sender_cell};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
 
-/// What every stage takes, and the sender seals, on a core of its own.
+/// A rate that every stage receives and the sender can seal, on a core of its own.
 const RATE: u64 = 800_000;
 
 /// Connections and threads of the spread.
@@ -21,10 +22,15 @@ const SPREAD_RATE: u64 = 20_000;
 /// Packets per second with trains, in millions.
 const TRAINS_MPPS: f64 = 2.0;
 
-/// One subject: its name, stage and suite.
-type Subject = (String, Stage, Suite);
+const SIZES: [u32; 4] = [64, 128, 512, 1_200];
 
-/// The fastest first; both where the processor has instructions for the other.
+/// A size below that of any sealed packet. Only a bare receive has it.
+const SMALLEST: u32 = 32;
+
+/// A rate at which the largest packets are no load of their own.
+const SIZES_RATE: u64 = 200_000;
+
+/// Returns the fastest suite, and the other one where the processor has instructions for the first.
 fn suites() -> Vec<Suite> {
     let mut suites = vec![Suite::best()];
     if !suites.contains(&Suite::ChaCha20Poly1305) {
@@ -33,140 +39,177 @@ fn suites() -> Vec<Suite> {
     suites
 }
 
-/// Each after the one it adds a stage to, but for the second suite's first.
-fn subjects() -> Vec<Subject> {
-    let plain = [Stage::Raw, Stage::Parse].map(|stage| (stage.to_string(), stage, Suite::best()));
-    let sealed = suites().into_iter().flat_map(|suite| {
-        [Stage::Open, Stage::Deliver].map(|stage| (format!("{stage}, {suite}"), stage, suite))
-    });
-    plain.into_iter().chain(sealed).collect()
+/// A stage with its suite, and the index of the stage that it adds to.
+struct StageArm {
+    name: String,
+    stage: Stage,
+    suite: Suite,
+    before: Option<usize>,
 }
 
-/// The place of the subject that this one adds a stage to.
-fn place_before(place: usize) -> Option<usize> {
-    let subjects = subjects();
-    let (_, stage, suite) = subjects.get(place)?;
-    let before = match stage {
-        Stage::Raw => return None,
-        Stage::Parse => Stage::Raw,
-        Stage::Open => Stage::Parse,
-        Stage::Deliver => Stage::Open,
-    };
-    subjects.iter().position(|(_, stage, of)| *stage == before && (of == suite || !before.is_sealed()))
-}
-
-pub(super) fn measure(bench: &Bench, results: &mut Results) -> Result<(), String> {
-    let window = match bench.extent {
-        Extent::Quick => Duration::from_millis(200),
-        Extent::Default => Duration::from_millis(300),
-        Extent::Full => bench.window,
-    };
-    let recipe = |stage: Stage, suite: Suite, gro: Gro, rate: u64| {
-        let mut plan = bench.plan();
-        (plan.stage, plan.suite, plan.gro) = (stage, suite, gro);
-        let mut traffic = bench.traffic(FLOWS, SIZE, rate, SendMode::Gso);
-        traffic.secs = window;
-        Recipe { plan, traffic }
-    };
-    let mut arms: Vec<Arm<'_>> = Vec::new();
-    for (name, stage, suite) in subjects() {
-        let recipe = recipe(stage, suite, Gro::Off, RATE);
-        arms.push(Arm::new(name, move || report(&recipe)));
-    }
+fn stages() -> Vec<StageArm> {
+    let plain =
+        |stage: Stage, before| StageArm { name: stage.to_string(), stage, suite: Suite::best(), before };
+    let mut all = vec![plain(Stage::Raw, None), plain(Stage::Parse, Some(0))];
     for suite in suites() {
-        let trains = recipe(Stage::Deliver, suite, Gro::On, 0);
-        arms.push(Arm::new(format!("trains, {suite}"), move || report(&trains)));
+        let open = all.len();
+        for (stage, before) in [(Stage::Open, 1), (Stage::Deliver, open)] {
+            all.push(StageArm { name: format!("{stage}, {suite}"), stage, suite, before: Some(before) });
+        }
     }
-    let mut measured = interleave(arms, bench.warm_up, bench.rounds, bench.may_void())?;
-    results.rounds("pipeline", &measured)?;
-    let trains = measured.split_off(subjects().len());
+    all
+}
+
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let setup = Setup::of(bench);
+    let window = setup.extent.pick(Duration::from_millis(200), Duration::from_millis(300), setup.window);
+    let arm = |name: &str, stage: Stage, suite: Suite, gro: Gro, rate: u64| {
+        let mut plan = setup.receiver();
+        (plan.stage, plan.suite, plan.gro) = (stage, suite, gro);
+        let mut traffic = setup.traffic(FLOWS, SIZE, rate, SendMode::Gso);
+        traffic.secs = window;
+        arm(name, plan, traffic)
+    };
+    let stages = stages();
+    let mut arms: Vec<Arm<'_>> = Vec::new();
+    arms.extend(stages.iter().map(|of| arm(&of.name, of.stage, of.suite, Gro::Off, RATE)));
+    let trains =
+        suites().into_iter().map(|suite| arm(&format!("trains, {suite}"), Stage::Deliver, suite, Gro::On, 0));
+    arms.extend(trains);
+    let mut measured = setup.interleave(arms)?;
+    bench.results.rounds("pipeline", &measured)?;
+    let trains = measured.split_off(stages.len());
     println!(
         "  {FLOWS} flows, {SIZE} B, {RATE} packets per second in trains that the receiver's kernel cuts, one thread"
     );
-    println!("{}", table(&measured));
-    figures(&measured, results);
+    print_stages(&stages, &measured);
+    figures(&measured, bench);
     for (suite, trains) in suites().into_iter().zip(&trains) {
-        let mpps = trains.pps().map(|spread| spread.median / 1e6);
         println!(
-            "  the sender seals as fast as it can, on {} % of a core, trains taken whole, {suite}, Mpps: {}",
+            "  the sender seals as fast as possible, on {} % of a core, trains received as a whole, {suite}, Mpps: {}",
             sender_cell(trains),
             trains.rate_cell()
         );
         let name = format!("pipeline: delivered per second and thread with GRO, {suite}");
-        let note = limit_note(trains);
-        results.figure(name, mpps, "M", Goal::AtLeast(TRAINS_MPPS), &note);
+        let limited = trains.limited_by().map(|by| format!("{by}-limited: the receiver may take more"));
+        let note = limited.unwrap_or_else(|| if trains.is_busy { BUSY } else { "" }.to_owned());
+        let mpps = trains.pps().map(|spread| spread.median / 1e6);
+        bench.results.figure(name, mpps, "M", Goal::AtLeast(TRAINS_MPPS), &note);
     }
-    if bench.extent == Extent::Full {
-        sizes::measure(bench, results)?;
+    if setup.extent == Extent::Full {
+        sizes_at_one_rate(bench, &setup)?;
+        sizes_without_limit(bench, &setup)?;
     }
-    spread(bench, results)
+    spread(bench, &setup)
 }
 
-fn table(measured: &[Measured]) -> String {
-    let mut table = TextTable::new(&[
-        ("stage", Align::Left),
-        ("received Mpps", Align::Right),
-        ("CPU ns/packet", Align::Right),
-        ("stage adds ns", Align::Right),
-        ("% of raw", Align::Right),
-        ("sender % of a core", Align::Right),
-        ("void", Align::Right),
-    ])
-    .indented(2);
+fn print_stages(stages: &[StageArm], measured: &[Measured]) {
     let raw = measured.first().and_then(Measured::cpu_ns);
-    for (place, arm) in measured.iter().enumerate() {
-        // The share of raw's rate that a core has time for.
-        let share = raw.zip(arm.cpu_ns()).map(|(raw, ours)| raw.median / ours.median * 100.0);
-        let before = place_before(place).and_then(|place| measured.get(place)?.cpu_ns());
-        let adds = arm.cpu_ns().zip(before).map(|(ours, before)| ours.median - before.median);
-        table.row([
-            arm.name.clone(),
-            cell(arm.spread(|report| Some(report.pps / 1e6)), 2),
-            cell(arm.cpu_ns(), 0),
-            adds.map_or_else(|| "-".to_owned(), |adds| format!("{adds:.0}")),
-            share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0}")),
-            sender_cell(arm),
-            arm.void_cell(),
-        ]);
-    }
-    table.render()
+    let added = |arm: &Measured| {
+        let before = stages.iter().find(|of| of.name == arm.name)?.before?;
+        Some(arm.cpu_ns()?.median - measured.get(before)?.cpu_ns()?.median)
+    };
+    print_table(
+        "stage",
+        measured,
+        &[
+            column("received Mpps", |arm| cell(arm.spread(|report| Some(report.pps / 1e6)), 2)),
+            column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0)),
+            column("stage adds ns", |arm| added(arm).map_or_else(dash, |added| format!("{added:.0}"))),
+            // The rate for which a core has time, over that of the raw stage.
+            column("% of raw", |arm| {
+                let share = raw.zip(arm.cpu_ns()).map(|(raw, arm)| raw.median / arm.median * 100.0);
+                share.map_or_else(dash, |share| format!("{share:.0}"))
+            }),
+            column("sender % of a core", sender_cell),
+        ],
+    );
 }
 
-fn figures(measured: &[Measured], results: &mut Results) {
+fn figures(measured: &[Measured], bench: &mut Bench) {
     let Some(raw) = measured.first() else { return };
     let busy = busy_note(measured);
     for arm in measured.iter().filter(|arm| arm.name.starts_with("deliver")) {
-        let (raw_ns, ours_ns) = (raw.cpu_ns().map(|ns| ns.median), arm.cpu_ns().map(|ns| ns.median));
-        let both = raw_ns.zip(ours_ns);
+        let both = raw.cpu_ns().zip(arm.cpu_ns()).map(|(raw, arm)| (raw.median, arm.median));
         let is_fast = arm.name.ends_with(Suite::Aes128Gcm.name());
         let (share, added_ns) = if is_fast { (0.65, 320.0) } else { (0.55, 480.0) };
         let name = format!("pipeline: CPU per packet, raw over {}", arm.name);
-        results.figure(name, both.map(|(raw, ours)| raw / ours), "x", Goal::AtLeast(share), busy);
+        bench.results.figure(name, both.map(|(raw, arm)| raw / arm), "x", Goal::AtLeast(share), busy);
         let name = format!("pipeline: CPU per packet, {} minus raw", arm.name);
-        results.figure(name, both.map(|(raw, ours)| ours - raw), "ns", Goal::AtMost(added_ns), busy);
+        bench.results.figure(name, both.map(|(raw, arm)| arm - raw), "ns", Goal::AtMost(added_ns), busy);
     }
 }
 
-fn limit_note(arm: &Measured) -> String {
-    let limited = arm.limited_by().map(|by| format!("{by}-limited: the receiver may take more"));
-    limited.unwrap_or_else(|| if arm.is_busy { BUSY } else { "" }.to_owned())
+/// Raw and deliver stage for each size.
+fn size_arms(setup: &Setup, sizes: &[u32], rate: u64, window: Duration) -> Vec<Arm<'static>> {
+    let mut arms = Vec::new();
+    for &size in sizes {
+        for stage in [Stage::Raw, Stage::Deliver] {
+            // No sealed packet is as short as the smallest size.
+            if size > SMALLEST || stage == Stage::Raw {
+                let mut plan = setup.receiver();
+                (plan.stage, plan.suite) = (stage, Suite::best());
+                let mut traffic = setup.traffic(FLOWS, size, rate, SendMode::Gso);
+                traffic.secs = window;
+                arms.push(arm(format!("{size} B, {stage}"), plan, traffic));
+            }
+        }
+    }
+    arms
 }
 
-/// How evenly connections spread over threads.
-fn spread(bench: &Bench, results: &mut Results) -> Result<(), String> {
+/// Shows what a byte costs, and what a packet costs.
+fn sizes_at_one_rate(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
+    let measured = setup.interleave(size_arms(setup, &SIZES, SIZES_RATE, setup.window))?;
+    bench.results.rounds("pipeline sizes", &measured)?;
+    println!("  {FLOWS} flows, {SIZES_RATE} packets per second");
+    print_table("size, stage", &measured, &[column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))]);
+    for (size, pair) in SIZES.into_iter().zip(measured.chunks(2)) {
+        let [raw, deliver] = pair else { continue };
+        let share = raw.cpu_ns().zip(deliver.cpu_ns()).map(|(raw, deliver)| raw.median / deliver.median);
+        let name = format!("pipeline: CPU per packet of {size} B, raw over deliver, {}", Suite::best());
+        bench.results.figure(name, share, "x", Goal::Shown, busy_note(pair));
+    }
+    Ok(())
+}
+
+/// Shows rates in trains that the receiver's kernel cuts. The sender seals what the pipeline opens, so it may be the limit.
+fn sizes_without_limit(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
+    let sizes = [&[SMALLEST][..], &SIZES].concat();
+    let measured = setup.interleave(size_arms(setup, &sizes, 0, Duration::from_secs(1)))?;
+    bench.results.rounds("pipeline rates", &measured)?;
+    println!("  {FLOWS} flows, as fast as possible, GRO off, {}", Suite::best());
+    print_table(
+        "size, stage",
+        &measured,
+        &[column("Mpps", Measured::rate_cell), column("sender % of a core", sender_cell)],
+    );
+    let name =
+        |size: u32| format!("pipeline: packets of {size} B per second, deliver over raw, {}", Suite::best());
+    let note = "no sealed packet is so short: raw alone is shown";
+    bench.results.figure(name(SMALLEST), None, "x", Goal::Shown, note);
+    for (size, pair) in SIZES.into_iter().zip(measured.get(1..).unwrap_or_default().chunks(2)) {
+        let [raw, deliver] = pair else { continue };
+        let (ratio, note) = rate_ratio(deliver, raw);
+        bench.results.figure(name(size), ratio, "x", Goal::Shown, &note);
+    }
+    Ok(())
+}
+
+/// Shows how evenly connections spread over threads.
+fn spread(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
     let (flows, threads) = SPREAD;
-    let mut plan = bench.plan();
+    let mut plan = setup.receiver();
     (plan.stage, plan.steer, plan.threads) = (Stage::Deliver, Steer::Tag, threads);
     plan.cores.clear();
-    let mut traffic = bench.traffic(flows, SIZE, SPREAD_RATE, SendMode::Single);
-    traffic.secs = Duration::from_millis(500);
-    traffic.pin = None;
+    let mut traffic = setup.traffic(flows, SIZE, SPREAD_RATE, SendMode::Single);
+    (traffic.secs, traffic.pin) = (Duration::from_millis(500), None);
     let report = report(&Recipe { plan, traffic })?;
-    results.run(&format!("pipeline: {flows} connections on {threads} threads"), &report)?;
+    bench.results.run(&format!("pipeline: {flows} connections on {threads} threads"), &report)?;
     let name = format!("pipeline: busiest over mean, {flows} connections on {threads} threads");
-    results.figure(name, report.spread_max_over_mean, "x", Goal::AtMost(1.05), "");
-    let name = "pipeline: unexplained of the packets of these connections";
+    bench.results.figure(name, report.spread_max_over_mean, "x", Goal::AtMost(1.05), "");
     let unexplained = report.books.unexplained().unsigned_abs() as f64;
-    results.figure(name, Some(unexplained), "", Goal::AtMost(0.0), "");
+    let name = "pipeline: unexplained of the packets of these connections";
+    bench.results.figure(name, Some(unexplained), "", Goal::AtMost(0.0), "");
     Ok(())
 }

@@ -54,6 +54,7 @@ fn main() -> ExitCode {
             (neighbours::server::ASYNC, neighbours::server::serve),
         ],
         numbers: &["--clients", "--workers", "--rate", "--seconds"],
+        prepare: |_| {},
     };
     program.main()
 }
