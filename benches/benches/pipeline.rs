@@ -3,7 +3,7 @@
 //!
 //! Criterion measures the parts. Then rounds of the whole and of an open alone take turns in one run, and the difference is
 //! our own code per packet: what is not the cipher. Goal: 0.6 of one ChaCha20-Poly1305 open of 128 B. Acks are sealed within
-//! it. The work of the clients is not timed, and there is no socket. `crypto_open` measures the steps before the open.
+//! it. The work of the clients is not timed, and there is no socket. `stages` measures the steps before the open.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! One more connection next to a crowd, which sends at fixed times as much as its schedule asks for.
 //!
-//! A [`Flood`] sends messages through the crate, a [`Spender`] the most expensive packets that the protocol permits. Neither has a
-//! thread. No congestion controller holds them back, so that only the other end can.
+//! A [`Flood`] sends messages through the crate, a [`Spender`] the most expensive packets that the protocol permits. Both run on
+//! the calling thread. No congestion controller holds them back, so that only the other end can.
 
 use std::net::SocketAddr;
 use std::time::Duration;

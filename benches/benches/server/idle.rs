@@ -162,7 +162,7 @@ fn show_cpu(bench: &mut Bench, part: &str, measured: &[([Usage; 3], f64)]) {
 struct Mirror {
     sockets: Vec<UdpSocket>,
     sent: u64,
-    /// Answers of drumfire's server that were not asked for yet.
+    /// The datagrams of drumfire's server that have no counterpart yet.
     owed: Carried,
 }
 

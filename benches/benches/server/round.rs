@@ -32,7 +32,7 @@ const RAMP_PER_SECOND: u64 = 1_500;
 /// The load runs this long before it is counted.
 const WARM_UP: Duration = Duration::from_millis(250);
 
-/// What the clients send.
+/// The traffic of the clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) connections: u32,

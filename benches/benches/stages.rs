@@ -1,0 +1,324 @@
+//! Single steps of a packet's way, in nanoseconds: `cargo bench --bench stages`. Criterion measures, and a part of a name selects.
+//!
+//! - Reading headers and frames. Nothing is opened.
+//! - Opening a packet, and the steps of a server before it: read the header, check the id, find the connection, and check the replay
+//!   window. These are measured with copies of packets that were opened before, which the server drops as duplicates. The goal for
+//!   these steps is 40 ns, warm.
+//! - Sealing a packet for one connection whose key is expanded.
+//! - A handshake at either end, and each refusal of a server.
+//! - Splitting trains, following flows, and the steering function.
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use drumfire_benches::OpenAlone;
+use drumfire_benches::hellos::{Flaw, Refusals, address, first_hello, hand, take, with_cookie};
+use drumfire_benches::pair::{Crowd, at_ms, server, server_address, take_messages};
+use drumfire_crypto::Suite;
+use drumfire_proto::{DropReason, Inbound};
+use drumfire_puppet::PacketSealer;
+use drumfire_socket::{LocalAddress, SteeringFilter, Train};
+use drumfire_tools::clock;
+use drumfire_tools::datagram::{self, Header, RouteId};
+use drumfire_tools::flows::FlowTable;
+use drumfire_wire::{
+    AckDelay, AckRange, ChannelId, ClientId, ConnectionId, ConnectionIdLength, Delivery, FrameWriter, Frames,
+    Hello, HelloDraft, HelloFields, Message, MessageId, PacketNumber, PacketNumberLength, TransportHeader,
+};
+
+fn throughput(bytes: usize) -> Throughput {
+    Throughput::ElementsAndBytes { elements: 1, bytes: bytes as u64 }
+}
+
+fn headers(criterion: &mut Criterion) {
+    let header = TransportHeader {
+        key_phase: false,
+        connection_id: Some(ConnectionId::from_bytes([7; 8])),
+        number: PacketNumber(77_777).truncate(PacketNumberLength::Four),
+    };
+    let mut packet = Vec::new();
+    header.encode(&mut packet).expect("room");
+    packet.resize(128, 0);
+    let mut group = criterion.benchmark_group("header");
+    group.throughput(throughput(packet.len()));
+    group.bench_function("of a packet to a server", |bencher| {
+        bencher.iter(|| TransportHeader::decode(black_box(&packet), ConnectionIdLength::Eight));
+    });
+    group.finish();
+}
+
+fn hellos(criterion: &mut Criterion) {
+    let fields = HelloFields {
+        version: 1,
+        protocol_id: 7,
+        client_id: ClientId([3; 8]),
+        server_key_id: 0,
+        token_key_id: 0,
+        suite_bits: 1,
+    };
+    let mut hello = Vec::new();
+    HelloDraft::new(&fields, &[0; 512]).encode(&mut hello).expect("room");
+    let mut group = criterion.benchmark_group("handshake");
+    group.throughput(throughput(hello.len()));
+    group.bench_function("hello", |bencher| bencher.iter(|| Hello::decode(black_box(&hello)).is_ok()));
+    group.finish();
+}
+
+fn message(id: u64, payload: &[u8]) -> Message<'_> {
+    let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: id.checked_sub(1).map(MessageId) };
+    Message { channel: ChannelId(3), delivery, payload }
+}
+
+/// Reads the frames of a packet that `write` writes.
+fn read_frames(criterion: &mut Criterion, name: &str, write: impl FnOnce(&mut FrameWriter<&mut Vec<u8>>)) {
+    let mut bytes = Vec::new();
+    write(&mut FrameWriter::new(&mut bytes));
+    let mut group = criterion.benchmark_group("frames");
+    group.throughput(throughput(bytes.len()));
+    group.bench_function(name, |bencher| {
+        bencher.iter(|| Frames::new(black_box(&bytes)).filter(Result::is_ok).count());
+    });
+    group.finish();
+}
+
+fn frames(criterion: &mut Criterion) {
+    read_frames(criterion, "one unreliable message of 64 B", |writer| {
+        let message = Message { channel: ChannelId(3), delivery: Delivery::Unreliable, payload: &[1; 64] };
+        writer.message(&message).expect("room");
+    });
+    read_frames(criterion, "an ack and ten reliable messages of 20 B", |writer| {
+        let range = AckRange::new(PacketNumber(70), PacketNumber(900)).expect("a range");
+        writer.ack(AckDelay::from_duration(Duration::ZERO), std::iter::once(range)).expect("room");
+        for id in 500..510 {
+            writer.message(&message(id, &[1; 20])).expect("room");
+        }
+    });
+    read_frames(criterion, "an ack of 32 ranges", |writer| {
+        let range = |at: u64| AckRange::new(PacketNumber(at * 9), PacketNumber(at * 9 + 5)).expect("a range");
+        let ranges: Vec<AckRange> = (1..=32).rev().map(range).collect();
+        writer.ack(AckDelay::from_duration(Duration::ZERO), ranges.into_iter()).expect("room");
+    });
+}
+
+const DATAGRAM_BYTES: usize = 128;
+/// As many as a receive call takes.
+const BATCH: usize = 32;
+
+/// Returns `count` packets of the crowd's connections in turn.
+fn packets(crowd: &mut Crowd, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+    let payload = vec![7; PacketSealer::payload_bytes(DATAGRAM_BYTES).expect("room for a message")];
+    let connections = crowd.sealers.len();
+    let packet = |number: usize| {
+        let (from, sealer) = &mut crowd.sealers[number % connections];
+        let mut datagram = vec![0; DATAGRAM_BYTES];
+        sealer.seal(&mut datagram, &payload).expect("numbers are left");
+        (*from, datagram)
+    };
+    (0..count).map(packet).collect()
+}
+
+/// Passes batches to the server, each at a time of its own. Returns the time that the server took.
+fn receive_all(crowd: &mut Crowd, packets: &mut [(SocketAddr, Vec<u8>)]) -> Duration {
+    let mut took = Duration::ZERO;
+    for batch in packets.chunks_mut(BATCH) {
+        crowd.now.monotonic = crowd.now.monotonic.after(Duration::from_micros(10));
+        let batch = batch.iter_mut().map(|(from, bytes)| Inbound { from: (*from).into(), bytes });
+        let start = clock::now();
+        crowd.server.handle_datagrams(crowd.now, batch);
+        took += start.elapsed();
+        take_messages(&mut crowd.server);
+    }
+    took
+}
+
+fn open(criterion: &mut Criterion) {
+    open_length::<64>(criterion);
+    open_length::<128>(criterion);
+    open_length::<512>(criterion);
+    open_length::<1_200>(criterion);
+}
+
+fn open_length<const BYTES: usize>(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group(format!("open, {BYTES} B"));
+    group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: BYTES as u64 });
+    for suite in [Suite::Aes128Gcm, Suite::ChaCha20Poly1305] {
+        let mut cipher = OpenAlone::<BYTES>::new(suite);
+        group.bench_function(BenchmarkId::from_parameter(format!("{suite:?}")), |bencher| {
+            bencher.iter_custom(|count| {
+                let mut took = Duration::ZERO;
+                cipher.run(count, |open| {
+                    let start = clock::now();
+                    open();
+                    took += start.elapsed();
+                });
+                took
+            });
+        });
+    }
+    group.finish();
+}
+
+fn find(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("read, find and ask the replay window, 128 B");
+    for connections in [1, 200] {
+        let mut crowd = Crowd::connect(connections, true).expect("connections");
+        // The replay window of a new connection is narrow. It must remember all copies, or they are too old instead of duplicates.
+        let mut opened = packets(&mut crowd, BATCH * usize::from(connections).min(16));
+        let copies = opened.clone();
+        receive_all(&mut crowd, &mut opened);
+        // After newer packets, no copy is of a connection's newest packet, which could start a migration.
+        let mut newer = packets(&mut crowd, usize::from(connections));
+        receive_all(&mut crowd, &mut newer);
+        let refused_before = crowd.server.stats().dropped(DropReason::Duplicate);
+        let mut copies_count = 0;
+        group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: 128 });
+        group.bench_function(BenchmarkId::from_parameter(format!("{connections} connections")), |bencher| {
+            bencher.iter_custom(|count| {
+                let mut copies: Vec<_> =
+                    copies.iter().cycle().take(usize::try_from(count).expect("few")).cloned().collect();
+                copies_count += count;
+                receive_all(&mut crowd, &mut copies)
+            });
+        });
+        let refused = crowd.server.stats().dropped(DropReason::Duplicate) - refused_before;
+        assert_eq!(refused, copies_count, "every copy is counted as a duplicate");
+    }
+    group.finish();
+}
+
+fn seal(criterion: &mut Criterion) {
+    for (suite, has_aes_gcm) in [("AES-128-GCM", true), ("ChaCha20-Poly1305", false)] {
+        let mut crowd = Crowd::connect(1, has_aes_gcm).expect("a connection");
+        let (_, sealer) = crowd.sealers.first_mut().expect("a sealer");
+        let mut group = criterion.benchmark_group(format!("header, frame and seal, {suite}"));
+        for bytes in [64, 128, 512, 1_200] {
+            let payload = vec![7; PacketSealer::payload_bytes(bytes).expect("room for a message")];
+            let mut datagram = vec![0; bytes];
+            group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: bytes as u64 });
+            group.bench_function(BenchmarkId::from_parameter(format!("{bytes} B")), |bencher| {
+                bencher.iter(|| sealer.seal(black_box(&mut datagram), &payload).expect("numbers are left"));
+            });
+        }
+        group.finish();
+    }
+}
+
+fn ends(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("handshake");
+    group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: 1_200 });
+    group.bench_function("client: make a Hello", |bencher| {
+        let (_, identity) = server();
+        bencher.iter(|| first_hello(black_box(&identity)));
+    });
+    group.bench_function("server: take a Hello with a cookie, and answer with a Welcome", |bencher| {
+        let made = || {
+            let (mut server, identity) = server();
+            let (_, hello) = with_cookie(&mut server, &identity);
+            (server, hello)
+        };
+        bencher.iter_batched(
+            made,
+            |(mut server, mut hello)| {
+                hand(&mut server, at_ms(0), address(), &mut hello);
+                take(&mut server, at_ms(0)).expect("a Welcome");
+                server
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("client: take the Welcome, and answer with the first packet", |bencher| {
+        let made = || {
+            let (mut server, identity) = server();
+            let (client, mut hello) = with_cookie(&mut server, &identity);
+            hand(&mut server, at_ms(0), address(), &mut hello);
+            (client, take(&mut server, at_ms(0)).expect("a Welcome"))
+        };
+        bencher.iter_batched(
+            made,
+            |(mut client, mut welcome)| {
+                hand(&mut client, at_ms(0), server_address(), &mut welcome);
+                take(&mut client, at_ms(0)).expect("a packet");
+                client
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+/// Each Hello fails at one step, and is passed to the server repeatedly.
+fn refusals(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("a server refuses a Hello");
+    group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: 1_200 });
+    for flaw in Flaw::ALL {
+        let mut refusals = Refusals::new(flaw);
+        group.bench_function(flaw.name(), |bencher| {
+            bencher.iter(|| {
+                refusals.hand_in();
+                refusals.take_answers();
+            });
+        });
+    }
+    group.finish();
+}
+
+/// Datagrams of a train.
+const DATAGRAMS: usize = 64;
+
+fn flow_header(sequence: u64) -> Header {
+    Header { id: RouteId([7; 8]), flow: 3, sequence, stamp: None }
+}
+
+/// A full train of one flow.
+fn train() -> Vec<u8> {
+    let mut bytes = vec![0; DATAGRAM_BYTES * DATAGRAMS];
+    for (sequence, memory) in bytes.chunks_mut(DATAGRAM_BYTES).enumerate() {
+        datagram::encode(memory, &flow_header(sequence as u64)).expect("the size holds a header");
+    }
+    bytes
+}
+
+fn trains(criterion: &mut Criterion) {
+    let bytes = train();
+    let from = ([127, 0, 0, 1], 9).into();
+    let train = Train { from, local: LocalAddress::ANY, bytes: &bytes, segment_bytes: DATAGRAM_BYTES };
+    let mut group = criterion.benchmark_group("train of 64");
+    group.throughput(Throughput::Elements(DATAGRAMS as u64));
+    group.bench_function("split", |bencher| {
+        bencher.iter(|| black_box(&train).segments().map(|segment| usize::from(segment[0])).sum::<usize>());
+    });
+    group.bench_function("split and read headers", |bencher| {
+        bencher.iter(|| {
+            black_box(&train).segments().filter(|segment| datagram::decode(segment).is_ok()).count()
+        });
+    });
+    group.finish();
+}
+
+fn flows(criterion: &mut Criterion) {
+    let ids: Arc<[RouteId]> = vec![RouteId([7; 8]); 1_024].into();
+    let mut table = FlowTable::new(ids).expect("few flows");
+    let mut sequence = 0_u32;
+    criterion.bench_function("follow one of 1,024 flows", |bencher| {
+        bencher.iter(|| {
+            sequence += 1;
+            let flow = sequence.wrapping_mul(0x9E37_79B1) % 1_024;
+            table.on_datagram(black_box(&Header { flow, ..flow_header(sequence.into()) }))
+        });
+    });
+}
+
+fn steering(criterion: &mut Criterion) {
+    let filter = SteeringFilter::new(1, 28, 0x9E37_79B1, 6).expect("good settings");
+    let payload = [0x08; DATAGRAM_BYTES];
+    criterion.bench_function("steering model", |bencher| {
+        bencher.iter(|| filter.socket_of(black_box(&payload)));
+    });
+}
+
+criterion_group!(stages, headers, hellos, frames, open, find, seal, ends, refusals, trains, flows, steering);
+criterion_main!(stages);
