@@ -1,94 +1,90 @@
-//! The whole receiving side of a server in memory, per packet of 128 B: parse, look up, replay window, open, frames, ack
-//! bookkeeping, timers, delivery, taking the event, and the acks that follow. `cargo bench --bench pipeline`.
+//! The receiving side of a server, per packet of 128 B: parse, look up, replay window, open, frames, ack bookkeeping, timers,
+//! delivery, taking the event, and the acks that follow.
 //!
-//! Criterion measures the parts. Then rounds of the whole and of an open alone take turns in one run, and the difference is
-//! our own code per packet: what is not the cipher. Goal: 0.6 of one ChaCha20-Poly1305 open of 128 B. Acks are sealed within
-//! it. The work of the clients is not timed, and there is no socket. `stages` measures the steps before the open.
-#![forbid(unsafe_code)]
+//! The difference to an open alone is own code, without the cipher. Its goal is 0.6 of one ChaCha20-Poly1305 open. Sealing acks is part
+//! of it. The bench `stages` measures the steps before the open.
 
 use std::net::SocketAddr;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
+use criterion::{BenchmarkId, Throughput};
 use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
 use drumfire_benches::pair::{Crowd, server_address, take_messages};
-use drumfire_benches::{
-    Extent, Goal, OpenAlone, Options, Results, Rounds, Spread, Work, criterion_extent, ending,
-    interleave_work, pin,
-};
+use drumfire_benches::{Bench, Extent, Goal, OpenAlone, Rounds, Spread, Work};
 use drumfire_crypto::Suite;
 use drumfire_proto::{ChannelId, Config, Inbound, SendOptions};
 use drumfire_puppet::PacketSealer;
+use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable};
-use drumfire_tools::{clock, host};
+
+use crate::{busy_note, criterion, rounds, spread, void_cell};
 
 const DATAGRAM_BYTES: usize = 128;
 /// Between two batches, in virtual time: a million packets per second.
 const BATCH_INTERVAL: Duration = Duration::from_micros(32);
-/// Packets made before the first of them is taken in: less than may be under way.
+/// Packets made before the server receives the first of them. More may be in flight.
 const PREPARED: usize = 8 * BATCH;
-/// Packets after which connections are made anew: those that only seal do not hear when to change keys.
+/// Packets after which connections are replaced. A sealer alone is not notified when keys change.
 const CONNECTION_PACKETS: u64 = 1 << 20;
 /// How long a client may have nothing to send.
 const PATIENCE_MS: u32 = 1_000;
-/// Goal for our own code, over one ChaCha20-Poly1305 open.
+/// The goal for own code over one ChaCha20-Poly1305 open.
 const OWN_OVER_OPEN: f64 = 0.6;
 
 const CHACHA: (&str, bool) = ("ChaCha20-Poly1305", false);
 const AES: (&str, bool) = ("AES-128-GCM", true);
-const CASES: [Case; 5] = [
-    Case { suite: CHACHA, source: "Unreliable", connections: 1 },
-    Case { suite: AES, source: "Unreliable", connections: 1 },
-    Case { suite: CHACHA, source: RELIABLE, connections: 1 },
-    Case { suite: AES, source: RELIABLE, connections: 1 },
-    Case { suite: CHACHA, source: "Unreliable", connections: 200 },
+const CASES: [PipelineCase; 5] = [
+    PipelineCase { suite: CHACHA, source: "Unreliable", connections: 1 },
+    PipelineCase { suite: AES, source: "Unreliable", connections: 1 },
+    PipelineCase { suite: CHACHA, source: RELIABLE, connections: 1 },
+    PipelineCase { suite: AES, source: RELIABLE, connections: 1 },
+    PipelineCase { suite: CHACHA, source: "Unreliable", connections: 200 },
 ];
 const RELIABLE: &str = "ReliableOrdered";
 
-/// What is sent, to how many connections in turn.
+/// The kind of message, and the number of connections that send in turn.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct PipelineCase {
     suite: (&'static str, bool),
     source: &'static str,
     connections: u8,
 }
 
-impl Case {
+impl PipelineCase {
     fn name(self) -> String {
         let plural = if self.connections == 1 { "" } else { "s" };
         format!("{}, {}, {} connection{plural}", self.source, self.suite.0, self.connections)
     }
 }
 
-/// A server and who sends to it.
+/// A server and its senders.
 enum Ends {
-    /// Packets of one unreliable message each, from nobody who listens.
+    /// Packets of one unreliable message each, from sealers that receive nothing.
     Sealed(Box<Crowd>),
-    /// Packets of a client's endpoint, which hears the acks.
+    /// Packets of a client's endpoint, which receives the acks.
     Real { group: Box<Group>, payload_bytes: usize },
 }
 
 /// A case under way.
 struct Pipeline {
-    case: Case,
+    case: PipelineCase,
     ends: Ends,
     packets: Vec<(SocketAddr, [u8; DATAGRAM_BYTES + 64], usize)>,
     answers: Datagrams,
-    /// Whose packet was made last.
+    /// The connection of the last packet.
     turn: usize,
-    /// Since the connections were made.
+    /// Packets since the connections were made.
     packet_count: u64,
     message_count: u64,
     delivered_count: u64,
-    /// Over all connections there were.
+    /// Acks of all connections, replaced ones included.
     ack_count: u64,
     received_bytes: u64,
 }
 
 impl Pipeline {
-    fn new(case: Case) -> Self {
+    fn new(case: PipelineCase) -> Self {
         let packets = vec![(client_address(), [0; DATAGRAM_BYTES + 64], 0); PREPARED];
         let mut answers = Datagrams::default();
         answers.reserve(2 * BATCH);
@@ -107,7 +103,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes in so many packets; answers how long the server took.
+    /// Passes this number of packets to the server. Returns the time that the server took.
     fn run(&mut self, count: u64) -> Duration {
         let (mut took, mut left) = (Duration::ZERO, count);
         while left > 0 {
@@ -136,7 +132,7 @@ impl Pipeline {
         took
     }
 
-    /// Makes so many packets, or as many as may be under way.
+    /// Makes this number of packets, or as many as may be in flight.
     fn prepare(&mut self, count: usize) -> usize {
         let mut made = 0;
         for (from, memory, bytes) in self.packets.iter_mut().take(count) {
@@ -155,7 +151,7 @@ impl Pipeline {
                     else {
                         break;
                     };
-                    // Numbers grow longer; a packet with an ack inside is an exception.
+                    // Message ids grow longer. A packet that carries an ack is an exception.
                     if bytes.abs_diff(DATAGRAM_BYTES) <= 3 {
                         *payload_bytes = *payload_bytes + DATAGRAM_BYTES - bytes;
                     }
@@ -168,7 +164,7 @@ impl Pipeline {
         made
     }
 
-    /// A millisecond in which the client may send nothing.
+    /// Lets a millisecond pass in which the client may send nothing.
     fn wait(&mut self) {
         if let Ends::Real { group, .. } = &mut self.ends {
             group.pass(Duration::from_millis(1));
@@ -178,7 +174,7 @@ impl Pipeline {
         self.hand_over_answers();
     }
 
-    /// One batch at a server; answers how long it took.
+    /// Passes one batch to the server. Returns the time that it took.
     fn take_in(&mut self, start: usize, end: usize) -> Duration {
         let (server, now) = match &mut self.ends {
             Ends::Sealed(crowd) => (&mut crowd.server, &mut crowd.now),
@@ -199,7 +195,7 @@ impl Pipeline {
         took
     }
 
-    /// The client hears what the server had to say, and goes on at the same time.
+    /// Passes the server's datagrams to the client.
     fn hand_over_answers(&mut self) {
         if let Ends::Real { group, .. } = &mut self.ends {
             group.client.handle_datagrams(group.now, self.answers.inbound(server_address()));
@@ -219,7 +215,7 @@ impl Pipeline {
     }
 }
 
-fn connect(case: Case) -> Ends {
+fn connect(case: PipelineCase) -> Ends {
     let has_aes_gcm = case.suite.1;
     if case.source == RELIABLE {
         let config = Config::default().has_aes_gcm(has_aes_gcm).congestion(UNLIMITED);
@@ -229,11 +225,11 @@ fn connect(case: Case) -> Ends {
     Ends::Sealed(Box::new(Crowd::connect(case.connections, has_aes_gcm).expect("connections")))
 }
 
-/// The next packet of a client, with one message as a rule; answers its length, or `None` when it must wait.
+/// Writes the next packet of a client, usually with one message. Returns its length, or `None` when the client must wait.
 fn real_packet(group: &mut Group, bytes: usize, sent: &mut u64, memory: &mut [u8]) -> Option<usize> {
     const PAYLOAD: &[u8] = &[7; 2 * DATAGRAM_BYTES];
     let Group { client, links, now, .. } = group;
-    // A message that waits goes before the next is given.
+    // The client sends a waiting message before it gets the next one.
     if client.stats().messages_sent == *sent {
         let payload = Bytes::from_static(&PAYLOAD[..bytes]);
         client.send(*now, links[0].server, ChannelId(0), payload, SendOptions::reliable_ordered()).ok()?;
@@ -247,7 +243,7 @@ fn real_packet(group: &mut Group, bytes: usize, sent: &mut u64, memory: &mut [u8
 
 type Cipher = OpenAlone<DATAGRAM_BYTES>;
 
-/// Opens so many packets; answers how long that took.
+/// Opens this number of packets. Returns the time that it took.
 fn open_alone(open: &mut Cipher, count: u64) -> Duration {
     let mut took = Duration::ZERO;
     open.run(count, |open| {
@@ -262,10 +258,11 @@ fn suite_of(suite: (&str, bool)) -> Suite {
     if suite.1 { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 }
 }
 
-fn parts(criterion: &mut Criterion) {
+/// Measures each case with Criterion, then rounds of all cases and of both ciphers alone.
+pub(crate) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let mut criterion = criterion(bench, Duration::from_secs(2));
     let mut group = criterion.benchmark_group(format!("pipeline, {DATAGRAM_BYTES} B"));
     group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: DATAGRAM_BYTES as u64 });
-    group.sample_size(20).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_secs(1));
     for case in CASES {
         let mut pipeline = Pipeline::new(case);
         group.bench_function(BenchmarkId::from_parameter(case.name()), |bencher| {
@@ -279,25 +276,25 @@ fn parts(criterion: &mut Criterion) {
         });
     }
     group.finish();
+    figures(bench)
 }
 
-/// What one arm took per packet in a round, in nanoseconds, and what else it saw.
+/// The nanoseconds, acks, and bytes per packet in a round.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct PacketRound {
     ns: f64,
     acks: f64,
     bytes: f64,
 }
 
-/// Rounds of every case and of both ciphers alone, in turns: the ciphers first.
-fn rounds(extent: Extent) -> Result<Vec<Rounds<Round>>, String> {
-    let (rounds, packets) = if extent == Extent::Quick { (1, 1_024) } else { (9, 200_000) };
+/// The ciphers alone, and then every case.
+fn arms(packets: u64) -> Vec<Work<'static, PacketRound>> {
     let mut arms = Vec::new();
     for suite in [CHACHA, AES] {
         let mut open = Cipher::new(suite_of(suite));
         arms.push(Work::new(format!("open alone, {}", suite.0), move || {
             let ns = open_alone(&mut open, packets).as_nanos() as f64 / packets as f64;
-            Ok(Round { ns, acks: 0.0, bytes: DATAGRAM_BYTES as f64 })
+            Ok(PacketRound { ns, acks: 0.0, bytes: DATAGRAM_BYTES as f64 })
         }));
     }
     for case in CASES {
@@ -307,82 +304,68 @@ fn rounds(extent: Extent) -> Result<Vec<Rounds<Round>>, String> {
             let ns = pipeline.run(packets).as_nanos() as f64 / packets as f64;
             let acks = (pipeline.ack_count - acks) as f64 / packets as f64;
             let bytes = (pipeline.received_bytes - bytes) as f64 / packets as f64;
-            Ok(Round { ns, acks, bytes })
+            Ok(PacketRound { ns, acks, bytes })
         }));
     }
-    interleave_work(arms, 1, rounds, extent != Extent::Quick)
+    arms
 }
 
-fn spread(arm: &Rounds<Round>, value: impl Fn(&Round) -> f64) -> Spread {
-    Spread::of(arm.rounds.iter().map(value)).expect("there was a round")
-}
-
-/// Prints what is left of each case without its cipher, over one ChaCha20-Poly1305 open, and writes the report.
-fn derive(extent: Extent) -> Result<(), String> {
-    pin();
-    let arms = rounds(extent)?;
+fn figures(bench: &mut Bench) -> Result<(), String> {
+    let arms = rounds(bench, arms(bench.extent().pick(1_024, 200_000, 200_000)))?;
     let [chacha, aes, pipelines @ ..] = &arms[..] else { return Err("there were no rounds".to_owned()) };
-    let mut results = Results::new("pipeline", &Options { extent, only: None });
+    let right = |heading| (heading, Align::Right);
     let mut table = TextTable::new(&[
         ("per packet of 128 B", Align::Left),
-        ("ns", Align::Right),
-        ("least-most", Align::Right),
-        ("acks", Align::Right),
-        ("own code, ns", Align::Right),
-        ("own over one ChaCha20-Poly1305 open", Align::Right),
-        ("void", Align::Right),
+        right("ns"),
+        right("least-most"),
+        right("acks"),
+        right("own code, ns"),
+        right("own over one ChaCha20-Poly1305 open"),
+        right("void"),
     ]);
     for (at, arm) in arms.iter().enumerate() {
-        let ns = spread(arm, |round| round.ns);
-        let note = if arm.is_busy { drumfire_benches::BUSY } else { "" };
-        results.figure(format!("{}, per packet", arm.name), Some(ns.median), "ns", Goal::Shown, note);
-        let mut cells = vec![
+        let (ns, note) = (spread(arm, |round| round.ns)?, busy_note(arm));
+        bench.results.spread(format!("{}, per packet", arm.name), Some(ns), "ns", Goal::Shown, note);
+        let case = at.checked_sub(2).and_then(|at| CASES.get(at));
+        let own = case.map(|case| own_code(arm, if case.suite == AES { aes } else { chacha }, chacha));
+        if let Some([own, over]) = own {
+            let name = |what: &str| format!("{}, own code {what}", arm.name);
+            bench.results.spread(name("per packet"), own, "ns", Goal::Shown, note);
+            let goal = Goal::AtMost(OWN_OVER_OPEN);
+            bench.results.spread(name("over one ChaCha20-Poly1305 open"), over, "", goal, note);
+        }
+        let [own, over] = own.unwrap_or_default();
+        let cell = |spread: Option<Spread>| {
+            spread.map_or_else(String::new, |spread| format!("{:.2}", spread.median))
+        };
+        table.row([
             arm.name.clone(),
             format!("{:.1}", ns.median),
             format!("{:.1}-{:.1}", ns.least, ns.most),
-            format!("{:.3}", spread(arm, |round| round.acks).median),
-        ];
-        if let Some(case) = at.checked_sub(2).and_then(|at| CASES.get(at)) {
-            let open = if case.suite == AES { aes } else { chacha };
-            // Round by round, so that a machine that drifts does so on both sides.
-            let own = arm.rounds.iter().zip(&open.rounds).map(|(whole, open)| whole.ns - open.ns);
-            let over = own.clone().zip(&chacha.rounds).map(|(own, chacha)| own / chacha.ns);
-            let own = Spread::of(own).map(|own| own.median);
-            let over = Spread::of(over).map(|over| over.median);
-            results.figure(format!("{}, own code per packet", arm.name), own, "ns", Goal::Shown, note);
-            results.figure(
-                format!("{}, own code over one ChaCha20-Poly1305 open", arm.name),
-                over,
-                "",
-                Goal::AtMost(OWN_OVER_OPEN),
-                note,
-            );
-            cells.extend(
-                [own, over].map(|value| value.map_or_else(String::new, |value| format!("{value:.2}"))),
-            );
-        } else {
-            cells.extend([String::new(), String::new()]);
-        }
-        cells.push(format!("{}{}", arm.voided, if arm.is_busy { " busy" } else { "" }));
-        table.row(cells);
+            format!("{:.3}", spread(arm, |round| round.acks)?.median),
+            cell(own),
+            cell(over),
+            void_cell(arm),
+        ]);
     }
     println!("\n{}", table.render());
     for arm in pipelines {
-        let bytes = spread(arm, |round| round.bytes).median;
-        if extent != Extent::Quick && (bytes - DATAGRAM_BYTES as f64).abs() > 0.5 {
+        let bytes = spread(arm, |round| round.bytes)?.median;
+        if bench.extent() != Extent::Quick && (bytes - DATAGRAM_BYTES as f64).abs() > 0.5 {
             return Err(format!("{}: packets of {bytes:.1} B", arm.name));
         }
     }
-    println!("{}", results.table());
-    println!("written to {}", results.write()?.display());
     Ok(())
 }
 
-criterion_group!(criterion_parts, parts);
-
-fn main() -> ExitCode {
-    println!("machine   {}", host::machine());
-    criterion_parts();
-    Criterion::default().configure_from_args().final_summary();
-    ending(derive(criterion_extent()))
+/// The time without the cipher, and its ratio to one ChaCha20-Poly1305 open. Both are computed round by round, so that a change of the
+/// machine's speed affects both sides.
+fn own_code(
+    arm: &Rounds<PacketRound>,
+    open: &Rounds<PacketRound>,
+    chacha: &Rounds<PacketRound>,
+) -> [Option<Spread>; 2] {
+    let own = arm.rounds.iter().zip(&open.rounds).map(|(whole, open)| whole.ns - open.ns);
+    let over = own.clone().zip(&chacha.rounds).map(|(own, chacha)| own / chacha.ns);
+    [Spread::of(own), Spread::of(over)]
 }

@@ -1,47 +1,43 @@
-//! What it costs to put a reliable message of 64 KiB together from its pieces, as they come in order, in reverse, and with
-//! every second one first: `cargo bench --bench reassembly`.
+//! The cost of a reliable message of 64 KiB by the order of its fragments.
 //!
-//! The pieces are packets of a real client, some 57 of 1,200 B; what is timed at the server is taking them in, opening
-//! (AES-128-GCM) included, and taking the message. Sending acks, and all that the client does, is not.
-#![forbid(unsafe_code)]
+//! The fragments are packets of a real client, about 57 of 1,200 B. The time of the server to receive them, opening (AES-128-GCM)
+//! included, and to take the message is measured. Sending acks is not.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
+use criterion::{BenchmarkId, Throughput};
 use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
 use drumfire_benches::pair::server_address;
-use drumfire_benches::{
-    BUSY, Extent, Goal, Options, Results, Rounds, Spread, Work, criterion_extent, ending, interleave_work,
-    pin,
-};
+use drumfire_benches::{Bench, Goal, Work};
 use drumfire_proto::{ChannelId, Config, Event, SendOptions};
+use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable};
-use drumfire_tools::{clock, host};
+
+use crate::{busy_note, criterion, rounds, spread, void_cell};
 
 const MESSAGE_BYTES: usize = 64 * 1_024;
-/// How long a client may need to send all pieces: less than until it thinks them lost.
+/// The virtual time within which the client sends all fragments. It is shorter than the time after which they count as lost.
 const PATIENCE_MS: u32 = 20;
-/// Messages that come in order first, so that the client may have a whole one under way.
+/// Messages that come in order first, until the client may have a whole message in flight.
 const FIRST_MESSAGES: u32 = 32;
 
-/// In which order pieces come.
+/// The order in which fragments arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum FragmentOrder {
     Ascending,
     Descending,
     EverySecondFirst,
 }
 
-const ORDERS: [(Order, &str); 3] = [
-    (Order::Ascending, "in order"),
-    (Order::Descending, "in reverse"),
-    (Order::EverySecondFirst, "every second first"),
+const ORDERS: [(FragmentOrder, &str); 3] = [
+    (FragmentOrder::Ascending, "in order"),
+    (FragmentOrder::Descending, "in reverse"),
+    (FragmentOrder::EverySecondFirst, "every second first"),
 ];
 
-impl Order {
-    /// Where the piece at this place of so many comes.
+impl FragmentOrder {
+    /// Returns the place in this order of the fragment at `at`, of `count` fragments.
     const fn place(self, at: usize, count: usize) -> usize {
         match self {
             Self::Ascending => at,
@@ -53,14 +49,14 @@ impl Order {
 }
 
 /// A client that sends long messages.
-struct Sender {
+struct MessageSender {
     group: Group,
     message: Bytes,
     pieces: Datagrams,
     answers: Datagrams,
 }
 
-impl Sender {
+impl MessageSender {
     fn new() -> Self {
         let config = Config::default().in_flight_bytes(1 << 20).has_aes_gcm(true).congestion(UNLIMITED);
         let group = Group::connect(1, &config).expect("a connection");
@@ -74,15 +70,15 @@ impl Sender {
         sender
     }
 
-    /// The next message is given to the client.
+    /// Queues the next message at the client.
     fn begin(&mut self) {
         let Group { client, links, now, .. } = &mut self.group;
         let options = SendOptions::reliable_ordered();
         client.send(*now, links[0].server, ChannelId(0), self.message.clone(), options).expect("room for it");
     }
 
-    /// One message whose pieces come in this order; answers how long the server took, and how many they were.
-    fn message(&mut self, order: Order) -> (Duration, usize) {
+    /// Sends a message whose fragments arrive in this order. Returns the time that the server took, and the number of fragments.
+    fn message(&mut self, order: FragmentOrder) -> (Duration, usize) {
         self.begin();
         let sent = self.group.client.stats().messages_sent;
         for _ in 0..PATIENCE_MS {
@@ -94,7 +90,7 @@ impl Sender {
         }
         assert!(self.group.client.stats().messages_sent > sent, "a whole message may be under way");
         let count = self.pieces.count();
-        if order != Order::Ascending {
+        if order != FragmentOrder::Ascending {
             self.pieces.reorder(|at| order.place(at, count));
         }
         let mut took = Duration::ZERO;
@@ -124,7 +120,7 @@ impl Sender {
         (took, count)
     }
 
-    /// All pieces arrive as they are sent, and acks at once.
+    /// Passes on all fragments as they are sent, and acks immediately.
     fn finish_in_order(&mut self) {
         let sent = self.group.client.stats().messages_sent;
         for _ in 0..1_000 {
@@ -137,7 +133,7 @@ impl Sender {
         }
     }
 
-    /// The client hears what the server has to say, when it is due.
+    /// Passes the server's datagrams to the client when they are due.
     fn hand_over_answers(&mut self) {
         self.group.pass(Duration::from_millis(5));
         for _ in 0..10 {
@@ -154,11 +150,12 @@ impl Sender {
     }
 }
 
-fn parts(criterion: &mut Criterion) {
+/// Measures each order with Criterion, then rounds of all orders.
+pub(crate) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let mut criterion = criterion(bench, Duration::from_secs(2));
     let mut group = criterion.benchmark_group("a message of 64 KiB, put together");
-    group.sample_size(20).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_secs(1));
     for (order, name) in ORDERS {
-        let mut sender = Sender::new();
+        let mut sender = MessageSender::new();
         let (_, pieces) = sender.message(order);
         group.throughput(Throughput::Elements(pieces as u64));
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
@@ -166,14 +163,13 @@ fn parts(criterion: &mut Criterion) {
         });
     }
     group.finish();
+    figures(bench)
 }
 
-/// Rounds of all orders in turns; prints what a message and a piece took.
-fn derive(extent: Extent) -> Result<(), String> {
-    pin();
-    let (rounds, messages) = if extent == Extent::Quick { (1, 2) } else { (9, 1_000) };
+fn figures(bench: &mut Bench) -> Result<(), String> {
+    let messages = bench.extent().pick(2, 1_000, 1_000);
     let arms = ORDERS.map(|(order, name)| {
-        let mut sender = Sender::new();
+        let mut sender = MessageSender::new();
         Work::new(name, move || {
             let (mut took, mut pieces) = (Duration::ZERO, 0);
             for _ in 0..messages {
@@ -185,26 +181,25 @@ fn derive(extent: Extent) -> Result<(), String> {
             Ok([ns / f64::from(messages), ns / pieces as f64, pieces as f64 / f64::from(messages)])
         })
     });
-    let arms = interleave_work(Vec::from(arms), 1, rounds, extent != Extent::Quick)?;
-    let mut results = Results::new("reassembly", &Options { extent, only: None });
+    let arms = rounds(bench, arms.into())?;
+    let right = |heading| (heading, Align::Right);
     let mut table = TextTable::new(&[
         ("pieces of 64 KiB", Align::Left),
-        ("pieces", Align::Right),
-        ("ns per message", Align::Right),
-        ("least-most", Align::Right),
-        ("ns per piece", Align::Right),
-        ("over in order", Align::Right),
-        ("void", Align::Right),
+        right("pieces"),
+        right("ns per message"),
+        right("least-most"),
+        right("ns per piece"),
+        right("over in order"),
+        right("void"),
     ]);
-    let of = |arm: &Rounds<[f64; 3]>, at: usize| Spread::of(arm.rounds.iter().map(|round| round[at]));
-    let first = arms.first().and_then(|arm| of(arm, 0)).ok_or("there were no rounds")?;
+    let first = arms.first().ok_or("there were no rounds")?;
+    let first = spread(first, |round| round[0])?;
     for arm in &arms {
-        let note = if arm.is_busy { BUSY } else { "" };
-        let [message, piece, pieces] = [0, 1, 2].map(|at| of(arm, at));
-        let (Some(message), Some(piece), Some(pieces)) = (message, piece, pieces) else { continue };
-        let name = format!("64 KiB, pieces {}", arm.name);
-        results.figure(format!("{name}, per message"), Some(message.median), "ns", Goal::Shown, note);
-        results.figure(format!("{name}, per piece"), Some(piece.median), "ns", Goal::Shown, note);
+        let (message, piece) = (spread(arm, |round| round[0])?, spread(arm, |round| round[1])?);
+        let pieces = spread(arm, |round| round[2])?;
+        let name = |of: &str| format!("64 KiB, pieces {}, per {of}", arm.name);
+        bench.results.spread(name("message"), Some(message), "ns", Goal::Shown, busy_note(arm));
+        bench.results.spread(name("piece"), Some(piece), "ns", Goal::Shown, busy_note(arm));
         table.row([
             arm.name.clone(),
             format!("{:.0}", pieces.median),
@@ -212,19 +207,9 @@ fn derive(extent: Extent) -> Result<(), String> {
             format!("{:.0}-{:.0}", message.least, message.most),
             format!("{:.1}", piece.median),
             format!("{:.2}", message.median / first.median),
-            format!("{}{}", arm.voided, if arm.is_busy { " busy" } else { "" }),
+            void_cell(arm),
         ]);
     }
     println!("\n{}", table.render());
-    println!("written to {}", results.write()?.display());
     Ok(())
-}
-
-criterion_group!(criterion_parts, parts);
-
-fn main() -> ExitCode {
-    println!("machine   {}", host::machine());
-    criterion_parts();
-    Criterion::default().configure_from_args().final_summary();
-    ending(derive(criterion_extent()))
 }

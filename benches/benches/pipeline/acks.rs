@@ -1,106 +1,103 @@
-//! What one ack costs the end that hears it, by how many ranges it has and how many packets are under way:
-//! `cargo bench --bench acks`.
+//! The cost of one ack for the end that receives it, by its ranges and by the number of packets in flight.
 //!
-//! The work should grow with the ranges and with what is newly acknowledged, never with what is under way. Each ack comes in
-//! a packet of its own, whose parsing and opening (AES-128-GCM) is part of every figure; acks come eight at a time. The
-//! acknowledged packets carry one message each, unreliable or the value of a key. Reliable messages with ids, of which no
-//! more than 4,096 and no more than there is credit for may be under way, are not measured here.
-#![forbid(unsafe_code)]
+//! The work should grow with the ranges and with the newly acknowledged packets, never with those in flight. Each ack has a packet of
+//! its own, whose parsing and opening (AES-128-GCM) is part of every figure. Acks come eight at a time. The acknowledged packets carry
+//! one message each, unreliable or the value of a key. Reliable messages with ids are not measured here, because at most 4,096 of them
+//! may be in flight, and no more than there is credit for.
 
 use std::collections::VecDeque;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
+use criterion::{BenchmarkId, Throughput};
 use drumfire_benches::group::UNLIMITED;
 use drumfire_benches::pair::Crowd;
-use drumfire_benches::{
-    BUSY, Extent, Goal, Options, Results, Spread, Work, criterion_extent, ending, interleave_work, pin,
-};
+use drumfire_benches::{Bench, Goal, Spread, Work};
 use drumfire_proto::{ChannelId, Config, Inbound, PeerId, SendOptions};
+use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable};
-use drumfire_tools::{clock, host};
 use drumfire_wire::{AckRange, ConnectionIdLength, PacketNumber, TransportHeader};
 
-/// What each packet under way carries.
+use crate::{busy_note, criterion, rounds, spread, void_cell};
+
+/// The message in each packet in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
-    /// Nothing that anybody waits for.
+enum AckLoad {
+    /// An unreliable message.
     Unreliable,
-    /// A value of a key of its own, whose fate is followed.
+    /// The value of a key of its own, which is sent again when it is lost.
     Value,
 }
 
-/// More keys than are ever under way.
+/// More keys than are ever in flight.
 const KEYS: u64 = 1 << 14;
 
 const RANGES: [usize; 3] = [1, 8, 32];
 const IN_FLIGHT: [usize; 3] = [32, 512, 4_096];
-/// Acks of one call, where enough is under way.
+/// Acks of one call, where enough packets are in flight.
 const ACKS: usize = 8;
-/// Packets acknowledged before that are remembered, so that ranges can name them again.
+/// Acknowledged packets that are remembered, so that ranges can name them again.
 const REMEMBERED: usize = 128;
-/// Acks after which the connection is made anew: its sealing half does not hear when to change keys.
+/// Acks after which the connection is replaced. Its sealer is not notified when keys change.
 const CONNECTION_ACKS: u64 = 1 << 20;
-/// Room for 32 ranges and for what is around an ack.
+/// Room for an ack of 32 ranges in a packet.
 const DATAGRAM_BYTES: usize = 256;
-/// How long it may take until enough is under way.
+/// The virtual time within which enough packets are in flight.
 const PATIENCE_MS: u32 = 1_000;
-/// Goal for 4,096 over 2,048 under way.
+/// The goal for 4,096 over 2,048 packets in flight.
 const DOUBLE: f64 = 2.2;
 
-/// What the ranges of an ack name.
+/// The packets that the ranges of an ack name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum News {
-    /// One packet that is new, and ones that were acknowledged before: acks of a peer that did not hear of its own.
+    /// One new packet, and packets that were acknowledged before, as from a peer whose acks were lost.
     First,
-    /// One packet that is new in each; those between are found lost.
+    /// One new packet in each range. The packets between are lost.
     Each,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    load: Load,
+struct AckCase {
+    load: AckLoad,
     news: News,
     ranges: usize,
     in_flight: usize,
 }
 
-impl Case {
+impl AckCase {
     fn name(self) -> String {
         let ranges = match self.ranges {
             1 => "1 range".to_owned(),
             ranges => format!("{ranges} ranges"),
         };
-        let load = if self.load == Load::Value { ", values of keys" } else { "" };
+        let load = if self.load == AckLoad::Value { ", values of keys" } else { "" };
         format!("{ranges}, {} in flight{load}", self.in_flight)
     }
 
-    /// Acks of one call: no more than leave half of the packets under way.
+    /// Acks of one call. At least half of the packets stay in flight.
     fn acks(self) -> usize {
         let each = if self.news == News::Each { 2 * self.ranges } else { 1 };
         ACKS.min(self.in_flight / 2 / each).max(1)
     }
 }
 
-/// A server with packets under way.
-struct Sender {
-    case: Case,
+/// A server with packets in flight.
+struct AckSender {
+    case: AckCase,
     crowd: Crowd,
     peer: PeerId,
-    /// Numbers and lengths of packets under way, oldest first.
+    /// Numbers and lengths of packets in flight, oldest first.
     in_flight: VecDeque<(u64, usize)>,
     in_flight_bytes: usize,
     newest: Option<PacketNumber>,
-    /// Numbers acknowledged before, oldest first.
+    /// Acknowledged numbers, oldest first.
     acknowledged: VecDeque<u64>,
     ack_count: u64,
     sent_count: u64,
 }
 
-impl Sender {
-    fn new(case: Case) -> Self {
+impl AckSender {
+    fn new(case: AckCase) -> Self {
         let memory_bytes = 4 << 20;
         let settings = Config::default()
             .in_flight_bytes(64 << 20)
@@ -122,15 +119,15 @@ impl Sender {
             ack_count: 0,
             sent_count: 0,
         };
-        // So that there are packets to name again.
+        // Later acks name these packets again.
         sender.fill(case.in_flight + REMEMBERED);
         for _ in 0..REMEMBERED / ACKS {
-            sender.hear(Case { news: News::First, ranges: 1, in_flight: 2 * ACKS, ..case });
+            sender.hear(AckCase { news: News::First, ranges: 1, in_flight: 2 * ACKS, ..case });
         }
         sender
     }
 
-    /// So many acks; answers how long the server took.
+    /// Passes this number of acks to the server. Returns the time that the server took.
     fn run(&mut self, count: u64) -> Duration {
         let (mut took, mut left) = (Duration::ZERO, count);
         while left > 0 {
@@ -147,7 +144,7 @@ impl Sender {
         took
     }
 
-    /// Sends packets until so many are under way. Where fewer may be, all but the newest are acknowledged, so that more may.
+    /// Sends packets until this number is in flight. If fewer may be in flight, all but the newest are acknowledged first.
     fn fill(&mut self, count: usize) {
         for _ in 0..PATIENCE_MS {
             while self.in_flight.len() < count && self.send_one() {}
@@ -156,23 +153,23 @@ impl Sender {
             }
             self.crowd.now.monotonic = self.crowd.now.monotonic.after(Duration::from_millis(1));
             while self.in_flight.len() >= 2 * ACKS {
-                self.hear(Case { news: News::First, ranges: 1, in_flight: 2 * ACKS, ..self.case });
+                self.hear(AckCase { news: News::First, ranges: 1, in_flight: 2 * ACKS, ..self.case });
             }
         }
         panic!("{}: {} packets may be under way", self.case.name(), self.in_flight.len());
     }
 
-    /// Sends a packet with one message; false when none may be sent now.
+    /// Sends a packet with one message. Returns false when no packet may be sent now.
     fn send_one(&mut self) -> bool {
         let mut datagram = [0; 1_200];
         let now = self.crowd.now;
         let server = &mut self.crowd.server;
-        // A message that waits goes before the next is given.
+        // The server sends a waiting message before it gets the next one.
         if server.stats().messages_sent >= self.sent_count {
             self.sent_count += 1;
             let options = match self.case.load {
-                Load::Unreliable => SendOptions::unreliable(),
-                Load::Value => SendOptions::reliable_latest(self.sent_count % KEYS),
+                AckLoad::Unreliable => SendOptions::unreliable(),
+                AckLoad::Value => SendOptions::reliable_latest(self.sent_count % KEYS),
             };
             let payload = Bytes::from_static(&[7; 8]);
             server.send(now, self.peer, ChannelId(0), payload, options).expect("room for a message");
@@ -186,8 +183,8 @@ impl Sender {
         true
     }
 
-    /// One call with acks of this kind; answers how many there were, and how long it took.
-    fn hear(&mut self, case: Case) -> (u64, Duration) {
+    /// Passes acks of this kind in one call. Returns their number and the time that it took.
+    fn hear(&mut self, case: AckCase) -> (u64, Duration) {
         let mut datagrams = [([0; DATAGRAM_BYTES], 0); ACKS];
         let acks = case.acks();
         let mut ranges = Vec::with_capacity(case.ranges);
@@ -197,7 +194,7 @@ impl Sender {
             match case.news {
                 News::First => {
                     ranges.push(self.settle());
-                    // Every second of those before, so that no two ranges touch.
+                    // No two ranges touch, because every second packet is left out.
                     let before = self.acknowledged.iter().rev().skip(2).step_by(2).copied();
                     ranges.extend(before.take(case.ranges - 1));
                 }
@@ -231,7 +228,7 @@ impl Sender {
         (acks as u64, took)
     }
 
-    /// The oldest packet under way is settled now: its number.
+    /// Removes the oldest packet in flight, which is acknowledged or lost. Returns its number.
     fn settle(&mut self) -> u64 {
         let (number, bytes) = self.in_flight.pop_front().expect("enough is under way");
         self.in_flight_bytes -= bytes;
@@ -242,7 +239,7 @@ impl Sender {
         number
     }
 
-    /// The server knows the same of what is under way. A packet just below the newest acknowledged one is not lost yet.
+    /// Compares the bytes in flight with those of the server. A packet just below the newest acknowledged one is not lost yet.
     fn check(&mut self, last_lost: Option<u64>) {
         let known = in_flight_bytes(&mut self.crowd, self.peer);
         let most =
@@ -258,91 +255,74 @@ fn in_flight_bytes(crowd: &mut Crowd, peer: PeerId) -> usize {
     server.peer_stats(*now, peer).expect("the connection is open").in_flight_bytes
 }
 
-/// Those that fit: of a new packet in each range, twice as many must be under way as two acks settle.
-fn cases(load: Load, news: News) -> impl Iterator<Item = Case> {
+/// The cases that are possible. With a new packet in each range, two acks take a quarter of the packets in flight at most.
+fn cases(load: AckLoad, news: News) -> impl Iterator<Item = AckCase> {
     let all = RANGES.into_iter().flat_map(move |ranges| {
-        IN_FLIGHT.into_iter().map(move |in_flight| Case { load, news, ranges, in_flight })
+        IN_FLIGHT.into_iter().map(move |in_flight| AckCase { load, news, ranges, in_flight })
     });
     all.filter(|case| case.news == News::First || (case.ranges > 1 && 4 * case.ranges <= case.in_flight))
-        .filter(|case| case.load == Load::Unreliable || case.ranges == 1)
+        .filter(|case| case.load == AckLoad::Unreliable || case.ranges == 1)
 }
 
-fn parts(criterion: &mut Criterion) {
+/// Measures each case with Criterion, then rounds of acks with one new packet, with more and more packets in flight and ranges.
+pub(crate) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let mut criterion = criterion(bench, Duration::from_secs(1));
     for (load, news, name) in [
-        (Load::Unreliable, News::First, "an ack with one new packet"),
-        (Load::Value, News::First, "an ack with one new packet of a value"),
-        (Load::Unreliable, News::Each, "an ack with a new packet in each range"),
+        (AckLoad::Unreliable, News::First, "an ack with one new packet"),
+        (AckLoad::Value, News::First, "an ack with one new packet of a value"),
+        (AckLoad::Unreliable, News::Each, "an ack with a new packet in each range"),
     ] {
         let mut group = criterion.benchmark_group(name);
         group.throughput(Throughput::Elements(1));
-        group
-            .sample_size(20)
-            .measurement_time(Duration::from_secs(1))
-            .warm_up_time(Duration::from_millis(500));
         for case in cases(load, news) {
-            let mut sender = Sender::new(case);
+            let mut sender = AckSender::new(case);
             group.bench_function(BenchmarkId::from_parameter(case.name()), |bencher| {
                 bencher.iter_custom(|count| sender.run(count));
             });
         }
         group.finish();
     }
+    figures(bench)
 }
 
-/// Rounds of acks with one new packet, with more and more under way and of more ranges, in turns; prints how the cost grows.
-fn derive(extent: Extent) -> Result<(), String> {
+fn figures(bench: &mut Bench) -> Result<(), String> {
     const HALF: usize = 2_048;
     const WHOLE: usize = 4_096;
-    pin();
-    let (rounds, acks) = if extent == Extent::Quick { (1, 64) } else { (9, 50_000) };
-    let case = |load, ranges, in_flight| Case { load, news: News::First, ranges, in_flight };
-    let unreliable = [32, 512, 1_024, HALF, WHOLE, 8_192].map(|count| case(Load::Unreliable, 1, count));
-    let values = [512, HALF, WHOLE].map(|count| case(Load::Value, 1, count));
-    let ranges = [8, 32].map(|ranges| case(Load::Unreliable, ranges, 512));
+    let acks = bench.extent().pick(64, 50_000, 50_000);
+    let case = |load, ranges, in_flight| AckCase { load, news: News::First, ranges, in_flight };
+    let unreliable = [32, 512, 1_024, HALF, WHOLE, 8_192].map(|count| case(AckLoad::Unreliable, 1, count));
+    let values = [512, HALF, WHOLE].map(|count| case(AckLoad::Value, 1, count));
+    let ranges = [8, 32].map(|ranges| case(AckLoad::Unreliable, ranges, 512));
     let mut arms = Vec::new();
     for case in [&unreliable[..], &values, &ranges].concat() {
-        let mut sender = Sender::new(case);
+        let mut sender = AckSender::new(case);
         arms.push(Work::new(case.name(), move || Ok(sender.run(acks).as_nanos() as f64 / acks as f64)));
     }
-    let arms = interleave_work(arms, 1, rounds, extent != Extent::Quick)?;
-    let mut results = Results::new("acks", &Options { extent, only: None });
-    let mut table = TextTable::new(&[
-        ("an ack with one new packet", Align::Left),
-        ("ns", Align::Right),
-        ("least-most", Align::Right),
-        ("void", Align::Right),
-    ]);
+    let arms = rounds(bench, arms)?;
+    let right = |heading| (heading, Align::Right);
+    let headings =
+        [("an ack with one new packet", Align::Left), right("ns"), right("least-most"), right("void")];
+    let mut table = TextTable::new(&headings);
     for arm in &arms {
-        let ns = Spread::of(arm.rounds.iter().copied()).ok_or("there were no rounds")?;
-        let note = if arm.is_busy { BUSY } else { "" };
+        let ns = spread(arm, |ns| *ns)?;
         let name = format!("an ack with one new packet: {}", arm.name);
-        results.figure(name, Some(ns.median), "ns", Goal::Shown, note);
+        bench.results.spread(name, Some(ns), "ns", Goal::Shown, busy_note(arm));
         table.row([
             arm.name.clone(),
             format!("{:.1}", ns.median),
             format!("{:.1}-{:.1}", ns.least, ns.most),
-            format!("{}{}", arm.voided, if arm.is_busy { " busy" } else { "" }),
+            void_cell(arm),
         ]);
     }
-    let rounds_of = |case: Case| arms.iter().find(|arm| arm.name == case.name());
-    for (load, name) in [(Load::Unreliable, ""), (Load::Value, ", values of keys")] {
+    let rounds_of = |case: AckCase| arms.iter().find(|arm| arm.name == case.name());
+    for (load, name) in [(AckLoad::Unreliable, ""), (AckLoad::Value, ", values of keys")] {
         let both = rounds_of(case(load, 1, WHOLE)).zip(rounds_of(case(load, 1, HALF)));
         let (whole, half) = both.ok_or("there were no rounds")?;
         let ratio = Spread::of(whole.rounds.iter().zip(&half.rounds).map(|(whole, half)| whole / half));
-        let note = if whole.is_busy || half.is_busy { BUSY } else { "" };
+        let note = if half.is_busy { busy_note(half) } else { busy_note(whole) };
         let name = format!("cost of an ack, 4,096 over 2,048 in flight{name}");
-        results.figure(name, ratio.map(|ratio| ratio.median), "", Goal::AtMost(DOUBLE), note);
+        bench.results.spread(name, ratio, "", Goal::AtMost(DOUBLE), note);
     }
-    println!("\n{}\n{}", table.render(), results.table());
-    println!("written to {}", results.write()?.display());
+    println!("\n{}", table.render());
     Ok(())
-}
-
-criterion_group!(criterion_parts, parts);
-
-fn main() -> ExitCode {
-    println!("machine   {}", host::machine());
-    criterion_parts();
-    Criterion::default().configure_from_args().final_summary();
-    ending(derive(criterion_extent()))
 }
