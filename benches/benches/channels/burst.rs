@@ -1,42 +1,39 @@
-//! How soon the last value of every key is there when all datagrams of a while were lost: 500 keys of each player, a tenth of
-//! which changes with every update before the burst, in it and after it.
+//! The time until the last value of every key arrives after a burst of losses. Each player has 500 keys, a tenth of which changes with
+//! every update before, during, and after the burst.
 //!
-//! Counted from the burst's end, in virtual time: a value that was sent last in the burst, or a newer one, must be there within
-//! a round trip and a probe's time. After a burst of more than three probe timeouts that takes two or three round trips more:
-//! what was lost is persistent congestion, and the window opens from two packets again (RFC 9002 section 7.6.2). Bursts of more than
-//! eight have probes that back off, for forty packets are what eight seconds without a path may cost.
+//! The time counts from the end of the burst, in virtual time. The last value sent in the burst, or a newer one, must arrive within a
+//! round trip and a probe timeout. After more than three probe timeouts it takes two or three round trips longer, because the losses
+//! are persistent congestion and the window opens from two packets again (RFC 9002 section 7.6.2). After more than eight, probes back
+//! off, because eight seconds without a path may cost forty packets at most.
 
 use std::time::Duration;
 
-use drumfire_benches::{Extent, Goal, Results, Spread};
+use drumfire_benches::{Bench, Goal, Spread};
 use drumfire_tools::table::{Align, TextTable};
 
 use super::keys::{NAMES, Values};
 use super::world::{Path, TICK};
 
-/// Nothing else is lost.
+/// The path outside of bursts. It loses no datagrams.
 const PATH: Path = Path { delay_ticks: 20, lost_per_mille: 0 };
 
 const BURSTS_MS: [u64; 4] = [50, 200, 500, 1_000];
 
-/// Before the first burst, and between two: round trips are known, and nothing is left of the last.
+/// Ticks before each burst. Round trips are known by then, and the burst before has no more effect.
 const CALM_TICKS: u64 = 1_000;
 
-/// A value that takes so long will not come.
+/// A value that takes this long does not arrive.
 const PATIENCE_TICKS: u64 = 10_000;
 
-/// Of one world: the time after the burst's end, and the bound.
+/// The times of one world after the end of each burst, and their bound.
 struct Recovery {
     took: Vec<Duration>,
     bound: Duration,
 }
 
-pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), String> {
-    let (peers, repeats) = match extent {
-        Extent::Quick => (8, 1),
-        Extent::Default => (32, 5),
-        Extent::Full => (300, 5),
-    };
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    super::pin(bench);
+    let (peers, repeats) = bench.extent().pick((8, 1), (32, 5), (300, 5));
     let mut table = TextTable::new(&[
         ("after a burst of losses", Align::Left),
         ("ms", Align::Right),
@@ -61,7 +58,7 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
             ]);
             let name = format!("{peers} peers, {name}: last values after {burst} ms of losses, slowest");
             let goal = if is_latest { Goal::AtMost(bound) } else { Goal::Shown };
-            results.figure(name, Some(most), "ms", goal, "a round trip and a probe's time");
+            bench.results.figure(name, Some(most), "ms", goal, "a round trip and a probe's time");
         }
     }
     println!("{}", table.render());

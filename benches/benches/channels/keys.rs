@@ -1,24 +1,25 @@
-//! The newest value of many keys: ReliableLatest on one channel against a ReliableSequenced channel for each key. 500 keys
-//! per player, a tenth of which changes with every update, 40 updates per second, 1 % loss and 40 ms there and back.
+//! The newest value of many keys: `ReliableLatest` on one channel against a `ReliableSequenced` channel per key.
 //!
-//! Both get the same changes. Which values came is checked at the end: the last one of every key, everywhere.
+//! Each player has 500 keys, a tenth of which changes with every update. There are 40 updates per second, 1 % loss, and a round trip of
+//! 40 ms. Both arms get the same changes. At the end, the last value of every key must have arrived everywhere.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::{BUSY, Extent, Goal, Results, Rounds, Spread, Work, interleave_work};
+use drumfire_benches::{BUSY, Bench, Goal, Results, Rounds, Spread, Work};
 use drumfire_proto::SendOptions;
 use drumfire_tools::table::{Align, TextTable};
 
 use super::updates::{PATH, UPDATE_TICKS};
 use super::world::{Path, Share, World, random, send};
+use super::{rounds, void_cell};
 
-/// Of which keys change.
+/// The seed of the keys that change.
 pub(super) const SEED: u64 = 9;
 
 const KEYS: u16 = 500;
-/// With one update.
+/// Keys that change with one update.
 const CHANGES: u16 = KEYS / 10;
 const VALUE_BYTES: usize = 16;
 /// Ticks after which the last values must have arrived.
@@ -26,22 +27,22 @@ const SETTLE_TICKS: u32 = 10_000;
 pub(super) const NAMES: [(&str, bool); 2] =
     [("ReliableLatest, 1 channel", true), ("ReliableSequenced, 500 channels", false)];
 
-/// A world and what each of its clients should know and does.
+/// A world, and the values that its clients should have and have.
 pub(super) struct Values {
     pub(super) world: World,
     is_latest: bool,
     seed: u64,
-    /// The newest, and at which tick each was sent.
+    /// The newest version, and the tick at which each version was sent.
     version: u32,
     sent_at: Vec<u64>,
     tick: u64,
     age: Age,
-    /// By connection and key: the last version sent and the last that came.
+    /// The last version sent and the last that arrived, by connection and key.
     pub(super) sent: Vec<u32>,
     pub(super) heard: Vec<u32>,
 }
 
-/// How old values were when they came, those left out that a newer one overtook.
+/// The age of values when they arrived. Values that a newer one overtook are left out.
 #[derive(Clone, Copy, Debug, Default)]
 struct Age {
     ticks: u64,
@@ -60,7 +61,7 @@ impl Values {
         let (sent, heard) = (none.clone(), none);
         let (seed, version, tick) = (SEED, 0, 0);
         let mut values = Self { world, is_latest, seed, version, sent_at, tick, age, sent, heard };
-        // Every key has a value before.
+        // Every key has a value before the first round.
         let all: Vec<u16> = (0..KEYS).collect();
         for keys in all.chunks(CHANGES.into()) {
             let changes = values.changes(|at, _| keys[at]);
@@ -70,7 +71,7 @@ impl Values {
         Ok(values)
     }
 
-    /// The changes of an update, of the keys that `key` names.
+    /// Makes the changes of an update. `key` selects the keys.
     fn changes(&mut self, mut key: impl FnMut(usize, &mut u64) -> u16) -> Vec<Change> {
         self.version += 1;
         self.sent_at.push(self.tick + 1);
@@ -117,7 +118,7 @@ impl Values {
         )
     }
 
-    /// The next tick of a round; every 25th is an update.
+    /// Runs the next tick of a round. Every 25th tick is an update.
     pub(super) fn play(&mut self, tick: u64) -> Duration {
         let changes = if tick.is_multiple_of(UPDATE_TICKS) {
             self.changes(|_, seed| u16::try_from(random(seed) % u64::from(KEYS)).unwrap_or(0))
@@ -127,7 +128,7 @@ impl Values {
         self.tick(&changes)
     }
 
-    /// So many ticks.
+    /// Runs this number of ticks.
     fn round(&mut self, ticks: u64) -> (Share, Age) {
         self.age = Age::default();
         let before = self.world.counts();
@@ -138,7 +139,7 @@ impl Values {
         (self.world.share(before, took, ticks), self.age)
     }
 
-    /// Ticks until every key's last value has come.
+    /// Runs ticks until the last value of every key has arrived.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         for _ in 0..SETTLE_TICKS {
             if self.sent == self.heard {
@@ -151,9 +152,9 @@ impl Values {
     }
 }
 
-/// What came of a round.
+/// The server's share and the age of values in a round.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct KeysRound {
     share: Share,
     age: Age,
 }
@@ -162,8 +163,8 @@ fn place(peer: usize, key: u16) -> usize {
     peer * usize::from(KEYS) + usize::from(key)
 }
 
-pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), String> {
-    let (peers, ticks) = if extent == Extent::Quick { (32, 200) } else { (300, 1_000) };
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let (peers, ticks) = bench.extent().pick((32, 200), (300, 1_000), (300, 1_000));
     let mut worlds = Vec::new();
     for (_, is_latest) in NAMES {
         worlds.push(RefCell::new(Values::new(peers, is_latest, PATH)?));
@@ -174,19 +175,18 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
             let mut values = values.borrow_mut();
             let (share, age) = values.round(ticks);
             values.settle()?;
-            Ok(Round { share, age })
+            Ok(KeysRound { share, age })
         }));
     }
-    let (warm_up, rounds) = super::rounds(extent);
-    let arms = interleave_work(arms, warm_up, rounds, extent != Extent::Quick)?;
+    let arms = rounds(bench, arms)?;
     println!(
         "  {peers} peers, {KEYS} keys, {CHANGES} change per update, 40 updates/s, 1 kHz ticks, 1 % loss, 16 B"
     );
-    show(&arms, peers, results);
+    show(&arms, peers, &mut bench.results);
     Ok(())
 }
 
-fn show(arms: &[Rounds<Round>], peers: u32, results: &mut Results) {
+fn show(arms: &[Rounds<KeysRound>], peers: u32, results: &mut Results) {
     let mut table = TextTable::new(&[
         ("the newest value of each key", Align::Left),
         ("share of a core, %", Align::Right),
@@ -230,7 +230,7 @@ fn show(arms: &[Rounds<Round>], peers: u32, results: &mut Results) {
             format!("{:.0}", datagrams.median),
             format!("{:.1}", age.ticks as f64 / age.count as f64),
             age.most.to_string(),
-            format!("{}{}", arm.voided, if arm.is_busy { " busy" } else { "" }),
+            void_cell(arm),
         ]);
         let note = if arm.is_busy { BUSY } else { "with ciphers, without system calls" };
         let name = format!("{peers} peers, 500 keys, 10 % change at 40/s, {}", arm.name);

@@ -1,50 +1,50 @@
-//! 300 players on a box of two cores: a server in a process of its own on one core, and on the other, in this process, the players,
-//! each with a socket of its own, over the loopback. 64 channels of each were used, four in turn get a message with every update, 40
-//! updates per second.
+//! 300 players over loopback: a server process on one core, and on another core this process with a socket per player.
 //!
-//! The server's share of a core is that of its process as the kernel counts it: system calls, the loopback's way to the players'
-//! sockets and ciphers are in it. A tick is late by how long after its time it begins, whatever the ticks before it took. Nothing is
-//! lost here on purpose, as it is in `updates`. The books of messages and of datagrams close, or the part fails.
+//! Each player has 64 channels that were used. Four of them in turn get a message with every update, 40 times per second. The server's
+//! share of a core is that of its process as the kernel counts it, with system calls, the loopback's way to the players' sockets, and
+//! ciphers. The lateness of a tick is the time by which it begins too late. No datagram is lost on purpose, unlike in `updates`. The
+//! books of messages and of datagrams close, or the part fails.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::{ClientsEvent, ServerPublicKey};
+use drumfire_benches::roles::key;
 use drumfire_benches::{
-    Arm, BUSY, Child, Cores, Crowd, DropWatch, EchoCounts, Extent, Goal, Measured, Results, StealWatch,
-    UsageWatch, Window, close_books, close_way_back, interleave, micros, missing, settle,
+    Arm, BUSY, Bench, Child, Cores, Crowd, DropWatch, EchoCounts, Extent, Goal, Measured, Results,
+    StealWatch, UsageWatch, Window, close_books, close_way_back, interleave, micros, missing, settle,
+    usage_of,
 };
 use drumfire_tools::report::{Flags, Report};
 use drumfire_tools::{clock, host};
 
 use super::game::{self, ACTIVE, CHANNELS};
 
-/// Connections begun in a second: a server takes 2,000.
+/// Connections begun per second. A server accepts 2,000.
 const RAMP_PER_SECOND: u64 = 1_500;
 
-/// Files that are open for each player: its socket and what waits for it.
+/// Open files per player: its socket and the files that wait for it.
 const FILES_EACH: u64 = 4;
 
-/// The server says something within this time, and every message is heard.
+/// The time within which the server prints a line, and every message arrives.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Until what was heard last is acknowledged.
+/// The time until the last messages are acknowledged.
 const LAST_ACKS_NS: u64 = 100_000_000;
 
 const UPDATES_PER_SECOND: u64 = 40;
 
-/// A tick that is later than this is later than the next one's time.
+/// A tick that is later than this begins after the next one is due.
 const LATE_US: f64 = 1_000.0;
 
-pub(super) fn measure(extent: Extent, cores: Cores, results: &mut Results) -> Result<(), String> {
-    let (players, rounds, counted) = match extent {
-        Extent::Quick => (32, 1, Duration::from_millis(200)),
-        Extent::Default => (300, 5, Duration::from_secs(1)),
-        Extent::Full => (300, 5, Duration::from_secs(10)),
-    };
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
+    let (players, rounds, counted) =
+        bench.extent().pick((32, 1, millis(200)), (300, 5, seconds(1)), (300, 5, seconds(10)));
+    let cores = bench.pin_load()?;
     let files = u64::from(players) * FILES_EACH + 64;
     if host::raise_open_files(files).is_some_and(|limit| limit < files) {
-        return Err("the system does not let so many sockets be open".to_owned());
+        return Err(format!("the system does not permit {files} open files"));
     }
     println!(
         "  {players} players with a socket each, {CHANNELS} channels created, {ACTIVE} active, 40 updates/s, 1 kHz ticks, \
@@ -52,9 +52,9 @@ pub(super) fn measure(extent: Extent, cores: Cores, results: &mut Results) -> Re
     );
     let name = format!("{players} players, {CHANNELS} created, {ACTIVE} active");
     let arm = Arm::new(name, move || round(cores, players, counted));
-    let measured = interleave(vec![arm], 0, rounds, extent != Extent::Quick)?;
-    results.rounds("players", &measured)?;
-    measured.iter().for_each(|arm| figures(arm, results));
+    let measured = interleave(vec![arm], 0, rounds, bench.extent() != Extent::Quick)?;
+    bench.results.rounds("players", &measured)?;
+    measured.iter().for_each(|arm| figures(arm, &mut bench.results));
     Ok(())
 }
 
@@ -81,30 +81,28 @@ fn figures(arm: &Measured, results: &mut Results) {
     results.spread(format!("{name}: ticks late by, p99"), p99, "us", Goal::AtMost(LATE_US), note(words));
 }
 
-/// A server, its players, and one window.
+/// Runs a server and its players for one window.
 fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String> {
     let dropped = DropWatch::begin();
     let server = game::start(cores.server, players, counted)?;
-    let to = (server.address()?, game::key().public());
-    let mut ears = Ears { crowd: Crowd::bind(players, players)?, heard: 0 };
-    ears.connect(to, players)?;
-    let window = Window::of_line(&ears.line(&server)?).ok_or("the server names no window")?;
-    ears.look_until(window.start);
-    let (before, steal) = (ears.heard, StealWatch::begin());
+    let to = (server.address()?, key().public());
+    let mut clients = Players { crowd: Crowd::bind(players, players)?, heard: 0 };
+    clients.connect(to, players)?;
+    let window = Window::of_line(&clients.line(&server)?).ok_or("the server printed no window")?;
+    clients.look_until(window.start);
+    let (before, steal) = (clients.heard, StealWatch::begin());
     let watches = [server.id(), std::process::id()].map(UsageWatch::begin);
-    ears.look_until(window.end);
-    let [Some(used), Some(here)] = watches.map(|watch| watch.used()) else {
-        return Err("the processes' clocks cannot be read".to_owned());
-    };
-    let (within, steal_share) = (ears.heard - before, steal.share());
-    let said = EchoCounts::of_line(&ears.line(&server)?).ok_or("what the server sent cannot be read")?;
-    ears.hear(said.sent_in_all());
-    let late = ears.heard - before - within;
-    ears.end(server, &dropped)?;
+    clients.look_until(window.end);
+    let [used, here] = usage_of(watches)?;
+    let (within, steal_share) = (clients.heard - before, steal.share());
+    let said = EchoCounts::of_line(&clients.line(&server)?).ok_or("what the server sent cannot be read")?;
+    clients.receive(said.sent_in_all());
+    let late = clients.heard - before - within;
+    clients.end(server, &dropped)?;
     if said.refused > 0 {
         return Err(format!("{} messages found no room at the server", said.refused));
     }
-    // What was sent before the window and heard in it counts as sent in it.
+    // A message that was sent before the window and arrived in it counts as sent in it.
     let sent = said.sent_in_all().saturating_sub(before);
     let told = EchoCounts { early: before, out_at_start: 0, sent, echoed: within, late, ..said };
     let flags = Flags::from([
@@ -122,22 +120,19 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String
     Ok(report)
 }
 
-/// The players, and how many messages they heard.
-struct Ears {
+/// The players, and the number of messages that arrived.
+struct Players {
     crowd: Crowd,
     heard: u64,
 }
 
-impl Ears {
+impl Players {
     fn connect(&mut self, to: (SocketAddr, ServerPublicKey), players: u32) -> Result<(), String> {
         let Self { crowd, heard } = self;
         let ramped = crowd.connect(to, players.into(), RAMP_PER_SECOND, |_, event| {
             *heard += u64::from(is_message(event));
         })?;
-        match ramped.failed_count() {
-            0 => Ok(()),
-            _ => Err(format!("connects failed: {:?}", ramped.failed)),
-        }
+        ramped.check()
     }
 
     fn look(&mut self) {
@@ -145,14 +140,14 @@ impl Ears {
         crowd.look(|_, event| *heard += u64::from(is_message(event)));
     }
 
-    /// Looks until the host's clock shows this.
+    /// Polls until this time of the host's clock.
     fn look_until(&mut self, at: u64) {
         while clock::host_ns() < at {
             self.look();
         }
     }
 
-    /// Looks until the server says its next line.
+    /// Polls until the server prints its next line.
     fn line(&mut self, server: &Child) -> Result<String, String> {
         let deadline = clock::now() + PATIENCE;
         while clock::now() < deadline {
@@ -161,11 +156,11 @@ impl Ears {
                 return Ok(line);
             }
         }
-        Err(format!("the server has said nothing for {PATIENCE:?}"))
+        Err(format!("the server printed nothing for {PATIENCE:?}"))
     }
 
-    /// Looks until so many messages were heard, and acknowledged; what is missing then opens the books.
-    fn hear(&mut self, sent: u64) {
+    /// Polls until this number of messages arrived and was acknowledged. Missing messages open the books.
+    fn receive(&mut self, sent: u64) {
         let deadline = clock::now() + PATIENCE;
         while self.heard < sent && clock::now() < deadline {
             self.look();

@@ -1,23 +1,24 @@
-//! Peers by channels created by channels active: the server's time and bytes per tick.
+//! The server's time and bytes per tick by peers, channels created, and channels active.
 //!
-//! Created means that a reliable message was sent on the channel, delivered and acknowledged, one channel after the other;
-//! active, that one is sent in every tick. Cells with fewer channels created than active are none.
+//! A channel is created when a reliable message on it was sent, delivered, and acknowledged. It is active when a message is sent on it
+//! in every tick. No cell has fewer channels created than active.
 
-use drumfire_benches::{BUSY, Extent, Goal, Results, Rounds, Spread, Work, interleave_work};
+use drumfire_benches::{BUSY, Bench, Extent, Goal, Results, Rounds, Spread, Work};
 use drumfire_tools::table::{Align, TextTable, thousands};
 
 use super::world::{Path, Share, World};
+use super::{rounds, void_cell};
 
 const ACTIVE: [u16; 3] = [0, 1, 8];
 const PATH: Path = Path { delay_ticks: 2, lost_per_mille: 0 };
-/// Goal for the time of a tick with 1,024 channels created over one with 1, both with 1 active.
+/// The goal for the time of a tick with 1,024 channels created over one with 1, both with 1 active.
 const TIME_RATIO: f64 = 1.05;
 
 /// The cells of one extent.
 struct Cells {
     peers: &'static [u32],
     created: &'static [u16],
-    /// Ticks of all peers together in a round.
+    /// Ticks times peers in a round.
     peer_ticks: u64,
 }
 
@@ -39,8 +40,8 @@ struct Cell {
     rounds: Rounds<Share>,
 }
 
-pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), String> {
-    let all = Cells::of(extent);
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let all = Cells::of(bench.extent());
     let mut table = TextTable::new(&[
         ("peers", Align::Right),
         ("created", Align::Right),
@@ -54,20 +55,21 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
     ])
     .indented(2);
     for &peers in all.peers {
-        let cells = cells(extent, &all, peers)?;
+        let cells = cells(bench, &all, peers)?;
         for cell in &cells {
-            row(&mut table, results, peers, cell);
+            row(&mut table, &mut bench.results, peers, cell);
         }
-        compare(results, peers, &cells);
+        compare(&mut bench.results, peers, &cells);
     }
     println!("{}", table.render());
     Ok(())
 }
 
-/// All cells of so many peers, in turns, each with worlds of its own: what one cell did to a world's memory must not be
-/// another's. Worlds that are made first lie closer together, which is worth up to a sixth of their time; so each cell has two, one
-/// made in this order and one in the other, and its ticks are half of the one and half of the other.
-fn cells(extent: Extent, all: &Cells, peers: u32) -> Result<Vec<Cell>, String> {
+/// Measures all cells of this number of peers, interleaved. Each has worlds of its own, so that no cell changes another one's memory.
+///
+/// The memory of worlds that are made first is closer together, which saves up to a sixth of their time. Each cell therefore has two
+/// worlds, one made in this order and one in the reverse order, and half of its ticks are in each.
+fn cells(bench: &mut Bench, all: &Cells, peers: u32) -> Result<Vec<Cell>, String> {
     let ticks = all.peer_ticks / u64::from(peers) / 2;
     let created = |active: u16| all.created.iter().copied().filter(move |created| *created >= active);
     let names: Vec<(u16, u16)> =
@@ -84,9 +86,7 @@ fn cells(extent: Extent, all: &Cells, peers: u32) -> Result<Vec<Cell>, String> {
         let name = format!("{peers} peers, {created} created, {active} active");
         Work::new(name, move || Ok(one.ticks(ticks, active)?.plus(other.ticks(ticks, active)?)))
     });
-    let arms = arms.collect();
-    let (warm_up, rounds) = super::rounds(extent);
-    let rounds = interleave_work(arms, warm_up, rounds, extent != Extent::Quick)?;
+    let rounds = rounds(bench, arms.collect())?;
     Ok(names
         .into_iter()
         .zip(rounds)
@@ -114,7 +114,7 @@ fn row(table: &mut TextTable, results: &mut Results, peers: u32, cell: &Cell) {
         format!("{:.1}", ns.median / f64::from(peers)),
         format!("{datagrams:.1}"),
         format!("{bytes:.0}"),
-        format!("{}{}", rounds.voided, if rounds.is_busy { " busy" } else { "" }),
+        void_cell(rounds),
     ]);
 }
 
@@ -129,7 +129,7 @@ fn compare(results: &mut Results, peers: u32, cells: &[Cell]) {
         let pairs = || many.rounds.rounds.iter().zip(&few.rounds.rounds);
         let ratio = Spread::of(pairs().map(|(many, few)| many.ns_per_tick() / few.ns_per_tick()));
         let goal = if active == 1 { Goal::AtMost(TIME_RATIO) } else { Goal::Shown };
-        // A tick without work takes as long as its keep-alives happen to.
+        // The time of a tick without messages depends on the keep-alives in it.
         if active > 0 {
             results.spread(format!("{name}, time"), ratio, "", goal, note);
         }

@@ -1,12 +1,12 @@
-//! What channels hold that were used and are used no more: both ends of a few connections, counted by the allocator.
+//! Memory of channels that are no longer used, at both ends of a few connections, counted by the allocator.
 //!
-//! Two worlds carry the same messages at the same times, one of them on a single channel of each mode and the other on 1,024. All
-//! is acknowledged, and then silent until idle connections have given their working memory back: what the second world holds
-//! beyond the first is its unused channels'. The link's own memory is in both.
+//! Two worlds carry the same messages at the same times, the first on one channel of each mode and the second on 1,024. All messages are
+//! acknowledged. Then the connections are silent until they have given their working memory back. The memory of the second world above
+//! that of the first belongs to its unused channels. The link's own memory is in both.
 
 use allocation_counter::measure as counted;
 use bytes::Bytes;
-use drumfire_benches::{Goal, Results};
+use drumfire_benches::{Bench, Goal};
 use drumfire_proto::SendOptions;
 
 use super::world::{Path, World, send};
@@ -15,18 +15,18 @@ const PEERS: u32 = 8;
 const CHANNELS: u16 = 1_024;
 const PATH: Path = Path { delay_ticks: 2, lost_per_mille: 0 };
 
-/// Each mode, and how many of its messages go out before they are acknowledged: one alone where a newer message may take the
-/// place of an older one.
+/// Each mode, and the number of its messages that are sent before they are acknowledged. It is one where a newer message may replace
+/// an older one.
 const MODES: [(SendOptions, u16); 2] =
     [(SendOptions::reliable_ordered(), 8), (SendOptions::reliable_sequenced(), 1)];
 
-/// Both ways, and the longest that an ack is held back.
+/// Ticks for both ways and for the longest delay of an ack.
 const SETTLE_TICKS: u32 = 40;
 
-/// Until an idle connection has given its working memory back.
+/// Ticks after which an idle connection has given its working memory back.
 const IDLE_TICKS: u32 = 20_000;
 
-pub(super) fn measure(results: &mut Results) -> Result<(), String> {
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let [one, many] = [held(1)?, held(CHANNELS)?];
     let unused = f64::from(PEERS) * MODES.len() as f64 * f64::from(CHANNELS - 1);
     println!(
@@ -34,11 +34,11 @@ pub(super) fn measure(results: &mut Results) -> Result<(), String> {
     );
     let name = format!("{PEERS} peers, {CHANNELS} channels drained: memory per unused channel, both ends");
     let each = (many - one) as f64 / unused;
-    results.figure(name, Some(each), "B", Goal::AtMost(0.0), "counted by the allocator");
+    bench.results.figure(name, Some(each), "B", Goal::AtMost(0.0), "counted by the allocator");
     Ok(())
 }
 
-/// Bytes that both ends of all connections hold more once so many channels of each mode were used and drained.
+/// The bytes that both ends of all connections hold after this number of channels of each mode was used and drained.
 fn held(channels: u16) -> Result<i64, String> {
     let mut world = World::new(PEERS, PATH)?;
     let mut used = Ok(());

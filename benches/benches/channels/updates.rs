@@ -1,33 +1,33 @@
-//! A game of 300 players: 64 channels each, of which 4 get a message with every update, 40 updates per second, a network
-//! tick each millisecond, 1 % loss and 40 ms there and back.
+//! A game of 300 players with 64 channels each, of which 4 get a message with every update. There are 40 updates per second, a tick
+//! per millisecond, 1 % loss, and a round trip of 40 ms.
 //!
-//! The server's share of a core holds sealing and opening, which cannot be told apart here, and no system calls.
+//! The server's share of a core contains sealing and opening, and no system calls.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::{BUSY, Extent, Goal, Results, Spread, Work, interleave_work};
+use drumfire_benches::{BUSY, Bench, Goal, Spread, Work};
 use drumfire_proto::SendOptions;
 use drumfire_tools::table::{Align, TextTable};
 
+use super::rounds;
 use super::world::{Path, Share, World, send};
 
 pub(super) const PATH: Path = Path { delay_ticks: 20, lost_per_mille: 10 };
-/// 40 updates per second.
+/// Ticks between two updates. There are 40 updates per second.
 pub(super) const UPDATE_TICKS: u64 = 25;
 const CHANNELS: u16 = 64;
 const ACTIVE: u16 = 4;
-/// Goal for the server's share of a core, without ciphers; with them it is held against the same.
+/// The goal for the server's share of a core without ciphers. The share with ciphers has the same goal.
 const CORE_PERCENT: f64 = 5.0;
 
-pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), String> {
-    let (peers, ticks) = if extent == Extent::Quick { (32, 200) } else { (300, 4_000) };
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let (peers, ticks) = bench.extent().pick((32, 200), (300, 4_000), (300, 4_000));
     let mut world = World::new(peers, PATH)?;
     world.create(CHANNELS)?;
     let mut update = 0;
     let arm = Work::new("updates", || round(&mut world, ticks, CHANNELS, &mut update));
-    let (warm_up, rounds) = super::rounds(extent);
-    let arms = interleave_work(vec![arm], warm_up, rounds, extent != Extent::Quick)?;
+    let arms = rounds(bench, vec![arm])?;
     world.drain()?;
     if world.delivered != world.sent {
         return Err(format!("updates: {} of {} messages delivered", world.delivered, world.sent));
@@ -68,11 +68,11 @@ pub(super) fn measure(extent: Extent, results: &mut Results) -> Result<(), Strin
         "{peers} peers, {CHANNELS} created, {ACTIVE} active, 40 updates/s, 1 % loss: share of a core"
     );
     let note = if arm.is_busy { BUSY } else { "with ciphers, without system calls" };
-    results.spread(name, of(&Share::core_percent), "%", Goal::AtMost(CORE_PERCENT), note);
+    bench.results.spread(name, of(&Share::core_percent), "%", Goal::AtMost(CORE_PERCENT), note);
     Ok(())
 }
 
-/// So many ticks; every 25th is an update, on the next four of so many channels.
+/// Runs this number of ticks. Every 25th is an update on the next four of `channels`.
 pub(super) fn round(world: &mut World, ticks: u64, channels: u16, update: &mut u16) -> Result<Share, String> {
     let before = world.counts();
     let mut took = Duration::ZERO;

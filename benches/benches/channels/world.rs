@@ -1,6 +1,6 @@
-//! A server and its clients, tick by tick: a link with a delay and losses each way, and the server's time.
+//! A server and its clients, tick by tick, over a link with a delay and losses each way. The server's time is measured.
 //!
-//! Losses come from a seed, so a world repeats exactly. What is sent is the part's choice.
+//! Losses come from a seed, so a world repeats exactly. The parts choose the messages.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use drumfire_benches::pair::server_address;
 use drumfire_proto::{ChannelId, Config, Endpoint, Event, Now, SendOptions};
 use drumfire_tools::clock;
 
-/// A thousand times per second.
+/// The time between two ticks.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
-/// Of which datagrams are lost.
+/// The seed of the losses.
 pub(super) const SEED: u64 = 7;
 
-/// The most that an ack is held back.
+/// The longest delay of an ack.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 
-/// Ticks after which everything must have arrived.
+/// Ticks within which all messages must arrive.
 const DRAIN_TICKS: u32 = 30_000;
 
-/// How a world's link treats datagrams.
+/// The delay and the losses of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
-    /// Ticks each way, 1 at least.
+    /// The delay each way in ticks, at least 1.
     pub(super) delay_ticks: usize,
-    /// Datagrams of a thousand that are lost each way.
+    /// Datagrams lost each way, per thousand.
     pub(super) lost_per_mille: u64,
 }
 
-/// What the server did in some ticks.
+/// The server's work in some ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     pub(super) took: Duration,
@@ -44,7 +44,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Of two worlds together.
+    /// Adds the work in another world.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             took: self.took + other.took,
@@ -59,18 +59,18 @@ impl Share {
         self.took.as_nanos() as f64 / self.ticks as f64
     }
 
-    /// Percent of one core, when ticks come in real time.
+    /// The share of one core in percent, if ticks came in real time.
     pub(super) fn core_percent(&self) -> f64 {
         100.0 * self.ns_per_tick() / TICK.as_nanos() as f64
     }
 }
 
-/// A server, a client with all connections, and the way between them.
+/// A server, a client with all connections, and the link between them.
 pub(super) struct World {
     group: Group,
     path: Path,
     seed: u64,
-    /// On their way to the client and to the server, those of one tick each.
+    /// The datagrams on their way to the client and to the server, by tick.
     down: VecDeque<Datagrams>,
     up: VecDeque<Datagrams>,
     spare: Vec<Datagrams>,
@@ -94,13 +94,12 @@ impl World {
         self.group.links.len()
     }
 
-    /// From now on so many datagrams of a thousand are lost each way.
+    /// Changes the losses each way.
     pub(super) const fn lose(&mut self, per_mille: u64) {
         self.path.lost_per_mille = per_mille;
     }
 
-    /// The longest round trip of all connections and the time after which the server asks what came (RFC 9002 section 6.2),
-    /// together.
+    /// Returns the sum of round trip and probe timeout (RFC 9002 section 6.2), the longest of all connections.
     pub(super) fn round_trip_and_probe(&mut self) -> Duration {
         let Group { server, links, now, .. } = &mut self.group;
         let times = links
@@ -110,7 +109,7 @@ impl World {
         times.max().unwrap_or_default()
     }
 
-    /// Uses each of so many channels once, one in each tick, on every connection, and waits until all was acknowledged.
+    /// Sends a message on each of this number of channels of every connection, one per tick, and waits for the acks.
     pub(super) fn create(&mut self, channels: u16) -> Result<(), String> {
         for channel in 0..channels {
             self.tick(|server, now, links| send_each(server, now, links, channel..channel + 1), |_, _| {});
@@ -119,7 +118,7 @@ impl World {
         self.drain()
     }
 
-    /// So many ticks, in each of which a message goes out on so many channels of every connection.
+    /// Runs this number of ticks, with a message on each active channel of every connection per tick.
     pub(super) fn ticks(&mut self, count: u64, active: u16) -> Result<Share, String> {
         let before = self.counts();
         let mut took = Duration::ZERO;
@@ -132,7 +131,7 @@ impl World {
         Ok(share)
     }
 
-    /// What was counted since [`Self::counts`] said `before`.
+    /// Returns the work since [`Self::counts`] returned `before`.
     pub(super) fn share(&self, before: Share, took: Duration, ticks: u64) -> Share {
         let now = self.counts();
         Share {
@@ -144,15 +143,15 @@ impl World {
         }
     }
 
-    /// All counts so far, without time.
+    /// Returns all counts so far, without time.
     pub(super) fn counts(&self) -> Share {
         let stats = self.group.server.stats();
         let (datagrams, bytes) = (stats.datagrams_sent, stats.bytes_sent);
         Share { took: Duration::ZERO, ticks: 0, datagrams, bytes, lost: self.lost }
     }
 
-    /// One tick: what was under way long enough arrives, the server sends, the client answers. `heard` hears which
-    /// connection got what. Answers how long the server took.
+    /// Runs one tick: due datagrams arrive, the server sends, and the client replies. `heard` receives the messages with their
+    /// connection. Returns the time that the server took.
     pub(super) fn tick(
         &mut self,
         send: impl FnOnce(&mut Endpoint, Now, &[Link]),
@@ -194,7 +193,7 @@ impl World {
         took
     }
 
-    /// Ticks until nothing is under way, and nothing waits.
+    /// Runs ticks until no datagram is on its way and no message waits.
     pub(super) fn drain(&mut self) -> Result<(), String> {
         for _ in 0..DRAIN_TICKS {
             self.tick(|_, _, _| {}, |_, _| {});
@@ -214,7 +213,7 @@ impl World {
     }
 }
 
-/// A reliable message of 16 B on each of these channels of every connection.
+/// Sends a reliable message of 16 B on each of these channels of every connection.
 fn send_each(server: &mut Endpoint, now: Now, links: &[Link], channels: std::ops::Range<u16>) {
     for link in links {
         for channel in channels.clone() {
@@ -223,7 +222,7 @@ fn send_each(server: &mut Endpoint, now: Now, links: &[Link], channels: std::ops
     }
 }
 
-/// Sends what there must be room for.
+/// Sends a message. There must be room for it.
 pub(super) fn send(
     server: &mut Endpoint,
     now: Now,
