@@ -1,89 +1,129 @@
-//! The named choices of the command line that also travel on the control connection and into the reports.
-//!
-//! One enum per flag, one stable lowercase name per variant. What a choice does is the socket crate's
-//! business.
-
-mod mode;
+//! Named choices of the command line, which also appear in control messages and in reports.
 
 use std::fmt;
 
 use clap::ValueEnum;
-pub use mode::Mode;
+use drumfire_proto::SendOptions;
 use serde::{Deserialize, Serialize};
 
-/// How a receiver thread takes datagrams from its socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Drain {
-    /// One call per datagram: the reference and the portable path
-    Recv,
-    /// Up to 32 datagrams per call, as many as the traffic justifies
-    Recvmmsg,
+use crate::limits::{SEALED_MAX_SIZE, VALUE_MAX_SIZE, WHOLE_MAX_SIZE};
+
+/// Defines an enum whose variants have one name each, on the command line, in JSON, and in messages.
+macro_rules! choice {
+    ($(#[$doc:meta])* $choice:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+        pub enum $choice {
+            $($(#[$variant_doc])* #[value(name = $name)] #[serde(rename = $name)] $variant,)+
+        }
+
+        impl $choice {
+            /// The name on the command line, in control messages, and in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+        }
+
+        impl fmt::Display for $choice {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
 }
 
-/// Whether the kernel may hand over trains of equal-sized datagrams (generic receive offload).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Gro {
-    /// Off until trains arrive, then on to the end of the run
-    Auto,
-    /// Always on
-    On,
-    /// Always off, so that the kernel's drops are counted datagram by datagram
-    Off,
+choice! {
+    /// How a receiver thread takes datagrams from its socket.
+    Drain {
+        /// One call per datagram: the reference and the portable path
+        Recv = "recv",
+        /// Up to 32 datagrams per call, as many as the traffic justifies
+        Recvmmsg = "recvmmsg",
+    }
 }
 
-/// How a datagram finds its thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Steer {
-    /// By the kernel's hash of addresses and ports
-    Hash,
-    /// By the routing tag in the id, which spreads even a dozen flows evenly
-    Tag,
+choice! {
+    /// Whether the kernel may hand over trains of equal-sized datagrams (generic receive offload).
+    Gro {
+        /// Off until trains arrive, then on to the end of the run
+        Auto = "auto",
+        /// Always on
+        On = "on",
+        /// Always off, so that the kernel's drops are counted datagram by datagram
+        Off = "off",
+    }
 }
 
-/// How a sender thread hands datagrams to the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SendMode {
-    /// One call per datagram, as separate game clients send
-    Single,
-    /// Many datagrams per call
-    Sendmmsg,
-    /// One buffer that the kernel cuts into equal datagrams (generic segmentation offload)
-    Gso,
+choice! {
+    /// How a datagram finds its thread.
+    Steer {
+        /// By the kernel's hash of addresses and ports
+        Hash = "hash",
+        /// By the routing tag in the id, which spreads even a dozen flows evenly
+        Tag = "tag",
+    }
 }
 
-/// How far a datagram goes through the engine before it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Taken from the socket and counted
-    Raw,
-    /// Header decoded; loss, duplicates and reordering told apart per flow
-    Parse,
-    /// Sealed packets of real connections, one per flow: opened, with the replay check, and no further
-    Open,
-    /// The whole pipeline: opened, acknowledged, delivered
-    Deliver,
+choice! {
+    /// How a sender thread hands datagrams to the kernel.
+    SendMode {
+        /// One call per datagram, as separate game clients send
+        Single = "single",
+        /// Many datagrams per call
+        Sendmmsg = "sendmmsg",
+        /// One buffer that the kernel cuts into equal datagrams (generic segmentation offload)
+        Gso = "gso",
+    }
 }
 
-/// What seals the packets of the stages that have connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum Suite {
-    /// AES-128-GCM, where the processor has instructions for it
-    #[value(name = "aes-128-gcm")]
-    #[serde(rename = "aes-128-gcm")]
-    Aes128Gcm,
-    /// ChaCha20-Poly1305, everywhere
-    #[value(name = "chacha20-poly1305")]
-    #[serde(rename = "chacha20-poly1305")]
-    ChaCha20Poly1305,
+choice! {
+    /// How far a datagram goes through the engine before it is counted.
+    Stage {
+        /// Taken from the socket and counted
+        Raw = "raw",
+        /// Header decoded; loss, duplicates, and reordering are counted per flow
+        Parse = "parse",
+        /// Sealed packets of real connections, one per flow: opened, with the replay check, and no further
+        Open = "open",
+        /// The whole pipeline: opened, acknowledged, delivered
+        Deliver = "deliver",
+    }
+}
+
+choice! {
+    /// The cipher suite of the stages that have connections.
+    Suite {
+        /// AES-128-GCM, where the processor has instructions for it
+        Aes128Gcm = "aes-128-gcm",
+        /// ChaCha20-Poly1305, everywhere
+        ChaCha20Poly1305 = "chacha20-poly1305",
+    }
+}
+
+choice! {
+    /// The payload of the stage `deliver`.
+    Mode {
+        /// Packets of one unreliable message, which the sender seals without an endpoint. It reads no acks and resends nothing,
+        /// so that a datagram costs it least
+        Packets = "packets",
+        /// Messages of real endpoints at both ends: at most once, in any order
+        Unreliable = "unreliable",
+        /// At most once, never an older one after a newer
+        UnreliableSequenced = "unreliable-sequenced",
+        /// Exactly once, in any order
+        ReliableUnordered = "reliable-unordered",
+        /// Exactly once, in order
+        ReliableOrdered = "reliable-ordered",
+        /// The newest always arrives, older ones before it or not at all
+        ReliableSequenced = "reliable-sequenced",
+        /// The newest of each of 8 keys always arrives
+        ReliableLatest = "reliable-latest",
+    }
 }
 
 impl Drain {
-    /// The best way this platform has.
+    /// The fastest way on this platform.
     #[must_use]
     pub const fn best() -> Self {
         match drumfire_socket::Drain::best() {
@@ -91,65 +131,10 @@ impl Drain {
             drumfire_socket::Drain::Recvmmsg => Self::Recvmmsg,
         }
     }
-
-    /// The name on the command line and in the report.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Recv => "recv",
-            Self::Recvmmsg => "recvmmsg",
-        }
-    }
-}
-
-impl Gro {
-    /// The name on the command line and in the report.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
-}
-
-impl Steer {
-    /// The name on the command line and in the report.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hash => "hash",
-            Self::Tag => "tag",
-        }
-    }
-}
-
-impl SendMode {
-    /// The name on the command line and in the report.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Sendmmsg => "sendmmsg",
-            Self::Gso => "gso",
-        }
-    }
 }
 
 impl Stage {
-    /// The name on the command line and in the report.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Parse => "parse",
-            Self::Open => "open",
-            Self::Deliver => "deliver",
-        }
-    }
-
-    /// Whether every flow is a connection, and every datagram one of its packets.
+    /// Returns whether every flow is a connection and every datagram one of its packets.
     #[must_use]
     pub const fn is_sealed(self) -> bool {
         matches!(self, Self::Open | Self::Deliver)
@@ -157,25 +142,64 @@ impl Stage {
 }
 
 impl Suite {
-    /// The one that two ends of this build on this machine agree on by themselves.
+    /// The suite that two endpoints of this build agree on by default.
     #[must_use]
     pub fn best() -> Self {
         if drumfire_proto::Config::default().has_aes_gcm { Self::Aes128Gcm } else { Self::ChaCha20Poly1305 }
     }
 
-    /// The name on the command line and in the report.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Aes128Gcm => "aes-128-gcm",
-            Self::ChaCha20Poly1305 => "chacha20-poly1305",
-        }
-    }
-
-    /// The settings of an endpoint that agrees to this one.
+    /// The settings of an endpoint that agrees on this suite.
     #[must_use]
     pub fn config(self) -> drumfire_proto::Config {
         drumfire_proto::Config::default().has_aes_gcm(self == Self::Aes128Gcm)
+    }
+}
+
+impl Mode {
+    /// The number of keys of a flow in the mode `reliable-latest`. Message `n` has the key `n % KEYS`.
+    pub const KEYS: u64 = 8;
+
+    /// Returns whether each flow of the sender keeps an endpoint that sends messages.
+    #[must_use]
+    pub const fn has_messages(self) -> bool {
+        !matches!(self, Self::Packets)
+    }
+
+    /// The options of message number `sequence` of a flow; `None` for bare packets.
+    #[must_use]
+    pub const fn options(self, sequence: u64) -> Option<SendOptions> {
+        Some(match self {
+            Self::Packets => return None,
+            Self::Unreliable => SendOptions::unreliable(),
+            Self::UnreliableSequenced => SendOptions::unreliable_sequenced(),
+            Self::ReliableUnordered => SendOptions::reliable_unordered(),
+            Self::ReliableOrdered => SendOptions::reliable_ordered(),
+            Self::ReliableSequenced => SendOptions::reliable_sequenced(),
+            Self::ReliableLatest => SendOptions::reliable_latest(sequence % Self::KEYS),
+        })
+    }
+
+    /// The largest packet in bytes. A message of that size is not split.
+    #[must_use]
+    pub const fn max_size(self) -> u32 {
+        match self {
+            Self::Packets => SEALED_MAX_SIZE,
+            Self::ReliableLatest => VALUE_MAX_SIZE,
+            _ => WHOLE_MAX_SIZE,
+        }
+    }
+
+    /// The promise of the mode, in words.
+    #[must_use]
+    pub const fn promise(self) -> &'static str {
+        match self {
+            Self::Packets | Self::Unreliable => "at most once, in any order",
+            Self::UnreliableSequenced => "at most once, never an older one after a newer",
+            Self::ReliableUnordered => "exactly once, in any order",
+            Self::ReliableOrdered => "exactly once, in order",
+            Self::ReliableSequenced => "the newest always arrives, never an older one after it",
+            Self::ReliableLatest => "the newest of each key always arrives, never an older one after it",
+        }
     }
 }
 
@@ -208,62 +232,34 @@ impl From<SendMode> for drumfire_socket::SendMode {
     }
 }
 
-impl fmt::Display for Drain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Gro {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Steer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for SendMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Suite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use drumfire_proto::limits::{MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
+    use drumfire_puppet::PacketSealer;
+
     use super::*;
 
-    fn assert_one_name<T: ValueEnum + Serialize + fmt::Display>() {
-        for choice in T::value_variants() {
-            let on_the_command_line = choice.to_possible_value().unwrap().get_name().to_owned();
-            assert_eq!(on_the_command_line, choice.to_string());
-            assert_eq!(serde_json::to_value(choice).unwrap(), serde_json::Value::from(choice.to_string()));
+    fn modes_with_messages() -> impl Iterator<Item = &'static Mode> {
+        Mode::value_variants().iter().filter(|mode| mode.has_messages())
+    }
+
+    #[test]
+    fn every_message_of_the_largest_size_goes_in_one_piece() {
+        for mode in modes_with_messages() {
+            let bytes = PacketSealer::payload_bytes(mode.max_size() as usize);
+            let most = if *mode == Mode::ReliableLatest { VALUE_MAX_BYTES } else { MESSAGE_MAX_BYTES };
+            assert_eq!(bytes, Some(most), "{mode}");
         }
     }
 
     #[test]
-    fn a_choice_has_one_name_on_the_command_line_in_reports_and_on_the_wire() {
-        assert_one_name::<Drain>();
-        assert_one_name::<Gro>();
-        assert_one_name::<Steer>();
-        assert_one_name::<SendMode>();
-        assert_one_name::<Stage>();
-        assert_one_name::<Suite>();
-        assert_one_name::<Mode>();
+    fn each_mode_sends_as_its_name_says() {
+        assert_eq!(Mode::Packets.options(0), None);
+        for mode in modes_with_messages() {
+            let sent = format!("{:?}", mode.options(3).map(|options| options.mode));
+            assert_eq!(sent.to_lowercase(), format!("some({})", mode.name().replace('-', "")));
+        }
+        let keys: Vec<_> = (0..9).filter_map(|n| Mode::ReliableLatest.options(n)).map(|o| o.key).collect();
+        assert_eq!(keys, [0, 1, 2, 3, 4, 5, 6, 7, 0]);
     }
 }

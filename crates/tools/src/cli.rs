@@ -1,64 +1,65 @@
-//! The command lines of `receiver`, `sender` and `drumfire`: what they accept, and one clear line for whatever they do
-//! not.
+//! The command lines of `receiver`, `sender`, and `drumfire`.
 //!
-//! Bad input never shows a usage block, a panic or a backtrace: it is `error: <flag> <value>: <problem>; <way
-//! out>` on standard error and exit code 2. Parsing opens no socket and no file; it asks the resolver for
-//! names that are not addresses, and nothing else of the system.
+//! Parsing opens no socket and no file. It resolves host names. For bad input a program prints one line on standard error,
+//! which names the flag, and exits with code 2. The usage block of clap is left out, because it hides that line.
 
-use std::io::Write;
-use std::process::ExitCode;
-
-mod address;
 mod keys;
-mod output;
 mod receiver;
-mod refusal;
 mod sender;
-mod usage;
+#[cfg(test)]
+mod tests;
 mod values;
 
-pub use address::{BindAddress, Target, resolve_by_system};
+use std::error::Error;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::iter;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
+use crate::text::printable;
+
 pub use keys::{Keygen, KeysArgs, Token as TokenArgs, Top as TopArgs};
-pub use output::{Output, create_file};
 pub use receiver::ReceiverArgs;
 pub use sender::{SenderArgs, Traffic};
-pub use usage::UsageError;
+pub use values::{BindAddress, Output, Target};
 
-/// First argument of `receiver` that makes the executable a sender; the flags of [`SenderArgs::to_flags`]
-/// follow it.
+/// The first argument that makes `receiver` a sender. The flags of [`SenderArgs::to_flags`] follow it.
 pub const SENDER_MODE: &str = "__sender";
 
-/// Exit code for bad input.
+/// The exit code for bad input.
 pub const USAGE_EXIT_CODE: u8 = 2;
 
-/// Why a program ends after looking at its command line.
+/// The reason why a program ends after it read its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The help or the version was asked for: this is it.
-    Shown(String),
-    /// Something on the command line cannot be done.
+    /// The user asked for the help or the version, which this is.
+    Help(String),
+    /// The command line cannot be used.
     Usage(UsageError),
 }
 
 impl Stop {
-    /// 0 for what was asked for, [`USAGE_EXIT_CODE`] for bad input.
-    #[must_use]
-    pub const fn exit_code(&self) -> u8 {
-        match self {
-            Self::Shown(_) => 0,
-            Self::Usage(_) => USAGE_EXIT_CODE,
-        }
-    }
-
-    /// Prints what there is to say, to standard output or standard error, and returns the exit code.
+    /// Prints the help or the error, and returns the exit code.
     #[must_use]
     pub fn report(&self) -> ExitCode {
-        // A reader that has gone away is no reason to fail on the way out.
-        let _ = match self {
-            Self::Shown(text) => std::io::stdout().write_all(text.as_bytes()),
-            Self::Usage(error) => writeln!(std::io::stderr(), "error: {error}"),
-        };
-        ExitCode::from(self.exit_code())
+        // A reader that closed the pipe is no reason to fail.
+        match self {
+            Self::Help(text) => {
+                let _ = io::stdout().write_all(text.as_bytes());
+                ExitCode::SUCCESS
+            }
+            Self::Usage(error) => {
+                let _ = writeln!(io::stderr(), "error: {error}");
+                ExitCode::from(USAGE_EXIT_CODE)
+            }
+        }
     }
 }
 
@@ -68,5 +69,108 @@ impl From<UsageError> for Stop {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// An error in one line that names the flag and what to give instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageError(String);
+
+impl UsageError {
+    /// Makes the line `subject: problem; advice`. The subject is the flag, with its value if there is one.
+    #[must_use]
+    pub fn new(subject: &str, problem: impl fmt::Display, advice: impl fmt::Display) -> Self {
+        Self(printable(&format!("{subject}: {problem}; {advice}")))
+    }
+
+    /// Describes why `address`, the value of `flag`, cannot be bound.
+    #[must_use]
+    pub fn for_bind(flag: &str, address: &str, error: &io::Error) -> Self {
+        let subject = format!("{flag} {address}");
+        let (problem, advice) = match error.kind() {
+            io::ErrorKind::AddrInUse => ("the port is in use", "choose another port, or 0 for a free one"),
+            io::ErrorKind::PermissionDenied => {
+                ("ports below 1024 need privilege", "choose a port from 1024 up, or 0 for a free one")
+            }
+            io::ErrorKind::AddrNotAvailable => (
+                "that address is not on this host",
+                "give one of its own, or 0.0.0.0 and the port for all of them",
+            ),
+            _ => {
+                let problem = format!("it cannot be bound ({error})");
+                return Self::new(&subject, problem, "give another address, such as 127.0.0.1:9000");
+            }
+        };
+        Self::new(&subject, problem, advice)
+    }
+
+    /// Describes why the sockets of `flows` flows cannot be opened.
+    #[must_use]
+    pub fn for_sockets(flows: u32, error: &io::Error) -> Self {
+        let limit = u64::from(flows) + OTHER_DESCRIPTORS;
+        let problem = format!("each flow takes a socket, and one could not be opened ({error})");
+        let advice = format!("give fewer flows, or raise the limit with `ulimit -n {limit}`");
+        Self::new(&format!("--flows {flows}"), problem, advice)
+    }
+
+    /// Describes why the descriptors of `threads` receiver threads cannot be opened.
+    #[must_use]
+    pub fn for_threads(threads: u32, error: &io::Error) -> Self {
+        let limit = u64::from(threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS;
+        let problem = format!(
+            "each thread takes {DESCRIPTORS_PER_THREAD} descriptors, and one could not be opened ({error})"
+        );
+        let advice = format!("give fewer threads, or raise the limit with `ulimit -n {limit}`");
+        Self::new(&format!("--threads {threads}"), problem, advice)
+    }
+
+    /// Describes why the file of `flag` cannot be written.
+    #[must_use]
+    pub fn for_file(flag: &str, path: &Path, error: &io::Error) -> Self {
+        let problem = match error.kind() {
+            io::ErrorKind::NotFound => "its folder does not exist",
+            io::ErrorKind::PermissionDenied => "no permission to write there",
+            io::ErrorKind::IsADirectory => "that is a folder",
+            io::ErrorKind::ReadOnlyFilesystem => "that file system is read-only",
+            io::ErrorKind::StorageFull => "no space is left there",
+            _ => &format!("it cannot be written ({error})"),
+        };
+        let advice = format!("give {flag} a file in a folder that exists and that you may write to");
+        Self::new(&format!("{flag} {}", path.display()), problem, advice)
+    }
+
+    /// Takes the lines before the usage block, which name the flag and its choices.
+    fn from_clap(error: &clap::Error) -> Self {
+        let text = error.to_string();
+        let end =
+            ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|start| text.find(start)).min();
+        let said = text.get(..end.unwrap_or(text.len())).unwrap_or_default();
+        let said = said.strip_prefix("error: ").unwrap_or(said);
+        Self(printable(&said.split_whitespace().collect::<Vec<_>>().join(" ")))
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for UsageError {}
+
+/// Creates or truncates the file of `flag`.
+///
+/// # Errors
+///
+/// [`UsageError`] with the flag and the path.
+pub fn create_file(flag: &str, path: &Path) -> Result<File, UsageError> {
+    File::create(path).map_err(|error| UsageError::for_file(flag, path, &error))
+}
+
+/// Reads a command line that does not begin with the name of the program.
+fn parse<P: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<P, Stop> {
+    let name = OsString::from(P::command().get_name());
+    P::try_parse_from(iter::once(name).chain(args)).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Stop::Help(error.to_string()),
+        _ => Stop::Usage(UsageError::from_clap(&error)),
+    })
+}

@@ -1,57 +1,55 @@
-//! The bounds on everything a command line or a peer may ask of the tools, in one place.
-//!
-//! It holds numbers only; whoever takes a value in compares it with these and words the refusal.
+//! Bounds on values from a command line or a peer.
 
 use std::time::Duration;
 
 use crate::datagram;
 
-/// Flows one sender may announce, and so the most entries of any per-flow table; each flow is one socket.
+/// The maximum number of flows of one sender. Each flow takes one socket at the sender and one row of each per-flow table.
 pub const MAX_FLOWS: u32 = 65_536;
 
-/// Threads of one sender or one receiver.
+/// The maximum number of threads of one sender or one receiver.
 pub const MAX_THREADS: u32 = 1_024;
 
-/// The shortest datagram a sender makes, in bytes; the same as [`datagram::MIN_BYTES`].
+/// The length of the shortest datagram, in bytes: [`datagram::MIN_BYTES`].
 pub const MIN_SIZE: u32 = 28;
 
-/// The longest datagram a sender makes, in bytes; the same as [`datagram::MAX_BYTES`].
+/// The length of the longest datagram, in bytes: [`datagram::MAX_BYTES`].
 pub const MAX_SIZE: u32 = 65_507;
 
 const _: () = assert!(MIN_SIZE as usize == datagram::MIN_BYTES && MAX_SIZE as usize == datagram::MAX_BYTES);
 
-/// The shortest packet of the stages with connections, in bytes: a raw datagram inside, sealed.
+/// The length of the shortest packet in the stages with connections, in bytes: the shortest datagram, sealed.
 pub const SEALED_MIN_SIZE: u32 = 60;
 
-/// The longest packet of the stages with connections, in bytes: what a path is taken to carry.
+/// The length of the longest packet in the stages with connections, in bytes. Every path is assumed to carry it.
 pub const SEALED_MAX_SIZE: u32 = 1_200;
 
-/// The longest packet whose message goes in one piece in any mode of delivery, in bytes.
+/// The length of the longest packet whose message is not split in any delivery mode, in bytes.
 pub const WHOLE_MAX_SIZE: u32 = 1_178;
 
-/// The longest packet whose message may be the value of a key, in bytes.
+/// The length of the longest packet whose message can be the value of a key, in bytes.
 pub const VALUE_MAX_SIZE: u32 = 1_057;
 
-/// Packets per second in all that a sender may be asked to offer; above any rate one host reaches.
+/// The highest rate of a sender, in packets per second. No single host reaches it.
 pub const MAX_RATE: u64 = 1_000_000_000;
 
-/// The shortest run: below it no rate can be measured.
+/// The shortest run. No rate can be measured in less.
 pub const MIN_RUN: Duration = Duration::from_millis(1);
 
-/// The longest run: one week. A receiver without `--secs` runs until it is stopped.
+/// The longest run of a sender: one week.
 pub const MAX_RUN: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The longest gathering, as the engine allows it while only keep-alives flow.
+/// The longest gathering wait, which the engine uses while only keep-alives arrive.
 pub const MAX_GATHER: Duration = Duration::from_micros(10_000);
 
-/// Descriptors of one receiver thread: its socket, the drop meter's copy of it, its poll and its waker.
+/// The descriptors of one receiver thread: its socket, the drop meter's copy of it, its poll, and its waker.
 pub const DESCRIPTORS_PER_THREAD: u64 = 4;
 
-/// Descriptors beside those of flows or receiver threads: standard streams, files, control connections.
+/// The descriptors of everything else: standard streams, files, and control connections.
 pub const OTHER_DESCRIPTORS: u64 = 64;
 
-/// The largest receive buffer that can be asked for, in bytes: the kernel doubles the number in an `i32`.
+/// The largest receive buffer that can be requested, in bytes. The kernel doubles the number in an `i32`.
 pub const MAX_RECEIVE_BUFFER_BYTES: u32 = 1_073_741_823;
 
-/// The highest core a thread can be pinned to: what a Linux `cpu_set_t` names.
+/// The highest core that a thread can be pinned to: the last one in a `cpu_set_t` of Linux.
 pub const MAX_CORE: u32 = 1_023;

@@ -25,8 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use books::{Books, BooksDoNotClose, KERNEL_RECEIVE_QUEUE, Scope, UNEXPLAINED, WIRE_OR_NIC};
 pub use facts::{
-    CpuTime, FlagValue, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions, flags_of,
-    flags_text,
+    CpuTime, FlagValue, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions, flags_text,
 };
 pub use file::{FileError, write_file};
 pub use messages::{

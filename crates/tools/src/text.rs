@@ -1,21 +1,19 @@
-//! Text that came from outside, made fit for one line on a terminal.
-//!
-//! It decides about characters and length, not about what the text means.
+//! Makes text from outside safe to print as one line on a terminal.
 
-/// The most characters of a foreign text that are shown.
-const MAX_SHOWN_CHARS: usize = 300;
+/// The maximum number of characters that are kept.
+const MAX_CHARS: usize = 300;
 
-/// A text as one line without control characters and of bounded length.
+/// Replaces characters that control a terminal, and cuts the text after [`MAX_CHARS`] characters.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown: String =
-        text.chars().take(MAX_SHOWN_CHARS).map(|c| if is_visible(c) { c } else { '\u{fffd}' }).collect();
-    if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
+        text.chars().take(MAX_CHARS).map(|c| if is_visible(c) { c } else { '\u{fffd}' }).collect();
+    if text.chars().nth(MAX_CHARS).is_some() {
         shown.push_str("...");
     }
     shown
 }
 
-/// Neither a control character nor one that breaks, hides or reverses a line on a terminal.
+/// Returns whether a character neither controls a terminal nor breaks, hides, or reverses a line.
 fn is_visible(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -26,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_moves_hides_or_colours_a_line_is_shown() {
+    fn control_characters_are_replaced() {
         assert_eq!(
             printable("a\nb\r\u{1b}[31m\u{202e}c\u{7f}é"),
             "a\u{fffd}b\u{fffd}\u{fffd}[31m\u{fffd}c\u{fffd}é"

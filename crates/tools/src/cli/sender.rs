@@ -1,125 +1,78 @@
 //! The command line of `sender`.
-//!
-//! What it means to send is not here, nor the connection that announces it.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Parser;
-use serde_json::{Map, Value, json};
+use clap::{Args, Parser};
 
-use super::address::{self, Endpoint, Resolver, Target, resolve_by_system};
-use super::output::{self, Output};
-use super::usage::UsageError;
-use super::{Stop, refusal, values};
+use super::values::{self, Output, Target, number};
+use super::{Stop, UsageError};
 use crate::choices::SendMode;
+use crate::limits::{MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_SIZE, MAX_THREADS, MIN_SIZE};
+use crate::report::{FlagValue, Flags};
 
-/// What `sender` was asked to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Sends numbered datagrams to a `receiver` and compares both books.
+#[derive(Clone, Debug, PartialEq, Eq, Parser)]
+#[command(name = "sender", version)]
 pub struct SenderArgs {
-    /// Where to send.
+    /// Where the receiver is
+    #[arg(long, value_name = "HOST:PORT")]
     pub to: Target,
-    /// What to send.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "a doc comment on a flattened field would become help text")]
     pub traffic: Traffic,
-    /// Where the report goes, if anywhere.
+    /// Write the report as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
     pub json: Option<Output>,
 }
 
 /// The traffic of one sender.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Threads that send, at most as many as flows.
-    pub threads: u32,
-    /// Flows, each with its own socket.
-    pub flows: u32,
-    /// Length of every datagram in bytes.
-    pub size: u32,
-    /// Packets per second in all, offered whether or not they get through; 0 = as fast as possible.
-    pub rate: u64,
-    /// How datagrams are handed to the kernel.
-    pub send: SendMode,
-    /// How long to send.
-    pub secs: Duration,
-    /// Pin thread i to core `pin` + i, modulo the cores there are.
-    pub pin: Option<u32>,
-}
-
-/// Sends numbered datagrams to a `receiver` and compares both books.
-#[derive(Debug, Parser)]
-#[command(name = "sender", version, no_binary_name = true)]
-struct Flags {
-    /// Where the receiver is
-    #[arg(long, value_name = "HOST:PORT", value_parser = address::to)]
-    to: Endpoint,
     /// Threads that send, at most one per flow
-    #[arg(
-        long, value_name = "N", default_value = "1",
-        value_parser = values::sender_threads, allow_negative_numbers = true
-    )]
-    threads: u32,
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=MAX_THREADS), allow_negative_numbers = true)]
+    pub threads: u32,
     /// Flows, each with its own socket
-    #[arg(
-        long, value_name = "N", default_value = "64",
-        value_parser = values::flows, allow_negative_numbers = true
-    )]
-    flows: u32,
+    #[arg(long, value_name = "N", default_value = "64", value_parser = number(1..=MAX_FLOWS), allow_negative_numbers = true)]
+    pub flows: u32,
     /// Length of every datagram; where the receiver has a --mode, of one with a single message
-    #[arg(
-        long, value_name = "BYTES", default_value = "128",
-        value_parser = values::size, allow_negative_numbers = true
-    )]
-    size: u32,
+    #[arg(long, value_name = "BYTES", default_value = "128", value_parser = number(MIN_SIZE..=MAX_SIZE), allow_negative_numbers = true)]
+    pub size: u32,
     /// Packets, or messages of the receiver's --mode, per second in all; 0 = as fast as possible
-    #[arg(
-        long, value_name = "PPS", default_value = "100000",
-        value_parser = values::rate, allow_negative_numbers = true
-    )]
-    rate: u64,
+    #[arg(long, value_name = "PPS", default_value = "100000", value_parser = number(0..=MAX_RATE), allow_negative_numbers = true)]
+    pub rate: u64,
     /// How datagrams are handed to the kernel; single is what separate clients cost a receiver
     #[arg(long, value_name = "MODE", default_value = "single")]
-    send: SendMode,
+    pub send: SendMode,
     /// How long to send
-    #[arg(
-        long, value_name = "SECONDS", default_value = "10",
-        value_parser = values::secs, allow_negative_numbers = true
-    )]
-    secs: Duration,
-    /// Write the report as JSON; - is standard output
-    #[arg(long, value_name = "FILE", value_parser = output::json)]
-    json: Option<Output>,
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::run_time, allow_negative_numbers = true)]
+    pub secs: Duration,
     /// Pin thread i to core CORE + i
     #[arg(
         long, value_name = "CORE", num_args = 0..=1, default_missing_value = "0",
-        value_parser = values::core, allow_negative_numbers = true
+        value_parser = number(0..=MAX_CORE), allow_negative_numbers = true
     )]
-    pin: Option<u32>,
+    pub pin: Option<u32>,
 }
 
 impl SenderArgs {
-    /// Reads the command line, without the program's name.
+    /// Reads the command line, without the name of the program.
     ///
     /// # Errors
     ///
-    /// [`Stop`] with the help or the one line to show.
+    /// [`Stop`] with the help or the error to print.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        Self::parse_with(args, &resolve_by_system)
+        let args: Self = super::parse(args)?;
+        args.traffic.check("--threads")?;
+        Ok(args)
     }
 
-    pub(super) fn parse_with(
-        args: impl IntoIterator<Item = OsString>,
-        resolver: Resolver<'_>,
-    ) -> Result<Self, Stop> {
-        let flags = Flags::try_parse_from(args).map_err(|error| refusal::stop(&error))?;
-        let Flags { to, threads, flows, size, rate, send, secs, json, pin } = flags;
-        let traffic = Traffic { threads, flows, size, rate, send, secs, pin };
-        traffic.check("--threads")?;
-        Ok(Self { to: Target::resolve(&to, resolver)?, traffic, json })
-    }
-
-    /// The flags that [`SenderArgs::parse`] reads back to the same arguments; no shell is needed in between.
+    /// Returns flags that [`SenderArgs::parse`] reads back to the same arguments.
     #[must_use]
     pub fn to_flags(&self) -> Vec<OsString> {
         let Traffic { threads, flows, size, rate, send, secs, pin } = &self.traffic;
+        // All digits of the nanoseconds, because a rounded duration would be another one.
+        let secs = format!("{}.{:09}", secs.as_secs(), secs.subsec_nanos());
         let mut flags = vec![
             format!("--to={}", self.to.text),
             format!("--threads={threads}"),
@@ -127,7 +80,7 @@ impl SenderArgs {
             format!("--size={size}"),
             format!("--rate={rate}"),
             format!("--send={send}"),
-            format!("--secs={}", values::secs_text(*secs)),
+            format!("--secs={secs}"),
         ];
         flags.extend(pin.map(|core| format!("--pin={core}")));
         let mut flags: Vec<OsString> = flags.into_iter().map(OsString::from).collect();
@@ -142,42 +95,40 @@ impl SenderArgs {
         flags
     }
 
-    /// The flags with their values for the report, those that were not given at their defaults.
-    ///
-    /// Where the report goes is left out: it has no part in what was measured.
+    /// Returns the flags for the report, defaults included. The destination of the report is no part of the measurement.
     #[must_use]
-    pub fn flags(&self) -> Map<String, Value> {
+    pub fn flags(&self) -> Flags {
+        let Traffic { secs, pin, .. } = &self.traffic;
         let mut flags = self.traffic.flags("threads");
-        flags.insert("to".to_owned(), json!(self.to.text));
-        flags.insert("pin".to_owned(), json!(self.traffic.pin));
-        flags.insert("secs".to_owned(), json!(self.traffic.secs.as_secs_f64()));
+        flags.insert("to".to_owned(), self.to.text.as_str().into());
+        flags.insert("secs".to_owned(), secs.as_secs_f64().into());
+        flags.extend(pin.map(|core| ("pin".to_owned(), core.into())));
         flags
     }
 }
 
 impl Traffic {
+    /// Checks that every thread has a flow to send.
     pub(super) fn check(&self, threads_flag: &str) -> Result<(), UsageError> {
-        if self.threads <= self.flows {
+        let Self { threads, flows, .. } = self;
+        if threads <= flows {
             return Ok(());
         }
-        let Self { threads, flows, .. } = self;
         let problem = format!("a thread needs a flow to send, and --flows is {flows}");
-        let way_out = format!("give --flows {threads} or more, or {threads_flag} {flows} or fewer");
-        Err(UsageError::new(threads_flag, problem, way_out).with_value(threads.to_string()))
+        let advice = format!("give --flows {threads} or more, or {threads_flag} {flows} or fewer");
+        Err(UsageError::new(&format!("{threads_flag} {threads}"), problem, advice))
     }
 
-    /// The flags that both programs take.
-    pub(super) fn flags(&self, threads_flag: &str) -> Map<String, Value> {
+    /// Returns the flags that both programs take, for the report.
+    pub(super) fn flags(&self, threads_flag: &str) -> Flags {
         let Self { threads, flows, size, rate, send, .. } = self;
-        [
-            (threads_flag, json!(threads)),
-            ("flows", json!(flows)),
-            ("size", json!(size)),
-            ("rate", json!(rate)),
-            ("send", json!(send)),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+        let flags: [(&str, FlagValue); 5] = [
+            (threads_flag, (*threads).into()),
+            ("flows", (*flows).into()),
+            ("size", (*size).into()),
+            ("rate", (*rate).into()),
+            ("send", send.name().into()),
+        ];
+        flags.map(|(name, value)| (name.to_owned(), value)).into()
     }
 }

@@ -1,293 +1,177 @@
-//! Values of single flags: their ranges, and what to say outside of them.
+//! Parsers for the values of single flags. Each error names the accepted range or shows an example.
 //!
-//! A value is judged alone here; what two flags make of each other is decided where both are known.
+//! Rules about two flags belong to the command line that has both.
 
-use std::error::Error;
-use std::fmt;
-use std::num::IntErrorKind;
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use drumfire_socket::Wait;
 
-use crate::limits::{
-    MAX_CORE, MAX_FLOWS, MAX_GATHER, MAX_RATE, MAX_RECEIVE_BUFFER_BYTES, MAX_RUN, MAX_SIZE, MAX_THREADS,
-    MIN_RUN, MIN_SIZE,
-};
+use crate::limits::{MAX_GATHER, MAX_RUN, MIN_RUN};
 
-/// What is wrong with a value, and what to give instead.
+/// The address that a receiver binds, or at which it serves its metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bad {
-    pub(super) problem: String,
-    pub(super) way_out: String,
+pub struct BindAddress {
+    /// The text on the command line, for messages.
+    pub text: String,
+    /// The resolved address. Port 0 asks for a free port.
+    pub address: SocketAddr,
 }
 
-impl Bad {
-    pub(super) fn new(problem: impl Into<String>, way_out: impl Into<String>) -> Self {
-        Self { problem: problem.into(), way_out: way_out.into() }
-    }
+/// The receiver that a sender connects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The text on the command line, for messages.
+    pub text: String,
+    /// All addresses of the host, at least one, in the order of the resolver.
+    pub addresses: Vec<SocketAddr>,
 }
 
-impl fmt::Display for Bad {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.problem, self.way_out)
-    }
+/// The destination of a JSON report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Standard output. The table then goes to standard error.
+    Stdout,
+    /// A file, which is replaced if it exists.
+    File(PathBuf),
 }
 
-impl Error for Bad {}
-
-/// The range of a whole number, and why it ends where it does.
-struct Whole {
-    flag: &'static str,
-    low: u32,
-    high: u32,
-    below: &'static str,
-    above: &'static str,
-}
-
-impl Whole {
-    fn read(&self, text: &str) -> Result<u32, Bad> {
-        let bad =
-            |problem: &str| Bad::new(problem, format!("give {} {} to {}", self.flag, self.low, self.high));
-        let value = match text.parse::<i64>() {
-            Ok(value) => value,
-            Err(error) => match error.kind() {
-                IntErrorKind::PosOverflow => i64::MAX,
-                IntErrorKind::NegOverflow => i64::MIN,
-                _ => return Err(bad("not a whole number")),
-            },
-        };
-        if value < i64::from(self.low) {
-            return Err(bad(self.below));
+impl BindAddress {
+    /// Returns the address at which a sender on this host reaches a receiver bound to `bound`.
+    #[must_use]
+    pub fn reachable(bound: SocketAddr) -> SocketAddr {
+        let mut reachable = bound;
+        match bound.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => reachable.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(ip) if ip.is_unspecified() => reachable.set_ip(Ipv6Addr::LOCALHOST.into()),
+            _ => {}
         }
-        u32::try_from(value).ok().filter(|value| *value <= self.high).ok_or_else(|| bad(self.above))
+        reachable
     }
 }
 
-pub(super) fn receiver_threads(text: &str) -> Result<u32, Bad> {
-    let below = "at least one thread has to receive";
-    Whole {
-        flag: "--threads",
-        low: 1,
-        high: MAX_THREADS,
-        below,
-        above: "that is more threads than any host runs well",
+impl FromStr for BindAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = *resolve(text)?.first().ok_or("the name has no address")?;
+        Ok(Self { text: text.to_owned(), address })
     }
-    .read(text)
 }
 
-pub(super) fn sender_threads(text: &str) -> Result<u32, Bad> {
-    sending_threads("--threads", text)
-}
+impl FromStr for Target {
+    type Err = String;
 
-pub(super) fn threads_of_sender(text: &str) -> Result<u32, Bad> {
-    sending_threads("--sender-threads", text)
-}
-
-fn sending_threads(flag: &'static str, text: &str) -> Result<u32, Bad> {
-    let below = "at least one thread has to send";
-    Whole { flag, low: 1, high: MAX_THREADS, below, above: "that is more threads than any host runs well" }
-        .read(text)
-}
-
-pub(super) fn flows(text: &str) -> Result<u32, Bad> {
-    let below = "at least one flow has to be sent";
-    Whole {
-        flag: "--flows",
-        low: 1,
-        high: MAX_FLOWS,
-        below,
-        above: "that is more flows than a receiver keeps books on",
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.ends_with(":0") {
+            return Err("nothing listens on port 0; give the port that `receiver` printed".to_owned());
+        }
+        let addresses = resolve(text)?;
+        if addresses.iter().any(|address| address.ip().is_unspecified()) {
+            return Err("that address names no host; give 127.0.0.1 and the port for this host".to_owned());
+        }
+        if addresses.is_empty() {
+            return Err("the name has no address".to_owned());
+        }
+        Ok(Self { text: text.to_owned(), addresses })
     }
-    .read(text)
 }
 
-pub(super) fn size(text: &str) -> Result<u32, Bad> {
-    let below = "a datagram needs at least 28 bytes";
-    Whole {
-        flag: "--size",
-        low: MIN_SIZE,
-        high: MAX_SIZE,
-        below,
-        above: "a UDP datagram carries at most 65507 bytes",
+impl From<SocketAddr> for Target {
+    fn from(address: SocketAddr) -> Self {
+        Self { text: address.to_string(), addresses: vec![address] }
     }
-    .read(text)
 }
 
-pub(super) fn rate(text: &str) -> Result<u64, Bad> {
-    let high = u32::try_from(MAX_RATE).unwrap_or(u32::MAX);
-    let range = Whole {
-        flag: "--rate",
-        low: 0,
-        high,
-        below: "packets per second cannot be negative",
-        above: "no host sends that many packets per second",
+impl FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("give a file name, or - for standard output".to_owned()),
+            "-" => Ok(Self::Stdout),
+            name => Ok(Self::File(name.into())),
+        }
+    }
+}
+
+fn resolve(text: &str) -> Result<Vec<SocketAddr>, String> {
+    const EXAMPLES: &str = "give HOST:PORT, such as 127.0.0.1:9000 or [::1]:9000";
+    // The resolver gets names only: no addresses, and no text that cannot be a name, such as an IPv6 address without brackets.
+    if let Ok(address) = text.parse() {
+        return Ok(vec![address]);
+    }
+    let is_port = |port: &str| port.parse::<u16>().is_ok() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_host = |host: &str| {
+        let is_foreign = |c: char| c.is_whitespace() || c.is_control() || "[]:/".contains(c);
+        !host.is_empty() && !host.contains(is_foreign)
     };
-    range.read(text).map(u64::from).map_err(|mut bad| {
-        bad.way_out.push_str(" (0 = as fast as possible)");
-        bad
-    })
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_host(host) && is_port(port) => {
+            let found = text.to_socket_addrs().map_err(|error| {
+                format!("the name does not resolve ({error}); check its spelling, or give an address")
+            })?;
+            Ok(found.collect())
+        }
+        _ => Err(EXAMPLES.to_owned()),
+    }
 }
 
-pub(super) fn receive_buffer(text: &str) -> Result<u32, Bad> {
-    let range = Whole {
-        flag: "--receive-buffer",
-        low: 1,
-        high: MAX_RECEIVE_BUFFER_BYTES,
-        below: "a socket needs a buffer",
-        above: "the kernel takes no larger number",
+/// Parses a whole number in a range. Unlike the ranges of clap, the error names the range for a text that is no number too.
+pub(super) fn number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("give a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Parses a whole number of seconds in a range.
+pub(super) fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| number(range.clone())(text).map(Duration::from_secs)
+}
+
+/// Parses the length of a run in seconds, which may have a fraction.
+pub(super) fn run_time(text: &str) -> Result<Duration, String> {
+    let run = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    run.filter(|run| (MIN_RUN..=MAX_RUN).contains(run))
+        .ok_or_else(|| format!("give {} to {} seconds", MIN_RUN.as_secs_f64(), MAX_RUN.as_secs()))
+}
+
+pub(super) fn wait(text: &str) -> Result<Wait, String> {
+    let gather = |micros: &str| {
+        let gather = Duration::from_micros(micros.parse().ok()?);
+        (gather > Duration::ZERO && gather <= MAX_GATHER).then_some(Wait::Gather(gather))
     };
-    range.read(text).map_err(|mut bad| {
-        bad.way_out.push_str(" (bytes)");
-        bad
-    })
-}
-
-pub(super) fn core(text: &str) -> Result<u32, Bad> {
-    let below = "cores are numbered from 0";
-    Whole {
-        flag: "--pin",
-        low: 0,
-        high: MAX_CORE,
-        below,
-        above: "no thread can be pinned to a core above that",
-    }
-    .read(text)
-}
-
-pub(super) fn secs(text: &str) -> Result<Duration, Bad> {
-    let way_out = format!("give --secs {} to {}", MIN_RUN.as_secs_f64(), MAX_RUN.as_secs());
-    let Ok(secs) = text.parse::<f64>() else { return Err(Bad::new("not a number of seconds", way_out)) };
-    match Duration::try_from_secs_f64(secs) {
-        Ok(run) if run > MAX_RUN => Err(Bad::new("that is longer than a week", way_out)),
-        Ok(run) if run >= MIN_RUN => Ok(run),
-        Ok(_) => Err(Bad::new("too short to measure a rate", way_out)),
-        Err(_) => Err(Bad::new("not a time that can pass", way_out)),
-    }
-}
-
-pub(super) fn wait(text: &str) -> Result<Wait, Bad> {
-    let longest = MAX_GATHER.as_micros();
-    let way_out = format!("give --wait notify, gather, gather=1 to gather={longest} (microseconds), or spin");
-    match text.split_once('=') {
-        None if text == "notify" => Ok(Wait::Notify),
-        None if text == "spin" => Ok(Wait::Spin),
-        None if text == "gather" => Ok(Wait::Gather(Wait::GATHER)),
-        Some(("gather", micros)) => match micros.parse::<u64>().map(Duration::from_micros) {
-            Ok(Duration::ZERO) => Err(Bad::new("a batch needs some time to gather", way_out)),
-            Ok(gather) if gather <= MAX_GATHER => Ok(Wait::Gather(gather)),
-            Ok(_) => Err(Bad::new("that is longer than any packet may wait", way_out)),
-            Err(_) => Err(Bad::new("not a whole number of microseconds", way_out)),
+    let wait = match text.split_once('=') {
+        None => match text {
+            "notify" => Some(Wait::Notify),
+            "spin" => Some(Wait::Spin),
+            "gather" => Some(Wait::Gather(Wait::GATHER)),
+            _ => None,
         },
-        _ => Err(Bad::new("no such way to wait", way_out)),
+        Some((name, micros)) => (name == "gather").then(|| gather(micros)).flatten(),
+    };
+    let longest = MAX_GATHER.as_micros();
+    wait.ok_or_else(|| format!("give notify, gather, gather=1 to gather={longest} (microseconds), or spin"))
+}
+
+/// Parses the name of a file that cannot be standard output.
+pub(super) fn file(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" | "-" => Err("give a file name; only --json writes to standard output".to_owned()),
+        name => Ok(name.into()),
     }
 }
 
-/// A duration in the form that [`secs`] reads back to the same nanosecond.
-pub(super) fn secs_text(run: Duration) -> String {
-    format!("{}.{:09}", run.as_secs(), run.subsec_nanos())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_whole_number_is_taken_within_its_bounds_and_refused_beside_them() {
-        type Case = (fn(&str) -> Result<u32, Bad>, i64, i64);
-        let cases: [Case; 7] = [
-            (receiver_threads, 1, 1_024),
-            (sender_threads, 1, 1_024),
-            (threads_of_sender, 1, 1_024),
-            (flows, 1, 65_536),
-            (size, 28, 65_507),
-            (receive_buffer, 1, 1_073_741_823),
-            (core, 0, 1_023),
-        ];
-        for (read, low, high) in cases {
-            for value in [low, low + 1, high - 1, high] {
-                assert_eq!(read(&value.to_string()).map(i64::from), Ok(value));
-            }
-            let below = read(&(low - 1).to_string()).unwrap_err();
-            let above = read(&(high + 1).to_string()).unwrap_err();
-            assert_ne!(below.problem, above.problem);
-            assert!(below.way_out.contains(&format!("{low} to {high}")), "{below}");
-            assert_eq!(read("99999999999999999999999").unwrap_err(), above);
-            assert_eq!(read("-99999999999999999999999").unwrap_err(), below);
-            for text in ["", "x", "1.5", "1e3", " 1", "0x10", "1_000", "½"] {
-                assert_eq!(read(text).unwrap_err().problem, "not a whole number", "{text}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_rate_goes_from_as_fast_as_possible_to_a_billion() {
-        for (text, expected) in [
-            ("0", Some(0)),
-            ("1", Some(1)),
-            ("999999999", Some(999_999_999)),
-            ("1000000000", Some(1_000_000_000)),
-            ("1000000001", None),
-            ("-1", None),
-        ] {
-            assert_eq!(rate(text).ok(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn seconds_may_be_fractions_from_a_millisecond_to_a_week() {
-        for (text, expected) in [
-            ("0.0009", None),
-            ("0.001", Some(Duration::from_millis(1))),
-            ("1", Some(Duration::from_secs(1))),
-            ("2.5", Some(Duration::from_millis(2_500))),
-            ("604800", Some(Duration::from_secs(604_800))),
-            ("604801", None),
-            ("0", None),
-            ("-1", None),
-            ("nan", None),
-            ("inf", None),
-            ("1e300", None),
-            ("ten", None),
-            ("", None),
-        ] {
-            assert_eq!(secs(text).ok(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn seconds_survive_being_written_and_read() {
-        for nanos in
-            [1_000_000, 1_000_001, 333_333_333, 10_000_000_000, 604_799_999_999_999, 604_800_000_000_000]
-        {
-            let run = Duration::from_nanos(nanos);
-            assert_eq!(secs(&secs_text(run)), Ok(run));
-        }
-    }
-
-    #[test]
-    fn a_wait_is_named_and_gathering_may_carry_its_microseconds() {
-        let gather = |micros| Some(Wait::Gather(Duration::from_micros(micros)));
-        for (text, expected) in [
-            ("notify", Some(Wait::Notify)),
-            ("spin", Some(Wait::Spin)),
-            ("gather", gather(130)),
-            ("gather=1", gather(1)),
-            ("gather=2", gather(2)),
-            ("gather=9999", gather(9_999)),
-            ("gather=10000", gather(10_000)),
-            ("gather=10001", None),
-            ("gather=0", None),
-            ("gather=", None),
-            ("gather=x", None),
-            ("gather=99999999999999999999", None),
-            ("notify=3", None),
-            ("Gather", None),
-            ("", None),
-        ] {
-            assert_eq!(wait(text).ok(), expected, "{text}");
-        }
-        for kept in [Wait::Notify, Wait::Spin, Wait::Gather(Duration::from_micros(77))] {
-            assert_eq!(wait(&kept.to_string()), Ok(kept));
-        }
-    }
+pub(super) fn svg_file(text: &str) -> Result<PathBuf, String> {
+    let path = file(text)?;
+    let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
+    if is_svg { Ok(path) } else { Err("give a file name that ends in .svg".to_owned()) }
 }

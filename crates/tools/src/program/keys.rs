@@ -52,9 +52,8 @@ fn issue(token: &TokenArgs) -> Result<(), Failure> {
 }
 
 fn read<K: FromStr<Err = KeyTextError>>(flag: &str, path: &Path) -> Result<K, Failure> {
-    let about = |problem: String, way_out: &str| {
-        UsageError::new(flag, problem, way_out).with_value(path.to_string_lossy())
-    };
+    let subject = format!("{flag} {}", path.display());
+    let about = |problem: String, advice: &str| UsageError::new(&subject, problem, advice);
     let text = fs::read_to_string(path).map_err(|error| {
         let problem = match error.kind() {
             io::ErrorKind::NotFound => "there is no such file".to_owned(),
@@ -72,8 +71,8 @@ fn read<K: FromStr<Err = KeyTextError>>(flag: &str, path: &Path) -> Result<K, Fa
 fn write(flag: &str, path: &Path, text: &str) -> Result<(), Failure> {
     let mut file = create(path).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            UsageError::new(flag, "the file exists, and a key is never written over", "give another name")
-                .with_value(path.to_string_lossy())
+            let subject = format!("{flag} {}", path.display());
+            UsageError::new(&subject, "the file exists, and a key is never overwritten", "give another name")
         }
         _ => UsageError::for_file(flag, path, &error),
     })?;

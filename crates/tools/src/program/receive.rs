@@ -12,14 +12,14 @@ use super::view::{self, View};
 use super::{Failure, IS_INTERRUPTED, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{ReceiverArgs, UsageError};
 use crate::receiver::{Outcome, Plan, Second, ServeError, StartError, Station, ThreadState, Watch};
-use crate::report::{Flags, flags_of, spread_max_over_mean};
+use crate::report::{Flags, spread_max_over_mean};
 use crate::scrape::{Page, text};
 use crate::{csv, host, plot, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let typed = command("receiver", &args);
     let args = ReceiverArgs::parse(args)?;
-    if args.has_view {
+    if args.tui {
         view::check_terminal("leave --tui out")?;
     }
     let files = Files::prepare(&args)?;
@@ -39,14 +39,14 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
             format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there");
         say(&files.json, &note);
     }
-    let view = control.as_ref().filter(|_| args.has_view).map(look).transpose()?;
+    let view = control.as_ref().filter(|_| args.tui).map(look).transpose()?;
     let outcome = serve(station, &files.json, page.as_ref(), sender.as_ref(), view.is_some());
     view.map_or(Ok(()), Beside::finish)?;
     drop(control);
     let guest_failure = sender.and_then(|sender| sender.finish().err()).map(failure);
     match outcome {
         Ok(outcome) => {
-            files.write(&outcome, &typed, &flags_of(&args.flags()))?;
+            files.write(&outcome, &typed, &args.flags())?;
             guest_failure.map_or(Ok(()), Err)
         }
         Err(error) => Err(unserved(&error, guest_failure, &files.json)),
@@ -73,12 +73,12 @@ fn plan(args: &ReceiverArgs) -> Plan {
         has_hop: false,
         cores,
         stage: args.stage,
-        suite: args.suite,
-        mode: args.mode,
-        receive_buffer_bytes: Some(args.receive_buffer_bytes as usize),
+        suite: args.suite(),
+        mode: args.mode(),
+        receive_buffer_bytes: Some(args.receive_buffer as usize),
         sample_interval: Plan::SAMPLE_INTERVAL,
         // A sender of our own ends by itself.
-        at_most: args.secs.filter(|_| args.with_sender.is_none()),
+        at_most: args.secs.filter(|_| !args.with_sender),
     }
 }
 
@@ -102,10 +102,10 @@ fn page(args: &ReceiverArgs) -> Result<Option<Page>, UsageError> {
 /// Makes the control socket, where one was asked for or a view needs it.
 fn listen(args: &ReceiverArgs, station: &Station) -> Result<Option<Control>, Failure> {
     let own = || std::env::temp_dir().join(format!("drumfire-receiver-{}", std::process::id()));
-    let Some(path) = args.control.clone().or_else(|| args.has_view.then(own)) else { return Ok(None) };
+    let Some(path) = args.control.clone().or_else(|| args.tui.then(own)) else { return Ok(None) };
     let control = Control::listen(&path, station.panel()).map_err(|error| {
-        UsageError::new("--control", error.to_string(), "give a new name in a folder that you may write to")
-            .with_value(path.to_string_lossy())
+        let subject = format!("--control {}", path.display());
+        UsageError::new(&subject, error, "give a new name in a folder that you may write to")
     })?;
     Ok(Some(control))
 }

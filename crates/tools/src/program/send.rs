@@ -6,7 +6,6 @@ use super::files::{Json, say};
 use super::{Failure, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{SenderArgs, UsageError};
 use crate::host;
-use crate::report::flags_of;
 use crate::sender::{Plan, SendError};
 use crate::table;
 
@@ -24,7 +23,7 @@ pub(super) fn run(args: Vec<OsString>, voice: Voice) -> Result<(), Failure> {
     watch_for_interrupt();
     let plan = plan(&args);
     let sent = crate::sender::run(&plan, &is_interrupted).map_err(|error| failure(&plan, error))?;
-    let report = sent.report(&typed, flags_of(&args.flags()));
+    let report = sent.report(&typed, args.flags());
     if voice == Voice::Loud {
         say(&json, &table::render(&report).map_err(|error| Failure::Run(error.to_string()))?);
     }

@@ -84,13 +84,13 @@ fn open(path: &Path) -> Result<Connection, Failure> {
             OpenError::Unsupported => "run this where the server runs on Linux",
             _ => "give the path of a server's control socket",
         };
-        UsageError::new("--control", error.to_string(), way_out).with_value(path.to_string_lossy()).into()
+        UsageError::new(&format!("--control {}", path.display()), error, way_out).into()
     })
 }
 
 fn unanswered(path: &Path, why: &str) -> Failure {
     let way_out = "give the control socket of a server of this version";
-    UsageError::new("--control", why, way_out).with_value(path.to_string_lossy()).into()
+    UsageError::new(&format!("--control {}", path.display()), why, way_out).into()
 }
 
 fn terminal(error: &io::Error) -> Failure {

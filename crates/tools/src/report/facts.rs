@@ -34,27 +34,6 @@ pub enum FlagValue {
     Text(String),
 }
 
-/// Flags as the command line names them: numbers stay numbers, what was not given is left out.
-#[must_use]
-pub fn flags_of(flags: &serde_json::Map<String, serde_json::Value>) -> Flags {
-    let given = flags.iter().filter(|(_, value)| !value.is_null());
-    given.map(|(name, value)| (name.clone(), FlagValue::of(value))).collect()
-}
-
-impl FlagValue {
-    fn of(value: &serde_json::Value) -> Self {
-        match value {
-            serde_json::Value::Bool(is_on) => (*is_on).into(),
-            serde_json::Value::String(text) => text.as_str().into(),
-            other => other
-                .as_u64()
-                .map(Self::Count)
-                .or_else(|| other.as_f64().map(Self::Number))
-                .unwrap_or_else(|| Self::Text(other.to_string())),
-        }
-    }
-}
-
 impl From<u64> for FlagValue {
     fn from(value: u64) -> Self {
         Self::Count(value)
