@@ -12,7 +12,6 @@ mod ids;
 mod kernel_drops;
 mod ledger;
 mod limit;
-mod lobby;
 pub(crate) mod opening;
 mod outcome;
 mod panel;

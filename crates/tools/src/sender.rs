@@ -11,7 +11,7 @@ mod talk;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
@@ -237,7 +237,7 @@ impl Team {
     }
 
     /// Waits for the threads; the receiver, or the caller, may end them early.
-    fn watch(self, end: &mut SenderEnd<TcpStream>, is_stopped: &dyn Fn() -> bool) -> Vec<PartTotals> {
+    fn watch(self, end: &mut SenderEnd, is_stopped: &dyn Fn() -> bool) -> Vec<PartTotals> {
         let mut is_connected = true;
         while self.threads.iter().any(|thread| !thread.is_finished()) {
             if is_connected {

@@ -1,6 +1,4 @@
-//! What can go wrong on the control connection, each in one line that says what to do.
-//!
-//! It decides nothing about exit codes or retries.
+//! Errors of the control connection, each in one line that says what to do.
 
 use std::error::Error;
 use std::fmt;
@@ -9,24 +7,24 @@ use std::net::SocketAddr;
 
 use super::{MAX_LINE_BYTES, VERSION};
 
-/// Why the control connection could not be made or came to its end.
+/// The reason why a control connection could not be made, or ended.
 #[derive(Debug)]
 pub enum ControlError {
-    /// No receiver answers at the address.
+    /// No receiver accepts connections at the address.
     Unreachable {
         /// The last address that was tried.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The peer closed the connection while something was still expected of it.
+    /// The peer closed the connection before this message was sent or received.
     ClosedEarly {
-        /// The message that was under way or expected.
+        /// The message that was expected next.
         waiting_for: &'static str,
     },
     /// The caller stopped waiting.
     TimedOut {
-        /// The message that was expected.
+        /// The message that was expected next.
         waiting_for: &'static str,
     },
     /// A line is longer than [`MAX_LINE_BYTES`].
@@ -35,25 +33,39 @@ pub enum ControlError {
     Malformed {
         /// The message that was expected.
         expected: &'static str,
-        /// What is wrong with it.
+        /// The problem with it, made printable.
         problem: String,
     },
-    /// The peer speaks another version.
+    /// The peer uses another version.
     VersionDiffers {
-        /// The peer's version.
+        /// The version of the peer.
         theirs: u64,
     },
-    /// The receiver does not take this sender.
+    /// The receiver refused this sender.
     Refused {
-        /// Its reason, made printable.
+        /// The reason of the receiver, made printable.
         reason: String,
     },
     /// The system refused an operation on the connection.
     Io(io::Error),
 }
 
+/// Words the error for the screen of the peer.
+pub(super) fn for_peer(error: &ControlError) -> String {
+    match error {
+        ControlError::VersionDiffers { theirs } => format!(
+            "the receiver speaks control version {VERSION}, the sender version {theirs}: build both from the same source"
+        ),
+        ControlError::Malformed { expected, problem } => {
+            format!("its `{expected}` is not valid ({problem}): build both from the same source")
+        }
+        other => other.to_string(),
+    }
+}
+
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const BUILD: &str = "build `sender` and `receiver` from the same source";
         match self {
             Self::Unreachable { address, source } => write!(
                 f,
@@ -74,15 +86,12 @@ impl fmt::Display for ControlError {
                 "the other side sent a control line of more than {MAX_LINE_BYTES} bytes: only `sender` may connect \
                  to the port of a `receiver`"
             ),
-            Self::Malformed { expected, problem } => write!(
-                f,
-                "the other side did not send a valid `{expected}` ({problem}): build `sender` and `receiver` from \
-                 the same source"
-            ),
+            Self::Malformed { expected, problem } => {
+                write!(f, "the other side did not send a valid `{expected}` ({problem}): {BUILD}")
+            }
             Self::VersionDiffers { theirs } => write!(
                 f,
-                "the other side speaks control version {theirs}, this one version {VERSION}: build `sender` and \
-                 `receiver` from the same source"
+                "the other side speaks control version {theirs}, this one version {VERSION}: {BUILD}"
             ),
             Self::Refused { reason } => write!(f, "the receiver refused this sender: {reason}"),
             Self::Io(source) => {

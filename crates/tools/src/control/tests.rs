@@ -1,17 +1,20 @@
-//! Both ends over in-memory streams and loopback TCP: the whole order, every refusal, every bound.
-//!
-//! No thread and no timing: what one end waits for has been written before it looks.
+//! Both ends over loopback TCP, and lines over prepared reads. No test depends on timing: the peer has written before it is read.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic")]
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{Read, Write};
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::net::Shutdown;
+use std::thread::JoinHandle;
 
 use super::*;
 use crate::choices::{Mode, SendMode, Stage, Steer, Suite};
 use crate::datagram::RouteId;
+use crate::report::{self, Messages};
 
-/// A peer whose every read is laid down beforehand; an empty chunk is a read that finds nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A stream whose reads are prepared. An empty chunk is a read that finds nothing.
 #[derive(Debug, Default)]
 struct Script {
     reads: VecDeque<Vec<u8>>,
@@ -19,13 +22,9 @@ struct Script {
 }
 
 impl Script {
-    fn new(lines: &[&str]) -> Channel<Self> {
-        let reads = lines.iter().map(|line| format!("{line}\n").into_bytes()).collect();
-        Channel::new(Self { reads, written: Vec::new() })
-    }
-
-    fn chunks(reads: impl IntoIterator<Item = Vec<u8>>) -> Channel<Self> {
-        Channel::new(Self { reads: reads.into_iter().collect(), written: Vec::new() })
+    fn channel(reads: impl IntoIterator<Item = Vec<u8>>) -> Channel<Self> {
+        let stream = Self { reads: reads.into_iter().collect(), written: Vec::new() };
+        Channel { stream, pending: Vec::new(), scanned: 0 }
     }
 }
 
@@ -53,6 +52,21 @@ impl Write for Script {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A connection to a peer that writes these lines, reads until the end, and returns what it read.
+fn peer_with(lines: &[impl AsRef<[u8]>]) -> (Channel, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let text: Vec<u8> = lines.iter().flat_map(|line| [line.as_ref(), b"\n"].concat()).collect();
+    let thread = std::thread::spawn(move || {
+        // The other end may refuse the connection before it has read everything.
+        let _ = peer.write_all(&text).and_then(|()| peer.shutdown(Shutdown::Write));
+        let mut reply = Vec::new();
+        let _ = peer.read_to_end(&mut reply);
+        String::from_utf8(reply).unwrap()
+    });
+    (Channel::new(listener.accept().unwrap().0, PATIENCE).unwrap(), thread)
 }
 
 fn hello() -> Hello {
@@ -95,7 +109,7 @@ fn finished(sent_per_flow: &[u64]) -> Finished {
     }
 }
 
-fn drops(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
@@ -105,23 +119,19 @@ fn line(message: &str, rest: &impl serde::Serialize) -> String {
     object.to_string()
 }
 
-fn never() -> bool {
-    false
+/// The end of a receiver whose sender writes these lines after a good hello.
+fn receiver(lines: &[&str]) -> ReceiverEnd {
+    let hello_line = line("hello", &hello());
+    let lines: Vec<&str> = std::iter::once(hello_line.as_str()).chain(lines.iter().copied()).collect();
+    let mut visitor = Visitor::new(peer_with(&lines).0);
+    let said = visitor.poll_hello().unwrap().unwrap();
+    assert_eq!(said, hello());
+    visitor.admit(&said)
 }
 
-/// A receiver's whole greeting, for streams that have something at every look.
-fn greet<S: Read + Write>(channel: Channel<S>) -> Result<(ReceiverEnd<S>, Hello), ControlError> {
-    let mut visitor = Visitor::new(channel);
-    loop {
-        if let Some(hello) = visitor.poll_hello()? {
-            return Ok((visitor.admit(&hello), hello));
-        }
-    }
-}
-
-/// What a receiver says to a hello line.
-fn answer_to(hello_line: &str) -> ControlError {
-    greet(Script::new(&[hello_line])).unwrap_err()
+/// Greets a receiver that writes these lines.
+fn greet(lines: &[&str]) -> Result<(SenderEnd, Welcome), ControlError> {
+    SenderEnd::greet(peer_with(lines).0, &hello(), || true)
 }
 
 #[test]
@@ -129,7 +139,7 @@ fn a_whole_run_over_loopback_closes_both_books() {
     let step = Duration::from_millis(50);
     let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    assert!(accept(&listener, step).unwrap().is_none(), "nobody has connected yet");
+    assert!(accept(&listener, step).unwrap().is_none(), "there is no connection yet");
 
     let receiver = std::thread::spawn(move || {
         let channel = loop {
@@ -138,212 +148,162 @@ fn a_whole_run_over_loopback_closes_both_books() {
             }
             std::thread::yield_now();
         };
-        let (mut end, hello) = greet(channel).unwrap();
+        let mut visitor = Visitor::new(channel);
+        let hello = loop {
+            if let Some(hello) = visitor.poll_hello().unwrap() {
+                break hello;
+            }
+        };
+        let mut end = visitor.admit(&hello);
         end.welcome(welcome(hello.flows as usize)).unwrap();
         end.wait_for_start(|| true).unwrap();
         let finished = end.wait_for_finish(|| true).unwrap();
-        let books = Books { received: 7, drops: drops(&[("kernel", 2)]), ..Books::default() };
+        let books = Books { received: 7, drops: counts(&[("kernel", 2)]), ..Books::default() };
         (finished, end.close(books).unwrap())
     });
 
-    let channel = connect(&[address], Duration::from_secs(5), step).unwrap();
+    let channel = connect(&[address], PATIENCE, step).unwrap();
     assert_eq!(channel.stream().peer_addr().unwrap(), address);
     let (mut end, welcomed) = SenderEnd::greet(channel, &hello(), || true).unwrap();
     assert_eq!(welcomed, welcome(2));
     end.start().unwrap();
     let books = end.finish(finished(&[4, 6]), || true).unwrap();
     assert_eq!(books.unexplained, 1);
-    assert!(!books.is_closed());
     assert_eq!(receiver.join().unwrap(), (finished(&[4, 6]), books));
 }
 
 #[test]
-fn lines_come_whole_however_the_stream_cuts_them() {
-    let hello_line = format!("{}\n", line("hello", &hello()));
-    let text = format!("{hello_line}{{\"message\":\"started\"}}\n{}\n", line("finished", &finished(&[1, 2])));
-    for size in [1, 2, 3, 7, 64, 5_000] {
+fn lines_are_whole_however_the_stream_is_cut() {
+    let text = "a line\n\nanother\n";
+    for size in [1, 2, 3, 7, 64] {
         let chunks = text.as_bytes().chunks(size).flat_map(|chunk| [Vec::new(), chunk.to_vec()]);
-        let (mut end, said) = greet(Script::chunks(chunks)).unwrap();
-        assert_eq!(said, hello());
-        end.wait_for_start(|| true).unwrap();
-        assert_eq!(end.wait_for_finish(|| true).unwrap(), finished(&[1, 2]));
-        assert!(matches!(
-            end.wait_for_finish(|| true),
-            Err(ControlError::ClosedEarly { waiting_for: "finished" })
-        ));
+        let mut channel = Script::channel(chunks);
+        let mut lines = Vec::new();
+        loop {
+            match channel.poll_line("books") {
+                Ok(line) => lines.extend(line),
+                Err(ControlError::ClosedEarly { waiting_for: "books" }) => break,
+                Err(error) => unreachable!("{error}"),
+            }
+        }
+        assert_eq!(lines, [b"a line".to_vec(), Vec::new(), b"another".to_vec()]);
     }
 }
 
 #[test]
-fn a_wait_ends_when_the_caller_says_so_and_can_be_taken_up_again() {
-    let hello_line = format!("{}\n", line("hello", &hello())).into_bytes();
-    let (start, rest) = hello_line.split_at(9);
-    let mut channel = Script::chunks([start.to_vec(), Vec::new(), rest.to_vec()]);
-    assert!(channel.poll_line("hello").unwrap().is_none());
-    assert!(channel.poll_line("hello").unwrap().is_some());
-
-    let quiet = Script::chunks([Vec::new(), Vec::new(), Vec::new(), Vec::new()]);
+fn a_wait_ends_when_the_caller_says_so() {
+    let mut quiet = Script::channel(vec![Vec::new(); 4]);
     let mut asked = 0;
-    let error = SenderEnd::greet(quiet, &hello(), || {
+    let waited: Result<FromReceiver, _> = quiet.wait("welcome", || {
         asked += 1;
         asked < 3
-    })
-    .unwrap_err();
-    assert!(matches!(error, ControlError::TimedOut { waiting_for: "welcome" }), "{error}");
+    });
+    assert!(matches!(waited, Err(ControlError::TimedOut { waiting_for: "welcome" })));
     assert_eq!(asked, 3);
 }
 
 #[test]
-fn a_peer_that_drips_does_not_hold_a_poll() {
-    let mut channel = Script::chunks(vec![vec![b'x']; 1_000]);
+fn a_peer_that_sends_byte_by_byte_does_not_block_a_poll() {
+    let mut channel = Script::channel(vec![vec![b'x']; 1_000]);
     assert!(channel.poll_line("hello").unwrap().is_none());
-    assert_eq!(channel.stream().reads.len(), 1_000 - 256);
+    assert_eq!(channel.stream.reads.len(), 1_000 - MAX_READS_PER_POLL);
 }
 
 #[test]
 fn a_line_above_three_mebibytes_is_refused_and_not_stored() {
-    for (length, is_good) in [(MAX_LINE_BYTES - 1, true), (MAX_LINE_BYTES, true), (MAX_LINE_BYTES + 1, false)]
-    {
+    for (length, is_good) in [(MAX_LINE_BYTES, true), (MAX_LINE_BYTES + 1, false)] {
         let mut text = vec![b'x'; length];
         text.push(b'\n');
-        let mut channel = Script::chunks([text]);
-        assert_eq!(
-            channel.poll_line("hello").is_ok_and(|line| line.unwrap().len() == length),
-            is_good,
-            "{length}"
-        );
+        let mut channel = Script::channel([text]);
+        assert_eq!(channel.poll_line("hello").is_ok_and(|line| line.unwrap().len() == length), is_good);
     }
-    let mut endless = Script::chunks([vec![b'x'; 3 * MAX_LINE_BYTES]]);
-    assert!(matches!(endless.poll_line("hello"), Err(ControlError::LineTooLong)));
-    assert!(matches!(endless.poll_line("hello"), Err(ControlError::LineTooLong)), "it stays refused");
-    assert!(endless.stream().reads[0].len() > MAX_LINE_BYTES, "the rest was left where it was");
+    let mut endless = Script::channel([vec![b'x'; 3 * MAX_LINE_BYTES]]);
+    for _ in 0..2 {
+        assert!(matches!(endless.poll_line("hello"), Err(ControlError::LineTooLong)));
+    }
+    assert!(endless.stream.reads[0].len() > MAX_LINE_BYTES, "the rest was not read");
 }
 
 #[test]
-fn the_longest_honest_lines_fit() {
+fn the_longest_valid_lines_fit_and_a_longer_one_is_not_written() {
     let flows = 65_536;
-    let message = line("welcome", &welcome(flows));
-    assert!(message.len() <= MAX_LINE_BYTES);
-    let announced = Hello { flows: 65_536, ..hello() };
-    let (_, welcomed) = SenderEnd::greet(Script::new(&[&message]), &announced, never).unwrap();
-    assert_eq!(welcomed.ids.len(), flows);
-    let counts = vec![u64::MAX; flows];
-    let messages = SentMessages { sent_per_flow: counts.clone(), ..SentMessages::default() };
-    let widest = Finished { sent_per_flow: counts, messages: Some(messages), ..finished(&[1]) };
+    assert!(line("welcome", &welcome(flows)).len() <= MAX_LINE_BYTES);
+    let per_flow = vec![u64::MAX; flows];
+    let messages = SentMessages { sent_per_flow: per_flow.clone(), ..SentMessages::default() };
+    let widest = Finished { sent_per_flow: per_flow, messages: Some(messages), ..finished(&[1]) };
     assert!(line("finished", &widest).len() <= MAX_LINE_BYTES);
-}
 
-#[test]
-fn a_message_that_does_not_fit_is_not_written() {
-    let mut channel = Script::new(&[]);
+    let mut channel = Script::channel([]);
     let long = "x".repeat(MAX_LINE_BYTES - 2);
     channel.send("hello", &long).unwrap();
-    assert_eq!(channel.stream().written.len(), MAX_LINE_BYTES + 1);
     assert!(matches!(channel.send("hello", &format!("{long}x")), Err(ControlError::LineTooLong)));
-    assert_eq!(channel.stream().written.len(), MAX_LINE_BYTES + 1);
+    assert_eq!(channel.stream.written.len(), MAX_LINE_BYTES + 1);
 }
 
 #[test]
-fn another_version_is_refused_by_name_whatever_else_its_hello_says() {
-    let error = answer_to(r#"{"message":"hello","version":4,"flows":"a new shape"}"#);
+fn another_version_is_refused_whatever_its_other_fields_are() {
+    let error = read_hello(br#"{"message":"hello","version":4,"flows":"a new shape"}"#).unwrap_err();
     assert!(matches!(error, ControlError::VersionDiffers { theirs: 4 }));
     assert!(error.to_string().contains("version 4, this one version 3"), "{error}");
-
-    let other = Script::new(&[r#"{"message":"welcome","version":7,"ids":{}}"#]);
-    let error = SenderEnd::greet(other, &hello(), never).unwrap_err();
+    let error = greet(&[r#"{"message":"welcome","version":7,"ids":{}}"#]).unwrap_err();
     assert!(matches!(error, ControlError::VersionDiffers { theirs: 7 }));
 }
 
 #[test]
-fn a_bad_hello_is_told_why_on_the_wire() {
-    let mut reply = Vec::new();
-    let mut stream = Script { reads: VecDeque::from([b"GET / HTTP/1.1\r\n".to_vec()]), ..Script::default() };
-    let channel = Channel::new(Tee { script: &mut stream, reply: &mut reply });
-    assert!(greet(channel).is_err());
-    let reply = String::from_utf8(reply).unwrap();
+fn the_sender_of_a_bad_hello_receives_the_reason() {
+    let (channel, peer) = peer_with(&["GET / HTTP/1.1\r"]);
+    assert!(Visitor::new(channel).poll_hello().is_err());
+    let reply = peer.join().unwrap();
     assert!(reply.starts_with(r#"{"message":"refused","reason":"its `hello` is not valid"#), "{reply}");
-    assert!(reply.ends_with("\n"));
-
-    let error = SenderEnd::greet(Script::new(&[reply.trim()]), &hello(), never).unwrap_err();
-    assert!(matches!(error, ControlError::Refused { .. }), "{error}");
-}
-
-/// Keeps what was written when the end that wrote it is gone.
-#[derive(Debug)]
-struct Tee<'a> {
-    script: &'a mut Script,
-    reply: &'a mut Vec<u8>,
-}
-
-impl Read for Tee<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.script.read(out)
-    }
-}
-
-impl Write for Tee<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.reply.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    assert!(matches!(greet(&[reply.trim()]), Err(ControlError::Refused { .. })));
 }
 
 #[test]
 fn every_field_of_a_hello_is_checked_at_its_bounds() {
     type Case = (&'static str, fn(u64) -> Hello, u64, u64);
     let cases: [Case; 4] = [
-        ("flows", |value| Hello { flows: narrow(value), ..hello() }, 1, 65_536),
-        ("threads", |value| Hello { threads: narrow(value), ..hello() }, 1, 1_024),
-        ("size", |value| Hello { size: narrow(value), ..hello() }, 28, 65_507),
+        ("flows", |value| Hello { flows: value.try_into().unwrap(), ..hello() }, 1, 65_536),
+        ("threads", |value| Hello { threads: value.try_into().unwrap(), ..hello() }, 1, 1_024),
+        ("size", |value| Hello { size: value.try_into().unwrap(), ..hello() }, 28, 65_507),
         ("rate", |value| Hello { rate: value, ..hello() }, 0, 1_000_000_000),
     ];
     for (field, make, low, high) in cases {
         let below = low.checked_sub(1).map(|value| (value, false));
-        let around = [(low, true), (low + 1, true), (high - 1, true), (high, true), (high + 1, false)];
-        for (value, is_good) in around.into_iter().chain(below) {
+        for (value, is_good) in [(low, true), (high, true), (high + 1, false)].into_iter().chain(below) {
             let outcome = make(value).check();
             assert_eq!(outcome.is_ok(), is_good, "{field} {value}");
             assert!(outcome.is_ok() || outcome.unwrap_err().contains(field));
         }
     }
-    let run = [(0.000_9, false), (0.001, true), (604_800.0, true), (604_800.1, false)];
-    for (secs, is_good) in run.into_iter().chain([(f64::NAN, false), (f64::INFINITY, false), (-1.0, false)]) {
+    let run = [(0.000_9, false), (0.001, true), (604_800.0, true), (604_800.1, false), (-1.0, false)];
+    for (secs, is_good) in run.into_iter().chain([(f64::NAN, false), (f64::INFINITY, false)]) {
         assert_eq!(Hello { secs, ..hello() }.check().is_ok(), is_good, "{secs}");
     }
-    for (length, is_good) in [(0, true), (47, true), (48, true), (49, false)] {
-        let kernel_id = "x".repeat(length);
-        assert_eq!(Hello { kernel_id, ..hello() }.check().is_ok(), is_good, "{length}");
+    for (length, is_good) in [(0, true), (48, true), (49, false)] {
+        assert_eq!(Hello { kernel_id: "x".repeat(length), ..hello() }.check().is_ok(), is_good, "{length}");
     }
-}
-
-fn narrow(value: u64) -> u32 {
-    value.try_into().unwrap()
 }
 
 #[test]
-fn what_is_not_the_expected_message_is_malformed() {
-    let huge_flows = line("hello", &Hello { flows: u32::MAX, ..hello() });
-    let nested = "[".repeat(10_000);
+fn anything_but_the_expected_message_is_malformed() {
+    let fields = r#""threads":1,"size":28,"rate":0,"secs":1,"kernel_id":"""#;
     for bad in [
-        "",
-        "null",
-        "{}",
-        "[]",
-        r#"{"message":"hello"}"#,
-        r#"{"message":"hello","version":3}"#,
-        r#"{"message":"goodbye","version":3}"#,
-        r#"{"message":"started"}"#,
-        r#"{"message":"hello","version":-1}"#,
-        r#"{"message":"hello","version":3,"flows":-1,"threads":1,"size":28,"rate":0,"send":"gso","secs":1,"kernel_id":""}"#,
-        r#"{"message":"hello","version":3,"flows":1,"threads":1,"size":28,"rate":0,"send":"pigeon","secs":1,"kernel_id":""}"#,
-        &huge_flows,
-        &nested,
-        "\u{0}\u{1}\u{ff}",
+        String::new(),
+        "null".to_owned(),
+        "{}".to_owned(),
+        "[]".to_owned(),
+        r#"{"message":"hello"}"#.to_owned(),
+        r#"{"message":"hello","version":3}"#.to_owned(),
+        r#"{"message":"goodbye","version":3}"#.to_owned(),
+        r#"{"message":"started"}"#.to_owned(),
+        r#"{"message":"hello","version":-1}"#.to_owned(),
+        format!(r#"{{"message":"hello","version":3,"flows":-1,"send":"gso",{fields}}}"#),
+        format!(r#"{{"message":"hello","version":3,"flows":1,"send":"pigeon",{fields}}}"#),
+        line("hello", &Hello { flows: u32::MAX, ..hello() }),
+        "[".repeat(10_000),
+        "\u{0}\u{1}\u{ff}".to_owned(),
     ] {
-        let error = answer_to(bad);
+        let error = read_hello(bad.as_bytes()).unwrap_err();
         assert!(matches!(error, ControlError::Malformed { expected: "hello", .. }), "{bad}: {error}");
     }
 }
@@ -351,51 +311,55 @@ fn what_is_not_the_expected_message_is_malformed() {
 #[test]
 fn a_welcome_has_one_id_per_flow() {
     for (ids, is_good) in [(1, false), (2, true), (3, false)] {
-        let channel = Script::new(&[&line("welcome", &welcome(ids))]);
-        assert_eq!(SenderEnd::greet(channel, &hello(), never).is_ok(), is_good, "{ids} ids");
-        let (mut end, _) = greet(Script::new(&[&line("hello", &hello())])).unwrap();
-        assert_eq!(end.welcome(welcome(ids)).is_ok(), is_good, "{ids} ids");
+        assert_eq!(greet(&[&line("welcome", &welcome(ids))]).is_ok(), is_good, "{ids} ids");
+        assert_eq!(receiver(&[]).welcome(welcome(ids)).is_ok(), is_good, "{ids} ids");
     }
     let bad_id = line("welcome", &welcome(2)).replacen("ffffffffffffffff", "fffffffffffffff", 1);
-    assert!(matches!(
-        SenderEnd::greet(Script::new(&[&bad_id]), &hello(), never),
-        Err(ControlError::Malformed { expected: "welcome", .. })
-    ));
+    assert!(matches!(greet(&[&bad_id]), Err(ControlError::Malformed { expected: "welcome", .. })));
 }
 
 #[test]
 fn a_senders_book_must_add_up() {
     let good = finished(&[1, 2]);
-    let name =
-        |length: usize| Finished { errors: drops(&[("x".repeat(length).as_str(), 1)]), ..good.clone() };
+    let name = |length: usize| Finished { errors: counts(&[(&"x".repeat(length), 1)]), ..good.clone() };
     let many = |count: usize| Finished {
         errors: (0..count).map(|index| (format!("e{index}"), 1)).collect(),
         ..good.clone()
     };
+    let messages =
+        SentMessages { sent_per_flow: vec![3, 4], sent: 7, unsent: 2, given_up: 1, ..Default::default() };
+    let with = |messages: SentMessages| Finished { messages: Some(messages), ..good.clone() };
     for (book, is_good) in [
         (good.clone(), true),
         (finished(&[3]), false),
         (finished(&[1, 1, 1]), false),
         (Finished { sent: 4, ..good.clone() }, false),
         (Finished { sent_per_flow: vec![u64::MAX, 4], sent: 3, ..good.clone() }, false),
-        (Finished { errors: drops(&[("\u{1b}[2J", 1)]), ..good.clone() }, false),
+        (Finished { errors: counts(&[("\u{1b}[2J", 1)]), ..good.clone() }, false),
         (name(0), false),
         (name(1), true),
-        (name(47), true),
         (name(48), true),
         (name(49), false),
-        (many(63), true),
         (many(64), true),
         (many(65), false),
+        (with(messages.clone()), true),
+        (with(SentMessages { sent: 8, ..messages.clone() }), false),
+        (with(SentMessages { sent_per_flow: vec![7], ..messages.clone() }), false),
+        (with(SentMessages { unsent: 7, ..messages.clone() }), true),
+        (with(SentMessages { unsent: 8, ..messages.clone() }), false),
+        (with(SentMessages { given_up: 2, ..messages.clone() }), true),
+        (with(SentMessages { given_up: 3, ..messages.clone() }), false),
     ] {
-        let lines = [line("hello", &hello()), line("finished", &book)];
-        let (mut end, _) = greet(Script::new(&[&lines[0], &lines[1]])).unwrap();
-        assert_eq!(end.wait_for_finish(never).is_ok(), is_good, "{book:?}");
+        assert_eq!(book.check(2).is_ok(), is_good, "{book:?}");
     }
+    let good = line("finished", &good);
+    let bad = line("finished", &finished(&[3]));
+    assert!(receiver(&[&good]).wait_for_finish(|| true).is_ok());
+    assert!(receiver(&[&bad]).wait_for_finish(|| true).is_err());
 }
 
 #[test]
-fn a_senders_book_has_messages_where_it_was_welcomed_to_deliver_some_and_nowhere_else() {
+fn a_senders_book_has_messages_exactly_if_its_mode_has_some() {
     let messages = SentMessages { sent_per_flow: vec![1, 2], sent: 3, ..SentMessages::default() };
     let with = Finished { messages: Some(messages), ..finished(&[1, 2]) };
     let sealed = |mode| Sealed { public_key: [7; 32].into(), suite: Suite::ChaCha20Poly1305, mode };
@@ -406,10 +370,9 @@ fn a_senders_book_has_messages_where_it_was_welcomed_to_deliver_some_and_nowhere
         (Some(sealed(Mode::ReliableLatest)), true),
     ] {
         for (book, is_there) in [(with.clone(), true), (finished(&[1, 2]), false)] {
-            let lines = [line("hello", &hello()), line("finished", &book)];
-            let (mut end, _) = greet(Script::new(&[&lines[0], &lines[1]])).unwrap();
+            let mut end = receiver(&[&line("finished", &book)]);
             end.welcome(Welcome { sealed, ..welcome(2) }).unwrap();
-            assert_eq!(end.wait_for_finish(never).is_ok(), has_messages == is_there, "{sealed:?}");
+            assert_eq!(end.wait_for_finish(|| true).is_ok(), has_messages == is_there, "{sealed:?}");
         }
     }
 }
@@ -417,81 +380,57 @@ fn a_senders_book_has_messages_where_it_was_welcomed_to_deliver_some_and_nowhere
 #[test]
 fn books_that_do_not_add_up_are_refused_by_the_sender() {
     let good =
-        Books { received: 1, drops: drops(&[("kernel", 1)]), window_s: 1.0, ..Books::default() }.settle(3);
+        Books { received: 1, drops: counts(&[("kernel", 1)]), window_s: 1.0, ..Books::default() }.settle(3);
     assert_eq!(good.unexplained, 1);
-    for (books, is_good) in [
-        (good.clone(), true),
-        (Books { strays: drops(&[("empty", 1_000_000)]), ..good.clone() }, true),
-        (Books { received: 2, ..good.clone() }, false),
-        (Books { unexplained: 0, ..good.clone() }, false),
-        (Books { window_s: -1.0, ..good.clone() }, false),
-        (Books { drops: drops(&[("kernel", u64::MAX), ("other", u64::MAX)]), ..good.clone() }, false),
-        (Books { received: 3, drops: drops(&[]), unexplained: 0, ..good.clone() }, true),
-        (Books { received: 4, drops: drops(&[]), unexplained: -1, ..good.clone() }, true),
+    let of_messages = |count| {
+        let books = report::Books::new(count, count);
+        Books { messages: Some(Messages { books, ..Messages::none(Mode::Unreliable) }), ..good.clone() }
+    };
+    for (books, sent_messages, is_good) in [
+        (good.clone(), None, true),
+        (Books { strays: counts(&[("empty", 1_000_000)]), ..good.clone() }, None, true),
+        (Books { received: 2, ..good.clone() }, None, false),
+        (Books { unexplained: 0, ..good.clone() }, None, false),
+        (Books { window_s: -1.0, ..good.clone() }, None, false),
+        (Books { drops: counts(&[("kernel", u64::MAX), ("other", u64::MAX)]), ..good.clone() }, None, false),
+        (Books { received: 3, drops: counts(&[]), unexplained: 0, ..good.clone() }, None, true),
+        (Books { received: 4, drops: counts(&[]), unexplained: -1, ..good.clone() }, None, true),
+        (of_messages(7), Some(7), true),
+        (of_messages(6), Some(7), false),
+        (of_messages(7), None, false),
+        (good.clone(), Some(7), false),
     ] {
-        let lines = [line("welcome", &welcome(2)), line("books", &books)];
-        let channel = Script::new(&[&lines[0], &lines[1]]);
-        let (mut end, _) = SenderEnd::greet(channel, &hello(), never).unwrap();
-        assert_eq!(end.finish(finished(&[1, 2]), never).is_ok(), is_good, "{books:?}");
+        assert_eq!(books.check(3, sent_messages).is_ok(), is_good, "{books:?}");
+    }
+    let bad = Books { received: 2, ..good.clone() };
+    for (books, is_good) in [(good, true), (bad, false)] {
+        let (mut end, _) = greet(&[&line("welcome", &welcome(2)), &line("books", &books)]).unwrap();
+        assert_eq!(end.finish(finished(&[1, 2]), || true).is_ok(), is_good, "{books:?}");
     }
 }
 
 #[test]
-fn the_remainder_is_held_at_the_ends_of_its_range() {
-    let all = Books::default().settle(u64::MAX);
-    assert_eq!(all.unexplained, i64::MAX);
-    let none = Books { received: u64::MAX, drops: drops(&[("a", u64::MAX)]), ..Books::default() }.settle(0);
-    assert_eq!(none.unexplained, i64::MIN);
+fn no_books_are_sent_before_the_senders_book() {
+    let closed = receiver(&[]).close(Books::default());
+    assert!(matches!(closed, Err(ControlError::TimedOut { waiting_for: "finished" })));
 }
 
 #[test]
-fn books_before_the_senders_book_are_not_handed_over() {
-    let (end, _) = greet(Script::new(&[&line("hello", &hello())])).unwrap();
-    assert!(matches!(end.close(Books::default()), Err(ControlError::TimedOut { waiting_for: "finished" })));
-}
-
-#[test]
-fn a_refusal_carries_its_reason_without_the_peers_control_characters() {
-    let message = r#"{"message":"refused","reason":"busy\n\u001b[31m\u202efake"}"#;
-    let error = SenderEnd::greet(Script::new(&[message]), &hello(), never).unwrap_err();
+fn the_reason_of_a_refusal_is_made_printable() {
+    let error = greet(&[r#"{"message":"refused","reason":"busy\n\u001b[31m\u202efake"}"#]).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("the receiver refused this sender: busy"), "{text}");
     assert!(!text.contains(['\n', '\u{1b}', '\u{202e}']), "{text:?}");
-
     let long = format!(r#"{{"message":"refused","reason":"{}"}}"#, "x".repeat(1_000_000));
-    let text = SenderEnd::greet(Script::new(&[&long]), &hello(), never).unwrap_err().to_string();
-    assert!(text.len() < 400);
+    assert!(greet(&[&long]).unwrap_err().to_string().len() < 400);
 }
 
 #[test]
-fn nobody_at_the_address_is_said_in_one_line_with_the_way_out() {
-    // A listener that is gone again leaves a port where nothing answers.
+fn an_address_without_a_receiver_is_named_with_what_to_do() {
+    // The listener is dropped, so nothing accepts connections at its port.
     let address = listen("127.0.0.1:0".parse().unwrap()).unwrap().local_addr().unwrap();
-    let error = connect(&[address], Duration::from_secs(5), Duration::from_secs(1)).unwrap_err();
-    let text = error.to_string();
+    let text = connect(&[address], PATIENCE, PATIENCE).unwrap_err().to_string();
     assert!(text.starts_with(&format!("nothing answers at tcp {address}")), "{text}");
     assert!(text.contains("start `receiver` there first, and open TCP and UDP of that port in the firewall"));
-    assert!(connect(&[], Duration::from_secs(1), Duration::from_secs(1)).is_err());
-}
-
-#[test]
-fn every_error_is_one_line_that_says_what_to_do() {
-    let errors = [
-        ControlError::Unreachable {
-            address: "[::1]:9".parse().unwrap(),
-            source: io::ErrorKind::TimedOut.into(),
-        },
-        ControlError::ClosedEarly { waiting_for: "books" },
-        ControlError::TimedOut { waiting_for: "welcome" },
-        ControlError::LineTooLong,
-        ControlError::Malformed { expected: "hello", problem: "flows is 0, it may be 1 to 65536".to_owned() },
-        ControlError::VersionDiffers { theirs: 9 },
-        ControlError::Io(io::ErrorKind::Other.into()),
-    ];
-    for error in errors {
-        let text = error.to_string();
-        assert!(!text.contains('\n') && text.contains(": "), "{text}");
-        let advice = ["start", "build", "only"];
-        assert!(advice.iter().any(|word| text.contains(word)), "{text}");
-    }
+    assert!(connect(&[], PATIENCE, PATIENCE).is_err());
 }

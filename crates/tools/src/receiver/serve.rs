@@ -2,7 +2,7 @@
 //!
 //! It works beside the receiver threads and touches none of their datagrams.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use drumfire_socket::ReuseportGroup;
@@ -10,14 +10,13 @@ use drumfire_wire::SteeringError;
 
 use super::crew::{self, Crew, Look, StartError};
 use super::ids::{self, IdMint};
-use super::lobby::{Arrival, Lobby};
 use super::outcome::{Measured, Outcome};
 use super::panel::Panel;
 use super::pipeline::Service;
 use super::plan::Plan;
 use super::watch::{Ticker, Watch};
 use crate::clock;
-use crate::control::{self, ControlError, Finished, ReceiverEnd, Sealed, Welcome};
+use crate::control::{self, Arrival, ControlError, ControlPort, Finished, ReceiverEnd, Sealed, Welcome};
 use crate::host::{self, InterfaceWatch};
 use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::report::Scope;
@@ -47,7 +46,7 @@ const PORT_TRIES: u32 = 16;
 pub struct Station {
     plan: Plan,
     crew: Crew,
-    lobby: Lobby,
+    port: ControlPort,
     mint: IdMint,
     service: Option<Service>,
 }
@@ -114,8 +113,8 @@ impl Station {
             let crew = Crew::start(&plan, filter, service.as_ref())?;
             match control::listen(crew.address()) {
                 Ok(listener) => {
-                    let lobby = Lobby::new(listener, STEP);
-                    return Ok(Self { plan, crew, lobby, mint, service });
+                    let port = ControlPort::new(listener, STEP);
+                    return Ok(Self { plan, crew, port, mint, service });
                 }
                 Err(error) => {
                     crew.stop();
@@ -164,7 +163,7 @@ impl Station {
         }
     }
 
-    fn session(&mut self, watch: &mut Watch<'_>) -> Result<(ReceiverEnd<TcpStream>, Measured), ServeError> {
+    fn session(&mut self, watch: &mut Watch<'_>) -> Result<(ReceiverEnd, Measured), ServeError> {
         let arrival = self.greet(watch)?;
         let scope = scope(&arrival, self.crew.has_drop_counts());
         let interface = InterfaceWatch::begin(arrival.own, arrival.peer);
@@ -221,7 +220,7 @@ impl Station {
     fn greet(&mut self, watch: &mut Watch<'_>) -> Result<Arrival, ServeError> {
         let deadline = self.plan.at_most.map(|time| clock::now() + time);
         while !(watch.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline) {
-            if let Some(arrival) = self.lobby.next_sender(clock::now(), watch.on_note) {
+            if let Some(arrival) = self.port.next_sender(clock::now(), watch.on_note) {
                 return Ok(arrival);
             }
             clock::pause(STEP);
@@ -232,19 +231,19 @@ impl Station {
     /// Waits for the sender's book, with a line every second; other senders are sent away meanwhile.
     fn watch_session(
         &mut self,
-        end: &mut ReceiverEnd<TcpStream>,
+        end: &mut ReceiverEnd,
         watch: &mut Watch<'_>,
         ticker: &mut Ticker,
         started: Instant,
     ) -> Result<Finished, ServeError> {
-        let Self { crew, lobby, plan, .. } = self;
+        let Self { crew, port, plan, .. } = self;
         let deadline = plan.at_most.map(|time| started + time);
         let mut go_on = |watch: &mut Watch<'_>, ticker: &mut Ticker, crew: &mut Crew| {
             let now = clock::now();
             if ticker.is_due(now) {
                 ticker.tick(now, &crew.look(), watch);
             }
-            lobby.refuse_all(now, BUSY);
+            port.refuse_all(now, BUSY);
         };
         let finished = end.wait_for_finish(|| {
             go_on(watch, ticker, crew);

@@ -1,6 +1,6 @@
 //! A sender inside the test, datagram by datagram, for what the real one never does.
 
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use drumfire_tools::choices::SendMode;
@@ -13,7 +13,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// A sender that was welcomed and has said that it starts.
 pub(crate) struct Client {
-    end: SenderEnd<TcpStream>,
+    end: SenderEnd,
     socket: UdpSocket,
     ids: Vec<RouteId>,
     sent: Vec<u64>,

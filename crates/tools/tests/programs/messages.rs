@@ -1,8 +1,6 @@
 //! Messages of every delivery mode between real endpoints: both books close, and what a mode promises is kept or the
 //! run refused.
 
-use std::net::TcpStream;
-
 use drumfire_tools::choices::Mode;
 use drumfire_tools::clock;
 use drumfire_tools::control::{Books, Finished, SenderEnd, SentMessages};
@@ -159,7 +157,7 @@ fn pretend(mode: Mode, sequences: &[u64], messages: u64, more_packets: u64) -> E
 }
 
 /// Hands over a book of so many messages in so many more packets than the flow sent; answers the receiver's.
-fn close(mut end: SenderEnd<TcpStream>, flow: &Flow, messages: u64, more_packets: u64) -> Books {
+fn close(mut end: SenderEnd, flow: &Flow, messages: u64, more_packets: u64) -> Books {
     let book = SentMessages { sent_per_flow: vec![messages], sent: messages, ..SentMessages::default() };
     let sent = flow.packets + more_packets;
     let finished = Finished {

@@ -1,7 +1,7 @@
 //! The stages whose flows are connections: the books of real packets, and of everything that only looks like one.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
@@ -71,7 +71,7 @@ impl Flow {
     }
 }
 
-pub(crate) fn greet(to: SocketAddr, flows: u32) -> (SenderEnd<TcpStream>, Welcome) {
+pub(crate) fn greet(to: SocketAddr, flows: u32) -> (SenderEnd, Welcome) {
     let channel = control::connect(&[to], PATIENCE, Duration::from_millis(20)).unwrap();
     let hello = Hello {
         version: control::VERSION,
